@@ -1,0 +1,76 @@
+"""Time as an argument: a clock that can be faked, and deadlines measured on it."""
+
+from __future__ import annotations
+
+import time as _time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from tpukit.errors import DeadlinePassed
+
+
+class Clock(Protocol):
+    """What the use-cases know of time: seconds since the epoch, monotonic seconds, waiting."""
+
+    def time(self) -> float: ...
+
+    def monotonic(self) -> float: ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def time(self) -> float:
+        return _time.time()
+
+    def monotonic(self) -> float:
+        return _time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        _time.sleep(seconds)
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """A moment on a clock's monotonic scale by which a wait has to end."""
+
+    clock: Clock
+    at: float
+
+    @classmethod
+    def after(cls, clock: Clock, seconds: float) -> Deadline:
+        return cls(clock, clock.monotonic() + seconds)
+
+    def remaining(self) -> float:
+        """Return the seconds left, never below zero."""
+        return max(0.0, self.at - self.clock.monotonic())
+
+    def passed(self) -> bool:
+        return self.remaining() == 0.0
+
+    def within(self, seconds: float) -> Deadline:
+        """Return the earlier of this deadline and one `seconds` from now."""
+        return Deadline(self.clock, min(self.at, self.clock.monotonic() + seconds))
+
+    def check(self, what: str, **facts: object) -> None:
+        """Raise `DeadlinePassed` with `what` once the deadline has passed."""
+        if self.passed():
+            raise DeadlinePassed(what, **facts)  # type: ignore[arg-type]
+
+
+def polls(deadline: Deadline, first: float = 1.0, most: float = 5.0) -> Iterator[float]:
+    """Yield once at once and then after growing pauses, `first` to `most` seconds, until the deadline.
+
+    The growth of 1.5 keeps the mean overshoot of a 3-minute wait under 2 s where gcloud's policy
+    wastes 36 s: `scripts/bench polling`.
+    """
+    pause = first
+    while True:
+        yield deadline.remaining()
+        if deadline.passed():
+            return
+        deadline.clock.sleep(min(pause, deadline.remaining()))
+        pause = min(pause * 1.5, most)

@@ -1,0 +1,38 @@
+"""The two gates of text: what a terminal may see, and what a shell may see."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+# C0 without \t and \n, DEL, C1, line and paragraph separators, bidirectional controls.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def sanitize(text: str | bytes) -> str:
+    """Return text from the cloud or a worker without anything a terminal would obey.
+
+    Carriage returns become line ends, so that a progress bar cannot paint over what was printed;
+    every other control and bidirectional character becomes its visible escape (`\\x1b`).
+    """
+    decoded = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    unified = decoded.replace("\r\n", "\n").replace("\r", "\n")
+    return _UNSAFE.sub(lambda match: _visible(match[0]), unified)
+
+
+def one_line(text: str | bytes) -> str:
+    """Return sanitized text folded to one line, for tables and error messages."""
+    return " ".join(sanitize(text).split())
+
+
+def quote(words: Sequence[str]) -> str:
+    """Return one POSIX shell command line that runs exactly these words."""
+    return shlex.join(words)
+
+
+def _visible(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
