@@ -44,6 +44,11 @@ class Deadline:
     def after(cls, clock: Clock, seconds: float) -> Deadline:
         return cls(clock, clock.monotonic() + seconds)
 
+    @classmethod
+    def never(cls, clock: Clock) -> Deadline:
+        """Return a deadline too far off to matter (ten years), for what only the user ends."""
+        return cls.after(clock, 10 * 365 * 86400.0)
+
     def remaining(self) -> float:
         """Return the seconds left, never below zero."""
         return max(0.0, self.at - self.clock.monotonic())
@@ -62,7 +67,8 @@ class Deadline:
 
 
 def polls(deadline: Deadline, first: float = 1.0, most: float = 5.0) -> Iterator[float]:
-    """Yield once at once and then after growing pauses, `first` to `most` seconds, until the deadline.
+    """Yield once at once and then after growing pauses, `first` to `most` seconds, until the
+    deadline.
 
     The growth of 1.5 keeps the mean overshoot of a 3-minute wait under 2 s where gcloud's policy
     wastes 36 s: `scripts/bench polling`.

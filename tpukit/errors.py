@@ -10,7 +10,7 @@
     ├── QuotaExceeded          6   quota or rate limit
     ├── SliceLost              7   preempted, terminated, or vanished after it was ready
     ├── DeadlinePassed         8   the wait ended; what it waited for still exists
-    ├── SecurityRefusal        9   a firewall open to the world, loose key modes, credentials over http
+    ├── SecurityRefusal        9   a world-open firewall, loose key modes, credentials over http
     │   └── HostKeyMismatch    9   the worker is not who the API says it is
     ├── VerificationFailed    10   provisioning or the smoke test failed
     │   ├── ProvisionFailed   10
@@ -20,7 +20,8 @@
     └── TransportFailed      255   no SSH connection, or it broke
         └── AuthenticationFailed 255  the worker refused our key
 
-Errors carry what a reader needs next: what failed, why, what still exists (and bills), what to type.
+Errors carry what a reader needs next: what failed, why, what still exists (and bills), and the
+command to type.
 """
 
 from __future__ import annotations
@@ -55,10 +56,15 @@ class TpukitError(Exception):
     def lines(self) -> list[str]:
         """Return the message as stderr shows it, one labelled line a fact."""
         head = f"error: {self.what}" + (f" ({self.reason})" if self.reason else "")
-        why = [f"why: {self.why}"] if self.why else []
+        why = ["why: " + "\n     ".join(self.why.splitlines())] if self.why else []
         exists = [f"exists: {line}" for line in self.exists]
         fix = [f"fix: {self.fix}"] if self.fix else []
         return [head, *why, *exists, *fix]
+
+    def summary(self) -> str:
+        """Return what failed and why as one phrase, for a report that has other lines."""
+        head = f"{self.what} ({self.reason})" if self.reason else self.what
+        return f"{head}: {self.why}" if self.why else head
 
     def document(self) -> dict[str, Any]:
         """Return the error as the value of the `error` key of a JSON document."""
@@ -144,3 +150,14 @@ class TransportFailed(TpukitError):
 
 class AuthenticationFailed(TransportFailed):
     pass
+
+
+class TerminationSignal(KeyboardInterrupt):
+    """SIGTERM or SIGHUP arrived; raised in the main thread just as Ctrl-C is."""
+
+
+def interruption(signal: KeyboardInterrupt) -> TpukitError:
+    """Return the error for Ctrl-C or a termination signal; who raises it adds what exists."""
+    if isinstance(signal, TerminationSignal):
+        return Terminated("terminated by a signal")
+    return Interrupted("interrupted")

@@ -9,7 +9,9 @@ from typing import Any
 #: States from which a slice does not come back: it has to be deleted and made again.
 LOST_STATES = frozenset({"PREEMPTED", "TERMINATED", "HIDDEN", "HIDING"})
 #: States in which a wait for READY goes on.
-COMING_STATES = frozenset({"CREATING", "STARTING", "RESTARTING", "REIMAGING", "REPAIRING", "UNHIDING"})
+COMING_STATES = frozenset(
+    {"CREATING", "STARTING", "RESTARTING", "REIMAGING", "REPAIRING", "UNHIDING"}
+)
 
 
 @dataclass(frozen=True)
@@ -287,11 +289,15 @@ class WorkerSmokeReport:
 
 @dataclass(frozen=True)
 class SmokeReport:
-    """Every worker's smoke test. `stand_in` says what an emulated slice computed on instead of TPUs."""
+    """Every worker's smoke test; `stand_in` says what an emulated slice computed on.
+
+    `notes` hold what contradicts the table of accelerator types without being a failure.
+    """
 
     framework: str
     workers: tuple[WorkerSmokeReport, ...]
     stand_in: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -302,5 +308,6 @@ class SmokeReport:
             "framework": self.framework,
             "ok": self.ok,
             "stand_in": self.stand_in,
+            "notes": list(self.notes),
             "workers": [worker.document() for worker in self.workers],
         }

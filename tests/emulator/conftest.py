@@ -1,0 +1,154 @@
+"""An emulated service on a clock of its own, and one behind a real HTTP server."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tpukit.emulator.clock import EmulatorClock
+from tpukit.emulator.context import Call
+from tpukit.emulator.server import Server, build_server
+from tpukit.emulator.service import Service
+from tpukit.emulator.state import State
+from tpukit.emulator.workers import PaperHost, WorkerOracle
+
+ZONE = "us-central1-a"
+PLACE = f"projects/p/locations/{ZONE}"
+
+
+@dataclass
+class World:
+    """A service whose clock stands still until `pass_time`, and its host of paper workers."""
+
+    state: State = field(default_factory=State)
+    port: int = 22
+    host: PaperHost = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clock = EmulatorClock(base=lambda: 1_700_000_000.0)
+        self.service = Service(self.state, self.clock, Random(7), self._hire)
+
+    def _hire(self, oracle: WorkerOracle) -> PaperHost:
+        self.host = PaperHost(oracle, self.port)
+        return self.host
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.service.advance()
+
+    def call(self, *, version: str = "v2", zone: str = ZONE, **given: Any) -> Call:
+        """Return a call; `path_x` and `query_x` become placeholders and query parameters."""
+        path = {"project": "p", "zone": zone, **_prefixed(given, "path_")}
+        body = given.get("body", {})
+        return Call(path, _prefixed(given, "query_"), body, version, given.get("failure"))
+
+    def create(self, name: str, **given: Any) -> dict[str, Any]:
+        """Ask for a v3-8, or what `body` says instead, and return the operation."""
+        body = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
+        given["body"] = {**body, **given.get("body", {})}
+        return self.service.nodes.create(self.call(query_nodeId=name, **given))
+
+    def ready(self, name: str, **given: Any) -> str:
+        """Create a node, let the time pass, and return its full name."""
+        self.create(name, **given)
+        self.pass_time(2)
+        return f"projects/p/locations/{given.get('zone', ZONE)}/nodes/{name}"
+
+    def get(self, name: str) -> dict[str, Any]:
+        return self.service.nodes.get(self.call(path_node=name))
+
+    def operation(self, operation: Mapping[str, Any], **given: Any) -> dict[str, Any]:
+        name = operation["name"].rsplit("/", 1)[1]
+        return self.service.operations.get(self.call(path_operation=name, **given))
+
+
+def _prefixed(given: Mapping[str, Any], prefix: str) -> dict[str, str]:
+    return {k.removeprefix(prefix): v for k, v in given.items() if k.startswith(prefix)}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@dataclass
+class Api:
+    """A client that knows HTTP and nothing else."""
+
+    server: Server
+    token: str = "secret"
+
+    def call(self, verb: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Return the status and the JSON document of the answer."""
+        status, headers, data = self.raw(verb, path, None if body is None else json.dumps(body))
+        assert headers["content-type"].startswith("application/json"), data
+        return status, json.loads(data)
+
+    def raw(
+        self, verb: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, dict[str, str], bytes]:
+        connection = HTTPConnection(self.server.url.removeprefix("http://"), timeout=10)
+        try:
+            authorization = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+            connection.request(verb, path, body, {**authorization, **(headers or {})})
+            answer = connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return answer.status, found, answer.read()
+        finally:
+            connection.close()
+
+    def create(self, name: str) -> tuple[int, Any]:
+        body = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
+        return self.call("POST", f"/v2/{PLACE}/nodes?nodeId={name}", body)
+
+    def state_of(self, name: str) -> str:
+        """Return the node's state, or GONE."""
+        status, node = self.call("GET", f"/v2/{PLACE}/nodes/{name}")
+        return "GONE" if status == 404 else node["state"]
+
+    def fault(self, **rule: Any) -> None:
+        status, answer = self.call("POST", "/_emulator/faults", rule)
+        assert status == 200, answer
+
+    def advance(self, seconds: float) -> None:
+        assert self.call("POST", "/_emulator/clock", {"advance": seconds})[0] == 200
+
+
+@dataclass
+class Emulators:
+    """Starts servers over one directory; `start` again is a restart."""
+
+    directory: Path
+    running: list[Server] = field(default_factory=list)
+
+    def start(self, create_seconds: float = 1000.0, token: str | None = "secret") -> Api:
+        server = build_server(self.directory, token, PaperHost, create_seconds)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.running.append(server)
+        return Api(server)
+
+    def stop(self) -> None:
+        for server in self.running:
+            server.shutdown()
+        self.running.clear()
+
+
+@pytest.fixture
+def emulators(tmp_path: Path) -> Iterator[Emulators]:
+    found = Emulators(tmp_path / "emulator")
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def api(emulators: Emulators) -> Api:
+    """An API whose changes fall due only when a test advances the clock."""
+    return emulators.start()

@@ -1,0 +1,153 @@
+"""A real SSH server on loopback for the tests: commands are real processes of this account."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+
+from tpukit.remote.keys import KeyPair
+from tpukit.remote.values import Target
+
+
+class Server:
+    """One SSH server in a thread of its own. `offered` lists the keys that clients offered."""
+
+    def __init__(self, home: Path, host_key: asyncssh.SSHKey | None = None, port: int = 0) -> None:
+        self.home = home
+        self.host_key = host_key or asyncssh.generate_private_key("ssh-ed25519")
+        self.accepted: set[str] = set()
+        self.offered: list[str] = []
+        self.commands: list[str] = []
+        self.connections: list[asyncssh.SSHServerConnection] = []
+        self.greeted = 0
+        self.agreed: list[str] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._acceptor = self._await(self._listen(port))
+        self.port: int = self._acceptor.get_port()
+
+    @property
+    def public(self) -> str:
+        return " ".join(self.host_key.export_public_key().decode().split()[:2])
+
+    def target(self, *host_keys: str, user: str = "tester") -> Target:
+        keys = host_keys or (self.public,)
+        return Target("demo worker 0", 0, "127.0.0.1", self.port, user, keys)
+
+    def accept(self, key: KeyPair) -> Server:
+        self.accepted.add(" ".join(key.public.split()[:2]))
+        return self
+
+    def cut(self) -> None:
+        """Break every connection, as a router that forgot them would."""
+        connections, self.connections = self.connections, []
+        for connection in connections:
+            self._loop.call_soon_threadsafe(connection.abort)
+
+    def close(self) -> None:
+        self.cut()
+        self._await(_closed(self._acceptor))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+
+    def _await(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(20)
+
+    async def _listen(self, port: int) -> asyncssh.SSHAcceptor:
+        return await asyncssh.listen(
+            "127.0.0.1",
+            port,
+            server_factory=lambda: _Session(self),
+            server_host_keys=[self.host_key],
+            process_factory=self._serve,
+            encoding=None,
+            line_editor=False,
+        )
+
+    async def _serve(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
+        command = process.command or "exec sh -i"
+        self.commands.append(command)
+        child = await asyncio.create_subprocess_exec(
+            "/bin/sh",
+            "-c",
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=self.home,
+            env={"HOME": str(self.home), "PATH": "/usr/local/bin:/usr/bin:/bin"},
+        )
+        feeding = asyncio.ensure_future(_feed(process.stdin, child.stdin))
+        await asyncio.gather(
+            _copy(child.stdout, process.stdout), _copy(child.stderr, process.stderr)
+        )
+        status = await child.wait()
+        feeding.cancel()
+        if status < 0:
+            process.exit_with_signal(signal.Signals(-status).name.removeprefix("SIG"))
+        else:
+            process.exit(status)
+
+
+class _Session(asyncssh.SSHServer):
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def connection_made(self, connection: asyncssh.SSHServerConnection) -> None:
+        self._server.greeted += 1
+        self._server.connections.append(connection)
+        self._connection = connection
+
+    def begin_auth(self, username: str) -> bool:
+        self._server.agreed.append(self._connection.get_extra_info("send_cipher"))
+        return True
+
+    def public_key_auth_supported(self) -> bool:
+        return True
+
+    def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
+        line = " ".join(key.export_public_key().decode().split()[:2])
+        self._server.offered.append(line)
+        return line in self._server.accepted
+
+
+async def _feed(source: asyncssh.SSHReader[bytes], sink: asyncio.StreamWriter) -> None:
+    # A terminal's size change and a command that stopped reading are nothing to stop for.
+    with suppress(asyncssh.Error, OSError):
+        while data := await source.read(1 << 16):
+            sink.write(data)
+            await sink.drain()
+    sink.close()
+
+
+async def _copy(source: asyncio.StreamReader, sink: asyncssh.SSHWriter[bytes]) -> None:
+    with suppress(asyncssh.Error, OSError):
+        while data := await source.read(1 << 16):
+            sink.write(data)
+            await sink.drain()
+
+
+async def _closed(acceptor: asyncssh.SSHAcceptor) -> None:
+    acceptor.close()
+
+
+def main(home: str, accepted: str) -> None:
+    """Serve as a process of its own: prints its port and public key, ends with standard input."""
+    server = Server(Path(home))
+    server.accepted.add(accepted)
+    print(server.port, server.public, flush=True)  # noqa: T201
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

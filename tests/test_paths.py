@@ -1,0 +1,113 @@
+"""Directories come from the environment, and nothing is created before it is needed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tpukit.errors import BadInput, SecurityRefusal
+from tpukit.paths import Paths, private_directory
+
+
+@contextmanager
+def another_account() -> Iterator[None]:
+    """Act as nobody where the tests run as root, so that permissions hold there too."""
+    mine = os.geteuid()
+    if mine == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(mine)
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_the_directories_are_below_home_by_default(tmp_path: Path) -> None:
+    paths = Paths.from_environment({"HOME": str(tmp_path)})
+    assert paths.config_file == tmp_path / ".config/tpukit/config.toml"
+    assert paths.state == tmp_path / ".local/state/tpukit"
+    assert paths.cache == tmp_path / ".cache/tpukit"
+    assert {path.parent for path in (paths.emulator, paths.key_directory, paths.known_hosts)} == {
+        paths.state
+    }
+    assert paths.journal.parent == paths.state
+
+
+def test_the_xdg_variables_move_them_and_home_is_not_needed_then() -> None:
+    paths = Paths.from_environment(
+        {"XDG_CONFIG_HOME": "/c", "XDG_STATE_HOME": "/s", "XDG_CACHE_HOME": "/k"}
+    )
+    assert paths == Paths(Path("/c/tpukit"), Path("/s/tpukit"), Path("/k/tpukit"))
+
+
+def test_a_relative_xdg_variable_is_ignored(tmp_path: Path) -> None:
+    paths = Paths.from_environment({"HOME": str(tmp_path), "XDG_STATE_HOME": "state"})
+    assert paths.state == tmp_path / ".local/state/tpukit"
+
+
+def test_tpukit_home_overrides_all() -> None:
+    paths = Paths.from_environment({"TPUKIT_HOME": "/t", "HOME": "/h", "XDG_STATE_HOME": "/s"})
+    assert paths == Paths(Path("/t/config"), Path("/t/state"), Path("/t/cache"))
+
+
+def test_making_paths_creates_nothing(tmp_path: Path) -> None:
+    Paths.from_environment({"TPUKIT_HOME": str(tmp_path / "new")})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"HOME": ""},
+        {"HOME": "relative"},
+        {"HOME": "/there/is/no/such/home"},
+        {"HOME": "/dev/null"},
+        {"TPUKIT_HOME": "relative", "HOME": "/"},
+    ],
+)
+def test_a_home_that_cannot_be_is_refused_with_another_way(environ: dict[str, str]) -> None:
+    with pytest.raises(BadInput) as refused:
+        Paths.from_environment(environ)
+    assert "TPUKIT_HOME" in refused.value.fix
+
+
+def test_a_home_that_may_not_be_read_is_refused(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o000)
+    with another_account(), pytest.raises(BadInput, match="cannot be read"):
+        Paths.from_environment({"HOME": str(home)})
+
+
+def test_a_private_directory_and_its_new_parents_are_for_the_owner_alone(tmp_path: Path) -> None:
+    made = private_directory(tmp_path / "state" / "keys")
+    assert (mode_of(made), mode_of(made.parent)) == (0o700, 0o700)
+
+
+def test_an_open_directory_is_tightened(tmp_path: Path) -> None:
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys").chmod(0o755)
+    private_directory(tmp_path / "keys")
+    assert mode_of(tmp_path / "keys") == 0o700
+
+
+def test_a_directory_of_somebody_else_is_refused() -> None:
+    """The root directory is nobody's own."""
+    with another_account(), pytest.raises(SecurityRefusal, match="another user"):
+        private_directory(Path("/"))
+
+
+def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("")
+    with pytest.raises(BadInput, match="keys is not a directory"):
+        private_directory(tmp_path / "keys")
+    with pytest.raises(BadInput, match="cannot make the directory"):
+        private_directory(tmp_path / "keys" / "deeper")

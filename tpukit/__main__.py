@@ -1,0 +1,5 @@
+"""`python -m tpukit`."""
+
+from tpukit.cli.main import main
+
+main()

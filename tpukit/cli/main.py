@@ -1,0 +1,132 @@
+"""The program: registers one file a verb, and turns every error into its exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from inspect import Parameter
+from typing import Annotated
+
+import typer
+from typer.exceptions import TyperException
+
+from tpukit import __version__, console
+from tpukit.cli import (
+    create,
+    delete,
+    describe,
+    emulator,
+    firewall,
+    list_slices,
+    provision,
+    run,
+    smoke,
+    ssh,
+    start,
+    stop,
+    types,
+    up,
+    wait,
+)
+from tpukit.cli.verb import Invocation, root, verb
+from tpukit.errors import BadInput, TerminationSignal, TpukitError, interruption
+
+_VERSION = Parameter(
+    "version",
+    Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[bool, typer.Option("--version", help="Print the version.")],
+)
+EPILOG = "Try it without an account: tpukit --local up v3-8"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command line and exit with its code."""
+    sys.exit(status(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def status(arguments: list[str]) -> int:
+    """Run one command line and return its exit code."""
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, _terminate)
+    invocation = Invocation()
+    try:
+        return _run(arguments, invocation)
+    except TyperException as error:
+        return _fail(_usage(error), arguments, invocation)
+    except TpukitError as error:
+        return _fail(error, arguments, invocation)
+    except KeyboardInterrupt as caught:
+        return _fail(interruption(caught), arguments, invocation)
+    except BrokenPipeError:  # the reader of our output has gone: so do we, as a filter does
+        _silence_stdout()
+        return 141
+
+
+def application() -> typer.Typer:
+    """Return the command tree."""
+    app = typer.Typer(
+        name="tpukit",
+        help="From nothing to a verified Cloud TPU in one command.",
+        epilog=EPILOG,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+    )
+    app.callback()(root(_VERSION, lambda: typer.echo(__version__)))
+    for name, function in (
+        ("up", up.up),
+        ("create", create.create),
+        ("list", list_slices.list_slices),
+        ("describe", describe.describe),
+        ("delete", delete.delete),
+        ("start", start.start),
+        ("stop", stop.stop),
+        ("wait", wait.wait),
+        ("ssh", ssh.ssh),
+        ("run", run.run),
+        ("provision", provision.provision),
+        ("smoke", smoke.smoke),
+        ("types", types.types),
+    ):
+        app.command(name)(verb(function))
+    app.add_typer(firewall.application(), name="firewall")
+    app.add_typer(emulator.application(), name="emulator")
+    return app
+
+
+def _run(arguments: list[str], invocation: Invocation) -> int:
+    command = typer.main.get_command(application())
+    result = command.main(arguments, "tpukit", standalone_mode=False, obj=invocation)
+    sys.stdout.flush()
+    return int(result or 0)
+
+
+def _usage(error: TyperException) -> BadInput:
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "tpukit"
+    return BadInput(message.rstrip("."), fix=f"{path} --help")
+
+
+def _fail(error: TpukitError, arguments: list[str], invocation: Invocation) -> int:
+    toolkit = invocation.toolkit
+    shown = toolkit.console if toolkit else _plain_console(arguments)
+    shown.fail(error)
+    return error.exit_code
+
+
+def _plain_console(arguments: list[str]) -> console.Console:
+    before = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return console.for_this_process(as_json="--json" in before, quiet=False, verbose=False)
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise TerminationSignal
+
+
+def _silence_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

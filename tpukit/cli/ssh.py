@@ -1,0 +1,94 @@
+"""`tpukit ssh`: a shell or one command on one worker."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tpukit.cli import parameters as flag
+from tpukit.cli.toolkit import Toolkit
+from tpukit.clock import Deadline
+from tpukit.console import View
+from tpukit.errors import BadInput
+
+if TYPE_CHECKING:
+    from tpukit.models import Slice
+    from tpukit.remote.ssh import Connection
+
+WorkerNumber = Annotated[int, typer.Option("--worker", metavar="N", help="Number of the worker.")]
+
+
+def ssh(
+    toolkit: Toolkit,
+    name: flag.Name,
+    command: flag.Command = None,
+    worker: WorkerNumber = 0,
+    timeout: flag.Timeout = "60s",
+) -> View:
+    """Open a shell on a worker, or run a command there and return its exit status.
+
+    One word after -- is a shell line; several words are run exactly as they are. The timeout is for
+    connecting.
+
+    Examples:
+      tpukit ssh demo
+      tpukit ssh demo --worker 2 -- 'nproc; free -g'
+    """
+    from tpukit import access, bootstrap
+
+    line = flag.remote_command(command)
+    if toolkit.flags.as_json and not line:
+        raise BadInput("--json needs a command", fix=f"tpukit ssh {name} --json -- COMMAND")
+    found = toolkit.find(name)
+    deadline = toolkit.deadline(flag.seconds(timeout))
+    workers = bootstrap.remote_workers(toolkit.means(), found, deadline)
+    access.parse_workers(str(worker), [each.index for each in workers])
+    with workers[worker].connect() as connection:
+        if line:
+            return _command(toolkit, connection, worker, line)
+        return View({}, status=_shell(toolkit, found, connection))
+
+
+def _command(toolkit: Toolkit, connection: Connection, worker: int, line: str) -> View:
+    console = toolkit.console
+    done = connection.run(
+        line,
+        stdin=_standard_input(),
+        on_output=None if console.as_json else console.write_remote,
+        deadline=Deadline.never(toolkit.clock),
+    )
+    document = {
+        "worker": worker,
+        "status": done.status,
+        "stdout": done.stdout.decode("utf-8", "replace"),
+        "stderr": done.stderr.decode("utf-8", "replace"),
+    }
+    return View({"results": [document]}, status=done.status)
+
+
+def _shell(toolkit: Toolkit, found: Slice, connection: Connection) -> int:
+    """Hand over to the system's OpenSSH, which speaks to every terminal; the way in is proved."""
+    from tpukit import access
+    from tpukit.remote import keys, openssh
+
+    if not openssh.available():
+        return connection.shell()
+    target = connection.target
+    pinned_as = access.alias(found, target.worker)
+    keys.write_known_hosts(toolkit.paths.known_hosts, [(pinned_as, target.host_keys)])
+    words = openssh.command(
+        target, toolkit.key, toolkit.paths.known_hosts, pinned_as, None, sys.stdin.isatty()
+    )
+    connection.close()
+    return subprocess.run(words, check=False).returncode
+
+
+def _standard_input() -> Iterator[bytes] | bytes:
+    """Return what is piped in, chunk by chunk; a terminal's keyboard is not sent to a command."""
+    if sys.stdin is None or sys.stdin.isatty():
+        return b""
+    return iter(lambda: sys.stdin.buffer.read1(1 << 16), b"")

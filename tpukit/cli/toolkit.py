@@ -1,0 +1,162 @@
+"""Wires settings, clients and console for one command, each made when it is first needed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
+
+from tpukit import console as consoles
+from tpukit.clock import Clock, Deadline, SystemClock
+from tpukit.console import Console
+from tpukit.errors import BadInput
+from tpukit.journal import Journal
+from tpukit.paths import Paths, private_directory
+from tpukit.settings import Settings
+
+if TYPE_CHECKING:
+    from tpukit.bootstrap import Means
+    from tpukit.cloud.session import Session
+    from tpukit.models import Slice
+    from tpukit.provider import FirewallProvider, SliceProvider
+    from tpukit.remote.keys import KeyPair
+    from tpukit.remote.ssh import Connector
+
+
+@dataclass(frozen=True)
+class Flags:
+    """The global flags of a command line, before the verb or after it."""
+
+    as_json: Annotated[bool, Option("--json", help="Print one JSON document.")] = False
+    project: Annotated[str, Option(help="Project that pays.")] = ""
+    zone: Annotated[str, Option(help="Zone of the slice.")] = ""
+    local: Annotated[bool, Option("--local", help="Use the emulator; start it if none runs.")] = (
+        False
+    )
+    quiet: Annotated[bool, Option("--quiet", "-q", help="No narration.")] = False
+    verbose: Annotated[bool, Option("--verbose", "-v", help="More narration.")] = False
+    yes: Annotated[bool, Option("--yes", "-y", help="Answer yes to every question.")] = False
+    no_input: Annotated[bool, Option("--no-input", help="Never ask.")] = False
+
+
+class Toolkit:
+    """What a command works with. Nothing is imported or contacted before a property is read."""
+
+    def __init__(self, flags: Flags, environ: Mapping[str, str] | None = None) -> None:
+        self.flags = flags
+        self.environ = os.environ if environ is None else environ
+        self.clock: Clock = SystemClock()
+
+    @cached_property
+    def console(self) -> Console:
+        return consoles.for_this_process(
+            as_json=self.flags.as_json, quiet=self.flags.quiet, verbose=self.flags.verbose
+        )
+
+    @cached_property
+    def paths(self) -> Paths:
+        return Paths.from_environment(self.environ)
+
+    @cached_property
+    def settings(self) -> Settings:
+        flags = {"project": self.flags.project or None, "zone": self.flags.zone or None}
+        return Settings.load(flags, self.environ, Path.cwd(), self._overlay)
+
+    @cached_property
+    def journal(self) -> Journal:
+        return Journal(self.paths.journal, self.clock)
+
+    @cached_property
+    def session(self) -> Session:
+        from tpukit.cloud import session
+
+        credentials = session.load_credentials(
+            self.settings.get("access_token_file"),
+            self.settings.get("credentials_file"),
+            self._well_known_file,
+            self.settings.get("quota_project"),
+        )
+        return session.Session(credentials, self.clock, on_retry=self.console.say)
+
+    @cached_property
+    def provider(self) -> SliceProvider:
+        from tpukit.cloud.tpu import CloudTpu
+
+        endpoint = self.settings.get("tpu_endpoint")
+        return CloudTpu(self.session, self.settings.require("project"), endpoint)
+
+    @cached_property
+    def firewall(self) -> FirewallProvider:
+        from tpukit.cloud.firewall import ComputeFirewall
+
+        endpoint = self.settings.get("compute_endpoint")
+        return ComputeFirewall(self.session, self.settings.require("project"), endpoint)
+
+    @cached_property
+    def key(self) -> KeyPair:
+        from tpukit.remote.keys import ensure_key_pair
+
+        directory = private_directory(self.paths.key_directory)
+        return ensure_key_pair(directory, comment="tpukit")
+
+    @cached_property
+    def connector(self) -> Connector:
+        from tpukit.remote.ssh import Connector
+
+        return Connector(self.key, self.clock)
+
+    def means(self, source_ranges: tuple[str, ...] = ()) -> Means:
+        """Return what the stages of the main job work with."""
+        from tpukit.bootstrap import Means
+        from tpukit.cloud.caller import source_address
+
+        return Means(
+            provider=self.provider,
+            firewall=self.firewall,
+            connector=self.connector,
+            key=self.key,
+            user=self.settings.get("user"),
+            source_ranges=source_ranges or self.settings.source_ranges,
+            source_address=source_address,
+            clock=self.clock,
+            journal=self.journal,
+        )
+
+    def deadline(self, seconds: float) -> Deadline:
+        return Deadline.after(self.clock, seconds)
+
+    def find(self, name: str) -> Slice:
+        """Return the named slice, in the zone that was asked for or in any."""
+        from tpukit import lifecycle
+
+        return lifecycle.find(self.provider, lifecycle.check_name(name), self.flags.zone)
+
+    def confirm(self, question: str) -> None:
+        """Ask on a terminal; raise `BadInput` where nobody can answer, or the answer is no."""
+        if self.flags.yes or self.environ.get("CLOUDSDK_CORE_DISABLE_PROMPTS") in ("1", "true"):
+            return
+        if self.flags.no_input or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise BadInput(f"{question} needs an answer", fix="add --yes")
+        sys.stderr.write(f"{question} [y/N] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise BadInput("nothing was done")
+
+    @property
+    def _overlay(self) -> Mapping[str, str] | None:
+        if not self.flags.local and self.environ.get("TPUKIT_LOCAL", "") in ("", "0"):
+            return None
+        from tpukit.cli.emulator import ensure_environment
+
+        return ensure_environment(self.paths, self.console)
+
+    @property
+    def _well_known_file(self) -> Path:
+        directory = self.environ.get("CLOUDSDK_CONFIG") or f"{Path.home()}/.config/gcloud"
+        return Path(directory) / "application_default_credentials.json"

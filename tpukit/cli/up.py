@@ -1,0 +1,47 @@
+"""`tpukit up`: the whole main job."""
+
+from __future__ import annotations
+
+from tpukit.accelerators import AcceleratorType
+from tpukit.cli import parameters as flag
+from tpukit.cli import views
+from tpukit.cli.narration import narrate
+from tpukit.cli.request import DEFAULTS, RequestFlags, slice_request
+from tpukit.cli.toolkit import Toolkit
+from tpukit.console import View
+
+
+def up(
+    toolkit: Toolkit,
+    accelerator_type: flag.AcceleratorTypeName,
+    name: flag.OptionalName = "",
+    recipe: flag.Recipe = "jax",
+    requirements: flag.Requirements = "",
+    source_ranges: flag.SourceRanges = None,
+    timeout: flag.Timeout = "1h",
+    options: RequestFlags = DEFAULTS,
+) -> View:
+    """Create a slice, reach it, provision it and test every device. Run it again to converge.
+
+    Examples:
+      tpukit up v3-8
+      tpukit --local up v4-32 demo --with jax
+    """
+    from tpukit import bootstrap
+    from tpukit.provision.recipes import Recipe
+
+    accelerator = AcceleratorType.parse(accelerator_type)
+    chosen = Recipe.named(recipe)
+    on_top = flag.file_bytes(requirements, "--requirements")
+    deadline = toolkit.deadline(flag.seconds(timeout))
+    request = slice_request(toolkit, accelerator, name, options)
+    report = bootstrap.up(
+        toolkit.means(tuple(source_ranges or ())),
+        request,
+        accelerator,
+        chosen,
+        requirements=on_top,
+        deadline=deadline,
+        progress=narrate(toolkit.console, toolkit.clock),
+    )
+    return views.up(report)

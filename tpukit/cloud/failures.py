@@ -1,0 +1,201 @@
+"""One table from the errors of Google's libraries to ours.
+
+Over REST google-api-core raises one class for several statuses (`Conflict` for ALREADY_EXISTS and
+for ABORTED, `BadRequest` for INVALID_ARGUMENT and FAILED_PRECONDITION), and a failed operation
+keeps its details in `errors[0]`, so the status is read from the answer's body. A stockout comes
+under the codes 8, 9 and 13 and code 8 is also quota: there the text decides
+(`data/api_errors.toml`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import tpukit.errors as errors
+from tpukit.errors import TpukitError
+from tpukit.provider import Doubtful
+from tpukit.text import one_line
+
+_BY_STATUS: dict[str, type[TpukitError]] = {
+    "INVALID_ARGUMENT": errors.BadInput,
+    "FAILED_PRECONDITION": errors.TpukitError,
+    "OUT_OF_RANGE": errors.BadInput,
+    "UNAUTHENTICATED": errors.NotAuthenticated,
+    "PERMISSION_DENIED": errors.NotAllowed,
+    "NOT_FOUND": errors.NotFound,
+    "ALREADY_EXISTS": errors.NameTaken,
+    "RESOURCE_EXHAUSTED": errors.QuotaExceeded,
+}
+_BY_HTTP = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ALREADY_EXISTS",
+    412: "FAILED_PRECONDITION",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+_LOGIN = "gcloud auth application-default login   (or try without an account: tpukit --local)"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What an unsuccessful call told, whichever library said so.
+
+    `status` is a canonical code name, or "" where no answer came at all. `retry_after` is in
+    seconds.
+    """
+
+    status: str
+    message: str
+    http: int = 0
+    reason: str = ""
+    links: tuple[str, ...] = ()
+    retry_after: float | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the request may have been carried out although it was not confirmed."""
+        return not self.status or self.http >= 500
+
+    @property
+    def transient(self) -> bool:
+        """Whether the same call may succeed when it is repeated a little later."""
+        return self.doubtful or self.http == 429 or self.status == "ABORTED"
+
+
+class RestFailure(Exception):
+    """Raised by our own REST calls, so that one table reads every library's errors."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def from_body(http: int, body: object, headers: Mapping[str, str]) -> Failure:
+    """Read an AIP-193 (or Compute Engine) error document; garbage gives a failure that says so."""
+    error = body.get("error") if isinstance(body, dict) else None
+    if not isinstance(error, dict):
+        return Failure(
+            _BY_HTTP.get(http, ""), f"answer {http} without an error document", http=http
+        )
+    details = [detail for detail in error.get("details") or [] if isinstance(detail, dict)]
+    status = str(error.get("status") or _BY_HTTP.get(http, ""))
+    return _with_details(status, str(error.get("message", "")), http, details, headers)
+
+
+def from_operation(error: Mapping[str, Any]) -> Failure:
+    """Read the `google.rpc.Status` of a failed operation, as a dict of its JSON form."""
+    from google.rpc.code_pb2 import Code
+
+    code = int(error.get("code") or 2)
+    status = Code.Name(code) if code in Code.values() else "UNKNOWN"
+    return _with_details(
+        status, str(error.get("message", "")), 0, list(error.get("details", [])), {}
+    )
+
+
+def from_exception(error: Exception) -> Failure | None:
+    """Read an exception of google-api-core, google-auth or requests; None for any other."""
+    import google.auth.exceptions
+    import requests
+    from google.api_core.exceptions import GoogleAPICallError
+
+    if isinstance(error, RestFailure):
+        return error.failure
+    if isinstance(error, GoogleAPICallError):
+        return _from_api_core(error)
+    if isinstance(error, google.auth.exceptions.TransportError | requests.RequestException):
+        return Failure("", one_line(str(error)) or type(error).__name__)
+    if isinstance(error, google.auth.exceptions.GoogleAuthError):
+        return Failure("UNAUTHENTICATED", one_line(str(error)), http=401)
+    if isinstance(error, ValueError):  # an answer that is no JSON, or JSON of another shape
+        return Failure("", f"the answer could not be read: {one_line(str(error))[:200]}")
+    return None
+
+
+def to_error(failure: Failure, doing: str, *, reading_back: bool = False) -> TpukitError:
+    """Return our error for a failure while `doing` (`create slice demo`).
+
+    A failure that leaves the outcome open is `Doubtful` where the caller can read back.
+    """
+    message = one_line(failure.message)
+    known = _known(message)
+    kind: type[TpukitError] = _BY_STATUS.get(failure.status, errors.TpukitError)
+    if reading_back and failure.doubtful:
+        kind = Doubtful
+    elif known and failure.status != "NOT_FOUND":
+        kind = getattr(errors, known["kind"])
+    why = known["cause"] if known else message
+    fix = _fix(kind, known, failure)
+    what = f"cannot {doing}: {message or 'no answer'}"
+    return kind(what, reason=_reason(failure, known), why=why if why != message else "", fix=fix)
+
+
+def _fix(kind: type[TpukitError], known: Mapping[str, str] | None, failure: Failure) -> str:
+    if kind is errors.NotAuthenticated:
+        return _LOGIN
+    if known:
+        return known["remedy"]
+    return failure.links[0] if failure.links else ""
+
+
+def _reason(failure: Failure, known: Mapping[str, str] | None) -> str:
+    named = known["id"] if known else failure.reason
+    return ", ".join(part for part in (failure.status or "no answer", one_line(named)) if part)
+
+
+@cache
+def _table() -> tuple[tuple[re.Pattern[str], Mapping[str, str]], ...]:
+    import tomllib
+
+    text = files("tpukit").joinpath("data/api_errors.toml").read_text(encoding="utf-8")
+    rows = tomllib.loads(text)["error"]
+    return tuple((re.compile(row["pattern"], re.IGNORECASE | re.MULTILINE), row) for row in rows)
+
+
+def _known(message: str) -> Mapping[str, str] | None:
+    return next((row for pattern, row in _table() if pattern.search(message)), None)
+
+
+def _from_api_core(error: Any) -> Failure:
+    response = getattr(error, "response", None)
+    if response is not None and hasattr(response, "json"):
+        try:
+            return from_body(int(response.status_code), response.json(), response.headers)
+        except ValueError:
+            pass
+    http = int(error.code or 0)
+    return Failure(_BY_HTTP.get(http, ""), one_line(error.message), http=http)
+
+
+def _with_details(
+    status: str, message: str, http: int, details: list[Any], headers: Mapping[str, str]
+) -> Failure:
+    by_type = {str(detail.get("@type", "")).rpartition(".")[2]: detail for detail in details}
+    info = by_type.get("ErrorInfo", {})
+    links = [link.get("url", "") for link in by_type.get("Help", {}).get("links", [])]
+    delay = by_type.get("RetryInfo", {}).get("retryDelay") or headers.get("Retry-After")
+    return Failure(
+        status,
+        message,
+        http=http,
+        reason=str(info.get("reason", "")),
+        links=tuple(one_line(link) for link in links if link.startswith("https://")),
+        retry_after=_seconds(delay),
+        metadata=info.get("metadata", {}),
+    )
+
+
+def _seconds(delay: object) -> float | None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)s?", str(delay or ""))
+    return float(match[1]) if match else None

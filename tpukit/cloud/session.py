@@ -1,0 +1,148 @@
+"""Credentials without their traps, and the one way in which any API call is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import google.auth
+import google.auth.credentials
+import google.auth.exceptions
+import google.auth.transport.requests
+import google.oauth2.credentials
+
+from tpukit.clock import Clock, Deadline
+from tpukit.cloud.failures import Failure, RestFailure, from_body, from_exception, to_error
+from tpukit.errors import BadInput, NotAuthenticated
+
+Answer = TypeVar("Answer")
+
+SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
+#: Seconds for one request: google-cloud-tpu itself sets none and would wait for ever.
+TIMEOUT = 20.0
+_FIX = "gcloud auth application-default login   (or try without an account: tpukit --local)"
+
+
+def load_credentials(
+    access_token_file: str, credentials_file: str, well_known_file: Path, quota_project: str
+) -> google.auth.credentials.Credentials:
+    """Return credentials from a token file, a credentials file, or Application Default Credentials.
+
+    `google.auth.default()` is not used: without credentials it asks the metadata server for up to
+    12 s, and with them it runs gcloud as a subprocess for the project. On a Compute Engine VM,
+    told by
+    DMI, the metadata server's own credentials are the last resort.
+
+    Raises:
+        NotAuthenticated: none of them is there, or the file cannot be used.
+        BadInput: a file that was named cannot be read.
+    """
+    if access_token_file:
+        return google.oauth2.credentials.Credentials(_token(Path(access_token_file)))
+    named = credentials_file or (str(well_known_file) if well_known_file.is_file() else "")
+    if named:
+        return _from_file(named, quota_project)
+    if on_compute_engine():
+        from google.auth import compute_engine
+
+        return compute_engine.Credentials()
+    raise NotAuthenticated("no credentials for Google Cloud", fix=_FIX)
+
+
+def on_compute_engine(product: Path = Path("/sys/class/dmi/id/product_name")) -> bool:
+    """Tell from the machine's DMI name, without any request, whether this is a Google VM."""
+    try:
+        return product.read_text(encoding="ascii", errors="replace").strip().startswith("Google")
+    except OSError:
+        return False
+
+
+def _token(path: Path) -> str:
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"cannot read the access token file {path}", why=str(error)) from error
+    if not token:
+        raise BadInput(f"the access token file {path} is empty")
+    return token
+
+
+def _from_file(path: str, quota_project: str) -> google.auth.credentials.Credentials:
+    try:
+        credentials, _ = google.auth.load_credentials_from_file(
+            path, scopes=SCOPES, quota_project_id=quota_project or None
+        )
+    except (google.auth.exceptions.GoogleAuthError, OSError, ValueError) as error:
+        raise NotAuthenticated(
+            f"cannot use the credentials in {path}", why=str(error).splitlines()[0], fix=_FIX
+        ) from error
+    return credentials
+
+
+class Session:
+    """An authorised HTTP session, and `call`, through which every API call goes."""
+
+    def __init__(
+        self,
+        credentials: google.auth.credentials.Credentials,
+        clock: Clock,
+        patience: float = 30.0,
+        on_retry: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.credentials = credentials
+        self.clock = clock
+        self.patience = patience
+        self.on_retry = on_retry
+        self._http = google.auth.transport.requests.AuthorizedSession(
+            credentials, max_refresh_attempts=1
+        )
+
+    def call(self, doing: str, request: Callable[[], Answer], *, repeat: bool = True) -> Answer:
+        """Return what `request` returns, repeating it after passing faults for `patience` seconds.
+
+        `repeat=False` is for the calls that bill: such a call is made once, except where the server
+        said that it did nothing (429), and a lost answer is `Doubtful`. The waits grow from 0.5 s
+        to 8 s, or take the delay that the server names (AIP-194).
+        """
+        deadline = Deadline.after(self.clock, self.patience)
+        pause = 0.5
+        while True:
+            try:
+                return request()
+            except Exception as error:
+                failure = from_exception(error)
+                if failure is None:
+                    raise
+                wait = max(pause, failure.retry_after or 0.0)
+                again = failure.transient and (repeat or not failure.doubtful)
+                if not again or wait > deadline.remaining():
+                    raise to_error(failure, doing, reading_back=not repeat) from error
+            self.on_retry(f"{doing}: {failure.message or failure.status}; again in {wait:g} s")
+            self.clock.sleep(wait)
+            pause = min(pause * 2, 8.0)
+
+    def rest(
+        self, doing: str, method: str, url: str, *, body: Any = None, repeat: bool = True
+    ) -> dict[str, Any]:
+        """Make one REST call with a JSON body and return the JSON object of the answer."""
+        return self.call(doing, lambda: self._rest(method, url, body), repeat=repeat)
+
+    def _rest(self, method: str, url: str, body: Any) -> dict[str, Any]:
+        response = self._http.request(
+            method, url, json=body, timeout=TIMEOUT, max_allowed_time=TIMEOUT
+        )
+        if response.status_code >= 400:
+            raise RestFailure(_failure(response))
+        answer = response.json()
+        if not isinstance(answer, dict):
+            raise ValueError("the answer is not a JSON object")
+        return answer
+
+
+def _failure(response: Any) -> Failure:
+    try:
+        body = response.json()
+    except ValueError:
+        body = None
+    return from_body(response.status_code, body, response.headers)

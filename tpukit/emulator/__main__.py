@@ -1,0 +1,77 @@
+"""`python -m tpukit.emulator --directory DIR`: the emulator in the foreground, and its guardian."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tpukit.emulator.guardian import guarded
+from tpukit.emulator.home import EmulatorHome, exclusively
+from tpukit.errors import BadInput, TpukitError
+
+_LOCK_SECONDS = 5.0  #: how long a predecessor that is ending is waited for
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run an emulator until TERM or INT and return an exit status."""
+    options = _parse(arguments)
+    os.umask(0o022)
+    home = EmulatorHome(options.directory.absolute())
+    try:
+        home.create()
+        with _alone(home):
+            home.document.unlink(missing_ok=True)
+            return guarded(lambda guardian: _emulate(options, home, guardian), lambda: _sweep(home))
+    except TpukitError as error:
+        sys.stderr.write("\n".join(error.lines()) + "\n")
+        return error.exit_code
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tpukit.emulator", description=__doc__)
+    parser.add_argument("--directory", type=Path, required=True, help="where everything is kept")
+    parser.add_argument("--create-seconds", type=float, default=2.0, help="how long a create takes")
+    parser.add_argument("--port", type=int, default=0, help="of the API on 127.0.0.1 (0: any)")
+    parser.add_argument("--ready-descriptor", type=int, help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def _emulate(options: argparse.Namespace, home: EmulatorHome, guardian: int) -> int:
+    # Imported by the emulator alone: the guardian stays small.
+    from tpukit.emulator.emulation import emulate
+
+    return emulate(home, options.create_seconds, options.port, guardian, options.ready_descriptor)
+
+
+@contextlib.contextmanager
+def _alone(home: EmulatorHome) -> Iterator[None]:
+    """Hold the directory's lock; the guardian and the emulator share it until both are gone."""
+    give_up_at = time.monotonic() + _LOCK_SECONDS
+    with contextlib.ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(exclusively(home.lock, wait=False))
+                break
+            except BlockingIOError:
+                if time.monotonic() >= give_up_at:
+                    raise BadInput(f"another emulator runs in {home.path}") from None
+                time.sleep(0.02)
+        yield
+
+
+def _sweep(home: EmulatorHome) -> None:
+    """End what an emulator that died could not end, and withdraw its address."""
+    from tpukit.emulator import processes
+
+    marker = f"{home.identity()}/"
+    processes.end(lambda: processes.descendants(os.getpid()) + processes.marked(marker))
+    home.document.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,106 @@
+"""Addresses of emulated workers: one each, on this machine alone, never shared by two emulators."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import random
+import socket
+
+from tpukit.errors import TpukitError
+
+#: The service port of `networkEndpoints`. A UDP socket on it reserves an address while the emulator
+#: lives: nothing connects to it, and it does not linger when it is closed.
+_RESERVATION_PORT = 8470
+_PORTS = (22, 2222, 0)
+_TRIES = 200
+_COUNT = 254 * 254
+_SHARED = "127.0.0.1"
+
+
+class AddressBook:
+    """The addresses that this emulator has reserved, all of 127.77.0.0/16 where it can.
+
+    Where the machine answers on 127.0.0.1 alone (macOS without aliases), every worker gets that
+    address and a port of its own.
+    """
+
+    def __init__(self, randomness: random.Random) -> None:
+        self._randomness = randomness
+        self._reservations: dict[str, tuple[str, socket.socket]] = {}  #: address: holder, socket
+
+    def take(self, holder: str, count: int) -> list[str]:
+        """Reserve `count` addresses, neighbours where they are free, until `release(holder)`."""
+        if not _bindable("127.77.0.1"):
+            return [_SHARED] * count
+        first = self._randomness.randrange(_COUNT - count)
+        return [self._take_one(holder, number) for number in range(first, first + count)]
+
+    def keep(self, holder: str, address: str) -> None:
+        """Reserve an address that a worker had before; raise `OSError` when others have it."""
+        if address not in self._reservations and address != _SHARED:
+            reservation = _bound(socket.SOCK_DGRAM, address, _RESERVATION_PORT)
+            self._reservations[address] = holder, reservation
+
+    def release(self, holder: str) -> None:
+        """Let others have the holder's addresses."""
+        for address, (found, reservation) in list(self._reservations.items()):
+            if found == holder:
+                reservation.close()
+                del self._reservations[address]
+
+    def close(self) -> None:
+        """Release every address."""
+        for _, reservation in self._reservations.values():
+            reservation.close()
+        self._reservations.clear()
+
+    def _take_one(self, holder: str, number: int) -> str:
+        for _ in range(_TRIES):
+            address = _address(number)
+            if address not in self._reservations:
+                with contextlib.suppress(OSError):
+                    self.keep(holder, address)
+                    return address
+            number = self._randomness.randrange(_COUNT)
+        raise TpukitError("no free address is left for a worker", why="127.77.0.0/16 is in use")
+
+
+def free_port(address: str) -> int:
+    """Return where an SSH server may listen: 22 where this account may bind it, else higher."""
+    for port in _PORTS:
+        with contextlib.suppress(OSError), listening(address, port) as bound:
+            return int(bound.getsockname()[1])
+    raise TpukitError(f"no port of {address} is free")
+
+
+def listening(address: str, port: int) -> socket.socket:
+    """Return a TCP socket bound to the address, reusing what closed connections hold."""
+    return _bound(socket.SOCK_STREAM, address, port)
+
+
+def _address(number: int) -> str:
+    third, fourth = divmod(number, 254)
+    return f"127.77.{third + 1}.{fourth + 1}"
+
+
+def _bindable(address: str) -> bool:
+    try:
+        _bound(socket.SOCK_DGRAM, address, 0).close()
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
+        return False
+    return True
+
+
+def _bound(kind: socket.SocketKind, address: str, port: int) -> socket.socket:
+    bound = socket.socket(socket.AF_INET, kind)
+    try:
+        if kind is socket.SOCK_STREAM:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((address, port))
+    except OSError:
+        bound.close()
+        raise
+    return bound

@@ -1,0 +1,112 @@
+"""What every part of the emulated service works with: the state, the clock, randomness, a call."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from random import Random
+
+from tpukit.emulator.clock import EmulatorClock, timestamp
+from tpukit.emulator.errors import Json, Status, invalid
+from tpukit.emulator.state import State
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How many seconds the service takes over each kind of change."""
+
+    create: float = 2.0
+    change: float = 1.0  #: delete, stop
+    update: float = 0.2  #: node updates and every Compute Engine operation
+
+    @classmethod
+    def for_create(cls, seconds: float) -> Timing:
+        """Scale all changes to a create of `seconds`."""
+        return cls(create=seconds, change=seconds / 2, update=min(0.2, seconds / 10))
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request, without its protocol.
+
+    `failure` is what the operation that this call starts has to end with: an injected fault.
+    """
+
+    path: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: Json = field(default_factory=dict)
+    version: str = "v2"
+    failure: Status | None = None
+
+    @property
+    def project(self) -> str:
+        return self.path["project"]
+
+    @property
+    def parent(self) -> str:
+        return f"projects/{self.project}/locations/{self.path['zone']}"
+
+
+@dataclass
+class Context:
+    """The parts share one of these; `changed` says that the state has to be saved."""
+
+    state: State
+    clock: EmulatorClock
+    random: Random
+    timing: Timing
+    networks: tuple[str, ...] = ("default",)
+    compute_base: str = ""  #: where links to Compute Engine resources point, ends in a slash
+    changed: bool = False
+
+    def now(self) -> float:
+        return self.clock.time()
+
+    def stamp(self) -> str:
+        return timestamp(self.now())
+
+    def number(self) -> str:
+        """Return a new resource id: both APIs number resources with 64 bits, as a JSON string."""
+        return str(self.random.randrange(10**18, 9 * 10**18))
+
+    def bad_request(self, what: str) -> Exception:
+        """Return a refusal in the words of Cloud TPU, which end in an event id.
+
+        Source of the frame: skypilot-org/skypilot#1468, #3840.
+        """
+        event = f"[EID: 0x{self.random.getrandbits(64):x}]"
+        return invalid(f"Cloud TPU received a bad request. {what} {event}")
+
+    def operation_id(self) -> str:
+        """Return an operation id of the form that both APIs use."""
+        bits = self.random.getrandbits
+        return f"operation-{int(self.now() * 1000)}-{bits(52):013x}-{bits(32):08x}-{bits(32):08x}"
+
+
+def project_number(project: str) -> str:
+    """Return a stable number for a project, as the real ones have."""
+    return str(10**11 + int.from_bytes(sha256(project.encode()).digest()[:5]) % (9 * 10**11))
+
+
+def page(
+    items: Iterable[tuple[str, Json]], size: str, token: str, most: int
+) -> tuple[list[Json], str]:
+    """Return one page of (key, document) pairs in key order, and the token of the next one.
+
+    The token holds the last key, so that pages stay right while resources come and go.
+    """
+    try:
+        limit = int(size or 0)
+        after = base64.urlsafe_b64decode(token).decode() if token else ""
+    except (ValueError, binascii.Error) as error:
+        raise invalid("Invalid page size or page token.") from error
+    if limit < 0:
+        raise invalid("The page size must not be negative.")
+    limit = min(limit, most) or most
+    rest = sorted((key, document) for key, document in items if key > after or not after)
+    shown = rest[:limit]
+    more = base64.urlsafe_b64encode(shown[-1][0].encode()).decode() if len(rest) > limit else ""
+    return [document for _, document in shown], more

@@ -1,0 +1,169 @@
+"""Starts, finds and stops the emulator of a directory; light enough for every command to import."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tpukit.emulator.home import EmulatorHome, Running, exclusively
+from tpukit.errors import NotFound, TpukitError
+from tpukit.text import one_line, quote
+
+__all__ = ["Running", "environment", "running", "start", "stop"]
+
+PROJECT = "tpukit-local"
+#: Offers v3-8 and more accelerator types than any other zone with it: `tpukit/data/accelerators`.
+ZONE = "us-central1-a"
+
+_ANSWER_SECONDS = 2.0
+_STOP_SECONDS = 10.0
+
+
+def start(
+    directory: Path, create_seconds: float = 2.0, port: int = 0, timeout: float = 20.0
+) -> Running:
+    """Return the directory's emulator, started in the background unless it runs already.
+
+    `create_seconds` is how long nodes are CREATING; `port` 0 lets the system choose. Raises
+    `TpukitError` with the last words of its log when it does not come up within `timeout` seconds.
+    """
+    home = EmulatorHome(directory.absolute())
+    home.create()
+    with exclusively(home.path / "start.lock"):
+        return running(directory) or _spawn(home, create_seconds, port, timeout)
+
+
+def running(directory: Path) -> Running | None:
+    """Return the directory's emulator if it lives and answers, else None."""
+    home = EmulatorHome(directory.absolute())
+    found = home.published()
+    return found if found and home.held() and _answers(found) else None
+
+
+def stop(directory: Path) -> bool:
+    """End the directory's emulator and all of its workers' processes; tell whether one ran.
+
+    Its nodes stay in the directory for the next start. Raises `TpukitError` if it outlives KILL.
+    """
+    home = EmulatorHome(directory.absolute())
+    found = home.published()
+    if not home.held():
+        return False
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        _send(found, number)
+        if _released(home, _STOP_SECONDS):
+            _sweep(home, found)
+            return True
+    raise TpukitError(f"the emulator in {home.path} does not end", why=_last_words(home))
+
+
+def environment(directory: Path) -> dict[str, str]:
+    """Return the variables that point gcloud and tpukit at the directory's running emulator.
+
+    Raises `NotFound` when none runs.
+    """
+    found = running(directory)
+    if found is None:
+        raise NotFound(
+            f"no emulator runs in {one_line(str(directory))}", fix="tpukit emulator start"
+        )
+    return {
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{found.url}/",
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{found.url}/compute/v1/",
+        "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(EmulatorHome(directory.absolute()).token_file),
+        "CLOUDSDK_CORE_PROJECT": PROJECT,
+        "CLOUDSDK_COMPUTE_ZONE": ZONE,
+        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
+    }
+
+
+def _spawn(home: EmulatorHome, create_seconds: float, port: int, timeout: float) -> Running:
+    ready, theirs = os.pipe()
+    words = [sys.executable, "-m", "tpukit.emulator", "--directory", str(home.path)]
+    words += ["--create-seconds", str(create_seconds), "--port", str(port)]
+    words += ["--ready-descriptor", str(theirs)]
+    log = os.open(home.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(theirs,),
+            start_new_session=True,
+        )
+    finally:
+        os.close(theirs)
+        os.close(log)
+    came_up = select.select([ready], [], [], timeout)[0] and os.read(ready, 1)
+    os.close(ready)
+    found = home.published() if came_up else None
+    if found is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise TpukitError(
+            "the emulator did not start",
+            why=_last_words(home),
+            fix=f"less {quote([str(home.log)])}",
+        )
+    # The emulator outlives this process, which is not to warn that it never waited for it.
+    process.returncode = 0
+    return found
+
+
+def _answers(found: Running) -> bool:
+    import http.client
+
+    authority = found.url.removeprefix("http://")
+    connection = http.client.HTTPConnection(authority, timeout=_ANSWER_SECONDS)
+    headers = {"Authorization": f"Bearer {found.token}"}
+    try:
+        connection.request("GET", "/_emulator/status", headers=headers)
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _send(found: Running | None, number: signal.Signals) -> None:
+    """Signal what was published and still is an emulator: numbers of processes are used again."""
+    import psutil
+
+    for pid in (found.guardian, found.pid) if found else ():
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            if "tpukit.emulator" in process.cmdline():
+                process.send_signal(number)
+
+
+def _sweep(home: EmulatorHome, found: Running | None) -> None:
+    from tpukit.emulator import processes
+
+    processes.end(lambda: processes.marked(f"{home.identity()}/"))
+    if found:
+        with contextlib.suppress(ChildProcessError):  # where it was this process that started it
+            os.waitpid(found.guardian, os.WNOHANG)
+    home.document.unlink(missing_ok=True)
+
+
+def _released(home: EmulatorHome, seconds: float) -> bool:
+    give_up_at = time.monotonic() + seconds
+    while home.held() and time.monotonic() < give_up_at:
+        time.sleep(0.02)
+    return not home.held()
+
+
+def _last_words(home: EmulatorHome) -> str:
+    try:
+        lines = home.log.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return one_line(" ".join(lines[-3:]))

@@ -1,0 +1,180 @@
+"""From a request to a reply: who asks, which method, which fault, one caller at a time."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from dataclasses import replace
+from threading import Condition, Event
+
+from tpukit.emulator.batch import PATH as BATCH_PATH
+from tpukit.emulator.batch import answer_batch
+from tpukit.emulator.context import Call
+from tpukit.emulator.control import Control
+from tpukit.emulator.errors import ApiError, Status, error_info
+from tpukit.emulator.exchange import Reply, Request, unknown_path
+from tpukit.emulator.faults import Faults, Rule
+from tpukit.emulator.presets import filled
+from tpukit.emulator.routes import Route, compute_routes, control_routes, find, tpu_routes
+from tpukit.emulator.service import Service
+from tpukit.errors import TpukitError
+
+#: Compute Engine API reference, globalOperations.wait: it answers after 2 minutes at the latest.
+LONGEST_WAIT = 120.0
+
+
+class Edge:
+    """Answers requests over one service. Safe to call from many threads.
+
+    `save` keeps the state after a change and before the answer to it.
+    """
+
+    def __init__(self, service: Service, token: str | None, save: Callable[[], None]) -> None:
+        self.faults = Faults()
+        self.control = Control(service, self.faults)
+        self._service = service
+        self._token = token
+        self._save = save
+        self._turn = Condition()
+        self._closed = Event()
+        self._routes = (
+            *tpu_routes(service),
+            *compute_routes(service),
+            *control_routes(self.control),
+        )
+
+    def answer(self, request: Request) -> Reply:
+        """Return the reply; nothing is raised."""
+        compute = request.path.startswith(("/compute/", "/batch/"))
+        try:
+            self._authenticate(request)
+            if request.path == BATCH_PATH and request.verb == "POST":
+                return answer_batch(request, self.answer)
+            found = find(self._routes, request.verb, request.path)
+            if found is None:
+                return self._logged(request, "", unknown_path(request))
+            route, path = found
+            call = Call(path, request.query, request.document(), path.get("version", "v2"))
+            return self._logged(request, route.name, self._serve(route, call))
+        except ApiError as error:
+            return self._logged(request, "", Reply.error(error.status, compute))
+        except (TpukitError, OSError, TypeError, ValueError, KeyError, AttributeError) as error:
+            status = Status("INTERNAL", f"the emulator failed: {type(error).__name__}: {error}")
+            return self._logged(request, "", Reply.error(status, compute))
+
+    def tick(self) -> None:
+        """Let due changes happen without a request."""
+        with self._turn:
+            self._service.advance()
+            self._commit()
+
+    def close(self) -> None:
+        """End stalls and waits."""
+        self._closed.set()
+        with self._turn:
+            self._turn.notify_all()
+
+    def _serve(self, route: Route, call: Call) -> Reply:
+        if route.is_control:
+            return self._handle(route, call)
+        before = self._take(route, call, "before")
+        if before and before.kind == "operation":
+            call = replace(call, failure=_status(before, call))
+        elif before and (spoiled := self._spoil(before, route, call)):
+            return spoiled
+        reply = self._handle(route, call)
+        after = self._take(route, call, "after")
+        if after and after.kind == "truncate":
+            return replace(reply, cut="truncate")
+        return (after and self._spoil(after, route, call)) or reply
+
+    def _handle(self, route: Route, call: Call) -> Reply:
+        with self._turn:
+            self._service.advance()
+            try:
+                if route.name == "globalOperations.wait":
+                    self._await(call)
+                reply = Reply.of(route.handler(call))
+            except ApiError as error:
+                reply = Reply.error(error.status, route.is_compute)
+            self._commit()
+            self._turn.notify_all()
+            return reply
+
+    def _await(self, call: Call) -> None:
+        """Let others have their turn until an operation is done."""
+        clock = self._service.context.clock
+        until = min(self._service.compute_operations.due(call), clock.time() + LONGEST_WAIT)
+        while (left := until - clock.time()) > 0 and not self._closed.is_set():
+            self._turn.wait(left)
+
+    def _take(self, route: Route, call: Call, phase: str) -> Rule | None:
+        with self._turn:
+            return self.faults.take(route.name, _subject(call), phase)
+
+    def _spoil(self, rule: Rule, route: Route, call: Call) -> Reply | None:
+        """Return the reply that a fault puts in place of the right one; None after a stall."""
+        if rule.kind == "stall":
+            self._closed.wait(rule.seconds)
+            return None
+        if rule.kind == "reset":
+            return Reply(0, b"", cut="reset")
+        return Reply.error(_status(rule, call), route.is_compute)
+
+    def _commit(self) -> None:
+        if self._service.context.changed:
+            self._save()
+            self._service.context.changed = False
+
+    def _authenticate(self, request: Request) -> None:
+        """Refuse who has not the token: driving the emulator is running commands as its owner."""
+        given = request.authorization.removeprefix("Bearer ").strip()
+        if self._token is None:
+            return
+        if not hmac.compare_digest(given.encode(), self._token.encode()):
+            raise _unauthenticated(bool(given))
+
+    def _logged(self, request: Request, name: str, reply: Reply) -> Reply:
+        entry = {
+            "time": self._service.context.stamp(),
+            "verb": request.verb,
+            "path": request.target,
+            "method": name,
+            "status": reply.status,
+            "cut": reply.cut,
+        }
+        if not request.path.startswith("/_emulator/"):
+            self.control.log.append(entry)
+        return reply
+
+
+def _subject(call: Call) -> str:
+    """Return the short name of what a call is about, for the `name` of a fault rule."""
+    named = (call.path.get("node"), call.query.get("nodeId"), call.path.get("firewall"))
+    body = call.body.get("name")
+    found = next((text for text in named if text), None) or call.path.get("operation") or body
+    return str(found or "")
+
+
+def _status(rule: Rule, call: Call) -> Status:
+    zone = call.path.get("zone", "")
+    words = {
+        "project": call.path.get("project", ""),
+        "zone": zone,
+        "region": zone.rpartition("-")[0],
+        "name": _subject(call),
+    }
+    return filled(rule.status or Status("UNAVAILABLE", ""), words)
+
+
+def _unauthenticated(given: bool) -> ApiError:
+    """Return the refusal of Google's front end, for a wrong token and for none."""
+    what = "Request had invalid authentication credentials."
+    if not given:
+        what = "Request is missing required authentication credential."
+    reason = "ACCESS_TOKEN_TYPE_UNSUPPORTED" if given else "CREDENTIALS_MISSING"
+    hint = (
+        "Expected OAuth 2 access token, login cookie or other valid authentication credential. "
+        "See https://developers.google.com/identity/sign-in/web/devconsole-project."
+    )
+    return ApiError("UNAUTHENTICATED", f"{what} {hint}", [error_info(reason)])

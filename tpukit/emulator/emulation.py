@@ -1,0 +1,102 @@
+"""The emulator's own process: the APIs, the workers, and an orderly end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+
+from tpukit import __version__
+from tpukit.emulator import processes
+from tpukit.emulator.engine import Engine, PortableEngine, base_interpreter
+from tpukit.emulator.home import EmulatorHome, Running
+from tpukit.emulator.server import Server, build_server
+from tpukit.emulator.site import site_environment
+from tpukit.emulator.vm import LocalWorkerHost
+from tpukit.emulator.workers import WorkerOracle
+
+
+def emulate(
+    home: EmulatorHome,
+    create_seconds: float,
+    port: int,
+    guardian: int | None = None,
+    ready: int | None = None,
+) -> int:
+    """Serve until TERM, INT or the end of the `guardian` descriptor; then end every worker.
+
+    Writes one byte to the `ready` descriptor once clients are answered.
+    """
+    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.WARNING)
+    logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
+    ending = _ending(guardian)
+    # What a predecessor left that was killed together with its guardian.
+    processes.end(lambda: processes.marked(f"{home.identity()}/"), grace=0)
+    hosts: list[LocalWorkerHost] = []
+    engine = PortableEngine(site_environment(os.environ, Path.home()), base_interpreter())
+    try:
+        server = build_server(
+            home.path,
+            home.token(),
+            lambda oracle: _host(home, oracle, engine, hosts),
+            create_seconds=create_seconds,
+            port=port,
+        )
+        _serve(server, home, engine, ready, ending)
+    finally:
+        for host in hosts:
+            host.close()
+    return 0
+
+
+def _serve(
+    server: Server, home: EmulatorHome, engine: Engine, ready: int | None, ending: threading.Event
+) -> None:
+    serving = threading.Thread(target=server.serve_forever, name="api", daemon=True)
+    serving.start()
+    home.publish(
+        Running(
+            pid=os.getpid(),
+            guardian=os.getppid(),
+            url=server.url,
+            token=home.token(),
+            version=__version__,
+            engine=engine.name,
+            started=time.time(),
+        )
+    )
+    if ready is not None:
+        os.write(ready, b"1")
+        os.close(ready)
+    ending.wait()
+    home.document.unlink(missing_ok=True)
+    server.shutdown()
+    serving.join()
+
+
+def _host(
+    home: EmulatorHome, oracle: WorkerOracle, engine: Engine, hosts: list[LocalWorkerHost]
+) -> LocalWorkerHost:
+    host = LocalWorkerHost(home.workers, home.identity(), oracle, engine, random.SystemRandom())
+    hosts.append(host)
+    return host
+
+
+def _ending(guardian: int | None) -> threading.Event:
+    """Return an event that is set by TERM, by INT and by the end of the guardian."""
+    event = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: event.set())
+    if guardian is not None:
+        watch = threading.Thread(target=_watch, args=(guardian, event), daemon=True)
+        watch.start()
+    return event
+
+
+def _watch(guardian: int, event: threading.Event) -> None:
+    os.read(guardian, 1)
+    event.set()

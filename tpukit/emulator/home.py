@@ -1,0 +1,124 @@
+"""The emulator's directory: who runs in it, where it answers, and its secrets.
+
+lock            held as long as the emulator or its guardian lives
+emulator.json   where it answers; written after the server listens
+token           the bearer token; gcloud reads it as an access token file
+identity        marks the processes of this directory's workers
+state.json      what the API knows
+workers/        each worker's files
+emulator.log    standard output and error of the emulator started in the background
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Running:
+    """An emulator that runs, as `emulator.json` tells it."""
+
+    pid: int
+    guardian: int
+    url: str
+    token: str
+    version: str
+    engine: str
+    started: float  #: seconds since the epoch
+
+
+@dataclass(frozen=True)
+class EmulatorHome:
+    """One emulator's directory, for its owner alone."""
+
+    path: Path
+
+    @property
+    def lock(self) -> Path:
+        return self.path / "lock"
+
+    @property
+    def document(self) -> Path:
+        return self.path / "emulator.json"
+
+    @property
+    def token_file(self) -> Path:
+        return self.path / "token"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "emulator.log"
+
+    @property
+    def workers(self) -> Path:
+        return self.path / "workers"
+
+    def create(self) -> None:
+        """Make the directory, and close it to everybody else."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path.chmod(0o700)
+
+    def token(self) -> str:
+        """Return the bearer token, made once a directory."""
+        return self._secret(self.token_file)
+
+    def identity(self) -> str:
+        """Return the random name that marks this emulator's processes, made once a directory."""
+        return self._secret(self.path / "identity")
+
+    def publish(self, running: Running) -> None:
+        """Say where the emulator answers; whoever reads sees all of it or nothing."""
+        write_privately(self.document, json.dumps(asdict(running), indent=2) + "\n")
+
+    def published(self) -> Running | None:
+        """Return what was published last, which need not live any more."""
+        try:
+            return Running(**json.loads(self.document.read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def held(self) -> bool:
+        """Return whether an emulator or a guardian lives in this directory."""
+        try:
+            with self.lock.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
+    def _secret(self, path: Path) -> str:
+        with contextlib.suppress(FileNotFoundError):
+            return path.read_text().strip()
+        value = secrets.token_hex(16)
+        write_privately(path, value + "\n")
+        return value
+
+
+@contextlib.contextmanager
+def exclusively(path: Path, wait: bool = True) -> Iterator[None]:
+    """Hold a file's lock; raise `BlockingIOError` where another has it and `wait` is false."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def write_privately(path: Path, text: str) -> None:
+    """Replace a file at once by one that only its owner can read."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    temporary.replace(path)

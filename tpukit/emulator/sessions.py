@@ -1,0 +1,155 @@
+"""What happens on one SSH channel: a program's streams, signals and end, as behind sshd."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+
+from tpukit.emulator.descriptors import (
+    Descriptor,
+    Running,
+    Size,
+    start_on_pipes,
+    start_on_terminal,
+)
+from tpukit.emulator.engine import Program
+from tpukit.errors import TpukitError
+
+_CHUNK = 64 * 1024
+_SFTP_VERSION = 3  #: the one that OpenSSH speaks
+#: Signals that RFC 4254 section 6.10 names; others carry a domain, as OpenSSH's do.
+_SIGNALS = frozenset({"ABRT", "ALRM", "FPE", "HUP", "ILL", "INT", "KILL", "PIPE", "QUIT"})
+_SIGNALS |= {"SEGV", "TERM", "USR1", "USR2"}
+_FAILURES = (OSError, asyncssh.Error, asyncssh.BreakReceived)
+
+#: Makes the program for a command (None: a shell), a terminal type and the client's language.
+ProgramFor = Callable[[str | None, str | None, Mapping[str, str]], Program]
+
+
+class WorkerFiles(asyncssh.SFTPServer):
+    """The machine's files over SFTP, relative paths counted from a user's home on the worker."""
+
+    def __init__(self, channel: Any, home: Path) -> None:
+        super().__init__(channel)
+        self._channel: asyncssh.SSHServerChannel[bytes] = channel
+        self._home = os.fsencode(home)
+
+    def map_path(self, path: bytes) -> bytes:
+        return os.path.join(self._home, path)
+
+    def exit(self) -> None:
+        """End as sftp-server does: OpenSSH's scp takes a missing exit status for a failure."""
+        with contextlib.suppress(*_FAILURES):
+            self._channel.exit(0)
+
+
+class WorkerSession(asyncssh.SSHServerProcess[bytes]):
+    """One session channel: runs a program, or serves files."""
+
+    def __init__(self, program_for: ProgramFor, home: Callable[[], Path]) -> None:
+        super().__init__(
+            self._serve, lambda channel: WorkerFiles(channel, home()), _SFTP_VERSION, False
+        )
+        self._program_for = program_for
+        self._running: Running | None = None
+
+    # Signals and sizes go to the program at once, not behind what it has not read yet.
+
+    def signal_received(self, signal: str) -> None:
+        if self._running:
+            self._running.send(signal)
+
+    def break_received(self, msec: int) -> bool:
+        return False
+
+    def terminal_size_changed(self, width: int, height: int, pixwidth: int, pixheight: int) -> None:
+        if self._running:
+            self._running.resize((width, height, pixwidth, pixheight))
+
+    async def _serve(self, _: asyncssh.SSHServerProcess[bytes]) -> None:
+        # With no buffer of its own, the channel's `drain` means that the client took everything.
+        self.channel.set_write_buffer_limits(0)
+        try:
+            program = self._program_for(self.command, self.term_type, _language(self.env))
+            self._running = await self._start(program)
+        except (OSError, TpukitError) as error:
+            self.stderr.write(f"cannot start the session: {error}\n".encode())
+            self.exit(1)
+            return
+        await self._attend(self._running)
+
+    async def _start(self, program: Program) -> Running:
+        if self.term_type is None:
+            return await start_on_pipes(program)
+        size: Size = self.term_size
+        return await start_on_terminal(program, size)
+
+    async def _attend(self, running: Running) -> None:
+        """Carry the streams until the program ends, or until the client is gone."""
+        feeding = asyncio.create_task(self._feed(running))
+        ending = asyncio.create_task(self._end(running))
+        losing = asyncio.create_task(self.channel.wait_closed())
+        try:
+            await asyncio.wait({ending, losing}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (feeding, ending, losing):
+                task.cancel()
+            running.hang_up()
+        if ending.done() and not ending.cancelled():
+            self._report(ending.result())
+
+    async def _end(self, running: Running) -> int:
+        """Return the exit status once the program ended and all of its output was taken."""
+        streams = [_carry(running.stdout, self.stdout)]
+        if running.stderr:
+            streams.append(_carry(running.stderr, self.stderr))
+        await asyncio.gather(*streams)
+        return await running.process.wait()
+
+    async def _feed(self, running: Running) -> None:
+        with contextlib.suppress(*_FAILURES):
+            while data := await self.stdin.read(_CHUNK):
+                # A program that closed its input leaves the rest unread, and the client unblocked.
+                with contextlib.suppress(OSError):
+                    await running.stdin.write(data)
+        if running.stderr:  # the end of input on a terminal is a character, not a closed terminal
+            running.stdin.close()
+
+    def _report(self, status: int) -> None:
+        with contextlib.suppress(*_FAILURES):
+            if status >= 0:
+                self.exit(status)
+            else:
+                self.exit_with_signal(_signal_name(-status))
+
+
+async def _carry(source: Descriptor, target: asyncssh.SSHWriter[bytes]) -> None:
+    """Send what the program writes until it closes the stream or the client is gone."""
+    with contextlib.suppress(*_FAILURES):
+        while data := await source.read():
+            target.write(data)
+            await target.drain()
+    source.close()
+
+
+def _language(environment: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in environment.items()
+        if name == "LANG" or name.startswith("LC_")
+    }
+
+
+def _signal_name(number: int) -> str:
+    try:
+        name = signal.Signals(number).name.removeprefix("SIG")
+    except ValueError:
+        name = str(number)
+    return name if name in _SIGNALS else f"{name}@openssh.com"

@@ -1,0 +1,134 @@
+"""What the emulator knows, in memory and in one file that a crash cannot half-write."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tpukit.emulator.errors import Json
+from tpukit.emulator.workers import WorkerRecord
+from tpukit.errors import BadInput
+from tpukit.text import quote
+
+VERSION = 1
+
+
+@dataclass
+class State:
+    """Every resource by its full name.
+
+    The documents are replaced, never changed in place: the workers' SSH servers read them from
+    another thread without the server's lock.
+    """
+
+    clock_offset: float = 0.0
+    nodes: dict[str, Json] = field(default_factory=dict)
+    operations: dict[str, Json] = field(default_factory=dict)
+    firewalls: dict[str, Json] = field(default_factory=dict)
+    compute_operations: dict[str, Json] = field(default_factory=dict)
+    projects: dict[str, Json] = field(default_factory=dict)
+
+
+_COLLECTIONS = ("nodes", "operations", "firewalls", "compute_operations", "projects")
+#: What each record must hold for the emulator to go on with it.
+_REQUIRED: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "nodes": {"node": dict, "workers": list},
+    "operations": {"verb": str, "target": str, "due": (int, float), "done": bool},
+    "firewalls": {"name": str, "network": str},
+    "compute_operations": {"due": (int, float), "operationType": str},
+    "projects": {"items": list},
+}
+
+
+class StateFile:
+    """One JSON file, replaced as a whole; mode 0600 because it holds the workers' host keys."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def load(self) -> State:
+        """Return the saved state, or an empty one where there is no file.
+
+        Raises `BadInput` for a file that is cut, damaged or of another version.
+        """
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return State()
+        except (OSError, UnicodeDecodeError) as error:
+            raise self._refusal(str(error)) from error
+        try:
+            return _parse(json.loads(text))
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise self._refusal(str(error)) from error
+
+    def save(self, state: State) -> None:
+        """Write the state so that a crash leaves the old file or the new one."""
+        document = {
+            "version": VERSION,
+            "clock_offset": state.clock_offset,
+            **{name: getattr(state, name) for name in _COLLECTIONS},
+        }
+        data = json.dumps(document, separators=(",", ":")).encode("ascii")
+        replace_file(self.path, data)
+
+    def _refusal(self, why: str) -> BadInput:
+        return BadInput(
+            f"the emulator's state file {self.path} cannot be used",
+            reason=why,
+            why="it was cut or changed; half of it is never read",
+            fix=quote(["mv", str(self.path), f"{self.path}.damaged"]) + "   # then it starts empty",
+        )
+
+
+def replace_file(path: Path, data: bytes, sync: Callable[[int], None] = os.fsync) -> None:
+    """Put `data` at `path` atomically and durably, readable by its owner alone."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            sync(stream.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent, sync)
+
+
+def _sync_directory(directory: Path, sync: Callable[[int], None]) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _parse(document: Any) -> State:
+    if not isinstance(document, dict):
+        raise ValueError("the top level is not an object")
+    version = document.get("version")
+    if version != VERSION:
+        raise ValueError(f"version {version!r}, where this emulator reads version {VERSION}")
+    offset = document["clock_offset"]
+    if isinstance(offset, bool) or not isinstance(offset, int | float):
+        raise ValueError("clock_offset is not a number")
+    return State(float(offset), *(_collection(name, document[name]) for name in _COLLECTIONS))
+
+
+def _collection(name: str, records: Any) -> dict[str, Json]:
+    if not isinstance(records, dict):
+        raise ValueError(f"{name} is not an object")
+    for key, record in records.items():
+        for entry, kind in _REQUIRED[name].items():
+            if not isinstance(record, dict) or not isinstance(record.get(entry), kind):
+                raise ValueError(f"{name}: {key} has no usable {entry!r}")
+        for worker in record.get("workers", ()):
+            WorkerRecord.parse(worker)
+    return records

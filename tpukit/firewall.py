@@ -1,0 +1,141 @@
+"""The one opening that SSH needs: tcp:22, from the caller's address, to the slice's own tag."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from collections.abc import Sequence
+
+from tpukit.errors import BadInput, NameTaken, NotFound, SecurityRefusal
+from tpukit.models import FirewallRule, Slice
+from tpukit.provider import FirewallProvider
+from tpukit.text import quote
+
+SSH = "tcp:22"
+#: The names of our rules start so.
+PREFIX = "tpukit-"
+
+
+def tag(project: str, zone: str, name: str) -> str:
+    """Return the network tag of a slice, which is also the name of its firewall rule.
+
+    Tags and rule names are RFC 1035 labels of at most 63 characters; the digest keeps slices of the
+    same name in two zones apart.
+    """
+    digest = hashlib.sha256(f"{project}/{zone}/{name}".encode()).hexdigest()[:6]
+    return f"{PREFIX}{name[:49].rstrip('-')}-{digest}"
+
+
+def check_ranges(ranges: Sequence[str], *, world: bool = False) -> tuple[str, ...]:
+    """Return IPv4 or IPv6 ranges in CIDR form.
+
+    Raises:
+        BadInput: one of them is not an address or a range.
+        SecurityRefusal: one of them is the whole world, and `world` does not allow that.
+    """
+    checked = tuple(_network(text) for text in ranges)
+    if not world and any(network.prefixlen == 0 for network in checked):
+        raise SecurityRefusal(
+            "refusing to open port 22 to the whole world",
+            why="CIS Google Cloud benchmark 3.6: SSH must not be reachable from every address",
+            fix="name your own range with --source-range, or say --allow-world",
+        )
+    return tuple(str(network) for network in checked)
+
+
+def apply(
+    provider: FirewallProvider, found: Slice, source_ranges: Sequence[str]
+) -> tuple[FirewallRule, bool]:
+    """Make sure that a rule admits these sources to the slice's port 22; return it and if it
+    changed.
+
+    Ranges that the rule already has stay: a session from elsewhere is not cut.
+    """
+    wanted = FirewallRule(
+        name=rule_name(found),
+        network=found.network or "default",
+        source_ranges=tuple(source_ranges),
+        target_tags=(rule_name(found),),
+        description="SSH to one TPU slice, made by tpukit and removed with the slice",
+    )
+    present = _rule(provider, wanted.name)
+    if present is None:
+        try:
+            provider.insert(wanted)
+            return wanted, True
+        except NameTaken:  # made meanwhile, or by a call whose answer was lost
+            present = _rule(provider, wanted.name) or wanted
+    return _widened(provider, present, wanted.source_ranges)
+
+
+def remove(provider: FirewallProvider, found: Slice) -> bool:
+    """Remove the slice's rule; return whether there was one."""
+    if _rule(provider, rule_name(found)) is None:
+        return False
+    try:
+        provider.delete(rule_name(found))
+    except NotFound:
+        return False
+    return True
+
+
+def missing(provider: FirewallProvider, found: Slice, source: str) -> str:
+    """Return which rule SSH from `source` to the slice lacks, or "" where one admits it."""
+    if any(admits(rule, found, source) for rule in provider.list()):
+        return ""
+    tags = ", ".join(found.tags) or "(the slice has none)"
+    network = found.network or "default"
+    return f"no firewall rule of network {network} admits {SSH} from {source} to the tags {tags}"
+
+
+def apply_command(found: Slice) -> str:
+    return quote(["tpukit", "firewall", "apply", found.name, "--zone", found.zone])
+
+
+def admits(rule: FirewallRule, found: Slice, source: str) -> bool:
+    """Tell whether an ingress allow rule lets `source` reach port 22 of the slice's workers."""
+    if rule.disabled or rule.network != (found.network or "default"):
+        return False
+    if rule.target_tags and not set(rule.target_tags) & set(found.tags):
+        return False
+    if not any(_opens_ssh(entry) for entry in rule.allowed):
+        return False
+    address = ipaddress.ip_address(source)
+    networks = [ipaddress.ip_network(text, strict=False) for text in rule.source_ranges]
+    return any(address in network for network in networks)
+
+
+def rule_name(found: Slice) -> str:
+    return tag(found.project, found.zone, found.name)
+
+
+def _opens_ssh(entry: str) -> bool:
+    protocol, _, ports = entry.partition(":")
+    if protocol not in ("tcp", "6", "all"):
+        return False
+    first, _, last = ports.partition("-")
+    return not ports or int(first) <= 22 <= int(last or first)
+
+
+def _rule(provider: FirewallProvider, name: str) -> FirewallRule | None:
+    return next((rule for rule in provider.list() if rule.name == name), None)
+
+
+def _widened(
+    provider: FirewallProvider, present: FirewallRule, sources: Sequence[str]
+) -> tuple[FirewallRule, bool]:
+    new = [each for each in sources if each not in present.source_ranges]
+    if not new:
+        return present, False
+    ranges = (*present.source_ranges, *new)
+    provider.replace_source_ranges(present.name, ranges)
+    return FirewallRule(present.name, present.network, ranges, present.target_tags), True
+
+
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        return ipaddress.ip_network(text.strip(), strict=False)
+    except ValueError as error:
+        raise BadInput(
+            f"{text!r} is not an address range", fix="for example: --source-range 203.0.113.7/32"
+        ) from error

@@ -1,0 +1,60 @@
+"""A local, append-only hint of what was asked for, written before each call that can bill.
+
+The cloud is the truth and everything works with the journal deleted. It serves one purpose: a slice
+that was made in another project stays visible from here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tpukit.clock import Clock
+from tpukit.paths import private_directory
+
+
+@dataclass(frozen=True)
+class Journal:
+    path: Path
+    clock: Clock
+
+    def record(self, event: str, project: str, zone: str, name: str) -> None:
+        """Append one line and force it to the disk; a full disk never stops a command."""
+        line = {
+            "time": round(self.clock.time(), 3),
+            "event": event,
+            "project": project,
+            "zone": zone,
+            "name": name,
+        }
+        try:
+            private_directory(self.path.parent)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+            with os.fdopen(os.open(self.path, flags, 0o600), "a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            return
+
+    def other_projects(self, project: str) -> tuple[str, ...]:
+        """Return the other projects in which a slice was made here and never deleted from here."""
+        open_slices: set[tuple[str, str, str]] = set()
+        for event, place in self._events():
+            (open_slices.add if event == "create" else open_slices.discard)(place)
+        return tuple(sorted({place[0] for place in open_slices} - {project}))
+
+    def _events(self) -> Iterator[tuple[str, tuple[str, str, str]]]:
+        try:
+            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return
+        for line in lines:
+            try:
+                entry = json.loads(line)
+                yield entry["event"], (entry["project"], entry["zone"], entry["name"])
+            except (ValueError, TypeError, KeyError):
+                continue  # a line cut by a crash is no reason to refuse a command

@@ -1,0 +1,113 @@
+"""Where tpukit keeps its files: the XDG base directories, or `TPUKIT_HOME` for all of them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tpukit.errors import BadInput, SecurityRefusal
+from tpukit.text import one_line
+
+
+@dataclass(frozen=True)
+class Paths:
+    """The directories of configuration, state and cache; making a value touches no disk."""
+
+    config: Path
+    state: Path
+    cache: Path
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Paths:
+        """Return the directories that `environ` names; raise `BadInput` where there is no home."""
+        if root := environ.get("TPUKIT_HOME"):
+            own = _absolute(root, "TPUKIT_HOME")
+            return cls(own / "config", own / "state", own / "cache")
+        return cls(
+            _base(environ, "XDG_CONFIG_HOME", ".config") / "tpukit",
+            _base(environ, "XDG_STATE_HOME", ".local/state") / "tpukit",
+            _base(environ, "XDG_CACHE_HOME", ".cache") / "tpukit",
+        )
+
+    @property
+    def config_file(self) -> Path:
+        """The user's own settings."""
+        return self.config / "config.toml"
+
+    @property
+    def emulator(self) -> Path:
+        """Everything of the emulator: its state, its workers, its logs."""
+        return self.state / "emulator"
+
+    @property
+    def key_directory(self) -> Path:
+        return self.state / "keys"
+
+    @property
+    def known_hosts(self) -> Path:
+        return self.state / "known_hosts"
+
+    @property
+    def journal(self) -> Path:
+        return self.state / "journal.jsonl"
+
+
+def home_directory(environ: Mapping[str, str]) -> Path:
+    """Return the directory that HOME names; raise `BadInput` unless it can be read."""
+    value = environ.get("HOME")
+    if not value:
+        raise BadInput("there is no home directory", reason="HOME is not set", fix=_ELSEWHERE)
+    home = _absolute(value, "HOME")
+    try:
+        os.scandir(home).close()
+    except OSError as error:
+        raise BadInput(
+            f"the home directory {one_line(value)} cannot be read",
+            reason=f"HOME; {error.strerror}",
+            fix=_ELSEWHERE,
+        ) from error
+    return home
+
+
+def private_directory(path: Path) -> Path:
+    """Create the directory for its owner alone (0700) and return it; tighten one that is open.
+
+    Raises `SecurityRefusal` when it belongs to somebody else, `BadInput` when it cannot be made.
+    """
+    try:
+        for missing in reversed([part for part in (path, *path.parents) if not part.exists()]):
+            missing.mkdir(mode=0o700, exist_ok=True)
+        status = path.stat()
+        if status.st_uid != os.geteuid():
+            raise SecurityRefusal(f"{one_line(str(path))} belongs to another user", fix=_ELSEWHERE)
+        if not stat.S_ISDIR(status.st_mode):
+            raise BadInput(f"{one_line(str(path))} is not a directory", fix=_ELSEWHERE)
+        if stat.S_IMODE(status.st_mode) != 0o700:
+            path.chmod(0o700)
+    except OSError as error:
+        raise BadInput(
+            f"cannot make the directory {one_line(str(path))}",
+            reason=error.strerror or "",
+            fix=_ELSEWHERE,
+        ) from error
+    return path
+
+
+_ELSEWHERE = "export TPUKIT_HOME=/an/absolute/directory/of/yours"
+
+
+def _base(environ: Mapping[str, str], variable: str, below_home: str) -> Path:
+    # The XDG Base Directory Specification has relative values ignored.
+    value = environ.get(variable, "")
+    return Path(value) if value.startswith("/") else home_directory(environ) / below_home
+
+
+def _absolute(value: str, variable: str) -> Path:
+    if "\0" in value or not value.startswith("/"):
+        raise BadInput(
+            f"{variable} is not an absolute path", reason=one_line(value), fix=_ELSEWHERE
+        )
+    return Path(value)

@@ -1,0 +1,220 @@
+"""Apply the steps to every worker of a slice at once, with one report each."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from tpukit.clock import Clock, Deadline
+from tpukit.errors import ProvisionFailed, TpukitError, TransportFailed
+from tpukit.models import ProvisionReport, StepReport, WorkerProvisionReport
+from tpukit.provision.facts import Facts, read_facts
+from tpukit.provision.recipes import Recipe
+from tpukit.provision.steps import STEPS, Decision, Plan, Run, Step, Upload, interpreter
+from tpukit.remote.fanout import fan_out
+from tpukit.remote.jobs import JobLost, JobResult, forget_job, run_job
+from tpukit.remote.worker import RemoteWorker
+from tpukit.text import one_line, sanitize
+
+if TYPE_CHECKING:
+    from tpukit.remote.ssh import Connection
+
+__all__ = ["OnEvent", "ProvisionEvent", "RemoteWorker", "provision"]
+
+#: Seconds that one reading of the facts, or one upload, may take.
+_BRIEFLY = 120.0
+#: Lines of a failed step's log that its report shows.
+_TAIL = 15
+#: Times that something harmless is tried over connections that break.
+_TRIES = 3
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class ProvisionEvent:
+    """What a worker's step does now: it started, wrote a line, or finished."""
+
+    worker: int
+    step: str
+    kind: Literal["started", "line", "finished"]
+    text: str
+
+
+OnEvent = Callable[[ProvisionEvent], None]
+
+
+def provision(
+    workers: Sequence[RemoteWorker],
+    recipe: Recipe,
+    *,
+    requirements: bytes | None = None,
+    clock: Clock,
+    deadline: Deadline,
+    on_event: OnEvent = lambda event: None,
+) -> ProvisionReport:
+    """Bring every worker to what the recipe says and return one report each.
+
+    A worker that fails never stops the others, and is never raised: its report has the error.
+    `on_event` is called from one thread at a time.
+    """
+    turn = threading.Lock()
+
+    def emit(event: ProvisionEvent) -> None:
+        with turn:
+            on_event(event)
+
+    def apply(worker: RemoteWorker) -> WorkerProvisionReport:
+        return _Application(worker, Plan(recipe, requirements), clock, deadline, emit).report()
+
+    outcomes = fan_out(workers, apply, window=max(1, len(workers)))
+    return ProvisionReport(recipe.name, tuple(each.value for each in outcomes if each.value))
+
+
+class _Application:
+    """The steps on their way over one worker."""
+
+    def __init__(
+        self, worker: RemoteWorker, plan: Plan, clock: Clock, deadline: Deadline, emit: OnEvent
+    ) -> None:
+        self._worker = worker
+        self._plan = plan
+        self._clock = clock
+        self._deadline = deadline
+        self._emit = emit
+        self._steps: list[StepReport] = []
+        self._facts: Facts | None = None
+
+    def report(self) -> WorkerProvisionReport:
+        """Take every step until one fails."""
+        try:
+            facts = self._read_facts()
+            for step in STEPS:
+                facts = self._take(step, facts)
+        except TpukitError as error:
+            return self._reported(error)
+        return self._reported(None)
+
+    def _read_facts(self) -> Facts:
+        self._facts = self._briefly(read_facts)
+        return self._facts
+
+    def _briefly(self, act: Callable[[Connection, Deadline], Value]) -> Value:
+        """Do over a connection of its own what can be done again when the connection breaks."""
+        for _ in range(_TRIES - 1):
+            with self._worker.connect() as connection, suppress(TransportFailed):
+                return act(connection, self._deadline.within(_BRIEFLY))
+            self._clock.sleep(1.0)
+        with self._worker.connect() as connection:
+            return act(connection, self._deadline.within(_BRIEFLY))
+
+    def _take(self, step: Step, facts: Facts) -> Facts:
+        """Take one step and return the facts after it."""
+        started = self._clock.monotonic()
+
+        def finish(outcome: str, detail: str) -> None:
+            seconds = self._clock.monotonic() - started
+            self._steps.append(StepReport(step.name, outcome, detail, seconds))
+            self._say(step, "finished", f"{outcome}: {detail}")
+
+        try:
+            decision = step.decide(facts, self._plan)
+            if not decision.commands:
+                finish("unchanged", decision.reason)
+                return facts
+            self._say(step, "started", decision.reason)
+            facts = self._carry_out(step, decision, facts)
+            finish("changed", decision.reason)
+            return facts
+        except TpukitError as error:
+            finish("failed", one_line(error.summary()))
+            raise
+
+    def _carry_out(self, step: Step, decision: Decision, facts: Facts) -> Facts:
+        """Run a step's commands and make sure that the facts have come to be as it wants them."""
+        for command in decision.commands:
+            if isinstance(command, Run):
+                self._run(step, decision, command, facts)
+            else:
+                self._briefly(partial(_write, command))
+        after = self._read_facts()
+        left = step.decide(after, self._plan)
+        if left.commands:
+            raise ProvisionFailed("its commands succeeded and changed nothing", reason=left.reason)
+        return after
+
+    def _run(self, step: Step, decision: Decision, command: Run, facts: Facts) -> None:
+        job = job_name(step, command, facts)
+        result = self._follow(step, job, command)
+        if result.status == 0:
+            return
+        raise ProvisionFailed(
+            f"a command ended with status {result.status}",
+            reason=decision.reason,
+            details={
+                "log_tail": [sanitize(line) for line in result.tail[-_TAIL:]],
+                "log_path": result.log_path,
+            },
+        )
+
+    def _follow(self, step: Step, job: str, command: Run) -> JobResult:
+        """Run the job, or join the one that runs already, or replace the one that was lost."""
+
+        def run() -> JobResult:
+            return run_job(
+                self._worker.connect,
+                job,
+                command.shell,
+                deadline=self._deadline,
+                clock=self._clock,
+                on_line=lambda line: self._say(step, "line", line),
+            )
+
+        try:
+            return run()
+        except JobLost:
+            self._briefly(lambda connection, limit: forget_job(connection, job, deadline=limit))
+            return run()
+
+    def _say(self, step: Step, kind: Literal["started", "line", "finished"], text: str) -> None:
+        self._emit(ProvisionEvent(self._worker.index, step.name, kind, one_line(text)))
+
+    def _reported(self, error: TpukitError | None) -> WorkerProvisionReport:
+        details = error.details if error else {}
+        return WorkerProvisionReport(
+            worker=self._worker.index,
+            steps=tuple(self._steps),
+            python=interpreter(self._facts, self._plan) if self._facts else "",
+            emulated=self._facts.host.emulated if self._facts else False,
+            error=self._named(error) if error else "",
+            log_tail=tuple(details.get("log_tail", ())),
+            log_path=one_line(details.get("log_path", "")),
+        )
+
+    def _named(self, error: TpukitError) -> str:
+        failed = [step.name for step in self._steps if step.outcome == "failed"]
+        return (
+            f"step {failed[0]}: {one_line(error.summary())}"
+            if failed
+            else one_line(error.summary())
+        )
+
+
+def job_name(step: Step, command: Run, facts: Facts) -> str:
+    """Return the id of the job for this attempt at a command.
+
+    The same command after the same number of ended attempts is the same job: a client that was
+    killed and is typed again finds its job running; after an attempt that failed comes a new one.
+    """
+    digest = hashlib.sha256(command.shell.encode()).hexdigest()[:12]
+    prefix = f"provision-{step.name}-{digest}-"
+    return f"{prefix}{sum(job.startswith(prefix) for job in facts.ended_jobs)}"
+
+
+def _write(file: Upload, connection: Connection, limit: Deadline) -> None:
+    connection.upload(file.data, file.path, deadline=limit)

@@ -1,0 +1,154 @@
+"""Facts: what is true on a worker, read by one program that changes nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.resources import files
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from tpukit.clock import Deadline
+from tpukit.errors import ProvisionFailed
+from tpukit.text import one_line
+
+if TYPE_CHECKING:
+    from tpukit.remote.ssh import Connection
+
+_MARK = b"TPUKIT-FACT "
+_KEEP = 1 << 20
+
+#: An absolute path: it can never be taken for an option.
+AbsolutePath = Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f]*$", max_length=4096)]
+Version = Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.+!_-]*$", max_length=100)]
+Count = Annotated[int, Field(ge=0, le=1 << 20), BeforeValidator(lambda value: value or 0)]
+Word = Annotated[str, Field(max_length=200)]
+
+
+class Fact(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Host(Fact):
+    """`emulated_devices` is 0 on a TPU VM; `glibc` is empty where there is none."""
+
+    home: AbsolutePath
+    system: Word
+    architecture: Word
+    glibc: Word
+    free_kilobytes: Annotated[int, Field(ge=0)]
+    emulated_devices: Count
+
+    @property
+    def emulated(self) -> bool:
+        return self.emulated_devices > 0
+
+
+class Python(Fact):
+    """An interpreter that ran; `venv` says that it can also make environments with pip."""
+
+    path: AbsolutePath
+    version: Version
+    implementation: Word = "CPython"
+    pip: bool = False
+    venv: bool = False
+
+    @property
+    def minor(self) -> str:
+        return minor(self.version)
+
+
+class Venv(Fact):
+    """One environment; `requirements` and `verified` are the marks that steps leave in it."""
+
+    name: Word
+    version: Version
+    packages: dict[Word, Word]
+    requirements: Word = ""
+    verified: Word = ""
+
+    @property
+    def minor(self) -> str:
+        return minor(self.version)
+
+    def installed(self, name: str) -> str | None:
+        """Return the version of a package, by any spelling of its name, or None."""
+        found = {normalized(each): version for each, version in self.packages.items()}
+        return found.get(normalized(name))
+
+
+class Facts(Fact):
+    """Everything the steps decide by. `ended_jobs` are the ids of earlier attempts."""
+
+    host: Host
+    pythons: tuple[Python, ...] = ()
+    uvs: frozenset[Version] = frozenset()
+    venvs: tuple[Venv, ...] = ()
+    ended_jobs: frozenset[Word] = frozenset()
+
+    def venv(self, name: str) -> Venv | None:
+        return next((venv for venv in self.venvs if venv.name == name), None)
+
+
+def minor(version: str) -> str:
+    """Return `3.12` for `3.12.1`."""
+    return ".".join(version.split(".")[:2])
+
+
+def normalized(name: str) -> str:
+    """Return a package name as PEP 503 compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def program() -> bytes:
+    return files("tpukit.provision").joinpath("programs", "facts.sh").read_bytes()
+
+
+def read_facts(connection: Connection, deadline: Deadline) -> Facts:
+    """Return the worker's facts in one round trip.
+
+    Raises:
+        ProvisionFailed: the worker's answer is incomplete or makes no sense.
+    """
+    completed = connection.run("sh -s", stdin=program(), deadline=deadline, keep=_KEEP)
+    return parse_facts(completed.stdout, completed.stderr)
+
+
+def parse_facts(output: bytes, complaints: bytes = b"") -> Facts:
+    """Return the facts in a program's output, whatever a login script wrote around them."""
+    lines = [line for line in output.splitlines() if line.startswith(_MARK)]
+    try:
+        facts = [json.loads(line.removeprefix(_MARK)) for line in lines]
+        kinds = [fact.pop("fact") for fact in facts]
+        if kinds[-1:] != ["end"]:
+            raise ValueError("the answer has no end")
+        return _assemble(list(zip(kinds, facts, strict=True)))
+    except (ValueError, RecursionError, AttributeError, KeyError, TypeError) as error:
+        # ValidationError and JSONDecodeError are ValueErrors.
+        shown = one_line(complaints[-400:]) or _reason(error)
+        raise ProvisionFailed("the worker's facts cannot be read", why=shown) from error
+
+
+def _assemble(facts: list[tuple[str, dict[str, Any]]]) -> Facts:
+    def of(kind: str) -> list[dict[str, Any]]:
+        return [values for name, values in facts if name == kind]
+
+    (host,) = of("host")
+    pythons = {each["path"]: each for each in of("python")}
+    return Facts.model_validate(
+        {
+            "host": host,
+            "pythons": tuple(pythons.values()),
+            "uvs": frozenset(each["version"] for each in of("uv")),
+            "venvs": tuple(of("venv")),
+            "ended_jobs": frozenset(each["name"] for each in of("job")),
+        }
+    )
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return one_line(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")[:400]
+    return one_line(str(error))[:400]

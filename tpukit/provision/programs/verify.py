@@ -1,0 +1,41 @@
+"""Import the framework and compare what is installed with what was pinned.
+
+    python -I verify.py IMPORTED,NAMES NAME==VERSION...
+
+Prints a line for each, and ends with 1 at the first that does not hold.
+"""
+
+import importlib
+import importlib.metadata
+import os
+import sys
+
+
+def check_version(pin: str) -> None:
+    name, _, pinned = pin.partition("==")
+    installed = importlib.metadata.version(name)
+    if pinned and installed != pinned:
+        raise SystemExit(f"{name} {installed} is installed, {pinned} is pinned")
+    print(name, installed)
+
+
+def check_library() -> None:
+    """Make sure that the TPU driver is there: `jax[tpu]` can install without it on an old pip."""
+    path = importlib.import_module("libtpu").get_library_path()
+    if not os.path.getsize(path):
+        raise SystemExit(f"{path} is empty")
+    print("libtpu at", path)
+
+
+def main(modules: list, pins: list) -> None:
+    for pin in pins:
+        check_version(pin)
+    for name in modules:
+        importlib.import_module(name)
+        print("imported", name)
+    if any(pin.partition("==")[0] == "libtpu" for pin in pins):
+        check_library()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1].split(","), sys.argv[2:])

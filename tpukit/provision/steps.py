@@ -1,0 +1,295 @@
+"""Steps: facts in, commands out, or the reason why nothing is needed.
+
+Every step is a pure function. None of them touches the system's Python, its packages, or anything
+outside `~/.tpukit` and uv's cache. Each command can be repeated: one that was cut short leaves
+nothing that the facts would take for finished.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+from tpukit.errors import ProvisionFailed
+from tpukit.provision.facts import Facts, Python, Venv, minor
+from tpukit.provision.recipes import UV_VERSION, Package, Recipe, Release
+from tpukit.text import quote
+
+
+@dataclass(frozen=True)
+class Run:
+    """Commands to run one after the other while they succeed, as one job."""
+
+    lines: tuple[tuple[str, ...], ...]
+
+    @property
+    def shell(self) -> str:
+        return " && ".join(map(quote, self.lines))
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file to write on the worker."""
+
+    path: str
+    data: bytes
+
+
+Command = Run | Upload
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a step wants done and why; no commands means that nothing is needed."""
+
+    reason: str
+    commands: tuple[Command, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What should be on a worker: a recipe, and a requirements file on top of it."""
+
+    recipe: Recipe
+    requirements: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    name: str
+    decide: Callable[[Facts, Plan], Decision]
+
+
+def system(facts: Facts, plan: Plan) -> Decision:
+    """Refuse a worker that the framework's wheels do not run on."""
+    host, recipe = facts.host, plan.recipe
+    seen = f"{host.system} {host.architecture}" + (f", glibc {host.glibc}" if host.glibc else "")
+    if host.emulated:
+        return Decision(f"{seen}, emulated: {host.emulated_devices} devices")
+    if host.system != "Linux" or host.architecture != recipe.architecture:
+        raise ProvisionFailed(f"{recipe.name} needs Linux {recipe.architecture}", reason=seen)
+    if _numbers(host.glibc) < _numbers(recipe.glibc):
+        raise ProvisionFailed(
+            f"{recipe.name} needs glibc {recipe.glibc} or later",
+            reason=seen,
+            fix="create the slice with a newer runtime version: tpukit versions",
+        )
+    return Decision(seen)
+
+
+def disk(facts: Facts, plan: Plan) -> Decision:
+    """Refuse to fill the disk: a boot disk of 100 GB cannot grow (vllm-project/ci-infra#103)."""
+    free = facts.host.free_kilobytes // 1024
+    needed = _release(facts, plan).megabytes_for(facts.host.emulated)
+    if not _missing(facts, plan):
+        return Decision(f"{free} MB free, the packages are there")
+    if free < needed:
+        raise ProvisionFailed(
+            f"{plan.recipe.name} needs {needed} MB of disk, {free} MB are free",
+            reason=facts.host.home,
+            fix="make room on the worker: du -xhd1 ~ | sort -h",
+        )
+    return Decision(f"{free} MB free, {needed} MB needed")
+
+
+def uv(facts: Facts, plan: Plan) -> Decision:
+    """Put uv into a folder of its own, with whatever Python is there."""
+    if UV_VERSION in facts.uvs:
+        return Decision(f"uv {UV_VERSION}")
+    folder = _under(facts, f"uv-{UV_VERSION}")
+    partial, helper = f"{folder}.partial", f"{folder}.helper"
+    install = ("-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check")
+    wheel = ("--only-binary=:all:", "--target", partial, f"uv=={UV_VERSION}")
+    clear = ("rm", "-rf", partial, helper, folder)
+    ready = ("mv", partial, folder)
+    if python := _first(facts.pythons, lambda each: each.pip):
+        lines: tuple[tuple[str, ...], ...] = (clear, (python.path, *install, *wheel), ready)
+    elif python := _first(facts.pythons, lambda each: each.venv):
+        # A Python without pip that can make an environment with one: made, used, thrown away.
+        make = (python.path, "-I", "-m", "venv", helper)
+        lines = (
+            clear,
+            make,
+            (f"{helper}/bin/python", *install, *wheel),
+            ready,
+            ("rm", "-rf", helper),
+        )
+    else:
+        raise ProvisionFailed(
+            "no Python on the worker can install uv: none has pip or venv",
+            reason=_described(facts.pythons),
+            fix="create the slice with a runtime version that has pip: tpukit versions",
+        )
+    return Decision(f"no uv {UV_VERSION} yet; installing it with {python.path}", (Run(lines),))
+
+
+def python(facts: Facts, plan: Plan) -> Decision:
+    """Find a Python that fits the recipe, or have uv fetch one."""
+    if venv := _fitting_venv(facts, plan):
+        return Decision(f"Python {venv.version} in the environment")
+    if found := _own_python(facts, plan):
+        return Decision(f"Python {found.version} at {found.path}")
+    wanted, folder = plan.recipe.managed_python, _under(facts, "pythons")
+    fetch = _uv(facts, "python", "install", wanted, "--install-dir", folder, "--no-bin")
+    return Decision(
+        f"{plan.recipe.name} needs Python {' or '.join(plan.recipe.pythons)}, the worker has "
+        f"{_described(facts.pythons)}; fetching Python {wanted}",
+        (Run((fetch,)),),
+    )
+
+
+def venv(facts: Facts, plan: Plan) -> Decision:
+    """Make the framework's own environment; make it anew where its Python does not fit."""
+    if found := _fitting_venv(facts, plan):
+        return Decision(f"environment with Python {found.version}")
+    base = _own_python(facts, plan)
+    if base is None:
+        raise ProvisionFailed(
+            f"no Python on the worker fits {plan.recipe.name}",
+            reason=_described(facts.pythons),
+            why=f"needed: Python {' or '.join(plan.recipe.pythons)}",
+        )
+    old = facts.venv(plan.recipe.name)
+    why = f"its Python {old.version} does not fit" if old else "no usable environment yet"
+    make = ("venv", "--clear", "--no-project", "--no-python-downloads", "--python", base.path)
+    return Decision(why, (Run((_uv(facts, *make, _venv_path(facts, plan)),)),))
+
+
+def packages(facts: Facts, plan: Plan) -> Decision:
+    """Install the pinned packages."""
+    wanted, missing = _packages(facts, plan), _missing(facts, plan)
+    if not missing:
+        return Decision(", ".join(package.pin for package in wanted if package.version))
+    return Decision(
+        f"missing: {', '.join(package.pin for package in missing)}",
+        (Run((_install(facts, plan, wanted),)),),
+    )
+
+
+def requirements(facts: Facts, plan: Plan) -> Decision:
+    """Install the requirements file, held together with the pins: a conflict fails, aloud."""
+    if plan.requirements is None:
+        return Decision("none given")
+    digest = hashlib.sha256(plan.requirements).hexdigest()
+    found = _fitting_venv(facts, plan)
+    if found and found.requirements == digest:
+        return Decision(f"installed, sha256 {digest[:12]}")
+    path = _in_venv(facts, plan, f"requirements-{digest[:12]}.txt")
+    install = _install(facts, plan, _packages(facts, plan), "--requirements", path)
+    return Decision(
+        f"not installed yet, sha256 {digest[:12]}",
+        (
+            Upload(path, plan.requirements),
+            Run((install,)),
+            Upload(_in_venv(facts, plan, "tpukit-requirements"), digest.encode()),
+        ),
+    )
+
+
+def verify(facts: Facts, plan: Plan) -> Decision:
+    """Import the framework with its own interpreter, once for each set of installed packages."""
+    program = files("tpukit.provision").joinpath("programs", "verify.py").read_bytes()
+    found, pins = _fitting_venv(facts, plan), [each.pin for each in _packages(facts, plan)]
+    installed = sorted(found.packages.items()) if found else []
+    checked = json.dumps([found and found.version, installed, pins, program.decode()])
+    digest = hashlib.sha256(checked.encode()).hexdigest()
+    if found and found.verified == digest:
+        return Decision(f"verified, sha256 {digest[:12]}")
+    path = _in_venv(facts, plan, "tpukit-verify.py")
+    modules = ",".join(plan.recipe.modules)
+    return Decision(
+        f"importing {modules}",
+        (
+            Upload(path, program),
+            Run(((interpreter(facts, plan), "-I", path, modules, *pins),)),
+            Upload(_in_venv(facts, plan, "tpukit-verified"), digest.encode()),
+        ),
+    )
+
+
+#: In the order in which they are taken; each sees the facts that those before it have changed.
+STEPS = tuple(
+    Step(decide.__name__, decide)
+    for decide in (system, disk, uv, python, venv, packages, requirements, verify)
+)
+
+
+def _under(facts: Facts, *names: str) -> str:
+    return "/".join((facts.host.home.rstrip("/"), ".tpukit", *names))
+
+
+def _venv_path(facts: Facts, plan: Plan) -> str:
+    return _under(facts, "venvs", plan.recipe.name)
+
+
+def _in_venv(facts: Facts, plan: Plan, name: str) -> str:
+    return f"{_venv_path(facts, plan)}/{name}"
+
+
+def interpreter(facts: Facts, plan: Plan) -> str:
+    """Return the path of the provisioned interpreter on the worker."""
+    return _in_venv(facts, plan, "bin/python")
+
+
+def _uv(facts: Facts, *words: str) -> tuple[str, ...]:
+    return (_under(facts, f"uv-{UV_VERSION}", "bin/uv"), "--no-progress", "--color=never", *words)
+
+
+def _install(facts: Facts, plan: Plan, wanted: Sequence[Package], *more: str) -> tuple[str, ...]:
+    into = ("pip", "install", "--python", interpreter(facts, plan))
+    return _uv(facts, *into, *(package.requirement for package in wanted), *more)
+
+
+def _fitting_venv(facts: Facts, plan: Plan) -> Venv | None:
+    found = facts.venv(plan.recipe.name)
+    return found if found and plan.recipe.release_for(found.minor) else None
+
+
+def _own_python(facts: Facts, plan: Plan) -> Python | None:
+    """Return the worker's Python for the preferred release that has one."""
+    return next(
+        (
+            found
+            for release in plan.recipe.releases
+            for found in facts.pythons
+            if found.minor in release.pythons and found.implementation == "CPython"
+        ),
+        None,
+    )
+
+
+def _release(facts: Facts, plan: Plan) -> Release:
+    chosen = _fitting_venv(facts, plan) or _own_python(facts, plan)
+    release = plan.recipe.release_for(chosen.minor if chosen else plan.recipe.managed_python)
+    assert release is not None, f"the recipe {plan.recipe.name} has no release for its own Python"
+    return release
+
+
+def _packages(facts: Facts, plan: Plan) -> tuple[Package, ...]:
+    return _release(facts, plan).packages_for(facts.host.emulated)
+
+
+def _missing(facts: Facts, plan: Plan) -> list[Package]:
+    found = _fitting_venv(facts, plan)
+
+    def holds(package: Package) -> bool:
+        version = found.installed(package.name) if found else None
+        return version is not None and package.version in ("", version)
+
+    return [package for package in _packages(facts, plan) if not holds(package)]
+
+
+def _first(pythons: Sequence[Python], fits: Callable[[Python], bool]) -> Python | None:
+    # uv needs Python 3.8 only to be installed (its package's requires-python).
+    return next((each for each in pythons if _numbers(each.version) >= (3, 8) and fits(each)), None)
+
+
+def _described(pythons: Sequence[Python]) -> str:
+    return ", ".join(f"{each.path} {each.version}" for each in pythons) or "no Python at all"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) if part.isdigit() else 0 for part in minor(version).split("."))

@@ -1,0 +1,116 @@
+"""One command on one channel: started once, its streams followed to the end."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from tpukit.clock import Deadline
+
+OnOutput = Callable[[str, bytes], None]
+
+_CHUNK = 1 << 17
+#: Seconds between looks at the deadline while nothing arrives: its clock need not be the system's.
+_GLANCE = 0.5
+
+
+class Exchange:
+    """Run one command on an open paramiko channel.
+
+    Whatever could block without an end of its own (the request, standard input) happens in a helper
+    thread, so that the caller's thread keeps to the deadline. `stdout` and `stderr` keep the last
+    `keep` bytes of each stream.
+    """
+
+    def __init__(self, channel: Any, on_output: OnOutput | None, keep: int) -> None:
+        self._channel = channel
+        self._on_output = on_output
+        self._woken = _Wake()
+        self.stdout, self.stderr = Tail(keep), Tail(keep)
+        for buffer in (channel.in_buffer, channel.in_stderr_buffer):
+            buffer.set_event(self._woken)
+
+    def run(self, command: str, stdin: bytes, deadline: Deadline) -> int | None:
+        """Return the exit status, -1 where there is none, or None when the deadline passed."""
+        starter = threading.Thread(
+            target=self._start, args=(command, stdin), name="tpukit-stdin", daemon=True
+        )
+        starter.start()
+        try:
+            status = self._follow(deadline)
+        except BaseException:
+            self._abandon()
+            raise
+        if status is None:
+            self._abandon()
+        else:
+            self._channel.close()
+            starter.join(1.0)
+        return status
+
+    def _start(self, command: str, stdin: bytes) -> None:
+        # A refused command, a lost connection and a command that ended without reading its input
+        # all close the channel, and whoever follows the channel judges that.
+        with contextlib.suppress(Exception):
+            self._channel.exec_command(command)
+            if stdin:
+                self._channel.sendall(stdin)
+            self._channel.shutdown_write()
+
+    def _follow(self, deadline: Deadline) -> int | None:
+        channel = self._channel
+        while not deadline.passed():
+            self._woken.rearm()
+            ended = channel.closed or (channel.eof_received and channel.exit_status_ready())
+            if self._drain():
+                continue
+            if ended:
+                return int(channel.recv_exit_status())
+            self._woken.wait(min(_GLANCE, deadline.remaining()))
+        return None
+
+    def _drain(self) -> bool:
+        out = self._channel.recv(_CHUNK) if self._channel.recv_ready() else b""
+        err = self._channel.recv_stderr(_CHUNK) if self._channel.recv_stderr_ready() else b""
+        for name, tail, chunk in (("stdout", self.stdout, out), ("stderr", self.stderr, err)):
+            if chunk:
+                tail.append(chunk)
+                if self._on_output is not None:
+                    self._on_output(name, chunk)
+        return bool(out or err)
+
+    def _abandon(self) -> None:
+        # Closing sends a message, which a frozen peer can hold up: not the caller's problem.
+        threading.Thread(target=self._channel.close, name="tpukit-close", daemon=True).start()
+
+
+class Tail:
+    """The last `keep` bytes of a stream."""
+
+    def __init__(self, keep: int) -> None:
+        self._keep = keep
+        self._size = 0
+        self._chunks: deque[bytes] = deque()
+
+    def append(self, chunk: bytes) -> None:
+        self._chunks.append(chunk)
+        self._size += len(chunk)
+        while self._size - len(self._chunks[0]) >= self._keep:
+            self._size -= len(self._chunks.popleft())
+
+    def __bytes__(self) -> bytes:
+        joined = b"".join(self._chunks)
+        return joined[max(0, len(joined) - self._keep) :]
+
+
+class _Wake(threading.Event):
+    """An event for both buffers of a channel: neither may clear what the other has set."""
+
+    def clear(self) -> None:
+        return
+
+    def rearm(self) -> None:
+        super().clear()

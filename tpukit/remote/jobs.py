@@ -1,0 +1,261 @@
+"""Detached jobs: a command that runs once on a worker, whatever becomes of the connection.
+
+A job lives under `~/.tpukit/jobs/<job>/` on the worker: `command`, `log`, `pid` and, once it has
+ended, `status`. The programs that keep these files are in `programs/`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, TypeVar
+
+from tpukit.clock import Clock, Deadline, polls
+from tpukit.errors import BadInput, DeadlinePassed, NameTaken, TpukitError, TransportFailed
+from tpukit.text import one_line, quote, sanitize
+
+if TYPE_CHECKING:
+    from tpukit.remote.ssh import Connection
+    from tpukit.remote.values import Completed
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+# A login script may write before us.
+_ANSWER = re.compile(rb"^tpukit-job ([a-z]+) ?([0-9]*)\n", re.MULTILINE)
+_CHUNK = 256 << 10
+_TAIL_LINES = 50
+_LONGEST_LINE = 64 << 10
+#: Pauses between two looks at a job, seconds: short after output, growing in silence.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
+#: Seconds after which a job that never said who it is counts as lost.
+_START_SECONDS = 15.0
+#: What start_job.sh ends with when its input was cut short.
+_INCOMPLETE = 75
+
+OnLine = Callable[[str], None]
+_Answer = TypeVar("_Answer")
+
+
+class JobLost(TpukitError):
+    """A job's process is gone and left no exit status: the worker restarted, or it was killed."""
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """How a job ended. `tail` are the last lines of its log, sanitized.
+
+    `started` is False when the job had been there before.
+    """
+
+    status: int
+    tail: tuple[str, ...]
+    log_path: str
+    started: bool
+
+
+def run_job(
+    connect: Callable[[], Connection],
+    job: str,
+    command: str,
+    *,
+    deadline: Deadline,
+    clock: Clock,
+    on_line: OnLine | None = None,
+) -> JobResult:
+    """Start a job unless it is there, follow its log to the end and return how it ended.
+
+    `connect` opens a connection, and another one after a loss; each is closed here. `on_line` gets
+    every line of the log once, sanitized, from the beginning also of a job that was there before.
+
+    Raises:
+        NameTaken: the job is there with another command.
+        JobLost: it died without an exit status; it is not started again.
+        DeadlinePassed: it goes on running; the same call finds it again.
+        TransportFailed: `connect` gave up.
+    """
+    if not _NAME.fullmatch(job):
+        raise BadInput(f"{one_line(job)!r} cannot name a job", fix="use a-z, 0-9, '.', '_' and '-'")
+    return _Follower(connect, job, deadline, clock, on_line).run(command)
+
+
+def forget_job(connection: Connection, job: str, *, deadline: Deadline) -> None:
+    """Remove a finished or lost job's folder, so that its name can start again.
+
+    Raises `NameTaken` while the job runs. A job that is not there is forgotten already.
+    """
+    state = _look(connection, job, 0, 1, deadline).word
+    if state in ("running", "starting"):
+        raise NameTaken(f"job {job} is still {state}")
+    if state != "absent":
+        remove = f"rm -rf -- {quote([f'.tpukit/jobs/{job}'])}"
+        if not connection.run(remove, deadline=deadline).ok:
+            raise TpukitError(f"could not remove job {job}")
+
+
+class _Follower:
+    """Follows one job over as many connections as it takes."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        job: str,
+        deadline: Deadline,
+        clock: Clock,
+        on_line: OnLine | None,
+    ) -> None:
+        self._connect = connect
+        self._connection: Connection | None = None
+        self._job = job
+        self._deadline = deadline
+        self._clock = clock
+        self._log = _Log(on_line)
+
+    def run(self, command: str) -> JobResult:
+        try:
+            started = self._start(command)
+            status = self._follow()
+        except DeadlinePassed as error:
+            raise DeadlinePassed(
+                f"job {self._job} did not end in time",
+                exists=(f"job {self._job} on the worker, log {self._log_path}",),
+            ) from error
+        finally:
+            self._disconnect()
+        return JobResult(status, self._log.tail, self._log_path, started)
+
+    @property
+    def _log_path(self) -> str:
+        return f"~/.tpukit/jobs/{self._job}/log"
+
+    def _start(self, command: str) -> bool:
+        data = command.encode()
+        line = _program("start_job.sh", self._job, str(len(data)))
+        asked = 0
+
+        def start(connection: Connection) -> str:
+            nonlocal asked
+            asked += 1
+            return _answer(connection.run(line, stdin=data, deadline=self._deadline)).word
+
+        word = self._insist(start)
+        if word == "other":
+            raise NameTaken(f"job {self._job} is there already, with another command")
+        # Where an answer was lost, the job that is there is taken for the one that was asked for.
+        return word == "started" or asked > 1
+
+    def _follow(self) -> int:
+        pause = _FIRST_PAUSE
+        patience = self._deadline.within(_START_SECONDS)
+        while True:
+            seen = self._insist(self._look)
+            self._log.feed(seen.log)
+            if len(seen.log) == _CHUNK:
+                continue
+            if seen.word == "finished":
+                self._log.finish()
+                return int(seen.status)
+            if seen.word in ("lost", "absent") or (seen.word == "starting" and patience.passed()):
+                raise self._lost(seen.word)
+            self._deadline.check("the job still runs")
+            pause = _FIRST_PAUSE if seen.log else min(pause * 1.5, _LONGEST_PAUSE)
+            self._clock.sleep(min(pause, self._deadline.remaining()))
+
+    def _look(self, connection: Connection) -> _Seen:
+        return _look(connection, self._job, self._log.offset, _CHUNK, self._deadline)
+
+    def _lost(self, word: str) -> JobLost:
+        self._log.finish()
+        why = "its process is gone without an exit status: the worker restarted, or it was killed"
+        return JobLost(
+            f"job {self._job} was lost",
+            why="its folder was removed" if word == "absent" else why,
+            details={"log_path": self._log_path, "tail": list(self._log.tail)},
+        )
+
+    def _insist(self, ask: Callable[[Connection], _Answer]) -> _Answer:
+        """Return the answer to a question that may be repeated, over as many connections."""
+        for _ in polls(self._deadline, first=0.2):
+            if self._connection is None:
+                self._connection = self._connect()
+            try:
+                return ask(self._connection)
+            except TransportFailed as error:
+                self._disconnect()
+                last = error
+        raise DeadlinePassed(last.what, reason=last.reason) from last
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class _Log:
+    """The lines of a log that arrives in pieces."""
+
+    def __init__(self, on_line: OnLine | None) -> None:
+        self.offset = 0
+        self._on_line = on_line
+        self._partial = b""
+        self._last: deque[str] = deque(maxlen=_TAIL_LINES)
+
+    @property
+    def tail(self) -> tuple[str, ...]:
+        return tuple(self._last)
+
+    def feed(self, data: bytes) -> None:
+        self.offset += len(data)
+        *whole, self._partial = (self._partial + data).split(b"\n")
+        for line in whole:
+            self._emit(line)
+        if len(self._partial) > _LONGEST_LINE:
+            self.finish()
+
+    def finish(self) -> None:
+        """Count what has no line end yet as a line."""
+        if self._partial:
+            self._emit(self._partial)
+            self._partial = b""
+
+    def _emit(self, line: bytes) -> None:
+        # A progress bar is one line with many carriage returns: each becomes a line of its own.
+        for part in sanitize(line.rstrip(b"\r")).split("\n"):
+            self._last.append(part)
+            if self._on_line is not None:
+                self._on_line(part)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """One answer of the programs: how the job stands, its exit status, a piece of its log."""
+
+    word: str
+    status: str
+    log: bytes
+
+
+def _look(connection: Connection, job: str, offset: int, limit: int, deadline: Deadline) -> _Seen:
+    line = _program("read_job.sh", job, str(offset), str(limit))
+    return _answer(connection.run(line, deadline=deadline))
+
+
+def _answer(done: Completed) -> _Seen:
+    if done.status == _INCOMPLETE:
+        raise TransportFailed("the job's command did not arrive whole", why="nothing has run")
+    found = _ANSWER.search(done.stdout)
+    if not done.ok or found is None:
+        reason = one_line(done.stderr[-400:]) or f"status {done.status}"
+        raise TpukitError("a worker could not keep a job", reason=reason)
+    return _Seen(found[1].decode(), found[2].decode(), done.stdout[found.end() :])
+
+
+@cache
+def _text(program: str) -> str:
+    return resources.files("tpukit.remote").joinpath("programs", program).read_text("utf-8")
+
+
+def _program(program: str, *words: str) -> str:
+    return quote(["sh", "-c", _text(program), "sh", *words])

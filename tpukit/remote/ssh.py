@@ -1,0 +1,268 @@
+"""Connections to workers: the host key is proved first, then one key is offered, then commands run.
+
+`transport`, and with it paramiko, is imported when the first connection is made: it costs 135 ms.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import posixpath
+import socket
+import threading
+import weakref
+from functools import cached_property
+from typing import Any
+
+from tpukit.clock import Clock, Deadline, polls
+from tpukit.errors import DeadlinePassed, TransportFailed
+from tpukit.remote.exchange import Exchange, OnOutput
+from tpukit.remote.handshake import given_up, no_answer, pins, seconds
+from tpukit.remote.keys import KeyPair
+from tpukit.remote.terminal import interact, terminal_size
+from tpukit.remote.values import Completed, Target
+from tpukit.remote.watch import WatchedSocket
+from tpukit.text import one_line, quote
+
+__all__ = ["Completed", "Connection", "Connector", "Target"]
+
+#: Receives a file on standard input and puts it in place only when it is whole: a lost connection
+#: looks like the end of the file to `cat`.
+_RECEIVE = (
+    'umask 077; new="$1.$$"; mkdir -p -- "$2" && cat >"$new" && [ "$(wc -c <"$new")" -eq "$3" ] '
+    '&& chmod "$4" "$new" && mv -f -- "$new" "$1" || { rm -f -- "$new"; exit 1; }'
+)
+
+
+class Connector:
+    """Makes connections with one key; closing it closes them all."""
+
+    def __init__(
+        self,
+        key: KeyPair,
+        clock: Clock,
+        *,
+        attempt_seconds: float = 10.0,
+        silence_seconds: float = 15.0,
+    ) -> None:
+        self._key = key
+        self._clock = clock
+        self._attempt_seconds = attempt_seconds
+        self._silence_seconds = silence_seconds
+        self._closed = False
+        self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._lock = threading.Lock()
+
+    def connect(self, target: Target, deadline: Deadline) -> Connection:
+        """Return an authenticated connection, tried for until the deadline.
+
+        Repeating is safe, for nothing has run yet, and needed: sshd starts late, firewall rules and
+        new keys take effect late (a key about 25 s after it is written to the metadata).
+
+        Raises:
+            SecurityRefusal: no host key is pinned.
+            HostKeyMismatch: at once, before our key is used.
+            AuthenticationFailed: the worker still refused our key at the deadline.
+            TransportFailed: nothing answered by the deadline; the last cause is the reason.
+        """
+        pinned = pins(target)
+        _check_address(target)
+        started, attempts = self._clock.monotonic(), 0
+        for remaining in polls(deadline):
+            if attempts and (not remaining or self._closed):
+                break
+            attempts += 1
+            try:
+                return self._keep(self._attempt(target, pinned, deadline))
+            except TransportFailed as error:
+                last = error
+        raise given_up(target, last, attempts, self._clock.monotonic() - started) from last
+
+    def close(self) -> None:
+        """Close every connection; whoever waits on one gets `TransportFailed`."""
+        with self._lock:
+            self._closed = True
+            connections = list(self._connections)
+        for connection in connections:
+            connection.close()
+
+    def __enter__(self) -> Connector:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def _keep(self, connection: Connection) -> Connection:
+        with self._lock:
+            self._connections.add(connection)
+            late = self._closed
+        if late:
+            connection.close()
+        return connection
+
+    def _attempt(self, target: Target, pinned: tuple[str, ...], deadline: Deadline) -> Connection:
+        from tpukit.remote import transport
+
+        attempt = deadline.within(self._attempt_seconds)
+        watched = WatchedSocket(_dial(target, attempt), self._silence_seconds)
+        try:
+            session = transport.authenticated(watched, target, pinned, self._private, attempt)
+        except BaseException:
+            watched.close()
+            raise
+        return Connection(target, session, watched, self._clock)
+
+    @cached_property
+    def _private(self) -> Any:
+        from tpukit.remote import transport
+
+        return transport.private_key(self._key.private_path)
+
+
+class Connection:
+    """An authenticated connection to one worker. Several threads may run commands over it."""
+
+    def __init__(
+        self, target: Target, transport: Any, watched: WatchedSocket, clock: Clock
+    ) -> None:
+        self.target = target
+        self._transport = transport
+        self._socket = watched
+        self._clock = clock
+
+    @property
+    def label(self) -> str:
+        return self.target.label
+
+    @property
+    def alive(self) -> bool:
+        """Whether nothing is known against it yet."""
+        return bool(self._transport.is_active())
+
+    def run(
+        self,
+        command: str,
+        *,
+        stdin: bytes = b"",
+        on_output: OnOutput | None = None,
+        deadline: Deadline,
+        keep: int = 4 << 20,
+    ) -> Completed:
+        """Run a shell command at most once and return how it ended.
+
+        `on_output` gets each chunk as `("stdout" | "stderr", bytes)`, unsanitized. The result keeps
+        the last `keep` bytes of each stream.
+
+        Raises:
+            TransportFailed: the connection broke; unless the error says otherwise the command may
+                have run.
+            DeadlinePassed: the session was closed; the command may still run.
+        """
+        deadline.check(f"no time is left for a command on {self.label}")
+        exchange = Exchange(self._session(deadline), on_output, keep)
+        status = exchange.run(command, stdin, deadline)
+        if status is None:
+            raise DeadlinePassed(
+                f"a command on {self.label} did not end in time",
+                why="its session was closed; the command may still be running",
+            )
+        if status < 0:
+            raise self._lost()
+        return Completed(status, bytes(exchange.stdout), bytes(exchange.stderr))
+
+    def upload(
+        self, data: bytes, path: str, mode: int = 0o600, *, deadline: Deadline | None = None
+    ) -> None:
+        """Write a file on the worker, whole or not at all; its folder is made.
+
+        `path` is absolute or relative to the home folder; `~` means nothing in it. Without a
+        deadline: a minute, and more for more than 6 MB.
+        """
+        words = [path, posixpath.dirname(path) or ".", str(len(data)), f"{mode:o}"]
+        command = quote(["sh", "-c", _RECEIVE, "sh", *words])
+        limit = deadline or Deadline.after(self._clock, 60.0 + len(data) / 1e5)
+        done = self.run(command, stdin=data, deadline=limit)
+        if not done.ok:
+            reason = one_line(done.stderr[-400:]) or f"status {done.status}"
+            raise TransportFailed(
+                f"could not write {one_line(path)} on {self.label}", reason=reason
+            )
+
+    def shell(
+        self,
+        command: str | None = None,
+        *,
+        term: str = "xterm-256color",
+        keyboard: int = 0,
+        screen: int = 1,
+    ) -> int:
+        """Join the terminal to a shell or command on the worker and return its exit status.
+
+        For systems without an OpenSSH client. `keyboard` and `screen` are file descriptors.
+        """
+        from tpukit.remote.transport import FAILURES
+
+        channel = self._session(Deadline.after(self._clock, 30.0))
+        columns, rows = terminal_size(screen)
+        try:
+            channel.get_pty(term, columns, rows)
+            channel.exec_command(command) if command else channel.invoke_shell()
+            status = interact(channel, keyboard, screen)
+        except FAILURES as error:
+            raise self._lost() from error
+        if status < 0:
+            raise self._lost()
+        return status
+
+    def close(self) -> None:
+        """End the connection at once, for everything that waits on it."""
+        self._socket.abort("it was closed here")
+        self._transport.close()
+        self._socket.close()
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def _session(self, deadline: Deadline) -> Any:
+        from tpukit.remote.transport import FAILURES
+
+        try:
+            return self._transport.open_session(timeout=seconds(deadline))
+        except FAILURES as error:
+            raise TransportFailed(
+                f"{self.label} did not start the command",
+                reason=self._cause("it allows no further session"),
+                why="nothing has run",
+            ) from error
+
+    def _lost(self) -> TransportFailed:
+        return TransportFailed(
+            f"lost {self.label} while a command ran",
+            reason=self._cause("no exit status came"),
+            why="the command may have run, and may still be running",
+        )
+
+    def _cause(self, otherwise: str) -> str:
+        # Channels hear of a broken connection a moment before the transport's thread has ended.
+        self._transport.join(0.2)
+        return self._socket.fault or (otherwise if self.alive else "the connection broke")
+
+
+def _check_address(target: Target) -> None:
+    """Refuse names: a resolver must have no say in where we connect."""
+    try:
+        ipaddress.ip_address(target.address)
+    except ValueError:
+        address = one_line(target.address)
+        raise TransportFailed(f"{target.label} has no IP address", reason=address) from None
+
+
+def _dial(target: Target, attempt: Deadline) -> socket.socket:
+    try:
+        dialled = socket.create_connection((target.address, target.port), seconds(attempt))
+    except OSError as error:
+        raise no_answer(target, error) from error
+    dialled.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return dialled

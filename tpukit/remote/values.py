@@ -1,0 +1,40 @@
+"""What the SSH client is told and what it answers, free of heavy imports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tpukit.text import sanitize
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where one worker answers, and the host keys (`ssh-ed25519 AAAA…`) it has to prove.
+
+    `label` names the worker to a reader: `demo worker 0`. `address` is an IP address.
+    """
+
+    label: str
+    worker: int
+    address: str
+    port: int
+    user: str
+    host_keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Completed:
+    """How a command ended: its exit status (128 + n after signal n) and the end of each stream."""
+
+    status: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def ok(self) -> bool:
+        return self.status == 0
+
+    @property
+    def text(self) -> str:
+        """Standard output, sanitized."""
+        return sanitize(self.stdout)
