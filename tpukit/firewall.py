@@ -68,12 +68,18 @@ def apply(
     return _widened(provider, present, wanted.source_ranges)
 
 
-def remove(provider: FirewallProvider, found: Slice) -> bool:
-    """Remove the slice's rule; return whether there was one."""
-    if _rule(provider, rule_name(found)) is None:
+def remove(provider: FirewallProvider, name: str) -> bool:
+    """Remove a rule of ours; return whether there was one.
+
+    Raises:
+        BadInput: the name is not one that tpukit gives to its rules.
+    """
+    if not name.startswith(PREFIX):
+        raise BadInput(f"{name} is not a rule of tpukit's")
+    if _rule(provider, name) is None:
         return False
     try:
-        provider.delete(rule_name(found))
+        provider.delete(name)
     except NotFound:
         return False
     return True

@@ -103,7 +103,7 @@ def test_neither_type_nor_config_means_v2_8(world):
         ({"tags": ["Tag"]}, "Invalid network tag"),
         ({"tags": "tag"}, "Invalid value at 'node.tags'"),
         ({"metadata": ["a"]}, "Invalid value at 'node.metadata'"),
-        ({"acceleratorTipe": "v3-8"}, 'Unknown name "acceleratorTipe" at \'node\''),
+        ({"acceleratorTipe": "v3-8"}, "Unknown name \"acceleratorTipe\" at 'node'"),
     ],
 )
 def test_a_body_is_checked_as_the_service_checks_it(world, body, words):
@@ -286,7 +286,10 @@ def attributes(world, **body):
     call = world.call(path_node="n1", body=body)
     answer = world.service.nodes.get_guest_attributes(call)["guestAttributes"]
     return [
-        {f"{item['namespace']}/{item['key']}": item["value"] for item in entry["queryValue"]["items"]}
+        {
+            f"{item['namespace']}/{item['key']}": item["value"]
+            for item in entry["queryValue"]["items"]
+        }
         for entry in answer
     ]
 
@@ -298,7 +301,12 @@ def test_each_worker_publishes_its_own_host_key_and_name_once_it_has_booted(worl
     found = attributes(world, workerIds=[""])
     assert len({entry["hostkeys/ssh-ed25519"] for entry in found}) == 4
     assert all(entry["hostkeys/ssh-ed25519"].startswith("AAAA") for entry in found)
-    assert [entry["guestInventory/Hostname"][-4:] for entry in found] == ["-w-0", "-w-1", "-w-2", "-w-3"]
+    assert [entry["guestInventory/Hostname"][-4:] for entry in found] == [
+        "-w-0",
+        "-w-1",
+        "-w-2",
+        "-w-3",
+    ]
     assert attributes(world, workerIds=["2"]) == [found[2]]
 
 
@@ -382,7 +390,9 @@ def test_zones_types_and_runtime_versions_are_listed_and_described(world):
     zones = [zone["locationId"] for zone in catalogue.list_locations(world.call())["locations"]]
     assert {"us-central1-a", "us-central2-b", "europe-west4-a"} <= set(zones)
     types = catalogue.list_types(world.call(zone="us-central2-b"))["acceleratorTypes"]
-    assert {entry["type"].split("-")[0] for entry in types} == {"v4"}
+    generations = {entry["type"].split("-")[0] for entry in types}
+    assert "v4" in generations
+    assert "v3" not in generations
     v3 = catalogue.get_type(world.call(path_type="v3-8"))
     assert v3["acceleratorConfigs"] == [{"type": "V3", "topology": "2x2"}]
     versions = catalogue.list_runtime_versions(world.call())["runtimeVersions"]

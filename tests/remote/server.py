@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Coroutine
+import time
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,13 @@ class Server:
         self.offered: list[str] = []
         self.commands: list[str] = []
         self.connections: list[asyncssh.SSHServerConnection] = []
-        self.greeted = 0
-        self.agreed: list[str] = []
+        self.ciphers: list[str] = []
+        self.sizes: list[tuple[int, int]] = []
+        self.path = "/usr/local/bin:/usr/bin:/bin"
+        #: Called as soon as a command has started.
+        self.on_command: Callable[[], object] = lambda: None
+        #: Given the number of a command from 1: whether its answer is cut off half-way.
+        self.loses: Callable[[int], bool] = lambda number: False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -47,6 +53,13 @@ class Server:
     def accept(self, key: KeyPair) -> Server:
         self.accepted.add(" ".join(key.public.split()[:2]))
         return self
+
+    def wait_until(self, found: Callable[[], bool], seconds: float = 10.0) -> None:
+        """Wait for something that a process on the worker brings about."""
+        give_up = time.monotonic() + seconds
+        while not found():
+            assert time.monotonic() < give_up, "it did not come about"
+            time.sleep(0.01)
 
     def cut(self) -> None:
         """Break every connection, as a router that forgot them would."""
@@ -77,6 +90,7 @@ class Server:
     async def _serve(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
         command = process.command or "exec sh -i"
         self.commands.append(command)
+        number = len(self.commands)
         child = await asyncio.create_subprocess_exec(
             "/bin/sh",
             "-c",
@@ -85,9 +99,16 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=self.home,
-            env={"HOME": str(self.home), "PATH": "/usr/local/bin:/usr/bin:/bin"},
+            env={"HOME": str(self.home), "PATH": self.path},
         )
-        feeding = asyncio.ensure_future(_feed(process.stdin, child.stdin))
+        feeding = asyncio.ensure_future(self._feed(process.stdin, child.stdin))
+        self.on_command()
+        if self.loses(number):
+            output = await child.stdout.read()
+            process.stdout.write(output[: len(output) // 2])
+            await asyncio.sleep(0)
+            process.channel.get_connection().abort()
+            return
         await asyncio.gather(
             _copy(child.stdout, process.stdout), _copy(child.stderr, process.stderr)
         )
@@ -98,18 +119,27 @@ class Server:
         else:
             process.exit(status)
 
+    async def _feed(self, source: asyncssh.SSHReader[bytes], sink: asyncio.StreamWriter) -> None:
+        with suppress(asyncssh.Error, OSError):
+            while not source.at_eof():
+                try:
+                    sink.write(await source.read(1 << 16))
+                    await sink.drain()
+                except asyncssh.TerminalSizeChanged as change:
+                    self.sizes.append((change.width, change.height))
+        sink.close()
+
 
 class _Session(asyncssh.SSHServer):
     def __init__(self, server: Server) -> None:
         self._server = server
 
     def connection_made(self, connection: asyncssh.SSHServerConnection) -> None:
-        self._server.greeted += 1
         self._server.connections.append(connection)
         self._connection = connection
 
     def begin_auth(self, username: str) -> bool:
-        self._server.agreed.append(self._connection.get_extra_info("send_cipher"))
+        self._server.ciphers.append(self._connection.get_extra_info("send_cipher"))
         return True
 
     def public_key_auth_supported(self) -> bool:
@@ -119,15 +149,6 @@ class _Session(asyncssh.SSHServer):
         line = " ".join(key.export_public_key().decode().split()[:2])
         self._server.offered.append(line)
         return line in self._server.accepted
-
-
-async def _feed(source: asyncssh.SSHReader[bytes], sink: asyncio.StreamWriter) -> None:
-    # A terminal's size change and a command that stopped reading are nothing to stop for.
-    with suppress(asyncssh.Error, OSError):
-        while data := await source.read(1 << 16):
-            sink.write(data)
-            await sink.drain()
-    sink.close()
 
 
 async def _copy(source: asyncio.StreamReader, sink: asyncssh.SSHWriter[bytes]) -> None:

@@ -59,6 +59,6 @@ def _remove_rule(toolkit: Toolkit, found: Slice) -> None:
     if firewall.rule_name(found) not in found.tags:
         return
     try:
-        firewall.remove(toolkit.firewall, found)
+        firewall.remove(toolkit.firewall, firewall.rule_name(found))
     except NotAllowed as error:
         toolkit.console.warn(f"its firewall rule stays: {error.what}")

@@ -16,6 +16,10 @@ from tpukit.console import View
 AllowWorld = Annotated[bool, typer.Option("--allow-world", help="Let 0.0.0.0/0 be a range.")]
 All = Annotated[bool, typer.Option("--all", help="All ingress rules, not only those of tpukit.")]
 
+RuleOwner = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of a slice, or of a rule of tpukit's.")
+]
+
 
 def application() -> typer.Typer:
     app = typer.Typer(help="Show, open and close the way to port 22.", no_args_is_help=True)
@@ -58,15 +62,15 @@ def list_rules(toolkit: Toolkit, everything: All = False) -> View:
     )
 
 
-def remove(toolkit: Toolkit, name: flag.Name) -> View:
-    """Remove a slice's rule; running sessions end.
+def remove(toolkit: Toolkit, name: RuleOwner) -> View:
+    """Remove the rule of a slice, or a rule by its own name where the slice is gone already.
 
-    Example:
+    Examples:
       tpukit firewall remove demo
+      tpukit firewall remove tpukit-demo-1a2b3c
     """
-    found = toolkit.find(name)
-    removed = firewall.remove(toolkit.firewall, found)
-    toolkit.console.say(
-        f"rule {firewall.rule_name(found)}: {'removed' if removed else 'not there'}"
-    )
-    return View({"removed": removed, "rule": firewall.rule_name(found)})
+    rules = {rule.name for rule in toolkit.firewall.list()}
+    rule = name if name in rules else firewall.rule_name(toolkit.find(name))
+    removed = firewall.remove(toolkit.firewall, rule)
+    toolkit.console.say(f"rule {rule}: {'removed' if removed else 'not there'}")
+    return View({"removed": removed, "rule": rule})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
+import traceback
 from collections.abc import Sequence
 from inspect import Parameter
 from typing import Annotated
@@ -32,6 +34,8 @@ from tpukit.cli import (
 )
 from tpukit.cli.verb import Invocation, root, verb
 from tpukit.errors import BadInput, TerminationSignal, TpukitError, interruption
+from tpukit.paths import Paths, private_directory
+from tpukit.text import one_line
 
 _VERSION = Parameter(
     "version",
@@ -63,6 +67,8 @@ def status(arguments: list[str]) -> int:
     except BrokenPipeError:  # the reader of our output has gone: so do we, as a filter does
         _silence_stdout()
         return 141
+    except Exception as error:  # noqa: BLE001  a defect of ours: keep it, spare the reader
+        return _fail(_defect(error), arguments, invocation)
 
 
 def application() -> typer.Typer:
@@ -110,6 +116,25 @@ def _usage(error: TyperException) -> BadInput:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "tpukit"
     return BadInput(message.rstrip("."), fix=f"{path} --help")
+
+
+def _defect(error: Exception) -> TpukitError:
+    """Write the traceback to a private file and return the error that names it."""
+    report = f"tpukit {__version__}\n{''.join(traceback.format_exception(error))}"
+    try:
+        directory = private_directory(Paths.from_environment(os.environ).state)
+        descriptor, path = tempfile.mkstemp(
+            prefix="crash-", suffix=".log", dir=directory, text=True
+        )
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
+            file.write(report)
+    except (OSError, TpukitError):
+        path = ""
+    return TpukitError(
+        f"a defect in tpukit: {type(error).__name__}",
+        why=one_line(str(error))[:300],
+        fix=f"report it with {path}" if path else "",
+    )
 
 
 def _fail(error: TpukitError, arguments: list[str], invocation: Invocation) -> int:

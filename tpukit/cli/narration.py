@@ -36,13 +36,14 @@ def _teller(console: Console, clock: Clock) -> Callable[[str, str], None]:
 
 
 def _steps(console: Console, tell: Callable[[str, str], None]) -> Callable[[ProvisionEvent], None]:
-    """Tell the steps of every worker; the lines of long steps of worker 0, or of all if verbose."""
+    """Tell what changes on every worker, and the lines of worker 0's long steps; all if verbose."""
 
     def hear(event: ProvisionEvent) -> None:
-        where = f"worker {event.worker}: {event.step}"
-        if event.kind == "line" and event.worker:
-            console.detail(f"            {where}: {event.text}")
-        elif event.kind != "started":
-            tell("provision", f"{where}: {event.text}")
+        line = f"worker {event.worker}: {event.step}: {event.text}"
+        quiet = event.text.startswith("unchanged") if event.kind == "finished" else event.worker
+        if event.kind == "started" or quiet:
+            console.detail(f"{'':12}{line}")
+        else:
+            tell("provision", line)
 
     return hear

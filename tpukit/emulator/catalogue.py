@@ -29,6 +29,10 @@ RUNTIME_VERSIONS = (
     "v6e-ubuntu-2404",
 )
 
+#: The emulator's own zone, the only invented one: it offers every accelerator type. In all others a
+#: type is offered where the real service offers it.
+EVERYTHING_ZONE = "emulator-local1-a"
+
 #: google.cloud.tpu.v2.AcceleratorConfig.Type; google-cloud-tpu sends the numbers over REST.
 TYPE_NUMBERS = {2: "V2", 4: "V3", 7: "V4", 9: "V5LITE_POD", 10: "V5P", 11: "V6E"}
 
@@ -45,7 +49,8 @@ class Catalogue:
 
     @cached_property
     def zones(self) -> tuple[str, ...]:
-        return tuple(sorted({zone for kind in self._types for zone in kind.zones}))
+        real = {zone for kind in self._types for zone in kind.zones}
+        return tuple(sorted({EVERYTHING_ZONE, *real}))
 
     def check_zone(self, call: Call) -> None:
         """Refuse a zone that does not exist in the words of the real service.
@@ -70,7 +75,7 @@ class Catalogue:
         )
 
     def in_zone(self, zone: str) -> tuple[AcceleratorType, ...]:
-        return tuple(kind for kind in self._types if zone in ("-", *kind.zones))
+        return tuple(k for k in self._types if zone in ("-", EVERYTHING_ZONE, *k.zones))
 
     def by_name(self, zone: str, name: str) -> AcceleratorType | None:
         return next((kind for kind in self.in_zone(zone) if kind.name == name), None)

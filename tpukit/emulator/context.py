@@ -100,7 +100,7 @@ def page(
     """
     try:
         limit = int(size or 0)
-        after = base64.urlsafe_b64decode(token).decode() if token else ""
+        after = base64.b64decode(token, b"-_", validate=True).decode() if token else ""
     except (ValueError, binascii.Error) as error:
         raise invalid("Invalid page size or page token.") from error
     if limit < 0:

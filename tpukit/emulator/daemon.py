@@ -18,8 +18,8 @@ from tpukit.text import one_line, quote
 __all__ = ["Running", "environment", "running", "start", "stop"]
 
 PROJECT = "tpukit-local"
-#: Offers v3-8 and more accelerator types than any other zone with it: `tpukit/data/accelerators`.
-ZONE = "us-central1-a"
+#: Offers every accelerator type: `catalogue.EVERYTHING_ZONE`.
+ZONE = "emulator-local1-a"
 
 _ANSWER_SECONDS = 2.0
 _STOP_SECONDS = 10.0

@@ -74,7 +74,7 @@ pythons() {
     done
     set -f
     IFS=:
-    for directory in $PATH:/usr/local/bin:/usr/bin; do
+    for directory in $PATH; do
         for name in python3.14 python3.13 python3.12 python3.11 python3.10 python3; do
             [ -x "$directory/$name" ] && briefly "$directory/$name" -I -c "$python_fact"
         done

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+
+from tpukit.emulator.errors import ApiError
+from tpukit.emulator.faults import Faults, parse_rule
+from tpukit.emulator.presets import PRESETS
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "reset",
+        {"kind": "explode"},
+        {"phase": "during"},
+        {"unheard": 1},
+        {"preset": "none"},
+        {"status": "TEAPOT"},
+        {"details": "x"},
+        {"kind": "stall"},
+        {"kind": "stall", "seconds": -1},
+        {"kind": "truncate", "phase": "before"},
+        {"kind": "operation", "method": "nodes.delete"},
+        {"kind": "operation", "method": "nodes.create", "phase": "after"},
+        {"times": 0},
+        {"times": "many"},
+        {"probability": 1.1},
+        {"seed": True},
+    ],
+)
+def test_a_rule_that_could_never_be_served_is_refused(document):
+    with pytest.raises(ApiError) as caught:
+        parse_rule(document)
+    assert caught.value.status.status == "INVALID_ARGUMENT"
+
+
+def test_a_list_with_one_bad_rule_adds_none():
+    faults = Faults()
+    with pytest.raises(ApiError):
+        faults.add([{"kind": "reset"}, {"kind": "explode"}])
+    assert faults.documents() == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "call", "strikes"),
+    [
+        ({}, ("nodes.get", "n1", "before"), True),
+        ({"method": "nodes.*"}, ("nodes.get", "n1", "before"), True),
+        ({"method": "nodes.*"}, ("operations.get", "o1", "before"), False),
+        ({"name": "n*"}, ("nodes.get", "n1", "before"), True),
+        ({"name": "m*"}, ("nodes.get", "n1", "before"), False),
+        ({"phase": "after"}, ("nodes.get", "n1", "before"), False),
+        ({"phase": "after"}, ("nodes.get", "n1", "after"), True),
+    ],
+)
+def test_a_rule_strikes_by_method_name_and_phase(rule, call, strikes):
+    assert parse_rule({"kind": "reset", **rule}).strikes(*call) is strikes
+
+
+def test_a_rule_strikes_as_often_as_it_says_and_counts():
+    faults = Faults()
+    faults.add([{"kind": "reset", "times": 2}])
+    served = [faults.take("nodes.get", "n", "before") is not None for _ in range(5)]
+    assert served == [True, True, False, False, False]
+    assert faults.documents()[0]["served"] == 2
+
+
+def test_a_probability_with_a_seed_strikes_the_same_calls_each_time():
+    def run(seed):
+        rule = parse_rule({"kind": "reset", "probability": 0.3, "seed": seed})
+        return [rule.strikes("nodes.get", "n", "before") for _ in range(1000)]
+
+    first, again, other = run(7), run(7), run(8)
+    assert first == again != other
+    assert 250 < sum(first) < 350
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_a_rule_by_its_name_alone(name):
+    rule = parse_rule({"preset": name})
+    assert rule.status is PRESETS[name].status
+    assert rule.document()["message"]

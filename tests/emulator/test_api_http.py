@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection, IncompleteRead
+
+import pytest
+
+from tpukit.emulator.server import LARGEST_BODY
+
+PLACE = "/v2/projects/p/locations/us-central1-a"
+FIREWALLS = "/compute/v1/projects/p/global/firewalls"
+RULE = {"name": "r1", "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}]}
+
+
+@pytest.mark.parametrize(
+    ("token", "reason"), [("", "CREDENTIALS_MISSING"), ("wrong", "ACCESS_TOKEN_TYPE_UNSUPPORTED")]
+)
+@pytest.mark.parametrize("path", [f"{PLACE}/nodes", "/_emulator/status", FIREWALLS, "/nothing"])
+def test_nobody_without_the_token_gets_past_the_door(api, token, reason, path):
+    api.token = token
+    status, answer = api.call("GET", path)
+    assert status == 401
+    assert answer["error"]["status"] == "UNAUTHENTICATED"
+    assert answer["error"]["details"][0]["reason"] == reason
+
+
+def test_an_emulator_without_a_token_lets_everybody_in(emulators):
+    api = emulators.start(token=None)
+    api.token = ""
+    assert api.call("GET", f"{PLACE}/nodes") == (200, {"nodes": []})
+
+
+def test_the_server_listens_on_the_loopback_address_alone(api):
+    assert api.server.url.startswith("http://127.0.0.1:")
+
+
+def test_a_path_that_is_no_method_is_a_page_and_not_a_resource_that_is_missing(api):
+    status, headers, body = api.raw("POST", "/v2/projects/p/locations/z/queued<b>")
+    assert (status, headers["content-type"].split(";")[0]) == (404, "text/html")
+    assert b"does not serve POST" in body
+    assert b"<b>" not in body
+
+
+@pytest.mark.parametrize(
+    "body", ["{", "[]", '"x"', '{"a":' * 50_000, "\xff".encode("latin-1"), b"\x00"]
+)
+def test_a_body_that_is_no_json_object_is_an_invalid_argument(api, body):
+    status, _, data = api.raw("POST", f"{PLACE}/nodes?nodeId=n1", body)
+    assert (status, json.loads(data)["error"]["status"]) == (400, "INVALID_ARGUMENT")
+
+
+def test_a_body_without_end_is_refused_before_it_is_read(api):
+    with socket.create_connection(api.server.url[7:].split(":"), timeout=10) as connection:
+        connection.sendall(
+            f"POST {PLACE}/nodes HTTP/1.1\r\nHost: x\r\nContent-Length: {LARGEST_BODY + 1}\r\n\r\n".encode()
+        )
+        assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_node_lives_through_the_api(api):
+    assert api.create("n1")[0] == 200
+    assert api.state_of("n1") == "CREATING"
+    api.advance(1000)
+    assert api.state_of("n1") == "READY"
+    assert api.call("DELETE", f"{PLACE}/nodes/n1")[0] == 200
+    api.advance(1000)
+    assert api.state_of("n1") == "GONE"
+
+
+def test_v2alpha1_is_served_by_the_same_handlers(api):
+    api.create("n1")
+    status, answer = api.call("GET", "/v2alpha1/projects/p/locations/-/nodes")
+    assert (status, len(answer["nodes"])) == (200, 1)
+    assert api.call("GET", "/v1/projects/p/locations")[1]["locations"]
+    assert api.raw("GET", "/v3/projects/p/locations")[0] == 404
+
+
+def test_changes_happen_by_the_server_s_own_ticks(emulators):
+    api = emulators.start(create_seconds=0.05)
+    api.create("n1")
+    name = "projects/p/locations/us-central1-a/nodes/n1"
+    limit = time.monotonic() + 10
+    records = api.server.service.context.state.nodes
+    while records[name]["node"]["state"] != "READY" and time.monotonic() < limit:
+        threading.Event().wait(0.01)
+    assert records[name]["node"]["state"] == "READY"
+
+
+def test_nodes_rules_and_the_clock_survive_a_restart(emulators):
+    first = emulators.start()
+    first.create("n1")
+    first.advance(1000)
+    first.call("POST", FIREWALLS, RULE)
+    first.create("n2")
+    before = first.call("GET", f"{PLACE}/nodes")[1]
+    booted = first.server.service.nodes._host.booted
+    emulators.stop()
+    second = emulators.start()
+    assert second.call("GET", f"{PLACE}/nodes")[1] == before
+    assert second.call("GET", f"{FIREWALLS}/r1")[0] == 200
+    assert second.server.service.nodes._host.booted == booted != set()
+    second.advance(999)
+    assert second.state_of("n2") == "READY"
+
+
+def test_a_failed_operation_is_told_in_the_operation(api):
+    api.fault(preset="stockout")
+    operation = api.create("n1")[1]
+    api.advance(1000)
+    _, ended = api.call("GET", f"/v2/{operation['name']}")
+    assert ended["error"]["code"] == 8
+    assert 'There is no more capacity in the zone "us-central1-a"' in ended["error"]["message"]
+    assert api.state_of("n1") == "GONE"
+
+
+@pytest.mark.parametrize(("phase", "state"), [("before", "GONE"), ("after", "CREATING")])
+@pytest.mark.parametrize("kind", ["status", "reset"])
+def test_a_fault_strikes_before_or_after_the_commit(api, kind, phase, state):
+    api.fault(method="nodes.create", kind=kind, phase=phase)
+    if kind == "reset":
+        with pytest.raises(ConnectionResetError):
+            api.create("n1")
+    else:
+        assert api.create("n1")[0] == 503
+    assert api.state_of("n1") == state
+    assert api.call("GET", "/_emulator/faults")[1]["faults"][0]["served"] == 1
+
+
+def test_a_truncated_answer_breaks_off_in_its_middle(api):
+    api.fault(method="nodes.create", kind="truncate")
+    with pytest.raises(IncompleteRead):
+        api.create("n1")
+    assert api.state_of("n1") == "CREATING"
+
+
+def test_a_stall_holds_its_caller_and_nobody_else(api):
+    api.fault(method="nodes.create", kind="stall", seconds=600)
+    connection = HTTPConnection(api.server.url[7:], timeout=0.3)
+    connection.request(
+        "POST", f"{PLACE}/nodes?nodeId=n1", "{}", {"Authorization": f"Bearer {api.token}"}
+    )
+    with pytest.raises(TimeoutError):
+        connection.getresponse()
+    connection.close()
+    assert api.state_of("n1") == "GONE"
+
+
+def test_faults_that_are_cleared_strike_no_more_and_leave_their_account(api):
+    api.fault(method="nodes.get", times=5, status="INTERNAL", message="boom")
+    assert api.call("GET", f"{PLACE}/nodes/n1")[1]["error"]["message"] == "boom"
+    assert api.call("DELETE", "/_emulator/faults")[1]["faults"][0]["served"] == 1
+    assert api.call("GET", f"{PLACE}/nodes/n1")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("preset", "status", "detail"),
+    [
+        ("rate-limit", 429, "RetryInfo"),
+        ("quota", 429, "QuotaFailure"),
+        ("permission-denied", 403, "ErrorInfo"),
+        ("api-disabled", 403, "ErrorInfo"),
+    ],
+)
+def test_a_preset_is_served_with_its_details(api, preset, status, detail):
+    api.fault(preset=preset)
+    found, answer = api.create("n1")
+    kinds = [entry["@type"].rsplit(".", 1)[1] for entry in answer["error"]["details"]]
+    assert (found, detail in kinds) == (status, True)
+    assert "{" not in json.dumps(answer["error"]["message"])
+
+
+def test_a_compute_error_has_a_reason_and_no_status(api):
+    api.fault(preset="firewall-permission-denied")
+    status, answer = api.call("POST", FIREWALLS, RULE)
+    assert status == 403
+    assert answer["error"]["errors"][0]["reason"] == "forbidden"
+    assert "status" not in answer["error"]
+    assert "firewalls/r1'" in answer["error"]["message"]
+
+
+def test_a_wait_answers_when_the_operation_is_done(api):
+    operation = api.call("POST", FIREWALLS, RULE)[1]
+    assert operation["status"] == "RUNNING"
+    path = f"/compute/v1/projects/p/global/operations/{operation['name']}/wait"
+    assert api.call("POST", path)[1]["status"] == "DONE"
+
+
+def test_others_are_served_while_one_waits(emulators):
+    api = emulators.start(create_seconds=1000)
+    api.server.service.context.timing = type(api.server.service.context.timing)(update=500)
+    operation = api.call("POST", FIREWALLS, RULE)[1]
+    path = f"/compute/v1/projects/p/global/operations/{operation['name']}"
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(api.call, "POST", f"{path}/wait")
+        assert api.call("GET", path)[1]["status"] == "RUNNING"
+        assert not waiting.done()
+        api.advance(500)
+        assert waiting.result(10)[1]["status"] == "DONE"
+
+
+def batch(api, *requests):
+    """Send requests in the multipart form of Google's clients; return their bodies in order."""
+    parts = "".join(
+        f"--b\r\nContent-Type: application/http\r\nContent-ID: <x+{number}>\r\n\r\n"
+        f"{verb} {path} HTTP/1.1\r\nContent-Type: application/json\r\n\r\n{body}\r\n"
+        for number, (verb, path, body) in enumerate(requests)
+    )
+    headers = {"Content-Type": "multipart/mixed; boundary=b"}
+    status, answered, data = api.raw("POST", "/batch/compute/v1", f"{parts}--b--", headers)
+    assert (status, answered["content-type"].split(";")[0]) == (200, "multipart/mixed")
+    return data.decode()
+
+
+def test_a_batch_answers_each_of_its_requests_apart(api):
+    text = batch(
+        api,
+        ("POST", FIREWALLS, json.dumps(RULE)),
+        ("DELETE", f"{FIREWALLS}/none", ""),
+        ("GET", f"{FIREWALLS}/r1", ""),
+    )
+    assert [line for line in text.splitlines() if line.startswith("HTTP/")] == [
+        "HTTP/1.1 200 OK",
+        "HTTP/1.1 404 Not Found",
+        "HTTP/1.1 200 OK",
+    ]
+    assert "Content-ID: <response-x+1>" in text
+
+
+def test_a_batch_that_is_none_is_refused(api):
+    status, answer = api.call("POST", "/batch/compute/v1", {})
+    assert (status, answer["error"]["errors"][0]["reason"]) == (400, "invalid")
+
+
+def test_a_batch_cannot_carry_a_batch_without_end(api):
+    text = batch(api, ("POST", "/batch/compute/v1", ""))
+    assert "HTTP/1.1 400" in text
+
+
+def test_a_preempted_node_says_so(api):
+    api.create("n1")
+    api.advance(1000)
+    path = "/_emulator/nodes/projects/p/locations/us-central1-a/nodes/n1:preempt"
+    assert api.call("POST", path)[1]["state"] == "PREEMPTED"
+    assert api.call("POST", path.replace("n1", "n2"))[0] == 404
+
+
+@pytest.mark.parametrize("body", [{}, {"advance": "1"}, {"advance": -1}, {"advance": True}])
+def test_the_clock_moves_forward_by_numbers_alone(api, body):
+    assert api.call("POST", "/_emulator/clock", body)[0] == 400
+
+
+def test_the_log_shows_requests_with_their_method_and_status(api):
+    api.create("n1")
+    api.call("GET", f"{PLACE}/nodes/n2")
+    shown = api.call("GET", "/_emulator/log")[1]["requests"]
+    assert [(e["verb"], e["method"], e["status"]) for e in shown] == [
+        ("POST", "nodes.create", 200),
+        ("GET", "nodes.get", 404),
+    ]
+    assert api.token not in json.dumps(shown)
+
+
+def test_the_status_counts_what_there_is(api):
+    api.create("n1")
+    status = api.call("GET", "/_emulator/status")[1]
+    assert (status["nodes"], status["workers"], status["create_seconds"]) == (
+        {"CREATING": 1},
+        1,
+        1000,
+    )
+
+
+def test_forty_creates_at_once_make_forty_nodes(api):
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(api.create, [f"n{number}" for number in range(40)]))
+    assert {status for status, _ in answers} == {200}
+    nodes = api.call("GET", f"{PLACE}/nodes")[1]["nodes"]
+    assert len({node["id"] for node in nodes}) == 40
+
+
+def test_of_creates_of_one_name_at_once_one_succeeds(api):
+    with ThreadPoolExecutor(16) as pool:
+        statuses = sorted(status for status, _ in pool.map(api.create, ["n1"] * 16))
+    assert statuses == [200] + [409] * 15
+
+
+def test_one_connection_carries_many_requests(api):
+    connection = HTTPConnection(api.server.url[7:], timeout=10)
+    for _ in range(3):
+        headers = {"Authorization": f"Bearer {api.token}"}
+        connection.request("GET", f"{PLACE}/nodes", headers=headers)
+        answer = connection.getresponse()
+        assert (answer.status, json.loads(answer.read())) == (200, {"nodes": []})
+    connection.close()
+
+
+def test_a_port_that_is_taken_is_an_error_and_a_stopped_server_frees_its_own(emulators):
+    from tpukit.emulator.server import build_server
+    from tpukit.emulator.workers import PaperHost
+
+    port = int(emulators.start().server.url.rsplit(":", 1)[1])
+    other = emulators.directory.with_name("other")
+    with pytest.raises(OSError, match="in use"):
+        build_server(other, None, PaperHost, port=port)
+    emulators.stop()
+    server = build_server(other, None, PaperHost, port=port)
+    server.shutdown()

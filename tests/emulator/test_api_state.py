@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+import stat
+
+import pytest
+
+from tpukit.emulator.state import State, StateFile, replace_file
+from tpukit.errors import BadInput
+
+
+@pytest.fixture
+def saved(world, tmp_path):
+    """The file of a world with a node, an operation, a rule and project metadata."""
+    world.ready("n1")
+    rule = {"name": "r1", "allowed": [{"IPProtocol": "all"}]}
+    world.service.firewalls.insert(world.call(body=rule))
+    world.state.projects["p"] = {"items": []}
+    file = StateFile(tmp_path / "state.json")
+    file.save(world.state)
+    return file
+
+
+def test_no_file_is_an_empty_state(tmp_path):
+    assert StateFile(tmp_path / "state.json").load() == State()
+
+
+def test_what_was_saved_is_what_is_loaded(world, saved):
+    assert saved.load() == world.state
+
+
+def test_the_file_is_readable_by_its_owner_alone_whatever_was_there(saved):
+    assert stat.S_IMODE(saved.path.stat().st_mode) == 0o600
+    saved.path.chmod(0o666)
+    saved.save(State())
+    assert stat.S_IMODE(saved.path.stat().st_mode) == 0o600
+
+
+def test_a_file_cut_at_any_place_is_refused_with_the_way_out(saved):
+    whole = saved.path.read_bytes()
+    for length in range(0, len(whole), 7):
+        saved.path.write_bytes(whole[:length])
+        with pytest.raises(BadInput) as caught:
+            saved.load()
+    assert str(saved.path) in caught.value.what
+    assert caught.value.fix.startswith("mv ")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda d: d.update(version=2),
+        lambda d: d.pop("version"),
+        lambda d: d.pop("nodes"),
+        lambda d: d.update(operations=[]),
+        lambda d: d.update(clock_offset="1"),
+        lambda d: d.update(clock_offset=True),
+        lambda d: next(iter(d["nodes"].values())).pop("node"),
+        lambda d: next(iter(d["nodes"].values()))["workers"][0].pop("address"),
+        lambda d: next(iter(d["operations"].values())).update(due="soon"),
+        lambda d: d["firewalls"].update(x=1),
+    ],
+)
+def test_a_file_that_is_json_but_no_state_is_refused(saved, spoil):
+    document = json.loads(saved.path.read_text())
+    spoil(document)
+    saved.path.write_text(json.dumps(document))
+    with pytest.raises(BadInput):
+        saved.load()
+
+
+@pytest.mark.parametrize("content", [b"[]", b"\xff\xfe", b"null", b"[" * 100_000])
+def test_a_file_of_something_else_is_refused(tmp_path, content):
+    (tmp_path / "state.json").write_bytes(content)
+    with pytest.raises(BadInput):
+        StateFile(tmp_path / "state.json").load()
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
+    def refuse(descriptor):
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "state.json"
+    path.write_bytes(b"old")
+    with pytest.raises(OSError, match="No space left"):
+        replace_file(path, b"new", sync=refuse)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(tmp_path):
+    import os
+
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    (tmp_path / f".state.json.{os.getpid()}").symlink_to(victim)
+    with pytest.raises(OSError):  # noqa: PT011
+        replace_file(tmp_path / "state.json", b"new")
+    assert victim.read_bytes() == b"precious"

@@ -1,0 +1,288 @@
+"""Facts in, commands out: every row of the table goes through one runner."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from dataclasses import dataclass
+
+import pytest
+
+from tpukit.errors import ProvisionFailed
+from tpukit.provision.facts import Facts, Host, Python, Venv
+from tpukit.provision.recipes import UV_VERSION, Recipe
+from tpukit.provision.steps import STEPS, Plan, Run, Upload, interpreter
+
+HOME = "/home/me"
+UV = f"{HOME}/.tpukit/uv-{UV_VERSION}"
+RUN_UV = f"{UV}/bin/uv --no-progress --color=never"
+VENV = f"{HOME}/.tpukit/venvs/jax"
+JAX_PINS = "'jax[tpu]==0.12.0.1' jaxlib==0.12.0.1 libtpu==0.0.50.1 requests"
+INSTALLED = {
+    "jax": "0.12.0.1",
+    "jaxlib": "0.12.0.1",
+    "libtpu": "0.0.50.1",
+    "requests": "2.34.2",
+}
+PYTHON_3_8 = Python(path="/usr/bin/python3", version="3.8.10", pip=True)
+PYTHON_3_10 = Python(path="/usr/bin/python3", version="3.10.12", pip=True)
+PYTHON_3_11 = Python(path="/opt/python3.11", version="3.11.7", pip=True)
+PYTHON_3_12 = Python(path="/opt/python3.12", version="3.12.1", pip=True)
+REQUIREMENTS = b"einops==0.8.0\n"
+DIGEST = hashlib.sha256(REQUIREMENTS).hexdigest()
+
+
+def host(**changes: object) -> Host:
+    usual = {"system": "Linux", "architecture": "x86_64", "glibc": "2.35"}
+    room = {"home": HOME, "free_kilobytes": 90_000_000, "emulated_devices": 0}
+    return Host(**{**usual, **room, **changes})
+
+
+def venv(version: str = "3.12.1", packages: dict[str, str] = INSTALLED, **marks: str) -> Venv:
+    return Venv(name="jax", version=version, packages=packages, **marks)
+
+
+def facts(*pythons: Python, on: Host | None = None, venvs: tuple[Venv, ...] = ()) -> Facts:
+    return Facts(host=on or host(), pythons=pythons, venvs=venvs, uvs=frozenset())
+
+
+@dataclass(frozen=True)
+class Row:
+    """A step, the facts it sees, and either commands, or what its reason or error says."""
+
+    step: str
+    facts: Facts
+    commands: tuple[str, ...] = ()
+    says: str = ""
+    fails: str = ""
+    recipe: str = "jax"
+    requirements: bytes | None = None
+
+
+PIP = "-I -m pip install --no-input --disable-pip-version-check --only-binary=:all:"
+CLEAR = f"rm -rf {UV}.partial {UV}.helper {UV}"
+INTO = f"--target {UV}.partial uv=={UV_VERSION}"
+PLACE = f"mv {UV}.partial {UV}"
+MAKE = "venv --clear --no-project --no-python-downloads --python"
+INSTALL = f"{RUN_UV} pip install --python {VENV}/bin/python"
+
+TABLE = {
+    "a TPU VM that fits": Row("system", facts(), says="Linux x86_64, glibc 2.35"),
+    "another architecture": Row(
+        "system", facts(on=host(architecture="aarch64")), fails="jax needs Linux x86_64"
+    ),
+    "an old glibc": Row(
+        "system", facts(on=host(glibc="2.27")), fails="jax needs glibc 2.31 or later"
+    ),
+    "no glibc": Row("system", facts(on=host(glibc="")), fails="jax needs glibc 2.31 or later"),
+    "an emulated worker on a Mac": Row(
+        "system",
+        facts(on=host(system="Darwin", architecture="arm64", glibc="", emulated_devices=8)),
+        says="Darwin arm64, emulated: 8 devices",
+    ),
+    "room enough": Row("disk", facts(PYTHON_3_12), says="87890 MB free, 3000 MB needed"),
+    "a full disk": Row(
+        "disk",
+        facts(PYTHON_3_12, on=host(free_kilobytes=2_000_000)),
+        fails="jax needs 3000 MB of disk, 1953 MB are free",
+    ),
+    "a stand-in needs less": Row(
+        "disk",
+        facts(PYTHON_3_12, on=host(free_kilobytes=2_000_000, emulated_devices=8)),
+        says="1953 MB free, 1500 MB needed",
+    ),
+    "a full disk with all installed": Row(
+        "disk", facts(venvs=(venv(),), on=host(free_kilobytes=1)), says="the packages are there"
+    ),
+    "uv by pip": Row(
+        "uv",
+        facts(PYTHON_3_8),
+        (f"{CLEAR} && /usr/bin/python3 {PIP} {INTO} && {PLACE}",),
+    ),
+    "uv by a throw-away environment": Row(
+        "uv",
+        facts(Python(path="/usr/bin/python3", version="3.10.12", venv=True)),
+        (
+            f"{CLEAR} && /usr/bin/python3 -I -m venv {UV}.helper"
+            f" && {UV}.helper/bin/python {PIP} {INTO} && {PLACE} && rm -rf {UV}.helper",
+        ),
+    ),
+    "neither pip nor venv": Row(
+        "uv",
+        facts(Python(path="/usr/bin/python3", version="3.10.12")),
+        fails="no Python on the worker can install uv",
+    ),
+    "too old for uv": Row(
+        "uv",
+        facts(Python(path="/usr/bin/python3", version="3.6.15", pip=True)),
+        fails="no Python on the worker can install uv",
+    ),
+    "no Python at all": Row("uv", facts(), fails="no Python on the worker can install uv"),
+    "uv is there": Row(
+        "uv",
+        facts(PYTHON_3_8).model_copy(update={"uvs": frozenset({UV_VERSION, "0.1"})}),
+        says=f"uv {UV_VERSION}",
+    ),
+    "another uv is there": Row(
+        "uv",
+        facts(PYTHON_3_8).model_copy(update={"uvs": frozenset({"0.13.8"})}),
+        (f"{CLEAR} && /usr/bin/python3 {PIP} {INTO} && {PLACE}",),
+    ),
+    "the worker's own Python fits": Row(
+        "python", facts(PYTHON_3_10, PYTHON_3_11), says="Python 3.11.7 at /opt/python3.11"
+    ),
+    "the preferred release decides": Row(
+        "python", facts(PYTHON_3_11, PYTHON_3_12), says="Python 3.12.1 at /opt/python3.12"
+    ),
+    "the environment's Python stays": Row(
+        "python", facts(PYTHON_3_12, venvs=(venv("3.11.7"),)), says="3.11.7 in the environment"
+    ),
+    "an image with Python 3.10": Row(
+        "python",
+        facts(PYTHON_3_10),
+        (f"{RUN_UV} python install 3.12 --install-dir {HOME}/.tpukit/pythons --no-bin",),
+        says="needs Python 3.11 or 3.12 or 3.13 or 3.14, the worker has /usr/bin/python3 3.10.12",
+    ),
+    "another implementation of Python": Row(
+        "python",
+        facts(Python(path="/opt/pypy3", version="3.11.11", implementation="PyPy")),
+        (f"{RUN_UV} python install 3.12 --install-dir {HOME}/.tpukit/pythons --no-bin",),
+    ),
+    "torch_xla runs on 3.10": Row(
+        "python", facts(PYTHON_3_10), says="Python 3.10.12 at", recipe="torch_xla"
+    ),
+    "no environment": Row("venv", facts(PYTHON_3_12), (f"{RUN_UV} {MAKE} /opt/python3.12 {VENV}",)),
+    "an environment that fits": Row(
+        "venv", facts(PYTHON_3_12, venvs=(venv("3.11.7"),)), says="with Python 3.11.7"
+    ),
+    "an environment that does not": Row(
+        "venv",
+        facts(PYTHON_3_12, venvs=(venv("3.10.12"),)),
+        (f"{RUN_UV} {MAKE} /opt/python3.12 {VENV}",),
+        says="its Python 3.10.12 does not fit",
+    ),
+    "no Python for an environment": Row(
+        "venv", facts(PYTHON_3_10), fails="no Python on the worker fits jax"
+    ),
+    "packages on a TPU VM": Row(
+        "packages", facts(venvs=(venv(packages={}),)), (f"{INSTALL} {JAX_PINS}",)
+    ),
+    "packages on an emulated worker": Row(
+        "packages",
+        facts(venvs=(venv("3.11.7", packages={}),), on=host(emulated_devices=8)),
+        (f"{INSTALL} jax==0.10.2 jaxlib==0.10.2 requests",),
+    ),
+    "a package of another version": Row(
+        "packages",
+        facts(venvs=(venv(packages={**INSTALLED, "libtpu": "0.0.52"}),)),
+        (f"{INSTALL} {JAX_PINS}",),
+        says="missing: libtpu==0.0.50.1",
+    ),
+    "all packages there": Row(
+        "packages", facts(venvs=(venv(),)), says="jax==0.12.0.1, jaxlib==0.12.0.1, libtpu"
+    ),
+    "the driver is no matter on an emulated worker": Row(
+        "packages",
+        facts(
+            venvs=(venv(packages={**INSTALLED, "libtpu": "1"}),),
+            on=host(emulated_devices=8),
+        ),
+        says="jax==0.12.0.1, jaxlib==0.12.0.1",
+    ),
+    "no requirements": Row("requirements", facts(venvs=(venv(),)), says="none given"),
+    "requirements": Row(
+        "requirements",
+        facts(venvs=(venv(),)),
+        (
+            f"upload {VENV}/requirements-{DIGEST[:12]}.txt",
+            f"{INSTALL} {JAX_PINS} --requirements {VENV}/requirements-{DIGEST[:12]}.txt",
+            f"upload {VENV}/tpukit-requirements",
+        ),
+        requirements=REQUIREMENTS,
+    ),
+    "requirements that are installed": Row(
+        "requirements",
+        facts(venvs=(venv(requirements=DIGEST),)),
+        says=f"installed, sha256 {DIGEST[:12]}",
+        requirements=REQUIREMENTS,
+    ),
+    "requirements in an environment that does not fit": Row(
+        "requirements",
+        facts(PYTHON_3_12, venvs=(venv("3.10.12", requirements=DIGEST),)),
+        (
+            f"upload {VENV}/requirements-{DIGEST[:12]}.txt",
+            f"{INSTALL} {JAX_PINS} --requirements {VENV}/requirements-{DIGEST[:12]}.txt",
+            f"upload {VENV}/tpukit-requirements",
+        ),
+        requirements=REQUIREMENTS,
+    ),
+    "not verified": Row(
+        "verify",
+        facts(venvs=(venv(),)),
+        (
+            f"upload {VENV}/tpukit-verify.py",
+            f"{VENV}/bin/python -I {VENV}/tpukit-verify.py jax "
+            "jax==0.12.0.1 jaxlib==0.12.0.1 libtpu==0.0.50.1 requests",
+            f"upload {VENV}/tpukit-verified",
+        ),
+    ),
+}
+
+
+def shown(command: Run | Upload) -> str:
+    return command.shell if isinstance(command, Run) else f"upload {command.path}"
+
+
+def decide(row: Row):
+    step = next(step for step in STEPS if step.name == row.step)
+    return step.decide(row.facts, Plan(Recipe.named(row.recipe), row.requirements))
+
+
+@pytest.mark.parametrize("row", TABLE.values(), ids=TABLE.keys())
+def test_a_step_yields_exactly_these_commands_or_says_why_none_is_needed(row):
+    if row.fails:
+        with pytest.raises(ProvisionFailed) as caught:
+            decide(row)
+        assert row.fails in caught.value.what
+    else:
+        decision = decide(row)
+        assert tuple(map(shown, decision.commands)) == row.commands
+        assert row.says in decision.reason
+        assert decision.reason
+
+
+def test_every_step_has_rows():
+    assert {row.step for row in TABLE.values()} == {step.name for step in STEPS}
+
+
+def test_a_verified_environment_is_verified_again_once_a_package_changes():
+    row = Row("verify", facts(venvs=(venv(),)))
+    *_, mark = decide(row).commands
+    digest = mark.data.decode()
+    assert not decide(Row("verify", facts(venvs=(venv(verified=digest),)))).commands
+    changed = {**INSTALLED, "numpy": "2.0"}
+    assert decide(Row("verify", facts(venvs=(venv(packages=changed, verified=digest),)))).commands
+
+
+def test_no_command_reaches_outside_its_own_folder_or_for_more_rights():
+    for row in TABLE.values():
+        for command in () if row.fails else decide(row).commands:
+            words = shlex.split(shown(command).replace("&&", " "))
+            assert not {"sudo", "apt", "apt-get", "reboot"} & set(words)
+            if "rm" in words or "upload" in words:
+                assert all(
+                    word.startswith(f"{HOME}/.tpukit/")
+                    for word in words
+                    if word.startswith("/") and "python" not in word
+                )
+
+
+def test_a_home_with_blanks_reaches_the_shell_as_one_word():
+    home = "/home/a b'; touch x"
+    row = Row("venv", facts(PYTHON_3_12, on=host(home=home)))
+    (command,) = decide(row).commands
+    assert shlex.split(command.shell)[-1] == f"{home}/.tpukit/venvs/jax"
+
+
+def test_the_interpreter_is_the_environments_own():
+    assert interpreter(facts(), Plan(Recipe.named("jax"))) == f"{VENV}/bin/python"
