@@ -38,6 +38,11 @@ def check_reachable(found: Slice) -> None:
     if found.state in ("STOPPED", "STOPPING", "DELETING"):
         fix = f"tpukit start {found.name} --zone {found.zone}" if found.state == "STOPPED" else ""
         raise TpukitError(f"slice {found.name} is {found.state}", fix=fix)
+    if not found.workers:
+        raise TpukitError(
+            f"slice {found.name} is {found.state} and has no workers yet",
+            fix=f"tpukit wait {found.name} --zone {found.zone}",
+        )
 
 
 def install_key(

@@ -134,6 +134,7 @@ def open_firewall(
     means: Means, found: Slice, world: bool = False
 ) -> tuple[Slice, FirewallRule, bool]:
     """Tie the slice to its rule by its tag and let the rule admit us; say whether it changed."""
+    access.check_reachable(found)
     tag = firewall.rule_name(found)
     if tag not in found.tags:
         means.provider.replace_tags(found.zone, found.name, (*found.tags, tag))

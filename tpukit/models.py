@@ -8,10 +8,6 @@ from typing import Any
 
 #: States from which a slice does not come back: it has to be deleted and made again.
 LOST_STATES = frozenset({"PREEMPTED", "TERMINATED", "HIDDEN", "HIDING"})
-#: States in which a wait for READY goes on.
-COMING_STATES = frozenset(
-    {"CREATING", "STARTING", "RESTARTING", "REIMAGING", "REPAIRING", "UNHIDING"}
-)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ def create(
     timeout: flag.Timeout = "30m",
     options: RequestFlags = DEFAULTS,
 ) -> View:
-    """Make sure that a slice of this name and spec exists and is READY.
+    """Make sure that a slice exists and is READY.
 
     Examples:
       tpukit create v3-8 demo --zone us-central1-a

@@ -22,7 +22,9 @@ MissingOk = Annotated[
 def delete(
     toolkit: Toolkit, names: Names, missing_ok: MissingOk = False, timeout: flag.Timeout = "20m"
 ) -> View:
-    """Delete slices with their firewall rules, and return once the API answers "not found".
+    """Delete slices and wait until they are gone.
+
+    Their firewall rules go too. It returns once the API answers "not found".
 
     Examples:
       tpukit delete demo

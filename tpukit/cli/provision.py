@@ -22,7 +22,9 @@ def provision(
     requirements: flag.Requirements = "",
     timeout: flag.Timeout = "30m",
 ) -> View:
-    """Install Python and a framework on every worker; a second run changes nothing.
+    """Install a framework on every worker.
+
+    A second run changes nothing.
 
     Examples:
       tpukit provision demo jax

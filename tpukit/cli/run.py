@@ -8,7 +8,7 @@ from tpukit.cli import parameters as flag
 from tpukit.cli.toolkit import Toolkit
 from tpukit.clock import Deadline
 from tpukit.console import Console, View
-from tpukit.errors import BadInput
+from tpukit.errors import BadInput, interruption
 
 if TYPE_CHECKING:
     from tpukit.remote.fanout import Outcome
@@ -23,10 +23,10 @@ def run(
     worker: flag.Workers = "all",
     timeout: flag.Timeout = "60s",
 ) -> View:
-    """Run a command once on every worker; the exit status is the highest of all workers'.
+    """Run a command once on every worker.
 
-    One word after -- is a shell line; several words are run exactly as they are. The timeout is for
-    connecting.
+    The exit status is the highest of all workers'. One word after -- is a shell line; several words
+    are run exactly as they are. The timeout is for connecting.
 
     Examples:
       tpukit run demo -- hostname
@@ -51,7 +51,12 @@ def run(
             printer.finish(each.index)
             return done
 
-    outcomes = fan_out([workers[index] for index in chosen], work, cancel=toolkit.connector.close)
+    try:
+        outcomes = fan_out([workers[each] for each in chosen], work, cancel=toolkit.connector.close)
+    except KeyboardInterrupt as signal:
+        error = interruption(signal)
+        error.exists = (f"the command may still run on workers {worker} of slice {found.name}",)
+        raise error from None
     return _view(toolkit.console, outcomes)
 
 

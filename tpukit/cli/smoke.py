@@ -11,7 +11,9 @@ from tpukit.console import View
 def smoke(
     toolkit: Toolkit, name: flag.Name, recipe: flag.Recipe = "jax", timeout: flag.Timeout = "10m"
 ) -> View:
-    """Test every device with the interpreter that was provisioned; a failure exits with 10.
+    """Compute on every device of every worker.
+
+    It uses the interpreter that was provisioned. A failure exits with 10.
 
     Example:
       tpukit smoke demo --with jax

@@ -29,10 +29,10 @@ def ssh(
     worker: WorkerNumber = 0,
     timeout: flag.Timeout = "60s",
 ) -> View:
-    """Open a shell on a worker, or run a command there and return its exit status.
+    """Open a shell on a worker, or run a command.
 
-    One word after -- is a shell line; several words are run exactly as they are. The timeout is for
-    connecting.
+    The exit status is the command's. One word after -- is a shell line; several words are run
+    exactly as they are. The timeout is for connecting.
 
     Examples:
       tpukit ssh demo

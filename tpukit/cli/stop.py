@@ -10,7 +10,9 @@ from tpukit.console import View
 
 
 def stop(toolkit: Toolkit, name: flag.Name, timeout: flag.Timeout = "20m") -> View:
-    """Stop a slice and wait until it is STOPPED; its disks stay.
+    """Stop a slice and wait until it is STOPPED.
+
+    Its disks stay.
 
     Example:
       tpukit stop demo

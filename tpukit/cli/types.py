@@ -17,7 +17,7 @@ Prefix = Annotated[
 
 
 def types(toolkit: Toolkit, prefix: Prefix = "") -> View:
-    """List accelerator types with chips, cores, workers, devices and zones.
+    """List accelerator types and their zones.
 
     Examples:
       tpukit types v3

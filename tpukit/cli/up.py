@@ -21,7 +21,9 @@ def up(
     timeout: flag.Timeout = "1h",
     options: RequestFlags = DEFAULTS,
 ) -> View:
-    """Create a slice, reach it, provision it and test every device. Run it again to converge.
+    """Create, reach, provision and test a slice.
+
+    Typed again, it finishes the same slice and does only what is missing.
 
     Examples:
       tpukit up v3-8

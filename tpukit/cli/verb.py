@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from inspect import Parameter
@@ -51,7 +52,9 @@ def signed(
     named = [context, *(each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters)]
     command.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in named}
-    command.__name__, command.__doc__ = like.__name__, like.__doc__
+    command.__name__ = like.__name__
+    # A line of \b keeps the lines of the paragraph below it apart in the help page.
+    command.__doc__ = re.sub(r"\n( +)(Examples?:)", "\n\\1\b\n\\1\\2", like.__doc__ or "")
     return command
 
 

@@ -19,7 +19,9 @@ State = Annotated[str, typer.Option("--for", metavar="STATE", help="ready or sto
 def wait(
     toolkit: Toolkit, name: flag.Name, state: State = "ready", timeout: flag.Timeout = "20m"
 ) -> View:
-    """Wait until a slice is in a state; when the wait ends early the slice stays.
+    """Wait until a slice is in a state.
+
+    When the wait ends early, the slice stays.
 
     Example:
       tpukit wait demo --for ready --timeout 20m
