@@ -84,6 +84,7 @@ class Api:
     """A client that knows HTTP and nothing else."""
 
     server: Server
+    host: PaperHost
     token: str = "secret"
 
     def call(self, verb: str, path: str, body: Any = None) -> tuple[int, Any]:
@@ -130,10 +131,16 @@ class Emulators:
     running: list[Server] = field(default_factory=list)
 
     def start(self, create_seconds: float = 1000.0, token: str | None = "secret") -> Api:
-        server = build_server(self.directory, token, PaperHost, create_seconds)
+        hosts: list[PaperHost] = []
+
+        def hire(oracle: WorkerOracle) -> PaperHost:
+            hosts.append(PaperHost(oracle))
+            return hosts[0]
+
+        server = build_server(self.directory, token, hire, create_seconds)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.running.append(server)
-        return Api(server)
+        return Api(server, hosts[0])
 
     def stop(self) -> None:
         for server in self.running:

@@ -9,7 +9,9 @@ from http.client import HTTPConnection, IncompleteRead
 
 import pytest
 
-from tpukit.emulator.server import LARGEST_BODY
+from tpukit.emulator.context import Timing
+from tpukit.emulator.server import LARGEST_BODY, build_server
+from tpukit.emulator.workers import PaperHost
 
 PLACE = "/v2/projects/p/locations/us-central1-a"
 FIREWALLS = "/compute/v1/projects/p/global/firewalls"
@@ -97,13 +99,13 @@ def test_nodes_rules_and_the_clock_survive_a_restart(emulators):
     first.call("POST", FIREWALLS, RULE)
     first.create("n2")
     before = first.call("GET", f"{PLACE}/nodes")[1]
-    booted = first.server.service.nodes._host.booted
+    booted = first.host.booted
     emulators.stop()
     second = emulators.start()
     assert second.call("GET", f"{PLACE}/nodes")[1] == before
     assert second.call("GET", f"{FIREWALLS}/r1")[0] == 200
-    assert second.server.service.nodes._host.booted == booted != set()
-    second.advance(999)
+    assert second.host.booted == booted != set()
+    second.advance(1000)
     assert second.state_of("n2") == "READY"
 
 
@@ -190,8 +192,8 @@ def test_a_wait_answers_when_the_operation_is_done(api):
 
 
 def test_others_are_served_while_one_waits(emulators):
-    api = emulators.start(create_seconds=1000)
-    api.server.service.context.timing = type(api.server.service.context.timing)(update=500)
+    api = emulators.start()
+    api.server.service.context.timing = Timing(update=500)
     operation = api.call("POST", FIREWALLS, RULE)[1]
     path = f"/compute/v1/projects/p/global/operations/{operation['name']}"
     with ThreadPoolExecutor() as pool:
@@ -299,9 +301,6 @@ def test_one_connection_carries_many_requests(api):
 
 
 def test_a_port_that_is_taken_is_an_error_and_a_stopped_server_frees_its_own(emulators):
-    from tpukit.emulator.server import build_server
-    from tpukit.emulator.workers import PaperHost
-
     port = int(emulators.start().server.url.rsplit(":", 1)[1])
     other = emulators.directory.with_name("other")
     with pytest.raises(OSError, match="in use"):

@@ -64,7 +64,7 @@ CLEAR = f"rm -rf {UV}.partial {UV}.helper {UV}"
 INTO = f"--target {UV}.partial uv=={UV_VERSION}"
 PLACE = f"mv {UV}.partial {UV}"
 MAKE = "venv --clear --no-project --no-python-downloads --python"
-INSTALL = f"{RUN_UV} pip install --python {VENV}/bin/python"
+INSTALL = f"rm -f {VENV}/tpukit-verified && {RUN_UV} pip install --python {VENV}/bin/python"
 
 TABLE = {
     "a TPU VM that fits": Row("system", facts(), says="Linux x86_64, glibc 2.35"),

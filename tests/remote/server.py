@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -69,7 +70,7 @@ class Server:
 
     def close(self) -> None:
         self.cut()
-        self._await(_closed(self._acceptor))
+        self._await(_end(self._acceptor))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
 
@@ -99,9 +100,26 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=self.home,
+            start_new_session=True,
             env={"HOME": str(self.home), "PATH": self.path},
         )
         feeding = asyncio.ensure_future(self._feed(process.stdin, child.stdin))
+        try:
+            await self._answer(process, child, number)
+        finally:
+            feeding.cancel()
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            await child.wait()
+
+    async def _answer(
+        self,
+        process: asyncssh.SSHServerProcess[bytes],
+        child: asyncio.subprocess.Process,
+        number: int,
+    ) -> None:
+        assert child.stdout is not None
+        assert child.stderr is not None
         self.on_command()
         if self.loses(number):
             output = await child.stdout.read()
@@ -113,7 +131,6 @@ class Server:
             _copy(child.stdout, process.stdout), _copy(child.stderr, process.stderr)
         )
         status = await child.wait()
-        feeding.cancel()
         if status < 0:
             process.exit_with_signal(signal.Signals(-status).name.removeprefix("SIG"))
         else:
@@ -158,8 +175,13 @@ async def _copy(source: asyncio.StreamReader, sink: asyncssh.SSHWriter[bytes]) -
             await sink.drain()
 
 
-async def _closed(acceptor: asyncssh.SSHAcceptor) -> None:
+async def _end(acceptor: asyncssh.SSHAcceptor) -> None:
+    """Stop listening, and end every command that still runs."""
     acceptor.close()
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def main(home: str, accepted: str) -> None:

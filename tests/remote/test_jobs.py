@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tpukit.clock import SystemClock
+from tpukit.clock import Deadline, SystemClock
 from tpukit.errors import BadInput, DeadlinePassed, NameTaken, TpukitError, TransportFailed
 from tpukit.remote.fanout import fan_out
 from tpukit.remote.jobs import JobLost, JobResult, forget_job, run_job
@@ -31,10 +31,22 @@ def connect(connector: Connector, server: Server, within: Within) -> Callable[[]
 
 @pytest.fixture
 def run(connect: Callable[[], Connection], within: Within) -> Run:
-    def run(job: str, command: str, seconds: float = 30, **more: object) -> JobResult:
-        return run_job(connect, job, command, deadline=within(seconds), clock=SystemClock(), **more)
+    def run(job: str, command: str, **more: object) -> JobResult:
+        return run_job(connect, job, command, deadline=within(60), clock=SystemClock(), **more)
 
     return run
+
+
+class HandClock(SystemClock):
+    """The system's clock, moved forward by hand."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead
+
+    def advance(self, seconds: float) -> None:
+        self.ahead += seconds
 
 
 def folder(server: Server, job: str) -> Path:
@@ -84,10 +96,21 @@ def test_a_finished_job_is_not_run_again(run: Run, server: Server) -> None:
     assert count(server) == 1
 
 
-def test_a_running_job_is_followed_from_its_first_line(run: Run, server: Server) -> None:
+def test_a_running_job_is_found_again_and_followed_from_its_first_line(
+    connect: Callable[[], Connection], run: Run, server: Server
+) -> None:
+    """The first call's deadline passes at the first line that it sees."""
+    clock = HandClock()
     command = "echo x >>count; echo first; until [ -e go ]; do sleep 0.02; done; echo last"
     with pytest.raises(DeadlinePassed, match="job long did not end in time") as passed:
-        run("long", command, seconds=0.5)
+        run_job(
+            connect,
+            "long",
+            command,
+            deadline=Deadline.after(clock, 60),
+            clock=clock,
+            on_line=lambda _: clock.advance(60),
+        )
     assert passed.value.exists == ("job long on the worker, log ~/.tpukit/jobs/long/log",)
     (server.home / "go").touch()
     result = run("long", command)

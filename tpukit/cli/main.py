@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import tempfile
-import traceback
 from collections.abc import Sequence
 from inspect import Parameter
 from typing import Annotated
@@ -120,6 +118,9 @@ def _usage(error: TyperException) -> BadInput:
 
 def _defect(error: Exception) -> TpukitError:
     """Write the traceback to a private file and return the error that names it."""
+    import tempfile
+    import traceback
+
     report = f"tpukit {__version__}\n{''.join(traceback.format_exception(error))}"
     try:
         directory = private_directory(Paths.from_environment(os.environ).state)

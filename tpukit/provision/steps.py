@@ -40,6 +40,9 @@ class Upload:
 
 Command = Run | Upload
 
+#: The marks in an environment that `programs/facts.sh` reads.
+_REQUIREMENTS, _VERIFIED = "tpukit-requirements", "tpukit-verified"
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -165,7 +168,7 @@ def packages(facts: Facts, plan: Plan) -> Decision:
         return Decision(", ".join(package.pin for package in wanted if package.version))
     return Decision(
         f"missing: {', '.join(package.pin for package in missing)}",
-        (Run((_install(facts, plan, wanted),)),),
+        (_install(facts, plan, wanted),),
     )
 
 
@@ -183,8 +186,8 @@ def requirements(facts: Facts, plan: Plan) -> Decision:
         f"not installed yet, sha256 {digest[:12]}",
         (
             Upload(path, plan.requirements),
-            Run((install,)),
-            Upload(_in_venv(facts, plan, "tpukit-requirements"), digest.encode()),
+            install,
+            Upload(_in_venv(facts, plan, _REQUIREMENTS), digest.encode()),
         ),
     )
 
@@ -205,7 +208,7 @@ def verify(facts: Facts, plan: Plan) -> Decision:
         (
             Upload(path, program),
             Run(((interpreter(facts, plan), "-I", path, modules, *pins),)),
-            Upload(_in_venv(facts, plan, "tpukit-verified"), digest.encode()),
+            Upload(_in_venv(facts, plan, _VERIFIED), digest.encode()),
         ),
     )
 
@@ -238,9 +241,11 @@ def _uv(facts: Facts, *words: str) -> tuple[str, ...]:
     return (_under(facts, f"uv-{UV_VERSION}", "bin/uv"), "--no-progress", "--color=never", *words)
 
 
-def _install(facts: Facts, plan: Plan, wanted: Sequence[Package], *more: str) -> tuple[str, ...]:
+def _install(facts: Facts, plan: Plan, wanted: Sequence[Package], *more: str) -> Run:
+    # What was verified is no longer what is there, from before the first file changes.
+    forget = ("rm", "-f", _in_venv(facts, plan, _VERIFIED))
     into = ("pip", "install", "--python", interpreter(facts, plan))
-    return _uv(facts, *into, *(package.requirement for package in wanted), *more)
+    return Run((forget, _uv(facts, *into, *(each.requirement for each in wanted), *more)))
 
 
 def _fitting_venv(facts: Facts, plan: Plan) -> Venv | None:

@@ -10,6 +10,9 @@ from typing import Generic, TypeVar
 
 from tpukit.errors import TpukitError
 
+#: What an interrupt leaves cancelled work to end in, over all of it.
+_GRACE_SECONDS = 0.5
+
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
@@ -37,7 +40,8 @@ def fan_out(
     """Return the outcome of `work` on every item, in order; at most `window` run at once.
 
     A `TpukitError` is that item's outcome. Any other exception is a defect and is raised once every
-    item has ended. An interrupt leaves at once, after `cancel`, which is to end what still runs.
+    item has ended. An interrupt calls `cancel`, which is to end what still runs, and
+    leaves within half a second.
     """
     if not items:
         return []
@@ -50,9 +54,13 @@ def fan_out(
         while (index := _next(pending)) is not None:
             finished.put((index, _outcome(items[index], work)))
 
-    for _ in range(min(window, len(items))):
-        # Daemons: work that hangs in somebody else's code must not keep an interrupted command.
-        threading.Thread(target=serve, name="tpukit-fan-out", daemon=True).start()
+    # Daemons: work that hangs in somebody else's code must not keep an interrupted command.
+    threads = [
+        threading.Thread(target=serve, name="tpukit-fan-out", daemon=True)
+        for _ in range(min(window, len(items)))
+    ]
+    for thread in threads:
+        thread.start()
     try:
         found = dict(finished.get() for _ in items)
     except BaseException:
@@ -60,6 +68,9 @@ def fan_out(
             pass
         if cancel is not None:
             cancel()
+        # Python aborts when it ends in the middle of a daemon's print.
+        for thread in threads:
+            thread.join(_GRACE_SECONDS / len(threads))
         raise
     return [_raise_defect(found[index]) for index in range(len(items))]
 
