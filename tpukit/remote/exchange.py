@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tpukit.clock import Deadline
@@ -33,7 +33,7 @@ class Exchange:
         for buffer in (channel.in_buffer, channel.in_stderr_buffer):
             buffer.set_event(self._woken)
 
-    def run(self, command: str, stdin: bytes, deadline: Deadline) -> int | None:
+    def run(self, command: str, stdin: bytes | Iterable[bytes], deadline: Deadline) -> int | None:
         """Return the exit status, -1 where there is none, or None when the deadline passed."""
         starter = threading.Thread(
             target=self._start, args=(command, stdin), name="tpukit-stdin", daemon=True
@@ -51,13 +51,13 @@ class Exchange:
             starter.join(1.0)
         return status
 
-    def _start(self, command: str, stdin: bytes) -> None:
+    def _start(self, command: str, stdin: bytes | Iterable[bytes]) -> None:
         # A refused command, a lost connection and a command that ended without reading its input
         # all close the channel, and whoever follows the channel judges that.
         with contextlib.suppress(Exception):
             self._channel.exec_command(command)
-            if stdin:
-                self._channel.sendall(stdin)
+            for chunk in (stdin,) if isinstance(stdin, bytes) else stdin:
+                self._channel.sendall(chunk)
             self._channel.shutdown_write()
 
     def _follow(self, deadline: Deadline) -> int | None:

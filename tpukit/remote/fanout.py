@@ -59,9 +59,9 @@ def fan_out(
         threading.Thread(target=serve, name="tpukit-fan-out", daemon=True)
         for _ in range(min(window, len(items)))
     ]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         found = dict(finished.get() for _ in items)
     except BaseException:
         while _next(pending) is not None:
@@ -69,7 +69,7 @@ def fan_out(
         if cancel is not None:
             cancel()
         # Python aborts when it ends in the middle of a daemon's print.
-        for thread in threads:
+        for thread in filter(threading.Thread.is_alive, threads):
             thread.join(_GRACE_SECONDS / len(threads))
         raise
     return [_raise_defect(found[index]) for index in range(len(items))]

@@ -10,6 +10,7 @@ import posixpath
 import socket
 import threading
 import weakref
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
@@ -29,7 +30,7 @@ __all__ = ["Completed", "Connection", "Connector", "Target"]
 #: looks like the end of the file to `cat`.
 _RECEIVE = (
     'umask 077; new="$1.$$"; mkdir -p -- "$2" && cat >"$new" && [ "$(wc -c <"$new")" -eq "$3" ] '
-    '&& chmod "$4" "$new" && mv -f -- "$new" "$1" || { rm -f -- "$new"; exit 1; }'
+    '&& chmod -- "$4" "$new" && mv -f -- "$new" "$1" || { rm -f -- "$new"; exit 1; }'
 )
 
 
@@ -142,7 +143,7 @@ class Connection:
         self,
         command: str,
         *,
-        stdin: bytes = b"",
+        stdin: bytes | Iterable[bytes] = b"",
         on_output: OnOutput | None = None,
         deadline: Deadline,
         keep: int = 4 << 20,

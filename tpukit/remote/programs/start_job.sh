@@ -69,4 +69,11 @@ elif command -v perl >/dev/null 2>&1; then
 else
     python3 -c "$leader" sh -c "$runner" sh "$folder" </dev/null >/dev/null 2>&1 &
 fi
+
+# Answer when the runner is in its own session: until then, whoever cleans up after this one ends it.
+tries=0
+while [ ! -e "$folder/pid" ] && [ "$tries" -lt 200 ]; do
+    tries=$((tries + 1))
+    sleep 0.05
+done
 echo "tpukit-job started"
