@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from tpukit.errors import (
     TransportFailed,
 )
 from tpukit.models import Slice, Worker, WorkerIdentity
-from tpukit.provider import FirewallProvider, SliceProvider
+from tpukit.provider import Doubtful, FirewallProvider, SliceProvider
 from tpukit.remote.keys import KeyPair
 from tpukit.remote.ssh import Connection, Connector, Target
 
@@ -50,20 +51,33 @@ def install_key(
 ) -> bool:
     """Make sure that the slice's metadata admits our key for `user`; return whether it was added.
 
-    The API has no etag, so the metadata is read back: another user's key that was written at the
-    same time must not have replaced ours.
+    The API has no etag, so a key of another user's that is written at the same time can replace
+    ours: the metadata is read again right before each write, and after it until the key was seen
+    twice, a pause apart. That outlasts whoever had read the metadata before our write.
     """
     line = key_line(user, key)
-    added = False
+    if line in _keys(found):
+        return False
+    seen = 0
     for _ in polls(deadline):
-        current = found if not added else provider.get(found.zone, found.name)
-        present = current.metadata.get("ssh-keys", "")
-        if line in present.splitlines():
-            return added
-        merged = {**current.metadata, "ssh-keys": "\n".join([*present.splitlines(), line])}
-        provider.replace_metadata(found.zone, found.name, merged)
-        added = True
+        current = provider.get(found.zone, found.name)
+        seen = seen + 1 if line in _keys(current) else 0
+        if seen == 2:
+            return True
+        if not seen:
+            _write_key(provider, current, line)
     raise DeadlinePassed(f"the SSH key was not accepted into the metadata of slice {found.name}")
+
+
+def _keys(found: Slice) -> list[str]:
+    return found.metadata.get("ssh-keys", "").splitlines()
+
+
+def _write_key(provider: SliceProvider, current: Slice, line: str) -> None:
+    """Ask once, whatever comes of it: the caller looks again before it asks again."""
+    merged = {**current.metadata, "ssh-keys": "\n".join([*_keys(current), line])}
+    with contextlib.suppress(Doubtful):
+        provider.replace_metadata(current.zone, current.name, merged)
 
 
 def key_line(user: str, key: KeyPair) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from tpukit import access, firewall, lifecycle
 from tpukit.accelerators import AcceleratorType
 from tpukit.clock import Clock, Deadline
-from tpukit.errors import ProvisionFailed, SmokeFailed
+from tpukit.errors import ProvisionFailed, SmokeFailed, TpukitError
 from tpukit.journal import Journal
 from tpukit.models import FirewallRule, ProvisionReport, Slice, SliceRequest, SmokeReport
 from tpukit.provider import FirewallProvider, SliceProvider
@@ -22,6 +22,7 @@ from tpukit.remote.fanout import fan_out
 from tpukit.remote.keys import KeyPair
 from tpukit.remote.ssh import Connection, Connector, Target
 from tpukit.smoke.run import smoke
+from tpukit.text import quote
 
 #: Seconds that each stage may take at most; the whole job's deadline cuts them shorter.
 CONNECT_SECONDS = 300.0
@@ -139,11 +140,20 @@ def open_firewall(
     if tag not in found.tags:
         means.provider.replace_tags(found.zone, found.name, (*found.tags, tag))
         found = replace(found, tags=(*found.tags, tag))
-    ranges = means.source_ranges or (means.source_address(found.workers[0].address),)
+    ranges = means.source_ranges or (_own_address(means, found),)
     rule, changed = firewall.apply(
         means.firewall, found, firewall.check_ranges(ranges, world=world)
     )
     return found, rule, changed
+
+
+def _own_address(means: Means, found: Slice) -> str:
+    if not found.workers:
+        raise TpukitError(
+            f"slice {found.name} is {found.state} and has no workers yet",
+            fix=quote(["tpukit", "wait", found.name, "--zone", found.zone]),
+        )
+    return means.source_address(found.workers[0].address)
 
 
 def reach(means: Means, found: Slice, deadline: Deadline) -> list[RemoteWorker]:
@@ -159,14 +169,19 @@ def reach(means: Means, found: Slice, deadline: Deadline) -> list[RemoteWorker]:
     return workers
 
 
-def remote_workers(means: Means, found: Slice, deadline: Deadline) -> list[RemoteWorker]:
-    """Return the slice's workers with their pinned host keys and a way to connect to each."""
+def remote_workers(
+    means: Means, found: Slice, deadline: Deadline, patience: float = CONNECT_SECONDS
+) -> list[RemoteWorker]:
+    """Return the slice's workers with their pinned host keys and a way to connect to each.
+
+    `patience` is in seconds, for each connection that is made later, when `deadline` may be over.
+    """
     access.check_reachable(found)
     access.install_key(means.provider, found, means.user, means.key, deadline)
     entry = access.Access(found, means.connector, means.firewall, means.source_address)
 
     def connector(target: Target) -> Callable[[], Connection]:
-        return lambda: entry.connect(target, Deadline.after(means.clock, CONNECT_SECONDS))
+        return lambda: entry.connect(target, Deadline.after(means.clock, patience))
 
     targets = access.targets(
         means.provider, found, means.user, deadline.within(access.IDENTITY_SECONDS)

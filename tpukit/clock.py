@@ -70,7 +70,7 @@ def polls(deadline: Deadline, first: float = 1.0, most: float = 5.0) -> Iterator
     """Yield once at once and then after growing pauses, `first` to `most` seconds, until the
     deadline.
 
-    The growth of 1.5 keeps the mean overshoot of a 3-minute wait under 2 s where gcloud's policy
+    XX
     wastes 36 s: `scripts/bench polling`.
     """
     pause = first

@@ -143,7 +143,15 @@ class Console:
 
 def for_this_process(*, as_json: bool, quiet: bool, verbose: bool) -> Console:
     """Return the console on this process's own streams."""
-    for stream in (sys.stdout, sys.stderr):
-        # A locale that cannot encode a character must not end a command with a traceback.
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    return Console(sys.stdout, sys.stderr, as_json=as_json, quiet=quiet, verbose=verbose)
+    out, err = _stream("stdout"), _stream("stderr")
+    return Console(out, err, as_json=as_json, quiet=quiet, verbose=verbose)
+
+
+def _stream(name: str) -> IO[str]:
+    """Return a stream of the process; one that the caller closed swallows what it gets."""
+    if getattr(sys, name) is None:
+        setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+    stream: IO[str] = getattr(sys, name)
+    # A locale that cannot encode a character must not end a command with a traceback.
+    stream.reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]
+    return stream

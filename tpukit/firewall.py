@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tpukit.errors import BadInput, NameTaken, NotFound, SecurityRefusal
 from tpukit.models import FirewallRule, Slice
@@ -50,6 +51,9 @@ def apply(
     changed.
 
     Ranges that the rule already has stay: a session from elsewhere is not cut.
+
+    Raises:
+        NameTaken: somebody changed the rule so that it admits nobody to this slice.
     """
     wanted = FirewallRule(
         name=rule_name(found),
@@ -65,6 +69,7 @@ def apply(
             return wanted, True
         except NameTaken:  # made meanwhile, or by a call whose answer was lost
             present = _rule(provider, wanted.name) or wanted
+    _check_ours(present, wanted)
     return _widened(provider, present, wanted.source_ranges)
 
 
@@ -107,8 +112,7 @@ def admits(rule: FirewallRule, found: Slice, source: str) -> bool:
     if not any(_opens_ssh(entry) for entry in rule.allowed):
         return False
     address = ipaddress.ip_address(source)
-    networks = [ipaddress.ip_network(text, strict=False) for text in rule.source_ranges]
-    return any(address in network for network in networks)
+    return any(address in _network(text) for text in rule.source_ranges)
 
 
 def rule_name(found: Slice) -> str:
@@ -135,7 +139,24 @@ def _widened(
         return present, False
     ranges = (*present.source_ranges, *new)
     provider.replace_source_ranges(present.name, ranges)
-    return FirewallRule(present.name, present.network, ranges, present.target_tags), True
+    return replace(present, source_ranges=ranges), True
+
+
+def _check_ours(present: FirewallRule, wanted: FirewallRule) -> None:
+    """Raise where a rule of our name would not admit anybody, however many ranges it had."""
+    closed = {
+        "it is disabled": present.disabled,
+        f"it is of network {present.network}": present.network != wanted.network,
+        "it has not the slice's tag": not set(wanted.target_tags) <= set(present.target_tags),
+        "it does not open port 22": not any(_opens_ssh(entry) for entry in present.allowed),
+    }
+    reasons = [reason for reason, holds in closed.items() if holds]
+    if reasons:
+        raise NameTaken(
+            f"firewall rule {present.name} exists and admits nobody",
+            why="; ".join(reasons),
+            fix=quote(["tpukit", "firewall", "remove", present.name]),
+        )
 
 
 def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpukit.clock import Clock
+from tpukit.errors import TpukitError
 from tpukit.paths import private_directory
 
 
@@ -22,7 +23,10 @@ class Journal:
     clock: Clock
 
     def record(self, event: str, project: str, zone: str, name: str) -> None:
-        """Append one line and force it to the disk; a full disk never stops a command."""
+        """Append one line and force it to the disk; a full disk never stops a command.
+
+        The line end comes first, so that a line cut by a crash spoils no other.
+        """
         line = {
             "time": round(self.clock.time(), 3),
             "event": event,
@@ -34,10 +38,10 @@ class Journal:
             private_directory(self.path.parent)
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
             with os.fdopen(os.open(self.path, flags, 0o600), "a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+                file.write("\n" + json.dumps(line))
                 file.flush()
                 os.fsync(file.fileno())
-        except OSError:
+        except (OSError, TpukitError):
             return
 
     def other_projects(self, project: str) -> tuple[str, ...]:
@@ -55,6 +59,7 @@ class Journal:
         for line in lines:
             try:
                 entry = json.loads(line)
-                yield entry["event"], (entry["project"], entry["zone"], entry["name"])
-            except (ValueError, TypeError, KeyError):
+                event, *place = (str(entry[k]) for k in ("event", "project", "zone", "name"))
+            except (ValueError, TypeError, KeyError, RecursionError):
                 continue  # a line cut by a crash is no reason to refuse a command
+            yield event, (place[0], place[1], place[2])

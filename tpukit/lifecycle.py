@@ -2,8 +2,7 @@
 
 GA `CreateNode` has no request id, so a lost answer cannot be asked for again. A create is
 therefore a convergence: the name is known before the call, a nonce in the labels tells our slice
-from
-another's, and after every doubtful answer the slice is read back before anything is repeated.
+from another's, and after every doubtful answer the slice is read back before anything is repeated.
 """
 
 from __future__ import annotations
@@ -138,8 +137,7 @@ def create(
 
     The request carries its nonce and owner (`labelled`). An equal slice of the same owner is
     adopted; a stopped one is started; one that is being deleted is waited out. Whatever ends this
-    early, the
-    error names what exists and how to delete it, and nothing is deleted.
+    early, the error names what exists and how to delete it, and nothing is deleted.
 
     Raises:
         NameTaken: the name exists with another spec, another owner, or was not made by tpukit.
@@ -183,16 +181,18 @@ class _Creation:
         state = found.state if found else ""
         if state and state != self.seen.state:
             self.on_state(state)
-        self.seen.state = state
-        self.appeared = self.appeared or found is not None
+        self.seen.state = state or ("requested" if self.operation else "")
+        self.appeared = self.appeared or bool(self.operation and found)
 
     def _ask(self) -> None:
         """Make the one call, or learn why the one that was made came to nothing."""
         if self.operation:
             failure = self.provider.failure(self.operation)
             if failure:
+                self.seen.state = ""
                 raise failure
             if self.appeared:
+                self.seen.state = ""
                 raise SliceLost(f"slice {self.request.name} vanished while it was being created")
             return
         self.journal.record("create", self.request.project, self.request.zone, self.request.name)

@@ -97,8 +97,8 @@ def _place(path: Path, text: str, key: str) -> str:
 def read_gcloud(environ: Mapping[str, str], home: Path | None) -> tuple[str, Mapping[str, str]]:
     """Return the name of gcloud's active configuration and its values as `section/property`.
 
-    Laid out as `gcloud topic configurations` says; a configuration named in the environment has to
-    exist, and NONE stands for no configuration at all.
+    Laid out as `gcloud topic configurations` says; NONE stands for no configuration at all. gcloud
+    takes a missing configuration for an empty one, here one that the environment names is refused.
     """
     named = environ.get("CLOUDSDK_CONFIG")
     if not named and home is None:

@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPConnection, IncompleteRead
+from http.client import HTTPConnection, IncompleteRead, RemoteDisconnected
 
 import pytest
 
@@ -57,9 +57,8 @@ def test_a_body_that_is_no_json_object_is_an_invalid_argument(api, body):
 
 def test_a_body_without_end_is_refused_before_it_is_read(api):
     with socket.create_connection(api.server.url[7:].split(":"), timeout=10) as connection:
-        connection.sendall(
-            f"POST {PLACE}/nodes HTTP/1.1\r\nHost: x\r\nContent-Length: {LARGEST_BODY + 1}\r\n\r\n".encode()
-        )
+        length = f"Content-Length: {LARGEST_BODY + 1}"
+        connection.sendall(f"POST {PLACE}/nodes HTTP/1.1\r\nHost: x\r\n{length}\r\n\r\n".encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
 
 
@@ -90,6 +89,16 @@ def test_changes_happen_by_the_server_s_own_ticks(emulators):
     while records[name]["node"]["state"] != "READY" and time.monotonic() < limit:
         threading.Event().wait(0.01)
     assert records[name]["node"]["state"] == "READY"
+
+
+def test_a_state_that_cannot_be_saved_is_told_and_saved_later(api, emulators):
+    directory = emulators.directory
+    moved = directory.rename(directory.with_name("moved"))
+    status, answer = api.create("n1")
+    assert (status, answer["error"]["status"]) == (500, "INTERNAL")
+    moved.rename(directory)
+    assert api.state_of("n1") == "CREATING"
+    assert "nodes/n1" in (directory / "state.json").read_text()
 
 
 def test_nodes_rules_and_the_clock_survive_a_restart(emulators):
@@ -124,8 +133,9 @@ def test_a_failed_operation_is_told_in_the_operation(api):
 def test_a_fault_strikes_before_or_after_the_commit(api, kind, phase, state):
     api.fault(method="nodes.create", kind=kind, phase=phase)
     if kind == "reset":
-        with pytest.raises(ConnectionResetError):
+        with pytest.raises(ConnectionResetError) as caught:
             api.create("n1")
+        assert not isinstance(caught.value, RemoteDisconnected)
     else:
         assert api.create("n1")[0] == 503
     assert api.state_of("n1") == state

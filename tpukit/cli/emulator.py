@@ -25,7 +25,7 @@ Port = Annotated[int, typer.Option(min=0, max=65535, help="Port of the API; 0 ta
 
 def application() -> typer.Typer:
     app = typer.Typer(
-        help="A Cloud TPU API and firewall API on this machine.", no_args_is_help=True
+        help="A Cloud TPU API and firewall API on this machine."
     )
     for function in (start, stop, status, env):
         app.command(function.__name__)(verb(function))

@@ -22,7 +22,7 @@ RuleOwner = Annotated[
 
 
 def application() -> typer.Typer:
-    app = typer.Typer(help="Show, open and close the way to port 22.", no_args_is_help=True)
+    app = typer.Typer(help="Show, open and close the way to port 22.")
     for function in (apply, list_rules, remove):
         app.command(function.__name__.partition("_")[0])(verb(function))
     return app

@@ -30,7 +30,7 @@ from tpukit.cli import (
     up,
     wait,
 )
-from tpukit.cli.verb import Invocation, root, verb
+from tpukit.cli.verb import Invocation, ReaderGone, root, verb
 from tpukit.errors import BadInput, TerminationSignal, TpukitError, interruption
 from tpukit.paths import Paths, private_directory
 from tpukit.text import one_line
@@ -62,7 +62,7 @@ def status(arguments: list[str]) -> int:
         return _fail(error, arguments, invocation)
     except KeyboardInterrupt as caught:
         return _fail(interruption(caught), arguments, invocation)
-    except BrokenPipeError:  # the reader of our output has gone: so do we, as a filter does
+    except ReaderGone:  # the reader of our output has gone: so do we, as a filter does
         _silence_stdout()
         return 141
     except Exception as error:  # noqa: BLE001  a defect of ours: keep it, spare the reader
@@ -75,7 +75,6 @@ def application() -> typer.Typer:
         name="tpukit",
         help="From nothing to a verified Cloud TPU in one command.",
         epilog=EPILOG,
-        no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         add_completion=False,
@@ -104,7 +103,7 @@ def application() -> typer.Typer:
 
 def _run(arguments: list[str], invocation: Invocation) -> int:
     command = typer.main.get_command(application())
-    result = command.main(arguments, "tpukit", standalone_mode=False, obj=invocation)
+    result = command.main(arguments or ["--help"], "tpukit", standalone_mode=False, obj=invocation)
     sys.stdout.flush()
     return int(result or 0)
 

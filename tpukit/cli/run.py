@@ -39,8 +39,9 @@ def run(
     if not line:
         raise BadInput("there is no command to run", fix=f"tpukit run {name} -- hostname")
     found = toolkit.find(name)
-    deadline = toolkit.deadline(flag.seconds(timeout))
-    workers = bootstrap.remote_workers(toolkit.means(), found, deadline)
+    patience = flag.seconds(timeout)
+    deadline = toolkit.deadline(patience)
+    workers = bootstrap.remote_workers(toolkit.means(), found, deadline, patience)
     chosen = access.parse_workers(worker, [each.index for each in workers])
     printer = _Printer(toolkit.console, several=len(chosen) > 1)
 

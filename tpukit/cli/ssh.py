@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,8 +45,9 @@ def ssh(
     if toolkit.flags.as_json and not line:
         raise BadInput("--json needs a command", fix=f"tpukit ssh {name} --json -- COMMAND")
     found = toolkit.find(name)
-    deadline = toolkit.deadline(flag.seconds(timeout))
-    workers = bootstrap.remote_workers(toolkit.means(), found, deadline)
+    patience = flag.seconds(timeout)
+    deadline = toolkit.deadline(patience)
+    workers = bootstrap.remote_workers(toolkit.means(), found, deadline, patience)
     access.parse_workers(str(worker), [each.index for each in workers])
     with workers[worker].connect() as connection:
         if line:
@@ -91,4 +93,5 @@ def _standard_input() -> Iterator[bytes] | bytes:
     """Return what is piped in, chunk by chunk; a terminal's keyboard is not sent to a command."""
     if sys.stdin is None or sys.stdin.isatty():
         return b""
-    return iter(lambda: sys.stdin.buffer.read1(1 << 16), b"")
+    # Unbuffered: a thread that waits in a buffer's lock would abort the interpreter at its end.
+    return iter(lambda: os.read(sys.stdin.fileno(), 1 << 16), b"")

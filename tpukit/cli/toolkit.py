@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from tpukit.remote.ssh import Connector
 
 
+_NO = ("", "0", "false", "no", "off")
+
+
 @dataclass(frozen=True)
 class Flags:
     """The global flags of a command line, before the verb or after it."""
@@ -135,7 +138,8 @@ class Toolkit:
         """Return the named slice, in the zone that was asked for or in any."""
         from tpukit import lifecycle
 
-        return lifecycle.find(self.provider, lifecycle.check_name(name), self.flags.zone)
+        zone = self.flags.zone.removeprefix("-")  # a lone hyphen stands for all zones
+        return lifecycle.find(self.provider, lifecycle.check_name(name), zone)
 
     def confirm(self, question: str) -> None:
         """Ask on a terminal; raise `BadInput` where nobody can answer, or the answer is no."""
@@ -150,7 +154,7 @@ class Toolkit:
 
     @property
     def _overlay(self) -> Mapping[str, str] | None:
-        if not self.flags.local and self.environ.get("TPUKIT_LOCAL", "") in ("", "0"):
+        if not self.flags.local and self.environ.get("TPUKIT_LOCAL", "") in _NO:
             return None
         from tpukit.cli.emulator import ensure_environment
 

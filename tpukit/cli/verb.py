@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from inspect import Parameter
 from typing import Any, get_type_hints
@@ -13,6 +14,7 @@ import typer
 
 from tpukit.cli.toolkit import Flags, Toolkit
 from tpukit.console import View
+from tpukit.errors import interruption
 
 
 @dataclass
@@ -34,14 +36,30 @@ def verb(function: Callable[..., View]) -> Callable[..., None]:
         context.obj.flags = merge(context.obj.flags, _gather(Flags, values))
         context.obj.toolkit = toolkit = Toolkit(context.obj.flags)
         groups = {each.name: _gather(each.annotation, values) for each in own if _is_group(each)}
-        result = function(toolkit, **values, **groups)
-        toolkit.console.emit(result)
+        with _past_typer():
+            result = function(toolkit, **values, **groups)
+            toolkit.console.emit(result)
         raise typer.Exit(result.status)
 
     flat = [
         flag for each in own for flag in (_flags(each.annotation) if _is_group(each) else [each])
     ]
     return signed(command, [*flat, *_flags(Flags)], function)
+
+
+class ReaderGone(Exception):
+    """Whoever read our output has closed it."""
+
+
+@contextmanager
+def _past_typer() -> Iterator[None]:
+    """Carry past Typer what it would turn into exit statuses of its own, without a word."""
+    try:
+        yield
+    except KeyboardInterrupt as signal:
+        raise interruption(signal) from None
+    except BrokenPipeError as error:
+        raise ReaderGone from error
 
 
 def signed(

@@ -6,6 +6,7 @@ import ipaddress
 import socket
 
 from tpukit.errors import TpukitError
+from tpukit.text import one_line
 
 #: ns1.google.com, which answers the TXT question below with the address that asked.
 _SERVER = "216.239.32.10"
@@ -23,9 +24,13 @@ def source_address(worker_address: str) -> str:
     Raises:
         TpukitError: the address cannot be found out; it has to be given.
     """
+    try:
+        destination = ipaddress.ip_address(worker_address)
+    except ValueError as error:
+        raise TpukitError(f"{one_line(worker_address)!r} is not an address") from error
     local = route_address(worker_address)
     behind_translation = ipaddress.ip_address(local).is_private
-    if ipaddress.ip_address(worker_address).is_global and behind_translation:
+    if destination.is_global and behind_translation:
         return public_address()
     return local
 

@@ -43,6 +43,8 @@ _BY_HTTP = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
+#: The status of an answer that is no answer of the API: a proxy's page, a path that is not served.
+UNREADABLE = "UNREADABLE"
 _LOGIN = "gcloud auth application-default login   (or try without an account: tpukit --local)"
 
 
@@ -65,12 +67,12 @@ class Failure:
     @property
     def doubtful(self) -> bool:
         """Whether the request may have been carried out although it was not confirmed."""
-        return not self.status or self.http >= 500
+        return self.status in ("", UNREADABLE) or self.http >= 500
 
     @property
     def transient(self) -> bool:
         """Whether the same call may succeed when it is repeated a little later."""
-        return self.doubtful or self.http == 429 or self.status == "ABORTED"
+        return not self.status or self.http >= 500 or self.http == 429 or self.status == "ABORTED"
 
 
 class RestFailure(Exception):
@@ -85,12 +87,14 @@ def from_body(http: int, body: object, headers: Mapping[str, str]) -> Failure:
     """Read an AIP-193 (or Compute Engine) error document; garbage gives a failure that says so."""
     error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict):
-        return Failure(
-            _BY_HTTP.get(http, ""), f"answer {http} without an error document", http=http
-        )
-    details = [detail for detail in error.get("details") or [] if isinstance(detail, dict)]
-    status = str(error.get("status") or _BY_HTTP.get(http, ""))
-    return _with_details(status, str(error.get("message", "")), http, details, headers)
+        # Not the API has spoken: a page with 404 must not be taken for "there is no such slice".
+        status = UNREADABLE if http == 404 else _BY_HTTP.get(http, UNREADABLE)
+        message = f"answer {http} without an error document"
+        delay = _seconds(headers.get("Retry-After"))
+        return Failure(status, message, http=http, retry_after=delay)
+    status = str(error.get("status") or _BY_HTTP.get(http, UNREADABLE))
+    message = str(error.get("message", ""))
+    return _with_details(status, message, http, error.get("details"), headers)
 
 
 def from_operation(error: Mapping[str, Any]) -> Failure:
@@ -99,9 +103,7 @@ def from_operation(error: Mapping[str, Any]) -> Failure:
 
     code = int(error.get("code") or 2)
     status = Code.Name(code) if code in Code.values() else "UNKNOWN"
-    return _with_details(
-        status, str(error.get("message", "")), 0, list(error.get("details", [])), {}
-    )
+    return _with_details(status, str(error.get("message", "")), 0, error.get("details"), {})
 
 
 def from_exception(error: Exception) -> Failure | None:
@@ -119,19 +121,25 @@ def from_exception(error: Exception) -> Failure | None:
     if isinstance(error, google.auth.exceptions.GoogleAuthError):
         return Failure("UNAUTHENTICATED", one_line(str(error)), http=401)
     if isinstance(error, ValueError):  # an answer that is no JSON, or JSON of another shape
-        return Failure("", f"the answer could not be read: {one_line(str(error))[:200]}")
+        return unreadable(error)
     return None
+
+
+def unreadable(error: Exception) -> Failure:
+    """Return the failure of a call whose answer came, and is none that the API gives."""
+    return Failure(UNREADABLE, f"the answer could not be read: {one_line(str(error))[:200]}")
 
 
 def to_error(failure: Failure, doing: str, *, reading_back: bool = False) -> TpukitError:
     """Return our error for a failure while `doing` (`create slice demo`).
 
-    A failure that leaves the outcome open is `Doubtful` where the caller can read back.
+    A failure that leaves the outcome open, and one of which another call in progress is the cause,
+    is `Doubtful` where the caller can read back.
     """
     message = one_line(failure.message)
     known = _known(message)
     kind: type[TpukitError] = _BY_STATUS.get(failure.status, errors.TpukitError)
-    if reading_back and failure.doubtful:
+    if reading_back and (failure.doubtful or failure.status == "ABORTED"):
         kind = Doubtful
     elif known and failure.status != "NOT_FOUND":
         kind = getattr(errors, known["kind"])
@@ -168,23 +176,24 @@ def _known(message: str) -> Mapping[str, str] | None:
 
 
 def _from_api_core(error: Any) -> Failure:
-    response = getattr(error, "response", None)
-    if response is not None and hasattr(response, "json"):
-        try:
-            return from_body(int(response.status_code), response.json(), response.headers)
-        except ValueError:
-            pass
     http = int(error.code or 0)
-    return Failure(_BY_HTTP.get(http, ""), one_line(error.message), http=http)
+    if error.response is None:
+        return Failure(_BY_HTTP.get(http, ""), one_line(error.message), http=http)
+    try:
+        body = error.response.json()
+    except ValueError:
+        body = None
+    return from_body(http, body, error.response.headers)
 
 
 def _with_details(
-    status: str, message: str, http: int, details: list[Any], headers: Mapping[str, str]
+    status: str, message: str, http: int, details: object, headers: Mapping[str, str]
 ) -> Failure:
-    by_type = {str(detail.get("@type", "")).rpartition(".")[2]: detail for detail in details}
+    by_type = {str(each.get("@type", "")).rpartition(".")[2]: each for each in _objects(details)}
     info = by_type.get("ErrorInfo", {})
-    links = [link.get("url", "") for link in by_type.get("Help", {}).get("links", [])]
+    links = [str(link.get("url", "")) for link in _objects(by_type.get("Help", {}).get("links"))]
     delay = by_type.get("RetryInfo", {}).get("retryDelay") or headers.get("Retry-After")
+    metadata = info.get("metadata")
     return Failure(
         status,
         message,
@@ -192,8 +201,13 @@ def _with_details(
         reason=str(info.get("reason", "")),
         links=tuple(one_line(link) for link in links if link.startswith("https://")),
         retry_after=_seconds(delay),
-        metadata=info.get("metadata", {}),
+        metadata=metadata if isinstance(metadata, dict) else {},
     )
+
+
+def _objects(found: object) -> list[dict[str, Any]]:
+    """Return the JSON objects of a list, and nothing of anything else."""
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
 def _seconds(delay: object) -> float | None:

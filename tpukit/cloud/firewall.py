@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 from tpukit.clock import Deadline
-from tpukit.cloud.failures import from_operation, to_error
+from tpukit.cloud.failures import from_operation, to_error, unreadable
 from tpukit.cloud.session import Session
 from tpukit.errors import NotFound
 from tpukit.models import FirewallRule
@@ -34,11 +35,11 @@ class ComputeFirewall:
         rules: list[FirewallRule] = []
         token = ""
         while True:
-            query = f"?maxResults=500{'&pageToken=' + token if token else ''}"
+            query = urlencode({"maxResults": 500, **({"pageToken": token} if token else {})})
             page = self._session.rest(
-                "list firewall rules", "GET", f"{self._global}/firewalls{query}"
+                "list firewall rules", "GET", f"{self._global}/firewalls?{query}"
             )
-            rules += [_rule(item) for item in page.get("items", []) if _admits_anything(item)]
+            rules += _rules(page)
             token = page.get("nextPageToken", "")
             if not token:
                 return tuple(rules)
@@ -75,12 +76,23 @@ class ComputeFirewall:
         }
 
 
+def _rules(page: dict[str, Any]) -> list[FirewallRule]:
+    try:
+        return [_rule(item) for item in page.get("items", []) if _admits_anything(item)]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise to_error(unreadable(error), "list firewall rules") from error
+
+
 def _raise_failed(doing: str, operation: dict[str, Any]) -> None:
-    problems = operation.get("error", {}).get("errors", [])
-    if problems:
-        code, message = str(problems[0].get("code", "")), str(problems[0].get("message", ""))
-        error = to_error(from_operation({"code": 2, "message": message}), doing)
-        raise NotFound(error.what) if "NOT_FOUND" in code else error
+    if not operation.get("error"):
+        return
+    try:
+        problem = operation["error"]["errors"][0]
+        code, message = str(problem.get("code", "")), str(problem.get("message", ""))
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise to_error(unreadable(error), doing) from error
+    failed = to_error(from_operation({"code": 2, "message": message}), doing)
+    raise NotFound(failed.what) if "NOT_FOUND" in code else failed
 
 
 def _admits_anything(item: dict[str, Any]) -> bool:

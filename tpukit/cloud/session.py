@@ -15,12 +15,15 @@ import google.oauth2.credentials
 from tpukit.clock import Clock, Deadline
 from tpukit.cloud.failures import Failure, RestFailure, from_body, from_exception, to_error
 from tpukit.errors import BadInput, NotAuthenticated
+from tpukit.text import one_line
 
 Answer = TypeVar("Answer")
 
 SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 #: Seconds for one request: google-cloud-tpu itself sets none and would wait for ever.
 TIMEOUT = 20.0
+#: What google-auth runs into where a credentials file holds JSON of another shape.
+_WRONG_SHAPE = (AttributeError, KeyError, TypeError)
 _FIX = "gcloud auth application-default login   (or try without an account: tpukit --local)"
 
 
@@ -65,6 +68,8 @@ def _token(path: Path) -> str:
         raise BadInput(f"cannot read the access token file {path}", why=str(error)) from error
     if not token:
         raise BadInput(f"the access token file {path} is empty")
+    if not token.isprintable() or " " in token:
+        raise BadInput(f"the access token file {path} holds more than a token")
     return token
 
 
@@ -73,9 +78,10 @@ def _from_file(path: str, quota_project: str) -> google.auth.credentials.Credent
         credentials, _ = google.auth.load_credentials_from_file(
             path, scopes=SCOPES, quota_project_id=quota_project or None
         )
-    except (google.auth.exceptions.GoogleAuthError, OSError, ValueError) as error:
+    except (google.auth.exceptions.GoogleAuthError, OSError, ValueError, *_WRONG_SHAPE) as error:
+        why = one_line(str(error)) or type(error).__name__
         raise NotAuthenticated(
-            f"cannot use the credentials in {path}", why=str(error).splitlines()[0], fix=_FIX
+            f"cannot use the credentials in {path}", why=why, fix=_FIX
         ) from error
     return credentials
 
@@ -88,11 +94,13 @@ class Session:
         credentials: google.auth.credentials.Credentials,
         clock: Clock,
         patience: float = 30.0,
+        timeout: float = TIMEOUT,
         on_retry: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.credentials = credentials
         self.clock = clock
         self.patience = patience
+        self.timeout = timeout
         self.on_retry = on_retry
         self._http = google.auth.transport.requests.AuthorizedSession(
             credentials, max_refresh_attempts=1
@@ -115,7 +123,7 @@ class Session:
                 if failure is None:
                     raise
                 wait = max(pause, failure.retry_after or 0.0)
-                again = failure.transient and (repeat or not failure.doubtful)
+                again = failure.transient and (repeat or failure.http == 429)
                 if not again or wait > deadline.remaining():
                     raise to_error(failure, doing, reading_back=not repeat) from error
             self.on_retry(f"{doing}: {failure.message or failure.status}; again in {wait:g} s")
@@ -130,7 +138,7 @@ class Session:
 
     def _rest(self, method: str, url: str, body: Any) -> dict[str, Any]:
         response = self._http.request(
-            method, url, json=body, timeout=TIMEOUT, max_allowed_time=TIMEOUT
+            method, url, json=body, timeout=self.timeout, max_allowed_time=self.timeout
         )
         if response.status_code >= 400:
             raise RestFailure(_failure(response))

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 from google.api_core.client_options import ClientOptions
 from google.cloud import tpu_v2
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.json_format import MessageToDict, ParseError
 
-from tpukit.cloud.failures import from_operation, to_error
-from tpukit.cloud.session import TIMEOUT, Session
+from tpukit.cloud.failures import RestFailure, from_operation, to_error, unreadable
+from tpukit.cloud.session import Session
 from tpukit.errors import TpukitError
 from tpukit.models import Slice, SliceList, SliceRequest, Worker, WorkerIdentity
 from tpukit.text import one_line
@@ -38,10 +38,11 @@ class CloudTpu:
         )
         self._session = session
         self._project = project
+        self._options: dict[str, Any] = {"timeout": session.timeout, "retry": None}
 
     def get(self, zone: str, name: str) -> Slice:
         path = self._path(zone, name)
-        node = self._call(f"read slice {name}", lambda: self._client.get_node(name=path, **_CALL))
+        node = self._call(f"read slice {name}", lambda: self._client.get_node(name=path, **self._options))
         return _slice(node)
 
     def list(self, zone: str) -> SliceList:
@@ -62,7 +63,7 @@ class CloudTpu:
         wanted = tpu_v2.CreateNodeRequest(parent=parent, node_id=request.name, node=_node(request))
         operation = self._call(
             f"create slice {request.name}",
-            lambda: self._client.create_node(wanted, **_CALL),
+            lambda: self._client.create_node(wanted, **self._options),
             repeat=False,
         )
         return str(operation.operation.name)
@@ -70,31 +71,34 @@ class CloudTpu:
     def delete(self, zone: str, name: str) -> str:
         path = self._path(zone, name)
         return self._operation(
-            f"delete slice {name}", lambda: self._client.delete_node(name=path, **_CALL)
+            f"delete slice {name}", lambda: self._client.delete_node(name=path, **self._options)
         )
 
     def start(self, zone: str, name: str) -> str:
         wanted = tpu_v2.StartNodeRequest(name=self._path(zone, name))
         return self._operation(
-            f"start slice {name}", lambda: self._client.start_node(wanted, **_CALL)
+            f"start slice {name}", lambda: self._client.start_node(wanted, **self._options)
         )
 
     def stop(self, zone: str, name: str) -> str:
         wanted = tpu_v2.StopNodeRequest(name=self._path(zone, name))
         return self._operation(
-            f"stop slice {name}", lambda: self._client.stop_node(wanted, **_CALL)
+            f"stop slice {name}", lambda: self._client.stop_node(wanted, **self._options)
         )
 
     def replace_metadata(self, zone: str, name: str, metadata: Mapping[str, str]) -> str:
-        return self._update("metadata", zone, name, metadata=dict(metadata))
+        """Replace it all, once: an answer that leaves it open is `Doubtful`, not repeated."""
+        node = tpu_v2.Node(name=self._path(zone, name), metadata=dict(metadata))
+        return self._update(name, node, "metadata", repeat=False)
 
     def replace_tags(self, zone: str, name: str, tags: Sequence[str]) -> str:
-        return self._update("tags", zone, name, tags=list(tags))
+        node = tpu_v2.Node(name=self._path(zone, name), tags=list(tags))
+        return self._update(name, node, "tags", repeat=True)
 
     def failure(self, operation: str) -> TpukitError | None:
         answer = self._call(
             "read an operation",
-            lambda: self._client.get_operation({"name": operation}, **_CALL),
+            lambda: self._client.get_operation({"name": operation}, **self._options),
         )
         if not answer.done or not answer.error.code:
             return None
@@ -104,7 +108,7 @@ class CloudTpu:
         wanted = tpu_v2.GetGuestAttributesRequest(name=self._path(zone, name))
         answer = self._call(
             f"read the guest attributes of slice {name}",
-            lambda: self._client.get_guest_attributes(wanted, **_CALL),
+            lambda: self._client.get_guest_attributes(wanted, **self._options),
         )
         return tuple(
             _identity(index, attributes) for index, attributes in enumerate(answer.guest_attributes)
@@ -113,27 +117,33 @@ class CloudTpu:
     def _operation(self, doing: str, request: Callable[[], Any]) -> str:
         return str(self._call(doing, request).operation.name)
 
-    def _update(self, field: str, zone: str, name: str, **value: Any) -> str:
-        wanted = tpu_v2.UpdateNodeRequest(
-            node=tpu_v2.Node(name=self._path(zone, name), **value), update_mask={"paths": [field]}
+    def _update(self, name: str, node: tpu_v2.Node, field: str, *, repeat: bool) -> str:
+        wanted = tpu_v2.UpdateNodeRequest(node=node, update_mask={"paths": [field]})
+        operation = self._call(
+            f"update slice {name}",
+            lambda: self._client.update_node(wanted, **self._options),
+            repeat=repeat,
         )
-        return self._operation(
-            f"update slice {name}", lambda: self._client.update_node(wanted, **_CALL)
-        )
+        return str(operation.operation.name)
 
     def _page(self, parent: str, token: str) -> Callable[[], Any]:
         wanted = tpu_v2.ListNodesRequest(parent=parent, page_size=PAGE_SIZE, page_token=token)
         # The pager's first raw page: its iterator would fetch the next ones without our retries.
-        return lambda: self._client.list_nodes(wanted, **_CALL)._response
+        return lambda: self._client.list_nodes(wanted, **self._options)._response
 
     def _call(self, doing: str, request: Callable[[], Answer], *, repeat: bool = True) -> Answer:
-        return self._session.call(doing, request, repeat=repeat)
+        return self._session.call(doing, lambda: _readable(request), repeat=repeat)
 
     def _path(self, zone: str, name: str) -> str:
         return f"projects/{self._project}/locations/{zone}/nodes/{name}"
 
 
-_CALL: dict[str, Any] = {"timeout": TIMEOUT, "retry": None}
+def _readable(request: Callable[[], Answer]) -> Answer:
+    """Make a call; the library fails in its own code on an answer that is not the API's."""
+    try:
+        return request()
+    except (ParseError, AttributeError, KeyError, TypeError) as error:
+        raise RestFailure(unreadable(error)) from error
 
 
 def _node(request: SliceRequest) -> tpu_v2.Node:
@@ -157,15 +167,20 @@ def _node(request: SliceRequest) -> tpu_v2.Node:
 
 
 def _slice(node: Any) -> Slice:
-    _, project, _, zone, _, name = (node.name.split("/") + [""] * 6)[:6]
+    parts = node.name.split("/")
+    if len(parts) != 6:
+        # json_format reads JSON of quite another shape as a message without any field.
+        raise to_error(unreadable(ValueError("a node without its full name")), "read slices")
+    _, project, _, zone, _, name = parts
+    raw = tpu_v2.Node.pb(node)  # its enum fields warn of numbers that the library does not know
     return Slice(
         name=one_line(name),
         project=one_line(project),
         zone=one_line(zone),
         accelerator_type=one_line(node.accelerator_type),
         runtime_version=one_line(node.runtime_version),
-        state=_word(tpu_v2.Node.State, node.state),
-        health=_word(tpu_v2.Node.Health, node.health),
+        state=_word(tpu_v2.Node.State, raw.state),
+        health=_word(tpu_v2.Node.Health, raw.health),
         health_description=one_line(node.health_description),
         topology=one_line(node.accelerator_config.topology),
         network=one_line(node.network_config.network).rpartition("/")[2],

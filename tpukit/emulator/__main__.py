@@ -14,7 +14,7 @@ from tpukit.emulator.guardian import guarded
 from tpukit.emulator.home import EmulatorHome, exclusively
 from tpukit.errors import BadInput, TpukitError
 
-_LOCK_SECONDS = 5.0  #: how long a predecessor that is ending is waited for
+_LOCK_SECONDS = 2.0  #: how long a predecessor that is ending is waited for
 
 
 def main(arguments: Sequence[str]) -> int:

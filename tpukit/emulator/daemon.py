@@ -57,7 +57,7 @@ def stop(directory: Path) -> bool:
         return False
     for number in (signal.SIGTERM, signal.SIGKILL):
         _send(found, number)
-        if _released(home, _STOP_SECONDS):
+        if _gone(home, found, _STOP_SECONDS):
             _sweep(home, found)
             return True
     raise TpukitError(f"the emulator in {home.path} does not end", why=_last_words(home))
@@ -85,13 +85,15 @@ def environment(directory: Path) -> dict[str, str]:
 
 def _spawn(home: EmulatorHome, create_seconds: float, port: int, timeout: float) -> Running:
     ready, theirs = os.pipe()
-    words = [sys.executable, "-m", "tpukit.emulator", "--directory", str(home.path)]
+    # -P and the directory: what lies where the user stands is neither imported nor held on to.
+    words = [sys.executable, "-P", "-m", "tpukit.emulator", "--directory", str(home.path)]
     words += ["--create-seconds", str(create_seconds), "--port", str(port)]
     words += ["--ready-descriptor", str(theirs)]
     log = os.open(home.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         process = subprocess.Popen(
             words,
+            cwd=home.path,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -134,14 +136,21 @@ def _answers(found: Running) -> bool:
 
 
 def _send(found: Running | None, number: signal.Signals) -> None:
-    """Signal what was published and still is an emulator: numbers of processes are used again."""
+    for pid in _living(found):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _living(found: Running | None) -> list[int]:
+    """Return the published processes that still are an emulator: their numbers are used again."""
     import psutil
 
+    living = []
     for pid in (found.guardian, found.pid) if found else ():
         with contextlib.suppress(psutil.Error):
-            process = psutil.Process(pid)
-            if "tpukit.emulator" in process.cmdline():
-                process.send_signal(number)
+            if "tpukit.emulator" in psutil.Process(pid).cmdline():
+                living.append(pid)
+    return living
 
 
 def _sweep(home: EmulatorHome, found: Running | None) -> None:
@@ -154,11 +163,13 @@ def _sweep(home: EmulatorHome, found: Running | None) -> None:
     home.document.unlink(missing_ok=True)
 
 
-def _released(home: EmulatorHome, seconds: float) -> bool:
+def _gone(home: EmulatorHome, found: Running | None, seconds: float) -> bool:
     give_up_at = time.monotonic() + seconds
-    while home.held() and time.monotonic() < give_up_at:
+    while home.held() or _living(found):
+        if time.monotonic() >= give_up_at:
+            return False
         time.sleep(0.02)
-    return not home.held()
+    return True
 
 
 def _last_words(home: EmulatorHome) -> str:

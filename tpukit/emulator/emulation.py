@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import random
+import resource
 import signal
 import threading
 import time
@@ -13,6 +15,7 @@ from pathlib import Path
 from tpukit import __version__
 from tpukit.emulator import processes
 from tpukit.emulator.engine import Engine, PortableEngine, base_interpreter
+from tpukit.emulator.guardian import reap_orphans
 from tpukit.emulator.home import EmulatorHome, Running
 from tpukit.emulator.server import Server, build_server
 from tpukit.emulator.site import site_environment
@@ -34,6 +37,7 @@ def emulate(
     logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.WARNING)
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
     ending = _ending(guardian)
+    _allow_many_descriptors()
     # What a predecessor left that was killed together with its guardian.
     processes.end(lambda: processes.marked(f"{home.identity()}/"), grace=0)
     hosts: list[LocalWorkerHost] = []
@@ -50,12 +54,15 @@ def emulate(
     finally:
         for host in hosts:
             host.close()
+        # What a worker's program stripped of its environment, and with it of its marker.
+        processes.end(lambda: processes.descendants(os.getpid()))
     return 0
 
 
 def _serve(
     server: Server, home: EmulatorHome, engine: Engine, ready: int | None, ending: threading.Event
 ) -> None:
+    threading.Thread(target=reap_orphans, args=(ending,), daemon=True).start()
     serving = threading.Thread(target=server.serve_forever, name="api", daemon=True)
     serving.start()
     home.publish(
@@ -84,6 +91,13 @@ def _host(
     host = LocalWorkerHost(home.workers, home.identity(), oracle, engine, random.SystemRandom())
     hosts.append(host)
     return host
+
+
+def _allow_many_descriptors() -> None:
+    """Use all that the system allows: a v3-2048 alone listens on 512 sockets and reserves 256."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # macOS names a limit that it does not grant
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _ending(guardian: int | None) -> threading.Event:

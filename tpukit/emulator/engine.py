@@ -116,9 +116,10 @@ class PortableEngine:
         self._interpreter = interpreter
 
     def prepare(self, worker: EmulatedWorker) -> None:
-        for name in ("", "home", "tmp", "bin", "etc"):
-            (worker.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         own = worker.folder / "bin"
+        parts = (worker.folder / name for name in ("home", "tmp", "etc"))
+        for folder in (worker.folder.parent, worker.folder, own, *parts):
+            folder.mkdir(mode=0o700, exist_ok=True)
         for name in ("hostname", "sudo", "python3", "pip3"):
             _install(name, own / name, 0o700)
         _link(own / f"python3.{sys.version_info.minor}", "python3")

@@ -1,8 +1,8 @@
 """The process above the emulator, so that neither can die and leave workers' processes behind.
 
-The guardian is the emulator's parent and does nothing but wait. Where the system allows it (Linux)
-it adopts every orphan below it, so that after the emulator's death all that workers had started are
-its own children. The emulator in its turn watches a pipe that ends with the guardian.
+The guardian is the emulator's parent and does nothing but wait; the emulator watches a pipe that
+ends with the guardian. Where the system allows it (Linux) each adopts every orphan below it, so
+that whichever survives the other has all that the workers had started among its own descendants.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import ctypes
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType
 
+_BURIAL_SECONDS = 0.5
 _PR_SET_CHILD_SUBREAPER = 36  #: include/uapi/linux/prctl.h
 
 
@@ -24,9 +26,9 @@ def guarded(run: Callable[[int], int], sweep: Callable[[], None]) -> int:
     The child returns from `run`, called with a descriptor that ends when the guardian does. The
     parent calls `sweep` after the child is gone, however it went.
     """
-    _adopt_orphans()
     watched, held = os.pipe()
     emulator = os.fork()
+    _adopt_orphans()
     if emulator == 0:
         os.close(held)
         return run(watched)
@@ -35,6 +37,30 @@ def guarded(run: Callable[[int], int], sweep: Callable[[], None]) -> int:
     status = _wait(emulator)
     sweep()
     return status
+
+
+def reap_orphans(ending: threading.Event) -> None:
+    """Bury adopted orphans until `ending` is set.
+
+    Whoever started a child buries it at once; one that is dead at two looks is an orphan.
+    """
+    dead: set[int] = set()
+    while not ending.wait(_BURIAL_SECONDS):
+        before, dead = dead, _dead_children()
+        for pid in dead & before:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+
+def _dead_children() -> set[int]:
+    """Return the children that ended and still wait to be reaped; one system call if none does."""
+    from tpukit.emulator import processes
+
+    try:
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return set()
+    return processes.dead_children() if found else set()
 
 
 def _wait(emulator: int) -> int:

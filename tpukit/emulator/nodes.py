@@ -73,16 +73,16 @@ class Nodes:
         name = self._find(call)
         if self._state(name) == "DELETING":
             raise self._conflict(name)
+        self._host.halt(name)
         self._operations.abandon(name, Status("CANCELLED", "The node is being deleted."))
         self._set_state(name, "DELETING")
-        self._host.halt(name)
         return self._begin(call, "delete", name, self._context.timing.change)
 
     def stop(self, call: Call) -> Json:
         name = self._changeable(call, "stop", {"READY"})
         self._refuse_pod(name, "stopped")
-        self._set_state(name, "STOPPING")
         self._host.halt(name)
+        self._set_state(name, "STOPPING")
         return self._begin(call, "stop", name, self._context.timing.change)
 
     def start(self, call: Call) -> Json:
@@ -108,9 +108,9 @@ class Nodes:
         """Take a node away as Google does with a spot slice."""
         if name not in self._records:
             raise _not_found(name)
+        self._host.halt(name)
         self._operations.abandon(name, Status("ABORTED", "The node was preempted."))
         self._set_state(name, "PREEMPTED")
-        self._host.halt(name)
         return self.view(name)
 
     def get_guest_attributes(self, call: Call) -> Json:
@@ -143,11 +143,11 @@ class Nodes:
         """Let an operation that fell due happen."""
         name, verb, failure = record["target"], record["verb"], record["failure"]
         if verb == "create" and failure:
-            self._remove(name)
+            failure = self._remove(name) or failure
         elif verb in ("create", "start"):
             failure = self._boot(name, "TERMINATED" if verb == "create" else "STOPPED")
         elif verb == "delete":
-            self._remove(name)
+            failure = self._remove(name)
         elif verb == "stop":
             self._set_state(name, "STOPPED")
         elif verb == "update":
@@ -170,15 +170,23 @@ class Nodes:
         try:
             self._host.boot(self._records[name]["node"], self.workers(name))
         except (TpukitError, OSError) as error:
-            self._set_state(name, fallback)
-            return Status("INTERNAL", f"the workers cannot start: {error}").operation_error()
+            return self._broken(name, fallback, f"the workers cannot start: {error}")
         self._set_state(name, "READY")
         return None
 
-    def _remove(self, name: str) -> None:
-        self._host.discard(name)
+    def _remove(self, name: str) -> Json | None:
+        try:
+            self._host.discard(name)
+        except (TpukitError, OSError) as error:
+            return self._broken(name, "TERMINATED", f"the workers cannot be removed: {error}")
         del self._records[name]
         self._context.changed = True
+        return None
+
+    def _broken(self, name: str, state: str, why: str) -> Json:
+        """Leave a node whose workers do not obey in a state from which it can be deleted."""
+        self._set_state(name, state)
+        return Status("INTERNAL", why).operation_error()
 
     def _change(self, name: str, change: Json) -> None:
         node = dict(self._records[name]["node"])

@@ -33,6 +33,11 @@ def descendants(pid: int) -> list[psutil.Process]:
         return []
 
 
+def dead_children() -> set[int]:
+    """Return this process's children that ended and were not reaped."""
+    return {child.pid for child in psutil.Process().children() if not _alive(child)}
+
+
 def end(find: Callable[[], list[psutil.Process]], grace: float = _GRACE) -> None:
     """End what `find` finds, politely for `grace` seconds, until it finds nothing."""
     polite_until = time.monotonic() + grace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
@@ -10,7 +11,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from random import SystemRandom
 from socketserver import TCPServer, ThreadingMixIn
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import ClassVar
 
 from tpukit.emulator.clock import EmulatorClock
@@ -36,25 +37,33 @@ class Server:
         self.edge = edge
         self.url = listener.url
         self._listener = listener
+        self._gate = Lock()
         self._stopping = Event()
         self._ticker = Thread(target=self._tick, name="ticker", daemon=True)
 
     def serve_forever(self) -> None:
-        self._ticker.start()
+        with self._gate:
+            if self._stopping.is_set():
+                return
+            self._ticker.start()
         self._listener.serve_forever(poll_interval=0.1)
 
     def shutdown(self) -> None:
         """Stop answering. The workers are their host's to end."""
-        self._stopping.set()
+        with self._gate:
+            self._stopping.set()
+            started = self._ticker.ident is not None
         self.edge.close()
-        if self._ticker.ident is not None:
+        if started:
             self._listener.shutdown()
             self._ticker.join()
         self._listener.server_close()
 
     def _tick(self) -> None:
         while not self._stopping.wait(TICK_SECONDS):
-            self.edge.tick()
+            # A state that cannot be saved is told to the next caller, and saved when it can be.
+            with contextlib.suppress(OSError):
+                self.edge.tick()
 
 
 def build_server(

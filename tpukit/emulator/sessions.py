@@ -60,6 +60,9 @@ class WorkerSession(asyncssh.SSHServerProcess[bytes]):
         self._program_for = program_for
         self._running: Running | None = None
 
+    def subsystem_requested(self, subsystem: str) -> bool:
+        return subsystem == "sftp"
+
     # Signals and sizes go to the program at once, not behind what it has not read yet.
 
     def signal_received(self, signal: str) -> None:

@@ -74,11 +74,10 @@ class LocalWorkerHost:
     def allocate(self, node: str, count: int) -> list[WorkerRecord]:
         """Choose addresses, names and host keys for a node's workers; nothing listens yet."""
         slice_id = f"{self._randomness.getrandbits(32):08x}"
-        records = [
+        return [
             _new_record(index, address, f"t1v-n-{slice_id}-w-{index}")
             for index, address in enumerate(self._addresses.take(node, count))
         ]
-        return records
 
     def boot(self, node: dict[str, Any], workers: Sequence[WorkerRecord]) -> None:
         """Let the workers of a READY node answer; a node that runs already is left as it is.
@@ -132,8 +131,8 @@ class LocalWorkerHost:
         folder = self._directory / record.hostname
         worker = EmulatedWorker(record, facts, folder, f"{self._marker(facts.node)}{record.index}")
         self._addresses.keep(facts.node, record.address)
-        listener = listening(record.address, record.port)
         self._engine.prepare(worker)
+        listener = listening(record.address, record.port)
         metadata = MetadataServer(worker)
         await metadata.start(listening(record.address, 0))
         ssh = SshServer(worker, self._engine, self._oracle, metadata.address)

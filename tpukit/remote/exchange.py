@@ -48,7 +48,8 @@ class Exchange:
             self._abandon()
         else:
             self._channel.close()
-            starter.join(1.0)
+            if isinstance(stdin, bytes):  # other input may never end: nothing waits for it
+                starter.join(1.0)
         return status
 
     def _start(self, command: str, stdin: bytes | Iterable[bytes]) -> None:

@@ -56,7 +56,7 @@ def smoke(
     """
     if framework not in FRAMEWORKS or not workers:
         raise BadInput(f"no smoke test for {framework}", fix=f"one of {', '.join(FRAMEWORKS)}")
-    test = _SmokeTest(framework, python.removeprefix("~/"), len(workers), clock, deadline)
+    test = _SmokeTest(framework, _path(python), len(workers), clock, deadline)
     try:
         observations = test.on_all(workers)
     finally:
@@ -152,6 +152,11 @@ class _SmokeTest:
             connections = [self._connections[index] for index in self._running]
         for connection in connections:
             connection.close()
+
+
+def _path(python: str) -> str:
+    """Return a path that no shell looks up in PATH; commands start in the home directory."""
+    return python if python.startswith("/") else f"./{python.removeprefix('~/')}"
 
 
 def _read_readiness(seen: Observation, done: Completed, python: str) -> Observation:

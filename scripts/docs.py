@@ -1,0 +1,147 @@
+"""Writes the parts of the documentation that the code knows better.
+
+A part stands between `<!-- generated: NAME -->` and `<!-- end -->`; NAME is a function of `PARTS`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from tpukit import errors
+from tpukit.cli.main import application
+from tpukit.cli.toolkit import Flags
+from tpukit.emulator.presets import PRESETS
+from tpukit.settings_table import KNOWN
+
+ROOT = Path(__file__).resolve().parent.parent
+PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+#: A line of the tree in the docstring of tpukit/errors.py.
+ERROR = re.compile(r"(\w+) +(\d+)   (.+)")
+
+
+def pages() -> list[Path]:
+    """Return every page of the documentation, the README first."""
+    return [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def filled(text: str) -> str:
+    """Return a page with its generated parts as they should be."""
+    return PART.sub(lambda found: f"{found[1]}\n{PARTS[found[2]]()}\n\n{found[3]}", text)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '\\|') for cell in line)} |" for line in lines)
+
+
+def error_rows() -> list[tuple[str, str, str]]:
+    """Return (class, exit code, meaning) as the docstring of `tpukit.errors` has them."""
+    return [tuple(found) for found in ERROR.findall(errors.__doc__ or "")]
+
+
+def exit_codes() -> str:
+    rows = [("0", "", "success")]
+    rows += [(code, f"`{name}`", meaning) for name, code, meaning in error_rows()]
+    return table(("status", "kind", "meaning"), rows)
+
+
+def commands() -> str:
+    """Return one section for the global flags and one for each command."""
+    root = typer.main.get_command(application())
+    shared = [each for each in root.params if each.name in Flags.__dataclass_fields__]
+    intro = "## Global flags\n\nThey mean the same before the verb and after it.\n"
+    return "\n".join([intro, _flags(shared), *_sections("tpukit", root)])
+
+
+def _sections(path: str, group: Any) -> Iterator[str]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _sections(f"{path} {name}", command)
+        else:
+            yield _section(f"{path} {name}", command)
+
+
+def _section(path: str, command: Any) -> str:
+    own = [each for each in command.params if each.name not in Flags.__dataclass_fields__]
+    arguments = [each for each in own if each.param_type_name == "argument"]
+    usage = " ".join([path, *(_argument(each) for each in arguments), "[FLAGS]"])
+    text, _, examples = re.sub(r"\n?\b\n", "\n\n", command.help).partition("Example")
+    parts = [f"\n## {path}\n", f"```text\n{usage}\n```\n", text.strip()]
+    examples = "\n".join(line.strip() for line in examples.splitlines()[1:] if line.strip())
+    flags = [each for each in own if each not in arguments]
+    parts += [f"\n```sh\n{examples}\n```"] if examples else []
+    parts += [f"\n{_flags(flags)}"] if flags else []
+    return "\n".join(parts)
+
+
+def _argument(argument: Any) -> str:
+    word = argument.metavar or argument.name.upper()
+    return word if argument.required else f"[{word.strip('[]')}]"
+
+
+def _flags(flags: Iterable[Any]) -> str:
+    return table(("flag", "meaning"), [(_flag(each), _meaning(each)) for each in flags])
+
+
+def _flag(flag: Any) -> str:
+    names = ", ".join(f"`{name}`" for name in flag.opts)
+    value = flag.metavar or flag.name.upper()
+    return names if flag.is_flag else f"{names} *{value}*"
+
+
+def _meaning(flag: Any) -> str:
+    default = flag.default
+    return f"{flag.help} Default: {default}." if default and not flag.is_flag else flag.help
+
+
+def settings() -> str:
+    rows = [
+        (
+            f"`{each.name}`",
+            f"`{each.variable}`",
+            ", ".join(f"`{name}`" for name in each.google_variables),
+            f"`{each.gcloud}`" if each.gcloud else "",
+            f"`{each.default}`" if each.default else "",
+        )
+        for each in KNOWN
+    ]
+    return table(("setting", "own variable", "Google's variables", "gcloud", "default"), rows)
+
+
+def presets() -> str:
+    rows = [
+        (f"`{name}`", f"`{each.method}`", f"`{each.status.name}`", _preset_kind(each.kind))
+        for name, each in PRESETS.items()
+    ]
+    return table(("preset", "method", "status", "what fails"), rows)
+
+
+def _preset_kind(kind: str) -> str:
+    return "the operation, after the call was accepted" if kind == "operation" else "the call"
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "commands": commands,
+    "exit-codes": exit_codes,
+    "settings": settings,
+    "presets": presets,
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    stale = [page for page in pages() if filled(page.read_text()) != page.read_text()]
+    for page in stale:
+        print(page.relative_to(ROOT))
+        if "--check" not in arguments:
+            page.write_text(filled(page.read_text()))
+    return 1 if stale and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,216 @@
+"""The one table from the errors of Google's libraries to ours."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+from typing import Any
+
+import google.auth.exceptions
+import pytest
+import requests
+from google.api_core import exceptions as core
+from google.rpc.code_pb2 import Code
+
+from tpukit import errors
+from tpukit.cloud.failures import (
+    UNREADABLE,
+    Failure,
+    RestFailure,
+    from_body,
+    from_exception,
+    from_operation,
+    to_error,
+)
+from tpukit.provider import Doubtful
+
+ROWS = tomllib.loads(files("tpukit").joinpath("data/api_errors.toml").read_text())["error"]
+EXAMPLES = [(row["id"], row["kind"], text) for row in ROWS for text in row["examples"]]
+
+
+def body(status: str, message: str = "it failed", **more: Any) -> dict[str, Any]:
+    return {"error": {"code": 400, "status": status, "message": message, **more}}
+
+
+def detail(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"@type": f"type.googleapis.com/google.rpc.{kind}", **fields}
+
+
+@pytest.mark.parametrize(("row", "kind", "text"), EXAMPLES, ids=[each[0] for each in EXAMPLES])
+def test_each_text_that_a_user_reported_is_told_apart(row: str, kind: str, text: str) -> None:
+    error = to_error(from_operation({"code": 13, "message": text}), "create slice demo")
+    assert type(error).__name__ == kind
+    assert error.reason.endswith(f", {row}")
+    assert error.why
+    assert error.fix
+
+
+@pytest.mark.parametrize(("row", "kind", "text"), EXAMPLES, ids=[each[0] for each in EXAMPLES])
+@pytest.mark.parametrize("code", [8, 9, 13])
+def test_a_text_decides_whatever_code_it_comes_under(
+    row: str, kind: str, text: str, code: int
+) -> None:
+    error = to_error(from_operation({"code": code, "message": text}), "create slice demo")
+    assert type(error).__name__ == kind
+
+
+def test_every_row_names_an_error_of_ours_and_its_source() -> None:
+    assert all(issubclass(getattr(errors, row["kind"]), errors.TpukitError) for row in ROWS)
+    assert all(row["source"] and row["cause"] and row["remedy"] and row["examples"] for row in ROWS)
+    assert len({row["id"] for row in ROWS}) == len(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        ("INVALID_ARGUMENT", errors.BadInput),
+        ("OUT_OF_RANGE", errors.BadInput),
+        ("FAILED_PRECONDITION", errors.TpukitError),
+        ("UNAUTHENTICATED", errors.NotAuthenticated),
+        ("PERMISSION_DENIED", errors.NotAllowed),
+        ("NOT_FOUND", errors.NotFound),
+        ("ALREADY_EXISTS", errors.NameTaken),
+        ("RESOURCE_EXHAUSTED", errors.QuotaExceeded),
+        ("ABORTED", errors.TpukitError),
+        ("INTERNAL", errors.TpukitError),
+        ("A_STATUS_OF_TOMORROW", errors.TpukitError),
+    ],
+)
+def test_a_status_without_a_known_text_has_its_own_error(
+    status: str, kind: type[errors.TpukitError]
+) -> None:
+    error = to_error(from_body(400, body(status), {}), "do it")
+    assert type(error) is kind
+    assert error.what == "cannot do it: it failed"
+    assert error.reason == status
+
+
+def test_the_status_of_the_body_wins_over_the_status_of_http() -> None:
+    assert from_body(409, body("ABORTED"), {}).status == "ABORTED"
+    assert from_body(409, body("ALREADY_EXISTS"), {}).status == "ALREADY_EXISTS"
+
+
+def test_a_compute_engine_error_has_no_status_and_is_known_by_its_http_status() -> None:
+    failure = from_body(404, {"error": {"code": 404, "message": "gone", "errors": []}}, {})
+    assert failure.status == "NOT_FOUND"
+    assert failure.message == "gone"
+
+
+def test_details_of_aip_193_are_read() -> None:
+    details = [
+        detail("ErrorInfo", reason="QUOTA", metadata={"limit": "1"}),
+        detail("RetryInfo", retryDelay="2.5s"),
+        detail("Help", links=[{"url": "https://example.com/a"}, {"url": "javascript:alert(1)"}]),
+    ]
+    failure = from_body(429, body("RESOURCE_EXHAUSTED", details=details), {})
+    assert failure.reason == "QUOTA"
+    assert failure.retry_after == 2.5
+    assert failure.links == ("https://example.com/a",)
+    assert failure.metadata == {"limit": "1"}
+
+
+def test_the_header_names_the_delay_where_the_body_does_not() -> None:
+    assert from_body(503, None, {"Retry-After": "7"}).retry_after == 7.0
+    assert from_body(503, None, {"Retry-After": "Wed, 21 Oct 2015"}).retry_after is None
+
+
+GARBAGE = [None, [], "text", 7, {}, {"error": None}, {"error": "no"}, {"error": []}]
+
+
+@pytest.mark.parametrize("garbage", GARBAGE, ids=repr)
+@pytest.mark.parametrize("http", [400, 403, 404, 409, 429, 500, 502, 503])
+def test_a_body_that_is_no_error_document_is_said_to_be_none(http: int, garbage: object) -> None:
+    failure = from_body(http, garbage, {})
+    assert failure.message == f"answer {http} without an error document"
+    assert isinstance(to_error(failure, "do it"), errors.TpukitError)
+
+
+@pytest.mark.parametrize("garbage", GARBAGE, ids=repr)
+def test_a_page_with_404_is_not_taken_for_a_slice_that_is_not_there(garbage: object) -> None:
+    error = to_error(from_body(404, garbage, {}), "read slice demo")
+    assert type(error) is errors.TpukitError
+
+
+@pytest.mark.parametrize("value", [None, 7, "text", [7], ["x"], {"a": 1}, [[]], [{"@type": 7}]])
+def test_fields_of_a_wrong_type_are_passed_over(value: object) -> None:
+    shapes = [
+        body("NOT_FOUND", details=value),
+        body("NOT_FOUND", details=[detail("Help", links=value)]),
+        body("NOT_FOUND", details=[detail("Help", links=[{"url": value}])]),
+        body("NOT_FOUND", details=[detail("ErrorInfo", reason=value, metadata=value)]),
+        body("NOT_FOUND", details=[detail("RetryInfo", retryDelay=value)]),
+    ]
+    for shape in shapes:
+        assert from_body(404, shape, {}).status == "NOT_FOUND"
+    assert from_body(404, {"error": {"status": value, "message": value}}, {})
+
+
+def test_a_failed_operation_is_read_by_its_code() -> None:
+    assert from_operation({"code": Code.Value("PERMISSION_DENIED")}).status == "PERMISSION_DENIED"
+    assert from_operation({"code": 999, "message": "?"}).status == "UNKNOWN"
+    assert from_operation({}).status == "UNKNOWN"
+
+
+@pytest.mark.parametrize(
+    ("exception", "status", "transient"),
+    [
+        (requests.ConnectionError("refused"), "", True),
+        (requests.ReadTimeout("slow"), "", True),
+        (requests.exceptions.ChunkedEncodingError("cut"), "", True),
+        (google.auth.exceptions.TransportError("no route"), "", True),
+        (google.auth.exceptions.RefreshError("revoked"), "UNAUTHENTICATED", False),
+        (google.auth.exceptions.DefaultCredentialsError("none"), "UNAUTHENTICATED", False),
+        (ValueError("no JSON"), UNREADABLE, False),
+        (RestFailure(Failure("NOT_FOUND", "gone", http=404)), "NOT_FOUND", False),
+        (core.ServiceUnavailable("busy"), "UNAVAILABLE", True),
+        (core.TooManyRequests("slow down"), "RESOURCE_EXHAUSTED", True),
+        (core.Forbidden("no"), "PERMISSION_DENIED", False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_each_library_s_exceptions_are_read(
+    exception: Exception, status: str, transient: bool
+) -> None:
+    failure = from_exception(exception)
+    assert failure is not None
+    assert (failure.status, failure.transient) == (status, transient)
+
+
+def test_a_defect_of_ours_is_no_failure_of_a_call() -> None:
+    assert from_exception(ZeroDivisionError()) is None
+    assert from_exception(AttributeError("x")) is None
+
+
+@pytest.mark.parametrize(
+    ("failure", "doubtful"),
+    [
+        (Failure("", "reset"), True),
+        (Failure(UNREADABLE, "html"), True),
+        (Failure("UNAVAILABLE", "busy", http=503), True),
+        (Failure("ABORTED", "busy", http=409), True),
+        (Failure("RESOURCE_EXHAUSTED", "busy", http=429), False),
+        (Failure("INVALID_ARGUMENT", "no", http=400), False),
+        (Failure("ALREADY_EXISTS", "no", http=409), False),
+    ],
+    ids=lambda value: getattr(value, "status", ""),
+)
+def test_an_open_outcome_is_doubtful_where_the_caller_reads_back(
+    failure: Failure, doubtful: bool
+) -> None:
+    assert isinstance(to_error(failure, "create it", reading_back=True), Doubtful) is doubtful
+    assert not isinstance(to_error(failure, "create it"), Doubtful)
+
+
+def test_not_found_stays_not_found_whatever_its_text() -> None:
+    text = "The resource 'projects/p/global/networks/default' was not found"
+    assert type(to_error(Failure("NOT_FOUND", text, http=404), "x")) is errors.NotFound
+
+
+def test_who_is_not_authenticated_is_told_how_to_log_in() -> None:
+    error = to_error(Failure("UNAUTHENTICATED", "no token", http=401), "list slices")
+    assert error.fix.startswith("gcloud auth application-default login")
+
+
+def test_a_hostile_message_is_shown_on_one_harmless_line() -> None:
+    error = to_error(Failure("INTERNAL", "a\x1b[2J\nerror: b", http=500), "do it")
+    assert error.lines()[0] == "error: cannot do it: a\\x1b[2J error: b (INTERNAL)"

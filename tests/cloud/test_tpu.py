@@ -1,0 +1,262 @@
+"""Slices through the Cloud TPU API: their life, their odd fields, and their listing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud, FakeClock, json_reply, scripted
+from tpukit.cloud.tpu import CloudTpu
+from tpukit.errors import NotFound, TpukitError
+from tpukit.models import Slice
+
+
+def ready(cloud: Cloud, name: str = "demo", **given: Any) -> Slice:
+    """Make a slice, let its time pass, and return it."""
+    request = cloud.request(name, **given)
+    cloud.tpu.create(request)
+    cloud.clock.sleep(31.0)
+    return cloud.tpu.get(request.zone, name)
+
+
+def test_a_slice_lives_from_create_to_not_found(cloud: Cloud) -> None:
+    operation = cloud.tpu.create(cloud.request())
+    assert cloud.tpu.get(ZONE, "demo").state == "CREATING"
+    assert cloud.tpu.failure(operation) is None
+    cloud.clock.sleep(31.0)
+    assert cloud.tpu.get(ZONE, "demo").state == "READY"
+    assert cloud.tpu.failure(operation) is None
+    cloud.tpu.stop(ZONE, "demo")
+    assert cloud.tpu.get(ZONE, "demo").state == "STOPPING"
+    cloud.clock.sleep(31.0)
+    assert cloud.tpu.get(ZONE, "demo").state == "STOPPED"
+    cloud.tpu.start(ZONE, "demo")
+    cloud.clock.sleep(31.0)
+    assert cloud.tpu.get(ZONE, "demo").ready
+    cloud.tpu.delete(ZONE, "demo")
+    assert cloud.tpu.get(ZONE, "demo").state == "DELETING"
+    cloud.clock.sleep(31.0)
+    with pytest.raises(NotFound):
+        cloud.tpu.get(ZONE, "demo")
+
+
+def test_everything_that_was_asked_for_is_what_the_cloud_has(cloud: Cloud) -> None:
+    found = ready(
+        cloud,
+        provisioning="spot",
+        labels={"team": "vision"},
+        tags=("one", "two"),
+        metadata={"ssh-keys": "a:b"},
+    )
+    assert found.name == "demo"
+    assert (found.project, found.zone) == (PROJECT, ZONE)
+    assert (found.accelerator_type, found.runtime_version) == ("v3-8", "tpu-ubuntu2204-base")
+    assert found.provisioning == "spot"
+    assert found.labels == {"team": "vision"}
+    assert found.tags == ("one", "two")
+    assert found.metadata == {"ssh-keys": "a:b"}
+    assert found.network == "default"
+    assert found.health == "HEALTHY"
+    assert found.created.startswith("20")
+
+
+@pytest.mark.parametrize("external", [True, False])
+def test_external_addresses_are_said_always(cloud: Cloud, external: bool) -> None:
+    found = ready(cloud, external_addresses=external)
+    assert bool(found.workers[0].external_address) is external
+
+
+@pytest.mark.parametrize("way", ["on-demand", "spot", "reserved"])
+def test_each_way_of_buying_comes_back_as_it_was_asked(cloud: Cloud, way: str) -> None:
+    assert ready(cloud, provisioning=way).provisioning == way
+
+
+def test_the_workers_are_numbered_as_the_endpoints_stand(cloud: Cloud) -> None:
+    found = ready(cloud, accelerator_type="v3-32")
+    assert [worker.index for worker in found.workers] == [0, 1, 2, 3]
+    assert len({worker.address for worker in found.workers}) == 4
+
+
+def test_all_zones_are_listed_in_one_call(cloud: Cloud) -> None:
+    ready(cloud, "a")
+    ready(cloud, "b", zone=OTHER_ZONE)
+    listed = cloud.tpu.list("-").slices
+    assert [(each.name, each.zone) for each in listed] == [("a", ZONE), ("b", OTHER_ZONE)]
+    assert [each.name for each in cloud.tpu.list(ZONE).slices] == ["a"]
+    assert len(cloud.calls("nodes.list")) == 2
+
+
+def node(name: str, **fields: Any) -> dict[str, Any]:
+    return {"name": f"projects/p/locations/z/nodes/{name}", **fields}
+
+
+def test_every_page_is_read_and_each_with_retries_of_its_own(cloud: Cloud) -> None:
+    busy = json_reply(503, {"error": {"status": "UNAVAILABLE", "message": "busy"}})
+    pages = [
+        json_reply(200, {"nodes": [node("a")], "nextPageToken": "t/1+="}),
+        busy,
+        json_reply(200, {"nodes": [node("b")], "unreachable": ["locations/x"]}),
+    ]
+    with scripted(*pages) as server:
+        listed = CloudTpu(cloud.session, PROJECT, server.url).list("-")
+        assert "pageToken=t%2F1%2B%3D" in server.seen[-1][1]
+        assert len(server.seen) == 3
+    assert [each.name for each in listed.slices] == ["a", "b"]
+    assert listed.unreachable == ("locations/x",)
+
+
+def test_a_fault_on_the_second_page_fails_the_list_rather_than_cut_it(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    first = json_reply(200, {"nodes": [node("a")], "nextPageToken": "t"})
+    refusal = json_reply(403, {"error": {"status": "PERMISSION_DENIED", "message": "no"}})
+    with scripted(first, refusal) as server, pytest.raises(TpukitError):
+        CloudTpu(cloud.session, PROJECT, server.url).list("-")
+
+
+def read(cloud: Cloud, document: dict[str, Any]) -> Slice:
+    with scripted(json_reply(200, document)) as server:
+        return CloudTpu(cloud.session, PROJECT, server.url).get("z", "n")
+
+
+@pytest.mark.parametrize(
+    ("fields", "state", "health"),
+    [
+        ({"state": 99, "health": 98}, "99", "98"),
+        ({}, "", ""),
+        ({"state": "PREEMPTED", "health": "UNHEALTHY_MAINTENANCE"}, "PREEMPTED", None),
+        ({"state": "STATE_UNSPECIFIED"}, "", ""),
+    ],
+)
+def test_words_that_are_not_known_yet_are_shown_as_they_came(
+    cloud: Cloud, fields: dict[str, Any], state: str, health: str | None
+) -> None:
+    found = read(cloud, node("n", **fields))
+    assert found.state == state
+    assert health is None or found.health == health
+
+
+def test_a_word_of_tomorrow_s_api_does_not_end_the_command(cloud: Cloud) -> None:
+    assert read(cloud, node("n", state="TELEPORTING")).state == ""
+
+
+def test_fields_of_tomorrow_s_api_are_passed_over(cloud: Cloud) -> None:
+    assert read(cloud, node("n", state="READY", fieldOfTomorrow={"a": [1]})).ready
+
+
+def test_no_field_of_a_node_carries_an_escape_or_a_line_end(cloud: Cloud) -> None:
+    hostile = "a\x1b[31m\nb\u202e"
+    found = read(
+        cloud,
+        node(
+            f"n{hostile}",
+            acceleratorType=hostile,
+            runtimeVersion=hostile,
+            healthDescription=hostile,
+            labels={hostile: hostile},
+            tags=[hostile],
+            networkConfig={"network": f"global/networks/{hostile}"},
+            networkEndpoints=[{"ipAddress": hostile, "accessConfig": {"externalIp": hostile}}],
+            queuedResource=f"q/{hostile}",
+            serviceAccount={"email": hostile},
+        ),
+    )
+    text = repr(found)
+    assert "\\x1b[31m" not in text.replace("\\\\", "|")
+    assert "\\n" not in text
+    assert "\u202e" not in text
+
+
+@pytest.mark.parametrize("name", ["", "demo", "projects/p/locations/z/nodes/a/b"])
+def test_a_node_without_its_full_name_is_refused(cloud: Cloud, name: str) -> None:
+    with pytest.raises(TpukitError, match="could not be read"):
+        read(cloud, {"name": name, "state": "READY"})
+
+
+@pytest.mark.parametrize(
+    ("preset", "kind"),
+    [
+        ("stockout", "NoCapacity"),
+        ("stockout-reserved", "NoCapacity"),
+        ("stockout-internal", "NoCapacity"),
+    ],
+)
+def test_a_stockout_in_the_operation_is_told_under_whatever_code(
+    cloud: Cloud, preset: str, kind: str
+) -> None:
+    cloud.fault(preset=preset)
+    operation = cloud.tpu.create(cloud.request())
+    assert cloud.tpu.failure(operation) is None
+    cloud.clock.sleep(31.0)
+    assert type(cloud.tpu.failure(operation)).__name__ == kind
+
+
+@pytest.mark.parametrize(
+    ("preset", "kind"),
+    [("quota", "QuotaExceeded"), ("permission-denied", "NotAllowed"), ("api-disabled", "NotAllowed")],
+)
+def test_each_refusal_of_a_create_is_told(cloud: Cloud, preset: str, kind: str) -> None:
+    cloud.fault(preset=preset, probability=1.0)
+    with pytest.raises(TpukitError) as caught:
+        cloud.tpu.create(cloud.request())
+    assert type(caught.value).__name__ == kind
+    assert caught.value.fix
+
+
+def test_a_detail_of_an_unknown_type_loses_only_itself(cloud: Cloud) -> None:
+    error = {
+        "code": 8,
+        "message": 'There is no more capacity in the zone "z"',
+        "details": [{"@type": "type.googleapis.com/of.Tomorrow", "a": 1}],
+    }
+    done = {"name": "projects/p/locations/z/operations/o", "done": True, "error": error}
+    with scripted(json_reply(200, done)) as server:
+        try:
+            failure = CloudTpu(cloud.session, PROJECT, server.url).failure("o")
+        except TpukitError as raised:
+            failure = raised
+    assert failure is not None
+
+
+def test_metadata_and_tags_are_replaced(cloud: Cloud) -> None:
+    ready(cloud)
+    cloud.tpu.replace_metadata(ZONE, "demo", {"a": "1"})
+    cloud.clock.sleep(5.0)
+    cloud.tpu.replace_tags(ZONE, "demo", ["t"])
+    cloud.clock.sleep(5.0)
+    found = cloud.tpu.get(ZONE, "demo")
+    assert found.metadata == {"a": "1"}
+    assert found.tags == ("t",)
+
+
+def test_every_worker_publishes_host_keys_once_it_has_booted(cloud: Cloud) -> None:
+    cloud.tpu.create(cloud.request(accelerator_type="v3-32"))
+    assert all(not each.host_keys for each in cloud.tpu.identities(ZONE, "demo"))
+    cloud.clock.sleep(31.0)
+    identities = cloud.tpu.identities(ZONE, "demo")
+    assert [each.index for each in identities] == [0, 1, 2, 3]
+    assert all(each.host_keys[0].startswith("ssh-ed25519 AAAA") for each in identities)
+    assert len({each.host_keys for each in identities}) == 4
+    assert all(each.ssh_port == 22 and each.hostname for each in identities)
+
+
+@pytest.mark.parametrize(
+    ("port", "expected"),
+    [("2222", 2222), ("0", 22), ("65536", 22), ("x", 22), ("-1", 22), ("²", 22), ("", 22)],
+)
+def test_a_port_that_cannot_be_is_the_usual_one(cloud: Cloud, port: str, expected: int) -> None:
+    items = [{"namespace": "ssh", "key": "port", "value": port}]
+    document = {"guestAttributes": [{"queryValue": {"items": items}}]}
+    with scripted(json_reply(200, document)) as server:
+        identities = CloudTpu(cloud.session, PROJECT, server.url).identities("z", "n")
+    assert identities[0].ssh_port == expected
+
+
+@pytest.mark.parametrize("value", ["AAAAbody", "ssh-ed25519 AAAAbody"])
+def test_a_host_key_is_taken_with_its_kind_and_without(cloud: Cloud, value: str) -> None:
+    items = [{"namespace": "hostkeys", "key": "ssh-ed25519", "value": value}]
+    document = {"guestAttributes": [{"queryValue": {"items": items}}]}
+    with scripted(json_reply(200, document)) as server:
+        identities = CloudTpu(cloud.session, PROJECT, server.url).identities("z", "n")
+    assert identities[0].host_keys == ("ssh-ed25519 AAAAbody",)

@@ -1,0 +1,214 @@
+"""The real gcloud, unmodified, against the emulator."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GCLOUD = shutil.which("gcloud")
+CREATE = ("--accelerator-type=v3-8", "--version=tpu-ubuntu2204-base")
+
+Finished = subprocess.CompletedProcess[str]
+Gcloud = Callable[..., Finished]
+
+
+@pytest.fixture(scope="module")
+def run(emulator: Any, tmp_path_factory: pytest.TempPathFactory) -> Gcloud:
+    """Return a function that runs `gcloud compute …` and checks its exit status."""
+    if GCLOUD is None:
+        pytest.skip("gcloud is not installed: conformance with gcloud is NOT checked by this run")
+    home = tmp_path_factory.mktemp("gcloud")
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "CLOUDSDK_CONFIG": str(home / "config"),
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{emulator.url}/",
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{emulator.url}/compute/v1/",
+        "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(emulator.token_file),
+        "CLOUDSDK_CORE_PROJECT": "tpukit-local",
+        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
+        "CLOUDSDK_COMPUTE_ZONE": "us-central1-a",
+        "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "1",
+    }
+
+    def call(*words: str, status: int = 0, alpha: bool = False) -> Finished:
+        command = [GCLOUD, *(["alpha"] if alpha else []), "compute", *words]
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == status, f"{words}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def node(run: Gcloud) -> str:
+    """A READY v3-8 that the tests of this module share."""
+    done = run("tpus", "tpu-vm", "create", "shared", *CREATE, "--labels=owner=ada", "--tags=tpu")
+    assert "Created tpu [shared]." in done.stderr
+    return "shared"
+
+
+def described(run: Gcloud, *words: str) -> Any:
+    return json.loads(run(*words, "--format=json").stdout)
+
+
+def vm(run: Gcloud, *words: str, **given: Any) -> Finished:
+    return run("tpus", "tpu-vm", *words, **given)
+
+
+def test_a_created_node_is_described_and_listed(run, node):
+    found = described(run, "tpus", "tpu-vm", "describe", node)
+    assert (found["state"], found["health"]) == ("READY", "HEALTHY")
+    assert (found["labels"], found["tags"]) == ({"owner": "ada"}, ["tpu"])
+    assert found["networkEndpoints"][0]["accessConfig"]["externalIp"]
+    for zone in ("us-central1-a", "-"):
+        text = vm(run, "list", f"--zone={zone}").stdout
+        row = next(line for line in text.splitlines() if line.startswith(node))
+        assert row.split()[1:6] == ["us-central1-a", "v3-8", "V3", "2x2", "default"]
+        assert row.endswith("READY")
+
+
+def test_a_list_follows_pages(run, node):
+    vm(run, "create", "second", *CREATE, "--async")
+    names = vm(run, "list", "--page-size=1", "--format=value(name)").stdout.split()
+    assert {"shared", "second"} <= {name.rsplit("/", 1)[-1] for name in names}
+
+
+def test_labels_tags_and_metadata_are_updated(run, node):
+    change = ("--update-labels=team=x", "--add-tags=more", "--update-metadata=k=v")
+    vm(run, "update", node, *change)
+    found = described(run, "tpus", "tpu-vm", "describe", node)
+    assert found["labels"] == {"owner": "ada", "team": "x"}
+    assert sorted(found["tags"]) == ["more", "tpu"]
+    assert found["metadata"]["k"] == "v"
+
+
+def test_a_node_is_stopped_started_and_deleted(run):
+    vm(run, "create", "brief", *CREATE)
+    vm(run, "stop", "brief")
+    assert described(run, "tpus", "tpu-vm", "describe", "brief")["state"] == "STOPPED"
+    vm(run, "start", "brief")
+    assert described(run, "tpus", "tpu-vm", "describe", "brief")["state"] == "READY"
+    assert "Deleted tpu [brief]." in vm(run, "delete", "brief").stderr
+    assert "NOT_FOUND" in vm(run, "describe", "brief", status=1).stderr
+
+
+def test_the_alpha_surface_creates_and_reads_its_own_operations(run):
+    run("tpus", "tpu-vm", "create", "alpha", *CREATE, alpha=True)
+    found = json.loads(
+        run("tpus", "tpu-vm", "describe", "alpha", "--format=json", alpha=True).stdout
+    )
+    assert found["apiVersion"] == "V2_ALPHA1"
+
+
+def test_type_and_topology_stand_for_an_accelerator_type(run):
+    shape = ("--type=v3", "--topology=2x2", "--version=tpu-ubuntu2204-base", "--async")
+    vm(run, "create", "shaped", *shape)
+    assert described(run, "tpus", "tpu-vm", "describe", "shaped")["acceleratorType"] == "v3-8"
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("shared", *CREATE), "ALREADY_EXISTS: Resource 'projects/tpukit-local/"),
+        (("Bad", *CREATE), "INVALID_ARGUMENT: Cloud TPU received a bad request."),
+        (("x", CREATE[1], "--accelerator-type=v4-8"), "was not found in zone us-central1-a"),
+        (("x", CREATE[0], "--version=none"), 'Runtime version "none" was not found'),
+        (("x", *CREATE, "--zone=us-nowhere1-a"), "PERMISSION_DENIED"),
+    ],
+)
+def test_a_refusal_is_shown_in_the_service_s_words(run, node, words, text):
+    assert text in vm(run, "create", *words, status=1).stderr
+
+
+def test_a_stockout_fails_the_create_and_leaves_nothing(run, emulator):
+    emulator.control("faults", {"preset": "stockout", "name": "scarce"})
+    done = vm(run, "create", "scarce", *CREATE, status=1)
+    error = json.loads(done.stderr[done.stderr.index("{") :])
+    assert error["code"] == 8
+    assert error["message"].startswith('There is no more capacity in the zone "us-central1-a"')
+    assert "NOT_FOUND" in vm(run, "describe", "scarce", status=1).stderr
+
+
+def test_guest_attributes_carry_the_host_key(run, node):
+    text = vm(run, "get-guest-attributes", node).stdout
+    assert "hostkeys" in text
+    assert "AAAAC3NzaC1lZDI1NTE5" in text
+
+
+def test_ssh_finds_the_address_the_host_key_and_the_project(run, node, tmp_path):
+    key = tmp_path / "key"
+    found = described(run, "tpus", "tpu-vm", "describe", node)
+    done = vm(run, "ssh", node, "--dry-run", f"--ssh-key-file={key}", "--command=true")
+    address = found["networkEndpoints"][0]["accessConfig"]["externalIp"]
+    assert f"HostKeyAlias=tpu.{found['id']}-0-" in done.stdout
+    assert f"@{address} -- true" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("tpus", "tpu-vm", "accelerator-types", "list"), "v3-8"),
+        (("tpus", "tpu-vm", "accelerator-types", "describe", "v3-8"), "topology: 2x2"),
+        (("tpus", "tpu-vm", "versions", "list"), "tpu-ubuntu2204-base"),
+        (("tpus", "tpu-vm", "versions", "describe", "v2-alpha-tpuv6e"), "v2-alpha-tpuv6e"),
+        (("tpus", "topologies", "list"), "2x2"),
+        (("tpus", "locations", "list"), "us-central1-a"),
+        (("networks", "list"), "default"),
+        (("networks", "describe", "default"), "autoCreateSubnetworks: true"),
+    ],
+)
+def test_the_catalogue_is_listed(run, words, text):
+    assert text in run(*words).stdout
+
+
+def test_firewall_rules_live_and_two_are_deleted_in_one_batch(run, emulator):
+    rule = ("--allow=tcp:22", "--source-ranges=203.0.113.7/32", "--target-tags=tpu")
+    for name in ("one", "two"):
+        run("firewall-rules", "create", name, *rule)
+    again = run("firewall-rules", "create", "one", *rule, status=1).stderr
+    assert "The resource 'projects/tpukit-local/global/firewalls/one' already exists" in again
+    names = run("firewall-rules", "list", "--format=value(name)").stdout.split()
+    assert {"one", "two"} <= set(names)
+    only = run("firewall-rules", "list", "--filter=name=one", "--format=value(name)").stdout
+    assert only.split() == ["one"]
+    run("firewall-rules", "update", "one", "--source-ranges=198.51.100.0/24")
+    found = described(run, "firewall-rules", "describe", "one")
+    assert (found["sourceRanges"], found["targetTags"]) == (["198.51.100.0/24"], ["tpu"])
+    run("firewall-rules", "delete", "one", "two")
+    log = emulator.control("log")["requests"]
+    assert [entry["method"] for entry in log[-4:]] == [
+        "firewalls.delete",
+        "firewalls.delete",
+        "globalOperations.wait",
+        "globalOperations.wait",
+    ]
+    gone = run("firewall-rules", "delete", "one", status=1).stderr
+    assert "was not found" in gone
+
+
+def test_project_metadata_is_added_with_its_fingerprint(run):
+    run("project-info", "add-metadata", "--metadata=a=b")
+    run("project-info", "add-metadata", "--metadata=c=d")
+    found = described(run, "project-info", "describe")
+    items = {item["key"]: item["value"] for item in found["commonInstanceMetadata"]["items"]}
+    assert items == {"a": "b", "c": "d"}
+
+
+def test_a_stolen_endpoint_without_the_token_is_refused(run, emulator):
+    """gcloud with another token is told so, in the words of Google's front end."""
+    path = Path(emulator.token_file)
+    path.write_text("other")
+    try:
+        assert "invalid authentication credentials" in vm(run, "list", status=1).stderr
+    finally:
+        path.write_text(emulator.token)

@@ -1,0 +1,99 @@
+"""The real gcloud's ssh and scp, unmodified, to the emulator's workers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tpukit.emulator import daemon
+
+GCLOUD = shutil.which("gcloud")
+Finished = subprocess.CompletedProcess[str]
+Gcloud = Callable[..., Finished]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    found = tmp_path_factory.mktemp("emulator")
+    daemon.start(found, create_seconds=0.4)
+    yield found
+    daemon.stop(found)
+
+
+@pytest.fixture(scope="module")
+def run(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Gcloud:
+    """Return a function that runs `gcloud compute …` in a home of its own."""
+    if GCLOUD is None:
+        pytest.skip("gcloud is not installed: conformance with gcloud ssh is NOT checked")
+    home = tmp_path_factory.mktemp("home")
+    (home / ".ssh").mkdir(mode=0o700)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "CLOUDSDK_CONFIG": str(home / "config"),
+        "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "1",
+        **daemon.environment(directory),
+    }
+
+    def call(*words: str) -> Finished:
+        return subprocess.run(
+            [GCLOUD, "compute", *words],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def four(run: Gcloud) -> str:
+    """A slice of four workers that a firewall rule opens to this machine."""
+    rule = ("--allow=tcp:22", "--source-ranges=127.0.0.0/8")
+    assert run("firewall-rules", "create", "ssh", *rule).returncode == 0
+    shape = ("--accelerator-type=v2-32", "--version=tpu-ubuntu2204-base")
+    made = run("tpus", "tpu-vm", "create", "four", *shape)
+    assert made.returncode == 0, made.stderr
+    attributes = run("tpus", "tpu-vm", "get-guest-attributes", "four", "--query-path=ssh/port")
+    if "port" in attributes.stdout:
+        pytest.skip("this account may not bind port 22: gcloud ssh is NOT checked by this run")
+    return "four"
+
+
+def ssh(run: Gcloud, key: Path, *words: str) -> Finished:
+    return run("tpus", "tpu-vm", "ssh", *words, f"--ssh-key-file={key}")
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where gcloud makes its key at the first call."""
+    return tmp_path_factory.mktemp("key") / "google_compute_engine"
+
+
+def test_a_command_runs_on_every_worker_after_gcloud_has_sent_its_key(run, four, key):
+    done = ssh(run, key, four, "--worker=all", "--command=echo worker $TPU_WORKER_ID")
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stdout.splitlines() if line.startswith("worker ")]
+    assert sorted(said) == [f"worker {index}" for index in range(4)]
+    assert "Propagating SSH public key to all TPU workers" in done.stderr
+
+
+def test_the_exit_status_of_a_command_is_gclouds(run, four, key):
+    assert ssh(run, key, four, "--worker=0", "--command=exit 7").returncode == 7
+
+
+def test_a_file_goes_to_a_worker_and_comes_back(run, four, key, tmp_path):
+    there, back = tmp_path / "there", tmp_path / "back"
+    there.write_text("hello\n")
+    choice = ("--worker=1", f"--ssh-key-file={key}")
+    for source, target in ((str(there), f"{four}:there"), (f"{four}:there", str(back))):
+        done = run("tpus", "tpu-vm", "scp", source, target, *choice)
+        assert done.returncode == 0, done.stderr
+    assert back.read_text() == "hello\n"

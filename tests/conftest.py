@@ -1,0 +1,29 @@
+"""Clouds for the tests of the client: one on a fake clock, one on the machine's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from local_cloud import Cloud, FakeClock, running_cloud
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def cloud(tmp_path: Path, clock: FakeClock) -> Iterator[Cloud]:
+    """A cloud where a create takes 30 seconds that nobody waits for."""
+    with running_cloud(tmp_path, clock=clock) as found:
+        yield found
+
+
+@pytest.fixture
+def prompt_cloud(tmp_path: Path) -> Iterator[Cloud]:
+    """A cloud on the machine's clock where everything is done at once."""
+    with running_cloud(tmp_path, create_seconds=0.0) as found:
+        yield found

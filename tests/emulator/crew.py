@@ -1,0 +1,174 @@
+"""Emulated workers without an API: a host, an oracle that a test commands, and real SSH clients."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import random
+import secrets
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import paramiko
+import psutil
+
+from tpukit.emulator.engine import PortableEngine, base_interpreter
+from tpukit.emulator.site import site_environment
+from tpukit.emulator.vm import LocalWorkerHost
+from tpukit.emulator.workers import WorkerRecord
+
+NODE = "projects/p/locations/us-central1-a/nodes/n1"
+USER = "ada"
+
+
+def eventually(observe: Callable[[], object], seconds: float = 10.0) -> bool:
+    """Return whether `observe` became true within `seconds`."""
+    give_up_at = time.monotonic() + seconds
+    while not observe():
+        if time.monotonic() >= give_up_at:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def make_key(path: Path) -> Path:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+    return path
+
+
+def ssh_options(directory: Path, key: Path, workers: Sequence[WorkerRecord]) -> list[str]:
+    """Return options of OpenSSH that use this key alone and trust these workers' keys alone."""
+    known = directory / f"known_hosts_{secrets.token_hex(4)}"
+    lines = [f"{host_name(worker)} {worker.host_public_key}\n" for worker in workers]
+    known.write_text("".join(lines))
+    return [
+        *("-F", "none", "-i", str(key), "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes"),
+        *("-o", "StrictHostKeyChecking=yes", "-o", f"UserKnownHostsFile={known}"),
+        *("-o", "LogLevel=ERROR", "-o", "ConnectTimeout=20"),
+    ]
+
+
+def host_name(worker: WorkerRecord) -> str:
+    """Return how known_hosts names the worker."""
+    return worker.address if worker.port == 22 else f"[{worker.address}]:{worker.port}"
+
+
+@dataclass
+class Rules:
+    """What the service would answer."""
+
+    keys: list[tuple[str, str]]
+    open: bool = True
+
+    def authorized_keys(self, node: str) -> Sequence[tuple[str, str]]:
+        return self.keys
+
+    def admits(self, node: str, source_ip: str, port: int) -> bool:
+        return self.open and port == 22
+
+
+@dataclass
+class Crew:
+    """The workers of one node and the clients that test them."""
+
+    directory: Path
+    key: Path = field(init=False)
+    rules: Rules = field(init=False)
+    host: LocalWorkerHost = field(init=False)
+    workers: list[WorkerRecord] = field(default_factory=list)
+    options: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.key = make_key(self.directory / "key")
+        self.rules = Rules([(USER, self.key.with_suffix(".pub").read_text())])
+        self.identity = secrets.token_hex(8)
+        self.host = self.new_host()
+
+    def close(self) -> None:
+        self.host.close()
+
+    def new_host(self) -> LocalWorkerHost:
+        site = site_environment(os.environ, Path.home())
+        engine = PortableEngine(site, base_interpreter())
+        folder = self.directory / "workers"
+        return LocalWorkerHost(folder, self.identity, self.rules, engine, random.SystemRandom())
+
+    def allocate(self, count: int = 1, node: str = NODE) -> list[WorkerRecord]:
+        self.trust(self.host.allocate(node, count))
+        return self.workers
+
+    def trust(self, workers: list[WorkerRecord]) -> None:
+        """Speak to these workers from now on, and trust their host keys alone."""
+        self.workers = workers
+        self.options = ssh_options(self.directory, self.key, workers)
+
+    def boot(self, accelerator_type: str = "v3-8", node: str = NODE) -> None:
+        document = {
+            "name": node,
+            "id": "1234567890",
+            "acceleratorType": accelerator_type,
+            "runtimeVersion": "tpu-ubuntu2204-base",
+        }
+        self.host.boot(document, self.workers)
+
+    def home(self, index: int = 0) -> Path:
+        return self.directory / "workers" / self.workers[index].hostname / "home" / USER
+
+    def words(
+        self, *words: str, index: int = 0, options: Sequence[str] = (), user: str = USER
+    ) -> list[str]:
+        worker = self.workers[index]
+        target = ["-p", str(worker.port), "-l", user, worker.address]
+        return ["ssh", *self.options, *options, *target, *words]
+
+    def ssh(
+        self, *words: str, given: bytes = b"", **target: Any
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run OpenSSH's client to its end; `target` is what `words` takes."""
+        line = self.words(*words, **target)
+        return subprocess.run(line, input=given, capture_output=True, timeout=60, check=False)
+
+    def say(self, *words: str, index: int = 0) -> str:
+        """Return what a command that has to succeed prints."""
+        done = self.ssh(*words, index=index)
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode().strip()
+
+    def client(self, index: int = 0) -> paramiko.SSHClient:
+        """Return a connected paramiko client that trusts the worker's key alone."""
+        worker = self.workers[index]
+        client = paramiko.SSHClient()
+        kind, body = worker.host_public_key.split()[:2]
+        key = paramiko.PKey.from_type_string(kind, base64.b64decode(body))
+        client.get_host_keys().add(host_name(worker), kind, key)
+        client.connect(
+            worker.address,
+            worker.port,
+            USER,
+            key_filename=str(self.key),
+            look_for_keys=False,
+            allow_agent=False,
+        )
+        return client
+
+
+@contextlib.contextmanager
+def hired(directory: Path) -> Iterator[Crew]:
+    """Yield a crew without workers yet, and leave no process of it."""
+    crew = Crew(directory)
+    try:
+        yield crew
+    finally:
+        crew.close()

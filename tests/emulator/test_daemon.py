@@ -1,0 +1,276 @@
+"""The emulator as a process: started, found, stopped, and killed without warning."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tpukit.emulator import daemon
+from tpukit.emulator.daemon import Running
+from tpukit.errors import NotFound, TpukitError
+
+from .crew import USER, alive, eventually, make_key
+
+PARENT = "v2/projects/tpukit-local/locations/us-central1-a/nodes"
+
+
+@dataclass
+class Emulation:
+    """An emulator in a directory of its own, with a READY node that lets `ada` in."""
+
+    directory: Path
+    key: Path
+
+    def call(self, path: str, body: Any = None) -> Any:
+        found = daemon.running(self.directory)
+        assert found is not None
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{found.url}/{path}", data)
+        request.add_header("Authorization", f"Bearer {found.token}")
+        request.add_header("Content-Type", "application/json")
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+    def node(self, name: str = "n1") -> dict[str, Any]:
+        """Create a node behind a rule that admits this machine, and return it READY."""
+        key = self.key.with_suffix(".pub").read_text().strip()
+        body = {
+            "acceleratorType": "v3-8",
+            "runtimeVersion": "tpu-ubuntu2204-base",
+            "networkConfig": {"enableExternalIps": True},
+            "metadata": {"ssh-keys": f"{USER}:{key}"},
+        }
+        self.call(f"{PARENT}?nodeId={name}", body)
+        rule = {"name": f"ssh-{name}", "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}]}
+        self.call("compute/v1/projects/tpukit-local/global/firewalls", rule)
+        assert eventually(lambda: self.get(name)["state"] == "READY")
+        return self.get(name)
+
+    def get(self, name: str = "n1") -> dict[str, Any]:
+        return dict(self.call(f"{PARENT}/{name}"))
+
+    def host_key(self, name: str = "n1") -> tuple[str, str, int]:
+        """Return the address, the host key and the SSH port as the API tells them."""
+        path = f"{PARENT}/{name}:getGuestAttributes"
+        (answer,) = self.call(path, {"workerIds": []})["guestAttributes"]
+        items = {
+            (item["namespace"], item["key"]): item["value"]
+            for item in answer["queryValue"]["items"]
+        }
+        address = self.get(name)["networkEndpoints"][0]["ipAddress"]
+        port = int(items.get(("ssh", "port"), 22))
+        return address, items["hostkeys", "ssh-ed25519"], port
+
+    def ssh(self, command: str) -> str:
+        """Run a command on worker 0 with OpenSSH, pinned to the key of the guest attributes."""
+        address, key, port = self.host_key()
+        known = self.directory / "known"
+        name = address if port == 22 else f"[{address}]:{port}"
+        body = key if key.startswith("ssh-") else f"ssh-ed25519 {key}"
+        known.write_text(f"{name} {body}\n")
+        options = ["-o", "StrictHostKeyChecking=yes", "-o", f"UserKnownHostsFile={known}"]
+        line = ["ssh", "-F", "none", "-i", str(self.key), *options, "-p", str(port)]
+        line += ["-o", "LogLevel=ERROR", f"{USER}@{address}", command]
+        done = subprocess.run(
+            line, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=True
+        )
+        return done.stdout.decode().strip()
+
+    def jobs(self) -> list[int]:
+        """Start jobs that try to stay: detached, and deaf to TERM."""
+        lines = ["setsid sleep 1000", "(trap '' TERM HUP; exec sleep 1001)"]
+        return [self.job(line) for line in lines]
+
+    def job(self, line: str) -> int:
+        return int(self.ssh(f"{line} </dev/null >/dev/null 2>&1 & echo $!"))
+
+
+@pytest.fixture
+def emulation(tmp_path: Path) -> Iterator[Emulation]:
+    directory = tmp_path / "emulator"
+    daemon.start(directory, create_seconds=0.05)
+    try:
+        yield Emulation(directory, make_key(tmp_path / "key"))
+    finally:
+        daemon.stop(directory)
+
+
+def deaf(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), timeout=2).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def found(emulation: Emulation) -> Running:
+    running = daemon.running(emulation.directory)
+    assert running is not None
+    return running
+
+
+def test_start_gives_an_emulator_that_answers(emulation):
+    running = found(emulation)
+    assert emulation.call("_emulator/status") is not None
+    assert psutil.Process(running.pid).ppid() == running.guardian
+    assert running.engine == "portable"
+
+
+def test_starting_again_gives_the_same_emulator(emulation):
+    assert daemon.start(emulation.directory) == found(emulation)
+
+
+def test_starting_many_times_at_once_gives_one_emulator(tmp_path):
+    directory = tmp_path / "emulator"
+    started: list[Running] = []
+    threads = [
+        threading.Thread(target=lambda: started.append(daemon.start(directory))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    daemon.stop(directory)
+    assert len(started) == 4
+    assert len({running.pid for running in started}) == 1
+
+
+def test_two_directories_are_two_emulators_that_never_meet(emulation, tmp_path):
+    other = tmp_path / "other"
+    try:
+        running = daemon.start(other)
+        assert running.url != found(emulation).url
+        assert running.token != found(emulation).token
+        emulation.node()
+        daemon.stop(other)
+        assert emulation.ssh("echo here") == "here"
+    finally:
+        daemon.stop(other)
+
+
+def test_everything_in_the_directory_is_for_its_owner_alone(emulation):
+    emulation.node()
+    assert stat.S_IMODE(emulation.directory.stat().st_mode) == 0o700
+    open_to_others = [
+        path.name for path in emulation.directory.iterdir() if path.stat().st_mode & 0o077
+    ]
+    assert open_to_others == []
+
+
+def test_environment_names_the_variables_of_gcloud(emulation):
+    url = found(emulation).url
+    variables = daemon.environment(emulation.directory)
+    assert variables["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"] == f"{url}/"
+    assert variables["CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE"] == f"{url}/compute/v1/"
+    token = Path(variables["CLOUDSDK_AUTH_ACCESS_TOKEN_FILE"]).read_text().strip()
+    assert token == found(emulation).token
+
+
+def test_environment_without_an_emulator_says_how_to_start_one(tmp_path):
+    with pytest.raises(NotFound) as caught:
+        daemon.environment(tmp_path)
+    assert caught.value.fix == "tpukit emulator start"
+
+
+def test_stop_ends_everything_and_says_whether_anything_ran(emulation):
+    emulation.node()
+    address, _, port = emulation.host_key()
+    jobs = [*emulation.jobs(), emulation.job("env -i setsid sleep 1002")]
+    running = found(emulation)
+    assert daemon.stop(emulation.directory) is True
+    assert daemon.stop(emulation.directory) is False
+    assert daemon.running(emulation.directory) is None
+    assert [alive(pid) for pid in [running.pid, running.guardian, *jobs]] == [False] * 5
+    assert deaf(address, port)
+
+
+@pytest.mark.parametrize("victim", ["pid", "guardian"])
+def test_after_kill_9_of_either_process_nothing_of_the_emulator_is_left(emulation, victim):
+    emulation.node()
+    address, _, port = emulation.host_key()
+    jobs = emulation.jobs()
+    if sys.platform == "linux":  # elsewhere a job that clears its environment is out of sight
+        jobs.append(emulation.job("env -i setsid sleep 1002"))
+    running = found(emulation)
+    os.kill(getattr(running, victim), signal.SIGKILL)
+    survivors = [running.pid, running.guardian, *jobs]
+    assert eventually(lambda: not any(alive(pid) for pid in survivors))
+    assert deaf(address, port)
+    assert daemon.running(emulation.directory) is None
+
+
+def test_orphans_that_ended_do_not_stay_as_zombies(emulation):
+    emulation.node()
+    orphans = [emulation.job("setsid sleep 0.1") for _ in range(3)]
+    assert eventually(lambda: not any(psutil.pid_exists(pid) for pid in orphans))
+
+
+def test_what_both_left_when_killed_at_once_is_ended_by_the_next_start(emulation):
+    emulation.node()
+    jobs = emulation.jobs()
+    running = found(emulation)
+    os.kill(running.guardian, signal.SIGSTOP)
+    os.kill(running.pid, signal.SIGKILL)
+    os.kill(running.guardian, signal.SIGKILL)
+    assert eventually(lambda: not alive(running.guardian))
+    daemon.start(emulation.directory)
+    assert not any(alive(pid) for pid in jobs)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_restart_keeps_nodes_addresses_host_keys_and_files(emulation, number):
+    emulation.node()
+    before = emulation.host_key()
+    emulation.ssh("echo kept > note")
+    running = found(emulation)
+    os.kill(running.pid, number)
+    assert eventually(lambda: not alive(running.guardian))
+    daemon.start(emulation.directory)
+    assert emulation.host_key() == before
+    assert emulation.ssh("cat note") == "kept"
+
+
+def test_an_emulator_that_cannot_start_says_why(emulation):
+    daemon.stop(emulation.directory)
+    (emulation.directory / "state.json").write_text("{")
+    with pytest.raises(TpukitError, match="did not start") as caught:
+        daemon.start(emulation.directory)
+    assert "state.json" in caught.value.why
+
+
+def test_a_stale_document_of_a_dead_emulator_is_not_believed(emulation):
+    running = found(emulation)
+    daemon.stop(emulation.directory)
+    stale = {**vars(running), "pid": os.getpid(), "guardian": os.getpid()}
+    (emulation.directory / "emulator.json").write_text(json.dumps(stale))
+    assert daemon.running(emulation.directory) is None
+    assert daemon.stop(emulation.directory) is False
+
+
+def test_the_foreground_refuses_a_directory_in_use(emulation):
+    line = [sys.executable, "-m", "tpukit.emulator", "--directory", str(emulation.directory)]
+    done = subprocess.run(line, capture_output=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert b"another emulator runs in" in done.stderr
+
+
+def test_finding_an_emulator_loads_neither_ssh_nor_cryptography():
+    """`tpukit list --local` pays for this import."""
+    code = "import sys, tpukit.emulator.daemon; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    loaded = set(done.stdout.decode().split())
+    assert not loaded & {"asyncssh", "cryptography", "psutil", "asyncio", "http.client"}

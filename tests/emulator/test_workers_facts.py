@@ -1,0 +1,152 @@
+"""What a worker tells frameworks: environment variables and its metadata server."""
+
+from __future__ import annotations
+
+import math
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tpukit.accelerators import all_types
+from tpukit.emulator.facts import SliceFacts
+from tpukit.emulator.metadata_server import respond
+from tpukit.emulator.site import site_environment
+from tpukit.emulator.workers import WorkerRecord
+
+from .crew import NODE, Crew, hired
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    with hired(tmp_path) as crew:
+        yield crew
+
+
+def facts(accelerator_type: str, count: int) -> SliceFacts:
+    workers = [WorkerRecord(i, f"127.77.0.{i}", 22, f"w-{i}", "", "") for i in range(count)]
+    node = {"name": NODE, "acceleratorType": accelerator_type, "schedulingConfig": {"spot": True}}
+    return SliceFacts.of(node, workers)
+
+
+@pytest.mark.parametrize(
+    ("accelerator_type", "count", "worker_bounds", "chip_bounds"),
+    [
+        ("v2-8", 1, "1,1,1", "2,2,1"),
+        ("v3-32", 4, "2,2,1", "2,2,1"),
+        ("v3-256", 32, "4,8,1", "2,2,1"),
+        ("v4-8", 1, "1,1,1", "2,2,1"),
+        ("v4-32", 4, "1,1,4", "2,2,1"),
+        ("v4-256", 32, "2,2,8", "2,2,1"),
+        ("v5litepod-1", 1, "1,1,1", "1,1,1"),
+        ("v6e-1", 1, "1,1,1", "1,1,1"),
+    ],
+)
+def test_bounds_are_those_that_torch_xla_and_jax_know(
+    accelerator_type, count, worker_bounds, chip_bounds
+):
+    found = facts(accelerator_type, count)
+    assert (found.worker_bounds, found.chip_bounds) == (worker_bounds, chip_bounds)
+
+
+def test_the_workers_of_every_accelerator_type_cover_its_topology():
+    for kind in all_types():
+        found = facts(kind.name, kind.workers)
+        workers, chips = (
+            math.prod(int(axis) for axis in bounds.split(","))
+            for bounds in (found.worker_bounds, found.chip_bounds)
+        )
+        assert (kind.name, workers, chips) == (kind.name, kind.workers, kind.chips_per_worker)
+
+
+def test_the_environment_counts_devices_as_jax_does():
+    """Two a chip on v3, one on v4: jax-ml/jax:jax/_src/tpu_info.py."""
+    counts = [
+        facts(name, count).environment(0, "m")["TPUKIT_EMULATED_DEVICES"]
+        for name, count in (("v3-8", 1), ("v4-8", 1), ("v5litepod-16", 4), ("v6e-1", 1))
+    ]
+    assert counts == ["8", "4", "4", "1"]
+
+
+def test_tpu_env_has_the_keys_that_libtpu_and_torch_xla_require():
+    lines = facts("v4-32", 4).attributes(3)["tpu-env"].splitlines()
+    found = dict(line.split(": ", 1) for line in lines)
+    required = {"ALT", "CHIPS_PER_HOST_BOUNDS", "ENABLE_ICI_RESILIENCY", "HOST_BOUNDS", "WRAP"}
+    required |= {"ENABLE_IMPROVED_REROUTE_ALLREDUCE_STRATEGY", "INJECT_SLICE_BUILDER_FAULT"}
+    required |= {"TPU_PROCESS_BOUNDS", "TPU_CHIPS_PER_PROCESS_BOUNDS"}
+    assert required <= set(found)
+    assert (found["ACCELERATOR_TYPE"], found["WORKER_ID"]) == ("'v4-32'", "'3'")
+    assert found["PREEMPTIBLE"] == "'true'"
+
+
+def test_each_worker_has_a_metadata_server_of_its_own(crew: Crew):
+    crew.allocate(2)
+    crew.boot("v4-16")
+    script = "import os, urllib.request as u; b = 'http://' + os.environ['GCE_METADATA_IP']; "
+    script += "r = u.Request(b + '/computeMetadata/v1/instance/attributes/agent-worker-number', "
+    script += "headers={'Metadata-Flavor': 'Google'}); print(u.urlopen(r).read().decode())"
+    assert [crew.say(f'python3 -c "{script}"', index=index) for index in (0, 1)] == ["0", "1"]
+
+
+def test_metadata_without_the_header_is_forbidden(crew: Crew):
+    crew.allocate()
+    crew.boot()
+    address = crew.say("echo $GCE_METADATA_IP")
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(f"http://{address}/computeMetadata/v1/instance/zone", timeout=5)
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [
+        ("GET /computeMetadata/v1/project/project-id HTTP/1.1", b"200"),
+        ("GET /computeMetadata/v1/project/project-id?alt=text HTTP/1.1", b"200"),
+        ("GET /computeMetadata/v1/instance/attributes/missing HTTP/1.1", b"404"),
+        ("GET /elsewhere HTTP/1.1", b"404"),
+        ("POST /computeMetadata/v1/project/project-id HTTP/1.1", b"405"),
+        ("", b"405"),
+    ],
+)
+def test_metadata_answers_as_gce_does(request_line, status):
+    request = f"{request_line}\r\nmetadata-flavor: Google\r\n\r\n".encode()
+    assert respond({"project/project-id": "p"}, request).split()[1] == status
+
+
+def test_only_network_settings_pass_from_the_emulators_environment(tmp_path: Path):
+    own = {
+        "HTTPS_PROXY": "p",
+        "no_proxy": "n",
+        "SSL_CERT_FILE": "c",
+        "PIP_INDEX_URL": "i",
+        "UV_INDEX_URL": "u",
+        "PIP_USER": "1",
+        "UV_PROJECT_ENVIRONMENT": "/x",
+        "VIRTUAL_ENV": "/v",
+        "PYTHONPATH": "/p",
+        "GOOGLE_APPLICATION_CREDENTIALS": "/key",
+        "SSH_AUTH_SOCK": "/agent",
+    }
+    passed = site_environment(own, tmp_path)
+    kept = {"HTTPS_PROXY", "no_proxy", "SSL_CERT_FILE", "PIP_INDEX_URL", "UV_INDEX_URL"}
+    assert set(passed) == kept | {"PIP_CACHE_DIR", "UV_CACHE_DIR"}
+
+
+def test_the_accounts_pip_and_uv_configuration_is_named(tmp_path: Path):
+    for name in ("pip/pip.conf", "uv/uv.toml"):
+        (tmp_path / ".config" / name).parent.mkdir(parents=True)
+        (tmp_path / ".config" / name).touch()
+    passed = site_environment({}, tmp_path)
+    assert passed["PIP_CONFIG_FILE"] == str(tmp_path / ".config/pip/pip.conf")
+    assert passed["UV_CONFIG_FILE"] == str(tmp_path / ".config/uv/uv.toml")
+
+
+def test_a_workers_environment_holds_nothing_of_the_emulators(crew: Crew, monkeypatch):
+    monkeypatch.setenv("SECRET_OF_EMULATOR", "x")
+    crew.allocate()
+    crew.boot()
+    text = crew.say("env")
+    assert "SECRET_OF_EMULATOR" not in text
+    assert f"HOME={crew.home()}" in text.splitlines()
+    assert not [line for line in text.splitlines() if line.startswith("XDG_")]

@@ -1,0 +1,138 @@
+"""Files over SSH: sftp, both protocols of scp, and what a worker is made of."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .crew import USER, Crew, hired
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    with hired(tmp_path) as crew:
+        yield crew
+
+
+@pytest.fixture
+def worker(crew: Crew) -> Crew:
+    crew.allocate()
+    crew.boot()
+    return crew
+
+
+def scp(worker: Crew, *words: str) -> subprocess.CompletedProcess[bytes]:
+    port = ["-P", str(worker.workers[0].port)]
+    return subprocess.run(
+        ["scp", *worker.options, *port, *words], capture_output=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize("protocol", [["-s"], ["-O"]], ids=["sftp", "legacy"])
+@pytest.mark.parametrize("place", ["", "~/", "sub/"])
+def test_scp_copies_a_tree_there_and_back(worker, tmp_path, protocol, place):
+    tree = tmp_path / "tree"
+    (tree / "inner").mkdir(parents=True)
+    (tree / "inner" / "data").write_bytes(os.urandom(200_000))
+    (tree / "run").write_text("#!/bin/sh\n")
+    (tree / "run").chmod(0o755)
+    worker.say("mkdir -p sub")
+    there = f"{USER}@{worker.workers[0].address}:{place}"
+    up = scp(worker, *protocol, "-pr", str(tree), there)
+    assert (up.returncode, up.stderr) == (0, b"")
+    down = scp(worker, *protocol, "-pr", f"{there}tree", str(tmp_path / "back"))
+    assert (down.returncode, down.stderr) == (0, b"")
+    assert (tmp_path / "back/inner/data").read_bytes() == (tree / "inner/data").read_bytes()
+    assert (tmp_path / "back/run").stat().st_mode & 0o777 == 0o755
+
+
+def test_scp_of_a_missing_file_fails(worker, tmp_path):
+    there = f"{USER}@{worker.workers[0].address}:missing"
+    assert scp(worker, there, str(tmp_path)).returncode == 1
+
+
+def test_sftp_starts_in_the_users_home_on_the_worker(worker):
+    with worker.client() as client, client.open_sftp() as files:
+        assert files.normalize(".") == str(worker.home())
+        with files.open("note", "w") as file:
+            file.write("hello")
+        assert files.stat("note").st_size == 5
+    assert worker.say("cat note") == "hello"
+
+
+def test_a_workers_python_makes_environments_of_its_own(worker):
+    worker.say("python3 -m venv env")
+    prefix = worker.say("env/bin/python -c 'import sys; print(sys.prefix)'")
+    pip = worker.say("env/bin/pip --version")
+    assert prefix == str(worker.home() / "env")
+    assert str(worker.home()) in pip
+
+
+def test_the_emulators_own_environment_does_not_leak_into_a_workers_python(worker):
+    answer = worker.say('python3 -c "import sys; print(sys.prefix == sys.base_prefix, sys.path)"')
+    assert answer.startswith("True")
+    assert str(Path(os.__file__).parent) in answer
+    assert os.environ.get("VIRTUAL_ENV", "/nowhere") not in answer
+
+
+def test_pip_of_a_workers_python_installs_for_its_user_alone(worker):
+    """Nothing is downloaded: the package is made here."""
+    worker.say("true")
+    with zipfile.ZipFile(worker.home() / "own_tool-1-py3-none-any.whl", "w") as wheel:
+        about = "own_tool-1.dist-info"
+        wheel.writestr("own_tool.py", "")
+        wheel.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: own-tool\nVersion: 1\n")
+        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
+        wheel.writestr(f"{about}/RECORD", "")
+    # Some distributions mark their Python as managed, and pip refuses even a user's packages.
+    worker.say("PIP_BREAK_SYSTEM_PACKAGES=1 pip3 install --no-index ./*.whl")
+    answer = worker.say("python3 -c 'import own_tool; print(own_tool.__file__)'")
+    assert answer.startswith(str(worker.home() / ".local"))
+
+
+def test_two_workers_share_neither_home_nor_temporary_files(crew):
+    crew.allocate(2)
+    crew.boot("v4-16")
+    seen = {crew.say("echo $HOME $TMPDIR; touch mark; ls", index=index) for index in (0, 1)}
+    assert len(seen) == 2
+    assert all("mark" in text for text in seen)
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("sudo echo run", "run"),
+        ("sudo -n -E -u root -H A=1 sh -c 'echo $A'", "1"),
+        ("sudo -- echo run", "run"),
+        ("sudo -n true && echo allowed", "allowed"),
+        ("sudo -v && echo valid", "valid"),
+        ("echo words | sudo -S cat", "words"),
+        ("sudo --preserve-env env | grep -c TPUKIT_EMULATED_DEVICES", "1"),
+    ],
+)
+def test_sudo_runs_the_command_as_it_is(worker, line, answer):
+    assert worker.say(line) == answer
+
+
+def test_sudo_passes_the_commands_own_status_on(worker):
+    assert worker.ssh("sudo sh -c 'exit 41'").returncode == 41
+
+
+def test_hostname_tells_the_workers_names(worker):
+    record = worker.workers[0]
+    lines = worker.say("hostname; hostname -s; hostname -f; hostname -I").splitlines()
+    full = f"{record.hostname}.us-central1-a.c.p.internal"
+    assert lines == [record.hostname, record.hostname, full, record.address]
+    assert worker.ssh("sudo hostname other").returncode == 1
+
+
+def test_everything_a_worker_keeps_is_closed_to_other_accounts(worker):
+    worker.say("true")
+    folder = worker.home().parent.parent
+    modes = {path.stat().st_mode & 0o077 for path in [folder, *folder.iterdir(), worker.home()]}
+    assert modes == {0}

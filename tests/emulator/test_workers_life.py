@@ -1,0 +1,170 @@
+"""Who may come in, and what is left when a worker's life ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import paramiko
+import pytest
+
+from tpukit.emulator.gate import Gate
+
+from .crew import NODE, USER, Crew, alive, eventually, hired, make_key
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    with hired(tmp_path) as crew:
+        yield crew
+
+
+@pytest.fixture
+def worker(crew: Crew) -> Crew:
+    crew.allocate()
+    crew.boot()
+    return crew
+
+
+def connect(crew: Crew, timeout: float) -> socket.socket:
+    record = crew.workers[0]
+    return socket.create_connection((record.address, record.port), timeout=timeout)
+
+
+def test_a_key_that_metadata_does_not_name_is_refused(worker, tmp_path):
+    other = make_key(tmp_path / "other")
+    record = worker.workers[0]
+    client = paramiko.SSHClient()
+    client.set_missing_host_key_policy(paramiko.AutoAddPolicy())
+    with pytest.raises(paramiko.AuthenticationException):
+        client.connect(
+            record.address,
+            record.port,
+            USER,
+            key_filename=str(other),
+            allow_agent=False,
+            look_for_keys=False,
+        )
+
+
+def test_a_key_opens_the_account_of_its_entry_and_no_other(worker):
+    worker.rules.keys.append(("eve-not", worker.rules.keys[0][1]))
+    done = worker.ssh("true", user="eve")
+    assert done.returncode == 255
+    assert b"Permission denied (publickey)" in done.stderr
+
+
+def test_a_key_counts_from_the_moment_it_is_in_metadata_and_until_it_is_removed(worker):
+    keys, worker.rules.keys = worker.rules.keys, []
+    assert worker.ssh("true").returncode == 255
+    worker.rules.keys = keys
+    assert worker.ssh("true").returncode == 0
+
+
+def test_a_user_name_cannot_lead_out_of_the_workers_folder(worker):
+    worker.rules.keys.append(("../../../out", worker.rules.keys[0][1]))
+    done = worker.ssh("echo in", user="../../../out")
+    assert (done.returncode, done.stdout) == (1, b"")
+
+
+def test_without_a_firewall_rule_a_connection_is_held_without_a_word(worker):
+    worker.rules.open = False
+    with connect(worker, timeout=0.7) as connection, pytest.raises(TimeoutError):
+        connection.recv(1)
+
+
+def test_a_rule_made_meanwhile_lets_the_held_connection_through(worker):
+    worker.rules.open = False
+    with connect(worker, timeout=10) as connection:
+        worker.rules.open = True
+        assert connection.recv(4) == b"SSH-"
+
+
+def test_a_full_gate_holds_no_further_connection():
+    async def ask() -> bool:
+        with socket.socket() as connection:
+            return await Gate(lambda source: False, capacity=0).admit(connection, "192.0.2.1")
+
+    assert asyncio.run(asyncio.wait_for(ask(), 5)) is False
+
+
+def test_a_node_that_is_not_booted_answers_nothing(crew):
+    crew.allocate()
+    with pytest.raises(ConnectionRefusedError):
+        connect(crew, timeout=2)
+
+
+def test_halt_ends_listeners_connections_and_every_process(worker):
+    detached = int(worker.say("setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!"))
+    stubborn = int(
+        worker.say("(trap '' TERM HUP; exec sleep 1001) </dev/null >/dev/null 2>&1 & echo $!")
+    )
+    with worker.client() as client:
+        channel = client.get_transport().open_session()
+        channel.exec_command("echo $$; sleep 1002")
+        attached = int(channel.makefile().readline())
+        worker.host.halt(NODE)
+        assert eventually(lambda: not client.get_transport().is_active())
+    assert [alive(pid) for pid in (detached, stubborn, attached)] == [False, False, False]
+    with pytest.raises(ConnectionRefusedError):
+        connect(worker, timeout=2)
+
+
+def test_halt_leaves_other_nodes_alone(crew):
+    crew.allocate(node=NODE + "2")
+    crew.boot(node=NODE + "2")
+    other = int(crew.say("setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!"))
+    crew.host.allocate(NODE, 1)
+    crew.host.halt(NODE)
+    assert alive(other)
+
+
+def test_files_outlive_a_halt_and_not_a_discard(worker):
+    worker.say("touch kept; mkdir shut; touch shut/in; chmod 0 shut")
+    worker.host.halt(NODE)
+    worker.boot()
+    assert "kept" in worker.say("ls")
+    folder = worker.home().parent.parent
+    worker.host.discard(NODE)
+    assert not folder.exists()
+
+
+def test_a_restarted_host_serves_the_same_workers_again(worker):
+    """The host key is checked by the client: known_hosts was written before the restart."""
+    worker.say("touch kept")
+    worker.host.close()
+    worker.host = worker.new_host()
+    worker.boot()
+    assert "kept" in worker.say("ls")
+
+
+def test_a_stopped_node_of_an_earlier_run_is_discarded_with_its_files(worker):
+    worker.say("true")
+    folder = worker.home().parent.parent
+    worker.host.close()
+    worker.host = worker.new_host()
+    worker.host.discard(NODE)
+    assert not folder.exists()
+
+
+def test_two_emulators_never_give_the_same_address(crew, tmp_path):
+    (tmp_path / "other").mkdir()
+    with hired(tmp_path / "other") as other:
+        ours = {record.address for record in crew.allocate(40)}
+        theirs = {record.address for record in other.allocate(40)}
+    assert len(ours) == len(theirs) == 40
+    assert not ours & theirs
+
+
+def test_an_address_that_another_took_meanwhile_is_an_error_and_not_a_wrong_worker(crew):
+    crew.allocate()
+    crew.host.close()
+    crew.host = crew.new_host()
+    record = crew.workers[0]
+    with (
+        socket.create_server((record.address, record.port)),
+        pytest.raises(OSError, match="in use"),
+    ):
+        crew.boot()

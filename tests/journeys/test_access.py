@@ -1,0 +1,70 @@
+"""The ways in which a worker cannot be reached, each told from the others."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+
+import asyncssh
+import pytest
+from journeys.command_line import Tpukit
+
+pytestmark = pytest.mark.journey
+
+
+def test_a_missing_firewall_rule_is_named_within_seconds_with_the_command_that_adds_it(
+    tpukit: Tpukit,
+) -> None:
+    tpukit.succeeds("--local", "firewall", "remove", "demo")
+    started = time.monotonic()
+    done = tpukit.ends_with(255, "--local", "ssh", "demo", "--", "true")
+    assert time.monotonic() - started < 30
+    assert "no firewall rule of network default admits tcp:22 from 127.0.0.1" in done.stderr
+    (fix,) = [line for line in done.stderr.splitlines() if line.startswith("fix: ")]
+    program, *words = shlex.split(fix.removeprefix("fix: "))
+    assert program == "tpukit"
+    tpukit.succeeds("--local", *words)
+    tpukit.succeeds("--local", "ssh", "demo", "--", "true")
+
+
+def test_a_worker_with_another_host_key_than_it_publishes_gets_no_command(tpukit: Tpukit) -> None:
+    impostor = asyncssh.generate_private_key("ssh-ed25519").export_private_key().decode()
+    marker = tpukit.home / "ran"
+    command = ("--local", "ssh", "demo", "--", "touch", str(marker))
+    genuine = _present_host_key(tpukit, "demo", impostor)
+    try:
+        done = tpukit.ends_with(9, *command)
+    finally:
+        _present_host_key(tpukit, "demo", genuine)
+    assert "is not demo worker 0" in done.stderr
+    assert "our key was not used" in done.stderr
+    assert not marker.exists()
+    tpukit.succeeds(*command)
+    assert marker.exists()
+
+
+def test_a_stopped_slice_says_so_and_is_reached_again_after_a_start(tpukit: Tpukit) -> None:
+    tpukit.succeeds("--local", "stop", "demo")
+    done = tpukit.ends_with(1, "--local", "ssh", "demo", "--", "true")
+    assert "slice demo is STOPPED" in done.stderr
+    assert "fix: tpukit start demo" in done.stderr
+    tpukit.succeeds("--local", "start", "demo")
+    assert tpukit.document("--local", "smoke", "demo")["smoke"]["ok"]
+
+
+def _present_host_key(tpukit: Tpukit, name: str, private_key: str) -> str:
+    """Give worker 0 a private host key while the emulator is stopped; return the one it had.
+
+    What its guest attributes publish stays as it is.
+    """
+    tpukit.succeeds("emulator", "stop")
+    (file,) = tpukit.home.rglob("state.json")
+    state = json.loads(file.read_text())
+    (worker,) = next(
+        record["workers"] for key, record in state["nodes"].items() if key.endswith(f"/{name}")
+    )
+    before = str(worker["host_private_key"])
+    worker["host_private_key"] = private_key
+    file.write_text(json.dumps(state))
+    return before

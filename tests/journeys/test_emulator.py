@@ -1,0 +1,73 @@
+"""The emulator as a machine among others: it can be switched off, pulled out, and comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import psutil
+import pytest
+from journeys.command_line import Tpukit
+
+pytestmark = pytest.mark.journey
+
+
+def test_a_slice_outlives_the_emulator_that_made_it(tpukit: Tpukit) -> None:
+    before = tpukit.document("--local", "describe", "demo")
+    tpukit.succeeds("emulator", "stop")
+    assert not tpukit.processes()
+    tpukit.succeeds("emulator", "start")
+    assert tpukit.document("--local", "describe", "demo") == before
+    document = tpukit.document("--local", "up", "v3-8", "demo")
+    assert document["changes"] == 0
+    assert document["smoke"]["ok"]
+
+
+@pytest.mark.parametrize("victims", [["pid"], ["guardian"]], ids=["emulator", "guardian"])
+def test_a_killed_emulator_takes_every_process_with_it_and_keeps_its_slices(
+    alone: Tpukit, victims: list[str]
+) -> None:
+    _make_busy(alone)
+    _kill(alone, victims)
+    _eventually(lambda: not alone.processes())
+    (found,) = alone.slices("busy")
+    assert found["state"] == "READY"
+
+
+def test_what_an_emulator_killed_with_its_guardian_left_is_ended_by_the_next(
+    alone: Tpukit,
+) -> None:
+    _make_busy(alone)
+    left = {each.pid for each in alone.processes() if "sleep" in each.cmdline()}
+    assert left
+    _kill(alone, ["guardian", "pid"])
+    assert alone.slices("busy")
+    _eventually(lambda: not left & {each.pid for each in alone.processes()})
+
+
+def _make_busy(tpukit: Tpukit) -> None:
+    """Make a slice whose worker runs something that nobody waits for."""
+    tpukit.succeeds("emulator", "start", "--create-seconds", "0.2")
+    tpukit.succeeds("--local", "create", "v3-8", "busy")
+    tpukit.succeeds("--local", "firewall", "apply", "busy")
+    detached = "setsid sleep 3600 >/dev/null 2>&1 </dev/null & setsid -f sleep 3600 >/dev/null 2>&1"
+    tpukit.succeeds("--local", "ssh", "busy", "--", detached)
+    _eventually(lambda: len([p for p in tpukit.processes() if "sleep" in p.cmdline()]) == 2)
+
+
+def _kill(tpukit: Tpukit, victims: list[str]) -> None:
+    (file,) = tpukit.home.rglob("emulator.json")
+    running = json.loads(file.read_text())
+    for victim in victims:
+        assert "tpukit.emulator" in psutil.Process(running[victim]).cmdline()
+        os.kill(running[victim], signal.SIGKILL)
+
+
+def _eventually(holds: Callable[[], bool], seconds: float = 15.0) -> None:
+    give_up_at = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < give_up_at, "it did not come to pass"
+        time.sleep(0.05)

@@ -1,0 +1,215 @@
+"""The smoke test cannot pass falsely: every kind of wrong answer is caught and named."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tpukit.accelerators import AcceleratorType
+from tpukit.smoke.answer import Observation
+from tpukit.smoke.judge import Expectation, judge
+
+V3_8 = AcceleratorType.parse("v3-8")
+V4_16 = AcceleratorType.parse("v4-16")
+RIGHT = {
+    "framework": "jax",
+    "versions": {"jax": "0.10.2", "python": "3.11.7"},
+    "emulated": 0,
+    "platform": "tpu",
+    "device_kind": "TPU v3",
+    "devices": 8,
+    "global_devices": 8,
+    "process": 0,
+    "processes": 1,
+    "matmuls": [16777216.0] * 8,
+    "global_sum": 36.0,
+    "numbers_hold": True,
+    "seconds": 1.5,
+}
+STAND_IN = {**RIGHT, "emulated": 8, "platform": "cpu", "device_kind": "cpu"}
+
+
+def line(**changes: object) -> bytes:
+    return b"TPUKIT-SMOKE %s\n" % json.dumps({**RIGHT, **changes}).encode()
+
+
+def observed(stdout: bytes, status: int = 0, **more: object) -> Observation:
+    return Observation(0, status=status, stdout=stdout, **more)
+
+
+def verdict(*observations: Observation, accelerator=V3_8, framework="jax"):
+    return judge(observations, Expectation(accelerator, framework, len(observations)))
+
+
+def test_eight_tpu_cores_with_the_right_numbers_pass():
+    report = verdict(observed(b"a warning\n" + line() + b"a farewell"))
+    (worker,) = report.workers
+    assert report.ok
+    assert report.stand_in == ""
+    assert (worker.version, worker.platform, worker.device_kind) == ("0.10.2", "tpu", "TPU v3")
+    assert (worker.matmul, worker.global_sum, worker.devices) == (16777216.0, 36.0, 8)
+    assert worker.log_tail == ()
+
+
+def test_an_emulated_slice_passes_and_says_what_stood_in():
+    report = verdict(observed(line(**STAND_IN), emulated_devices=8))
+    assert report.ok
+    assert report.stand_in == "8 CPU devices standing in for 8 TPU cores"
+    assert report.workers[0].emulated
+
+
+def test_what_stands_in_is_counted_in_the_accelerators_own_unit():
+    seen = {**STAND_IN, "devices": 1, "global_devices": 1, "matmuls": [16777216.0]}
+    report = verdict(
+        observed(line(**{**seen, "global_sum": 1.0}), emulated_devices=1),
+        accelerator=AcceleratorType.parse("v5litepod-1"),
+    )
+    assert report.ok
+    assert report.stand_in == "1 CPU device standing in for 1 TPU chip"
+
+
+NAN = float("nan")
+MUTANTS = {
+    "7 of 8 devices": (
+        line(devices=7, global_devices=7, matmuls=[16777216.0] * 7, global_sum=28.0),
+        "7 of 8 devices; 7 of 8 devices in the whole slice; "
+        "the sum over all devices is 28.0, not 36.0",
+    ),
+    "one device idle": (line(matmuls=[16777216.0] * 7), "7 of 8 devices multiplied"),
+    "one device wrong": (
+        line(matmuls=[16777216.0] * 7 + [16777215.0]),
+        "1 devices multiplied wrong: 16777215.0, not 16777216.0",
+    ),
+    "NaN": (line(matmuls=[NAN] * 8), "8 devices multiplied wrong: nan, not 16777216.0"),
+    "an infinite sum": (line(global_sum=float("inf")), "the sum over all devices is inf, not 36.0"),
+    "another sum": (line(global_sum=35.0), "the sum over all devices is 35.0, not 36.0"),
+    "the CPU": (line(platform="cpu"), "it computed on platform cpu, not tpu"),
+    "the CPU that says it is emulated": (
+        line(**STAND_IN),
+        "it does not know whether it is emulated; it computed on platform cpu, not tpu; "
+        "its devices are cpu, not TPU v3",
+    ),
+    "another TPU": (line(device_kind="TPU v2"), "its devices are TPU v2, not TPU v3"),
+    "another framework": (line(framework="torch_xla"), "it computed with torch_xla, not jax"),
+    "two processes": (line(processes=2), "2 of 1 workers joined"),
+    "its own doubt": (line(numbers_hold=False), "the program itself finds its numbers wrong"),
+    "two answers": (line() + line(), "the program gave 2 answers"),
+    "no answer": (b"all good\n", "the program gave no answer and ended with status 0"),
+    "silence": (b"", "the program gave no answer and ended with status 0"),
+    "not JSON": (b"TPUKIT-SMOKE {]\n", "the program's answer makes no sense: "),
+    "half a document": (b'TPUKIT-SMOKE {"framework": "jax"}\n', "makes no sense: versions Field"),
+    "numbers as words": (line(devices="8"), "makes no sense: devices Input should be"),
+    "negative devices": (line(devices=-8), "makes no sense: devices Input should be"),
+    "true for one": (line(processes=True), "makes no sense: processes Input should be"),
+    "one field more": (line(extra=1), "makes no sense: extra Extra inputs"),
+    "deep nesting": (b"TPUKIT-SMOKE " + b"[" * 200_000 + b"\n", "makes no sense: "),
+    "a long list": (line(matmuls=[1.0] * 5000), "makes no sense: matmuls Tuple should have"),
+    "a long word": (line(platform="x" * 2_000_000), "makes no sense: platform String should"),
+    "not text": (b"TPUKIT-SMOKE \xff\xfe\x00\n", "makes no sense: "),
+    "escape codes": (line(platform="\x1b[2Jtpu"), "platform \\x1b[2Jtpu, not tpu"),
+    "a lookalike": (line(platform="tpu "), "it computed on platform tpu, not tpu"),
+}
+
+
+@pytest.mark.parametrize(("output", "said"), MUTANTS.values(), ids=MUTANTS.keys())
+def test_a_wrong_answer_fails_and_is_named(output, said):
+    report = verdict(observed(output))
+    (worker,) = report.workers
+    assert not report.ok
+    assert said in worker.error
+    assert "\x1b" not in worker.error + worker.platform
+    assert len(worker.error) < 500
+    json.dumps(report.document(), allow_nan=False)
+
+
+def test_a_right_answer_of_a_program_that_then_fails_is_a_failure():
+    (worker,) = verdict(observed(line(), status=134)).workers
+    assert worker.error == "the program ended with status 134"
+
+
+def test_a_crash_shows_the_last_lines_of_the_log_harmlessly():
+    log = b"\n".join(b"line %d" % number for number in range(40)) + b"\n\x1b]0;title\x07 end\n"
+    (worker,) = verdict(observed(b"", status=1, stderr=log)).workers
+    assert worker.error == "the program gave no answer and ended with status 1"
+    assert worker.log_tail[-2:] == ("line 39", "\\x1b]0;title\\x07 end")
+    assert len(worker.log_tail) == 15
+
+
+def test_a_program_that_ended_itself_shows_where_it_hung():
+    hung = b"noise\nTimeout (0:01:00)!\nThread 0x1 (most recent call first):\n  File innermost\n"
+    seen = observed(b"", status=1, stderr=hung + b"  outer\n" * 40, seconds=60.2)
+    (worker,) = verdict(seen).workers
+    assert worker.error == "no answer within 60 s; it hung at:"
+    assert worker.log_tail[:3] == (
+        "Timeout (0:01:00)!",
+        "Thread 0x1 (most recent call first):",
+        "  File innermost",
+    )
+
+
+def pair(**changes: object) -> list[Observation]:
+    """Two workers of a v4-16: 4 chips each, 8 devices together."""
+    shared = {"device_kind": "TPU v4", "devices": 4, "processes": 2, "matmuls": [16777216.0] * 4}
+    return [
+        Observation(index, status=0, stdout=line(**{**shared, "process": index, **changes}))
+        for index in range(2)
+    ]
+
+
+def test_two_workers_that_join_pass():
+    assert verdict(*pair(), accelerator=V4_16).ok
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"global_devices": 4, "global_sum": 10.0, "processes": 1}, "1 of 2 workers joined"),
+        ({"process": 0}, "two workers have the same process number"),
+    ],
+)
+def test_workers_that_did_not_join_fail(changes, said):
+    report = verdict(*pair(**changes), accelerator=V4_16)
+    assert all(said in worker.error for worker in report.workers)
+
+
+def test_workers_with_different_versions_fail():
+    first, _ = pair()
+    _, second = pair(versions={"jax": "0.12.0.1"})
+    report = verdict(first, second, accelerator=V4_16)
+    assert [worker.error for worker in report.workers] == [
+        "the workers run different versions: 0.10.2, 0.12.0.1"
+    ] * 2
+
+
+def test_an_emulated_worker_beside_a_tpu_vm_fails_both():
+    first, second = pair()
+    report = verdict(first, replace(second, emulated_devices=4), accelerator=V4_16)
+    assert all("in one slice" in worker.error for worker in report.workers)
+
+
+def test_who_hung_because_another_failed_is_not_blamed():
+    crashed = Observation(1, status=1, stderr=b"ImportError: numpy\n")
+    hung = Observation(0, fault="no answer within 60 s", waiting=True)
+    report = verdict(hung, crashed, accelerator=V4_16)
+    assert report.workers[0].error == "waited for worker 1"
+    assert report.workers[1].log_tail == ("ImportError: numpy",)
+
+
+def test_when_all_hang_nobody_is_blamed_for_the_others():
+    hung = [Observation(index, fault="no answer within 60 s", waiting=True) for index in (0, 1)]
+    report = verdict(*hung, accelerator=V4_16)
+    assert [worker.error for worker in report.workers] == ["no answer within 60 s"] * 2
+
+
+def test_another_number_of_workers_than_the_table_has_is_noted_and_no_failure():
+    seen = {"device_kind": "TPU v4", "matmuls": [16777216.0] * 8}
+    report = verdict(observed(line(**seen)), accelerator=V4_16)
+    assert report.ok
+    assert report.notes == ("v4-16 should have 2 workers, the slice has 1",)
+
+
+def test_torch_xla_need_not_tell_the_kind_of_its_devices():
+    seen = {"framework": "torch_xla", "versions": {"torch_xla": "2.9.0"}, "device_kind": ""}
+    assert verdict(observed(line(**seen)), framework="torch_xla").ok
