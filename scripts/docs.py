@@ -37,7 +37,7 @@ def filled(text: str) -> str:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '\\|') for cell in line)} |" for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def error_rows() -> list[tuple[str, str, str]]:
@@ -71,7 +71,7 @@ def _section(path: str, command: Any) -> str:
     own = [each for each in command.params if each.name not in Flags.__dataclass_fields__]
     arguments = [each for each in own if each.param_type_name == "argument"]
     usage = " ".join([path, *(_argument(each) for each in arguments), "[FLAGS]"])
-    text, _, examples = re.sub(r"\n?\b\n", "\n\n", command.help).partition("Example")
+    text, _, examples = command.help.replace("\b", "").partition("Example")
     parts = [f"\n## {path}\n", f"```text\n{usage}\n```\n", text.strip()]
     examples = "\n".join(line.strip() for line in examples.splitlines()[1:] if line.strip())
     flags = [each for each in own if each not in arguments]

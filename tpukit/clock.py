@@ -70,8 +70,8 @@ def polls(deadline: Deadline, first: float = 1.0, most: float = 5.0) -> Iterator
     """Yield once at once and then after growing pauses, `first` to `most` seconds, until the
     deadline.
 
-    XX
-    wastes 36 s: `scripts/bench polling`.
+    The mean overshoot stays below 3 s for a wait of any length, where gcloud's policy wastes 24 s
+    on one of 3 minutes: `scripts/bench polling`.
     """
     pause = first
     while True:

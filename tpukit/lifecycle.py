@@ -36,6 +36,7 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _SPEC = ("accelerator_type", "runtime_version", "provisioning")
 
 OnState = Callable[[str], None]
+Ask = Callable[[str, str], str]
 
 
 @dataclass
@@ -187,12 +188,12 @@ class _Creation:
     def _ask(self) -> None:
         """Make the one call, or learn why the one that was made came to nothing."""
         if self.operation:
-            failure = self.provider.failure(self.operation)
-            if failure:
+            failure = self._failure()
+            if failure or self.appeared:
                 self.seen.state = ""
+            if failure:
                 raise failure
             if self.appeared:
-                self.seen.state = ""
                 raise SliceLost(f"slice {self.request.name} vanished while it was being created")
             return
         self.journal.record("create", self.request.project, self.request.zone, self.request.name)
@@ -217,12 +218,18 @@ class _Creation:
                 why="it keeps its quota until it is deleted",
                 fix=self.seen.delete_command(),
             )
-        if found.state == "STOPPED" and not self.started:
-            self.provider.start(found.zone, found.name)
-            self.started = True
-        failure = self.provider.failure(self.operation) if self.operation else None
+        failure = self._failure()
         if failure:
             raise failure
+        if found.state == "STOPPED" and not self.started:
+            self.operation = _asked(self.provider.start, found)
+            self.started = bool(self.operation)
+
+    def _failure(self) -> TpukitError | None:
+        if not self.operation:
+            return None
+        verb = "start" if self.started else "create"
+        return self.provider.failure(self.operation, f"{verb} slice {self.request.name}")
 
     def _resume(self) -> str:
         return f"{self.seen.delete_command()}   (or type the same command again to go on waiting)"
@@ -276,7 +283,9 @@ def delete(
             if current.state != seen.state:
                 on_state(current.state)
             seen.state = current.state
-            if current.state != "DELETING" and (not operation or provider.failure(operation)):
+            if current.state != "DELETING" and (
+                not operation or provider.failure(operation, f"delete slice {found.name}")
+            ):
                 operation = _ask_delete(provider, found) or operation
         raise DeadlinePassed(f"slice {found.name} is not deleted yet", fix=seen.delete_command())
 
@@ -284,33 +293,65 @@ def delete(
 def _ask_delete(provider: SliceProvider, found: Slice) -> str:
     """Ask for the delete; a slice that is busy with another operation is asked again later."""
     try:
-        return provider.delete(found.zone, found.name)
+        return _asked(provider.delete, found)
     except NotFound:
         return ""
     except TpukitError as error:
-        if error.reason.startswith(("FAILED_PRECONDITION", "ABORTED")):
+        if error.reason.startswith("FAILED_PRECONDITION"):
             return ""
         raise
 
 
+def _asked(ask: Ask, found: Slice) -> str:
+    """Return the operation's name, or "" where the slice has to be looked at again first."""
+    try:
+        return ask(found.zone, found.name)
+    except Doubtful:
+        return ""
+
+
 def start(provider: SliceProvider, found: Slice, *, deadline: Deadline, on_state: OnState) -> Slice:
     """Start a stopped slice and return it once it is READY."""
-    if not found.ready:
-        provider.start(found.zone, found.name)
-    return wait(provider, found, "READY", deadline=deadline, on_state=on_state)
+    turn = Turn("start", "STOPPED", provider.start)
+    return wait(provider, found, "READY", deadline=deadline, on_state=on_state, turn=turn)
 
 
 def stop(provider: SliceProvider, found: Slice, *, deadline: Deadline, on_state: OnState) -> Slice:
     """Stop a slice and return it once it is STOPPED."""
-    if found.state != "STOPPED":
-        provider.stop(found.zone, found.name)
-    return wait(provider, found, "STOPPED", deadline=deadline, on_state=on_state)
+    turn = Turn("stop", "READY", provider.stop)
+    return wait(provider, found, "STOPPED", deadline=deadline, on_state=on_state, turn=turn)
+
+
+@dataclass
+class Turn:
+    """A change of state that is asked for where it is due, until an operation carries it out."""
+
+    verb: str
+    due: str  #: the state in which it is asked for
+    ask: Ask
+    operation: str = ""
+
+    def take(self, provider: SliceProvider, current: Slice) -> None:
+        if current.state != self.due:
+            return
+        if self.operation:
+            failure = provider.failure(self.operation, f"{self.verb} slice {current.name}")
+            if failure:
+                raise failure
+        else:
+            self.operation = _asked(self.ask, current)
 
 
 def wait(
-    provider: SliceProvider, found: Slice, state: str, *, deadline: Deadline, on_state: OnState
+    provider: SliceProvider,
+    found: Slice,
+    state: str,
+    *,
+    deadline: Deadline,
+    on_state: OnState,
+    turn: Turn | None = None,
 ) -> Slice:
-    """Return the slice once it is in `state`; the end of the wait changes nothing.
+    """Return the slice once it is in `state`; without a `turn` nothing is changed.
 
     Raises:
         SliceLost: it was lost, or vanished, while it was waited for.
@@ -330,6 +371,8 @@ def wait(
                 return current
             if current.lost:
                 raise SliceLost(f"slice {found.name} is {current.state}", fix=seen.delete_command())
+            if turn:
+                turn.take(provider, current)
         raise DeadlinePassed(f"slice {found.name} is not {state} yet")
 
 

@@ -29,7 +29,9 @@ class SliceProvider(Protocol):
         """Ask once and return the operation's name; `Doubtful` where the answer was lost."""
         ...
 
-    def delete(self, zone: str, name: str) -> str: ...
+    def delete(self, zone: str, name: str) -> str:
+        """Ask once, as `start` and `stop` do: repeated blindly they are refused."""
+        ...
 
     def start(self, zone: str, name: str) -> str: ...
 
@@ -39,8 +41,11 @@ class SliceProvider(Protocol):
 
     def replace_tags(self, zone: str, name: str, tags: Sequence[str]) -> str: ...
 
-    def failure(self, operation: str) -> TpukitError | None:
-        """Return why an operation failed, or None while it runs and after it succeeded."""
+    def failure(self, operation: str, doing: str) -> TpukitError | None:
+        """Return why an operation failed, or None while it runs and after it succeeded.
+
+        `doing` says in the error what it was for: `create slice demo`.
+        """
         ...
 
     def identities(self, zone: str, name: str) -> Sequence[WorkerIdentity]:

@@ -29,7 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     bare = _import("sys", options.runs)
-    show(("MODULE", "CPU ms"), [[name, f"{_import(name, options.runs) - bare:.0f}"] for name in MODULES])
+    show(
+        ("MODULE", "CPU ms"),
+        [[name, f"{_import(name, options.runs) - bare:.0f}"] for name in MODULES],
+    )
     return 0
 
 

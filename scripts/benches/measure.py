@@ -54,7 +54,9 @@ def emulator() -> Iterator[dict[str, str]]:
 
 def tpukit(environment: Mapping[str, str], *words: str) -> str:
     """Run a tpukit command that has to succeed and return its standard output."""
-    done = subprocess.run([*TPUKIT, "--quiet", *words], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [*TPUKIT, "--quiet", *words], env=environment, capture_output=True, text=True
+    )
     if done.returncode:
         raise SystemExit(f"tpukit {' '.join(words)} failed: {done.stderr}")
     return done.stdout

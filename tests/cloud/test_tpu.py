@@ -23,10 +23,10 @@ def ready(cloud: Cloud, name: str = "demo", **given: Any) -> Slice:
 def test_a_slice_lives_from_create_to_not_found(cloud: Cloud) -> None:
     operation = cloud.tpu.create(cloud.request())
     assert cloud.tpu.get(ZONE, "demo").state == "CREATING"
-    assert cloud.tpu.failure(operation) is None
+    assert cloud.tpu.failure(operation, "create slice demo") is None
     cloud.clock.sleep(31.0)
     assert cloud.tpu.get(ZONE, "demo").state == "READY"
-    assert cloud.tpu.failure(operation) is None
+    assert cloud.tpu.failure(operation, "create slice demo") is None
     cloud.tpu.stop(ZONE, "demo")
     assert cloud.tpu.get(ZONE, "demo").state == "STOPPING"
     cloud.clock.sleep(31.0)
@@ -187,9 +187,9 @@ def test_a_stockout_in_the_operation_is_told_under_whatever_code(
 ) -> None:
     cloud.fault(preset=preset)
     operation = cloud.tpu.create(cloud.request())
-    assert cloud.tpu.failure(operation) is None
+    assert cloud.tpu.failure(operation, "create slice demo") is None
     cloud.clock.sleep(31.0)
-    assert type(cloud.tpu.failure(operation)).__name__ == kind
+    assert type(cloud.tpu.failure(operation, "create slice demo")).__name__ == kind
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_detail_of_an_unknown_type_loses_only_itself(cloud: Cloud) -> None:
     done = {"name": "projects/p/locations/z/operations/o", "done": True, "error": error}
     with scripted(json_reply(200, done)) as server:
         try:
-            failure = CloudTpu(cloud.session, PROJECT, server.url).failure("o")
+            failure = CloudTpu(cloud.session, PROJECT, server.url).failure("o", "create it")
         except TpukitError as raised:
             failure = raised
     assert failure is not None

@@ -49,7 +49,9 @@ class Tpukit:
         """Run to the end, which has to be status 0."""
         return self.ends_with(0, *words, timeout=timeout, stdin=stdin)
 
-    def ends_with(self, status: int, *words: str, timeout: float = 300, stdin: str = "") -> Finished:
+    def ends_with(
+        self, status: int, *words: str, timeout: float = 300, stdin: str = ""
+    ) -> Finished:
         done = self(*words, timeout=timeout, stdin=stdin)
         assert done.returncode == status, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done
@@ -102,7 +104,8 @@ class Tpukit:
 
     @staticmethod
     def _command(words: tuple[str, ...]) -> list[str]:
-        return [sys.executable, "-m", "tpukit", *words]
+        # As the installed script does, -P leaves the working directory out of the imports.
+        return [sys.executable, "-P", "-m", "tpukit", *words]
 
 
 def _mentions(process: psutil.Process, place: str) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import psutil
 import pytest
+
 from journeys.command_line import Tpukit
 
 pytestmark = pytest.mark.journey
@@ -46,6 +47,13 @@ def test_what_an_emulator_killed_with_its_guardian_left_is_ended_by_the_next(
     _kill(alone, ["guardian", "pid"])
     assert alone.slices("busy")
     _eventually(lambda: not left & {each.pid for each in alone.processes()})
+
+
+def test_a_python_file_where_the_user_stands_is_not_imported(alone: Tpukit) -> None:
+    for name in ("random", "logging", "tpukit"):
+        (alone.home / f"{name}.py").write_text("raise SystemExit('imported by mistake')\n")
+    alone.succeeds("emulator", "start")
+    assert alone.document("--local", "list")["slices"] == []
 
 
 def _make_busy(tpukit: Tpukit) -> None:

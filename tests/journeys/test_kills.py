@@ -7,8 +7,10 @@ import random
 import re
 import signal
 import subprocess
+import sys
 
 import pytest
+
 from journeys.command_line import Tpukit
 
 pytestmark = pytest.mark.journey
@@ -45,7 +47,7 @@ def test_up_converges_after_ten_kills_in_a_row_each_at_a_later_stage(tpukit: Tpu
 def test_up_converges_after_a_kill_at_any_moment(tpukit: Tpukit, which: str) -> None:
     seed = f"{os.environ.get('TPUKIT_JOURNEY_SEED') or random.randrange(10**6)} {which}"
     seconds = random.Random(seed).uniform(0.3, 14.0)
-    print(f"TPUKIT_JOURNEY_SEED={seed.split()[0]} kills the {which} up after {seconds:.2f} s")
+    sys.stdout.write(f"TPUKIT_JOURNEY_SEED={seed.split()[0]}: killed after {seconds:.2f} s\n")
     with tpukit.start(*UP) as process:
         try:
             process.communicate(timeout=seconds)

@@ -7,6 +7,7 @@ import signal
 import time
 
 import pytest
+
 from journeys.command_line import Tpukit
 from journeys.conftest import FirstUp
 

@@ -59,7 +59,7 @@ class Row:
     requirements: bytes | None = None
 
 
-PIP = "-I -m pip install --no-input --disable-pip-version-check --only-binary=:all:"
+PIP = "-I -m pip install --quiet --no-input --disable-pip-version-check --only-binary=:all:"
 CLEAR = f"rm -rf {UV}.partial {UV}.helper {UV}"
 INTO = f"--target {UV}.partial uv=={UV_VERSION}"
 PLACE = f"mv {UV}.partial {UV}"

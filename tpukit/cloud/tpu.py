@@ -95,14 +95,14 @@ class CloudTpu:
         node = tpu_v2.Node(name=self._path(zone, name), tags=list(tags))
         return self._update(name, node, "tags", repeat=True)
 
-    def failure(self, operation: str) -> TpukitError | None:
+    def failure(self, operation: str, doing: str) -> TpukitError | None:
         answer = self._call(
             "read an operation",
             lambda: self._client.get_operation({"name": operation}, **self._options),
         )
         if not answer.done or not answer.error.code:
             return None
-        return to_error(from_operation(_status(answer.error)), "create the slice")
+        return to_error(from_operation(_status(answer.error)), doing)
 
     def identities(self, zone: str, name: str) -> tuple[WorkerIdentity, ...]:
         wanted = tpu_v2.GetGuestAttributesRequest(name=self._path(zone, name))
@@ -115,7 +115,7 @@ class CloudTpu:
         )
 
     def _operation(self, doing: str, request: Callable[[], Any]) -> str:
-        return str(self._call(doing, request).operation.name)
+        return str(self._call(doing, request, repeat=False).operation.name)
 
     def _update(self, name: str, node: tpu_v2.Node, field: str, *, repeat: bool) -> str:
         wanted = tpu_v2.UpdateNodeRequest(node=node, update_mask={"paths": [field]})

@@ -85,7 +85,7 @@ def environment(directory: Path) -> dict[str, str]:
 
 def _spawn(home: EmulatorHome, create_seconds: float, port: int, timeout: float) -> Running:
     ready, theirs = os.pipe()
-    # -P and the directory: what lies where the user stands is neither imported nor held on to.
+    # -P: a file random.py where the user stands is not to be imported.
     words = [sys.executable, "-P", "-m", "tpukit.emulator", "--directory", str(home.path)]
     words += ["--create-seconds", str(create_seconds), "--port", str(port)]
     words += ["--ready-descriptor", str(theirs)]
@@ -93,7 +93,6 @@ def _spawn(home: EmulatorHome, create_seconds: float, port: int, timeout: float)
     try:
         process = subprocess.Popen(
             words,
-            cwd=home.path,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -128,25 +128,25 @@ class _Application:
                 finish("unchanged", decision.reason)
                 return facts
             self._say(step, "started", decision.reason)
-            facts = self._carry_out(step, decision, facts)
-            finish("changed", decision.reason)
+            facts, now = self._carry_out(step, decision, facts)
+            finish("changed", now.reason)
             return facts
         except TpukitError as error:
             finish("failed", one_line(error.summary()))
             raise
 
-    def _carry_out(self, step: Step, decision: Decision, facts: Facts) -> Facts:
-        """Run a step's commands and make sure that the facts have come to be as it wants them."""
+    def _carry_out(self, step: Step, decision: Decision, facts: Facts) -> tuple[Facts, Decision]:
+        """Run a step's commands until nothing more is needed, and return the facts that show it."""
         for command in decision.commands:
             if isinstance(command, Run):
                 self._run(step, decision, command, facts)
             else:
                 self._briefly(partial(_write, command))
         after = self._read_facts()
-        left = step.decide(after, self._plan)
-        if left.commands:
-            raise ProvisionFailed("its commands succeeded and changed nothing", reason=left.reason)
-        return after
+        now = step.decide(after, self._plan)
+        if now.commands:
+            raise ProvisionFailed("its commands succeeded and changed nothing", reason=now.reason)
+        return after, now
 
     def _run(self, step: Step, decision: Decision, command: Run, facts: Facts) -> None:
         job = job_name(step, command, facts)

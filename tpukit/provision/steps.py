@@ -104,7 +104,7 @@ def uv(facts: Facts, plan: Plan) -> Decision:
         return Decision(f"uv {UV_VERSION}")
     folder = _under(facts, f"uv-{UV_VERSION}")
     partial, helper = f"{folder}.partial", f"{folder}.helper"
-    install = ("-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check")
+    install = ("-I", "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check")
     wheel = ("--only-binary=:all:", "--target", partial, f"uv=={UV_VERSION}")
     clear = ("rm", "-rf", partial, helper, folder)
     ready = ("mv", partial, folder)

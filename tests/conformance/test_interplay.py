@@ -1,0 +1,121 @@
+"""tpukit and the real gcloud on one emulator: each works with what the other made."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from journeys.command_line import Finished, Tpukit
+
+pytestmark = pytest.mark.journey
+
+GCLOUD = shutil.which("gcloud")
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """An emulator, and both clients pointed at it by `tpukit emulator env` alone."""
+
+    tpukit: Tpukit
+    gcloud: Callable[..., Finished]
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    if GCLOUD is None:
+        pytest.skip("gcloud is not installed: its interplay with tpukit is NOT checked by this run")
+    home = tmp_path_factory.mktemp("interplay")
+    starter = Tpukit(home)
+    starter.succeeds("emulator", "start", "--create-seconds", "1")
+    try:
+        # As a user does it: the shell evaluates the lines, and both programs inherit the variables.
+        lines = starter.succeeds("emulator", "env").stdout
+        told = subprocess.run(
+            ["bash", "-c", 'eval "$1" && env -0', "bash", lines],
+            env={"PATH": os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        pairs = (pair.partition("=") for pair in told.split("\0"))
+        variables = {key: value for key, _, value in pairs if key.startswith("CLOUDSDK_")}
+        yield Cloud(Tpukit(home, variables), _gcloud(home, variables))
+    finally:
+        starter("emulator", "stop")
+
+
+def _gcloud(home: Path, variables: dict[str, str]) -> Callable[..., Finished]:
+    environment = {
+        **variables,
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "CLOUDSDK_CONFIG": str(home / "gcloud"),
+        "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "1",
+    }
+
+    def call(*words: str) -> Finished:
+        done = subprocess.run(
+            [str(GCLOUD), "compute", "tpus", "tpu-vm", *words],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    return call
+
+
+def test_gcloud_lists_describes_and_deletes_the_slice_that_tpukit_made(cloud: Cloud) -> None:
+    cloud.tpukit.succeeds("create", "v3-8", "ours")
+    (row,) = cloud.gcloud("list", "--format=value(name,acceleratorType,state)").stdout.splitlines()
+    assert row.split() == ["ours", "v3-8", "READY"]
+    described = json.loads(cloud.gcloud("describe", "ours", "--format=json").stdout)
+    assert described["labels"]["tpukit-managed"] == "1"
+    cloud.gcloud("delete", "ours", "--quiet")
+    cloud.tpukit.ends_with(3, "describe", "ours")
+
+
+def test_gcloud_runs_a_command_over_ssh_on_the_slice_that_tpukit_made(cloud: Cloud) -> None:
+    _needs_port_22()
+    cloud.tpukit.succeeds("create", "v3-8", "ours")
+    cloud.tpukit.succeeds("firewall", "apply", "ours")
+    # The first ssh makes gcloud's key and tells of it on the same stream.
+    *_, theirs = cloud.gcloud("ssh", "ours", "--command=hostname").stdout.splitlines()
+    # gcloud has put its key beside ours, and has not locked us out.
+    assert theirs == cloud.tpukit.succeeds("ssh", "ours", "--", "hostname").stdout.strip()
+    cloud.tpukit.succeeds("delete", "ours", "--yes")
+
+
+def test_tpukit_lists_reaches_and_deletes_the_slice_that_gcloud_made(cloud: Cloud) -> None:
+    spec = ("--accelerator-type=v3-8", "--version=tpu-ubuntu2204-base")
+    cloud.gcloud("create", "theirs", *spec)
+    (found,) = cloud.tpukit.document("list")["slices"]
+    assert (found["name"], found["state"]) == ("theirs", "READY")
+    refused = cloud.tpukit.ends_with(5, "up", "v3-8", "theirs")
+    assert "was not made by tpukit" in refused.stderr
+    cloud.tpukit.succeeds("firewall", "apply", "theirs")
+    cloud.tpukit.succeeds("ssh", "theirs", "--", "true")
+    cloud.tpukit.succeeds("delete", "theirs", "--yes")
+    assert cloud.gcloud("list", "--format=value(name)").stdout.strip() == ""
+    assert cloud.tpukit.document("firewall", "list")["rules"] == []
+
+
+def _needs_port_22() -> None:
+    """gcloud knows no other port, and only an address of the worker's own has it free."""
+    try:
+        with socket.socket() as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(("127.77.255.1", 22))
+    except OSError as error:
+        pytest.skip(f"port 22 cannot be bound ({error}): gcloud's ssh is NOT checked by this run")

@@ -1,0 +1,56 @@
+"""The measurements that the documentation quotes can be made, and say what it claims."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.journey
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def bench(*words: str) -> list[str]:
+    """Run `scripts/bench` with this interpreter and return the lines of its table."""
+    done = subprocess.run(
+        [str(ROOT / "scripts" / "bench"), *words],
+        env={**os.environ, "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def test_list_takes_less_cpu_time_than_gclouds() -> None:
+    lines = bench("startup", "--pairs", "2")
+    assert re.match(r"tpukit list +\d+ +\d+ +\d+$", lines[1])
+    if shutil.which("gcloud") is None:
+        assert lines[2] == "gcloud is not installed: nothing to compare with"
+        return
+    assert lines[2].startswith("gcloud compute tpus tpu-vm list")
+    ratio = re.fullmatch(r"median of the pairs' ratios: (\d+\.\d\d)", lines[3])
+    assert ratio
+    assert float(ratio[1]) < 1
+
+
+def test_waits_notice_their_end_within_three_seconds_on_average() -> None:
+    rows = [line.split() for line in bench("polling", "--waits", "200")[1:]]
+    assert [float(row[0]) for row in rows] == [30, 60, 120, 180, 300, 600, 1200]
+    assert all(float(row[1]) < 3 < float(row[2]) for row in rows)
+
+
+def test_sixteen_connections_cost_less_than_sixteen_programs() -> None:
+    _, one, sixteen, further = bench("ssh", "--runs", "1")
+    assert one.startswith("1 worker ")
+    assert sixteen.startswith("16 workers ")
+    assert int(sixteen.split()[2]) < 16 * int(one.split()[2])
+    assert further.startswith("each further worker: ")

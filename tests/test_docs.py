@@ -1,0 +1,189 @@
+"""The documentation: what it shows happens, what it names exists, what is generated is current."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import typer
+from pages import (
+    ROOT, blocks, environment, needs_gcloud, pages, run, steps, stop_emulator
+)
+
+from tpukit import errors
+from tpukit.cli.main import application
+
+PAGES = pages()
+#: Programs after which a page installs packages, which takes its time.
+_INSTALLS = re.compile(r"^tpukit .*\b(up|provision) ")
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_SPAN = re.compile(r"`([^`\n]+)`")
+_CALL = re.compile(r"(?<![\w./-])tpukit +(?=[a-z-])([^|;&)#\n]*)")
+
+
+def label(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def executed() -> Iterator[Any]:
+    for page in PAGES:
+        commands = steps(page.read_text(encoding="utf-8"))
+        installs = any(_INSTALLS.match(step.command) for step in commands)
+        marks = [pytest.mark.journey] if installs else []
+        if commands:
+            yield pytest.param(page, id=label(page), marks=marks)
+
+
+@pytest.mark.parametrize("page", executed())
+def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path) -> None:
+    wanted = steps(page.read_text(encoding="utf-8"))
+    if any(step.command.startswith("gcloud ") for step in wanted):
+        needs_gcloud(label(page))
+    variables = environment(tmp_path)
+    try:
+        outcomes = run([step.command for step in wanted], tmp_path, variables)
+    finally:
+        stop_emulator(variables)
+    assert len(outcomes) == len(wanted)
+    for step, outcome, after in zip(wanted, outcomes, [*wanted[1:], None], strict=True):
+        asked = after is not None and after.asks_status
+        assert outcome.status == 0 or asked, f"{step.command}\n{outcome.output}"
+        assert outcome.shows(step.shown), f"{step.command}\n{outcome.output}"
+
+
+def test_the_pages_that_promise_to_run_do_run() -> None:
+    assert {label(each.values[0]) for each in executed()} >= {
+        "README.md",
+        "docs/tutorial/first-slice.md",
+        "docs/how-to/run-on-every-worker.md",
+        "docs/how-to/use-gcloud-with-the-emulator.md",
+        "docs/how-to/install-requirements.md",
+        "docs/how-to/open-the-firewall.md",
+        "docs/how-to/script-it-in-ci.md",
+        "docs/reference/emulator.md",
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=label)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in _LINK.findall(page.read_text(encoding="utf-8")):
+        if target.startswith(("https://", "http://")):
+            continue
+        name, _, anchor = target.partition("#")
+        path = (page.parent / name).resolve() if name else page
+        assert path.exists(), target
+        assert not anchor or anchor in anchors(path), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=label)
+def test_every_command_and_flag_that_is_named_exists(page: Path) -> None:
+    for call in calls(page.read_text(encoding="utf-8")):
+        verb, unknown = understood(call)
+        assert verb is not None, f"no such command: tpukit {call}"
+        assert not unknown, f"no such flag: {unknown} in: tpukit {call}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=label)
+def test_the_generated_parts_are_current(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text == generator().filled(text), "scripts/docs writes them anew"
+
+
+def test_the_table_of_exit_codes_is_that_of_the_error_classes() -> None:
+    classes = {
+        name: each.exit_code
+        for name, each in vars(errors).items()
+        if isinstance(each, type) and issubclass(each, errors.TpukitError)
+    }
+    described = {name: int(code) for name, code, _ in generator().error_rows()}
+    assert described == {name: code for name, code in classes.items() if name in described}
+    assert set(classes.values()) == set(described.values())
+    for page in ("README.md", "docs/reference/exit-codes.md"):
+        shown = re.findall(r"^\| (\d+) \|", (ROOT / page).read_text(), re.MULTILINE)
+        assert {int(code) for code in shown} == {0, *classes.values()}
+
+
+def test_every_dependency_is_explained() -> None:
+    text = (ROOT / "docs/explanation/dependencies.md").read_text(encoding="utf-8")
+    listed = (ROOT / "pyproject.toml").read_text().partition("dependencies = [")[2].partition("]")[0]
+    names = re.findall(r'"([a-z-]+)[<>=]', listed)
+    assert names
+    assert not [name for name in names if f"**{name}**" not in text]
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    seen, left = set(), [ROOT / "README.md"]
+    while left:
+        page = left.pop()
+        if page in seen or page.suffix != ".md":
+            continue
+        seen.add(page)
+        targets = [link.partition("#")[0] for link in _LINK.findall(page.read_text())]
+        left += [(page.parent / each).resolve() for each in targets if each and ":" not in each]
+    assert set(PAGES) <= seen
+
+
+def test_the_runner_of_pages_notices_other_output_and_other_statuses(tmp_path: Path) -> None:
+    text = "```console\n$ echo a; echo b\na\n…\n$ echo one \\\n> two\none two\n$ false\n$ echo $?\n1\n```\n"
+    wanted = steps(text)
+    outcomes = run([step.command for step in wanted], tmp_path, environment(tmp_path))
+    assert [outcome.status for outcome in outcomes] == [0, 0, 1, 0]
+    assert all(out.shows(step.shown) for step, out in zip(wanted, outcomes, strict=True))
+    assert not outcomes[0].shows(("b",))
+    assert not outcomes[1].shows(("one", "two"))
+
+
+@cache
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tpukit_docs", ROOT / "scripts" / "docs.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+def calls(text: str) -> Iterator[str]:
+    """Yield what stands after `tpukit` wherever a page shows a command."""
+    code = [body for language, body in blocks(text) if language in ("console", "sh")]
+    for body in [*code, *_SPAN.findall(re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M))]:
+        for found in _CALL.finditer(body):
+            yield found[1].partition(" -- ")[0].strip()
+
+
+def understood(call: str) -> tuple[str | None, list[str]]:
+    """Return the command that a call names, None where there is none, and the flags it lacks."""
+    words = [word.strip("[]\"'") for word in shlex.split(call.replace("'", "").replace('"', ""))]
+    group: Any = typer.main.get_command(application())
+    known = {name for each in group.params for name in each.opts} | {"--help"}
+    values = {name for each in group.params if not each.is_flag for name in each.opts}
+    path = ""
+    skip = False
+    for word in words:
+        if skip or word.startswith("-"):
+            skip = word in values and not skip
+            continue
+        if not hasattr(group, "commands"):
+            break
+        if word not in group.commands:
+            return None, []
+        group, path = group.commands[word], f"{path} {word}"
+        known |= {name for each in group.params for name in each.opts}
+    return path, [word.partition("=")[0] for word in words if _is_flag(word, known)]
+
+
+def _is_flag(word: str, known: set[str]) -> bool:
+    return word.startswith("-") and word not in ("-", "--") and word.partition("=")[0] not in known
+
