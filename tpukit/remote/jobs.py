@@ -84,11 +84,12 @@ def run_job(
 def forget_job(connection: Connection, job: str, *, deadline: Deadline) -> None:
     """Remove a finished or lost job's folder, so that its name can start again.
 
-    Raises `NameTaken` while the job runs. A job that is not there is forgotten already.
+    Raises `NameTaken` while the job runs. A job that is not there is forgotten already; one that
+    says "starting" when `run_job` has given it up as lost died before it had a process.
     """
     state = _look(connection, job, 0, 1, deadline).word
-    if state in ("running", "starting"):
-        raise NameTaken(f"job {job} is still {state}")
+    if state == "running":
+        raise NameTaken(f"job {job} is still running")
     if state != "absent":
         remove = f"rm -rf -- {quote([f'.tpukit/jobs/{job}'])}"
         if not connection.run(remove, deadline=deadline).ok:
