@@ -17,12 +17,13 @@ from tpukit import errors
 from tpukit.cli.main import application
 from tpukit.cli.toolkit import Flags
 from tpukit.emulator.presets import PRESETS
+from tpukit.emulator.worker_faults import KINDS
 from tpukit.settings_table import KNOWN
 
 ROOT = Path(__file__).resolve().parent.parent
 PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 #: A line of the tree in the docstring of tpukit/errors.py.
-ERROR = re.compile(r"(\w+) +(\d+)   (.+)")
+ERROR = re.compile(r"(\w+) +(\d+) {2,}(.+)")
 
 
 def pages() -> list[Path]:
@@ -116,7 +117,7 @@ def settings() -> str:
 
 def presets() -> str:
     rows = [
-        (f"`{name}`", f"`{each.method}`", f"`{each.status.name}`", _preset_kind(each.kind))
+        (f"`{name}`", f"`{each.method}`", f"`{each.status.status}`", _preset_kind(each.kind))
         for name, each in PRESETS.items()
     ]
     return table(("preset", "method", "status", "what fails"), rows)
@@ -126,11 +127,16 @@ def _preset_kind(kind: str) -> str:
     return "the operation, after the call was accepted" if kind == "operation" else "the call"
 
 
+def worker_faults() -> str:
+    return table(("fault", "what it does"), [(f"`{name}`", text) for name, text in KINDS.items()])
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "exit-codes": exit_codes,
     "settings": settings,
     "presets": presets,
+    "worker-faults": worker_faults,
 }
 
 

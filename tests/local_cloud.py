@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import tpukit
 from tpukit.clock import Clock, Deadline, SystemClock
 from tpukit.cloud.firewall import ComputeFirewall
 from tpukit.cloud.session import Session, load_credentials
@@ -107,9 +108,7 @@ class Cloud:
 
     def calls(self, method: str) -> list[Any]:
         """Return the requests of one method that the cloud saw."""
-        return [
-            each for each in self.control("GET", "log")["requests"] if each["method"] == method
-        ]
+        return [each for each in self.control("GET", "log")["requests"] if each["method"] == method]
 
     def full_name(self, name: str, zone: str = ZONE) -> str:
         return f"projects/{PROJECT}/locations/{zone}/nodes/{name}"
@@ -143,8 +142,13 @@ class Cloud:
 
 def bare_environment(home: Path) -> dict[str, str]:
     """Return the environment of an account that never used a cloud."""
-    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-    return {**kept, "HOME": str(home), "TPUKIT_HOME": str(home / "tpukit"), "USER": "ada"}
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "PYTHONPATH": str(Path(tpukit.__file__).parent.parent),
+        "HOME": str(home),
+        "TPUKIT_HOME": str(home / "tpukit"),
+        "USER": "ada",
+    }
 
 
 @contextmanager

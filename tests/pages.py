@@ -13,11 +13,13 @@ import pty
 import re
 import secrets
 import shutil
+import signal
 import socket
 import struct
 import subprocess
 import sys
 import termios
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fcntl import ioctl
@@ -25,9 +27,12 @@ from pathlib import Path
 
 import pytest
 
+import tpukit
 from tpukit.emulator.site import site_environment
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Seconds that one page may take.
+SECONDS = 240.0
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|\].*?\x07|[()][A-Z0-9])")
 
@@ -75,13 +80,13 @@ def steps(text: str) -> list[Step]:
 
 
 def run(commands: list[str], directory: Path, environment: Mapping[str, str]) -> list[Outcome]:
-    """Run commands in one bash on a terminal of 110 columns; stop where bash does."""
+    """Run commands in one bash on a terminal of 120 columns; stop where bash does."""
     marker = secrets.token_hex(8)
     script = directory / "page.sh"
     report = f"status=$?; printf '\\n{marker} %s\\n' $status; (exit $status)\n"
     script.write_text("".join(f"{command}\n{report}" for command in commands))
     ours, theirs = pty.openpty()
-    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 110, 0, 0))
+    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
     with subprocess.Popen(
         ["bash", str(script)],
         cwd=directory,
@@ -89,11 +94,17 @@ def run(commands: list[str], directory: Path, environment: Mapping[str, str]) ->
         stdin=subprocess.DEVNULL,
         stdout=theirs,
         stderr=theirs,
-    ):
+        start_new_session=True,
+    ) as bash:
         os.close(theirs)
+        limit = threading.Timer(SECONDS, os.killpg, (bash.pid, signal.SIGKILL))
+        limit.start()
         text = b"".join(_chunks(ours)).decode("utf-8", "replace")
+        limit.cancel()
     parts = re.split(rf"{marker} (\d+)\n", _screen(text))
-    return [Outcome(int(status), shown) for shown, status in zip(parts[::2], parts[1::2])]
+    return [
+        Outcome(int(status), shown) for shown, status in zip(parts[:-1:2], parts[1::2], strict=True)
+    ]
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -103,12 +114,12 @@ def environment(home: Path) -> dict[str, str]:
     for name, words in (("tpukit", "-m tpukit "), ("python", "")):
         (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words}"$@"\n')
         (tools / name).chmod(0o755)
-    kept = {name: os.environ[name] for name in ("PYTHONPATH", "LANG") if name in os.environ}
     return {
-        **kept,
         **site_environment(os.environ, Path.home()),
         "PATH": f"{tools}:{os.environ['PATH']}",
+        "PYTHONPATH": str(Path(tpukit.__file__).resolve().parent.parent),
         "HOME": str(home),
+        "LANG": "C.UTF-8",
         "USER": "ada",
         "TERM": "xterm",
         "TPUKIT_HOME": str(home / "tpukit"),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from local_cloud import FakeClock
+
 from tpukit.clock import Deadline, SystemClock, polls
 from tpukit.errors import DeadlinePassed
 

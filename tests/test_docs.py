@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -14,13 +15,24 @@ from typing import Any
 import pytest
 import typer
 from pages import (
-    ROOT, blocks, environment, needs_gcloud, pages, run, steps, stop_emulator
+    ROOT,
+    Outcome,
+    blocks,
+    environment,
+    needs_gcloud,
+    pages,
+    run,
+    steps,
+    stop_emulator,
 )
 
 from tpukit import errors
 from tpukit.cli.main import application
 
 PAGES = pages()
+README, TUTORIAL = ROOT / "README.md", ROOT / "docs/tutorial/first-slice.md"
+#: Pages that run at the same time.
+AT_ONCE = 3
 #: Programs after which a page installs packages, which takes its time.
 _INSTALLS = re.compile(r"^tpukit .*\b(up|provision) ")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -34,6 +46,8 @@ def label(page: Path) -> str:
 
 def executed() -> Iterator[Any]:
     for page in PAGES:
+        if page == README:
+            continue  # it shows what the tutorial runs
         commands = steps(page.read_text(encoding="utf-8"))
         installs = any(_INSTALLS.match(step.command) for step in commands)
         marks = [pytest.mark.journey] if installs else []
@@ -41,17 +55,35 @@ def executed() -> Iterator[Any]:
             yield pytest.param(page, id=label(page), marks=marks)
 
 
-@pytest.mark.parametrize("page", executed())
-def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def running(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mapping[Path, Future[list[Outcome]]]]:
+    """The chosen pages, a few at a time, each in a home of its own: they mostly wait."""
+    chosen = [item for item in request.session.items if request.fixturename in item.fixturenames]
+    wanted = [item.callspec.params["page"] for item in chosen if isinstance(item, pytest.Function)]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield {page: pool.submit(play, page, tmp_path_factory.mktemp("page")) for page in wanted}
+
+
+def play(page: Path, home: Path) -> list[Outcome]:
+    """Run a page's commands where nobody has used tpukit before."""
+    commands = [step.command for step in steps(page.read_text(encoding="utf-8"))]
+    variables = environment(home)
+    try:
+        return run(commands, home, variables)
+    finally:
+        stop_emulator(variables)
+
+
+@pytest.mark.parametrize("page", [*executed()])
+def test_what_a_page_shows_is_what_happens(
+    page: Path, running: Mapping[Path, Future[list[Outcome]]]
+) -> None:
     wanted = steps(page.read_text(encoding="utf-8"))
     if any(step.command.startswith("gcloud ") for step in wanted):
         needs_gcloud(label(page))
-    variables = environment(tmp_path)
-    try:
-        outcomes = run([step.command for step in wanted], tmp_path, variables)
-    finally:
-        stop_emulator(variables)
-    assert len(outcomes) == len(wanted)
+    outcomes = running[page].result()
     for step, outcome, after in zip(wanted, outcomes, [*wanted[1:], None], strict=True):
         asked = after is not None and after.asks_status
         assert outcome.status == 0 or asked, f"{step.command}\n{outcome.output}"
@@ -60,15 +92,21 @@ def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path) -> None:
 
 def test_the_pages_that_promise_to_run_do_run() -> None:
     assert {label(each.values[0]) for each in executed()} >= {
-        "README.md",
         "docs/tutorial/first-slice.md",
         "docs/how-to/run-on-every-worker.md",
         "docs/how-to/use-gcloud-with-the-emulator.md",
         "docs/how-to/install-requirements.md",
         "docs/how-to/open-the-firewall.md",
         "docs/how-to/script-it-in-ci.md",
+        "docs/how-to/test-your-ci.md",
         "docs/reference/emulator.md",
     }
+
+
+def test_the_readme_shows_what_the_tutorial_runs() -> None:
+    shown, tried = (steps(page.read_text(encoding="utf-8")) for page in (README, TUTORIAL))
+    assert shown
+    assert not [step.command for step in shown if step not in tried]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=label)
@@ -112,14 +150,16 @@ def test_the_table_of_exit_codes_is_that_of_the_error_classes() -> None:
 
 def test_every_dependency_is_explained() -> None:
     text = (ROOT / "docs/explanation/dependencies.md").read_text(encoding="utf-8")
-    listed = (ROOT / "pyproject.toml").read_text().partition("dependencies = [")[2].partition("]")[0]
+    listed = (
+        (ROOT / "pyproject.toml").read_text().partition("dependencies = [")[2].partition("]")[0]
+    )
     names = re.findall(r'"([a-z-]+)[<>=]', listed)
     assert names
     assert not [name for name in names if f"**{name}**" not in text]
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
-    seen, left = set(), [ROOT / "README.md"]
+    seen, left = set(), [README]
     while left:
         page = left.pop()
         if page in seen or page.suffix != ".md":
@@ -131,7 +171,8 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 
 
 def test_the_runner_of_pages_notices_other_output_and_other_statuses(tmp_path: Path) -> None:
-    text = "```console\n$ echo a; echo b\na\n…\n$ echo one \\\n> two\none two\n$ false\n$ echo $?\n1\n```\n"
+    commands = "$ echo a; echo b\na\n…\n$ echo one \\\n> two\none two\n$ false\n$ echo $?\n1\n"
+    text = f"```console\n{commands}```\n"
     wanted = steps(text)
     outcomes = run([step.command for step in wanted], tmp_path, environment(tmp_path))
     assert [outcome.status for outcome in outcomes] == [0, 0, 1, 0]
@@ -143,7 +184,8 @@ def test_the_runner_of_pages_notices_other_output_and_other_statuses(tmp_path: P
 @cache
 def generator() -> ModuleType:
     spec = importlib.util.spec_from_file_location("tpukit_docs", ROOT / "scripts" / "docs.py")
-    assert spec and spec.loader
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -159,14 +201,20 @@ def calls(text: str) -> Iterator[str]:
     """Yield what stands after `tpukit` wherever a page shows a command."""
     code = [body for language, body in blocks(text) if language in ("console", "sh")]
     for body in [*code, *_SPAN.findall(re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M))]:
-        for found in _CALL.finditer(body):
+        for found in _CALL.finditer(re.sub(r" +# .*", "", body)):
             yield found[1].partition(" -- ")[0].strip()
+
+
+@cache
+def tree() -> Any:
+    """Return the commands that there are."""
+    return typer.main.get_command(application())
 
 
 def understood(call: str) -> tuple[str | None, list[str]]:
     """Return the command that a call names, None where there is none, and the flags it lacks."""
     words = [word.strip("[]\"'") for word in shlex.split(call.replace("'", "").replace('"', ""))]
-    group: Any = typer.main.get_command(application())
+    group = tree()
     known = {name for each in group.params for name in each.opts} | {"--help"}
     values = {name for each in group.params if not each.is_flag for name in each.opts}
     path = ""
@@ -186,4 +234,3 @@ def understood(call: str) -> tuple[str | None, list[str]]:
 
 def _is_flag(word: str, known: set[str]) -> bool:
     return word.startswith("-") and word not in ("-", "--") and word.partition("=")[0] not in known
-

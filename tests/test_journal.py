@@ -7,8 +7,8 @@ import stat
 from pathlib import Path
 
 import pytest
-
 from local_cloud import FakeClock
+
 from tpukit.journal import Journal
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-
 from local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud, FakeClock, json_reply, scripted
-from tpukit import lifecycle
+
+from tpukit import existence, lifecycle, naming
 from tpukit.clock import Deadline
 from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import (
@@ -32,12 +32,10 @@ OWNER = "ada"
 
 
 def labelled(cloud: Cloud, name: str = "demo", nonce: str = "n1", **given: object) -> SliceRequest:
-    return lifecycle.labelled(cloud.request(name, **given), OWNER, nonce)
+    return naming.labelled(cloud.request(name, **given), OWNER, nonce)
 
 
-def create(
-    cloud: Cloud, request: SliceRequest | None = None, seconds: float = 600.0
-) -> Ensured:
+def create(cloud: Cloud, request: SliceRequest | None = None, seconds: float = 600.0) -> Ensured:
     return lifecycle.create(
         cloud.tpu,
         request or labelled(cloud),
@@ -75,37 +73,52 @@ def at_sleep(clock: FakeClock, number: int, act: Callable[[], None]) -> None:
 
 @pytest.mark.parametrize("name", ["a", "demo", "a-1", "x" * 63])
 def test_a_name_that_the_api_takes_is_taken(name: str) -> None:
-    assert lifecycle.check_name(name) == name
+    assert naming.check_name(name) == name
 
 
 @pytest.mark.parametrize(
     "name",
-    ["", "A", "1a", "-a", "a-", "a_b", "a b", "a.b", "x" * 64, "../x", "a;rm", "ä", "a\n", "\x1b[m"],
+    [
+        "",
+        "A",
+        "1a",
+        "-a",
+        "a-",
+        "a_b",
+        "a b",
+        "a.b",
+        "x" * 64,
+        "../x",
+        "a;rm",
+        "ä",
+        "a\n",
+        "\x1b[m",
+    ],
 )
 def test_a_name_that_the_api_would_refuse_is_refused_before(name: str) -> None:
     with pytest.raises(BadInput, match="is not a slice name") as caught:
-        lifecycle.check_name(name)
+        naming.check_name(name)
     suggestion = caught.value.fix.removeprefix("for example: ")
-    assert not suggestion or lifecycle.check_name(suggestion)
+    assert not suggestion or naming.check_name(suggestion)
     assert "\x1b" not in "".join(caught.value.lines())
 
 
 @pytest.mark.parametrize("user", ["ada", "a.b@c", "___", "9", "-", "ü", "x" * 90, "a-" * 40])
 @pytest.mark.parametrize("accelerator", ["v3-8", "v5litepod-256"])
 def test_a_default_name_is_a_name_and_always_the_same(user: str, accelerator: str) -> None:
-    name = lifecycle.default_name(user, accelerator)
-    assert lifecycle.check_name(name) == name
+    name = naming.default_name(user, accelerator)
+    assert naming.check_name(name) == name
     assert name.endswith(f"-{accelerator}")
-    assert lifecycle.default_name(user, accelerator) == name
+    assert naming.default_name(user, accelerator) == name
 
 
 def test_labels_that_a_user_gives_cannot_stand_in_for_ours(cloud: Cloud) -> None:
-    given = {lifecycle.OWNER: "eve", lifecycle.MANAGED: "0", "team": "x"}
-    labels = lifecycle.labelled(cloud.request(labels=given), "Ada L", "n").labels
+    given = {naming.OWNER: "eve", naming.MANAGED: "0", "team": "x"}
+    labels = naming.labelled(cloud.request(labels=given), "Ada L", "n").labels
     assert labels == {
-        lifecycle.OWNER: "ada-l",
-        lifecycle.MANAGED: "1",
-        lifecycle.NONCE: "n",
+        naming.OWNER: "ada-l",
+        naming.MANAGED: "1",
+        naming.NONCE: "n",
         "team": "x",
     }
 
@@ -155,7 +168,7 @@ def test_another_spec_under_the_name_is_refused_with_the_difference(
 def test_a_slice_of_another_owner_is_refused(cloud: Cloud) -> None:
     create(cloud)
     with pytest.raises(NameTaken, match="belongs to ada") as caught:
-        create(cloud, lifecycle.labelled(cloud.request(), "eve", "n2"))
+        create(cloud, naming.labelled(cloud.request(), "eve", "n2"))
     assert not caught.value.exists
 
 
@@ -178,7 +191,7 @@ def test_a_slice_that_is_being_deleted_is_waited_out_and_made_again(cloud: Cloud
     cloud.tpu.delete(ZONE, "demo")
     ensured = create(cloud, labelled(cloud, nonce="n2"))
     assert ensured.created
-    assert ensured.slice.labels[lifecycle.NONCE] == "n2"
+    assert ensured.slice.labels[naming.NONCE] == "n2"
     assert "DELETING" in cloud.states
 
 
@@ -277,6 +290,21 @@ def test_a_signal_at_any_moment_names_what_exists(
     assert caught.value.fix == f"tpukit delete demo --zone {ZONE}"
 
 
+def test_a_signal_while_a_state_is_told_names_that_state(cloud: Cloud) -> None:
+    def hear(state: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted) as caught:
+        lifecycle.create(
+            cloud.tpu,
+            labelled(cloud),
+            deadline=cloud.deadline(),
+            journal=cloud.journal,
+            on_state=hear,
+        )
+    assert "CREATING when last seen" in caught.value.exists[0]
+
+
 def test_a_refused_create_says_of_nothing_that_it_exists(cloud: Cloud) -> None:
     cloud.fault(preset="quota")
     cloud.fault(preset="quota", probability=1.0)
@@ -356,16 +384,16 @@ def test_of_two_creates_at_once_one_makes_the_slice(prompt_cloud: Cloud, same: b
 
 def test_a_slice_is_found_in_whichever_zone_it_is(cloud: Cloud) -> None:
     create(cloud, labelled(cloud, zone=OTHER_ZONE))
-    assert lifecycle.find(cloud.tpu, "demo").zone == OTHER_ZONE
+    assert existence.find(cloud.tpu, "demo").zone == OTHER_ZONE
     with pytest.raises(NotFound):
-        lifecycle.find(cloud.tpu, "demo", ZONE)
+        existence.find(cloud.tpu, "demo", ZONE)
 
 
 def test_a_name_in_two_zones_needs_the_zone(cloud: Cloud) -> None:
     for zone in (ZONE, OTHER_ZONE):
         create(cloud, labelled(cloud, zone=zone))
     with pytest.raises(BadInput, match="in several zones") as caught:
-        lifecycle.find(cloud.tpu, "demo")
+        existence.find(cloud.tpu, "demo")
     assert ZONE in caught.value.what
     assert OTHER_ZONE in caught.value.what
     assert caught.value.fix.startswith("add --zone ")
@@ -374,14 +402,14 @@ def test_a_name_in_two_zones_needs_the_zone(cloud: Cloud) -> None:
 def test_a_name_close_to_one_that_exists_is_suggested(cloud: Cloud) -> None:
     create(cloud)
     with pytest.raises(NotFound) as caught:
-        lifecycle.find(cloud.tpu, "demmo")
+        existence.find(cloud.tpu, "demmo")
     assert caught.value.fix == "did you mean demo?"
 
 
 def test_not_found_is_not_said_while_a_zone_is_silent(cloud: Cloud) -> None:
     answer = json_reply(200, {"unreachable": [f"projects/p/locations/{ZONE}"]})
     with scripted(answer) as server, pytest.raises(TpukitError) as caught:
-        lifecycle.find(CloudTpu(cloud.session, PROJECT, server.url), "demo")
+        existence.find(CloudTpu(cloud.session, PROJECT, server.url), "demo")
     assert not isinstance(caught.value, NotFound)
     assert ZONE in caught.value.why
 

@@ -50,9 +50,7 @@ def test_a_slice_in_any_other_state_is_not_lost(state: str) -> None:
 def test_the_document_of_a_slice_holds_no_metadata() -> None:
     document = a_slice(metadata={"startup-script": "secret"}, workers=(Worker(0, "a"),)).document()
     assert "secret" not in json.dumps(document)
-    assert document["workers"] == [
-        {"index": 0, "internal_address": "a", "external_address": ""}
-    ]
+    assert document["workers"] == [{"index": 0, "internal_address": "a", "external_address": ""}]
 
 
 def test_the_document_of_a_rule_names_everything_it_opens() -> None:

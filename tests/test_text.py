@@ -30,7 +30,7 @@ CONTROLS = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code
 
 
 def harmless(text: str) -> bool:
-    """Tell, by Unicode's own categories, whether a text has neither control nor format characters."""
+    """Tell, by Unicode's categories, that a text has no control and no format characters."""
     return all(
         character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
         for character in text
@@ -48,8 +48,7 @@ def test_nothing_that_a_terminal_obeys_passes(text: str) -> None:
 @pytest.mark.parametrize("first", CONTROLS[:8])
 def test_pairs_of_controls_do_not_make_one_either(first: str) -> None:
     assert all(
-        harmless(sanitize(f"{first}{second}[31m"))
-        for second in itertools.chain(CONTROLS, "\r\n\t")
+        harmless(sanitize(f"{first}{second}[31m")) for second in itertools.chain(CONTROLS, "\r\n\t")
     )
 
 

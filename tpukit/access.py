@@ -85,10 +85,13 @@ def key_line(user: str, key: KeyPair) -> str:
     return f"{user}:{key.public}"
 
 
-def targets(provider: SliceProvider, found: Slice, user: str, deadline: Deadline) -> list[Target]:
+def targets(
+    provider: SliceProvider, found: Slice, user: str, deadline: Deadline, internal: bool = False
+) -> list[Target]:
     """Return one target a worker, with the host keys that its guest attributes publish.
 
-    The number of workers is what `networkEndpoints` says.
+    With `internal`, their addresses are those inside the network. The number of workers is what
+    `networkEndpoints` says.
 
     Raises:
         SecurityRefusal: a worker has not published its host keys by the deadline.
@@ -103,7 +106,10 @@ def targets(provider: SliceProvider, found: Slice, user: str, deadline: Deadline
             if worker.index not in identities or not identities[worker.index].host_keys
         ]
         if found.workers and not silent:
-            return [_target(found, user, each, identities[each.index]) for each in found.workers]
+            return [
+                _target(found, user, each, identities[each.index], internal)
+                for each in found.workers
+            ]
     named = ", ".join(map(str, silent)) or "all"
     raise SecurityRefusal(
         f"no host keys from worker {named} of slice {found.name}",
@@ -172,12 +178,16 @@ def parse_workers(words: str, present: Sequence[int]) -> list[int]:
     return sorted(chosen)
 
 
-def _target(found: Slice, user: str, worker: Worker, identity: WorkerIdentity) -> Target:
+def _target(
+    found: Slice, user: str, worker: Worker, identity: WorkerIdentity, internal: bool
+) -> Target:
     return Target(
         label=f"{found.name} worker {worker.index}",
         worker=worker.index,
-        address=worker.address,
+        address=worker.internal_address if internal else worker.address,
         port=identity.ssh_port,
         user=user,
         host_keys=identity.host_keys,
+        hostname=identity.hostname,
+        zone=found.zone,
     )

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tpukit import access, firewall, lifecycle
+from tpukit import access, existence, firewall, lifecycle
 from tpukit.accelerators import AcceleratorType
 from tpukit.clock import Clock, Deadline
-from tpukit.errors import ProvisionFailed, SmokeFailed, TpukitError
+from tpukit.errors import ProvisionFailed, SmokeFailed
 from tpukit.journal import Journal
 from tpukit.models import FirewallRule, ProvisionReport, Slice, SliceRequest, SmokeReport
 from tpukit.provider import FirewallProvider, SliceProvider
@@ -22,7 +22,7 @@ from tpukit.remote.fanout import fan_out
 from tpukit.remote.keys import KeyPair
 from tpukit.remote.ssh import Connection, Connector, Target
 from tpukit.smoke.run import smoke
-from tpukit.text import quote
+from tpukit.smoke.turn import turn
 
 #: Seconds that each stage may take at most; the whole job's deadline cuts them shorter.
 CONNECT_SECONDS = 300.0
@@ -45,6 +45,7 @@ class Means:
     source_address: Callable[[str], str]
     clock: Clock
     journal: Journal
+    internal: bool = False  #: whether workers are reached at their internal addresses
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ def up(
         TpukitError: whatever a stage raises; the slice stays, and the error says so.
     """
     say = progress.on_stage
+    firewall.check_ranges(means.source_ranges)  # before anything bills
     wanted = with_access(request, means)
     ensured = lifecycle.create(
         means.provider,
@@ -107,8 +109,8 @@ def up(
         on_state=lambda state: say("create", state),
     )
     found = ensured.slice
-    seen = lifecycle.Sighting(found.name, found.zone, found.state)
-    with lifecycle.naming_what_exists(seen):
+    seen = existence.Sighting(found.name, found.zone, found.state)
+    with existence.naming_what_exists(seen):
         say("create", "created" if ensured.created else "already there")
         found, rule, changed = open_firewall(means, found)
         say("firewall", "opened" if changed else "already open")
@@ -140,20 +142,11 @@ def open_firewall(
     if tag not in found.tags:
         means.provider.replace_tags(found.zone, found.name, (*found.tags, tag))
         found = replace(found, tags=(*found.tags, tag))
-    ranges = means.source_ranges or (_own_address(means, found),)
+    ranges = means.source_ranges or (means.source_address(found.workers[0].address),)
     rule, changed = firewall.apply(
         means.firewall, found, firewall.check_ranges(ranges, world=world)
     )
     return found, rule, changed
-
-
-def _own_address(means: Means, found: Slice) -> str:
-    if not found.workers:
-        raise TpukitError(
-            f"slice {found.name} is {found.state} and has no workers yet",
-            fix=quote(["tpukit", "wait", found.name, "--zone", found.zone]),
-        )
-    return means.source_address(found.workers[0].address)
 
 
 def reach(means: Means, found: Slice, deadline: Deadline) -> list[RemoteWorker]:
@@ -184,7 +177,11 @@ def remote_workers(
         return lambda: entry.connect(target, Deadline.after(means.clock, patience))
 
     targets = access.targets(
-        means.provider, found, means.user, deadline.within(access.IDENTITY_SECONDS)
+        means.provider,
+        found,
+        means.user,
+        deadline.within(access.IDENTITY_SECONDS),
+        means.internal,
     )
     return [RemoteWorker(target.worker, connector(target)) for target in targets]
 
@@ -226,14 +223,16 @@ def smoked(
     deadline: Deadline,
 ) -> SmokeReport:
     """Run the smoke test with each worker's own provisioned interpreter; raise `SmokeFailed`."""
-    result = smoke(
-        workers,
-        accelerator,
-        recipe.name,
-        python=venv_python(recipe.name),
-        clock=means.clock,
-        deadline=deadline.within(SMOKE_SECONDS),
-    )
+    python = venv_python(recipe.name)
+    with turn(workers[0], python, deadline):
+        result = smoke(
+            workers,
+            accelerator,
+            recipe.name,
+            python=python,
+            clock=means.clock,
+            deadline=deadline.within(SMOKE_SECONDS),
+        )
     failed = [worker for worker in result.workers if not worker.ok]
     if failed:
         first = failed[0]

@@ -6,8 +6,10 @@ or from a worker passes `sanitize` on its way, and never reaches rich as markup.
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +18,10 @@ from typing import IO, Any
 from tpukit.errors import TpukitError
 from tpukit.text import one_line, sanitize
 
+_UTF8 = codecs.getincrementaldecoder("utf-8")
 #: The version of every JSON document; it grows when a key changes its meaning or goes.
 SCHEMA = 1
+_CLEAR_LINE = "\r\x1b[K"
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,9 @@ class Console:
         self._quiet = quiet
         self._verbose = verbose
         self._environ = os.environ if environ is None else environ
+        self._painted = False  #: a line of progress is on the terminal
+        #: They keep the first bytes of a letter that was cut in two on its way.
+        self._decoders = {name: _UTF8("replace") for name in ("stdout", "stderr")}
 
     @property
     def as_json(self) -> bool:
@@ -82,6 +89,23 @@ class Console:
         if self._verbose and not self._quiet:
             self._narrate(line)
 
+    @property
+    def repaints(self) -> bool:
+        """Whether progress is one line that is painted over, rather than a line each time."""
+        return self._err.isatty() and self._environ.get("TERM") != "dumb"
+
+    def progress(self, line: str) -> None:
+        """Show how far something is; an empty line takes away what was painted last."""
+        if self._quiet or not (line or self._painted):
+            return
+        if not self.repaints:
+            self._narrate(line)
+            return
+        self._painted = bool(line)
+        width = max(20, shutil.get_terminal_size().columns - 1)
+        self._err.write(_CLEAR_LINE + one_line(line)[:width])
+        self._err.flush()
+
     def warn(self, line: str) -> None:
         self._narrate(f"warning: {line}")
 
@@ -98,7 +122,7 @@ class Console:
         """Pass on a remote command's bytes: as they are into a pipe, sanitized onto a terminal."""
         target = self._out if stream == "stdout" else self._err
         if target.isatty():
-            target.write(sanitize(chunk))
+            target.write(sanitize(self._decoders[stream].decode(chunk)))
             target.flush()
             return
         target.flush()
@@ -106,10 +130,19 @@ class Console:
         target.buffer.flush()  # type: ignore[attr-defined]
 
     def write_prefixed(self, stream: str, prefix: str, line: bytes) -> None:
-        """Print one line of one worker's output, marked with where it comes from."""
+        """Print one line of one worker's output, marked with where it comes from.
+
+        A progress bar's line has carriage returns: each of its parts gets the mark.
+        """
         target = self._out if stream == "stdout" else self._err
-        target.write(f"{prefix}{sanitize(line)}\n")
+        parts = sanitize(line.rstrip(b"\r")).split("\n")
+        target.write("".join(f"{prefix}{part}\n" for part in parts))
         target.flush()
+
+    def write_json_line(self, document: Mapping[str, Any]) -> None:
+        """Print one versioned JSON document on a line of its own, at once."""
+        self._out.write(json.dumps({"v": SCHEMA, **document}, ensure_ascii=True) + "\n")
+        self._out.flush()
 
     def colour(self) -> bool:
         """Tell whether stderr takes colour: a terminal that nobody asked to stay plain."""
@@ -118,6 +151,9 @@ class Console:
 
     def _narrate(self, line: str) -> None:
         try:
+            if self._painted:
+                self._painted = False
+                self._err.write(_CLEAR_LINE)
             self._err.write(sanitize(line) + "\n")
             self._err.flush()
         except (OSError, ValueError):  # the reader of stderr is gone; stdout may still matter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -39,7 +40,7 @@ def check_ranges(ranges: Sequence[str], *, world: bool = False) -> tuple[str, ..
         raise SecurityRefusal(
             "refusing to open port 22 to the whole world",
             why="CIS Google Cloud benchmark 3.6: SSH must not be reachable from every address",
-            fix="name your own range with --source-range, or say --allow-world",
+            fix="name your own --source-range, or: tpukit firewall apply NAME --allow-world",
         )
     return tuple(str(network) for network in checked)
 
@@ -111,8 +112,11 @@ def admits(rule: FirewallRule, found: Slice, source: str) -> bool:
         return False
     if not any(_opens_ssh(entry) for entry in rule.allowed):
         return False
-    address = ipaddress.ip_address(source)
-    return any(address in _network(text) for text in rule.source_ranges)
+    try:
+        address = ipaddress.ip_address(source)
+        return any(address in _network(text) for text in rule.source_ranges)
+    except BadInput:  # ranges of a kind that this version cannot read
+        return False
 
 
 def rule_name(found: Slice) -> str:
@@ -123,8 +127,8 @@ def _opens_ssh(entry: str) -> bool:
     protocol, _, ports = entry.partition(":")
     if protocol not in ("tcp", "6", "all"):
         return False
-    first, _, last = ports.partition("-")
-    return not ports or int(first) <= 22 <= int(last or first)
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", ports)
+    return not ports or bool(match and int(match[1]) <= 22 <= int(match[2] or match[1]))
 
 
 def _rule(provider: FirewallProvider, name: str) -> FirewallRule | None:

@@ -1,4 +1,4 @@
-"""Make, find, start, stop and delete slices: what the commands do, without any printing.
+"""Make, start, stop and delete slices: what the commands do, without any printing.
 
 GA `CreateNode` has no request id, so a lost answer cannot be asked for again. A create is
 therefore a convergence: the name is known before the call, a nonce in the labels tells our slice
@@ -7,115 +7,29 @@ from another's, and after every doubtful answer the slice is read back before an
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from difflib import get_close_matches
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from tpukit.clock import Deadline, polls
 from tpukit.errors import (
-    BadInput,
     DeadlinePassed,
     NameTaken,
     NotFound,
     SliceLost,
     TpukitError,
-    interruption,
 )
+from tpukit.existence import Sighting, get_or_none, naming_what_exists
 from tpukit.journal import Journal
 from tpukit.models import Slice, SliceRequest
+from tpukit.naming import MANAGED, NONCE, OWNER
 from tpukit.provider import Doubtful, SliceProvider
-from tpukit.text import one_line, quote
+from tpukit.text import quote
 
-MANAGED, NONCE, OWNER = "tpukit-managed", "tpukit-nonce", "tpukit-owner"
-
-#: Node ids as the API takes them: RFC 1035 labels.
-_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 #: Fields in which an existing slice must equal the request to be taken for the same one.
 _SPEC = ("accelerator_type", "runtime_version", "provisioning")
 
 OnState = Callable[[str], None]
 Ask = Callable[[str, str], str]
-
-
-@dataclass
-class Sighting:
-    """What is known to exist while a wait goes on, for whoever has to say so when it ends early."""
-
-    name: str
-    zone: str
-    state: str = ""
-
-    def exists(self) -> list[str]:
-        place = f"slice {self.name} in {self.zone}"
-        return [f"{place}, {self.state} when last seen; it bills until it is deleted"]
-
-    def delete_command(self) -> str:
-        return quote(["tpukit", "delete", self.name, "--zone", self.zone])
-
-
-def check_name(name: str) -> str:
-    """Return `name` where the API would take it, else raise `BadInput`."""
-    if _NAME.fullmatch(name):
-        return name
-    shown = one_line(name)[:80]
-    suggestion = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")[:63].strip("-")
-    raise BadInput(
-        f"{shown!r} is not a slice name",
-        why="a name is 1 to 63 lower-case letters, digits and hyphens, and starts with a letter",
-        fix=f"for example: {suggestion}" if suggestion else "",
-    )
-
-
-def default_name(user: str, accelerator_type: str) -> str:
-    """Return the name of a slice that was not given one: the same for the same user and type.
-
-    A command typed again therefore finds the slice that the first one made.
-    """
-    safe = re.sub(r"[^a-z0-9]+", "-", user.lower()).strip("-0123456789") or "user"
-    return f"{safe[: 62 - len(accelerator_type)].strip('-')}-{accelerator_type}"
-
-
-def label(text: str) -> str:
-    """Return text as a label value: lower case letters, digits, hyphens and underscores."""
-    return re.sub(r"[^a-z0-9_-]", "-", text.lower())[:63]
-
-
-def labelled(request: SliceRequest, owner: str, nonce: str) -> SliceRequest:
-    """Return the request with the labels that say who made the slice, and by which call."""
-    ours = {MANAGED: "1", OWNER: label(owner), NONCE: nonce}
-    return replace(request, labels={**request.labels, **ours})
-
-
-def find(provider: SliceProvider, name: str, zone: str = "") -> Slice:
-    """Return the slice of that name, looked for in every zone unless one is given.
-
-    Raises:
-        NotFound: every zone answered, and none has it.
-        BadInput: several zones have one.
-        TpukitError: some zones did not answer and the others do not have it.
-    """
-    if zone:
-        return provider.get(zone, name)
-    listed = provider.list("-")
-    matches = [each for each in listed.slices if each.name == name]
-    if len(matches) > 1:
-        zones = ", ".join(sorted(each.zone for each in matches))
-        raise BadInput(
-            f"slice {name} exists in several zones: {zones}",
-            fix=f"add --zone {matches[0].zone}",
-        )
-    if matches:
-        return matches[0]
-    if listed.unreachable:
-        silent = ", ".join(listed.unreachable)
-        raise TpukitError(
-            f"cannot tell whether slice {name} exists", why=f"no answer from {silent}"
-        )
-    close = get_close_matches(name, [each.name for each in listed.slices], n=1)
-    fix = f"did you mean {close[0]}?" if close else "tpukit list shows the slices there are"
-    raise NotFound(f"no slice {name} in any zone of the project", fix=fix)
 
 
 @dataclass(frozen=True)
@@ -167,7 +81,7 @@ class _Creation:
 
     def converge(self) -> Ensured:
         for _ in polls(self.deadline):
-            found = _get(self.provider, self.request.zone, self.request.name)
+            found = get_or_none(self.provider, self.request.zone, self.request.name)
             self._note(found)
             if found is None:
                 self._ask()
@@ -179,11 +93,12 @@ class _Creation:
         raise DeadlinePassed(f"slice {self.request.name} is not READY yet", fix=self._resume())
 
     def _note(self, found: Slice | None) -> None:
-        state = found.state if found else ""
-        if state and state != self.seen.state:
-            self.on_state(state)
+        before, state = self.seen.state, found.state if found else ""
+        # Before it is told: a signal may arrive while somebody hears of it.
         self.seen.state = state or ("requested" if self.operation else "")
         self.appeared = self.appeared or bool(self.operation and found)
+        if state and state != before:
+            self.on_state(state)
 
     def _ask(self) -> None:
         """Make the one call, or learn why the one that was made came to nothing."""
@@ -276,13 +191,13 @@ def delete(
     operation = ""
     with naming_what_exists(seen):
         for _ in polls(deadline):
-            current = _get(provider, found.zone, found.name)
+            current = get_or_none(provider, found.zone, found.name)
             if current is None:
                 journal.record("delete", found.project, found.zone, found.name)
                 return
-            if current.state != seen.state:
-                on_state(current.state)
-            seen.state = current.state
+            before, seen.state = seen.state, current.state
+            if seen.state != before:
+                on_state(seen.state)
             if current.state != "DELETING" and (
                 not operation or provider.failure(operation, f"delete slice {found.name}")
             ):
@@ -360,13 +275,13 @@ def wait(
     seen = Sighting(found.name, found.zone, found.state)
     with naming_what_exists(seen):
         for _ in polls(deadline):
-            current = _get(provider, found.zone, found.name)
+            current = get_or_none(provider, found.zone, found.name)
             if current is None:
                 seen.state = ""
                 raise SliceLost(f"slice {found.name} is gone")
-            if current.state != seen.state:
-                on_state(current.state)
-            seen.state = current.state
+            before, seen.state = seen.state, current.state
+            if seen.state != before:
+                on_state(seen.state)
             if current.state == state:
                 return current
             if current.lost:
@@ -374,31 +289,3 @@ def wait(
             if turn:
                 turn.take(provider, current)
         raise DeadlinePassed(f"slice {found.name} is not {state} yet")
-
-
-@contextmanager
-def naming_what_exists(seen: Sighting) -> Iterator[None]:
-    """Give every error that leaves here, signals too, what still exists and how to delete it."""
-    try:
-        yield
-    except KeyboardInterrupt as signal:
-        error = interruption(signal)
-        _complete(error, seen)
-        raise error from None
-    except TpukitError as error:
-        _complete(error, seen)
-        raise
-
-
-def _complete(error: TpukitError, seen: Sighting) -> None:
-    if isinstance(error, NameTaken) or not seen.state or error.exists:
-        return
-    error.exists = tuple(seen.exists())
-    error.fix = error.fix or seen.delete_command()
-
-
-def _get(provider: SliceProvider, zone: str, name: str) -> Slice | None:
-    try:
-        return provider.get(zone, name)
-    except NotFound:
-        return None

@@ -51,6 +51,16 @@ class Paths:
         return self.state / "known_hosts"
 
     @property
+    def last_run(self) -> Path:
+        """On which workers the last command failed."""
+        return self.state / "last_run.json"
+
+    @property
+    def ssh(self) -> Path:
+        """What the user's OpenSSH configuration includes."""
+        return self.state / "ssh"
+
+    @property
     def journal(self) -> Path:
         return self.state / "journal.jsonl"
 

@@ -73,7 +73,7 @@ def check_zone(value: str) -> str:
         raise BadInput(
             f'"{_shown(value)}" is not a zone',
             reason="a region has no last part" if re.fullmatch(r"[a-z]+-[a-z]+\d", value) else "",
-            fix="use a name like us-central1-a; tpukit zones",
+            fix="use a name like us-central1-a; tpukit types shows the zones",
         )
     return value
 
@@ -84,7 +84,7 @@ def check_user(value: str) -> str:
         raise BadInput(
             f'"{_shown(value)}" is not a user name',
             reason="at most 32 of a-z, 0-9, _ and -, from a letter on",
-            fix="tpukit --user NAME",
+            fix="export TPUKIT_USER=NAME",
         )
     return value
 

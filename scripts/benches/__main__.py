@@ -5,12 +5,21 @@ from __future__ import annotations
 import argparse
 import sys
 
+import emulated
 import imports
 import polling
 import ssh
 import startup
+import transfer
 
-BENCHES = {"startup": startup, "polling": polling, "ssh": ssh, "imports": imports}
+BENCHES = {
+    "startup": startup,
+    "polling": polling,
+    "ssh": ssh,
+    "imports": imports,
+    "emulator": emulated,
+    "transfer": transfer,
+}
 
 
 def main() -> int:

@@ -38,7 +38,7 @@ def cpu_seconds(words: Sequence[str], environment: Mapping[str, str]) -> float:
 
 
 @contextmanager
-def emulator() -> Iterator[dict[str, str]]:
+def emulator(*options: str) -> Iterator[dict[str, str]]:
     """Run an emulator of its own and yield the environment that points every client at it."""
     with tempfile.TemporaryDirectory(prefix="tpukit-bench-") as directory:
         foreign = ("TPUKIT_", "CLOUDSDK_", "GOOGLE_")
@@ -46,7 +46,7 @@ def emulator() -> Iterator[dict[str, str]]:
         own["TPUKIT_HOME"] = str(Path(directory, "home"))
         own["CLOUDSDK_CONFIG"] = str(Path(directory, "gcloud"))
         try:
-            tpukit(own, "emulator", "start", "--create-seconds", "0.2")
+            tpukit(own, "emulator", "start", "--create-seconds", "0.2", *options)
             yield {**own, **json.loads(tpukit(own, "emulator", "env", "--json"))["environment"]}
         finally:
             tpukit(own, "emulator", "stop")

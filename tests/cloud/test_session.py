@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from local_cloud import TOKEN, ZONE, Cloud, FakeClock, Reply, bare_environment, json_reply, scripted
+
 from tpukit.cloud.firewall import ComputeFirewall
 from tpukit.cloud.session import Session, load_credentials, on_compute_engine
 from tpukit.cloud.tpu import CloudTpu
@@ -123,12 +123,13 @@ def test_conflict_over_rest_is_told_from_a_name_that_is_taken(cloud: Cloud) -> N
 def test_a_server_that_stalls_is_given_up(cloud: Cloud, method: str) -> None:
     hurried = session(cloud, patience=0.0, timeout=0.2)
     cloud.fault(method=method, kind="stall", seconds=30.0)
+    readers = {
+        "nodes.list": lambda: CloudTpu(hurried, "demo-project", cloud.url).list("-"),
+        "firewalls.list": lambda: ComputeFirewall(hurried, "demo-project", cloud.url).list(),
+    }
     started = time.monotonic()
-    with pytest.raises(TpukitError, match="[Tt]ime"):
-        if method == "nodes.list":
-            CloudTpu(hurried, "demo-project", cloud.url).list("-")
-        else:
-            ComputeFirewall(hurried, "demo-project", cloud.url).list()
+    with pytest.raises(TpukitError, match=r"[Tt]ime"):
+        readers[method]()
     assert time.monotonic() - started < 5.0
     assert cloud.served() == 1
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud, FakeClock, json_reply, scripted
+
 from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import NotFound, TpukitError
 from tpukit.models import Slice
@@ -194,7 +194,11 @@ def test_a_stockout_in_the_operation_is_told_under_whatever_code(
 
 @pytest.mark.parametrize(
     ("preset", "kind"),
-    [("quota", "QuotaExceeded"), ("permission-denied", "NotAllowed"), ("api-disabled", "NotAllowed")],
+    [
+        ("quota", "QuotaExceeded"),
+        ("permission-denied", "NotAllowed"),
+        ("api-disabled", "NotAllowed"),
+    ],
 )
 def test_each_refusal_of_a_create_is_told(cloud: Cloud, preset: str, kind: str) -> None:
     cloud.fault(preset=preset, probability=1.0)
@@ -210,13 +214,11 @@ def test_a_detail_of_an_unknown_type_loses_only_itself(cloud: Cloud) -> None:
         "message": 'There is no more capacity in the zone "z"',
         "details": [{"@type": "type.googleapis.com/of.Tomorrow", "a": 1}],
     }
-    done = {"name": "projects/p/locations/z/operations/o", "done": True, "error": error}
+    name = "projects/p/locations/z/operations/o"
+    done = {"name": name, "done": True, "error": error}
     with scripted(json_reply(200, done)) as server:
-        try:
-            failure = CloudTpu(cloud.session, PROJECT, server.url).failure("o", "create it")
-        except TpukitError as raised:
-            failure = raised
-    assert failure is not None
+        failure = CloudTpu(cloud.session, PROJECT, server.url).failure(name, "create it")
+    assert type(failure).__name__ == "NoCapacity"
 
 
 def test_metadata_and_tags_are_replaced(cloud: Cloud) -> None:
@@ -260,3 +262,12 @@ def test_a_host_key_is_taken_with_its_kind_and_without(cloud: Cloud, value: str)
     with scripted(json_reply(200, document)) as server:
         identities = CloudTpu(cloud.session, PROJECT, server.url).identities("z", "n")
     assert identities[0].host_keys == ("ssh-ed25519 AAAAbody",)
+
+
+@pytest.mark.parametrize("error", [7, "x", [1], {"code": "x"}, {"code": [], "details": 7}])
+def test_an_operation_that_failed_in_another_shape_has_failed_all_the_same(
+    cloud: Cloud, error: object
+) -> None:
+    with scripted(json_reply(200, {"done": True, "error": error})) as server:
+        failure = CloudTpu(cloud.session, PROJECT, server.url).failure("o", "create it")
+    assert type(failure) is TpukitError

@@ -1,19 +1,61 @@
-"""A served emulator for clients that are not ours. Its workers exist on paper alone."""
+"""A served emulator for clients that are not ours, and the account of what each of them called.
+
+`--conformance` prints the account as a table of client and command, and makes the run fail for
+every command of a client that no test has called with success.
+"""
 
 from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+from conformance.required import required
 
 from tpukit.emulator.server import Server, build_server
 from tpukit.emulator.workers import PaperHost
+
+_PROPERTY = "conformance"
+
+
+@dataclass
+class Tally:
+    """Notes which command of which client a test has called."""
+
+    node: Any = None
+    before: list[list[str]] = field(default_factory=list)
+
+    def begin(self, node: Any) -> None:
+        """Let what follows, and what the shared fixtures called before, be this test's."""
+        self.node = node
+        for entry in self.before:
+            node.user_properties.append((_PROPERTY, entry))
+        self.before.clear()
+
+    def note(self, client: str, command: str) -> None:
+        entry = [client, command]
+        if self.node is None:
+            self.before.append(entry)
+        else:
+            self.node.user_properties.append((_PROPERTY, entry))
+
+
+@pytest.fixture(scope="session")
+def tally() -> Tally:
+    return Tally()
+
+
+@pytest.fixture(autouse=True)
+def _account(request: pytest.FixtureRequest, tally: Tally) -> Iterator[None]:
+    tally.begin(request.node)
+    yield
+    tally.node = None
 
 
 @dataclass
@@ -48,3 +90,53 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield Emulator(server, directory, "secret")
     server.shutdown()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--conformance", action="store_true", help="print what each client called")
+
+
+class _Account:
+    """Counts passes and failures by client and command, in the process that reports."""
+
+    def __init__(self) -> None:
+        self.passed: Counter[tuple[str, str]] = Counter()
+        self.failed: Counter[tuple[str, str]] = Counter()
+        self.skipped: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped:
+            why = report.longrepr
+            self.skipped.add(str(why[2]) if isinstance(why, tuple) else str(why))
+        if report.when != "call" and not report.failed:
+            return
+        for name, entry in report.user_properties:
+            if name == _PROPERTY:
+                (self.failed if report.failed else self.passed)[(entry[0], entry[1])] += 1
+
+    def missing(self) -> list[tuple[str, str]]:
+        return [place for place in required() if not self.passed[place] or self.failed[place]]
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.missing():
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        write, missing = terminalreporter.write_line, set(self.missing())
+        rows = sorted({*required(), *self.passed, *self.failed})
+        write("")
+        for client, command in rows:
+            place = client, command
+            verdict = "MISSED" if place in missing else "ok"
+            counts = f"{self.passed[place]:4} passed {self.failed[place]:3} failed"
+            write(f"{client:34} {command:42} {counts}  {verdict}")
+        for why in sorted(self.skipped):
+            write(f"not run: {why}")
+        kept = len(required()) - len(missing)
+        write(f"{kept} of {len(required())} commands of clients that are not ours are held")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    is_worker = hasattr(config, "workerinput")
+    if config.getoption("--conformance", default=False) and not is_worker:
+        config.pluginmanager.register(_Account(), "conformance-account")

@@ -7,7 +7,9 @@ import contextlib
 import os
 import random
 import secrets
+import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,14 +18,39 @@ from typing import Any
 
 import paramiko
 import psutil
+import pytest
 
-from tpukit.emulator.engine import PortableEngine, base_interpreter
+from tpukit.emulator.choice import lacking
+from tpukit.emulator.engine import Engine, base_interpreter
+from tpukit.emulator.namespaces import NamespacesEngine, hidden_folders
+from tpukit.emulator.portable import PortableEngine
 from tpukit.emulator.site import site_environment
 from tpukit.emulator.vm import LocalWorkerHost
+from tpukit.emulator.worker_faults import WorkerFaults
 from tpukit.emulator.workers import WorkerRecord
 
 NODE = "projects/p/locations/us-central1-a/nodes/n1"
 USER = "ada"
+_LACKS = lacking(sys.platform, os.geteuid(), shutil.which)
+needs_root = pytest.mark.skipif(bool(_LACKS), reason=f"the namespaces engine needs {_LACKS}")
+
+
+def portable(directory: Path) -> Engine:
+    return PortableEngine(site_environment(os.environ, Path.home()), base_interpreter())
+
+
+def namespaces(directory: Path) -> Engine:
+    site = site_environment(os.environ, Path.home())
+    hidden = hidden_folders(Path.home(), directory)
+    return NamespacesEngine(site, base_interpreter(), hidden)
+
+
+def possible_engines() -> list[Any]:
+    """Return parameters for tests of every engine; what this machine cannot run says why."""
+    return [
+        pytest.param(portable, id="portable"),
+        pytest.param(namespaces, id="namespaces", marks=needs_root),
+    ]
 
 
 def eventually(observe: Callable[[], object], seconds: float = 10.0) -> bool:
@@ -71,6 +98,7 @@ class Rules:
 
     keys: list[tuple[str, str]]
     open: bool = True
+    worker_faults: WorkerFaults = field(default_factory=lambda: WorkerFaults(time.monotonic))
 
     def authorized_keys(self, node: str) -> Sequence[tuple[str, str]]:
         return self.keys
@@ -84,6 +112,7 @@ class Crew:
     """The workers of one node and the clients that test them."""
 
     directory: Path
+    engine: Callable[[Path], Engine] = portable
     key: Path = field(init=False)
     rules: Rules = field(init=False)
     host: LocalWorkerHost = field(init=False)
@@ -100,8 +129,7 @@ class Crew:
         self.host.close()
 
     def new_host(self) -> LocalWorkerHost:
-        site = site_environment(os.environ, Path.home())
-        engine = PortableEngine(site, base_interpreter())
+        engine = self.engine(self.directory)
         folder = self.directory / "workers"
         return LocalWorkerHost(folder, self.identity, self.rules, engine, random.SystemRandom())
 
@@ -114,12 +142,17 @@ class Crew:
         self.workers = workers
         self.options = ssh_options(self.directory, self.key, workers)
 
-    def boot(self, accelerator_type: str = "v3-8", node: str = NODE) -> None:
+    def boot(
+        self,
+        accelerator_type: str = "v3-8",
+        node: str = NODE,
+        runtime_version: str = "tpu-ubuntu2204-base",
+    ) -> None:
         document = {
             "name": node,
             "id": "1234567890",
             "acceleratorType": accelerator_type,
-            "runtimeVersion": "tpu-ubuntu2204-base",
+            "runtimeVersion": runtime_version,
         }
         self.host.boot(document, self.workers)
 
@@ -165,9 +198,9 @@ class Crew:
 
 
 @contextlib.contextmanager
-def hired(directory: Path) -> Iterator[Crew]:
+def hired(directory: Path, engine: Callable[[Path], Engine] = portable) -> Iterator[Crew]:
     """Yield a crew without workers yet, and leave no process of it."""
-    crew = Crew(directory)
+    crew = Crew(directory, engine)
     try:
         yield crew
     finally:

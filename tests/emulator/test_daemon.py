@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -21,9 +23,9 @@ import pytest
 
 from tpukit.emulator import daemon
 from tpukit.emulator.daemon import Running
-from tpukit.errors import NotFound, TpukitError
+from tpukit.errors import BadInput, NotFound, TpukitError
 
-from .crew import USER, alive, eventually, make_key
+from .crew import USER, alive, eventually, make_key, needs_root
 
 PARENT = "v2/projects/tpukit-local/locations/us-central1-a/nodes"
 
@@ -134,6 +136,12 @@ def test_starting_again_gives_the_same_emulator(emulation):
     assert daemon.start(emulation.directory) == found(emulation)
 
 
+def test_an_engine_that_does_not_exist_is_refused_before_anything_is_made(tmp_path):
+    with pytest.raises(BadInput, match="no engine docker"):
+        daemon.start(tmp_path / "emulator", engine="docker")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_starting_many_times_at_once_gives_one_emulator(tmp_path):
     directory = tmp_path / "emulator"
     started: list[Running] = []
@@ -198,6 +206,14 @@ def test_stop_ends_everything_and_says_whether_anything_ran(emulation):
     assert deaf(address, port)
 
 
+def test_signals_that_come_at_once_end_the_emulator_all_the_same(emulation):
+    running = found(emulation)
+    for _ in range(200):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(running.pid, signal.SIGTERM)
+    assert eventually(lambda: not alive(running.guardian), seconds=5)
+
+
 @pytest.mark.parametrize("victim", ["pid", "guardian"])
 def test_after_kill_9_of_either_process_nothing_of_the_emulator_is_left(emulation, victim):
     emulation.node()
@@ -217,6 +233,67 @@ def test_orphans_that_ended_do_not_stay_as_zombies(emulation):
     emulation.node()
     orphans = [emulation.job("setsid sleep 0.1") for _ in range(3)]
     assert eventually(lambda: not any(psutil.pid_exists(pid) for pid in orphans))
+
+
+def test_stop_all_ends_every_emulator_and_what_killed_ones_have_left(emulation, tmp_path):
+    """Those of this test alone: another emulator of this user may be at work."""
+    other = tmp_path / "other"
+    daemon.start(other)
+    emulation.node()
+    job = emulation.job("setsid sleep 1000")
+    running = found(emulation)
+    os.kill(running.guardian, signal.SIGSTOP)
+    os.kill(running.pid, signal.SIGKILL)
+    os.kill(running.guardian, signal.SIGKILL)
+    assert eventually(lambda: not alive(running.guardian))
+    shutil.rmtree(emulation.directory)  # nothing but the processes themselves tells of it
+    stopped, left = daemon.stop_all(tmp_path / "none", mine=lambda each: mentions(each, tmp_path))
+    assert (stopped, left) == ([other], 1)
+    assert not alive(job)
+    assert daemon.running(other) is None
+
+
+def test_stop_all_where_nothing_runs_makes_nothing(tmp_path):
+    assert daemon.stop_all(tmp_path / "none", mine=lambda each: False) == ([], 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def mentions(process: psutil.Process, place: Path) -> bool:
+    try:
+        return any(str(place) in text for text in (*process.cmdline(), *process.environ().values()))
+    except psutil.Error:
+        return False
+
+
+@needs_root
+@pytest.mark.parametrize("victims", [["pid"], ["guardian"], ["guardian", "pid"]])
+def test_after_kill_9_nothing_of_workers_with_namespaces_is_left(tmp_path, victims):
+    before = Path("/proc/self/mounts").read_text()
+    directory = tmp_path / "emulator"
+    running = daemon.start(directory, create_seconds=0.05, engine="namespaces")
+    assert running.engine == "namespaces"
+    try:
+        emulation = Emulation(directory, make_key(tmp_path / "key"))
+        emulation.node()
+        address, _, port = emulation.host_key()
+        emulation.ssh("env -i setsid sleep 1003 </dev/null >/dev/null 2>&1 &")
+        sleeps = [each for each in psutil.process_iter() if "1003" in command(each)]
+        assert len(sleeps) == 1
+        for victim in victims:
+            os.kill(getattr(running, victim), signal.SIGKILL)
+        assert eventually(lambda: not any(alive(each.pid) for each in sleeps))
+        assert eventually(lambda: not alive(running.pid) and not alive(running.guardian))
+        assert deaf(address, port)
+        assert Path("/proc/self/mounts").read_text() == before
+    finally:
+        daemon.stop(directory)
+
+
+def command(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.Error:
+        return []
 
 
 def test_what_both_left_when_killed_at_once_is_ended_by_the_next_start(emulation):

@@ -14,12 +14,12 @@ import paramiko
 import psutil
 import pytest
 
-from .crew import USER, Crew, alive, eventually, hired
+from .crew import USER, Crew, alive, eventually, hired, possible_engines
 
 
-@pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    with hired(tmp_path) as crew:
+@pytest.fixture(params=possible_engines())
+def crew(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Crew]:
+    with hired(tmp_path, request.param) as crew:
         yield crew
 
 
@@ -114,7 +114,10 @@ def test_control_c_on_a_terminal_interrupts_the_command(worker):
     with worker.client() as client:
         channel = client.get_transport().open_session()
         channel.get_pty()
-        channel.exec_command("trap 'echo interrupted; exit 9' INT; echo here; sleep 1000")
+        # Not one long sleep: a signal that comes before it begins would wait for its end.
+        channel.exec_command(
+            "trap 'echo interrupted; exit 9' INT; echo here; while :; do sleep 0.05; done"
+        )
         output = channel.makefile()
         assert output.readline().strip() == "here"
         channel.sendall(b"\x03")

@@ -70,6 +70,15 @@ def test_the_environment_counts_devices_as_jax_does():
     assert counts == ["8", "4", "4", "1"]
 
 
+def test_with_an_unfit_runtime_version_a_worker_is_emulated_and_has_no_device():
+    """pytorch/xla issue 9753: the slice becomes READY, and no driver is bound to the chips."""
+    worker = WorkerRecord(0, "127.77.0.1", 22, "w", "", "")
+    node = {"name": NODE, "acceleratorType": "v6e-1", "runtimeVersion": "tpu-ubuntu2204-base"}
+    found = SliceFacts.of(node, [worker]).environment(0, "m")
+    assert found["TPUKIT_EMULATED_DEVICES"] == "0"
+    assert "JAX_PLATFORMS" not in found
+
+
 def test_tpu_env_has_the_keys_that_libtpu_and_torch_xla_require():
     lines = facts("v4-32", 4).attributes(3)["tpu-env"].splitlines()
     found = dict(line.split(": ", 1) for line in lines)

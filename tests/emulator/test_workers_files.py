@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .crew import USER, Crew, hired
+from .crew import USER, Crew, hired, possible_engines
 
 
 @pytest.fixture
@@ -26,6 +26,15 @@ def worker(crew: Crew) -> Crew:
     return crew
 
 
+@pytest.fixture(params=possible_engines())
+def any_worker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Crew]:
+    """A worker of each engine that this machine can run."""
+    with hired(tmp_path, request.param) as crew:
+        crew.allocate()
+        crew.boot()
+        yield crew
+
+
 def scp(worker: Crew, *words: str) -> subprocess.CompletedProcess[bytes]:
     port = ["-P", str(worker.workers[0].port)]
     return subprocess.run(
@@ -35,7 +44,8 @@ def scp(worker: Crew, *words: str) -> subprocess.CompletedProcess[bytes]:
 
 @pytest.mark.parametrize("protocol", [["-s"], ["-O"]], ids=["sftp", "legacy"])
 @pytest.mark.parametrize("place", ["", "~/", "sub/"])
-def test_scp_copies_a_tree_there_and_back(worker, tmp_path, protocol, place):
+def test_scp_copies_a_tree_there_and_back(any_worker, tmp_path, protocol, place):
+    worker = any_worker
     tree = tmp_path / "tree"
     (tree / "inner").mkdir(parents=True)
     (tree / "inner" / "data").write_bytes(os.urandom(200_000))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import time
 from collections.abc import Callable
@@ -31,9 +32,9 @@ def test_a_slice_outlives_the_emulator_that_made_it(tpukit: Tpukit) -> None:
 def test_a_killed_emulator_takes_every_process_with_it_and_keeps_its_slices(
     alone: Tpukit, victims: list[str]
 ) -> None:
-    _make_busy(alone)
+    busy = _make_busy(alone)
     _kill(alone, victims)
-    _eventually(lambda: not alone.processes())
+    _eventually(lambda: not alone.processes() and not _sleepers(busy))
     (found,) = alone.slices("busy")
     assert found["state"] == "READY"
 
@@ -41,12 +42,10 @@ def test_a_killed_emulator_takes_every_process_with_it_and_keeps_its_slices(
 def test_what_an_emulator_killed_with_its_guardian_left_is_ended_by_the_next(
     alone: Tpukit,
 ) -> None:
-    _make_busy(alone)
-    left = {each.pid for each in alone.processes() if "sleep" in each.cmdline()}
-    assert left
+    busy = _make_busy(alone)
     _kill(alone, ["guardian", "pid"])
     assert alone.slices("busy")
-    _eventually(lambda: not left & {each.pid for each in alone.processes()})
+    _eventually(lambda: not _sleepers(busy))
 
 
 def test_a_python_file_where_the_user_stands_is_not_imported(alone: Tpukit) -> None:
@@ -56,14 +55,27 @@ def test_a_python_file_where_the_user_stands_is_not_imported(alone: Tpukit) -> N
     assert alone.document("--local", "list")["slices"] == []
 
 
-def _make_busy(tpukit: Tpukit) -> None:
-    """Make a slice whose worker runs something that nobody waits for."""
+def _make_busy(tpukit: Tpukit) -> str:
+    """Make a slice whose worker runs two programs that nobody waits for; return their argument."""
     tpukit.succeeds("emulator", "start", "--create-seconds", "0.2")
     tpukit.succeeds("--local", "create", "v3-8", "busy")
     tpukit.succeeds("--local", "firewall", "apply", "busy")
-    detached = "setsid sleep 3600 >/dev/null 2>&1 </dev/null & setsid -f sleep 3600 >/dev/null 2>&1"
-    tpukit.succeeds("--local", "ssh", "busy", "--", detached)
-    _eventually(lambda: len([p for p in tpukit.processes() if "sleep" in p.cmdline()]) == 2)
+    seconds = f"3600.{secrets.randbelow(10**12)}"
+    sleep = f"sleep {seconds} >/dev/null 2>&1 </dev/null"
+    tpukit.succeeds("--local", "ssh", "busy", "--", f"setsid {sleep} & setsid -f {sleep}")
+    _eventually(lambda: len(_sleepers(seconds)) == 2)
+    return seconds
+
+
+def _sleepers(seconds: str) -> list[psutil.Process]:
+    """Return the programs of `_make_busy` that live, inside of whatever namespaces."""
+    listed = psutil.process_iter(["cmdline", "status"])
+    return [
+        each
+        for each in listed
+        if each.info["cmdline"] == ["sleep", seconds]
+        and each.info["status"] != psutil.STATUS_ZOMBIE
+    ]
 
 
 def _kill(tpukit: Tpukit, victims: list[str]) -> None:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.journey
 #: Lines of narration, in their order, at which `up` is killed. Its work on the worker goes on.
 MOMENTS = {
     "before anything is asked for": r"slice victim:",
-    "while the slice is made": r"create +CREATING",
+    "while the slice is made": r"create +(CREATING|READY)",
     "once it is ready": r"create +READY",
     "once the rule is there": r"firewall +open",
     "once a worker answered": r"connect +1 of 1",

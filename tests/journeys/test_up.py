@@ -29,11 +29,12 @@ def test_up_makes_a_verified_slice_out_of_nothing(first_up: FirstUp) -> None:
 
 def test_the_provisioned_interpreter_is_the_workers_own(tpukit: Tpukit) -> None:
     program = "import os, sys, jax; print(os.environ['HOME'], sys.prefix, len(jax.devices()))"
-    words = ("--", "bash", "-c", f'~/.tpukit/venvs/jax/bin/python -c "{program}"')
-    home, prefix, devices = tpukit.succeeds("--local", "ssh", "demo", *words).stdout.split()
-    assert home.startswith(str(tpukit.home))
+    line = f'touch ~/mark && ~/.tpukit/venvs/jax/bin/python -c "{program}"'
+    home, prefix, devices = tpukit.succeeds("--local", "ssh", "demo", "--", line).stdout.split()
     assert prefix == f"{home}/.tpukit/venvs/jax"
     assert devices == "8"
+    # Whatever the worker calls its home, its files are kept below the emulator's folder.
+    assert list(tpukit.home.rglob("mark"))
 
 
 def test_a_second_up_changes_nothing_and_is_quick(tpukit: Tpukit) -> None:
@@ -95,4 +96,9 @@ def test_four_workers_add_up_sixteen_devices_and_run_what_they_are_told(tpukit: 
     assert sorted(line.split()[0] for line in lines) == ["[0]", "[1]", "[2]", "[3]"]
     assert len({line.split()[1] for line in lines}) == 4
     tpukit.ends_with(7, *run, "--worker", "2", "--", "exit 7")
+
+    # Two clients at once take turns at the devices, which have one coordinator.
+    both = [tpukit.start("--local", "smoke", "demo4") for _ in range(2)]
+    ends = [(process.communicate(timeout=300), process.returncode) for process in both]
+    assert [status for _, status in ends] == [0, 0], ends
     tpukit.succeeds("--local", "delete", "demo4", "--yes")

@@ -57,6 +57,7 @@ def test_the_host_describes_itself(tmp_path):
 
 def test_an_emulated_worker_says_for_how_many_devices_it_stands(tmp_path):
     assert facts_of(tmp_path, TPUKIT_EMULATED_DEVICES="8").host.emulated_devices == 8
+    assert facts_of(tmp_path, TPUKIT_EMULATED_DEVICES="0").host.emulated
     assert not facts_of(tmp_path).host.emulated
 
 

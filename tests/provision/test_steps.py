@@ -59,6 +59,7 @@ class Row:
     requirements: bytes | None = None
 
 
+CALM = "env PIP_ROOT_USER_ACTION=ignore"
 PIP = "-I -m pip install --quiet --no-input --disable-pip-version-check --only-binary=:all:"
 CLEAR = f"rm -rf {UV}.partial {UV}.helper {UV}"
 INTO = f"--target {UV}.partial uv=={UV_VERSION}"
@@ -97,14 +98,14 @@ TABLE = {
     "uv by pip": Row(
         "uv",
         facts(PYTHON_3_8),
-        (f"{CLEAR} && /usr/bin/python3 {PIP} {INTO} && {PLACE}",),
+        (f"{CLEAR} && {CALM} /usr/bin/python3 {PIP} {INTO} && {PLACE}",),
     ),
     "uv by a throw-away environment": Row(
         "uv",
         facts(Python(path="/usr/bin/python3", version="3.10.12", venv=True)),
         (
             f"{CLEAR} && /usr/bin/python3 -I -m venv {UV}.helper"
-            f" && {UV}.helper/bin/python {PIP} {INTO} && {PLACE} && rm -rf {UV}.helper",
+            f" && {CALM} {UV}.helper/bin/python {PIP} {INTO} && {PLACE} && rm -rf {UV}.helper",
         ),
     ),
     "neither pip nor venv": Row(
@@ -126,7 +127,7 @@ TABLE = {
     "another uv is there": Row(
         "uv",
         facts(PYTHON_3_8).model_copy(update={"uvs": frozenset({"0.13.8"})}),
-        (f"{CLEAR} && /usr/bin/python3 {PIP} {INTO} && {PLACE}",),
+        (f"{CLEAR} && {CALM} /usr/bin/python3 {PIP} {INTO} && {PLACE}",),
     ),
     "the worker's own Python fits": Row(
         "python", facts(PYTHON_3_10, PYTHON_3_11), says="Python 3.11.7 at /opt/python3.11"

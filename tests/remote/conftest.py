@@ -10,6 +10,7 @@ import pytest
 from tpukit.clock import Deadline, SystemClock
 from tpukit.remote.keys import KeyPair, ensure_key_pair
 from tpukit.remote.ssh import Connection, Connector
+from tpukit.remote.worker import RemoteWorker
 
 from .server import Server
 
@@ -44,3 +45,25 @@ def connector(key: KeyPair) -> Iterator[Connector]:
 @pytest.fixture
 def connection(connector: Connector, server: Server, within: Within) -> Connection:
     return connector.connect(server.target(), within(10))
+
+
+@pytest.fixture
+def crew(tmp_path: Path, key: KeyPair) -> Iterator[list[Server]]:
+    """Three workers of one slice."""
+    servers = []
+    for index in range(3):
+        home = tmp_path / f"home-{index}"
+        home.mkdir()
+        servers.append(Server(home).accept(key))
+        servers[index].variables["WORKER"] = str(index)
+    yield servers
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture
+def workers(crew: list[Server], connector: Connector, within: Within) -> list[RemoteWorker]:
+    def way(server: Server) -> Callable[[], Connection]:
+        return lambda: connector.connect(server.target(), within(10))
+
+    return [RemoteWorker(index, way(server), "demo") for index, server in enumerate(crew)]

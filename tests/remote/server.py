@@ -32,7 +32,9 @@ class Server:
         self.connections: list[asyncssh.SSHServerConnection] = []
         self.ciphers: list[str] = []
         self.sizes: list[tuple[int, int]] = []
+        self.tunnels = False  #: whether connections to this machine's ports are let through
         self.path = "/usr/local/bin:/usr/bin:/bin"
+        self.variables: dict[str, str] = {}
         #: Called as soon as a command has started.
         self.on_command: Callable[[], object] = lambda: None
         #: Given the number of a command from 1: whether its answer is cut off half-way.
@@ -55,7 +57,7 @@ class Server:
         self.accepted.add(" ".join(key.public.split()[:2]))
         return self
 
-    def wait_until(self, found: Callable[[], bool], seconds: float = 10.0) -> None:
+    def wait_until(self, found: Callable[[], bool], seconds: float = 30.0) -> None:
         """Wait for something that a process on the worker brings about."""
         give_up = time.monotonic() + seconds
         while not found():
@@ -101,7 +103,7 @@ class Server:
             stderr=subprocess.PIPE,
             cwd=self.home,
             start_new_session=True,
-            env={"HOME": str(self.home), "PATH": self.path},
+            env={"HOME": str(self.home), "PATH": self.path, **self.variables},
         )
         feeding = asyncio.ensure_future(self._feed(process.stdin, child.stdin))
         try:
@@ -110,6 +112,8 @@ class Server:
             feeding.cancel()
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
+            # Output that nobody reads any more would hold up the wait for ever.
+            child._transport.close()  # type: ignore[attr-defined]
             await child.wait()
 
     async def _answer(
@@ -154,6 +158,11 @@ class _Session(asyncssh.SSHServer):
     def connection_made(self, connection: asyncssh.SSHServerConnection) -> None:
         self._server.connections.append(connection)
         self._connection = connection
+
+    def connection_requested(
+        self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
+    ) -> bool:
+        return self._server.tunnels
 
     def begin_auth(self, username: str) -> bool:
         self._server.ciphers.append(self._connection.get_extra_info("send_cipher"))

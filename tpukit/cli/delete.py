@@ -12,6 +12,7 @@ from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.errors import NotAllowed, NotFound
 from tpukit.models import Slice
+from tpukit.ssh_config import SshConfig
 
 Names = Annotated[list[str], typer.Argument(metavar="NAME…", help="Names of the slices.")]
 MissingOk = Annotated[
@@ -43,6 +44,7 @@ def delete(
             on_state=lambda state, each=each: toolkit.console.say(f"{each.name}: {state}"),  # type: ignore[misc]
         )
         _remove_rule(toolkit, each)
+        SshConfig(toolkit.paths.ssh).forget(each)
     deleted = [each.name for each in found]
     return View({"deleted": deleted}, rows=[[name] for name in deleted])
 

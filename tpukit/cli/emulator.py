@@ -1,16 +1,21 @@
-"""`tpukit emulator`: start, stop and look at the local cloud."""
+"""`tpukit emulator`: start, stop and look at the local cloud; its faults are in files beside."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import replace
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tpukit.cli import emulator_fault, emulator_world
+from tpukit.cli.emulator_client import client, running
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verb import verb
 from tpukit.console import Console, View
-from tpukit.errors import NotFound
+from tpukit.errors import BadInput
 from tpukit.paths import Paths, private_directory
 from tpukit.text import quote
 
@@ -18,17 +23,37 @@ if TYPE_CHECKING:
     from tpukit.emulator.daemon import Running
 
 CreateSeconds = Annotated[
-    float, typer.Option(min=0.0, max=86400.0, help="Seconds from create to READY.")
+    float | None,
+    typer.Option(min=0.0, max=86400.0, help="Seconds from create to READY; default: 2."),
+]
+ScenarioFile = Annotated[
+    str, typer.Option("--scenario", metavar="FILE", help="Faults to begin with: .toml or .json.")
+]
+Start = Annotated[bool, typer.Option("--start", help="Start the emulator if none runs.")]
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="auto|portable|namespaces",
+        help="What workers are made of; namespaces needs root on Linux.",
+    ),
+]
+Everything = Annotated[
+    bool, typer.Option("--all", help="Every emulator of this user, and what killed ones left.")
 ]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port of the API; 0 takes a free one.")]
 
 
 def application() -> typer.Typer:
-    app = typer.Typer(
-        help="A Cloud TPU API and firewall API on this machine."
-    )
+    app = typer.Typer(help="A Cloud TPU API and firewall API on this machine.")
     for function in (start, stop, status, env):
         app.command(function.__name__)(verb(function))
+    app.command("preempt")(verb(emulator_world.preempt))
+    app.command("health")(verb(emulator_world.health))
+    app.command("worker")(verb(emulator_fault.worker))
+    app.command("log")(verb(emulator_world.log))
+    app.add_typer(emulator_fault.application(), name="fault")
+    app.add_typer(emulator_world.clock_application(), name="clock")
     return app
 
 
@@ -43,27 +68,46 @@ def ensure_environment(paths: Paths, console: Console) -> Mapping[str, str]:
     return daemon.environment(directory)
 
 
-def start(toolkit: Toolkit, create_seconds: CreateSeconds = 2.0, port: Port = 0) -> View:
+def start(
+    toolkit: Toolkit,
+    create_seconds: CreateSeconds = None,
+    port: Port = 0,
+    scenario: ScenarioFile = "",
+    engine: EngineName = "auto",
+) -> View:
     """Start the emulator in the background; one that already runs is left alone.
 
-    Example:
+    Examples:
       tpukit emulator start --create-seconds 2
+      tpukit emulator start --scenario stockout-then-preempt.toml
     """
     from tpukit.emulator import daemon
 
+    story = _story(scenario)
+    if create_seconds is None:
+        create_seconds = float(story.pop("create_seconds", 2.0))
+    if not isfinite(create_seconds):
+        raise BadInput(f"{create_seconds} is not a number of seconds", fix="--create-seconds 2")
     directory = private_directory(toolkit.paths.emulator)
-    running = daemon.start(directory, create_seconds=create_seconds, port=port)
-    return _view(running, hint='eval "$(tpukit emulator env)"')
+    found = daemon.start(directory, create_seconds=create_seconds, port=port, engine=engine)
+    if scenario:
+        client(toolkit).play(story)
+    return _view(found, hint='eval "$(tpukit emulator env)"')
 
 
-def stop(toolkit: Toolkit) -> View:
+def stop(toolkit: Toolkit, everything: Everything = False) -> View:
     """Stop the emulator and every process of its workers; slices are there again after a start.
 
-    Example:
+    Examples:
       tpukit emulator stop
+      tpukit emulator stop --all
     """
     from tpukit.emulator import daemon
 
+    if everything:
+        places, left = daemon.stop_all(toolkit.paths.emulator)
+        toolkit.console.say(f"emulators stopped: {len(places)}; processes left by others: {left}")
+        return View({"stopped": bool(places), "emulators": [str(p) for p in places], "left": left})
     stopped = daemon.stop(toolkit.paths.emulator)
     toolkit.console.say("emulator stopped" if stopped else "no emulator was running")
     return View({"stopped": stopped})
@@ -75,38 +119,46 @@ def status(toolkit: Toolkit) -> View:
     Example:
       tpukit emulator status --json
     """
-    return _view(_running(toolkit))
+    found = running(toolkit)
+    view = _view(found)
+    lacks = [["lacks", each] for each in found.limits]
+    return replace(view, rows=[*view.rows, ["reason", found.reason], *lacks])
 
 
-def env(toolkit: Toolkit) -> View:
+def env(toolkit: Toolkit, start: Start = False) -> View:
     """Print the variables that point gcloud and tpukit at the emulator.
 
-    Example:
+    Examples:
       eval "$(tpukit emulator env)"
+      eval "$(tpukit emulator env --start)"
     """
     from tpukit.emulator import daemon
 
-    _running(toolkit)
-    variables = daemon.environment(toolkit.paths.emulator)
+    if start:
+        variables = dict(ensure_environment(toolkit.paths, toolkit.console))
+    else:
+        running(toolkit)
+        variables = daemon.environment(toolkit.paths.emulator)
     lines = [[f"export {name}={quote([value])}"] for name, value in variables.items()]
     return View({"environment": dict(variables)}, rows=lines)
 
 
-def _running(toolkit: Toolkit) -> Running:
-    from tpukit.emulator import daemon
+def _story(scenario: str) -> dict[str, Any]:
+    """Return what a scenario file holds, before anything is started for it."""
+    if not scenario:
+        return {}
+    from tpukit.emulator.scenario_file import read_scenario
 
-    running = daemon.running(toolkit.paths.emulator)
-    if running is None:
-        raise NotFound("no emulator is running", fix="tpukit emulator start")
-    return running
+    return read_scenario(Path(scenario))
 
 
-def _view(running: Running, hint: str = "") -> View:
+def _view(found: Running, hint: str = "") -> View:
     fields = {
-        "url": running.url,
-        "engine": running.engine,
-        "version": running.version,
-        "pid": str(running.pid),
+        "url": found.url,
+        "engine": found.engine,
+        "version": found.version,
+        "pid": str(found.pid),
     }
-    document = {"emulator": {**fields, "pid": running.pid, "started": running.started}}
+    more = {"reason": found.reason, "limits": list(found.limits)}
+    document = {"emulator": {**fields, "pid": found.pid, "started": found.started, **more}}
     return View(document, ("FIELD", "VALUE"), [list(item) for item in fields.items()], hint=hint)

@@ -14,16 +14,24 @@ from typer.exceptions import TyperException
 
 from tpukit import __version__, console
 from tpukit.cli import (
+    attach,
+    cp,
     create,
     delete,
     describe,
     emulator,
     firewall,
+    forward,
+    jobs,
+    kill,
     list_slices,
+    logs,
     provision,
+    push,
     run,
     smoke,
     ssh,
+    ssh_config,
     start,
     stop,
     types,
@@ -79,7 +87,7 @@ def application() -> typer.Typer:
         pretty_exceptions_enable=False,
         add_completion=False,
     )
-    app.callback()(root(_VERSION, lambda: typer.echo(__version__)))
+    app.callback(invoke_without_command=True)(root(_VERSION, lambda: typer.echo(__version__)))
     for name, function in (
         ("up", up.up),
         ("create", create.create),
@@ -90,7 +98,15 @@ def application() -> typer.Typer:
         ("stop", stop.stop),
         ("wait", wait.wait),
         ("ssh", ssh.ssh),
+        ("forward", forward.forward),
+        ("ssh-config", ssh_config.ssh_config),
         ("run", run.run),
+        ("cp", cp.cp),
+        ("push", push.push),
+        ("jobs", jobs.jobs),
+        ("logs", logs.logs),
+        ("attach", attach.attach),
+        ("kill", kill.kill),
         ("provision", provision.provision),
         ("smoke", smoke.smoke),
         ("types", types.types),

@@ -18,6 +18,12 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the slice.")]
 OptionalName = Annotated[
     str, typer.Argument(metavar="[NAME]", help="Name of the slice; default: USER-ACCELERATOR_TYPE.")
 ]
+Names = Annotated[
+    str, typer.Argument(metavar="NAME[,NAME…]", help="Name of the slice, or of several.")
+]
+RunId = Annotated[
+    str, typer.Argument(metavar="[RUN]", help="Run id; default: the run that started last.")
+]
 Command = Annotated[list[str] | None, typer.Argument(metavar="[-- COMMAND…]")]
 Timeout = Annotated[str, typer.Option(metavar="DURATION", help="How long to wait: 90s, 20m, 1h.")]
 Workers = Annotated[str, typer.Option("--worker", metavar="WORKERS", help="all, 0 or 0,2-5.")]

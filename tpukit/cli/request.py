@@ -9,7 +9,7 @@ from typing import Annotated
 
 from typer import Option
 
-from tpukit import lifecycle
+from tpukit import naming
 from tpukit.accelerators import AcceleratorType, runtime_fits
 from tpukit.cli.parameters import pairs, words
 from tpukit.cli.toolkit import Toolkit
@@ -54,7 +54,7 @@ def slice_request(
         raise BadInput("--spot and --reserved exclude each other")
     settings = toolkit.settings
     user = settings.get("user")
-    chosen = lifecycle.check_name(name or lifecycle.default_name(user, accelerator.name))
+    chosen = naming.check_name(name or naming.default_name(user, accelerator.name))
     request = SliceRequest(
         name=chosen,
         project=settings.require("project"),
@@ -74,14 +74,14 @@ def slice_request(
     toolkit.console.say(
         f"slice {chosen}: {accelerator.name} in {request.zone} of project {request.project}"
     )
-    return lifecycle.labelled(request, user, secrets.token_hex(6))
+    return naming.labelled(request, user, secrets.token_hex(6))
 
 
 def _labels(given: Mapping[str, str]) -> Mapping[str, str]:
     wrong = [
         key
         for key, value in given.items()
-        if lifecycle.label(key) != key or lifecycle.label(value) != value
+        if naming.label(key) != key or naming.label(value) != value
     ]
     if wrong:
         raise BadInput(

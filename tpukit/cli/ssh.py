@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpukit.cli import parameters as flag
+from tpukit.cli.route import EXTERNAL, Route
 from tpukit.cli.toolkit import Toolkit
 from tpukit.clock import Deadline
 from tpukit.console import View
@@ -29,6 +30,7 @@ def ssh(
     command: flag.Command = None,
     worker: WorkerNumber = 0,
     timeout: flag.Timeout = "60s",
+    route: Route = EXTERNAL,
 ) -> View:
     """Open a shell on a worker, or run a command.
 
@@ -41,6 +43,7 @@ def ssh(
     """
     from tpukit import access, bootstrap
 
+    toolkit = toolkit.by(route)
     line = flag.remote_command(command)
     if toolkit.flags.as_json and not line:
         raise BadInput("--json needs a command", fix=f"tpukit ssh {name} --json -- COMMAND")
@@ -77,7 +80,7 @@ def _shell(toolkit: Toolkit, found: Slice, connection: Connection) -> int:
     from tpukit import access
     from tpukit.remote import keys, openssh
 
-    if not openssh.available():
+    if toolkit.route.proxied or not openssh.available():
         return connection.shell()
     target = connection.target
     pinned_as = access.alias(found, target.worker)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from tpukit import console as consoles
+from tpukit.cli.route import Route
 from tpukit.clock import Clock, Deadline, SystemClock
 from tpukit.console import Console
 from tpukit.errors import BadInput
@@ -26,9 +27,16 @@ if TYPE_CHECKING:
     from tpukit.models import Slice
     from tpukit.provider import FirewallProvider, SliceProvider
     from tpukit.remote.keys import KeyPair
+    from tpukit.remote.proxy import Dial
     from tpukit.remote.ssh import Connector
+    from tpukit.remote.worker import RemoteWorker
 
 
+#: Of the range that Identity-Aware Proxy connects from, 35.235.240.0/20:
+#: https://cloud.google.com/iap/docs/using-tcp-forwarding
+IAP_ADDRESS = "35.235.240.1"
+#: Seconds for each connection to the worker that others are reached through.
+_JUMP_SECONDS = 60.0
 _NO = ("", "0", "false", "no", "off")
 
 
@@ -51,10 +59,18 @@ class Flags:
 class Toolkit:
     """What a command works with. Nothing is imported or contacted before a property is read."""
 
-    def __init__(self, flags: Flags, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, flags: Flags, environ: Mapping[str, str] | None = None, route: Route | None = None
+    ) -> None:
         self.flags = flags
+        self.route = route or Route()
         self.environ = os.environ if environ is None else environ
         self.clock: Clock = SystemClock()
+
+    def by(self, route: Route) -> Toolkit:
+        """Return a toolkit that reaches workers another way."""
+        route.check()
+        return Toolkit(self.flags, self.environ, route) if route != self.route else self
 
     @cached_property
     def console(self) -> Console:
@@ -112,7 +128,7 @@ class Toolkit:
     def connector(self) -> Connector:
         from tpukit.remote.ssh import Connector
 
-        return Connector(self.key, self.clock)
+        return Connector(self.key, self.clock, dial=self._dial)
 
     def means(self, source_ranges: tuple[str, ...] = ()) -> Means:
         """Return what the stages of the main job work with."""
@@ -126,9 +142,10 @@ class Toolkit:
             key=self.key,
             user=self.settings.get("user"),
             source_ranges=source_ranges or self.settings.source_ranges,
-            source_address=source_address,
+            source_address=(lambda _: IAP_ADDRESS) if self.route.iap else source_address,
             clock=self.clock,
             journal=self.journal,
+            internal=self.route.inside,
         )
 
     def deadline(self, seconds: float) -> Deadline:
@@ -136,10 +153,23 @@ class Toolkit:
 
     def find(self, name: str) -> Slice:
         """Return the named slice, in the zone that was asked for or in any."""
-        from tpukit import lifecycle
+        from tpukit import existence, naming
 
         zone = self.flags.zone.removeprefix("-")  # a lone hyphen stands for all zones
-        return lifecycle.find(self.provider, lifecycle.check_name(name), zone)
+        return existence.find(self.provider, naming.check_name(name), zone)
+
+    def workers(self, names: str, selection: str, patience: float) -> list[RemoteWorker]:
+        """Return the selected workers of one slice or several, with a way in to each.
+
+        `patience` is in seconds, for the API and for each connection that is made later.
+        """
+        from tpukit import fleet
+
+        slices = [self.find(name) for name in dict.fromkeys(names.split(","))]
+        deadline = self.deadline(patience)
+        return fleet.workers(
+            self.means(), slices, selection, deadline, patience, on_wait=self.console.say
+        )
 
     def confirm(self, question: str) -> None:
         """Ask on a terminal; raise `BadInput` where nobody can answer, or the answer is no."""
@@ -151,6 +181,21 @@ class Toolkit:
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise BadInput("nothing was done")
+
+    @property
+    def _dial(self) -> Dial:
+        from tpukit.remote import proxy
+
+        if self.route.iap:
+            project, say = self.settings.require("project"), self.console.detail
+            return proxy.through_program(lambda each: proxy.iap_command(project, each), say)
+        if self.route.jump:
+            name, worker = self.route.jump_worker
+            plain = self.by(Route())
+            return proxy.through_worker(
+                lambda: plain.workers(name, worker, _JUMP_SECONDS)[0].connect()
+            )
+        return proxy.direct
 
     @property
     def _overlay(self) -> Mapping[str, str] | None:

@@ -14,7 +14,7 @@ import typer
 
 from tpukit.cli.toolkit import Flags, Toolkit
 from tpukit.console import View
-from tpukit.errors import interruption
+from tpukit.errors import BadInput, interruption
 
 
 @dataclass
@@ -84,6 +84,8 @@ def root(version: Parameter, show_version: Callable[[], None]) -> Callable[..., 
             show_version()
             raise typer.Exit
         context.obj.flags = _gather(Flags, values)
+        if context.invoked_subcommand is None:
+            raise BadInput("there is no command", fix="tpukit --help")
 
     return signed(tpukit, [version, *_flags(Flags)], tpukit)
 

@@ -71,8 +71,14 @@ class Failure:
 
     @property
     def transient(self) -> bool:
-        """Whether the same call may succeed when it is repeated a little later."""
-        return not self.status or self.http >= 500 or self.http == 429 or self.status == "ABORTED"
+        """Whether the same call may succeed when it is repeated a little later.
+
+        Of the 429s only the rate limits: a quota that is used up does not come back in seconds.
+        """
+        if self.http == 429:
+            known = _known(one_line(self.message))
+            return known is None or known["retry"] == "same-zone"
+        return not self.status or self.http >= 500 or self.status == "ABORTED"
 
 
 class RestFailure(Exception):
@@ -88,7 +94,9 @@ def from_body(http: int, body: object, headers: Mapping[str, str]) -> Failure:
     error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict):
         # Not the API has spoken: a page with 404 must not be taken for "there is no such slice".
-        status = UNREADABLE if http == 404 else _BY_HTTP.get(http, UNREADABLE)
+        # Who asks for a login, or for patience, may be a proxy too.
+        spoken = http in (401, 403, 429) or http >= 500
+        status = _BY_HTTP.get(http, UNREADABLE) if spoken else UNREADABLE
         message = f"answer {http} without an error document"
         delay = _seconds(headers.get("Retry-After"))
         return Failure(status, message, http=http, retry_after=delay)
@@ -101,7 +109,8 @@ def from_operation(error: Mapping[str, Any]) -> Failure:
     """Read the `google.rpc.Status` of a failed operation, as a dict of its JSON form."""
     from google.rpc.code_pb2 import Code
 
-    code = int(error.get("code") or 2)
+    given = error.get("code")
+    code = given if isinstance(given, int) else Code.Value("UNKNOWN")
     status = Code.Name(code) if code in Code.values() else "UNKNOWN"
     return _with_details(status, str(error.get("message", "")), 0, error.get("details"), {})
 
@@ -116,13 +125,20 @@ def from_exception(error: Exception) -> Failure | None:
         return error.failure
     if isinstance(error, GoogleAPICallError):
         return _from_api_core(error)
-    if isinstance(error, google.auth.exceptions.TransportError | requests.RequestException):
-        return Failure("", one_line(str(error)) or type(error).__name__)
     if isinstance(error, google.auth.exceptions.GoogleAuthError):
-        return Failure("UNAUTHENTICATED", one_line(str(error)), http=401)
-    if isinstance(error, ValueError):  # an answer that is no JSON, or JSON of another shape
+        lost = isinstance(error, google.auth.exceptions.TransportError)
+        return _no_answer(error) if lost else _not_authenticated(error)
+    if isinstance(error, ValueError):  # no JSON, of requests too; JSON of another shape
         return unreadable(error)
-    return None
+    return _no_answer(error) if isinstance(error, requests.RequestException) else None
+
+
+def _no_answer(error: Exception) -> Failure:
+    return Failure("", one_line(str(error)) or type(error).__name__)
+
+
+def _not_authenticated(error: Exception) -> Failure:
+    return Failure("UNAUTHENTICATED", one_line(str(error)), http=401)
 
 
 def unreadable(error: Exception) -> Failure:

@@ -65,11 +65,11 @@ def _token(path: Path) -> str:
     try:
         token = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"cannot read the access token file {path}", why=str(error)) from error
-    if not token:
-        raise BadInput(f"the access token file {path} is empty")
-    if not token.isprintable() or " " in token:
-        raise BadInput(f"the access token file {path} holds more than a token")
+        raise BadInput(f"cannot read the access token file {path}", why=str(error), fix=_FIX) from (
+            error
+        )
+    if not token or not token.isprintable() or " " in token:
+        raise BadInput(f"the access token file {path} does not hold one token", fix=_FIX)
     return token
 
 

@@ -7,13 +7,12 @@ both here.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from google.api_core.client_options import ClientOptions
 from google.cloud import tpu_v2
-from google.protobuf.json_format import MessageToDict, ParseError
+from google.protobuf.json_format import ParseError
 
 from tpukit.cloud.failures import RestFailure, from_operation, to_error, unreadable
 from tpukit.cloud.session import Session
@@ -38,11 +37,14 @@ class CloudTpu:
         )
         self._session = session
         self._project = project
+        self._root = f"{endpoint.rstrip('/')}/v2"
         self._options: dict[str, Any] = {"timeout": session.timeout, "retry": None}
 
     def get(self, zone: str, name: str) -> Slice:
         path = self._path(zone, name)
-        node = self._call(f"read slice {name}", lambda: self._client.get_node(name=path, **self._options))
+        node = self._call(
+            f"read slice {name}", lambda: self._client.get_node(name=path, **self._options)
+        )
         return _slice(node)
 
     def list(self, zone: str) -> SliceList:
@@ -96,13 +98,12 @@ class CloudTpu:
         return self._update(name, node, "tags", repeat=True)
 
     def failure(self, operation: str, doing: str) -> TpukitError | None:
-        answer = self._call(
-            "read an operation",
-            lambda: self._client.get_operation({"name": operation}, **self._options),
-        )
-        if not answer.done or not answer.error.code:
+        """Read it as plain JSON: the library refuses one with a detail that it does not know."""
+        answer = self._session.rest("read an operation", "GET", f"{self._root}/{operation}")
+        error = answer.get("error")
+        if not answer.get("done") or not error:
             return None
-        return to_error(from_operation(_status(answer.error)), doing)
+        return to_error(from_operation(error if isinstance(error, dict) else {}), doing)
 
     def identities(self, zone: str, name: str) -> tuple[WorkerIdentity, ...]:
         wanted = tpu_v2.GetGuestAttributesRequest(name=self._path(zone, name))
@@ -235,11 +236,3 @@ def _identity(index: int, attributes: Any) -> WorkerIdentity:
         hostname=items.get(("guestInventory", "Hostname"), ""),
         ssh_port=int(port) if port.isdecimal() and 0 < int(port) < 65536 else 22,
     )
-
-
-def _status(error: Any) -> dict[str, Any]:
-    """Return a `google.rpc.Status` as a dict; a detail of an unknown type loses only itself."""
-    try:
-        return MessageToDict(error)
-    except (TypeError, ValueError, json.JSONDecodeError):
-        return {"code": error.code, "message": error.message}

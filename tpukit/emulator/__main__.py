@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tpukit.emulator.guardian import guarded
-from tpukit.emulator.home import EmulatorHome, exclusively
+from tpukit.emulator.home import ENGINES, EmulatorHome, exclusively
 from tpukit.errors import BadInput, TpukitError
 
 _LOCK_SECONDS = 2.0  #: how long a predecessor that is ending is waited for
@@ -37,6 +37,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--directory", type=Path, required=True, help="where everything is kept")
     parser.add_argument("--create-seconds", type=float, default=2.0, help="how long a create takes")
     parser.add_argument("--port", type=int, default=0, help="of the API on 127.0.0.1 (0: any)")
+    parser.add_argument("--engine", choices=ENGINES, default="auto", help="of the workers")
     parser.add_argument("--ready-descriptor", type=int, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
@@ -45,7 +46,14 @@ def _emulate(options: argparse.Namespace, home: EmulatorHome, guardian: int) -> 
     # Imported by the emulator alone: the guardian stays small.
     from tpukit.emulator.emulation import emulate
 
-    return emulate(home, options.create_seconds, options.port, guardian, options.ready_descriptor)
+    return emulate(
+        home,
+        options.create_seconds,
+        options.port,
+        options.engine,
+        guardian,
+        options.ready_descriptor,
+    )
 
 
 @contextlib.contextmanager

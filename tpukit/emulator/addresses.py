@@ -42,12 +42,12 @@ class AddressBook:
             reservation = _bound(socket.SOCK_DGRAM, address, _RESERVATION_PORT)
             self._reservations[address] = holder, reservation
 
-    def release(self, holder: str) -> None:
-        """Let others have the holder's addresses."""
-        for address, (found, reservation) in list(self._reservations.items()):
-            if found == holder:
-                reservation.close()
-                del self._reservations[address]
+    def release(self, holder: str) -> list[str]:
+        """Let others have the holder's addresses, and return them."""
+        held = [a for a, (found, _) in self._reservations.items() if found == holder]
+        for address in held:
+            self._reservations.pop(address)[1].close()
+        return held
 
     def close(self) -> None:
         """Release every address."""

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from tpukit import accelerators
 from tpukit.accelerators import AcceleratorType
-from tpukit.emulator.context import Call, page
+from tpukit.emulator.context import Call, listing
 from tpukit.emulator.errors import ApiError, Json, error_info
 
 #: Names seen in the Cloud TPU page "TPU software versions" and in use on the v6e generation. A
@@ -84,8 +84,20 @@ class Catalogue:
         wanted = (api_type, topology)
         return next((k for k in self.in_zone(zone) if (k.api_type, k.topology) == wanted), None)
 
+    def workers_of(self, zone: str, node: Json) -> int:
+        """Return the number of workers that a node, checked before, has."""
+        kind = self.by_name(zone, node["acceleratorType"])
+        return kind.workers if kind else 1
+
+    def prefix(self, call: Call, collection: str) -> str:
+        """Return how the names of a list call's resources start; the zone `-` is every zone."""
+        if call.path["zone"] == "-":
+            return f"projects/{call.project}/locations/"
+        self.check_zone(call)
+        return f"{call.parent}/{collection}/"
+
     def list_locations(self, call: Call) -> Json:
-        return _listing("locations", ((z, _location(call.project, z)) for z in self.zones), call)
+        return listing(call, "locations", ((z, _location(call.project, z)) for z in self.zones))
 
     def get_location(self, call: Call) -> Json:
         self.check_zone(call)
@@ -97,7 +109,7 @@ class Catalogue:
             for zone in self._asked_zones(call)
             for kind in self.in_zone(zone)
         )
-        return _listing("acceleratorTypes", ((d["name"], d) for d in documents), call)
+        return listing(call, "acceleratorTypes", ((d["name"], d) for d in documents))
 
     def get_type(self, call: Call) -> Json:
         self.check_zone(call)
@@ -112,7 +124,7 @@ class Catalogue:
             for zone in self._asked_zones(call)
             for version in RUNTIME_VERSIONS
         )
-        return _listing("runtimeVersions", ((d["name"], d) for d in documents), call)
+        return listing(call, "runtimeVersions", ((d["name"], d) for d in documents))
 
     def get_runtime_version(self, call: Call) -> Json:
         self.check_zone(call)
@@ -125,12 +137,6 @@ class Catalogue:
             return self.zones
         self.check_zone(call)
         return (call.path["zone"],)
-
-
-def _listing(key: str, items: Iterable[tuple[str, Json]], call: Call) -> Json:
-    query = call.query
-    shown, token = page(items, query.get("pageSize", ""), query.get("pageToken", ""), 1000)
-    return {key: shown, **({"nextPageToken": token} if token else {})}
 
 
 def _not_found(name: str) -> ApiError:

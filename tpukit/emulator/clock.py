@@ -1,4 +1,4 @@
-"""The emulator's own time: the machine's, plus what its user added to it."""
+"""The emulator's own time: a user may set it, step it and let it run faster or not at all."""
 
 from __future__ import annotations
 
@@ -12,16 +12,45 @@ class EmulatorClock:
 
     def __init__(self, base: Callable[[], float] = _time.time, offset: float = 0.0) -> None:
         self._base = base
-        self.offset = offset
+        self._since = base()
+        self._lead = offset  #: how far ahead of `base` the clock was at `_since`
+        self._speed = 1.0
+
+    @property
+    def offset(self) -> float:
+        """How many seconds the clock is ahead of the machine's; behind it where negative."""
+        return self._lead + (self._base() - self._since) * (self._speed - 1)
+
+    @property
+    def speed(self) -> float:
+        return self._speed
+
+    @speed.setter
+    def speed(self, factor: float) -> None:
+        """Let `factor` seconds pass in one; 0 stops the clock, and `advance` still steps it."""
+        self._lead, self._since = self.offset, self._base()
+        self._speed = factor
 
     def time(self) -> float:
         return self._base() + self.offset
 
     def advance(self, seconds: float) -> None:
         """Move the clock `seconds` forward."""
-        self.offset += seconds
+        self._lead += seconds
+
+    def real_seconds(self, seconds: float) -> float | None:
+        """Return how long `seconds` of this clock take on the machine's; None for ever."""
+        return seconds / self._speed if self._speed else None
 
 
 def timestamp(seconds: float) -> str:
     """Return seconds since the epoch as the RFC 3339 text that the APIs answer."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+
+
+def parse_timestamp(text: str) -> float:
+    """Return an RFC 3339 text as seconds since the epoch; raise ValueError for another text."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"no time zone in {text!r}")
+    return moment.timestamp()

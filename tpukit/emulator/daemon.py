@@ -9,13 +9,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tpukit.emulator.home import EmulatorHome, Running, exclusively
-from tpukit.errors import NotFound, TpukitError
+from tpukit.emulator.home import ENGINES, EmulatorHome, Running, exclusively
+from tpukit.errors import BadInput, NotFound, TpukitError
 from tpukit.text import one_line, quote
 
-__all__ = ["Running", "environment", "running", "start", "stop"]
+if TYPE_CHECKING:
+    import psutil
+
+__all__ = ["Running", "environment", "running", "start", "stop", "stop_all"]
 
 PROJECT = "tpukit-local"
 #: Offers every accelerator type: `catalogue.EVERYTHING_ZONE`.
@@ -26,17 +31,24 @@ _STOP_SECONDS = 10.0
 
 
 def start(
-    directory: Path, create_seconds: float = 2.0, port: int = 0, timeout: float = 20.0
+    directory: Path,
+    create_seconds: float = 2.0,
+    port: int = 0,
+    timeout: float = 20.0,
+    engine: str = "auto",
 ) -> Running:
     """Return the directory's emulator, started in the background unless it runs already.
 
-    `create_seconds` is how long nodes are CREATING; `port` 0 lets the system choose. Raises
-    `TpukitError` with the last words of its log when it does not come up within `timeout` seconds.
+    `create_seconds` is how long nodes are CREATING; `port` 0 lets the system choose;
+    `engine` is one of `home.ENGINES`. Raises `BadInput` for another one, and `TpukitError` with
+    the last words of its log when the emulator does not come up within `timeout` seconds.
     """
+    if engine not in ENGINES:
+        raise BadInput(f"no engine {one_line(engine)}", fix=f"--engine {'|'.join(ENGINES)}")
     home = EmulatorHome(directory.absolute())
     home.create()
     with exclusively(home.path / "start.lock"):
-        return running(directory) or _spawn(home, create_seconds, port, timeout)
+        return running(directory) or _spawn(home, create_seconds, port, timeout, engine)
 
 
 def running(directory: Path) -> Running | None:
@@ -54,6 +66,7 @@ def stop(directory: Path) -> bool:
     home = EmulatorHome(directory.absolute())
     found = home.published()
     if not home.held():
+        _sweep(home, None)  # what was left by an emulator that was killed with its guardian
         return False
     for number in (signal.SIGTERM, signal.SIGKILL):
         _send(found, number)
@@ -61,6 +74,24 @@ def stop(directory: Path) -> bool:
             _sweep(home, found)
             return True
     raise TpukitError(f"the emulator in {home.path} does not end", why=_last_words(home))
+
+
+def stop_all(
+    directory: Path, mine: Callable[[psutil.Process], bool] | None = None
+) -> tuple[list[Path], int]:
+    """End every emulator of this user, and what killed ones have left anywhere.
+
+    Returns the directories of those that ran, and the number of processes that were left over.
+    `directory` is looked at whatever runs; `mine` tells which processes are to be considered.
+    """
+    from tpukit.emulator import processes
+
+    mine = mine or processes.of_this_user
+    directories = {directory.absolute(), *processes.emulator_directories(mine)}
+    stopped = [found for found in sorted(directories) if stop(found)]
+    left = [process for process in processes.marked_by_any() if mine(process)]
+    processes.end(lambda: [process for process in processes.marked_by_any() if mine(process)])
+    return stopped, len(left)
 
 
 def environment(directory: Path) -> dict[str, str]:
@@ -76,6 +107,7 @@ def environment(directory: Path) -> dict[str, str]:
     return {
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{found.url}/",
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{found.url}/compute/v1/",
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_OSLOGIN": f"{found.url}/",
         "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(EmulatorHome(directory.absolute()).token_file),
         "CLOUDSDK_CORE_PROJECT": PROJECT,
         "CLOUDSDK_COMPUTE_ZONE": ZONE,
@@ -83,12 +115,14 @@ def environment(directory: Path) -> dict[str, str]:
     }
 
 
-def _spawn(home: EmulatorHome, create_seconds: float, port: int, timeout: float) -> Running:
+def _spawn(
+    home: EmulatorHome, create_seconds: float, port: int, timeout: float, engine: str
+) -> Running:
     ready, theirs = os.pipe()
     # -P: a file random.py where the user stands is not to be imported.
     words = [sys.executable, "-P", "-m", "tpukit.emulator", "--directory", str(home.path)]
     words += ["--create-seconds", str(create_seconds), "--port", str(port)]
-    words += ["--ready-descriptor", str(theirs)]
+    words += ["--engine", engine, "--ready-descriptor", str(theirs)]
     log = os.open(home.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         process = subprocess.Popen(
@@ -155,7 +189,8 @@ def _living(found: Running | None) -> list[int]:
 def _sweep(home: EmulatorHome, found: Running | None) -> None:
     from tpukit.emulator import processes
 
-    processes.end(lambda: processes.marked(f"{home.identity()}/"))
+    if home.identity_file.exists():
+        processes.end(lambda: processes.marked(f"{home.identity()}/"))
     if found:
         with contextlib.suppress(ChildProcessError):  # where it was this process that started it
             os.waitpid(found.guardian, os.WNOHANG)

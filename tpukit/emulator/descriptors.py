@@ -16,10 +16,14 @@ import struct
 import termios
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
 
 from tpukit.emulator.engine import Program
 
 _CHUNK = 64 * 1024
+_TIOCGPTN, _TIOCSPTLCK = 0x80045430, 0x40045431  #: include/uapi/asm-generic/ioctls.h of Linux
 
 Size = tuple[int, int, int, int]  #: columns, rows, pixels wide, pixels high
 
@@ -94,13 +98,22 @@ class Running:
     stdin: Descriptor
     stdout: Descriptor
     stderr: Descriptor | None
+    inside: bool = False  #: whether the program is a child of the process, inside of a worker
 
     def send(self, name: str) -> None:
         """Send the signal of an SSH name such as `TERM` to the program's whole process group."""
         number = getattr(signal, f"SIG{name}", None)
         if number is not None and self.process.returncode is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, number)
+            for leader in self._leaders():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(leader, number)
+
+    def _leaders(self) -> list[int]:
+        if not self.inside:
+            return [self.process.pid]
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return [child.pid for child in psutil.Process(self.process.pid).children()]
+        return []
 
     def resize(self, size: Size) -> None:
         """Tell a terminal its size, which tells the program in its turn."""
@@ -125,29 +138,30 @@ async def start_on_pipes(program: Program) -> Running:
         raise
     finally:
         _close(stdin, stdout, stderr)
-    return Running(process, Descriptor(to_stdin), Descriptor(from_stdout), Descriptor(from_stderr))
+    streams = Descriptor(to_stdin), Descriptor(from_stdout), Descriptor(from_stderr)
+    return Running(process, *streams, inside=bool(program.entrance))
 
 
 async def start_on_terminal(program: Program, size: Size) -> Running:
     """Start a program on a new terminal of the given size."""
-    ours, theirs = os.openpty()
+    ours, theirs, name = open_terminal(program.terminals)
     try:
         _set_size(ours, size)
-        process = await _start(program.on_terminal(os.ttyname(theirs)), theirs, theirs, theirs)
+        process = await _start(program.on_terminal(name), theirs, theirs, theirs)
     except OSError:
         _close(ours)
         raise
     finally:
         _close(theirs)
     terminal = Descriptor(ours)
-    return Running(process, terminal, terminal, None)
+    return Running(process, terminal, terminal, None, inside=bool(program.entrance))
 
 
 async def _start(
     program: Program, stdin: int, stdout: int, stderr: int
 ) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        *program.arguments,
+        *program.words,
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
@@ -155,6 +169,21 @@ async def _start(
         env=program.environment,
         start_new_session=True,
     )
+
+
+def open_terminal(terminals: Path | None) -> tuple[int, int, str]:
+    """Return both sides of a new terminal and the name that programs know it by.
+
+    `terminals` is the devpts file system of a worker that has its own.
+    """
+    if terminals is None:
+        ours, theirs = os.openpty()
+        return ours, theirs, os.ttyname(theirs)
+    ours = os.open(terminals / "ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    fcntl.ioctl(ours, _TIOCSPTLCK, struct.pack("i", 0))
+    (number,) = struct.unpack("I", fcntl.ioctl(ours, _TIOCGPTN, bytes(4)))
+    theirs = os.open(terminals / str(number), os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    return ours, theirs, f"/dev/pts/{number}"
 
 
 def _set_size(terminal: int, size: Size) -> None:

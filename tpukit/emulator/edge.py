@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from threading import Condition, Event
 
 from tpukit.emulator.batch import PATH as BATCH_PATH
 from tpukit.emulator.batch import answer_batch
+from tpukit.emulator.clock import timestamp
 from tpukit.emulator.context import Call
 from tpukit.emulator.control import Control
+from tpukit.emulator.doors import Doors
 from tpukit.emulator.errors import ApiError, Status, error_info
 from tpukit.emulator.exchange import Reply, Request, unknown_path
 from tpukit.emulator.faults import Faults, Rule
 from tpukit.emulator.presets import filled
-from tpukit.emulator.routes import Route, compute_routes, control_routes, find, tpu_routes
+from tpukit.emulator.routes import (
+    Route,
+    compute_routes,
+    control_routes,
+    find,
+    oslogin_routes,
+    tpu_routes,
+)
 from tpukit.emulator.service import Service
 from tpukit.errors import TpukitError
 
@@ -26,11 +37,15 @@ LONGEST_WAIT = 120.0
 class Edge:
     """Answers requests over one service. Safe to call from many threads.
 
-    `save` keeps the state after a change and before the answer to it.
+    `save` keeps the state after a change and before the answer to it; `directory` is for what else
+    has to be kept.
     """
 
-    def __init__(self, service: Service, token: str | None, save: Callable[[], None]) -> None:
+    def __init__(
+        self, service: Service, token: str | None, save: Callable[[], None], directory: Path
+    ) -> None:
         self.faults = Faults()
+        self.doors = Doors(self.answer, directory)
         self.control = Control(service, self.faults)
         self._service = service
         self._token = token
@@ -40,7 +55,8 @@ class Edge:
         self._routes = (
             *tpu_routes(service),
             *compute_routes(service),
-            *control_routes(self.control),
+            *oslogin_routes(service),
+            *control_routes(self.control, self.doors),
         )
 
     def answer(self, request: Request) -> Reply:
@@ -54,7 +70,7 @@ class Edge:
             if found is None:
                 return self._logged(request, "", unknown_path(request))
             route, path = found
-            call = Call(path, request.query, request.document(), path.get("version", "v2"))
+            call = Call(path, request.query, request.document(), _version(path))
             return self._logged(request, route.name, self._serve(route, call))
         except ApiError as error:
             return self._logged(request, "", Reply.error(error.status, compute))
@@ -69,10 +85,13 @@ class Edge:
             self._commit()
 
     def close(self) -> None:
-        """End stalls and waits."""
+        """End stalls and waits, and keep the time that a fast clock has come to."""
         self._closed.set()
         with self._turn:
             self._turn.notify_all()
+            self._service.context.changed |= self._service.context.clock.speed != 1
+            with contextlib.suppress(OSError):
+                self._commit()
 
     def _serve(self, route: Route, call: Call) -> Reply:
         if route.is_control:
@@ -80,6 +99,8 @@ class Edge:
         before = self._take(route, call, "before")
         if before and before.kind == "operation":
             call = replace(call, failure=_status(before, call))
+        elif before and before.kind == "wait":
+            call = replace(call, delay=before.seconds)
         elif before and (spoiled := self._spoil(before, route, call)):
             return spoiled
         reply = self._handle(route, call)
@@ -106,11 +127,12 @@ class Edge:
         clock = self._service.context.clock
         until = min(self._service.compute_operations.due(call), clock.time() + LONGEST_WAIT)
         while (left := until - clock.time()) > 0 and not self._closed.is_set():
-            self._turn.wait(left)
+            self._turn.wait(clock.real_seconds(left))
 
     def _take(self, route: Route, call: Call, phase: str) -> Rule | None:
+        zone, kind = call.path.get("zone", ""), _accelerator_type(call)
         with self._turn:
-            return self.faults.take(route.name, _subject(call), phase)
+            return self.faults.take(route.name, _subject(call), phase, zone, kind)
 
     def _spoil(self, rule: Rule, route: Route, call: Call) -> Reply | None:
         """Return the reply that a fault puts in place of the right one; None after a stall."""
@@ -123,8 +145,10 @@ class Edge:
 
     def _commit(self) -> None:
         if self._service.context.changed:
+            context = self._service.context
+            context.state.clock_offset = context.clock.offset
             self._save()
-            self._service.context.changed = False
+            context.changed = False
 
     def _authenticate(self, request: Request) -> None:
         """Refuse who has not the token: driving the emulator is running commands as its owner."""
@@ -136,7 +160,7 @@ class Edge:
 
     def _logged(self, request: Request, name: str, reply: Reply) -> Reply:
         entry = {
-            "time": self._service.context.stamp(),
+            "time": timestamp(self._service.context.clock.time()),
             "verb": request.verb,
             "path": request.target,
             "method": name,
@@ -148,12 +172,24 @@ class Edge:
         return reply
 
 
+def _version(path: Mapping[str, str]) -> str:
+    return path.get("version") or path.get("alpha", "v2")
+
+
 def _subject(call: Call) -> str:
     """Return the short name of what a call is about, for the `name` of a fault rule."""
-    named = (call.path.get("node"), call.query.get("nodeId"), call.path.get("firewall"))
-    body = call.body.get("name")
-    found = next((text for text in named if text), None) or call.path.get("operation") or body
-    return str(found or "")
+    ids = [call.path.get(key) for key in ("node", "queued", "firewall", "operation")]
+    ids += [call.query.get("nodeId"), call.query.get("queuedResourceId"), call.body.get("name")]
+    return str(next((text for text in ids if text), ""))
+
+
+def _accelerator_type(call: Call) -> str:
+    """Return the accelerator type that a create asks for, of a node or of a queued resource."""
+    tpu = call.body.get("tpu")
+    specs = tpu.get("nodeSpec") if isinstance(tpu, dict) else None
+    first = specs[0] if isinstance(specs, list) and specs else None
+    node = first.get("node") if isinstance(first, dict) else call.body
+    return str(node.get("acceleratorType") or "") if isinstance(node, dict) else ""
 
 
 def _status(rule: Rule, call: Call) -> Status:
@@ -163,6 +199,7 @@ def _status(rule: Rule, call: Call) -> Status:
         "zone": zone,
         "region": zone.rpartition("-")[0],
         "name": _subject(call),
+        "type": _accelerator_type(call),
     }
     return filled(rule.status or Status("UNAVAILABLE", ""), words)
 

@@ -7,18 +7,18 @@ import logging
 import os
 import random
 import resource
+import select
 import signal
 import threading
 import time
-from pathlib import Path
 
 from tpukit import __version__
 from tpukit.emulator import processes
-from tpukit.emulator.engine import Engine, PortableEngine, base_interpreter
+from tpukit.emulator.choice import Choice, choose
+from tpukit.emulator.engine import Engine
 from tpukit.emulator.guardian import reap_orphans
 from tpukit.emulator.home import EmulatorHome, Running
 from tpukit.emulator.server import Server, build_server
-from tpukit.emulator.site import site_environment
 from tpukit.emulator.vm import LocalWorkerHost
 from tpukit.emulator.workers import WorkerOracle
 
@@ -27,6 +27,7 @@ def emulate(
     home: EmulatorHome,
     create_seconds: float,
     port: int,
+    engine: str = "auto",
     guardian: int | None = None,
     ready: int | None = None,
 ) -> int:
@@ -41,16 +42,16 @@ def emulate(
     # What a predecessor left that was killed together with its guardian.
     processes.end(lambda: processes.marked(f"{home.identity()}/"), grace=0)
     hosts: list[LocalWorkerHost] = []
-    engine = PortableEngine(site_environment(os.environ, Path.home()), base_interpreter())
+    choice = choose(engine, home, os.environ)
     try:
         server = build_server(
             home.path,
             home.token(),
-            lambda oracle: _host(home, oracle, engine, hosts),
+            lambda oracle: _host(home, oracle, choice.engine, hosts),
             create_seconds=create_seconds,
             port=port,
         )
-        _serve(server, home, engine, ready, ending)
+        _serve(server, home, choice, ready, ending)
     finally:
         for host in hosts:
             host.close()
@@ -60,7 +61,7 @@ def emulate(
 
 
 def _serve(
-    server: Server, home: EmulatorHome, engine: Engine, ready: int | None, ending: threading.Event
+    server: Server, home: EmulatorHome, choice: Choice, ready: int | None, ending: threading.Event
 ) -> None:
     threading.Thread(target=reap_orphans, args=(ending,), daemon=True).start()
     serving = threading.Thread(target=server.serve_forever, name="api", daemon=True)
@@ -72,8 +73,10 @@ def _serve(
             url=server.url,
             token=home.token(),
             version=__version__,
-            engine=engine.name,
+            engine=choice.engine.name,
             started=time.time(),
+            reason=choice.reason,
+            limits=choice.engine.limits,
         )
     )
     if ready is not None:
@@ -103,14 +106,15 @@ def _allow_many_descriptors() -> None:
 def _ending(guardian: int | None) -> threading.Event:
     """Return an event that is set by TERM, by INT and by the end of the guardian."""
     event = threading.Event()
+    asked, ask = os.pipe()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: event.set())
-    if guardian is not None:
-        watch = threading.Thread(target=_watch, args=(guardian, event), daemon=True)
-        watch.start()
+        # Nothing that takes a lock: a second signal may come while the first one is handled.
+        signal.signal(number, lambda *_: os.write(ask, b"1"))
+    ends = [asked] if guardian is None else [asked, guardian]
+    threading.Thread(target=_watch, args=(ends, event), daemon=True).start()
     return event
 
 
-def _watch(guardian: int, event: threading.Event) -> None:
-    os.read(guardian, 1)
+def _watch(ends: list[int], event: threading.Event) -> None:
+    select.select(ends, [], [])
     event.set()

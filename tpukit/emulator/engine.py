@@ -1,7 +1,7 @@
-"""What an emulated worker runs its commands in.
+"""What an emulated worker runs its commands in: the interface of all engines.
 
-An engine turns a login into a program to start. The portable engine needs no privilege: commands
-are processes of the emulator's own account, with the worker's home, names and environment.
+An engine turns a login into a program to start. Nothing is made for a worker before its first
+login: one that nobody talks to costs a listening socket.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Protocol
 
-from tpukit.emulator import processes
 from tpukit.emulator.facts import SliceFacts
 from tpukit.emulator.workers import WorkerRecord
 from tpukit.errors import BadInput
 from tpukit.text import one_line
 
-_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_SHELL = "/bin/bash"
+SHELL = "/bin/bash"
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: A session leader that opens a terminal without one of its own gets it as controlling terminal.
 _ON_TERMINAL = ("/bin/sh", "-c", 'exec "$@" <>"$0" >&0 2>&0')
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
@@ -57,144 +57,157 @@ class Login:
     terminal_type: str | None = None  #: None without a terminal
     language: Mapping[str, str] = field(default_factory=dict)  #: LANG and LC_* of the client
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """As sshd does: a login shell without a command, `shell -c` with one."""
+        return (SHELL, "-l") if self.command is None else (SHELL, "-c", self.command)
+
+    def environment(self, home: Path) -> dict[str, str]:
+        """Return what sshd and login set."""
+        client, client_port, address, port = self.connection
+        terminal = {} if self.terminal_type is None else {"TERM": self.terminal_type}
+        return {
+            "HOME": str(home),
+            "LANG": "C.UTF-8",
+            **self.language,
+            "LOGNAME": self.user,
+            "SHELL": SHELL,
+            "SSH_CLIENT": f"{client} {client_port} {port}",
+            "SSH_CONNECTION": f"{client} {client_port} {address} {port}",
+            "USER": self.user,
+            **terminal,
+        }
+
 
 @dataclass(frozen=True)
 class Program:
-    """A process to start as the leader of a session of its own."""
+    """A process to start as the leader of a session of its own.
+
+    Where there is an `entrance`, these words lead into the worker, and what leads the session is
+    the child that they start there.
+    """
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
     directory: Path
+    entrance: tuple[str, ...] = ()
+    terminals: Path | None = None  #: a devpts file system, where it is not this process's
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (*self.entrance, *self.arguments)
 
     def on_terminal(self, name: str) -> Program:
         """Return the program with the terminal device `name` as its controlling terminal."""
         arguments = (*_ON_TERMINAL, name, *self.arguments)
-        return Program(arguments, {**self.environment, "SSH_TTY": name}, self.directory)
+        return replace(self, arguments=arguments, environment={**self.environment, "SSH_TTY": name})
+
+
+@dataclass(frozen=True)
+class Doors:
+    """Sockets on which a worker that woke expects its servers."""
+
+    metadata: socket.socket
+    ssh: socket.socket | None = None  #: for its neighbours, where it has a network of its own
+    proxy: socket.socket | None = None  #: its way out, where it has none
+    upstream: tuple[str, int] | None = None  #: the proxy that this way out leads to
+
+
+@dataclass(frozen=True)
+class Files:
+    """What SFTP serves."""
+
+    home: Path  #: as the worker's programs name it
+    root: Path | None = None  #: where the worker's files are for this process, if not where it is
 
 
 class Engine(Protocol):
     """A way to run workers on this machine."""
 
     name: str
+    limits: tuple[str, ...]  #: what a worker of this engine lacks beside a TPU VM
 
-    def prepare(self, worker: EmulatedWorker) -> None:
-        """Make what the worker has before anybody logs in; repeating it changes nothing."""
+    def wake(self, worker: EmulatedWorker) -> Doors | None:
+        """Make what a login finds; return nothing for a worker that is awake. Never on a loop."""
         ...
 
-    def home(self, worker: EmulatedWorker, user: str) -> Path:
-        """Return the user's home folder, made at the first login."""
+    def files(self, worker: EmulatedWorker, user: str) -> Files:
+        """Return what the user sees over SFTP; raise `BadInput` for an impossible user name."""
         ...
 
-    def program(self, worker: EmulatedWorker, login: Login, metadata_address: str) -> Program:
-        """Return the program that a login starts."""
+    def program(self, worker: EmulatedWorker, login: Login) -> Program:
+        """Return the program that a login starts; raise `BadInput` as `files` does."""
+        ...
+
+    def connect(self, worker: EmulatedWorker, host: str, port: int) -> socket.socket:
+        """Return a connection to what the worker itself calls `host`. Never on a loop."""
         ...
 
     def end(self, marker: str) -> None:
         """End every process of the workers whose markers begin with `marker`."""
         ...
 
-    def folders(self, directory: Path, node: str) -> list[Path]:
-        """Return the folders of a node's workers among all those below `directory`."""
-        ...
-
-    def remove(self, folder: Path) -> None:
-        """Remove a worker's files."""
+    def close(self) -> None:
+        """Give back what the engine itself has taken."""
         ...
 
 
-class PortableEngine:
-    """Runs commands as ordinary processes of this account, on any Linux or macOS machine.
-
-    Workers share the machine's files, process list and installed packages. `site` is what passes
-    from the emulator's environment, `interpreter` the Python that a worker has as `python3`.
-    """
-
-    name = "portable"
-
-    def __init__(self, site: Mapping[str, str], interpreter: Path) -> None:
-        self._site = dict(site)
-        self._interpreter = interpreter
-
-    def prepare(self, worker: EmulatedWorker) -> None:
-        own = worker.folder / "bin"
-        parts = (worker.folder / name for name in ("home", "tmp", "etc"))
-        for folder in (worker.folder.parent, worker.folder, own, *parts):
-            folder.mkdir(mode=0o700, exist_ok=True)
-        for name in ("hostname", "sudo", "python3", "pip3"):
-            _install(name, own / name, 0o700)
-        _link(own / f"python3.{sys.version_info.minor}", "python3")
-        _link(own / "pip", "pip3")
-        notes = {
-            "node": worker.facts.node,
-            "hostname": worker.record.hostname,
-            "fqdn": worker.facts.full_hostname(worker.index),
-            "address": worker.address,
-            "python3": str(self._interpreter),
-        }
-        for name, line in notes.items():
-            (worker.folder / "etc" / name).write_text(line + "\n")
-
-    def home(self, worker: EmulatedWorker, user: str) -> Path:
-        if not _USER.fullmatch(user):
-            raise BadInput(f"not a user name: {one_line(user)}")
-        home = worker.folder / "home" / user
-        if not home.exists():
-            home.mkdir(mode=0o700)
-            _install("profile", home / ".profile", 0o600)
-        return home
-
-    def program(self, worker: EmulatedWorker, login: Login, metadata_address: str) -> Program:
-        home = self.home(worker, login.user)
-        client, client_port, address, port = login.connection
-        environment = {
-            **self._site,
-            **worker.facts.environment(worker.index, metadata_address),
-            "HOME": str(home),
-            "LANG": "C.UTF-8",
-            **login.language,
-            "LOGNAME": login.user,
-            "PATH": f"{worker.folder / 'bin'}:{_SYSTEM_PATH}",
-            "SHELL": _SHELL,
-            "SSH_CLIENT": f"{client} {client_port} {port}",
-            "SSH_CONNECTION": f"{client} {client_port} {address} {port}",
-            "TMPDIR": str(worker.folder / "tmp"),
-            "USER": login.user,
-            processes.MARKER: worker.marker,
-        }
-        if login.terminal_type is not None:
-            environment["TERM"] = login.terminal_type
-        # As sshd does: a login shell without a command, `shell -c` with one.
-        words = (_SHELL, "-l") if login.command is None else (_SHELL, "-c", login.command)
-        return Program(words, environment, home)
-
-    def end(self, marker: str) -> None:
-        processes.end(lambda: processes.marked(marker))
-
-    def folders(self, directory: Path, node: str) -> list[Path]:
-        notes = directory.glob("*/etc/node")
-        return [note.parent.parent for note in notes if note.read_text().strip() == node]
-
-    def remove(self, folder: Path) -> None:
-        # A user's program may have left folders that forbid their own removal.
-        for parent, names, _ in os.walk(folder):
-            for name in names:
-                child = Path(parent, name)
-                if not child.is_symlink():
-                    child.chmod(0o700)
-        shutil.rmtree(folder, ignore_errors=True)
+def make_folders(worker: EmulatedWorker, names: tuple[str, ...]) -> None:
+    """Make the worker's folder, with folders in it, closed to other accounts."""
+    for folder in (worker.folder.parent, worker.folder, *(worker.folder / name for name in names)):
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def base_interpreter() -> Path:
-    """Return the Python beneath the virtual environment that runs this process."""
-    return Path(os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable))
+def install_programs(worker: EmulatedWorker, names: tuple[str, ...], interpreter: Path) -> None:
+    """Put stand-ins for programs into the worker's `bin`, and what they tell into its `etc`."""
+    own = worker.folder / "bin"
+    for name in names:
+        install(name, own / name, 0o700)
+    for link, target in ((f"python3.{sys.version_info.minor}", "python3"), ("pip", "pip3")):
+        if not (own / link).is_symlink():
+            (own / link).symlink_to(target)
+    notes = {
+        "node": worker.facts.node,
+        "hostname": worker.record.hostname,
+        "fqdn": worker.facts.full_hostname(worker.index),
+        "address": worker.address,
+        "python3": str(interpreter),
+    }
+    for name, line in notes.items():
+        (worker.folder / "etc" / name).write_text(line + "\n")
 
 
-def _install(name: str, target: Path, mode: int) -> None:
+def install(name: str, target: Path, mode: int) -> None:
+    """Copy a file of the package."""
     with as_file(files("tpukit.emulator") / "standins" / name) as source:
         shutil.copyfile(source, target)
     target.chmod(mode)
 
 
-def _link(link: Path, target: str) -> None:
-    if not link.is_symlink():
-        link.symlink_to(target)
+def home_folder(worker: EmulatedWorker, user: str) -> Path:
+    """Return where the user's home folder is kept; raise `BadInput` for an impossible name."""
+    if not _USER.fullmatch(user):
+        raise BadInput(f"not a user name: {one_line(user)}")
+    return worker.folder / "home" / user
+
+
+def folders(directory: Path, node: str) -> list[Path]:
+    """Return the folders of a node's workers among all those below `directory`."""
+    notes = directory.glob("*/etc/node")
+    return [note.parent.parent for note in notes if note.read_text().strip() == node]
+
+
+def remove(folder: Path) -> None:
+    """Remove a worker's files."""
+    # A user's program may have left folders that forbid their own removal.
+    for parent, names, _ in os.walk(folder):
+        for name in names:
+            child = Path(parent, name)
+            if not child.is_symlink():
+                child.chmod(0o700)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def base_interpreter() -> Path:
+    """Return the Python beneath the virtual environment that runs this process."""
+    return Path(os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tpukit.accelerators import AcceleratorType
+from tpukit.accelerators import AcceleratorType, runtime_fits
 from tpukit.emulator.workers import WorkerRecord
 
 #: jax-ml/jax:jax/_src/clusters/cloud_tpu_cluster.py since 0.8.1; 8476 before, which
@@ -66,6 +66,16 @@ class SliceFacts:
         return tuple(worker.address for worker in self.workers)
 
     @property
+    def chips_usable(self) -> bool:
+        """Whether the runtime version has a driver for the chips: `accelerators.runtime_fits`."""
+        return runtime_fits(self.accelerator, self.runtime_version) is None
+
+    @property
+    def devices(self) -> int:
+        """The devices of one worker; none where the worker is READY and its chips are not."""
+        return self.accelerator.devices_per_worker if self.chips_usable else 0
+
+    @property
     def chip_bounds(self) -> str:
         return _joined(_CHIP_BOUNDS[self.accelerator.chips_per_worker])
 
@@ -87,9 +97,8 @@ class SliceFacts:
         JAX_FORCE_TPU_INIT (jax-ml/jax:jax/_src/cloud_tpu_init.py), torch_xla with
         TPU_SKIP_MDS_QUERY (pytorch/xla:torch_xla/_internal/tpu.py).
         """
-        devices = self.accelerator.devices_per_worker
         return {
-            DEVICES: str(devices),
+            DEVICES: str(self.devices),
             "TPU_NAME": self.name,
             "TPU_WORKER_ID": str(index),
             "TPU_WORKER_HOSTNAMES": ",".join(self.addresses),
@@ -109,9 +118,16 @@ class SliceFacts:
             "MEGASCALE_COORDINATOR_ADDRESS": self.addresses[0],
             "MEGASCALE_NUM_SLICES": "1",
             "MEGASCALE_SLICE_ID": "0",
+            **self._stand_ins(),
+        }
+
+    def _stand_ins(self) -> dict[str, str]:
+        if not self.devices:
+            return {}
+        return {
             # JAX_FORCE_TPU_INIT makes JAX ask for a TPU that is not there.
             "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+            "XLA_FLAGS": f"--xla_force_host_platform_device_count={self.devices}",
         }
 
     def attributes(self, index: int) -> dict[str, str]:

@@ -11,11 +11,22 @@ from typing import Any
 from tpukit.emulator.errors import CODES, Json, Status, invalid
 from tpukit.emulator.presets import PRESETS
 
-KINDS = ("status", "operation", "reset", "stall", "truncate")
+KINDS = ("status", "operation", "wait", "reset", "stall", "truncate")
 PHASES = ("before", "after")
+#: Kinds that last, and kinds that only some methods can have.
+_LASTING = ("stall", "wait")
+_METHODS = {
+    "operation": (
+        "nodes.create",
+        "nodes.delete",
+        "queuedResources.create",
+        "queuedResources.delete",
+    ),
+    "wait": ("queuedResources.create",),
+}
 _KEYS = frozenset(
-    "preset method name phase kind status message details"  # noqa: SIM905
-    " http seconds times probability seed".split()
+    "preset method name zone accelerator_type phase kind status"  # noqa: SIM905
+    " message details http seconds times probability seed".split()
 )
 #: A count no test gets to: a rule with a probability and no `times` goes on.
 _ALWAYS = 10**9
@@ -26,12 +37,16 @@ class Rule:
     """One rule and its account.
 
     `phase` says whether the call has been carried out when the fault strikes; an "operation" fault
-    lets a create be accepted and its operation fail.
+    lets a call be accepted and what it began fail; "wait" leaves a queued resource without capacity
+    for `seconds`. The accelerator type is the request's, so that a rule with one strikes creates
+    alone.
     """
 
     method: str
     kind: str
     name: str = "*"
+    zone: str = "*"
+    accelerator_type: str = "*"
     phase: str = "before"
     status: Status | None = None
     seconds: float = 0.0
@@ -45,10 +60,18 @@ class Rule:
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
 
-    def strikes(self, method: str, name: str, phase: str) -> bool:
+    def strikes(
+        self, method: str, name: str, phase: str, zone: str = "", accelerator_type: str = ""
+    ) -> bool:
         """Return whether the rule applies to this call now, and account for it."""
-        fits = phase == self.phase and fnmatchcase(method, self.method)
-        if not fits or not fnmatchcase(name, self.name) or self.served >= self.times:
+        pairs = (
+            (method, self.method),
+            (name, self.name),
+            (zone, self.zone),
+            (accelerator_type, self.accelerator_type),
+        )
+        fits = phase == self.phase and all(fnmatchcase(text, pattern) for text, pattern in pairs)
+        if not fits or self.served >= self.times:
             return False
         self.matched += 1
         if self.random.random() >= self.probability:
@@ -61,10 +84,12 @@ class Rule:
         return {
             "method": self.method,
             "name": self.name,
+            "zone": self.zone,
+            "accelerator_type": self.accelerator_type,
             "phase": self.phase,
             "kind": self.kind,
             **(self.status.operation_error() if self.status else {}),
-            **({"seconds": self.seconds} if self.kind == "stall" else {}),
+            **({"seconds": self.seconds} if self.kind in _LASTING else {}),
             "times": None if self.times == _ALWAYS else self.times,
             "probability": self.probability,
             "seed": self.seed,
@@ -86,8 +111,11 @@ class Faults:
     def clear(self) -> None:
         self._rules = []
 
-    def take(self, method: str, name: str, phase: str) -> Rule | None:
-        return next((rule for rule in self._rules if rule.strikes(method, name, phase)), None)
+    def take(
+        self, method: str, name: str, phase: str, zone: str = "", accelerator_type: str = ""
+    ) -> Rule | None:
+        call = method, name, phase, zone, accelerator_type
+        return next((rule for rule in self._rules if rule.strikes(*call)), None)
 
     def documents(self) -> list[Json]:
         return [rule.document() for rule in self._rules]
@@ -106,6 +134,8 @@ def parse_rule(document: Any) -> Rule:
         method=str(document.get("method", preset.method if preset else "*")),
         kind=kind,
         name=str(document.get("name", "*")),
+        zone=str(document.get("zone", "*")),
+        accelerator_type=str(document.get("accelerator_type", "*")),
         phase=str(document.get("phase", "after" if kind == "truncate" else "before")),
         status=preset.status if preset else _status(document, kind),
         seconds=float(_number(document, "seconds", 0)),
@@ -120,12 +150,15 @@ def parse_rule(document: Any) -> Rule:
 def _check(rule: Rule) -> None:
     if rule.kind not in KINDS or rule.phase not in PHASES:
         raise invalid(f"A fault's kind is one of {', '.join(KINDS)}; its phase before or after.")
-    if rule.kind == "operation" and (rule.method, rule.phase) != ("nodes.create", "before"):
-        raise invalid("An operation fault belongs to nodes.create, phase before.")
+    methods = _METHODS.get(rule.kind)
+    if methods and (rule.method not in methods or rule.phase != "before"):
+        raise invalid(
+            f"A fault of kind {rule.kind} belongs to {' or '.join(methods)}, phase before."
+        )
     if rule.kind == "truncate" and rule.phase != "after":
         raise invalid("An answer can be truncated only after the call.")
-    if rule.kind == "stall" and rule.seconds <= 0:
-        raise invalid("A stall needs its seconds.")
+    if rule.kind in _LASTING and rule.seconds <= 0:
+        raise invalid(f"A {rule.kind} needs its seconds.")
     if not 0 <= rule.probability <= 1 or rule.times < 1:
         raise invalid("A probability is between 0 and 1, and times at least 1.")
 

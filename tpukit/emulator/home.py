@@ -15,10 +15,16 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+#: What workers can be made of.
+ENGINES = ("auto", "portable", "namespaces")
+
+_SECRET = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,8 @@ class Running:
     version: str
     engine: str
     started: float  #: seconds since the epoch
+    reason: str = ""  #: why this engine
+    limits: tuple[str, ...] = ()  #: what its workers lack beside TPU VMs
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,10 @@ class EmulatorHome:
         return self.path / "emulator.log"
 
     @property
+    def identity_file(self) -> Path:
+        return self.path / "identity"
+
+    @property
     def workers(self) -> Path:
         return self.path / "workers"
 
@@ -71,7 +83,7 @@ class EmulatorHome:
 
     def identity(self) -> str:
         """Return the random name that marks this emulator's processes, made once a directory."""
-        return self._secret(self.path / "identity")
+        return self._secret(self.identity_file)
 
     def publish(self, running: Running) -> None:
         """Say where the emulator answers; whoever reads sees all of it or nothing."""
@@ -80,8 +92,9 @@ class EmulatorHome:
     def published(self) -> Running | None:
         """Return what was published last, which need not live any more."""
         try:
-            return Running(**json.loads(self.document.read_text()))
-        except (OSError, ValueError, TypeError):
+            document = json.loads(self.document.read_text())
+            return Running(**{**document, "limits": tuple(document.get("limits", ()))})
+        except (OSError, ValueError, TypeError, AttributeError):
             return None
 
     def held(self) -> bool:
@@ -96,8 +109,11 @@ class EmulatorHome:
         return False
 
     def _secret(self, path: Path) -> str:
-        with contextlib.suppress(FileNotFoundError):
-            return path.read_text().strip()
+        """Return a file's secret; what a crash has cut short is no secret and is made anew."""
+        with contextlib.suppress(FileNotFoundError, UnicodeDecodeError):
+            found = path.read_text().strip()
+            if _SECRET.fullmatch(found):
+                return found
         value = secrets.token_hex(16)
         write_privately(path, value + "\n")
         return value

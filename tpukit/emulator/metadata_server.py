@@ -22,12 +22,9 @@ class MetadataServer:
     def __init__(self, worker: EmulatedWorker) -> None:
         self._documents = documents(worker)
         self._server: asyncio.Server | None = None
-        self.address = ""  #: host:port while it runs
 
     async def start(self, listener: socket.socket) -> None:
-        host, port = listener.getsockname()
         self._server = await asyncio.start_server(self._serve, sock=listener)
-        self.address = f"{host}:{port}"
 
     def stop(self) -> None:
         if self._server:

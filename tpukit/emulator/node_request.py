@@ -6,12 +6,9 @@ import re
 from typing import Any
 
 from tpukit.emulator.catalogue import RUNTIME_VERSIONS, TYPE_NUMBERS, Catalogue
-from tpukit.emulator.context import Call, Context, project_number
+from tpukit.emulator.context import RESOURCE_ID, Call, Context, project_number
 from tpukit.emulator.errors import ApiError, Json, field_violation, invalid
 
-#: Cloud TPU API reference, projects.locations.nodes.create: ids follow RFC 1035.
-_NODE_ID = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-_TAG = _NODE_ID
 #: Google Cloud documentation, "Requirements for labels": lower case, digits, _, -, 63 characters.
 _LABEL_KEY = re.compile(r"[^\W\dA-Z_][\w-]{0,62}")
 _LABEL_VALUE = re.compile(r"[\w-]{0,63}")
@@ -40,13 +37,6 @@ _OUTPUT_ONLY = frozenset(
 _MAPS = ("labels", "metadata")
 #: Terraform's documentation of google_tpu_v2_vm: neither type nor config means v2-8.
 _DEFAULT_TYPE = "v2-8"
-
-
-def check_node_id(context: Context, node_id: str) -> None:
-    if not _NODE_ID.fullmatch(node_id):
-        raise context.bad_request(
-            f"the node id {node_id!r} must match ^{_NODE_ID.pattern}$",
-        )
 
 
 def parse_node(context: Context, catalogue: Catalogue, call: Call) -> Json:
@@ -170,7 +160,7 @@ def _check_labels(labels: Json) -> None:
 
 def _check_tags(tags: list[Any]) -> None:
     for tag in tags:
-        if not isinstance(tag, str) or not _TAG.fullmatch(tag):
+        if not isinstance(tag, str) or not RESOURCE_ID.fullmatch(tag):
             text = f"Invalid network tag: {tag!r}"
             raise invalid(text, [field_violation("node.tags", text)])
 

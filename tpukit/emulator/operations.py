@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from tpukit.emulator.clock import timestamp
-from tpukit.emulator.context import Call, Context, page
+from tpukit.emulator.context import Call, Context, listing
 from tpukit.emulator.errors import ApiError, Json, Status
 
 #: The real service forgets operations after some 30 days (AIP-151); here their number is bounded.
 KEPT = 1000
+#: The type of the resources of a collection.
+_TYPES = {"nodes": "Node", "queuedResources": "QueuedResource"}
 
 
 class Operations:
@@ -56,6 +58,9 @@ class Operations:
             item for item in records if not item[1]["done"] and target in ("", item[1]["target"])
         ]
 
+    def is_done(self, name: str) -> bool:
+        return bool(self._records[name]["done"])
+
     def finish(self, name: str, response: Json | None, error: Json | None = None) -> None:
         """End an operation with the resource as it is now (none after a delete), or an error."""
         record = self._records[name]
@@ -73,12 +78,12 @@ class Operations:
         """Return the operation as the API answers it."""
         record = self._records[name]
         package = f"type.googleapis.com/google.cloud.tpu.{record['version']}"
-        metadata = {
+        metadata: Json = {
             "@type": f"{package}.OperationMetadata",
             "createTime": timestamp(record["created"]),
             "target": record["target"],
             "verb": record["verb"],
-            "cancelRequested": False,
+            "cancelRequested": record.get("cancel_requested", False),
             "apiVersion": record["version"],
         }
         if not record["done"]:
@@ -92,9 +97,7 @@ class Operations:
     def list(self, call: Call) -> Json:
         prefix = f"{call.parent}/operations/"
         found = ((name, self.view(name)) for name in self._records if name.startswith(prefix))
-        query = call.query
-        shown, token = page(found, query.get("pageSize", ""), query.get("pageToken", ""), 500)
-        return {"operations": shown, **({"nextPageToken": token} if token else {})}
+        return listing(call, "operations", found, 500)
 
     def delete(self, call: Call) -> Json:
         """Forget a finished operation."""
@@ -104,6 +107,15 @@ class Operations:
         del self._records[name]
         self._context.changed = True
         return {}
+
+    def request_cancel(self, call: Call) -> tuple[str, Json] | None:
+        """Note that an operation shall be cancelled and return it; None if it is done already."""
+        name = self._find(call)
+        if self._records[name]["done"]:
+            return None
+        self._records[name] = {**self._records[name], "cancel_requested": True}
+        self._context.changed = True
+        return name, self._records[name]
 
     def _find(self, call: Call) -> str:
         name = f"{call.parent}/operations/{call.path['operation']}"
@@ -122,4 +134,5 @@ def _outcome(record: Json, package: str) -> Json:
         return {"error": record["error"]}
     if record["response"] is None:
         return {"response": {"@type": "type.googleapis.com/google.protobuf.Empty"}}
-    return {"response": {"@type": f"{package}.Node", **record["response"]}}
+    kind = _TYPES[record["target"].rsplit("/", 2)[1]]
+    return {"response": {"@type": f"{package}.{kind}", **record["response"]}}

@@ -15,7 +15,7 @@ from tpukit.emulator.errors import Json, Status, error_info, quota_failure, retr
 class Preset:
     """What is served, on which method, and whether the call or its operation fails.
 
-    `{project}`, `{zone}`, `{region}` and `{name}` in the message stand for those of the request.
+    `{project}`, `{zone}`, `{region}`, `{name}` and `{type}` in the message are the request's own.
     """
 
     method: str
@@ -58,6 +58,26 @@ PRESETS: Mapping[str, Preset] = {
     # A stockout in disguise, code 13: a public report on queued resources
     "stockout-internal": Preset(
         "nodes.create", "operation", Status("INTERNAL", "an internal error has occurred")
+    ),
+    # The same on a queued resource: PROVISIONING, SUSPENDING, FAILED, by the service
+    "queued-stockout-internal": Preset(
+        "queuedResources.create", "operation", Status("INTERNAL", "an internal error has occurred")
+    ),
+    # A public report of a queue that is closed to a project, which says so in the request's error
+    "queue-closed": Preset(
+        "queuedResources.create",
+        "operation",
+        Status(
+            "PERMISSION_DENIED",
+            "User does not have permission to submit requests into this queue for accelerator "
+            "type {type} in location {zone}",
+        ),
+    ),
+    # A public report: force-deleting while PROVISIONING is accepted and fails a little later
+    "queued-delete-fails": Preset(
+        "queuedResources.delete",
+        "operation",
+        Status("FAILED_PRECONDITION", "The queued resource '{name}' cannot be deleted now."),
     ),
     # marin-community/marin#1612; the details are those that AIP-193 prescribes
     "quota": Preset(
@@ -114,6 +134,18 @@ PRESETS: Mapping[str, Preset] = {
             "it by visiting https://console.developers.google.com/apis/api/tpu.googleapis.com/"
             "overview?project={project} then retry.",
             (error_info("SERVICE_DISABLED", service=_TPU, consumer="projects/{project}"),),
+        ),
+    ),
+    # AIP-151: a deletion is an operation, which can fail like any other
+    "delete-fails": Preset(
+        "nodes.delete", "operation", Status("INTERNAL", "an internal error has occurred")
+    ),
+    # A public report: the first reads after a create answer so
+    "not-found-yet": Preset(
+        "nodes.get",
+        "status",
+        Status(
+            "NOT_FOUND", "Resource 'projects/{project}/locations/{zone}/nodes/{name}' was not found"
         ),
     ),
     "unavailable": Preset(

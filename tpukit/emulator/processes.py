@@ -7,14 +7,18 @@ is its child.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import psutil
 
 MARKER = "TPUKIT_EMULATOR_WORKER"
 
+#: The word of an emulator's command line that no other program has.
+_EMULATOR = "tpukit.emulator"
 _GRACE = 0.5  #: seconds between TERM and KILL
 _LIMIT = 5.0  #: seconds after which ending is given up: only a process stuck in the kernel resists
 
@@ -23,6 +27,30 @@ def marked(prefix: str) -> list[psutil.Process]:
     """Return the live processes whose marker begins with `prefix`, and all their children."""
     roots = [process for process in psutil.process_iter() if _marker(process).startswith(prefix)]
     return _with_children(roots)
+
+
+def marked_by_any() -> list[psutil.Process]:
+    """Return the live processes of every emulator's workers, and all their children."""
+    return _with_children([process for process in psutil.process_iter() if _marker(process)])
+
+
+def emulator_directories(mine: Callable[[psutil.Process], bool]) -> set[Path]:
+    """Return the directories of the emulators among the processes that `mine` accepts."""
+    found = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            if _EMULATOR in words and "--directory" in words[:-1] and mine(process):
+                place = Path(process.cwd(), words[words.index("--directory") + 1])
+                found.add(place)
+    return found
+
+
+def of_this_user(process: psutil.Process) -> bool:
+    try:
+        return bool(process.uids().real == os.getuid())
+    except psutil.Error:
+        return False
 
 
 def descendants(pid: int) -> list[psutil.Process]:

@@ -1,6 +1,7 @@
 """Every method the emulator serves, as the APIs' reference pages list them.
 
-Cloud TPU API v2 (v2alpha1 has the same), its v1 locations, Compute Engine API v1, control plane.
+Cloud TPU API v2 and v2alpha1, its v1 locations, Compute Engine API v1, OS Login API v1, control
+plane.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from urllib.parse import unquote
 
 from tpukit.emulator.context import Call
 from tpukit.emulator.control import Control
+from tpukit.emulator.doors import Doors
 from tpukit.emulator.errors import Json
 from tpukit.emulator.service import Service
 
@@ -21,7 +23,16 @@ Handler = Callable[[Call], Json]
 _PLACE = "/{version}/projects/{project}/locations/{zone}"
 _GLOBAL = "/compute/v1/projects/{project}/global"
 #: What a placeholder of a template matches. Project ids of a domain have a colon in them.
-_PATTERNS = {"version": "v2|v2alpha1", "project": "[^/]+", "path": ".+"}
+_PATTERNS = {
+    "version": "v2|v2alpha1",
+    "alpha": "v2alpha1",
+    # gcloud's alpha track asks for the alpha versions of these two.
+    "legacy": "v1|v1alpha1",
+    "login": "v1|v1alpha",
+    "project": "[^/]+",
+    "path": ".+",
+    "user": "[^/]+",
+}
 
 
 @dataclass(frozen=True)
@@ -66,10 +77,24 @@ def tpu_routes(service: Service) -> tuple[Route, ...]:
             f"{_PLACE}/nodes/{{node}}:getGuestAttributes",
             nodes.get_guest_attributes,
         ),
+        *_alpha_routes(service),
+        *_queued_routes(service),
+        Route(
+            "generateServiceIdentity",
+            "POST",
+            f"{_PLACE}:generateServiceIdentity",
+            service.accounts.generate_service_identity,
+        ),
         Route("operations.list", "GET", f"{_PLACE}/operations", operations.list),
         Route("operations.get", "GET", f"{_PLACE}/operations/{{operation}}", operations.get),
         Route(
             "operations.delete", "DELETE", f"{_PLACE}/operations/{{operation}}", operations.delete
+        ),
+        Route(
+            "operations.cancel",
+            "POST",
+            f"{_PLACE}/operations/{{operation}}:cancel",
+            service.cancel_operation,
         ),
         Route("acceleratorTypes.list", "GET", f"{_PLACE}/acceleratorTypes", catalogue.list_types),
         Route(
@@ -89,6 +114,53 @@ def tpu_routes(service: Service) -> tuple[Route, ...]:
         ),
         *_location_routes(service, "{version}"),
         *_location_routes(service, "v1"),
+        *_tpu_node_routes(service),
+    )
+
+
+def _alpha_routes(service: Service) -> tuple[Route, ...]:
+    """Return what v2alpha1 has and v2 has not."""
+    place = _PLACE.replace("{version}", "{alpha}")
+    node = f"{place}/nodes/{{node}}"
+    nodes, queued = service.nodes, service.queued_resources
+    return (
+        Route(
+            "nodes.simulateMaintenanceEvent",
+            "POST",
+            f"{node}:simulateMaintenanceEvent",
+            nodes.simulate_maintenance_event,
+        ),
+        Route(
+            "nodes.performMaintenance",
+            "POST",
+            f"{node}:performMaintenance",
+            nodes.perform_maintenance,
+        ),
+        Route(
+            "queuedResources.performMaintenanceQueuedResource",
+            "POST",
+            f"{place}/queuedResources/{{queued}}:performMaintenanceQueuedResource",
+            queued.perform_maintenance,
+        ),
+        Route(
+            "queuedResources.getMaintenanceInfo",
+            "GET",
+            f"{place}/queuedResources/{{queued}}:getMaintenanceInfo",
+            queued.get_maintenance_info,
+        ),
+        Route("reservations.list", "GET", f"{place}/reservations", service.reservations.list),
+    )
+
+
+def _queued_routes(service: Service) -> tuple[Route, ...]:
+    every, queued = f"{_PLACE}/queuedResources", service.queued_resources
+    one = f"{every}/{{queued}}"
+    return (
+        Route("queuedResources.create", "POST", every, queued.create),
+        Route("queuedResources.list", "GET", every, queued.list),
+        Route("queuedResources.get", "GET", one, queued.get),
+        Route("queuedResources.delete", "DELETE", one, queued.delete),
+        Route("queuedResources.reset", "POST", f"{one}:reset", queued.reset),
     )
 
 
@@ -98,6 +170,30 @@ def _location_routes(service: Service, version: str) -> tuple[Route, ...]:
     return (
         Route("locations.list", "GET", places, catalogue.list_locations),
         Route("locations.get", "GET", f"{places}/{{zone}}", catalogue.get_location),
+    )
+
+
+def _tpu_node_routes(service: Service) -> tuple[Route, ...]:
+    """Return the v1 methods of the TPU Node architecture; faults of `nodes.*` leave them alone."""
+    place, legacy, catalogue = (
+        _PLACE.replace("{version}", "{legacy}"),
+        service.tpu_nodes,
+        service.catalogue,
+    )
+    node = f"{place}/nodes/{{node}}"
+    versions, types = f"{place}/tensorflowVersions", f"{place}/acceleratorTypes"
+    return (
+        Route("v1.nodes.create", "POST", f"{place}/nodes", legacy.create),
+        Route("v1.nodes.list", "GET", f"{place}/nodes", legacy.list),
+        Route("v1.nodes.get", "GET", node, legacy.find),
+        Route("v1.nodes.delete", "DELETE", node, legacy.find),
+        Route("v1.nodes.start", "POST", f"{node}:start", legacy.find),
+        Route("v1.nodes.stop", "POST", f"{node}:stop", legacy.find),
+        Route("v1.nodes.reimage", "POST", f"{node}:reimage", legacy.find),
+        Route("v1.tensorflowVersions.list", "GET", versions, legacy.list_versions),
+        Route("v1.tensorflowVersions.get", "GET", f"{versions}/{{runtime}}", legacy.get_version),
+        Route("v1.acceleratorTypes.list", "GET", types, catalogue.list_types),
+        Route("v1.acceleratorTypes.get", "GET", f"{types}/{{type}}", catalogue.get_type),
     )
 
 
@@ -131,13 +227,34 @@ def compute_routes(service: Service) -> tuple[Route, ...]:
     )
 
 
-def control_routes(control: Control) -> tuple[Route, ...]:
+def oslogin_routes(service: Service) -> tuple[Route, ...]:
+    user, accounts = "/{login}/users/{user}", service.accounts
     return (
+        Route("users.getLoginProfile", "GET", f"{user}/loginProfile", accounts.get_login_profile),
+        Route(
+            "users.importSshPublicKey",
+            "POST",
+            f"{user}:importSshPublicKey",
+            accounts.import_ssh_public_key,
+        ),
+    )
+
+
+def control_routes(control: Control, doors: Doors) -> tuple[Route, ...]:
+    return (
+        Route("grpc.open", "POST", "/_emulator/grpc", doors.open),
+        Route("clock.show", "GET", "/_emulator/clock", control.show_clock),
+        Route("clock.change", "POST", "/_emulator/clock", control.change_clock),
+        Route("timing.change", "POST", "/_emulator/timing", control.change_timing),
+        Route("reservations.add", "POST", "/_emulator/reservations", control.add_reservation),
         Route("faults.add", "POST", "/_emulator/faults", control.add_faults),
         Route("faults.list", "GET", "/_emulator/faults", control.list_faults),
         Route("faults.clear", "DELETE", "/_emulator/faults", control.clear_faults),
-        Route("clock.advance", "POST", "/_emulator/clock", control.advance_clock),
         Route("nodes.preempt", "POST", "/_emulator/nodes/{path}:preempt", control.preempt),
+        Route("nodes.setHealth", "POST", "/_emulator/nodes/{path}:setHealth", control.set_health),
+        Route("workers.addFault", "POST", "/_emulator/workers", control.add_worker_fault),
+        Route("workers.clearFaults", "DELETE", "/_emulator/workers", control.clear_worker_faults),
+        Route("scenario.play", "POST", "/_emulator/scenario", control.play),
         Route("status", "GET", "/_emulator/status", control.status),
         Route("log", "GET", "/_emulator/log", control.show_log),
     )

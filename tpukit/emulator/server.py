@@ -54,6 +54,7 @@ class Server:
             self._stopping.set()
             started = self._ticker.ident is not None
         self.edge.close()
+        self.edge.doors.close()
         if started:
             self._listener.shutdown()
             self._ticker.join()
@@ -93,7 +94,7 @@ def build_server(
             Timing.for_create(create_seconds),
             compute_base=f"{listener.url}/compute/v1/",
         )
-        edge = Edge(service, token, lambda: file.save(state))
+        edge = Edge(service, token, lambda: file.save(state), state_directory)
         listener.answer = edge.answer
         service.resume()
         edge.tick()

@@ -10,15 +10,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
+from tpukit.emulator.accounts import Accounts
 from tpukit.emulator.catalogue import Catalogue
 from tpukit.emulator.clock import EmulatorClock
 from tpukit.emulator.compute import ComputeOperations, Networks, Projects
-from tpukit.emulator.context import Context, Timing
-from tpukit.emulator.errors import Json
+from tpukit.emulator.context import Call, Context, Timing
+from tpukit.emulator.errors import Json, Status
 from tpukit.emulator.firewall import Firewalls
+from tpukit.emulator.node_store import NodeStore
 from tpukit.emulator.nodes import Nodes
 from tpukit.emulator.operations import Operations
+from tpukit.emulator.queue import Queue
+from tpukit.emulator.queued_resources import QueuedResources
+from tpukit.emulator.reservations import Reservations
+from tpukit.emulator.scenario import Event
 from tpukit.emulator.state import State
+from tpukit.emulator.tpu_node import TpuNodes
+from tpukit.emulator.worker_faults import WorkerFaults
 from tpukit.emulator.workers import WorkerHostFactory
 
 
@@ -36,6 +44,8 @@ class Service:
         compute_base: str = "",
     ) -> None:
         timing = timing or Timing()
+        self.worker_faults = WorkerFaults(clock.time)
+        self.events: list[Event] = []
         self.context = Context(state, clock, random, timing, compute_base=compute_base)
         self.catalogue = catalogue or Catalogue()
         self.operations = Operations(self.context)
@@ -43,23 +53,71 @@ class Service:
         self.projects = Projects(self.context, self.compute_operations)
         self.networks = Networks(self.context)
         self.firewalls = Firewalls(self.context, self.compute_operations)
-        self.nodes = Nodes(self.context, self.catalogue, self.operations, host(self))
+        self.accounts = Accounts(self.context, self.catalogue)
+        self.reservations = Reservations(self.context, self.catalogue)
+        self.tpu_nodes = TpuNodes(self.catalogue)
+        parts = self.context, self.catalogue, self.operations
+        self._host = host(self)
+        self.node_store = NodeStore(self.context, self.operations, self._host)
+        self.queue = Queue(*parts, self.node_store)
+        self.nodes = Nodes(*parts, self.node_store)
+        self.queued_resources = QueuedResources(*parts, self.node_store, self.queue)
 
     def resume(self) -> None:
         """Pick up where the saved state ends: boot the workers of what is READY."""
-        self.nodes.boot_ready()
+        self.node_store.boot_ready()
         self.advance()
 
     def advance(self) -> None:
-        """Let everything happen that has fallen due."""
-        for name, record in self.operations.due():
-            self.nodes.complete(name, record)
+        """Let everything happen that has fallen due, each at its time and in its order."""
+        self._settle()
+        for event in self.events:
+            for name in event.due(self.context.state.nodes, self.context.now()):
+                self.befall(name, event.do)
+        self.queue.advance()
+        if self.worker_faults.changed():
+            self._host.refresh()
+
+    def befall(self, node: str, what: str) -> None:
+        """Preempt a node, let it vanish, or give it a health."""
+        if what == "preempt":
+            self.nodes.preempt(node)
+        elif what == "vanish":
+            self.nodes.vanish(node)
+        else:
+            self.nodes.set_health(node, what)
 
     def advance_clock(self, seconds: float) -> None:
         self.context.clock.advance(seconds)
-        self.context.state.clock_offset = self.context.clock.offset
         self.context.changed = True
         self.advance()
+
+    def cancel_operation(self, call: Call) -> Json:
+        """Cancel a create that is under way; other operations go on, as AIP-151 allows."""
+        found = self.operations.request_cancel(call)
+        if found and found[1]["verb"] == "create":
+            name, record = found
+            queued = record["target"] in self.queue
+            drop = self.queue.drop if queued else self.node_store.drop
+            error = drop(record["target"]) or Status("CANCELLED", "Cancelled.").operation_error()
+            self.operations.finish(name, None, error)
+        return {}
+
+    def _settle(self) -> None:
+        """End what is due until nothing is: a queued resource begins nodes, which become READY."""
+        self.queue.advance()
+        while due := self.operations.due():
+            for name, record in due:
+                with self.context.moment(record["due"]):
+                    self._complete(name, record)
+                    self.queue.advance()
+            self.queue.advance()
+
+    def _complete(self, name: str, record: Json) -> None:
+        if self.operations.is_done(name):  # ended by what else happened at the same time
+            return
+        owner = self.queue if record["target"] in self.queue else self.node_store
+        owner.complete(name, record)
 
     def authorized_keys(self, node: str) -> Sequence[tuple[str, str]]:
         """Return (user, public key line) pairs; node metadata comes before the project's."""
@@ -68,9 +126,13 @@ class Service:
             return []
         project = node.split("/")[1]
         items = self.projects.metadata_items(project)
-        common = next((item.get("value", "") for item in items if item["key"] == "ssh-keys"), "")
-        blocked = document.get("metadata", {}).get("block-project-ssh-keys", "").upper() == "TRUE"
-        own = document.get("metadata", {}).get("ssh-keys", "")
+        shared = {item["key"]: item.get("value", "") for item in items}
+        own_metadata = document.get("metadata", {})
+        # OS Login documentation: where it is on, keys in metadata are not used.
+        if {**shared, **own_metadata}.get("enable-oslogin", "").upper() == "TRUE":
+            return list(self.accounts.keys())
+        blocked = own_metadata.get("block-project-ssh-keys", "").upper() == "TRUE"
+        own, common = own_metadata.get("ssh-keys", ""), shared.get("ssh-keys", "")
         return [*_keys(own), *([] if blocked else _keys(common))]
 
     def admits(self, node: str, source_ip: str, port: int) -> bool:

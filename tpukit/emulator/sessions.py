@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import asyncssh
@@ -19,7 +18,7 @@ from tpukit.emulator.descriptors import (
     start_on_pipes,
     start_on_terminal,
 )
-from tpukit.emulator.engine import Program
+from tpukit.emulator.engine import Files, Program
 from tpukit.errors import TpukitError
 
 _CHUNK = 64 * 1024
@@ -34,15 +33,22 @@ ProgramFor = Callable[[str | None, str | None, Mapping[str, str]], Program]
 
 
 class WorkerFiles(asyncssh.SFTPServer):
-    """The machine's files over SFTP, relative paths counted from a user's home on the worker."""
+    """A worker's files over SFTP, relative paths counted from a user's home on the worker."""
 
-    def __init__(self, channel: Any, home: Path) -> None:
+    def __init__(self, channel: Any, files: Files) -> None:
         super().__init__(channel)
         self._channel: asyncssh.SSHServerChannel[bytes] = channel
-        self._home = os.fsencode(home)
+        self._home = os.fsencode(files.home)
+        self._root = os.fsencode(files.root) if files.root else b""
 
     def map_path(self, path: bytes) -> bytes:
-        return os.path.join(self._home, path)
+        path = os.path.join(self._home, path)
+        return self._root + os.path.normpath(path) if self._root else path
+
+    def realpath(self, path: bytes) -> bytes:
+        # Resolving below a root that is not this process's would lead out of it.
+        path = os.path.normpath(os.path.join(self._home, path))
+        return path if self._root else os.path.realpath(path)
 
     def exit(self) -> None:
         """End as sftp-server does: OpenSSH's scp takes a missing exit status for a failure."""
@@ -53,9 +59,9 @@ class WorkerFiles(asyncssh.SFTPServer):
 class WorkerSession(asyncssh.SSHServerProcess[bytes]):
     """One session channel: runs a program, or serves files."""
 
-    def __init__(self, program_for: ProgramFor, home: Callable[[], Path]) -> None:
+    def __init__(self, program_for: ProgramFor, files: Callable[[], Files]) -> None:
         super().__init__(
-            self._serve, lambda channel: WorkerFiles(channel, home()), _SFTP_VERSION, False
+            self._serve, lambda channel: WorkerFiles(channel, files()), _SFTP_VERSION, False
         )
         self._program_for = program_for
         self._running: Running | None = None

@@ -6,11 +6,15 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import cached_property
 from typing import Any
 
 import asyncssh
+from asyncssh.forward import SSHForwarder
 
+from tpukit.emulator.addresses import listening
+from tpukit.emulator.ailments import Ailments
 from tpukit.emulator.engine import EmulatedWorker, Engine, Login, Program
 from tpukit.emulator.gate import Gate
 from tpukit.emulator.sessions import WorkerSession
@@ -20,25 +24,77 @@ _SSH_PORT = 22  #: what firewall rules speak of, wherever the emulated server li
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _LOGIN_SECONDS = 60
 
+Address = tuple[str, int]
+
 _log = logging.getLogger(__name__)
 
 
 class SshServer:
-    """Serves SSH for one worker, on the loop that runs it."""
+    """Serves SSH for one worker, on the loop that runs it; `wake` makes the worker for a login."""
 
     def __init__(
-        self, worker: EmulatedWorker, engine: Engine, oracle: WorkerOracle, metadata_address: str
+        self,
+        worker: EmulatedWorker,
+        engine: Engine,
+        oracle: WorkerOracle,
+        wake: Callable[[], Awaitable[None]],
     ) -> None:
         self.worker = worker
         self.engine = engine
         self.oracle = oracle
-        self.metadata_address = metadata_address
+        self.wake = wake
         self.connections: set[asyncssh.SSHServerConnection] = set()
+        self.sockets: set[socket.socket] = set()
+        self.listener: socket.socket | None = None
+        self.ailments = Ailments(self, oracle.worker_faults)
         self._gate = Gate(lambda source: oracle.admits(worker.facts.node, source, _SSH_PORT))
         self._tasks: set[asyncio.Task[None]] = set()
-        self._options = asyncssh.SSHServerConnectionOptions(
-            server_factory=lambda: _Connection(self),
-            server_host_keys=[asyncssh.import_private_key(worker.record.host_private_key)],
+        self._accepting: asyncio.Task[None] | None = None
+        self._neighbours: asyncio.Task[None] | None = None
+
+    def start(self, listener: socket.socket) -> None:
+        """Accept connections on a bound socket from now on."""
+        listener.setblocking(False)
+        listener.listen(128)
+        self.listener = listener
+        self._accepting = self._run(self._accept(listener))
+
+    def answer_neighbours(self, listener: socket.socket) -> None:
+        """Accept connections on a socket of the worker's own network too."""
+        if self._neighbours:
+            self._neighbours.cancel()
+        listener.setblocking(False)
+        self._neighbours = self._run(self._accept(listener))
+
+    def open(self) -> None:
+        """Listen again where the worker listened before."""
+        self.start(listening(self.worker.record.address, self.worker.record.port))
+
+    def shut(self) -> None:
+        """Refuse connections from now on."""
+        if self.listener and self._accepting:
+            self._accepting.cancel()
+            self.listener.close()
+            self.listener = None
+
+    async def stop(self) -> None:
+        """Close the listener and cut every connection."""
+        for task in self._tasks:
+            task.cancel()
+        for connection in list(self.connections):
+            connection.abort()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Made by the first connection: most workers of a large slice never see one.
+
+    @cached_property
+    def _host_key(self) -> asyncssh.SSHKey:
+        return asyncssh.import_private_key(self.worker.record.host_private_key)
+
+    @cached_property
+    def _options(self) -> asyncssh.SSHServerConnectionOptions:
+        return asyncssh.SSHServerConnectionOptions(
+            server_host_keys=[self._host_key],
             encoding=None,
             line_editor=False,
             agent_forwarding=False,
@@ -49,20 +105,6 @@ class SshServer:
             gss_host=None,
             login_timeout=_LOGIN_SECONDS,
         )
-
-    def start(self, listener: socket.socket) -> None:
-        """Accept connections on a bound socket from now on."""
-        listener.setblocking(False)
-        listener.listen(128)
-        self._run(self._accept(listener))
-
-    async def stop(self) -> None:
-        """Close the listener and cut every connection."""
-        for task in self._tasks:
-            task.cancel()
-        for connection in list(self.connections):
-            connection.abort()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -77,25 +119,43 @@ class SshServer:
                     self._run(self._serve(connection, source))
 
     async def _serve(self, connection: socket.socket, source: str) -> None:
-        with connection:
-            if not await self._gate.admit(connection, source):
-                return
-            # A connection that fails or is refused is its client's affair.
-            with contextlib.suppress(OSError, asyncssh.Error):
-                served = await asyncssh.run_server(connection, options=self._options)
-                await served.wait_closed()
+        self.sockets.add(connection)
+        try:
+            with connection:
+                if await self._gate.admit(connection, source):
+                    await self.ailments.thaw()
+                    await self._speak(connection)
+        finally:
+            self.sockets.discard(connection)
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _speak(self, connection: socket.socket) -> None:
+        # A connection that fails or is refused is its client's affair.
+        with contextlib.suppress(OSError, asyncssh.Error):
+            ends = connection.getpeername()[:2], connection.getsockname()[:2]
+            near, relay = self.ailments.line(connection)
+            if relay:
+                self._run(relay.run())
+            served = await asyncssh.run_server(
+                near,
+                options=self._options,
+                server_factory=lambda: _Connection(self, ends),
+                server_host_keys=[self.ailments.host_key(self._host_key)],
+            )
+            await served.wait_closed()
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 class _Connection(asyncssh.SSHServer):
     """One client: public keys of the node's metadata, sessions, and tunnels within the slice."""
 
-    def __init__(self, server: SshServer) -> None:
+    def __init__(self, server: SshServer, ends: tuple[Address, Address]) -> None:
         self._server = server
+        self._ends = ends
         self._worker = server.worker
         self._connection: asyncssh.SSHServerConnection | None = None
 
@@ -107,24 +167,47 @@ class _Connection(asyncssh.SSHServer):
         if self._connection:
             self._server.connections.discard(self._connection)
 
+    def begin_auth(self, username: str) -> bool:
+        if self._connection and (banner := self._server.ailments.banner()):
+            self._connection.send_auth_banner(banner)
+        return True
+
     def public_key_auth_supported(self) -> bool:
         return True
 
     async def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
         """Ask the service again for every key, as keys in metadata come and go."""
+        if self._server.ailments.strike("late-key"):
+            return False
         node = self._worker.facts.node
         known = await asyncio.to_thread(self._server.oracle.authorized_keys, node)
         offered = key.export_public_key().decode().split()[:2]
-        return any(user == username and line.split()[:2] == offered for user, line in known)
+        admitted = any(user == username and line.split()[:2] == offered for user, line in known)
+        if admitted:
+            await self._server.wake()
+        return admitted
 
     def session_requested(self) -> WorkerSession:
         engine, worker = self._server.engine, self._worker
-        return WorkerSession(self._program, lambda: engine.home(worker, self._user))
+        return WorkerSession(self._program, lambda: engine.files(worker, self._user))
 
     def connection_requested(
         self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
-    ) -> bool:
-        return dest_host in _LOOPBACK or dest_host in self._worker.facts.addresses
+    ) -> bool | Coroutine[Any, Any, asyncssh.SSHTCPSession[bytes]]:
+        if dest_host not in (*_LOOPBACK, *self._worker.facts.addresses):
+            return False
+        return self._tunnel(dest_host, dest_port)
+
+    async def _tunnel(self, host: str, port: int) -> Any:
+        connect = self._server.engine.connect
+        try:
+            far = await asyncio.to_thread(connect, self._worker, host, port)
+            far.setblocking(False)
+            loop = asyncio.get_running_loop()
+            _, forwarder = await loop.create_connection(SSHForwarder, sock=far)
+        except OSError as error:
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, str(error)) from None
+        return SSHForwarder(forwarder)
 
     @property
     def _user(self) -> str:
@@ -134,8 +217,7 @@ class _Connection(asyncssh.SSHServer):
     def _program(
         self, command: str | None, terminal: str | None, language: Mapping[str, str]
     ) -> Program:
-        assert self._connection is not None
-        client, client_port = self._connection.get_extra_info("peername")[:2]
-        address, port = self._connection.get_extra_info("sockname")[:2]
+        (client, client_port), (address, port) = self._ends
+        command = self._server.ailments.command(command)
         login = Login(self._user, command, (client, client_port, address, port), terminal, language)
-        return self._server.engine.program(self._worker, login, self._server.metadata_address)
+        return self._server.engine.program(self._worker, login)

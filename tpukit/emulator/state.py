@@ -31,9 +31,14 @@ class State:
     firewalls: dict[str, Json] = field(default_factory=dict)
     compute_operations: dict[str, Json] = field(default_factory=dict)
     projects: dict[str, Json] = field(default_factory=dict)
+    queued_resources: dict[str, Json] = field(default_factory=dict)
+    reservations: dict[str, Json] = field(default_factory=dict)
+    logins: dict[str, Json] = field(default_factory=dict)
 
 
-_COLLECTIONS = ("nodes", "operations", "firewalls", "compute_operations", "projects")
+#: Collections that came later than files of this version: where there are none, they are empty.
+_LATER = ("queued_resources", "reservations", "logins")
+_COLLECTIONS = ("nodes", "operations", "firewalls", "compute_operations", "projects", *_LATER)
 #: What each record must hold for the emulator to go on with it.
 _REQUIRED: dict[str, dict[str, type | tuple[type, ...]]] = {
     "nodes": {"node": dict, "workers": list},
@@ -41,6 +46,9 @@ _REQUIRED: dict[str, dict[str, type | tuple[type, ...]]] = {
     "firewalls": {"name": str, "network": str},
     "compute_operations": {"due": (int, float), "operationType": str},
     "projects": {"items": list},
+    "queued_resources": {"request": dict, "state": str, "since": (int, float), "version": str},
+    "reservations": {"name": str},
+    "logins": {"keys": dict},
 }
 
 
@@ -126,7 +134,8 @@ def _parse(document: Any) -> State:
     offset = document["clock_offset"]
     if isinstance(offset, bool) or not isinstance(offset, int | float):
         raise ValueError("clock_offset is not a number")
-    return State(float(offset), *(_collection(name, document[name]) for name in _COLLECTIONS))
+    given = {**{name: {} for name in _LATER}, **document}
+    return State(float(offset), *(_collection(name, given[name]) for name in _COLLECTIONS))
 
 
 def _collection(name: str, records: Any) -> dict[str, Json]:

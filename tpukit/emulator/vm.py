@@ -6,10 +6,10 @@ All servers share one loop in one thread; a worker at rest costs its listeners.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import threading
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,28 +22,63 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from tpukit.emulator.addresses import AddressBook, free_port, listening
-from tpukit.emulator.engine import EmulatedWorker, Engine
+from tpukit.emulator.engine import Doors, EmulatedWorker, Engine, folders, remove
 from tpukit.emulator.facts import SliceFacts
 from tpukit.emulator.metadata_server import MetadataServer
+from tpukit.emulator.proxy import Proxy
 from tpukit.emulator.ssh_server import SshServer
 from tpukit.emulator.workers import WorkerOracle, WorkerRecord
+from tpukit.errors import TpukitError
 
 _STOP_SECONDS = 10.0
+
+_log = logging.getLogger(__name__)
 
 _Answer = TypeVar("_Answer")
 
 
-@dataclass(frozen=True)
 class _Vm:
-    """One worker that answers."""
+    """One worker that answers; what lies behind its SSH server is made at the first login."""
 
-    worker: EmulatedWorker
-    metadata: MetadataServer
-    ssh: SshServer
+    def __init__(self, worker: EmulatedWorker, engine: Engine, oracle: WorkerOracle) -> None:
+        self.ssh = SshServer(worker, engine, oracle, self._wake)
+        self._worker = worker
+        self._engine = engine
+        self._servers: list[MetadataServer | Proxy] = []
+        self._changing = asyncio.Lock()
+        self._stopped = False
 
     async def stop(self) -> None:
-        self.metadata.stop()
+        async with self._changing:
+            self._stopped = True
+        for server in self._servers:
+            server.stop()
         await self.ssh.stop()
+
+    async def _wake(self) -> None:
+        async with self._changing:
+            if self._stopped:
+                return
+            try:
+                doors = await asyncio.to_thread(self._engine.wake, self._worker)
+            except (OSError, TpukitError) as error:  # the login tells that there is no worker
+                _log.warning("%s does not wake: %s", self._worker.record.hostname, _told(error))
+                return
+            if doors:
+                await self._open(doors)
+
+    async def _open(self, doors: Doors) -> None:
+        for old in self._servers:
+            old.stop()
+        metadata = MetadataServer(self._worker)
+        await metadata.start(doors.metadata)
+        self._servers = [metadata]
+        if doors.proxy:
+            way_out = Proxy(doors.upstream)
+            await way_out.start(doors.proxy)
+            self._servers.append(way_out)
+        if doors.ssh:
+            self.ssh.answer_neighbours(doors.ssh)
 
 
 class LocalWorkerHost:
@@ -67,6 +102,7 @@ class LocalWorkerHost:
         self._randomness = randomness
         self._addresses = AddressBook(randomness)
         self._vms: dict[str, list[_Vm]] = {}
+        self._released: list[str] = []  #: the addresses of the node deleted last
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="workers", daemon=True)
         self._thread.start()
@@ -76,7 +112,7 @@ class LocalWorkerHost:
         slice_id = f"{self._randomness.getrandbits(32):08x}"
         return [
             _new_record(index, address, f"t1v-n-{slice_id}-w-{index}")
-            for index, address in enumerate(self._addresses.take(node, count))
+            for index, address in enumerate(self._choose(node, count))
         ]
 
     def boot(self, node: dict[str, Any], workers: Sequence[WorkerRecord]) -> None:
@@ -90,6 +126,10 @@ class LocalWorkerHost:
         facts = SliceFacts.of(node, workers)
         self._vms[name] = self._call(self._start(facts))
 
+    def refresh(self) -> None:
+        """Let the workers feel the faults that came, and recover from those that went."""
+        self._call(self._refresh())
+
     def halt(self, node: str) -> None:
         """End the workers' connections, listeners and processes; keep their files."""
         vms = self._vms.pop(node, [])
@@ -100,9 +140,9 @@ class LocalWorkerHost:
     def discard(self, node: str) -> None:
         """Halt, remove the workers' files and free their addresses."""
         self.halt(node)
-        for folder in self._engine.folders(self._directory, node):
-            self._engine.remove(folder)
-        self._addresses.release(node)
+        for folder in folders(self._directory, node):
+            remove(folder)
+        self._released = self._addresses.release(node) or self._released
 
     def close(self) -> None:
         """Halt every node; what is on disk stays for the next start."""
@@ -110,9 +150,22 @@ class LocalWorkerHost:
         self._vms.clear()
         self._call(self._stop(vms))
         self._engine.end(f"{self._identity}/")
+        self._engine.close()
         self._addresses.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_STOP_SECONDS)
+
+    def _choose(self, node: str, count: int) -> list[str]:
+        """Return addresses: new ones, or those of the node deleted last where a fault wants it."""
+        last = self._released[:count]
+        fault = len(last) == count and self._oracle.worker_faults.strike(
+            (node, 0), "reused-address"
+        )
+        if not fault:
+            return self._addresses.take(node, count)
+        for address in last:
+            self._addresses.keep(node, address)
+        return last
 
     def _marker(self, node: str) -> str:
         return f"{self._identity}/{node}/"
@@ -128,22 +181,28 @@ class LocalWorkerHost:
         return started
 
     async def _start_one(self, facts: SliceFacts, record: WorkerRecord) -> _Vm:
+        self._oracle.worker_faults.restart((facts.node, record.index))
         folder = self._directory / record.hostname
         worker = EmulatedWorker(record, facts, folder, f"{self._marker(facts.node)}{record.index}")
         self._addresses.keep(facts.node, record.address)
-        self._engine.prepare(worker)
-        listener = listening(record.address, record.port)
-        metadata = MetadataServer(worker)
-        await metadata.start(listening(record.address, 0))
-        ssh = SshServer(worker, self._engine, self._oracle, metadata.address)
-        ssh.start(listener)
-        return _Vm(worker, metadata, ssh)
+        vm = _Vm(worker, self._engine, self._oracle)
+        vm.ssh.start(listening(record.address, record.port))
+        await vm.ssh.ailments.refresh()
+        return vm
+
+    async def _refresh(self) -> None:
+        vms = [vm for group in self._vms.values() for vm in group]
+        await asyncio.gather(*(vm.ssh.ailments.refresh() for vm in vms))
 
     async def _stop(self, vms: Sequence[_Vm]) -> None:
         await asyncio.gather(*(vm.stop() for vm in vms))
 
     def _call(self, work: Coroutine[Any, Any, _Answer]) -> _Answer:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=60)
+
+
+def _told(error: OSError | TpukitError) -> str:
+    return " ".join(error.lines()) if isinstance(error, TpukitError) else str(error)
 
 
 def _new_record(index: int, address: str, hostname: str) -> WorkerRecord:

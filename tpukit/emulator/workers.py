@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from itertools import count as numbers
 from typing import Any, Protocol
 
+from tpukit.emulator.worker_faults import WorkerFaults
+
 
 @dataclass(frozen=True)
 class WorkerRecord:
@@ -36,8 +38,13 @@ class WorkerRecord:
 class WorkerOracle(Protocol):
     """What a worker asks the service each time somebody knocks.
 
-    Both methods may be called from any thread; `node` is a full resource name.
+    Everything may be asked from any thread; `node` is a full resource name.
     """
+
+    @property
+    def worker_faults(self) -> WorkerFaults:
+        """The faults that a user inflicts on workers."""
+        ...
 
     def authorized_keys(self, node: str) -> Sequence[tuple[str, str]]:
         """Return (user, public key line) pairs from the node's and its project's metadata."""
@@ -64,6 +71,10 @@ class WorkerHost(Protocol):
 
     def halt(self, node: str) -> None:
         """End the workers' connections, listeners and processes; keep their files."""
+        ...
+
+    def refresh(self) -> None:
+        """Let the workers feel the faults that came, and recover from those that went."""
         ...
 
     def discard(self, node: str) -> None:
@@ -98,6 +109,9 @@ class PaperHost:
 
     def discard(self, node: str) -> None:
         self.booted.discard(node)
+
+    def refresh(self) -> None:
+        """Workers on paper feel nothing."""
 
     def _record(self, index: int, number: int) -> WorkerRecord:
         """Return a worker with an address of the default network's range and a key nobody holds."""

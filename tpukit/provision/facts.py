@@ -31,7 +31,11 @@ class Fact(BaseModel):
 
 
 class Host(Fact):
-    """`emulated_devices` is 0 on a TPU VM; `glibc` is empty where there is none."""
+    """`emulated_devices` is 0 on a TPU VM; `glibc` is empty where there is none.
+
+    `emulator` is not empty on an emulated worker, which has no device either where its runtime
+    version does not fit its chips.
+    """
 
     home: AbsolutePath
     system: Word
@@ -39,10 +43,11 @@ class Host(Fact):
     glibc: Word
     free_kilobytes: Annotated[int, Field(ge=0)]
     emulated_devices: Count
+    emulator: Word = ""
 
     @property
     def emulated(self) -> bool:
-        return self.emulated_devices > 0
+        return self.emulated_devices > 0 or bool(self.emulator)
 
 
 class Python(Fact):

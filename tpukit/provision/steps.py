@@ -78,7 +78,7 @@ def system(facts: Facts, plan: Plan) -> Decision:
         raise ProvisionFailed(
             f"{recipe.name} needs glibc {recipe.glibc} or later",
             reason=seen,
-            fix="create the slice with a newer runtime version: tpukit versions",
+            fix="create the slice with the default runtime version of its type",
         )
     return Decision(seen)
 
@@ -106,17 +106,23 @@ def uv(facts: Facts, plan: Plan) -> Decision:
     partial, helper = f"{folder}.partial", f"{folder}.helper"
     install = ("-I", "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check")
     wheel = ("--only-binary=:all:", "--target", partial, f"uv=={UV_VERSION}")
+    # Some images log in as root, of which pip warns; an option would stop a pip older than 22.1.
+    calm = ("env", "PIP_ROOT_USER_ACTION=ignore")
     clear = ("rm", "-rf", partial, helper, folder)
     ready = ("mv", partial, folder)
     if python := _first(facts.pythons, lambda each: each.pip):
-        lines: tuple[tuple[str, ...], ...] = (clear, (python.path, *install, *wheel), ready)
+        lines: tuple[tuple[str, ...], ...] = (
+            clear,
+            (*calm, python.path, *install, *wheel),
+            ready,
+        )
     elif python := _first(facts.pythons, lambda each: each.venv):
         # A Python without pip that can make an environment with one: made, used, thrown away.
         make = (python.path, "-I", "-m", "venv", helper)
         lines = (
             clear,
             make,
-            (f"{helper}/bin/python", *install, *wheel),
+            (*calm, f"{helper}/bin/python", *install, *wheel),
             ready,
             ("rm", "-rf", helper),
         )
@@ -124,7 +130,7 @@ def uv(facts: Facts, plan: Plan) -> Decision:
         raise ProvisionFailed(
             "no Python on the worker can install uv: none has pip or venv",
             reason=_described(facts.pythons),
-            fix="create the slice with a runtime version that has pip: tpukit versions",
+            fix="create the slice with the default runtime version of its type: tpukit types",
         )
     return Decision(f"no uv {UV_VERSION} yet; installing it with {python.path}", (Run(lines),))
 

@@ -85,7 +85,12 @@ class Exchange:
 
     def _abandon(self) -> None:
         # Closing sends a message, which a frozen peer can hold up: not the caller's problem.
-        threading.Thread(target=self._channel.close, name="tpukit-close", daemon=True).start()
+        threading.Thread(target=self._close, name="tpukit-close", daemon=True).start()
+
+    def _close(self) -> None:
+        # A connection that was closed meanwhile has closed the channel with it.
+        with contextlib.suppress(Exception):
+            self._channel.close()
 
 
 class Tail:

@@ -7,16 +7,16 @@ ended, `status`. The programs that keep these files are in `programs/`.
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING, TypeVar
 
 from tpukit.clock import Clock, Deadline, polls
 from tpukit.errors import BadInput, DeadlinePassed, NameTaken, TpukitError, TransportFailed
-from tpukit.text import one_line, quote, sanitize
+from tpukit.remote.job_log import JobLog, OnLine
+from tpukit.remote.program import program_line
+from tpukit.text import one_line, quote
 
 if TYPE_CHECKING:
     from tpukit.remote.ssh import Connection
@@ -26,8 +26,6 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 # A login script may write before us.
 _ANSWER = re.compile(rb"^tpukit-job ([a-z]+) ?([0-9]*)\n", re.MULTILINE)
 _CHUNK = 256 << 10
-_TAIL_LINES = 50
-_LONGEST_LINE = 64 << 10
 #: Pauses between two looks at a job, seconds: short after output, growing in silence.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 #: Seconds after which a job that never said who it is counts as lost.
@@ -35,7 +33,6 @@ _START_SECONDS = 15.0
 #: What start_job.sh ends with when its input was cut short.
 _INCOMPLETE = 75
 
-OnLine = Callable[[str], None]
 _Answer = TypeVar("_Answer")
 
 
@@ -76,9 +73,39 @@ def run_job(
         DeadlinePassed: it goes on running; the same call finds it again.
         TransportFailed: `connect` gave up.
     """
-    if not _NAME.fullmatch(job):
-        raise BadInput(f"{one_line(job)!r} cannot name a job", fix="use a-z, 0-9, '.', '_' and '-'")
     return _Follower(connect, job, deadline, clock, on_line).run(command)
+
+
+def start_job(
+    connect: Callable[[], Connection],
+    job: str,
+    command: str,
+    *,
+    deadline: Deadline,
+    clock: Clock,
+) -> bool:
+    """Start a job and leave it; return False where it was there already with this very command.
+
+    Raises `NameTaken` where it is there with another command.
+    """
+    return _Follower(connect, job, deadline, clock, None).start(command)
+
+
+def follow_job(
+    connect: Callable[[], Connection],
+    job: str,
+    *,
+    deadline: Deadline,
+    clock: Clock,
+    on_line: OnLine | None = None,
+    to_the_end: bool = True,
+) -> JobResult | None:
+    """Hand on a job's log from its first line to the job's end, and return how it ended.
+
+    Without `to_the_end`: as far as the log goes now; None while the job runs. Raises as `run_job`
+    does.
+    """
+    return _Follower(connect, job, deadline, clock, on_line).follow(to_the_end)
 
 
 def forget_job(connection: Connection, job: str, *, deadline: Deadline) -> None:
@@ -107,17 +134,35 @@ class _Follower:
         clock: Clock,
         on_line: OnLine | None,
     ) -> None:
+        if not _NAME.fullmatch(job):
+            raise BadInput(
+                f"{one_line(job)!r} cannot name a job", fix="use a-z, 0-9, '.', '_' and '-'"
+            )
         self._connect = connect
         self._connection: Connection | None = None
         self._job = job
         self._deadline = deadline
         self._clock = clock
-        self._log = _Log(on_line)
+        self._log = JobLog(on_line)
 
     def run(self, command: str) -> JobResult:
-        try:
+        with self._connected():
             started = self._start(command)
-            status = self._follow()
+            return self._result(self._follow(), started)
+
+    def start(self, command: str) -> bool:
+        with self._connected():
+            return self._start(command)
+
+    def follow(self, to_the_end: bool) -> JobResult | None:
+        with self._connected():
+            status = self._follow(to_the_end)
+            return None if status is None else self._result(status, started=False)
+
+    @contextmanager
+    def _connected(self) -> Iterator[None]:
+        try:
+            yield
         except DeadlinePassed as error:
             raise DeadlinePassed(
                 f"job {self._job} did not end in time",
@@ -125,6 +170,9 @@ class _Follower:
             ) from error
         finally:
             self._disconnect()
+
+    def _result(self, status: int | None, started: bool) -> JobResult:
+        assert status is not None
         return JobResult(status, self._log.tail, self._log_path, started)
 
     @property
@@ -133,7 +181,7 @@ class _Follower:
 
     def _start(self, command: str) -> bool:
         data = command.encode()
-        line = _program("start_job.sh", self._job, str(len(data)))
+        line = program_line("start_job.sh", words=(self._job, str(len(data))))
         asked = 0
 
         def start(connection: Connection) -> str:
@@ -147,7 +195,7 @@ class _Follower:
         # Where an answer was lost, the job that is there is taken for the one that was asked for.
         return word == "started" or asked > 1
 
-    def _follow(self) -> int:
+    def _follow(self, to_the_end: bool = True) -> int | None:
         pause = _FIRST_PAUSE
         patience = self._deadline.within(_START_SECONDS)
         while True:
@@ -160,6 +208,9 @@ class _Follower:
                 return int(seen.status)
             if seen.word in ("lost", "absent") or (seen.word == "starting" and patience.passed()):
                 raise self._lost(seen.word)
+            if not to_the_end:
+                self._log.finish()
+                return None
             self._deadline.check("the job still runs")
             pause = _FIRST_PAUSE if seen.log else min(pause * 1.5, _LONGEST_PAUSE)
             self._clock.sleep(min(pause, self._deadline.remaining()))
@@ -194,41 +245,6 @@ class _Follower:
             self._connection = None
 
 
-class _Log:
-    """The lines of a log that arrives in pieces."""
-
-    def __init__(self, on_line: OnLine | None) -> None:
-        self.offset = 0
-        self._on_line = on_line
-        self._partial = b""
-        self._last: deque[str] = deque(maxlen=_TAIL_LINES)
-
-    @property
-    def tail(self) -> tuple[str, ...]:
-        return tuple(self._last)
-
-    def feed(self, data: bytes) -> None:
-        self.offset += len(data)
-        *whole, self._partial = (self._partial + data).split(b"\n")
-        for line in whole:
-            self._emit(line)
-        if len(self._partial) > _LONGEST_LINE:
-            self.finish()
-
-    def finish(self) -> None:
-        """Count what has no line end yet as a line."""
-        if self._partial:
-            self._emit(self._partial)
-            self._partial = b""
-
-    def _emit(self, line: bytes) -> None:
-        # A progress bar is one line with many carriage returns: each becomes a line of its own.
-        for part in sanitize(line.rstrip(b"\r")).split("\n"):
-            self._last.append(part)
-            if self._on_line is not None:
-                self._on_line(part)
-
-
 @dataclass(frozen=True)
 class _Seen:
     """One answer of the programs: how the job stands, its exit status, a piece of its log."""
@@ -239,7 +255,7 @@ class _Seen:
 
 
 def _look(connection: Connection, job: str, offset: int, limit: int, deadline: Deadline) -> _Seen:
-    line = _program("read_job.sh", job, str(offset), str(limit))
+    line = program_line("state.sh", "read_job.sh", words=(job, str(offset), str(limit)))
     return _answer(connection.run(line, deadline=deadline))
 
 
@@ -251,12 +267,3 @@ def _answer(done: Completed) -> _Seen:
         reason = one_line(done.stderr[-400:]) or f"status {done.status}"
         raise TpukitError("a worker could not keep a job", reason=reason)
     return _Seen(found[1].decode(), found[2].decode(), done.stdout[found.end() :])
-
-
-@cache
-def _text(program: str) -> str:
-    return resources.files("tpukit.remote").joinpath("programs", program).read_text("utf-8")
-
-
-def _program(program: str, *words: str) -> str:
-    return quote(["sh", "-c", _text(program), "sh", *words])

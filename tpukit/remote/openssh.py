@@ -27,8 +27,16 @@ def command(
     The user's own configuration, agent and known hosts play no part: only our key is offered, only
     the keys under `alias` in `known_hosts` are accepted.
     """
-    options = {
-        "BatchMode": "yes",
+    given = {**options(target, key, known_hosts, alias), "BatchMode": "yes"}
+    words = [word for name, value in given.items() for word in ("-o", f"{name}={value}")]
+    port, terminal = str(target.port), "-t" if tty else "-T"
+    tail = [remote] if remote is not None else []
+    return ["ssh", "-F", "none", *words, "-p", port, terminal, "--", target.address, *tail]
+
+
+def options(target: Target, key: KeyPair, known_hosts: Path, alias: str) -> dict[str, str]:
+    """Return what ssh_config(5) has to say for connections to be as strict as our own."""
+    return {
         "CheckHostIP": "no",
         "ConnectTimeout": "10",
         "ControlMaster": "no",
@@ -48,10 +56,6 @@ def command(
         "User": target.user,
         "UserKnownHostsFile": _file(known_hosts),
     }
-    words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-    port, terminal = str(target.port), "-t" if tty else "-T"
-    tail = [remote] if remote is not None else []
-    return ["ssh", "-F", "none", *words, "-p", port, terminal, "--", target.address, *tail]
 
 
 def _file(path: Path) -> str:

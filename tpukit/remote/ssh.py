@@ -19,6 +19,7 @@ from tpukit.errors import DeadlinePassed, TransportFailed
 from tpukit.remote.exchange import Exchange, OnOutput
 from tpukit.remote.handshake import given_up, no_answer, pins, seconds
 from tpukit.remote.keys import KeyPair
+from tpukit.remote.proxy import Dial, direct
 from tpukit.remote.terminal import interact, terminal_size
 from tpukit.remote.values import Completed, Target
 from tpukit.remote.watch import WatchedSocket
@@ -43,12 +44,14 @@ class Connector:
         clock: Clock,
         *,
         attempt_seconds: float = 10.0,
-        silence_seconds: float = 15.0,
+        silence_seconds: float = 12.0,
+        dial: Dial = direct,
     ) -> None:
         self._key = key
         self._clock = clock
         self._attempt_seconds = attempt_seconds
         self._silence_seconds = silence_seconds
+        self._dial = dial
         self._closed = False
         self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._lock = threading.Lock()
@@ -104,13 +107,19 @@ class Connector:
         from tpukit.remote import transport
 
         attempt = deadline.within(self._attempt_seconds)
-        watched = WatchedSocket(_dial(target, attempt), self._silence_seconds)
+        watched = WatchedSocket(self._dialled(target, attempt), self._silence_seconds)
         try:
             session = transport.authenticated(watched, target, pinned, self._private, attempt)
         except BaseException:
             watched.close()
             raise
         return Connection(target, session, watched, self._clock)
+
+    def _dialled(self, target: Target, attempt: Deadline) -> socket.socket:
+        try:
+            return self._dial(target, attempt)
+        except OSError as error:
+            raise no_answer(target, error) from error
 
     @cached_property
     def _private(self) -> Any:
@@ -214,6 +223,20 @@ class Connection:
             raise self._lost()
         return status
 
+    def dial(self, host: str, port: int, deadline: Deadline) -> Any:
+        """Return a stream (a paramiko channel) to an address as the worker sees it."""
+        from tpukit.remote.transport import FAILURES
+
+        try:
+            return self._transport.open_channel(
+                "direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=seconds(deadline)
+            )
+        except FAILURES as error:
+            reason = self._cause("nothing listens there")
+            raise TransportFailed(
+                f"{self.label} does not connect to {host}:{port}", reason=reason
+            ) from error
+
     def close(self) -> None:
         """End the connection at once, for everything that waits on it."""
         self._socket.abort("it was closed here")
@@ -258,12 +281,3 @@ def _check_address(target: Target) -> None:
     except ValueError:
         address = one_line(target.address)
         raise TransportFailed(f"{target.label} has no IP address", reason=address) from None
-
-
-def _dial(target: Target, attempt: Deadline) -> socket.socket:
-    try:
-        dialled = socket.create_connection((target.address, target.port), seconds(attempt))
-    except OSError as error:
-        raise no_answer(target, error) from error
-    dialled.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return dialled

@@ -20,6 +20,8 @@ class Target:
     port: int
     user: str
     host_keys: tuple[str, ...]
+    hostname: str = ""  #: as the worker tells it; Identity-Aware Proxy asks for it, and the zone
+    zone: str = ""
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,15 @@ import threading
 from collections.abc import Callable
 
 _NAME = "tpukit-keepalive"
+_LONGEST_SLICE = 0.5  #: seconds
 
 
 class WatchedSocket:
     """A connected socket for paramiko that asks a silent peer for a sign of life, then gives up.
 
     paramiko waits for a frozen peer for ever, with its own keepalive too: that one asks for no
-    answer (paramiko/paramiko:paramiko/transport.py, set_keepalive). It does wait in slices of
-    0.1 s, though, so that silence can be counted here without another thread or a clock: a
+    answer (paramiko/paramiko:paramiko/transport.py, set_keepalive). It does wait in slices,
+    though, so that silence can be counted here without another thread or a clock: a
     process that was stopped, or a laptop that slept, did not wait and counts nothing.
     """
 
@@ -76,8 +77,9 @@ class WatchedSocket:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def settimeout(self, seconds: float) -> None:
-        self._slice = seconds
-        self._socket.settimeout(seconds)
+        # Ten wakes a second, times hundreds of waiting connections, are most of a client's work.
+        self._slice = max(seconds, min(_LONGEST_SLICE, self._silence_seconds / 24))
+        self._socket.settimeout(self._slice)
 
     def getpeername(self) -> object:
         return self._socket.getpeername()

@@ -1,4 +1,4 @@
-"""One worker of a slice as provisioning and the smoke test see it: a number and a way in."""
+"""One worker of a slice as those who work on it see it: a number and a way in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RemoteWorker:
-    """A worker and how to open a new connection to it; the caller closes what it opened."""
+    """A worker and how to open a new connection to it; the caller closes what it opened.
+
+    `slice` is the name of the slice that it belongs to, where that was told.
+    """
 
     index: int
     connect: Callable[[], Connection]
+    slice: str = ""
+
+    @property
+    def label(self) -> str:
+        """The worker as messages name it: `demo worker 0`."""
+        return f"{self.slice} worker {self.index}".strip()

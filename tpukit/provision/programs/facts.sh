@@ -65,6 +65,7 @@ host() {
     printf ', "glibc": "%s"' "$(text "${glibc#glibc }")"
     printf ', "free_kilobytes": %s' "$(free_kilobytes)"
     printf ', "emulated_devices": "%s"' "$(text "$TPUKIT_EMULATED_DEVICES")"
+    printf ', "emulator": "%s"' "${TPUKIT_EMULATED_DEVICES:+yes}"
 }
 
 # Being found is not enough: a pyenv shim is there for a Python that is not. Only what runs counts.

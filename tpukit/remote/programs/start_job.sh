@@ -32,7 +32,9 @@ if ! mkdir "$folder" 2>/dev/null; then
     fi
     exit 0
 fi
-if ! : >"$folder/log" || ! mv "$arrived" "$folder/command"; then
+# The end has its blocks on the disk before the job can fill it.
+if ! : >"$folder/log" || ! echo "unknown" >"$folder/status.new" ||
+    ! mv "$arrived" "$folder/command"; then
     rm -rf "$folder"
     exit 1
 fi
@@ -53,7 +55,10 @@ identity() {
 }
 echo $$ $(identity $$) >"$folder/pid.new" && mv "$folder/pid.new" "$folder/pid" || exit 1
 sh "$folder/command" </dev/null >>"$folder/log" 2>&1
-echo "$?" >"$folder/status.new" && mv "$folder/status.new" "$folder/status"
+status=$?
+# A restart of the worker ends everything at once: that is no status of the command.
+[ "$status" -lt 128 ] || sleep 0.3
+printf "%-7d\n" "$status" 1<>"$folder/status.new" && mv "$folder/status.new" "$folder/status"
 '
 leader='import os, sys
 os.setsid()

@@ -1,0 +1,145 @@
+"""Command lines: most in this process, some as processes, some against the real emulator."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_cloud import ZONE, Cloud, bare_environment, running_cloud
+
+from tpukit import naming
+from tpukit.cli.main import status
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a command line ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """The one JSON document of stdout."""
+        return json.loads(self.out)
+
+    def says(self, code: int) -> Result:
+        """Hold the result to the contract of a failure, and return it."""
+        text = self.out + self.err
+        assert self.status == code, text
+        assert "Traceback" not in text
+        assert "a defect in tpukit" not in text, text
+        assert "\x1b" not in text
+        assert self.out == ""
+        errors = [line for line in self.err.splitlines() if line.startswith("error:")]
+        assert len(errors) == 1, self.err
+        return self
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    """Put back what a command line sets."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Run command lines in this process, in an empty directory, under `environment` alone."""
+    home = tmp_path / "home-of-ada"
+    home.mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str, environment: Mapping[str, str] | None = None) -> Result:
+        given = bare_environment(home) if environment is None else dict(environment)
+        for name in list(os.environ):
+            monkeypatch.delenv(name)
+        for name, value in given.items():
+            monkeypatch.setenv(name, value)
+        capsys.readouterr()
+        code = status(list(words))
+        out, err = capsys.readouterr()
+        return Result(code, out, err)
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    """A cloud with one READY slice of ada's, for command lines that change nothing."""
+    with running_cloud(tmp_path_factory.mktemp("cloud"), create_seconds=0.0) as found:
+        found.tpu.create(naming.labelled(found.request(), "ada", "nonce"))
+        assert found.tpu.get(ZONE, "demo").ready
+        yield found
+
+
+@dataclass
+class Local:
+    """The real emulator in a directory of its own, and command lines as processes against it."""
+
+    environment: dict[str, str]
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def words(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "tpukit", *words]
+
+    def run(self, *words: str, **given: Any) -> Result:
+        options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "timeout": 60, **given}
+        done = subprocess.run(
+            self.words(*words),
+            env={**self.environment, **options.pop("extra", {})},
+            capture_output=True,
+            text=True,
+            check=False,
+            **options,
+        )
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            self.words(*words),
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.started.append(process)
+        return process
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.environment["TPUKIT_HOME"]) / "state" / "emulator"
+
+    def close(self) -> None:
+        for process in self.started:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            process.communicate()
+        self.run("emulator", "stop")
+
+
+@pytest.fixture(scope="session")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
+    """An emulator whose creates take half a second."""
+    home = tmp_path_factory.mktemp("local")
+    found = Local({**bare_environment(home), "TPUKIT_LOCAL": "1"})
+    started = found.run("emulator", "start", "--create-seconds", "0.5")
+    assert started.status == 0, started.err
+    yield found
+    found.close()

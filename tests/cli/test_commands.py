@@ -1,0 +1,371 @@
+"""The commands against a cloud: what each shows to people, to pipes and as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud, json_reply, scripted
+
+from cli.conftest import Run
+from tpukit import firewall, naming
+from tpukit.cli.main import application
+
+#: Names that scripts rely on.
+CONTRACT = {
+    *("up", "create", "list", "describe", "delete", "start", "stop", "wait", "ssh", "run"),
+    *("provision", "smoke", "types", "firewall apply", "firewall list", "firewall remove"),
+    *("emulator start", "emulator stop", "emulator status", "emulator env"),
+}
+
+
+def commands() -> list[str]:
+    """Return every command of the tree, those of groups with their group's name."""
+    app = application()
+    nested = [
+        f"{group.name} {command.name}"
+        for group in app.registered_groups
+        for command in (group.typer_instance.registered_commands if group.typer_instance else [])
+    ]
+    return [*(str(command.name) for command in app.registered_commands), *nested]
+
+
+SLICE_KEYS = {
+    "name",
+    "project",
+    "zone",
+    "accelerator_type",
+    "topology",
+    "runtime_version",
+    "state",
+    "health",
+    "health_description",
+    "provisioning",
+    "network",
+    "workers",
+    "labels",
+    "tags",
+    "created",
+    "queued_resource",
+}
+RULE_KEYS = {
+    "name",
+    "network",
+    "source_ranges",
+    "target_tags",
+    "allowed",
+    "priority",
+    "disabled",
+}
+
+
+def make(cloud: Cloud, name: str = "demo", **given: Any) -> None:
+    cloud.tpu.create(naming.labelled(cloud.request(name, **given), "ada", "nonce"))
+
+
+# Help
+
+
+@pytest.mark.parametrize("command", ["firewall", "emulator", *commands()])
+def test_every_command_has_a_help_page(run: Run, command: str) -> None:
+    result = run(*command.split(), "--help")
+    assert result.status == 0
+    assert result.out.startswith(f"Usage: tpukit {command}")
+    assert result.err == ""
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_takes_the_global_flags_and_shows_an_example(run: Run, command: str) -> None:
+    page = run(*command.split(), "--help").out
+    assert all(flag in page for flag in ("--json", "--project", "--zone", "--local", "--quiet"))
+    assert "tpukit" in page.partition("Example")[2]
+
+
+def test_no_command_that_scripts_rely_on_is_gone() -> None:
+    assert set(commands()) >= CONTRACT
+
+
+def test_the_version_is_printed_alone(run: Run) -> None:
+    from tpukit import __version__
+
+    result = run("--version")
+    assert (result.status, result.out, result.err) == (0, f"{__version__}\n", "")
+
+
+# The global flags
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--json", "--zone", ZONE, "list"), ("list", "--json", "--zone", ZONE)],
+    ids=["before the verb", "after the verb"],
+)
+def test_a_global_flag_means_the_same_before_and_after_the_verb(
+    run: Run, prompt_cloud: Cloud, words: tuple[str, ...]
+) -> None:
+    make(prompt_cloud)
+    make(prompt_cloud, "other", zone=OTHER_ZONE)
+    document = run(*words, environment=prompt_cloud.environment()).document
+    assert [each["name"] for each in document["slices"]] == ["demo"]
+
+
+def test_the_flag_after_the_verb_wins(run: Run, prompt_cloud: Cloud) -> None:
+    make(prompt_cloud)
+    words = ("--zone", OTHER_ZONE, "list", "--zone", ZONE)
+    assert run(*words, environment=prompt_cloud.environment()).out.startswith("demo\t")
+
+
+def test_quiet_leaves_the_data_alone(run: Run, prompt_cloud: Cloud) -> None:
+    result = run("create", "v3-8", "demo", "--quiet", environment=prompt_cloud.environment())
+    assert (result.status, result.out, result.err) == (0, "demo\n", "")
+
+
+def test_words_after_the_double_hyphen_are_not_ours(run: Run, prompt_cloud: Cloud) -> None:
+    """`--json` there belongs to the remote command, so the error stays one for people."""
+    environment = prompt_cloud.environment()
+    run("run", "none", "--", "ls", "--json", environment=environment).says(3)
+
+
+# Each command's documents
+
+
+def test_create_says_what_it_did_and_is_its_own_repetition(run: Run, prompt_cloud: Cloud) -> None:
+    environment = prompt_cloud.environment()
+    first = run("create", "v3-8", "demo", "--json", environment=environment)
+    assert first.status == 0
+    assert set(first.document) == {"v", "slice", "created"}
+    assert set(first.document["slice"]) == SLICE_KEYS
+    assert first.document["v"] == 1
+    assert first.document["created"] is True
+    again = run("create", "v3-8", "demo", "--json", environment=environment)
+    assert again.document["created"] is False
+    assert again.document["slice"]["name"] == "demo"
+    assert len(prompt_cloud.nodes()) == 1
+
+
+def test_create_sends_every_flag(run: Run, prompt_cloud: Cloud) -> None:
+    result = run(
+        "create",
+        "v3-8",
+        "demo",
+        "--spot",
+        "--labels=team=vision,cost=a",
+        "--tags=one,two",
+        "--metadata=a=1,b=x=y",
+        "--internal-ips",
+        "--runtime-version=tpu-vm-base",
+        environment=prompt_cloud.environment(),
+    )
+    assert result.status == 0, result.err
+    found = prompt_cloud.tpu.get(ZONE, "demo")
+    assert found.provisioning == "spot"
+    assert found.runtime_version == "tpu-vm-base"
+    assert found.labels["team"] == "vision"
+    assert found.labels["tpukit-owner"] == "ada"
+    assert found.tags[:2] == ("one", "two")
+    assert found.tags[2] == firewall.rule_name(found)
+    assert found.metadata["b"] == "x=y"
+    assert found.metadata["ssh-keys"].startswith("ada:ssh-ed25519 ")
+    assert not found.workers[0].external_address
+
+
+def test_a_name_not_given_is_said_before_the_first_call(run: Run, prompt_cloud: Cloud) -> None:
+    result = run("create", "v3-8", environment=prompt_cloud.environment())
+    assert result.out == "ada-v3-8\n"
+    assert result.err.splitlines()[0] == f"slice ada-v3-8: v3-8 in {ZONE} of project {PROJECT}"
+
+
+def test_list_is_tab_separated_and_uncut_in_a_pipe(run: Run, prompt_cloud: Cloud) -> None:
+    name = "a-name-that-is-as-long-as-a-name-can-be-and-must-not-be-cut-xyz"
+    make(prompt_cloud, name)
+    result = run("list", environment=prompt_cloud.environment())
+    row = result.out.splitlines()[0].split("\t")
+    assert row[:8] == [name, ZONE, "v3-8", "READY", "HEALTHY", "1", "on-demand", "ada"]
+    assert result.err == ""
+
+
+def test_list_as_json_holds_slices_and_the_silent_zones(run: Run, prompt_cloud: Cloud) -> None:
+    make(prompt_cloud)
+    document = run("list", "--json", environment=prompt_cloud.environment()).document
+    assert set(document) == {"v", "slices", "unreachable"}
+    assert set(document["slices"][0]) == SLICE_KEYS
+
+
+def test_list_warns_of_zones_that_did_not_answer(run: Run, prompt_cloud: Cloud) -> None:
+    with scripted(json_reply(200, {"unreachable": ["locations/x\x1b[2J"]})) as server:
+        environment = {
+            **prompt_cloud.environment(),
+            "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{server.url}/",
+        }
+        result = run("list", environment=environment)
+    assert result.status == 0
+    assert "locations/x\\x1b[2J did not answer" in result.err
+
+
+def test_list_remembers_slices_made_in_another_project(run: Run, prompt_cloud: Cloud) -> None:
+    environment = prompt_cloud.environment()
+    run("create", "v3-8", "demo", environment=environment)
+    result = run("list", "--project", "other-project", environment=environment)
+    assert f"tpukit list --project {PROJECT}" in result.err
+    assert result.out == ""
+
+
+def test_describe_shows_a_field_a_row(run: Run, prompt_cloud: Cloud) -> None:
+    make(prompt_cloud)
+    environment = prompt_cloud.environment()
+    rows = dict(
+        line.split("\t")
+        for line in run("describe", "demo", environment=environment).out.splitlines()
+    )
+    assert rows["name"] == "demo"
+    assert rows["accelerator type"] == "v3-8"
+    assert "worker 0" in rows
+    document = run("describe", "demo", "--json", environment=environment).document
+    assert set(document) == {"v", "slice"}
+
+
+@pytest.mark.parametrize("zone", ["-", ZONE])
+def test_describe_looks_where_it_is_told(run: Run, prompt_cloud: Cloud, zone: str) -> None:
+    make(prompt_cloud)
+    result = run("describe", "demo", "--zone", zone, environment=prompt_cloud.environment())
+    assert result.status == 0
+
+
+def test_stop_start_and_wait_end_with_the_state(run: Run, prompt_cloud: Cloud) -> None:
+    make(prompt_cloud)
+    environment = prompt_cloud.environment()
+    for words, state in [
+        (("stop", "demo"), "STOPPED"),
+        (("wait", "demo", "--for", "stopped"), "STOPPED"),
+        (("start", "demo"), "READY"),
+        (("wait", "demo"), "READY"),
+    ]:
+        result = run(*words, "--json", environment=environment)
+        assert result.status == 0, result.err
+        assert set(result.document) == {"v", "slice"}
+        assert result.document["slice"]["state"] == state
+
+
+def test_delete_takes_the_rule_along(run: Run, prompt_cloud: Cloud) -> None:
+    environment = prompt_cloud.environment()
+    run("create", "v3-8", "demo", environment=environment)
+    run("firewall", "apply", "demo", "--source-range=192.0.2.1", environment=environment)
+    assert len(prompt_cloud.firewall.list()) == 1
+    result = run("delete", "demo", "--yes", "--json", environment=environment)
+    assert result.document == {"v": 1, "deleted": ["demo"]}
+    assert prompt_cloud.nodes() == []
+    assert prompt_cloud.firewall.list() == ()
+
+
+def test_delete_again_is_not_found_unless_that_is_fine(run: Run, prompt_cloud: Cloud) -> None:
+    environment = prompt_cloud.environment()
+    run("delete", "demo", "--yes", environment=environment).says(3)
+    result = run("delete", "demo", "--yes", "--missing-ok", "--json", environment=environment)
+    assert (result.status, result.document["deleted"]) == (0, [])
+
+
+def test_delete_without_the_right_to_read_rules_warns_and_succeeds(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    run("create", "v3-8", "demo", environment=environment)
+    prompt_cloud.fault(
+        method="firewalls.list", status="PERMISSION_DENIED", message="no", probability=1.0
+    )
+    result = run("delete", "demo", "--yes", environment=environment)
+    assert result.status == 0
+    assert "warning: its firewall rule stays" in result.err
+
+
+def test_a_name_in_several_zones_needs_the_zone(run: Run, prompt_cloud: Cloud) -> None:
+    make(prompt_cloud)
+    make(prompt_cloud, zone=OTHER_ZONE)
+    environment = prompt_cloud.environment()
+    assert "--zone" in run("delete", "demo", "--yes", environment=environment).says(2).err
+    assert len(prompt_cloud.nodes()) == 2
+    run("delete", "demo", "--yes", "--zone", OTHER_ZONE, environment=environment)
+    assert prompt_cloud.nodes() == [prompt_cloud.full_name("demo")]
+
+
+def test_the_rule_of_a_slice_is_shown_widened_and_removed(run: Run, prompt_cloud: Cloud) -> None:
+    environment = prompt_cloud.environment()
+    run("create", "v3-8", "demo", environment=environment)
+    words = ("firewall", "apply", "demo", "--json", "--source-range")
+    run(*words, "192.0.2.1", environment=environment)
+    document = run(*words, "198.51.100.0/24", environment=environment).document
+    assert set(document) == {"v", "rules"}
+    assert set(document["rules"][0]) == RULE_KEYS
+    assert document["rules"][0]["source_ranges"] == ["192.0.2.1/32", "198.51.100.0/24"]
+    listed = run("firewall", "list", "--json", environment=environment).document
+    assert listed["rules"] == document["rules"]
+    removed = run("firewall", "remove", "demo", "--json", environment=environment).document
+    assert (removed["v"], removed["removed"]) == (1, True)
+
+
+def test_a_rule_is_removed_by_its_own_name_when_the_slice_is_gone(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    run("create", "v3-8", "demo", environment=environment)
+    run("firewall", "apply", "demo", "--source-range=192.0.2.1", environment=environment)
+    prompt_cloud.vanish("demo")
+    name = prompt_cloud.firewall.list()[0].name
+    assert run("firewall", "remove", name, environment=environment).status == 0
+    assert prompt_cloud.firewall.list() == ()
+
+
+def test_the_caller_s_own_address_is_the_range_where_none_is_given(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    make(prompt_cloud)
+    records = prompt_cloud.server.service.context.state.nodes
+    record = records[prompt_cloud.full_name("demo")]
+    workers = [{**worker, "address": "127.77.0.1"} for worker in record["workers"]]
+    records[prompt_cloud.full_name("demo")] = {**record, "workers": workers}
+    result = run("firewall", "apply", "demo", "--json", environment=prompt_cloud.environment())
+    assert result.status == 0, result.err
+    ranges = result.document["rules"][0]["source_ranges"]
+    assert [each.startswith("127.") for each in ranges] == [True]
+
+
+def test_a_slice_that_has_no_workers_yet_has_no_address_to_open(run: Run, cloud: Cloud) -> None:
+    """On a clock that stands still the slice stays CREATING."""
+    make(cloud)
+    result = run("firewall", "apply", "demo", environment=cloud.environment())
+    assert result.status in (1, 2)
+    result.says(result.status)
+    result = run("ssh", "demo", "--", "true", environment=cloud.environment()).says(1)
+    assert "tpukit wait demo" in result.err
+
+
+def test_types_need_no_cloud_and_no_home(run: Run) -> None:
+    result = run("types", "v3-8", environment={"PATH": "/usr/bin"})
+    assert result.status == 0
+    assert result.out.split("\t")[:5] == ["v3-8", "4", "8", "1", "8"]
+    document = run("types", "v6e", "--json", environment={}).document
+    assert set(document) == {"v", "types"}
+    assert all(each["generation"] == "v6e" for each in document["types"])
+
+
+def test_no_emulator_is_not_found(run: Run) -> None:
+    for command in ("status", "env"):
+        assert "tpukit emulator start" in run("emulator", command).says(3).err
+    assert run("emulator", "stop").status == 0
+
+
+@pytest.mark.parametrize("text", ["\x1b[31mred", "[bold]x[/bold]", "[link=https://x]y", "a\tb\nc"])
+def test_what_the_api_says_stays_data(run: Run, prompt_cloud: Cloud, text: str) -> None:
+    make(prompt_cloud)
+    prompt_cloud.change("demo", healthDescription=text, labels={"tpukit-owner": text})
+    environment = prompt_cloud.environment()
+    for words in (("list",), ("describe", "demo")):
+        result = run(*words, environment=environment)
+        assert "\x1b" not in result.out
+        assert all(line.count("\t") in (1, 8) for line in result.out.splitlines())
+        if text.startswith("["):
+            assert text in result.out
+    document = json.loads(run("list", "--json", environment=environment).out)
+    assert document["slices"][0]["labels"]["tpukit-owner"] == " ".join(
+        text.replace("\x1b", "\\x1b").split()
+    )

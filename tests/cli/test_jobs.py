@@ -1,0 +1,96 @@
+"""Detached runs against the real emulator, from `run --detach` to `kill`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from cli.conftest import Local
+
+#: Makes a device of the worker's stand-in, and leaves an orphan that holds it: its parent is gone,
+#: and so are its session and its environment.
+ORPHAN = (
+    "mkdir -p ~/.tpukit/emulated-devices; touch ~/.tpukit/emulated-devices/accel0; "
+    "touch $TMPDIR/libtpu_lockfile; "
+    '(setsid env -i sh -c "exec 3<$HOME/.tpukit/emulated-devices/accel0; exec sleep 1000" &)'
+)
+
+
+@pytest.fixture(scope="module")
+def team(local: Local) -> Iterator[str]:
+    """A slice of four workers whose rule admits us."""
+    name = "team"
+    assert local.run("create", "v3-32", name).status == 0
+    assert local.run("firewall", "apply", name).status == 0
+    yield name
+    assert local.run("delete", name, "--yes").status == 0
+
+
+def detach(local: Local, name: str, command: str, *words: str) -> str:
+    done = local.run("run", name, "--detach", *words, "--", command)
+    assert done.status == 0, done.err
+    assert "4 of 4 workers started it" in done.err
+    return done.out.strip()
+
+
+def stand(local: Local, name: str, run: str) -> list[tuple[int, str, int | None]]:
+    found = json.loads(local.run("jobs", name, run, "--json").out)["jobs"]
+    return [(each["worker"], each["state"], each["status"]) for each in found]
+
+
+def test_a_detached_run_is_followed_to_its_end_and_its_status_is_the_highest(
+    local: Local, team: str
+) -> None:
+    run = detach(local, team, "for i in 1 2 3; do echo line $i; done; exit $TPU_WORKER_ID")
+    done = local.run("attach", team, run)
+    assert done.status == 3
+    lines = sorted(f"[{worker}] line {number}" for worker in range(4) for number in (1, 2, 3))
+    assert sorted(done.out.splitlines()) == lines
+    assert stand(local, team, run) == [(worker, "finished", worker) for worker in range(4)]
+    assert local.run("logs", team, run, "--worker", "2").out == "line 1\nline 2\nline 3\n"
+    assert sorted(local.run("logs", team, "-f").out.splitlines()) == lines
+
+
+def test_the_same_run_id_is_refused_with_exit_5(local: Local, team: str) -> None:
+    assert detach(local, team, "true", "--run-id", "once") == "once"
+    local.run("run", team, "--detach", "--run-id", "once", "--", "true").says(5)
+
+
+def test_kill_frees_a_device_that_an_orphan_of_nobody_holds(local: Local, team: str) -> None:
+    """On emulated workers files stand in for the devices."""
+    run = detach(local, team, f"{ORPHAN}; sleep 1000")
+    done = local.run("kill", team, run, "--json")
+    assert done.status == 0, done.err
+    ended = json.loads(done.out)["ended"]
+    assert [each["holders_ended"] for each in ended] == [1] * 4
+    assert [each["lock_removed"] for each in ended] == [True] * 4
+    assert stand(local, team, run) == [(worker, "finished", 143) for worker in range(4)]
+
+
+def test_after_a_worker_s_restart_its_run_is_lost(local: Local) -> None:
+    """A slice with one worker: no other can be stopped."""
+    assert local.run("create", "v3-8", "lone").status == 0
+    assert local.run("firewall", "apply", "lone").status == 0
+    started = local.run("run", "lone", "--detach", "--run-id", "long", "--", "sleep 1000")
+    assert started.status == 0
+    assert local.run("stop", "lone").status == 0
+    assert local.run("start", "lone").status == 0
+    assert stand(local, "lone", "long") == [(0, "lost", None)]
+    done = local.run("attach", "lone", "long")
+    assert done.status == 1
+    assert "job run.long was lost" in done.err
+    assert local.run("delete", "lone", "--yes").status == 0
+
+
+def test_what_is_not_there_is_not_found(local: Local, team: str) -> None:
+    local.run("jobs", team, "no-such-run").says(3)
+    local.run("logs", team, "no-such-run").says(3)
+    local.run("attach", team, "no-such-run").says(3)
+    local.run("kill", team, "no-such-run").says(3)
+
+
+def test_kill_wants_to_know_what(local: Local, team: str) -> None:
+    local.run("kill", team).says(2)
+    local.run("kill", team, "some-run", "--all").says(2)

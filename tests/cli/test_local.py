@@ -1,0 +1,205 @@
+"""Command lines against the real emulator: SSH, its refusals, and what reaches a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from local_cloud import Cloud
+
+from cli.conftest import Local
+from tpukit import naming
+
+
+@pytest.fixture(scope="module")
+def slice_name(local: Local) -> Iterator[str]:
+    """A slice of four workers whose rule admits us."""
+    name = "four"
+    made = local.run("create", "v3-32", name)
+    assert made.status == 0, made.err
+    opened = local.run("firewall", "apply", name)
+    assert opened.status == 0, opened.err
+    yield name
+    assert local.run("delete", name, "--yes").status == 0
+
+
+def test_a_command_s_output_and_status_are_the_worker_s(local: Local, slice_name: str) -> None:
+    done = local.run("ssh", slice_name, "--", "echo out; echo err >&2; exit 7")
+    assert (done.status, done.out) == (7, "out\n")
+    assert done.err.endswith("err\n")
+
+
+def test_several_words_arrive_as_they_were_typed(local: Local, slice_name: str) -> None:
+    words = ["a b", "$HOME", "'", '"', ";", "*"]
+    done = local.run("ssh", slice_name, "--", "printf", "%s\\n", *words)
+    assert done.out.splitlines() == words
+
+
+def test_what_is_piped_in_reaches_the_command(local: Local, slice_name: str) -> None:
+    done = subprocess.run(
+        local.words("ssh", slice_name, "--", "cat"),
+        env=local.environment,
+        input=bytes(range(256)) * 1000,
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout == bytes(range(256)) * 1000
+
+
+def test_each_worker_runs_the_command_and_the_highest_status_is_ours(
+    local: Local, slice_name: str
+) -> None:
+    done = local.run("run", slice_name, "--", "echo $TPU_WORKER_ID; exit $TPU_WORKER_ID")
+    assert done.status == 3
+    assert sorted(done.out.splitlines()) == ["[0] 0", "[1] 1", "[2] 2", "[3] 3"]
+    assert "worker 3 exited with status 3" in done.err
+
+
+def test_chosen_workers_alone_run_the_command(local: Local, slice_name: str) -> None:
+    done = local.run("run", slice_name, "--worker", "1,3", "--", "echo here")
+    assert sorted(done.out.splitlines()) == ["[1] here", "[3] here"]
+    assert local.run("run", slice_name, "--worker", "4", "--", "true").says(2)
+
+
+def test_run_as_json_is_one_document(local: Local, slice_name: str) -> None:
+    document = local.run("run", slice_name, "--json", "--", "printf 'a\\033[31m'; exit 2").document
+    assert set(document) == {"v", "results"}
+    assert [each["worker"] for each in document["results"]] == [0, 1, 2, 3]
+    assert all(
+        set(each) >= {"worker", "status", "stdout", "stderr"} for each in document["results"]
+    )
+    assert document["results"][0]["stdout"] == "a\x1b[31m"
+
+
+def test_a_smoke_test_without_a_framework_is_10(local: Local, slice_name: str) -> None:
+    done = local.run("smoke", slice_name, "--timeout", "60s").says(10)
+    assert "the smoke test failed on worker" in done.err
+
+
+def test_without_a_rule_the_missing_rule_is_named_soon(local: Local) -> None:
+    assert local.run("create", "v3-8", "closed").status == 0
+    started = time.monotonic()
+    done = local.run("ssh", "closed", "--", "true").says(255)
+    assert time.monotonic() - started < 30.0
+    assert "no firewall rule of network default admits tcp:22" in done.err
+    assert "fix: tpukit firewall apply closed --zone" in done.err
+    assert local.run("delete", "closed", "--yes").status == 0
+
+
+def swap_host_key(state: Path, name: str) -> None:
+    """Let the worker's SSH server hold another key than its guest attributes publish."""
+    document = json.loads(state.read_text())
+    pem = Ed25519PrivateKey.generate().private_bytes(
+        Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()
+    )
+    for node, record in document["nodes"].items():
+        if node.endswith(f"/{name}"):
+            for worker in record["workers"]:
+                worker["host_private_key"] = pem.decode()
+    state.write_text(json.dumps(document))
+
+
+def test_a_worker_with_another_host_key_gets_neither_our_key_nor_our_command(
+    local: Local, slice_name: str
+) -> None:
+    assert local.run("create", "v3-8", "swapped").status == 0
+    assert local.run("firewall", "apply", "swapped").status == 0
+    assert local.run("ssh", "swapped", "--", "touch before").status == 0
+    assert local.run("emulator", "stop").status == 0
+    swap_host_key(local.directory / "state.json", "swapped")
+    assert local.run("emulator", "start", "--create-seconds", "0.5").status == 0
+    started = time.monotonic()
+    local.run("ssh", "swapped", "--", "touch after").says(9)
+    assert time.monotonic() - started < 10.0
+    document = local.run("--json", "ssh", "swapped", "--", "true").document
+    assert document["error"]["kind"] == "HostKeyMismatch"
+    workers = list((local.directory / "workers").glob("*"))
+    touched = {path.name for worker in workers for path in worker.glob("home/*/*")}
+    assert "before" in touched
+    assert "after" not in touched
+    assert local.run("ssh", slice_name, "--", "true").status == 0
+    assert local.run("delete", "swapped", "--yes").status == 0
+
+
+def on_a_terminal(words: list[str], environment: dict[str, str]) -> tuple[int, bytes]:
+    """Run words with a terminal for their output, and return the status and all it was sent."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        words,
+        env={**environment, "TERM": "xterm-256color", "COLUMNS": "200"},
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    seen = b""
+    while select.select([ours], [], [], 60)[0]:
+        try:
+            chunk = os.read(ours, 1 << 16)
+        except OSError:  # Linux ends a terminal so, when its last user has left
+            break
+        if not chunk:
+            break
+        seen += chunk
+    os.close(ours)
+    return process.wait(10), seen
+
+
+HOSTILE = "\\033[31mred \\033]0;title\\007 \\033]52;c;ZXZpbA==\\007 \\302\\233 10%%\\r20%%"
+
+
+@pytest.mark.parametrize("verb", ["ssh", "run"])
+def test_a_worker_s_output_cannot_command_the_terminal(
+    local: Local, slice_name: str, verb: str
+) -> None:
+    words = local.words(verb, slice_name, "--", f"printf '{HOSTILE}'; printf '{HOSTILE}' >&2")
+    status, seen = on_a_terminal(words, local.environment)
+    assert status == 0
+    assert b"red" in seen
+    assert not set(seen) & {0x1B, 0x07, 0x9B}
+    assert b"\r2" not in seen
+
+
+def test_letters_cut_in_two_on_their_way_arrive_whole_on_a_terminal(
+    local: Local, slice_name: str
+) -> None:
+    command = "printf '\\303'; sleep 0.3; printf '\\274'"
+    _, seen = on_a_terminal(local.words("ssh", slice_name, "--", command), local.environment)
+    assert "ü".encode() in seen
+
+
+def test_a_table_on_a_terminal_holds_only_its_own_escapes(prompt_cloud: Cloud) -> None:
+    prompt_cloud.tpu.create(naming.labelled(prompt_cloud.request(), "ada", "nonce"))
+    owner = "\x1b[2J[link=https://x]ada[/link]\x07\u202e"
+    prompt_cloud.change("demo", labels={"tpukit-owner": owner})
+    words = ["env", "NO_COLOR=1", "python3", "-m", "tpukit", "list"]
+    words = [*words[:2], *Local(prompt_cloud.environment()).words("list")]
+    status, seen = on_a_terminal(words, prompt_cloud.environment())
+    text = seen.decode()
+    assert status == 0
+    assert "\\x1b[2J[link=https://x]ada[/link]\\x07\\u202e" in text.replace("\r\n", "")
+    assert "\x1b[2J" not in text
+    assert "\x1b]8" not in text
+    assert "\x07" not in text
+
+
+def test_an_error_on_a_terminal_holds_no_escape(prompt_cloud: Cloud) -> None:
+    prompt_cloud.fault(
+        method="nodes.list", status="PERMISSION_DENIED", message="\x1b[2J[bold]no\x07"
+    )
+    words = Local(prompt_cloud.environment()).words("list")
+    status, seen = on_a_terminal(words, prompt_cloud.environment())
+    assert status == 4
+    assert b"\x1b" not in seen
+    assert b"\x07" not in seen
+    assert b"[bold]no" in seen

@@ -1,0 +1,154 @@
+"""`tpukit run` against the real emulator: what it prints, collects, ends and remembers."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cli.conftest import Local
+
+
+@pytest.fixture(scope="module")
+def crew(local: Local) -> Iterator[str]:
+    """A slice of four workers whose rule admits us."""
+    name = "crew"
+    assert local.run("create", "v3-32", name).status == 0
+    assert local.run("firewall", "apply", name).status == 0
+    yield name
+    assert local.run("delete", name, "--yes").status == 0
+
+
+@pytest.fixture(scope="module")
+def single(local: Local) -> Iterator[str]:
+    name = "single"
+    assert local.run("create", "v3-8", name).status == 0
+    assert local.run("firewall", "apply", name).status == 0
+    yield name
+    assert local.run("delete", name, "--yes").status == 0
+
+
+def test_a_failing_worker_is_named_at_the_end_with_its_last_lines(local: Local, crew: str) -> None:
+    command = "seq 10 >&2; test $TPU_WORKER_ID != 2 || exit 7"
+    done = local.run("run", crew, "--", command)
+    assert done.status == 7
+    end = done.err.splitlines()[-6:]
+    assert end[0] == "warning: crew worker 2 exited with status 7"
+    assert end[1:] == [f"warning: crew worker 2: {number}" for number in range(6, 11)]
+
+
+def test_the_workers_that_failed_can_be_tried_again_alone(local: Local, crew: str) -> None:
+    assert local.run("run", crew, "--", "test $((TPU_WORKER_ID % 2)) = 0").status == 1
+    done = local.run("run", crew, "--failed", "--", "hostname | sed 's/.*-//'")
+    assert sorted(done.out.splitlines()) == ["[1] 1", "[3] 3"]
+    again = local.run("run", crew, "--failed", "--", "true")
+    assert again.status == 2
+    assert "failed on no worker" in again.err
+
+
+def test_several_slices_answer_as_one_and_are_told_apart(
+    local: Local, crew: str, single: str
+) -> None:
+    done = local.run("run", f"{crew},{single}", "--worker", "0", "--", "echo here")
+    assert sorted(done.out.splitlines()) == ["[crew:0] here", "[single:0] here"]
+
+
+def test_standard_input_goes_to_every_worker(local: Local, crew: str) -> None:
+    done = subprocess.run(
+        local.words("run", crew, "--stdin", "--", "md5sum"),
+        env=local.environment,
+        input=b"x" * 3_000_000,
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    sums = {line.split()[1] for line in done.stdout.splitlines()}
+    assert len(done.stdout.splitlines()) == 4
+    assert len(sums) == 1
+
+
+def test_output_is_collected_complete_in_files(local: Local, crew: str, tmp_path: Path) -> None:
+    folder = tmp_path / "output"
+    command = "seq 100000; printf end >&2"
+    done = local.run("run", crew, "--output-directory", str(folder), "--", command)
+    assert (done.status, done.out) == (0, "")
+    assert sorted(file.name for file in folder.iterdir()) == sorted(
+        f"crew-{number}.{stream}" for number in range(4) for stream in ("stdout", "stderr")
+    )
+    wanted = "".join(f"{number}\n" for number in range(1, 100001))
+    assert all((folder / f"crew-{number}.stdout").read_text() == wanted for number in range(4))
+    assert (folder / "crew-3.stderr").read_text() == "end"
+
+
+def test_output_comes_as_json_lines(local: Local, crew: str) -> None:
+    command = "echo 'a \"b\"'; exit $TPU_WORKER_ID"
+    done = local.run("run", crew, "--worker", "1-2", "--json-lines", "--", command)
+    documents = [json.loads(line) for line in done.out.splitlines()]
+    lines = [each for each in documents if "line" in each]
+    assert sorted((each["worker"], each["stream"], each["line"]) for each in lines) == [
+        (1, "stdout", 'a "b"'),
+        (2, "stdout", 'a "b"'),
+    ]
+    assert [(each["worker"], each["status"]) for each in documents[-2:]] == [(1, 1), (2, 2)]
+    assert {(each["v"], each["slice"]) for each in documents} == {(1, "crew")}
+
+
+def test_a_carriage_return_cannot_pass_for_another_worker_s_line(local: Local, crew: str) -> None:
+    done = local.run("run", crew, "--worker", "0,1", "--", r"printf 'a\r[9] forged\n'")
+    lines = ["[0] [9] forged", "[0] a", "[1] [9] forged", "[1] a"]
+    assert sorted(done.out.splitlines()) == lines
+
+
+def test_secrets_travel_in_a_file_or_by_name(local: Local, crew: str, tmp_path: Path) -> None:
+    file = tmp_path / "secrets.env"
+    file.write_text("TOKEN=from the file\n")
+    words = ("--env-file", str(file), "--env", "OWN", "--env", "PLAIN=x=y")
+    command = 'echo "$TOKEN|$OWN|$PLAIN"'
+    done = local.run("run", crew, "--worker", "3", *words, "--", command, extra={"OWN": "mine"})
+    assert done.out == "from the file|mine|x=y\n"
+
+
+def test_ctrl_c_ends_the_command_on_all_workers(local: Local, crew: str, tmp_path: Path) -> None:
+    marks = [tmp_path / f"{number}" for number in range(4)]
+    beat = f"while :; do date +%s%N >{tmp_path}/$TPU_WORKER_ID; sleep 0.05; done"
+    process = local.start("run", crew, "--", f"trap '' INT; {beat}")
+    _wait_until(lambda: all(mark.exists() for mark in marks))
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "ended on every worker" in said
+    assert not [each for each in psutil.process_iter() if str(tmp_path) in _words(each)]
+
+
+def test_flags_that_contradict_each_other_are_refused(local: Local) -> None:
+    for words in (
+        ["--detach", "--stdin"],
+        ["--detach", "--fail-fast"],
+        ["--run-id", "x"],
+        ["--with", "cobol"],
+        ["--env", "1=2"],
+        ["--env", "NOT_SET_ANYWHERE"],
+    ):
+        local.run("run", "crew", *words, "--", "true").says(2)
+    assert local.run("run", "crew", "--json", "--json-lines", "--", "true").status == 2
+
+
+def _words(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def _wait_until(found: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait for something that a worker's process brings about."""
+    give_up = time.monotonic() + seconds
+    while not found():
+        assert time.monotonic() < give_up, "it did not come about"
+        time.sleep(0.02)

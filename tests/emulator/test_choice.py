@@ -1,0 +1,41 @@
+"""Which engine runs the workers, and what is said of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tpukit.emulator.choice import choose, lacking
+from tpukit.emulator.home import EmulatorHome
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> EmulatorHome:
+    found = EmulatorHome(tmp_path / "emulator")
+    found.create()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("platform", "user", "programs", "lacks"),
+    [
+        ("linux", 0, {"ip", "mount", "nsenter", "setsid", "unshare"}, ""),
+        ("linux", 0, {"mount", "nsenter", "setsid"}, "ip, unshare"),
+        ("linux", 1000, {"ip", "mount", "nsenter", "setsid", "unshare"}, "root"),
+        ("darwin", 0, {"mount"}, "Linux"),
+    ],
+)
+def test_namespaces_need_root_on_linux_and_a_few_programs(platform, user, programs, lacks):
+    assert lacking(platform, user, lambda name: name in programs or None) == lacks
+
+
+def test_auto_is_the_engine_that_every_machine_can_run(home):
+    choice = choose("auto", home, {})
+    lacks = lacking(sys.platform, os.geteuid(), shutil.which)
+    assert choice.engine.name == "portable"
+    assert choice.engine.limits
+    assert (lacks or "--engine namespaces") in choice.reason

@@ -1,0 +1,80 @@
+"""What workers are made of is the user's choice, and the same jobs run on all of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from emulator.crew import needs_root
+
+from journeys.command_line import Tpukit
+
+pytestmark = pytest.mark.journey
+
+
+@pytest.fixture
+def tpukit(tmp_path: Path) -> Iterator[Tpukit]:
+    tpukit = Tpukit(tmp_path)
+    yield tpukit
+    tpukit("emulator", "stop")
+
+
+@needs_root
+def test_up_of_four_workers_passes_where_each_has_a_machine_to_itself(tpukit: Tpukit) -> None:
+    tpukit.succeeds("emulator", "start", "--engine", "namespaces", "--create-seconds", "0.2")
+    done = tpukit.succeeds("--local", "up", "v4-32", "four", "--json", timeout=900)
+    assert json.loads(done.stdout)["smoke"]["ok"]
+    names = tpukit.succeeds("--local", "run", "four", "--worker", "all", "--", "hostname").stdout
+    assert len(set(names.split())) >= 4
+    again = tpukit.document("--local", "up", "v4-32", "four")
+    assert again["changes"] == 0
+
+
+@pytest.mark.parametrize(
+    "engine", ["auto", pytest.param("namespaces", marks=needs_root)], ids=["auto", "namespaces"]
+)
+def test_status_says_which_engine_runs_why_and_what_it_lacks(tpukit: Tpukit, engine: str) -> None:
+    tpukit.succeeds("emulator", "start", "--engine", engine)
+    found = tpukit.document("emulator", "status")["emulator"]
+    assert found["engine"] == ("portable" if engine == "auto" else engine)
+    assert found["reason"]
+    shown = tpukit.succeeds("emulator", "status").stdout
+    assert found["limits"]
+    assert all(f"lacks\t{limit}" in shown for limit in found["limits"])
+
+
+def test_an_engine_that_does_not_exist_is_refused_before_anything_starts(tpukit: Tpukit) -> None:
+    done = tpukit("emulator", "start", "--engine", "docker")
+    assert done.returncode == 2
+    assert "docker" in done.stderr
+    assert not tpukit.processes()
+
+
+@needs_root
+def test_stop_all_finds_every_emulator_of_the_user(tmp_path: Path) -> None:
+    """In a process namespace, so that no other emulator of this machine is found."""
+    program = [sys.executable, "-P", "-m", "tpukit"]
+    script = f"""
+        set -e
+        for home in one two; do TPUKIT_HOME={tmp_path}/$home "$@" emulator start; done >&2
+        TPUKIT_HOME={tmp_path}/three "$@" emulator stop --all --json
+        TPUKIT_HOME={tmp_path}/one "$@" emulator status >&2 || echo "gone $?" >&2
+    """
+    alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    done = subprocess.run(
+        [*alone, "bash", "-c", script, "bash", *program],
+        env={**os.environ, "CLOUDSDK_CONFIG": str(tmp_path / "gcloud")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert len(document["emulators"]) == 2
+    assert "gone 3" in done.stderr

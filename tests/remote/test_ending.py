@@ -1,0 +1,184 @@
+"""Processes are ended for good: those of a run, and those that hold a TPU device."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tpukit.clock import SystemClock
+from tpukit.remote.ending import EndReport, end_processes
+from tpukit.remote.jobs import follow_job, start_job
+from tpukit.remote.ssh import Connection, Connector
+
+from .conftest import Within
+from .server import Server
+
+JOB = "run.train"
+End = Callable[..., EndReport]
+Start = Callable[..., list[int]]
+
+
+@pytest.fixture
+def device(server: Server) -> Path:
+    """The stand-in for a TPU device on an emulated worker."""
+    folder = server.home / ".tpukit" / "emulated-devices"
+    folder.mkdir(parents=True)
+    temporary = server.home / "tmp"
+    temporary.mkdir()
+    server.variables |= {"TPUKIT_EMULATED_DEVICES": "1", "TMPDIR": str(temporary)}
+    (folder / "accel0").touch()
+    return folder / "accel0"
+
+
+@pytest.fixture
+def lock(device: Path, server: Server) -> Path:
+    """The lock file that libtpu has left behind."""
+    file = server.home / "tmp" / "libtpu_lockfile"
+    file.touch()
+    return file
+
+
+@pytest.fixture
+def connect(connector: Connector, server: Server, within: Within) -> Callable[[], Connection]:
+    return lambda: connector.connect(server.target(), within(10))
+
+
+@pytest.fixture
+def start(connect: Callable[[], Connection], server: Server, within: Within) -> Iterator[Start]:
+    """Start a job and return the processes whose ids it writes into the file `pids`."""
+    begun: list[int] = []
+
+    def start(command: str, wanted: int = 1, job: str = JOB) -> list[int]:
+        script = f'export TPUKIT_JOB="${{0%/command}}"\n{command}\n'
+        start_job(connect, job, script, deadline=within(10), clock=SystemClock())
+        file = server.home / "pids"
+        server.wait_until(lambda: file.exists() and len(file.read_text().split()) >= wanted)
+        begun.extend(map(int, file.read_text().split()))
+        file.unlink()
+        return begun[-wanted:]
+
+    yield start
+    for pid in begun:
+        if not gone(pid):
+            os.kill(pid, 9)
+
+
+@pytest.fixture
+def end(connection: Connection, within: Within) -> End:
+    def end(**given: Any) -> EndReport:
+        options: dict[str, Any] = {"jobs": [JOB], "grace": 5.0, "deadline": within(20), **given}
+        return end_processes(connection, **options)
+
+    return end
+
+
+def gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def status(server: Server, job: str = JOB) -> str:
+    return (server.home / ".tpukit" / "jobs" / job / "status").read_text().strip()
+
+
+def holder(server: Server, device: Path, job: str = "") -> subprocess.Popen[bytes]:
+    """Start a process without a parent's care that holds the device."""
+    program = f"import time; file = open({str(device)!r}); print(flush=True); time.sleep(1000)"
+    environment = {"TPUKIT_JOB": job} if job else {}
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment
+    )
+    assert process.stdout
+    process.stdout.readline()
+    return process
+
+
+def test_a_job_s_whole_family_is_ended(start: Start, end: End, server: Server) -> None:
+    """A child in a session of its own keeps the mark; one that drops the mark keeps the session."""
+    pids = start(
+        "setsid sleep 1000 & echo $! >>pids; env -i sleep 1000 & echo $! >>pids; "
+        "echo $$ >>pids; sleep 1000",
+        wanted=3,
+    )
+    report = end()
+    assert all(gone(pid) for pid in pids)
+    assert (report.forced, report.left) == (0, ())
+    server.wait_until(lambda: status(server) == "143")
+
+
+def test_a_program_that_ends_in_order_tells_its_own_status(
+    start: Start, end: End, server: Server
+) -> None:
+    """Such as one that writes a checkpoint when it is asked to end."""
+    start("trap 'echo saved; exit 3' TERM; echo $$ >>pids; while :; do sleep 0.05; done")
+    end()
+    assert status(server) == "3"
+
+
+def test_a_program_that_ignores_term_gets_kill(start: Start, end: End, server: Server) -> None:
+    (pid,) = start("trap '' TERM; echo $$ >>pids; while :; do sleep 0.05; done")
+    report = end(grace=0.3)
+    assert gone(pid)
+    assert report.forced > 0
+    assert status(server) == "137"
+
+
+def test_a_finished_job_stays_as_it_is(
+    start: Start, end: End, server: Server, connect: Callable[[], Connection], within: Within
+) -> None:
+    start("echo $$ >>pids; exit 4")
+    follow_job(connect, JOB, deadline=within(10), clock=SystemClock())
+    assert end().ended == 0
+    assert status(server) == "4"
+
+
+def test_a_recycled_process_id_is_nobody_s(server: Server, end: End) -> None:
+    """The leader's id is another process's by now: this test's own."""
+    folder = server.home / ".tpukit" / "jobs" / JOB
+    folder.mkdir(parents=True)
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    (folder / "pid").write_text(f"{os.getpid()} {boot} 12345\n")
+    assert end().ended == 0
+
+
+def test_an_orphan_that_holds_a_device_is_ended_with_any_run(
+    server: Server, end: End, device: Path, lock: Path
+) -> None:
+    orphan = holder(server, device)
+    report = end(holders="orphans")
+    assert orphan.wait(5) < 0
+    assert (report.holders_ended, report.lock_removed) == (1, True)
+    assert not lock.exists()
+
+
+def test_another_run_s_holder_is_spared_and_the_lock_file_with_it(
+    server: Server, end: End, device: Path, lock: Path
+) -> None:
+    other = holder(server, device, job=f"{server.home}/.tpukit/jobs/run.other")
+    report = end(holders="orphans")
+    assert other.poll() is None
+    assert (report.holders_ended, report.spared, report.lock_removed) == (0, (other.pid,), False)
+    assert lock.exists()
+    assert end(jobs="all", holders="all").holders_ended == 1
+    assert other.wait(5) < 0
+    assert not lock.exists()
+
+
+def test_without_a_run_s_end_no_device_and_no_lock_file_is_touched(
+    server: Server, end: End, device: Path, lock: Path
+) -> None:
+    other = holder(server, device)
+    assert end(holders="none") == EndReport()
+    assert other.poll() is None
+    assert lock.exists()
+    other.kill()
+    other.wait()

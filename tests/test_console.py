@@ -1,0 +1,182 @@
+"""The one place that prints: what goes to which stream, in which form."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import IO, Any
+
+import pytest
+
+from tpukit.console import Console, View
+from tpukit.errors import BadInput
+
+
+class Stream(io.TextIOWrapper):
+    """A stream over bytes that says whether it is a terminal."""
+
+    def __init__(self, terminal: bool = False) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", newline="")
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+    def text(self) -> str:
+        self.flush()
+        data = self.buffer
+        assert isinstance(data, io.BytesIO)
+        return data.getvalue().decode("utf-8", "surrogateescape")
+
+
+class Gone(io.StringIO):
+    """A stream whose reader has left."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+TABLE = View({"rows": 1}, ("NAME", "STATE"), [["a\tb", "x\x1b[31m\ny"]], hint="tpukit list")
+ERROR = BadInput("what\x1b[2J", reason="r", why="one\ntwo", exists=["a slice"], fix="tpukit x")
+
+
+def console(out: Stream, err: IO[str] | None = None, **given: Any) -> Console:
+    return Console(out, err or Stream(), **given)
+
+
+def test_a_table_in_a_pipe_is_one_row_a_line_with_tabs_between_cells() -> None:
+    out = Stream()
+    console(out).emit(TABLE)
+    assert out.text() == "a b\tx\\x1b[31m y\n"
+
+
+def test_a_table_on_a_terminal_has_its_columns_named() -> None:
+    out = Stream(terminal=True)
+    console(out, environ={}).emit(TABLE)
+    assert "NAME" in out.text()
+    assert "x\\x1b[31m y" in out.text()
+
+
+def test_markup_in_data_is_data() -> None:
+    out = Stream(terminal=True)
+    console(out).emit(View({}, ("NAME",), [["[bold]a[/bold]"], ["[link=https://x]b"]]))
+    assert "[bold]a[/bold]" in out.text()
+    assert "[link=https://x]b" in out.text()
+
+
+def test_rows_without_columns_are_plain_lines_on_a_terminal_too() -> None:
+    out = Stream(terminal=True)
+    console(out).emit(View({}, rows=[["demo"]]))
+    assert out.text() == "demo\n"
+
+
+def test_json_is_one_versioned_document_of_ascii() -> None:
+    out = Stream()
+    console(out, as_json=True).emit(View({"name": "größe\x1b"}, rows=[["x"]]))
+    assert json.loads(out.text()) == {"v": 1, "name": "größe\x1b"}
+    assert out.text().isascii()
+    assert "\x1b" not in out.text()
+
+
+def test_the_next_command_is_narration() -> None:
+    out, err = Stream(), Stream()
+    console(out, err).emit(TABLE)
+    assert err.text() == "next: tpukit list\n"
+
+
+def test_quiet_silences_narration_and_neither_warnings_nor_errors() -> None:
+    out, err = Stream(), Stream()
+    quiet = console(out, err, quiet=True, verbose=True)
+    quiet.say("a")
+    quiet.detail("b")
+    assert err.text() == ""
+    quiet.warn("c")
+    quiet.fail(BadInput("d"))
+    assert err.text() == "warning: c\nerror: d\n"
+
+
+@pytest.mark.parametrize("verbose", [True, False])
+def test_details_are_for_who_asks_for_them(verbose: bool) -> None:
+    err = Stream()
+    console(Stream(), err, verbose=verbose).detail("a detail")
+    assert bool(err.text()) is verbose
+
+
+def test_an_error_for_people_is_labelled_lines_on_stderr() -> None:
+    out, err = Stream(), Stream()
+    console(out, err).fail(ERROR)
+    assert out.text() == ""
+    assert err.text().splitlines() == [
+        "error: what\\x1b[2J (r)",
+        "why: one",
+        "     two",
+        "exists: a slice",
+        "fix: tpukit x",
+    ]
+
+
+def test_an_error_for_programs_is_the_one_document_on_stdout() -> None:
+    out, err = Stream(), Stream()
+    console(out, err, as_json=True).fail(ERROR)
+    assert err.text() == ""
+    document = json.loads(out.text())
+    assert document["v"] == 1
+    assert document["error"]["code"] == 2
+
+
+def test_narration_without_a_reader_stops_nothing() -> None:
+    console(Stream(), Gone()).say("nobody hears")
+
+
+def test_a_result_without_a_reader_is_not_passed_over() -> None:
+    with pytest.raises(BrokenPipeError):
+        Console(Gone(), Stream()).emit(TABLE)
+
+
+HOSTILE = b"\x1b[31m\xff\x00\r\n"
+
+
+def test_remote_bytes_pass_into_a_pipe_as_they_are() -> None:
+    out = Stream()
+    console(out).write_remote("stdout", HOSTILE)
+    assert out.buffer.getvalue() == HOSTILE  # type: ignore[attr-defined]
+
+
+def test_remote_bytes_pass_onto_a_terminal_without_what_it_obeys() -> None:
+    out = Stream(terminal=True)
+    console(out).write_remote("stdout", HOSTILE)
+    assert out.text() == "\\x1b[31m\ufffd\\x00\n"
+
+
+def test_a_letter_cut_in_two_is_whole_on_a_terminal_and_streams_do_not_mix() -> None:
+    out, err = Stream(terminal=True), Stream(terminal=True)
+    both = console(out, err)
+    first, second = "ü".encode()[:1], "ü".encode()[1:]
+    both.write_remote("stdout", first)
+    both.write_remote("stderr", b"x")
+    both.write_remote("stdout", second)
+    assert out.text() == "ü"
+    assert err.text() == "x"
+
+
+def test_a_worker_s_line_is_marked_and_sanitized_in_a_pipe_too() -> None:
+    out = Stream()
+    console(out).write_prefixed("stdout", "[3] ", b"a\x1b[2Jb")
+    assert out.text() == "[3] a\\x1b[2Jb\n"
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environ", "colour"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"NO_COLOR": ""}, True),
+        (True, {"TERM": "dumb"}, False),
+    ],
+)
+def test_colour_is_for_terminals_that_nobody_asked_to_stay_plain(
+    terminal: bool, environ: dict[str, str], colour: bool
+) -> None:
+    found = Console(Stream(), Stream(terminal), environ=environ).colour()
+    assert found is colour

@@ -1,0 +1,97 @@
+"""Each example does what it says, against the emulator."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pages import ROOT, environment, needs_gcloud, stop_emulator
+
+EXAMPLES = ROOT / "examples"
+#: Which test executes each file.
+COVERED = {"up_and_train.sh", "train.py", "ci_job.sh", "list_slices.py"}
+
+Finished = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture
+def variables(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The environment of somebody who uses the emulator alone; what runs in it ends with a test."""
+    found = {**environment(tmp_path), "TPUKIT_LOCAL": "1"}
+    yield found
+    stop_emulator(found)
+
+
+def run(variables: dict[str, str], *words: str, status: int = 0, **more: str) -> Finished:
+    done = subprocess.run(
+        words,
+        env={**variables, **more},
+        cwd=variables["HOME"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == status, f"{words}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def test_every_example_is_executed_here() -> None:
+    assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == COVERED
+
+
+@pytest.mark.journey
+def test_up_and_train_trains_on_every_device_of_every_worker_and_deletes_the_slice(
+    variables: dict[str, str],
+) -> None:
+    done = run(variables, str(EXAMPLES / "up_and_train.sh"), "v4-16")
+    assert "8 cpu devices on 2 workers" in done.stdout
+    losses = [float(line.rpartition(" ")[2]) for line in done.stdout.splitlines() if "loss" in line]
+    assert losses[-1] < losses[0] / 10
+    assert run(variables, "tpukit", "list").stdout == ""
+    assert run(variables, "tpukit", "firewall", "list").stdout == ""
+
+
+def test_up_and_train_deletes_the_slice_when_it_is_interrupted(variables: dict[str, str]) -> None:
+    script = subprocess.Popen(
+        [str(EXAMPLES / "up_and_train.sh")],
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert script.stderr
+    for line in script.stderr:
+        if "connect" in line:
+            os.killpg(script.pid, signal.SIGINT)
+            break
+    script.communicate(timeout=60)
+    assert script.returncode == 130
+    assert run(variables, "tpukit", "list").stdout == ""
+
+
+@pytest.mark.parametrize("client", ["tpukit", "gcloud"])
+def test_the_ci_job_sees_its_script_survive_two_stockouts(
+    variables: dict[str, str], client: str
+) -> None:
+    if client == "gcloud":
+        needs_gcloud("examples/ci_job.sh with gcloud")
+    del variables["TPUKIT_LOCAL"]
+    done = run(variables, str(EXAMPLES / "ci_job.sh"), CLIENT=client)
+    told = done.stdout.splitlines()
+    assert told[:3] == ["try 1: no more capacity", "try 2: no more capacity", "try 3: created"]
+    assert told[3].split("\t")[:4] == ["ci", "emulator-local1-a", "v3-8", "READY"]
+
+
+def test_googles_own_client_lists_what_tpukit_made(variables: dict[str, str]) -> None:
+    run(variables, "tpukit", "create", "v3-8", "demo")
+    script = f'eval "$(tpukit emulator env)" && python {EXAMPLES / "list_slices.py"}'
+    done = run(variables, "bash", "-c", script)
+    assert done.stdout == "demo\temulator-local1-a\tv3-8\tREADY\n"

@@ -1,0 +1,117 @@
+"""`tpukit ssh-config`: workers as hosts of the system's OpenSSH, and of all that uses it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tpukit.cli import parameters as flag
+from tpukit.cli.route import EXTERNAL, Route
+from tpukit.cli.toolkit import Toolkit
+from tpukit.console import View
+from tpukit.errors import BadInput
+from tpukit.paths import home_directory
+from tpukit.ssh_config import Host, SshConfig, UserConfig, host_names
+from tpukit.text import quote
+
+if TYPE_CHECKING:
+    from tpukit.models import Slice
+
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="[NAME…]", help="Slices; default: every READY one.")
+]
+Install = Annotated[
+    bool, typer.Option("--install", help="Include the file in ~/.ssh/config, for good.")
+]
+Remove = Annotated[
+    bool, typer.Option("--remove", help="Remove the slices' hosts, without NAME all and --install.")
+]
+
+
+def ssh_config(
+    toolkit: Toolkit,
+    names: Names = None,
+    install: Install = False,
+    remove: Remove = False,
+    timeout: flag.Timeout = "60s",
+    route: Route = EXTERNAL,
+) -> View:
+    """Let VS Code, rsync, scp and mosh reach workers.
+
+    Writes hosts NAME (worker 0) and NAME-N, with pinned host keys, to a file of tpukit's own.
+    Deleting a slice removes its hosts.
+
+    Examples:
+      tpukit ssh-config demo --install
+      rsync -a data/ demo-2:data/
+    """
+    if route.jump:
+        raise BadInput("ssh-config writes no --jump", fix="--internal-ips and your own ProxyJump")
+    toolkit = toolkit.by(route)
+    ours = SshConfig(toolkit.paths.ssh)
+    user = UserConfig(home_directory(toolkit.environ) / ".ssh" / "config")
+    if remove:
+        if install:
+            raise BadInput("--install and --remove contradict each other")
+        return _removed(ours, user, names or [])
+    found = _slices(toolkit, names or [])
+    hosts = [host for each in found for host in _put(toolkit, ours, each, flag.seconds(timeout))]
+    if install and not user.includes(ours):
+        toolkit.confirm(f"put a line that includes {ours.path} at the top of {user.path}?")
+        user.install(ours, toolkit.clock.time())
+    return _view(ours, user, hosts)
+
+
+def _slices(toolkit: Toolkit, names: list[str]) -> list[Slice]:
+    if names:
+        return [toolkit.find(name) for name in dict.fromkeys(names)]
+    listed = toolkit.provider.list(toolkit.flags.zone or "-")
+    return [each for each in listed.slices if each.ready]
+
+
+def _put(toolkit: Toolkit, ours: SshConfig, found: Slice, patience: float) -> list[Host]:
+    from tpukit import access
+    from tpukit.remote.proxy import iap_command
+
+    means, deadline = toolkit.means(), toolkit.deadline(patience)
+    access.check_reachable(found)
+    access.install_key(means.provider, found, means.user, means.key, deadline)
+    hosts = [
+        Host(
+            host_names(found, target.worker),
+            target,
+            access.alias(found, target.worker),
+            quote(iap_command(found.project, target)) if toolkit.route.iap else "none",
+        )
+        for target in access.targets(means.provider, found, means.user, deadline, means.internal)
+    ]
+    ours.put(found, hosts, means.key)
+    return hosts
+
+
+def _removed(ours: SshConfig, user: UserConfig, names: list[str]) -> View:
+    removed = ours.remove(names)
+    uninstalled = not names and user.uninstall()
+    document = {"removed": removed, "included": not uninstalled and user.includes(ours)}
+    return View({"ssh_config": document}, rows=[[name] for name in removed])
+
+
+def _view(ours: SshConfig, user: UserConfig, hosts: list[Host]) -> View:
+    included = user.includes(ours)
+    documents = [
+        {
+            "names": list(host.names),
+            "worker": host.target.worker,
+            "address": host.target.address,
+            "port": host.target.port,
+        }
+        for host in hosts
+    ]
+    rows = [
+        [host.names[-1], host.names[0], host.target.address, str(host.target.port)]
+        for host in hosts
+    ]
+    document = {"path": str(ours.path), "included": included, "hosts": documents}
+    hint = "" if included else "tpukit ssh-config --install"
+    return View({"ssh_config": document}, ("HOST", "ALSO", "ADDRESS", "PORT"), rows, hint=hint)

@@ -1,0 +1,88 @@
+"""The engine that works everywhere: a worker's commands are processes of this account."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from tpukit.emulator import processes
+from tpukit.emulator.addresses import listening
+from tpukit.emulator.engine import (
+    SYSTEM_PATH,
+    Doors,
+    EmulatedWorker,
+    Files,
+    Login,
+    Program,
+    home_folder,
+    install,
+    install_programs,
+    make_folders,
+)
+
+_SECONDS = 10.0
+
+
+class PortableEngine:
+    """Needs no privilege, on any Linux or macOS machine.
+
+    `site` is what passes from the emulator's environment, `interpreter` the Python that a worker
+    has as `python3`.
+    """
+
+    name = "portable"
+    limits: tuple[str, ...] = (
+        "sudo changes no user: no system package can be installed that this account cannot install",
+        "workers share the machine's files, packages, process list and network",
+        "the metadata server is not on 169.254.169.254: GCE_METADATA_IP names it",
+        "no accelerator device files",
+    )
+
+    def __init__(self, site: Mapping[str, str], interpreter: Path) -> None:
+        self._site = dict(site)
+        self._interpreter = interpreter
+        self._metadata: dict[str, str] = {}  #: marker: host:port
+
+    def wake(self, worker: EmulatedWorker) -> Doors | None:
+        if worker.marker in self._metadata:
+            return None
+        make_folders(worker, ("bin", "home", "tmp", "etc"))
+        install_programs(worker, ("hostname", "sudo", "python3", "pip3"), self._interpreter)
+        metadata = listening(worker.address, 0)
+        host, port = metadata.getsockname()
+        self._metadata[worker.marker] = f"{host}:{port}"
+        return Doors(metadata)
+
+    def files(self, worker: EmulatedWorker, user: str) -> Files:
+        return Files(self._home(worker, user))
+
+    def program(self, worker: EmulatedWorker, login: Login) -> Program:
+        home = self._home(worker, login.user)
+        environment = {
+            **self._site,
+            **worker.facts.environment(worker.index, self._metadata[worker.marker]),
+            **login.environment(home),
+            "PATH": f"{worker.folder / 'bin'}:{SYSTEM_PATH}",
+            "TMPDIR": str(worker.folder / "tmp"),
+            processes.MARKER: worker.marker,
+        }
+        return Program(login.words, environment, home)
+
+    def connect(self, worker: EmulatedWorker, host: str, port: int) -> socket.socket:
+        return socket.create_connection((host, port), _SECONDS)
+
+    def end(self, marker: str) -> None:
+        processes.end(lambda: processes.marked(marker))
+        for found in [each for each in self._metadata if each.startswith(marker)]:
+            del self._metadata[found]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _home(self, worker: EmulatedWorker, user: str) -> Path:
+        home = home_folder(worker, user)
+        if not home.exists():
+            home.mkdir(mode=0o700)
+            install("profile", home / ".profile", 0o600)
+        return home

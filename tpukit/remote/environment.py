@@ -1,0 +1,63 @@
+"""Variables for commands on workers: they travel on standard input, never on a command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from tpukit.errors import BadInput
+from tpukit.text import one_line, quote
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+#: torch_xla asks for its device: pytorch/xla:torch_xla/_internal/__init__.py. What the worker or
+#: the user has set stays.
+_DEVICE = (
+    'if [ -z "${PJRT_DEVICE:-}" ]; then '
+    'if [ -n "${TPUKIT_EMULATED_DEVICES:-}" ]; then PJRT_DEVICE=CPU; else PJRT_DEVICE=TPU; fi; '
+    "export PJRT_DEVICE; fi\n"
+)
+
+
+def shell_lines(variables: Mapping[str, str], recipe: str = "") -> str:
+    """Return the POSIX shell lines that set up a command's environment.
+
+    `recipe` names the provisioned environment whose programs come first in PATH.
+    """
+    activate = ""
+    if recipe:
+        folder = f'"$HOME"/{quote([f".tpukit/venvs/{recipe}"])}'
+        activate = f'export VIRTUAL_ENV={folder} PATH={folder}/bin:"$PATH"\n'
+    exports = "".join(f"export {name}={quote([value])}\n" for name, value in variables.items())
+    return _DEVICE + activate + exports
+
+
+def parse_assignments(words: Iterable[str], own: Mapping[str, str]) -> dict[str, str]:
+    """Return `NAME=VALUE` words as variables; a bare `NAME` takes its value from `own`."""
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not _NAME.fullmatch(name) or "\0" in value:
+            raise BadInput(
+                f"{one_line(name)[:60]!r} cannot name a variable", fix="--env NAME=VALUE"
+            )
+        if not equals and name not in own:
+            raise BadInput(f"{name} is not set here", fix=f"--env {name}=VALUE")
+        found[name] = value if equals else own[name]
+    return found
+
+
+def parse_file(text: str, own: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of an environment file: one `NAME=VALUE` a line, `#` for comments.
+
+    A value in quotation marks loses them; nothing else in it has a meaning.
+    """
+    lines = (line.strip().removeprefix("export ") for line in text.splitlines())
+    return parse_assignments((_unquoted(line) for line in lines if line and line[0] != "#"), own)
+
+
+def _unquoted(line: str) -> str:
+    name, equals, value = line.partition("=")
+    value = value.strip()
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+        value = value[1:-1]
+    return f"{name.strip()}{equals}{value}"
