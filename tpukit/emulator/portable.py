@@ -34,7 +34,8 @@ class PortableEngine:
     name = "portable"
     limits: tuple[str, ...] = (
         "sudo changes no user: no system package can be installed that this account cannot install",
-        "workers share the machine's files, packages, process list and network",
+        "workers share the machine's files, packages, process list and network: what a command"
+        " removes there it removes here",
         "the metadata server is not on 169.254.169.254: GCE_METADATA_IP names it",
         "no accelerator device files",
     )
