@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
-from local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud, json_reply, scripted
+from local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud, bare_environment, json_reply, scripted
 
 from cli.conftest import Run
 from tpukit import firewall, naming
@@ -16,7 +17,7 @@ from tpukit.cli.main import application
 CONTRACT = {
     *("up", "create", "list", "describe", "delete", "start", "stop", "wait", "ssh", "run"),
     *("provision", "smoke", "types", "firewall apply", "firewall list", "firewall remove"),
-    *("emulator start", "emulator stop", "emulator status", "emulator env"),
+    *("emulator start", "emulator stop", "emulator status", "emulator env", "config explain"),
 }
 
 
@@ -369,3 +370,12 @@ def test_what_the_api_says_stays_data(run: Run, prompt_cloud: Cloud, text: str) 
     assert document["slices"][0]["labels"]["tpukit-owner"] == " ".join(
         text.replace("\x1b", "\\x1b").split()
     )
+
+
+def test_config_explain_says_of_every_setting_where_it_comes_from(run: Run, tmp_path: Path) -> None:
+    environment = {**bare_environment(tmp_path), "TPUKIT_ZONE": "us-central1-b"}
+    found = run("config", "explain", "--project", "proj-1", "--json", environment=environment)
+    settings = found.document["settings"]
+    assert settings["zone"] == {"value": "us-central1-b", "origin": "TPUKIT_ZONE"}
+    assert settings["project"] == {"value": "proj-1", "origin": "flag --project"}
+    assert settings["quota_project"] == {"value": "", "origin": "not set"}

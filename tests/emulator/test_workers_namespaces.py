@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -157,6 +158,30 @@ def test_sftp_shows_the_worker_and_not_the_machine(pair):
         with files.open("/../../tmp/note", "w") as file:
             file.write("hello")
     assert pair.say("cat /tmp/note") == "hello"
+
+
+@needs_root
+def test_sftp_follows_links_on_the_worker_and_never_out_of_it(pair, tmp_path):
+    """`/tmp/…` below is a folder of the machine for this process, and of the worker for SFTP."""
+    (tmp_path / "there").mkdir()
+    pair.say(f"mkdir -p {tmp_path}/there && ln -s {tmp_path}/there up && ln -s loop loop")
+    pair.say("ln -s /etc/hostname name && ln -s ../../../../etc/hostname other && ln -s loop/x in")
+    with pair.client() as client, client.open_sftp() as files:
+        for link in ("name", "other"):
+            assert files.open(link).read().decode().strip() == pair.workers[0].hostname
+        with files.open("up/note", "w") as file:
+            file.write("hello")
+        files.chmod("up", 0o711)
+        assert files.normalize("up/note") == f"{tmp_path}/there/note"
+        assert files.listdir("up") == ["note"]
+        assert stat.S_ISLNK(files.lstat("up").st_mode)
+        assert files.readlink("name") == "/etc/hostname"
+        with pytest.raises(OSError):
+            files.stat("in")
+        files.remove("up/note")
+        files.remove("up")
+    assert pair.say(f"stat -c %a {tmp_path}/there; ls {tmp_path}/there; ls up || true") == "711"
+    assert list((tmp_path / "there").iterdir()) == []
 
 
 @needs_root

@@ -41,6 +41,13 @@ EngineName = Annotated[
 Everything = Annotated[
     bool, typer.Option("--all", help="Every emulator of this user, and what killed ones left.")
 ]
+Realistic = Annotated[
+    bool, typer.Option("--realistic", help="Changes take as long as on the real service.")
+]
+GrpcPort = Annotated[
+    int | None,
+    typer.Option(min=0, max=65535, help="Serve gRPC too, on this port; 0 takes a free one."),
+]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port of the API; 0 takes a free one.")]
 
 
@@ -74,15 +81,22 @@ def start(
     port: Port = 0,
     scenario: ScenarioFile = "",
     engine: EngineName = "auto",
+    realistic: Realistic = False,
+    grpc_port: GrpcPort = None,
 ) -> View:
-    """Start the emulator in the background; one that already runs is left alone.
+    """Start the emulator in the background; one that already runs stays, with what is new added.
+
+    Added are --scenario, --realistic and --grpc-port; the other flags are for one that starts.
 
     Examples:
       tpukit emulator start --create-seconds 2
       tpukit emulator start --scenario stockout-then-preempt.toml
+      tpukit emulator start --realistic --grpc-port 0
     """
     from tpukit.emulator import daemon
 
+    if realistic and create_seconds is not None:
+        raise BadInput("either --realistic or --create-seconds", fix="tpukit emulator start")
     story = _story(scenario)
     if create_seconds is None:
         create_seconds = float(story.pop("create_seconds", 2.0))
@@ -90,9 +104,13 @@ def start(
         raise BadInput(f"{create_seconds} is not a number of seconds", fix="--create-seconds 2")
     directory = private_directory(toolkit.paths.emulator)
     found = daemon.start(directory, create_seconds=create_seconds, port=port, engine=engine)
+    if realistic:
+        client(toolkit).take_realistic_times()
+    if grpc_port is not None:
+        client(toolkit).open_grpc(grpc_port)
     if scenario:
         client(toolkit).play(story)
-    return _view(found, hint='eval "$(tpukit emulator env)"')
+    return _view(found, client(toolkit).doors(), hint='eval "$(tpukit emulator env)"')
 
 
 def stop(toolkit: Toolkit, everything: Everything = False) -> View:
@@ -120,7 +138,7 @@ def status(toolkit: Toolkit) -> View:
       tpukit emulator status --json
     """
     found = running(toolkit)
-    view = _view(found)
+    view = _view(found, client(toolkit).doors())
     lacks = [["lacks", each] for each in found.limits]
     return replace(view, rows=[*view.rows, ["reason", found.reason], *lacks])
 
@@ -152,9 +170,10 @@ def _story(scenario: str) -> dict[str, Any]:
     return read_scenario(Path(scenario))
 
 
-def _view(found: Running, hint: str = "") -> View:
+def _view(found: Running, doors: Mapping[str, str], hint: str = "") -> View:
     fields = {
         "url": found.url,
+        **doors,
         "engine": found.engine,
         "version": found.version,
         "pid": str(found.pid),

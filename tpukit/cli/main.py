@@ -15,6 +15,7 @@ from typer.exceptions import TyperException
 from tpukit import __version__, console
 from tpukit.cli import (
     attach,
+    config,
     cp,
     create,
     delete,
@@ -114,6 +115,7 @@ def application() -> typer.Typer:
         app.command(name)(verb(function))
     app.add_typer(firewall.application(), name="firewall")
     app.add_typer(emulator.application(), name="emulator")
+    app.add_typer(config.application(), name="config")
     return app
 
 

@@ -58,6 +58,26 @@ class EmulatorClient:
         """Change the emulator's clock: `advance` by seconds, or `speed` it up."""
         return self.call("POST", "clock", change)
 
+    def take_realistic_times(self) -> None:
+        """Let every change take as long as it does on the real service."""
+        self.call("POST", "timing", {"realistic": True})
+
+    def doors(self) -> dict[str, str]:
+        """Return the host and port of gRPC, `grpc` and `grpc_tls`, where they are open."""
+        found = self.call("GET", "grpc")
+        names = {"plain": "grpc", "secure": "grpc_tls"}
+        return {name: str(found[key]["address"]) for key, name in names.items() if key in found}
+
+    def open_grpc(self, port: int = 0) -> str:
+        """Return the host and port of gRPC without TLS, opened on `port` or a free one.
+
+        Raises `TpukitError` where it is open elsewhere or cannot be opened.
+        """
+        address = str(self.call("POST", "grpc", {"port": port})["address"])
+        if port and not address.endswith(f":{port}"):
+            raise TpukitError(f"gRPC is served on {one_line(address)} already")
+        return address
+
     def preempt(self, node: str, vanish: bool = False) -> Json:
         """Take a node away, as a state or without a trace; return it as it was seen last."""
         return self.call("POST", f"nodes/{quote(node)}:preempt", {"vanish": vanish})

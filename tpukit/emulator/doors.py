@@ -38,13 +38,21 @@ class Doors:
                 self._open[secure] = self._server(port, secure)
             except (RuntimeError, ImportError) as error:
                 raise ApiError("UNAVAILABLE", f"gRPC cannot be served: {error}") from error
-        address = {"address": f"localhost:{self._open[secure].port}"}
-        return {**address, **({"authority": str(self._authority)} if secure else {})}
+        return self._address(secure)
+
+    def show(self, call: Call) -> Json:
+        """Tell the addresses of the doors that are open, `plain` and `secure`."""
+        names = {False: "plain", True: "secure"}
+        return {name: self._address(key) for key, name in names.items() if key in self._open}
 
     def close(self) -> None:
         for server in self._open.values():
             server.stop()
         self._open.clear()
+
+    def _address(self, secure: bool) -> Json:
+        address = {"address": f"localhost:{self._open[secure].port}"}
+        return {**address, **({"authority": str(self._authority)} if secure else {})}
 
     @property
     def _authority(self) -> Path:

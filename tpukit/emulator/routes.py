@@ -242,6 +242,7 @@ def oslogin_routes(service: Service) -> tuple[Route, ...]:
 
 def control_routes(control: Control, doors: Doors) -> tuple[Route, ...]:
     return (
+        Route("grpc.show", "GET", "/_emulator/grpc", doors.show),
         Route("grpc.open", "POST", "/_emulator/grpc", doors.open),
         Route("clock.show", "GET", "/_emulator/clock", control.show_clock),
         Route("clock.change", "POST", "/_emulator/clock", control.change_clock),
