@@ -110,6 +110,10 @@ def _ending(guardian: int | None) -> threading.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         # Nothing that takes a lock: a second signal may come while the first one is handled.
         signal.signal(number, lambda *_: os.write(ask, b"1"))
+    # A shell in the background, and nohup, start us with some signals ignored, and what is ignored
+    # stays so in every command of a worker. With a handler it is the default there.
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, lambda *_: None)
     ends = [asked] if guardian is None else [asked, guardian]
     threading.Thread(target=_watch, args=(ends, event), daemon=True).start()
     return event
