@@ -93,6 +93,7 @@ def test_what_a_page_shows_is_what_happens(
 def test_the_pages_that_promise_to_run_do_run() -> None:
     assert {label(each.values[0]) for each in executed()} >= {
         "docs/tutorial/first-slice.md",
+        "docs/how-to/run-a-job.md",
         "docs/how-to/run-on-every-worker.md",
         "docs/how-to/use-gcloud-with-the-emulator.md",
         "docs/how-to/install-requirements.md",

@@ -27,7 +27,7 @@ USE_CASES = {
     "last_run",
     "detached",
 }
-USE_CASES |= {"copies", "pushes", "ssh_config", "worktree"}
+USE_CASES |= {"copies", "notebooks", "pushes", "ssh_config", "worktree"}
 
 #: Which parts of tpukit each part may import, itself aside.
 MAY_IMPORT = {

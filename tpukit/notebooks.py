@@ -11,6 +11,7 @@ from tpukit import detached
 from tpukit.clock import Clock, Deadline, polls
 from tpukit.errors import DeadlinePassed, NotFound, TpukitError
 from tpukit.provision.recipes import UV_VERSION
+from tpukit.remote.ending import end_processes
 from tpukit.remote.environment import shell_lines
 from tpukit.remote.job_list import job_name
 from tpukit.remote.jobs import JobResult, follow_job, forget_job
@@ -20,7 +21,7 @@ from tpukit.text import one_line, quote
 
 #: Seconds after which Jupyter ends where nobody renews its lease, and between two renewals.
 LEASE_SECONDS, RENEWAL_SECONDS = 300.0, 30.0
-_INSTALL_SECONDS, _START_SECONDS, _ASK_SECONDS = 600.0, 90.0, 30.0
+_INSTALL_SECONDS, _START_SECONDS, _ASK_SECONDS, _GRACE_SECONDS = 600.0, 90.0, 30.0, 10.0
 _PROGRAM = ".tpukit/notebook.py"
 _SAID = re.compile(r"tpukit-notebook (absent|\d{1,5})")
 
@@ -90,12 +91,20 @@ class Notebook:
     def end(self) -> None:
         """End Jupyter with its kernels, and remove its log and its token from the worker."""
         self._ended.set()
-        (outcome,) = detached.end([self._worker], self.run_id, self._clock)
-        if outcome.error:
-            raise outcome.error
+        job = job_name(self.run_id)
         with self._worker.connect() as connection:
-            deadline = Deadline.after(self._clock, _ASK_SECONDS)
-            forget_job(connection, job_name(self.run_id), deadline=deadline)
+            # Another program of the user's may hold the TPU: it is none of ours.
+            report = end_processes(
+                connection,
+                jobs=[job],
+                holders="none",
+                grace=_GRACE_SECONDS,
+                deadline=Deadline.after(self._clock, 2 * _GRACE_SECONDS + _ASK_SECONDS),
+            )
+            if report.left:
+                pids = ", ".join(map(str, report.left))
+                raise TpukitError(f"processes on {self._worker.label} cannot be ended", reason=pids)
+            forget_job(connection, job, deadline=Deadline.after(self._clock, _ASK_SECONDS))
 
     def _port(self) -> int:
         for _ in polls(Deadline.after(self._clock, _START_SECONDS)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -82,6 +83,21 @@ def test_after_a_worker_s_restart_its_run_is_lost(local: Local) -> None:
     assert done.status == 1
     assert "job run.long was lost" in done.err
     assert local.run("delete", "lone", "--yes").status == 0
+
+
+def test_a_full_disk_is_named_and_leaves_nothing_running(local: Local, team: str) -> None:
+    """Worker 1 cannot keep the job; those that started before it are ended."""
+    if os.getuid():
+        pytest.skip("a full disk is a mount that only root can make: it is NOT checked")
+    assert local.run("emulator", "worker", team, "1", "--fault", "disk-full").status == 0
+    try:
+        done = local.run("run", team, "--detach", "--run-id", "full", "--", "sleep 1000")
+    finally:
+        assert local.run("emulator", "worker", team, "1", "--clear").status == 0
+    assert done.status == 1
+    assert "No space left on device" in done.err
+    ended = [(worker, "finished", 143) for worker in (0, 2, 3)]
+    assert stand(local, team, "full") == ended
 
 
 def test_what_is_not_there_is_not_found(local: Local, team: str) -> None:

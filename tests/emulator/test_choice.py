@@ -11,6 +11,7 @@ import pytest
 
 from tpukit.emulator.choice import choose, lacking
 from tpukit.emulator.home import EmulatorHome
+from tpukit.emulator.portable import PortableEngine
 
 
 @pytest.fixture
@@ -39,3 +40,10 @@ def test_auto_is_the_engine_that_every_machine_can_run(home):
     assert choice.engine.name == "portable"
     assert choice.engine.limits
     assert (lacks or "--engine namespaces") in choice.reason
+
+
+def test_what_portable_workers_lack_says_whether_their_commands_are_root_s():
+    python = Path(sys.executable)
+    ours, root = (PortableEngine({}, python, is_root=who).limits for who in (False, True))
+    assert not any("root" in limit for limit in ours)
+    assert "every command on a worker is root on this machine" in root[0]

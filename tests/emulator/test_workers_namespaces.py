@@ -124,6 +124,17 @@ def test_chips_are_device_files_unless_the_runtime_version_does_not_fit(crew):
 
 
 @needs_root
+def test_a_mode_that_a_worker_gives_a_device_file_is_not_given_to_the_machine_s(crew):
+    before = Path("/dev/null").stat().st_mode
+    crew.allocate()
+    crew.boot()
+    look = "sudo chmod 600 /dev/full /dev/accel0; echo x > /dev/null; stat -c '%a %F' /dev/full"
+    assert crew.say(look) == "600 character special file"
+    assert Path("/dev/null").stat().st_mode == before
+    assert Path("/dev/full").stat().st_mode & 0o777 == 0o666
+
+
+@needs_root
 def test_http_leaves_a_worker_through_the_emulators_proxy(crew):
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
@@ -176,7 +187,7 @@ def test_sftp_follows_links_on_the_worker_and_never_out_of_it(pair, tmp_path):
         assert files.listdir("up") == ["note"]
         assert stat.S_ISLNK(files.lstat("up").st_mode)
         assert files.readlink("name") == "/etc/hostname"
-        with pytest.raises(OSError):
+        with pytest.raises(OSError, match="symbolic links"):
             files.stat("in")
         files.remove("up/note")
         files.remove("up")

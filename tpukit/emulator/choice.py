@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpukit.emulator.engine import EmulatedWorker, Engine, Login, base_interpreter, remove
+from tpukit.emulator.engine import EmulatedWorker, Engine, Login, base_interpreter
 from tpukit.emulator.facts import SliceFacts
+from tpukit.emulator.folders import remove
 from tpukit.emulator.home import EmulatorHome
 from tpukit.emulator.namespaces import NamespacesEngine, hidden_folders
 from tpukit.emulator.portable import PortableEngine
@@ -44,7 +45,8 @@ def choose(name: str, home: EmulatorHome, environment: Mapping[str, str]) -> Cho
         return Choice(engine, "asked for; a trial worker ran")
     missing = _missing()
     other = f"namespaces needs {missing}" if missing else "--engine namespaces is possible here"
-    return Choice(PortableEngine(site, base_interpreter()), f"runs on every machine; {other}")
+    portable = PortableEngine(site, base_interpreter(), is_root=os.geteuid() == 0)
+    return Choice(portable, f"runs on every machine; {other}")
 
 
 def lacking(platform: str, user: int, find: Callable[[str], object]) -> str:

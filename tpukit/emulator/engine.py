@@ -191,23 +191,6 @@ def home_folder(worker: EmulatedWorker, user: str) -> Path:
     return worker.folder / "home" / user
 
 
-def folders(directory: Path, node: str) -> list[Path]:
-    """Return the folders of a node's workers among all those below `directory`."""
-    notes = directory.glob("*/etc/node")
-    return [note.parent.parent for note in notes if note.read_text().strip() == node]
-
-
-def remove(folder: Path) -> None:
-    """Remove a worker's files."""
-    # A user's program may have left folders that forbid their own removal.
-    for parent, names, _ in os.walk(folder):
-        for name in names:
-            child = Path(parent, name)
-            if not child.is_symlink():
-                child.chmod(0o700)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
 def base_interpreter() -> Path:
     """Return the Python beneath the virtual environment that runs this process."""
     return Path(os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable))

@@ -21,8 +21,8 @@ from tpukit.emulator.engine import (
     home_folder,
     install_programs,
     make_folders,
-    remove,
 )
+from tpukit.emulator.folders import remove
 from tpukit.emulator.network import Network, Switch
 from tpukit.errors import TpukitError
 
@@ -46,6 +46,7 @@ class NamespacesEngine:
     name = "namespaces"
     limits: tuple[str, ...] = (
         "every user is root, and sudo changes nothing",
+        "root on a worker is root of this machine's kernel: accidents stay inside, attacks do not",
         "connections leave a worker through an HTTP proxy alone: no name resolution, no other way",
         "what a worker runs is limited by this machine's processors and memory, not by its own",
         "accelerator device files are there and cannot be used",

@@ -22,25 +22,32 @@ from tpukit.emulator.engine import (
 )
 
 _SECONDS = 10.0
+_ACCOUNT = (
+    "sudo changes no user: no system package can be installed that this account cannot install",
+)
+_ROOT = (
+    "the emulator runs as root, so every command on a worker is root on this machine, with or"
+    " without sudo: it can install here, and destroy anything",
+)
+_ALWAYS = (
+    "workers share the machine's files, packages, process list and network: what a command"
+    " removes there it removes here",
+    "the metadata server is not on 169.254.169.254: GCE_METADATA_IP names it",
+    "no accelerator device files",
+)
 
 
 class PortableEngine:
     """Needs no privilege, on any Linux or macOS machine.
 
     `site` is what passes from the emulator's environment, `interpreter` the Python that a worker
-    has as `python3`.
+    has as `python3`; `is_root` says that this account is root.
     """
 
     name = "portable"
-    limits: tuple[str, ...] = (
-        "sudo changes no user: no system package can be installed that this account cannot install",
-        "workers share the machine's files, packages, process list and network: what a command"
-        " removes there it removes here",
-        "the metadata server is not on 169.254.169.254: GCE_METADATA_IP names it",
-        "no accelerator device files",
-    )
 
-    def __init__(self, site: Mapping[str, str], interpreter: Path) -> None:
+    def __init__(self, site: Mapping[str, str], interpreter: Path, is_root: bool = False) -> None:
+        self.limits: tuple[str, ...] = (*(_ROOT if is_root else _ACCOUNT), *_ALWAYS)
         self._site = dict(site)
         self._interpreter = interpreter
         self._metadata: dict[str, str] = {}  #: marker: host:port

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import asyncssh
 
@@ -19,6 +17,7 @@ from tpukit.emulator.descriptors import (
     start_on_terminal,
 )
 from tpukit.emulator.engine import Files, Program
+from tpukit.emulator.worker_files import WorkerFiles
 from tpukit.errors import TpukitError
 
 _CHUNK = 64 * 1024
@@ -30,30 +29,6 @@ _FAILURES = (OSError, asyncssh.Error, asyncssh.BreakReceived)
 
 #: Makes the program for a command (None: a shell), a terminal type and the client's language.
 ProgramFor = Callable[[str | None, str | None, Mapping[str, str]], Program]
-
-
-class WorkerFiles(asyncssh.SFTPServer):
-    """A worker's files over SFTP, relative paths counted from a user's home on the worker."""
-
-    def __init__(self, channel: Any, files: Files) -> None:
-        super().__init__(channel)
-        self._channel: asyncssh.SSHServerChannel[bytes] = channel
-        self._home = os.fsencode(files.home)
-        self._root = os.fsencode(files.root) if files.root else b""
-
-    def map_path(self, path: bytes) -> bytes:
-        path = os.path.join(self._home, path)
-        return self._root + os.path.normpath(path) if self._root else path
-
-    def realpath(self, path: bytes) -> bytes:
-        # Resolving below a root that is not this process's would lead out of it.
-        path = os.path.normpath(os.path.join(self._home, path))
-        return path if self._root else os.path.realpath(path)
-
-    def exit(self) -> None:
-        """End as sftp-server does: OpenSSH's scp takes a missing exit status for a failure."""
-        with contextlib.suppress(*_FAILURES):
-            self._channel.exit(0)
 
 
 class WorkerSession(asyncssh.SSHServerProcess[bytes]):

@@ -22,8 +22,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from tpukit.emulator.addresses import AddressBook, free_port, listening
-from tpukit.emulator.engine import Doors, EmulatedWorker, Engine, folders, remove
+from tpukit.emulator.engine import Doors, EmulatedWorker, Engine
 from tpukit.emulator.facts import SliceFacts
+from tpukit.emulator.folders import folders, remove
 from tpukit.emulator.metadata_server import MetadataServer
 from tpukit.emulator.proxy import Proxy
 from tpukit.emulator.ssh_server import SshServer

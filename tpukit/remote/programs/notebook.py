@@ -2,9 +2,9 @@
 
     python -I notebook.py SECONDS      in a job, by the interpreter that has Jupyter
 
-Says "tpukit-notebook absent" where there is no Jupyter, else "tpukit-notebook PORT" once it answers.
-The lease is a file in the job's folder, older than SECONDS when nobody is there any more; removed
-when Jupyter has ended. JUPYTER_TOKEN is the password:
+Says "tpukit-notebook absent" where there is no Jupyter, else "tpukit-notebook PORT" once Jupyter
+answers. The lease is a file in the job's folder; it has run out when it is older than SECONDS, and
+is removed when Jupyter has ended. JUPYTER_TOKEN in the environment is what Jupyter asks for:
 jupyter-server/jupyter_server:jupyter_server/auth/identity.py.
 """
 

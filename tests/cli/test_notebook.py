@@ -1,0 +1,32 @@
+"""`tpukit notebook` where there is nothing to open; Jupyter itself runs in the journeys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cli.conftest import Local
+
+
+@pytest.fixture(scope="module")
+def bare(local: Local) -> Iterator[str]:
+    """A slice on which nothing was provisioned."""
+    name = "bare"
+    assert local.run("create", "v3-8", name).status == 0
+    assert local.run("firewall", "apply", name).status == 0
+    yield name
+    assert local.run("delete", name, "--yes").status == 0
+
+
+def test_a_recipe_that_does_not_exist_is_refused_before_anything_is_asked(local: Local) -> None:
+    done = local.run("notebook", "nobody", "--with", "cobol").says(2)
+    assert "there is no recipe cobol" in done.err
+
+
+def test_without_the_environment_it_says_how_to_get_it_and_starts_nothing(
+    local: Local, bare: str
+) -> None:
+    done = local.run("notebook", bare, "--port", "0").says(3)
+    assert f"fix: tpukit provision {bare} jax" in done.err
+    assert local.run("jobs", bare).out == ""
