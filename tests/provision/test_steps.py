@@ -61,9 +61,9 @@ class Row:
 
 CALM = "env PIP_ROOT_USER_ACTION=ignore"
 PIP = "-I -m pip install --quiet --no-input --disable-pip-version-check --only-binary=:all:"
-CLEAR = f"rm -rf {UV}.partial {UV}.helper {UV}"
+CLEAR = f"rm -rf {UV}.partial {UV}.helper"
 INTO = f"--target {UV}.partial uv=={UV_VERSION}"
-PLACE = f"mv {UV}.partial {UV}"
+PLACE = f"rm -rf {UV} && mv {UV}.partial {UV}"
 MAKE = "venv --clear --no-project --no-python-downloads --python"
 INSTALL = f"rm -f {VENV}/tpukit-verified && {RUN_UV} pip install --python {VENV}/bin/python"
 

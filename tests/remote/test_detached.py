@@ -150,7 +150,7 @@ def test_every_line_comes_once_over_fifty_cut_connections(
     assert lines == {index: [str(n) for n in range(1, 2001)] for index in range(3)}
     assert [each.value.status for each in found if each.value] == [0, 1, 2]
     assert [(server.home / "count").read_text() for server in crew] == ["x\n"] * 3
-    assert sum(len(server.ciphers) for server in crew) > 30, "connections were cut"
+    assert sum(len(server.ciphers) for server in crew) > 15, "connections were cut"
 
 
 def test_a_log_can_be_read_while_the_run_goes_on(

@@ -108,13 +108,15 @@ def uv(facts: Facts, plan: Plan) -> Decision:
     wheel = ("--only-binary=:all:", "--target", partial, f"uv=={UV_VERSION}")
     # Some images log in as root, of which pip warns; an option would stop a pip older than 22.1.
     calm = ("env", "PIP_ROOT_USER_ACTION=ignore")
-    clear = ("rm", "-rf", partial, helper, folder)
-    ready = ("mv", partial, folder)
+    clear = ("rm", "-rf", partial, helper)
+    # Removed only now: a job that outlived its client may have put a whole uv there meanwhile, and
+    # another step may use it.
+    ready = (("rm", "-rf", folder), ("mv", partial, folder))
     if python := _first(facts.pythons, lambda each: each.pip):
         lines: tuple[tuple[str, ...], ...] = (
             clear,
             (*calm, python.path, *install, *wheel),
-            ready,
+            *ready,
         )
     elif python := _first(facts.pythons, lambda each: each.venv):
         # A Python without pip that can make an environment with one: made, used, thrown away.
@@ -123,7 +125,7 @@ def uv(facts: Facts, plan: Plan) -> Decision:
             clear,
             make,
             (*calm, f"{helper}/bin/python", *install, *wheel),
-            ready,
+            *ready,
             ("rm", "-rf", helper),
         )
     else:

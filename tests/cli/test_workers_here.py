@@ -1,0 +1,60 @@
+"""The verbs that reach workers, run in this process against an emulator of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_cloud import bare_environment
+
+from cli.conftest import Run
+from tpukit.emulator import daemon
+from tpukit.paths import Paths
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An environment in which every command is local, and what it started is stopped."""
+    environment = {**bare_environment(tmp_path), "TPUKIT_LOCAL": "1"}
+    directory = Paths.from_environment(environment).emulator
+    directory.mkdir(parents=True, mode=0o700)
+    daemon.start(directory, create_seconds=0.2)
+    yield environment
+    daemon.stop(directory)
+
+
+def test_a_slice_runs_commands_jobs_and_copies(
+    run: Run, local: dict[str, str], tmp_path: Path
+) -> None:
+    """One slice of two workers from its creation to its end, each verb judged by what it answers."""
+
+    def call(*words: str) -> Any:
+        return run(*words, environment=local)
+
+    assert call("create", "v4-16", "demo").status == 0
+    assert call("firewall", "apply", "demo").status == 0
+    both = call("run", "demo", "--json", "--", "echo $TPU_WORKER_ID").document["results"]
+    assert [each["stdout"] for each in both] == ["0\n", "1\n"]
+    assert call("run", "demo", "--", "exit $TPU_WORKER_ID").status == 1
+    again = call("run", "demo", "--failed", "--json", "--", "true").document["results"]
+    assert [each["worker"] for each in again] == [1]
+    assert call("ssh", "demo", "--worker", "1", "--json", "--", "exit 7").status == 7
+
+    started = call(
+        "run", "demo", "--detach", "--run-id", "job", "--json", "--", "echo line; exit 3"
+    )
+    assert started.document["started"]["run"] == "job"
+    attached = call("attach", "demo", "job")
+    assert (attached.status, attached.out.count("line")) == (3, 2)
+    assert call("logs", "demo", "job").out.count("line") == 2
+    assert "job" in call("jobs", "demo").out
+    assert call("kill", "demo", "job").status == 0
+
+    (tmp_path / "sent").write_text("content")
+    assert call("cp", str(tmp_path / "sent"), "demo:sent").status == 0
+    shown = call("run", "demo", "--json", "--", "cat sent").document["results"]
+    assert [each["stdout"] for each in shown] == ["content", "content"]
+    assert call("ssh-config", "demo").status == 0
+    assert call("delete", "demo", "--yes").status == 0
