@@ -28,7 +28,7 @@ def local(tmp_path: Path) -> Iterator[dict[str, str]]:
 def test_a_slice_runs_commands_jobs_and_copies(
     run: Run, local: dict[str, str], tmp_path: Path
 ) -> None:
-    """One slice of two workers from its creation to its end, each verb judged by what it answers."""
+    """One slice of two workers from its creation to its end, each verb judged by its answer."""
 
     def call(*words: str) -> Any:
         return run(*words, environment=local)
