@@ -279,8 +279,9 @@ def test_after_kill_9_nothing_of_workers_with_namespaces_is_left(tmp_path, victi
         address, _, port = emulation.host_key()
         nap = f"1003.{secrets.randbelow(10**9):09}"  # no other test of this machine sleeps so long
         emulation.ssh(f"env -i setsid sleep {nap} </dev/null >/dev/null 2>&1 &")
-        sleeps = [each for each in psutil.process_iter() if nap in command(each)]
-        assert len(sleeps) == 1
+        # The command has returned, and its child may not be the sleep yet.
+        assert eventually(lambda: len(napping(nap)) == 1)
+        sleeps = napping(nap)
         for victim in victims:
             os.kill(getattr(running, victim), signal.SIGKILL)
         assert eventually(lambda: not any(alive(each.pid) for each in sleeps))
@@ -290,6 +291,11 @@ def test_after_kill_9_nothing_of_workers_with_namespaces_is_left(tmp_path, victi
         assert Path("/proc/self/mounts").read_text() == before
     finally:
         daemon.stop(directory)
+
+
+def napping(nap: str) -> list[psutil.Process]:
+    """Return the processes whose program is a sleep of `nap` seconds."""
+    return [each for each in psutil.process_iter() if command(each)[:2] == ["sleep", nap]]
 
 
 def command(process: psutil.Process) -> list[str]:
