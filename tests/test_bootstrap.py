@@ -9,9 +9,9 @@ import pytest
 from local_cloud import ZONE, Cloud
 
 from tpukit import bootstrap, firewall
-from tpukit.bootstrap import Means
 from tpukit.clock import Deadline
 from tpukit.errors import SecurityRefusal, TpukitError, TransportFailed
+from tpukit.means import Means
 from tpukit.remote.keys import ensure_key_pair
 from tpukit.remote.ssh import Connector
 

@@ -24,10 +24,11 @@ USE_CASES = {
     "access",
     "bootstrap",
     "fleet",
+    "kept_fleet",
     "last_run",
     "detached",
 }
-USE_CASES |= {"copies", "notebooks", "pushes", "ssh_config", "worktree"}
+USE_CASES |= {"copies", "means", "notebooks", "pushes", "ssh_config", "worktree"}
 
 #: Which parts of tpukit each part may import, itself aside.
 MAY_IMPORT = {

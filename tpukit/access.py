@@ -21,6 +21,7 @@ from tpukit.models import Slice, Worker, WorkerIdentity
 from tpukit.provider import Doubtful, FirewallProvider, SliceProvider
 from tpukit.remote.keys import KeyPair
 from tpukit.remote.ssh import Connection, Connector, Target
+from tpukit.remote.worker import RemoteWorker
 
 #: Seconds of trying after which the firewall rules are looked at, once.
 SUSPICION_SECONDS = 8.0
@@ -159,6 +160,19 @@ class Access:
         if missing:
             fix = firewall.apply_command(self.slice)
             raise TransportFailed(error.what, why=missing, fix=fix) from error
+
+
+def select(workers: Sequence[RemoteWorker], words: str) -> list[RemoteWorker]:
+    """Return the workers that `words` selects in each slice.
+
+    Raises `BadInput` for words that select nothing, and for a worker that one of the slices lacks.
+    """
+    found: list[RemoteWorker] = []
+    for name in dict.fromkeys(each.slice for each in workers):
+        present = [each for each in workers if each.slice == name]
+        chosen = set(parse_workers(words, [each.index for each in present]))
+        found += [each for each in present if each.index in chosen]
+    return found
 
 
 def parse_workers(words: str, present: Sequence[int]) -> list[int]:

@@ -11,16 +11,14 @@ from typing import Any
 
 from tpukit import access, existence, firewall, lifecycle
 from tpukit.accelerators import AcceleratorType
-from tpukit.clock import Clock, Deadline
+from tpukit.clock import Deadline
 from tpukit.errors import ProvisionFailed, SmokeFailed
-from tpukit.journal import Journal
+from tpukit.means import Means
 from tpukit.models import FirewallRule, ProvisionReport, Slice, SliceRequest, SmokeReport
-from tpukit.provider import FirewallProvider, SliceProvider
 from tpukit.provision.apply import ProvisionEvent, RemoteWorker, provision
 from tpukit.provision.recipes import Recipe, venv_python
 from tpukit.remote.fanout import fan_out
-from tpukit.remote.keys import KeyPair
-from tpukit.remote.ssh import Connection, Connector, Target
+from tpukit.remote.ssh import Connection, Target
 from tpukit.smoke.run import smoke
 from tpukit.smoke.turn import turn
 
@@ -30,22 +28,6 @@ PROVISION_SECONDS = 1800.0
 SMOKE_SECONDS = 600.0
 
 OnStage = Callable[[str, str], None]
-
-
-@dataclass(frozen=True)
-class Means:
-    """What the stages work with: the clouds, the way in, and who we are."""
-
-    provider: SliceProvider
-    firewall: FirewallProvider
-    connector: Connector
-    key: KeyPair
-    user: str
-    source_ranges: tuple[str, ...]  #: as given, else the caller's own address is found out
-    source_address: Callable[[str], str]
-    clock: Clock
-    journal: Journal
-    internal: bool = False  #: whether workers are reached at their internal addresses
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable, Sequence
 
 from tpukit import access
-from tpukit.bootstrap import Means
 from tpukit.clock import Deadline
 from tpukit.errors import HostKeyMismatch, NotFound, TpukitError, TransportFailed
+from tpukit.means import Means
 from tpukit.models import Slice
 from tpukit.remote.fanout import fan_out
 from tpukit.remote.ssh import Connection, Target
@@ -39,15 +39,12 @@ def workers(
     """
     door = threading.Semaphore(WINDOW)
     ways = [_Way(means, each, patience, on_wait, door) for each in slices]
-    outcomes = fan_out(ways, lambda way: way.open(deadline))
     found: list[RemoteWorker] = []
-    for outcome in outcomes:
+    for outcome in fan_out(ways, lambda way: way.open(deadline)):
         if outcome.error:
             raise outcome.error
-        present = outcome.value or []
-        chosen = access.parse_workers(selection, [each.index for each in present])
-        found += [each for each in present if each.index in chosen]
-    return found
+        found += outcome.value or []
+    return access.select(found, selection)
 
 
 class _Way:
@@ -77,7 +74,10 @@ class _Way:
         access.install_key(means.provider, self._slice, means.user, means.key, deadline)
         self._targets = self._read(deadline.within(access.IDENTITY_SECONDS))
         name = self._slice.name
-        return [RemoteWorker(index, self._connector(index), name) for index in self._targets]
+        return [
+            RemoteWorker(index, self._connector(index), name, target)
+            for index, target in self._targets.items()
+        ]
 
     def _read(self, deadline: Deadline) -> dict[int, Target]:
         means = self._means

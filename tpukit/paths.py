@@ -47,6 +47,11 @@ class Paths:
         return self.state / "keys"
 
     @property
+    def connections(self) -> Path:
+        """The socket of the process that keeps connections between commands."""
+        return self.state / "connections"
+
+    @property
     def known_hosts(self) -> Path:
         return self.state / "known_hosts"
 

@@ -39,6 +39,8 @@ class SshdHost(PaperHost):
         super().__init__(oracle)
         self._directory = directory
         self._sshd = sshd
+        self._home = directory / "remote-home"
+        self._home.mkdir()
         self._servers: list[subprocess.Popen[bytes]] = []
 
     def allocate(self, node: str, count: int) -> list[WorkerRecord]:
@@ -82,6 +84,8 @@ class SshdHost(PaperHost):
             "PidFile": "none",
             "PermitRootLogin": "prohibit-password",
             "MaxStartups": "300",
+            # A bare one: what this account's own start files do is not what is measured.
+            "SetEnv": f"HOME={self._home}",
         }
         words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
         quiet = subprocess.DEVNULL

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from importlib import import_module
 from inspect import Parameter
 from typing import Annotated
 
@@ -13,33 +15,7 @@ import typer
 from typer.exceptions import TyperException
 
 from tpukit import __version__, console
-from tpukit.cli import (
-    attach,
-    config,
-    cp,
-    create,
-    delete,
-    describe,
-    emulator,
-    firewall,
-    forward,
-    jobs,
-    kill,
-    list_slices,
-    logs,
-    notebook,
-    provision,
-    push,
-    run,
-    smoke,
-    ssh,
-    ssh_config,
-    start,
-    stop,
-    types,
-    up,
-    wait,
-)
+from tpukit.cli.toolkit import Flags
 from tpukit.cli.verb import Invocation, ReaderGone, root, verb
 from tpukit.errors import BadInput, TerminationSignal, TpukitError, interruption
 from tpukit.paths import Paths, private_directory
@@ -51,6 +27,14 @@ _VERSION = Parameter(
     default=False,
     annotation=Annotated[bool, typer.Option("--version", help="Print the version.")],
 )
+#: In the order of the help page. A verb is the function in the file of its name, or of `_FILES`.
+VERBS = (
+    "up", "create", "list", "describe", "delete", "start", "stop", "wait", "ssh", "forward",
+    "notebook", "ssh-config", "run", "cp", "push", "jobs", "logs", "attach", "kill", "provision",
+    "smoke", "types",
+)  # fmt: skip
+GROUPS = ("firewall", "emulator", "connections", "config")
+_FILES = {"list": "list_slices", "ssh-config": "ssh_config"}
 EPILOG = "Try it without an account: tpukit --local up v3-8"
 
 
@@ -79,8 +63,8 @@ def status(arguments: list[str]) -> int:
         return _fail(_defect(error), arguments, invocation)
 
 
-def application() -> typer.Typer:
-    """Return the command tree."""
+def application(names: Iterable[str] = (*VERBS, *GROUPS)) -> typer.Typer:
+    """Return the command tree, or the part of it with these verbs and groups."""
     app = typer.Typer(
         name="tpukit",
         help="From nothing to a verified Cloud TPU in one command.",
@@ -90,39 +74,32 @@ def application() -> typer.Typer:
         add_completion=False,
     )
     app.callback(invoke_without_command=True)(root(_VERSION, lambda: typer.echo(__version__)))
-    for name, function in (
-        ("up", up.up),
-        ("create", create.create),
-        ("list", list_slices.list_slices),
-        ("describe", describe.describe),
-        ("delete", delete.delete),
-        ("start", start.start),
-        ("stop", stop.stop),
-        ("wait", wait.wait),
-        ("ssh", ssh.ssh),
-        ("forward", forward.forward),
-        ("notebook", notebook.notebook),
-        ("ssh-config", ssh_config.ssh_config),
-        ("run", run.run),
-        ("cp", cp.cp),
-        ("push", push.push),
-        ("jobs", jobs.jobs),
-        ("logs", logs.logs),
-        ("attach", attach.attach),
-        ("kill", kill.kill),
-        ("provision", provision.provision),
-        ("smoke", smoke.smoke),
-        ("types", types.types),
-    ):
-        app.command(name)(verb(function))
-    app.add_typer(firewall.application(), name="firewall")
-    app.add_typer(emulator.application(), name="emulator")
-    app.add_typer(config.application(), name="config")
+    for name in names:
+        file = _FILES.get(name, name)
+        module = import_module(f"tpukit.cli.{file}")
+        if name in GROUPS:
+            app.add_typer(module.application(), name=name)
+        else:
+            app.command(name)(verb(getattr(module, file)))
     return app
 
 
+def _application_for(arguments: Sequence[str]) -> typer.Typer:
+    """Return the command tree with the verb that is asked for alone: half of the time to start."""
+    takes_value = {f"--{each.name}" for each in fields(Flags) if isinstance(each.default, str)}
+    words = iter(arguments)
+    for word in words:
+        if word in takes_value:
+            next(words, None)
+        elif word in (*VERBS, *GROUPS):
+            return application([word])
+        elif not word.startswith("-") or word == "--help":
+            break
+    return application()
+
+
 def _run(arguments: list[str], invocation: Invocation) -> int:
-    command = typer.main.get_command(application())
+    command = typer.main.get_command(_application_for(arguments))
     result = command.main(arguments or ["--help"], "tpukit", standalone_mode=False, obj=invocation)
     sys.stdout.flush()
     return int(result or 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,13 +13,14 @@ from typer import Option
 
 from tpukit.cli import output
 from tpukit.cli import parameters as flag
-from tpukit.cli.route import Route
+from tpukit.cli.route import EXTERNAL, Route
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import Console, View
 from tpukit.errors import BadInput, interruption
 from tpukit.text import one_line, quote, sanitize
 
 if TYPE_CHECKING:
+    from tpukit.remote.kept import KeptRun
     from tpukit.remote.runs import FleetRun, Order, Result
     from tpukit.remote.worker import RemoteWorker
 
@@ -42,6 +44,9 @@ class Flags:
     ] = 0
     fail_fast: Annotated[
         bool, Option("--fail-fast", help="End the others as soon as one fails.")
+    ] = False
+    keep: Annotated[
+        bool, Option("--keep", help="Keep the connections open for the next run --keep.")
     ] = False
     stdin: Annotated[bool, Option("--stdin", help="Send standard input to every worker.")] = False
     output_directory: Annotated[
@@ -99,14 +104,20 @@ def run(
     if not line:
         raise BadInput("there is no command to run", fix=f"tpukit run {name} -- hostname")
     lines = _shell_lines(environment, toolkit)
-    _check(how, toolkit.console)
-    workers = toolkit.workers(name, worker, flag.seconds(timeout))
+    _check(how, route, toolkit.console)
+    patience = flag.seconds(timeout)
+    if how.keep:
+        from tpukit.access import select
+
+        fleet = toolkit.kept_fleet(name, patience)
+        return _attached(toolkit, select(fleet.workers, worker), how, line, lines, fleet.run)
+    workers = toolkit.workers(name, worker, patience)
     if how.detach:
         return _detach(toolkit, name, workers, how.run_id, line, lines)
     return _attached(toolkit, workers, how, line, lines)
 
 
-def _check(how: Flags, console: Console) -> None:
+def _check(how: Flags, route: Route, console: Console) -> None:
     attached = {
         "--output-directory": how.output_directory,
         "--json-lines": how.json_lines,
@@ -115,10 +126,16 @@ def _check(how: Flags, console: Console) -> None:
         "--at-once": how.at_once,
         "--fail-fast": how.fail_fast,
         "--failed": how.failed,
+        "--keep": how.keep,
     }
     for name, given in attached.items():
         if given and how.detach:
             raise BadInput(f"{name} has no meaning with --detach")
+    if how.keep and (how.stdin or how.fail_fast or route != EXTERNAL):
+        raise BadInput(
+            "--keep is for commands without input on workers that are reached directly",
+            fix="leave it out, or --stdin, --fail-fast, --iap, --internal-ips and --jump",
+        )
     if how.json_lines and console.as_json:
         raise BadInput("--json and --json-lines are two forms of one output", fix="choose one")
     if how.run_id and not how.detach:
@@ -156,7 +173,12 @@ def _detach(
 
 
 def _attached(
-    toolkit: Toolkit, workers: list[RemoteWorker], how: Flags, line: str, lines: str
+    toolkit: Toolkit,
+    workers: list[RemoteWorker],
+    how: Flags,
+    line: str,
+    lines: str,
+    kept: Callable[..., KeptRun] | None = None,
 ) -> View:
     from tpukit.last_run import FailedWorkers
     from tpukit.remote.runs import FleetRun
@@ -165,7 +187,7 @@ def _attached(
     chosen = memory.among(workers) if how.failed else workers
     sink = _sink(console, how, chosen)
     order = _order(how, line, lines, len(chosen), console.as_json)
-    going = FleetRun(order, toolkit.clock, sink.hear)
+    going = (kept or FleetRun)(order, toolkit.clock, sink.hear)
     try:
         results = going.on_all(chosen)
     except KeyboardInterrupt as signal:
@@ -215,7 +237,7 @@ def _sink(console: Console, how: Flags, workers: list[RemoteWorker]) -> output.O
     return output.Lines(output.prefixed(console, several))
 
 
-def _interrupted(signal: KeyboardInterrupt, going: FleetRun) -> Exception:
+def _interrupted(signal: KeyboardInterrupt, going: FleetRun | KeptRun) -> Exception:
     error = interruption(signal)
     missed = [each.label for each in going.unreached]
     error.why = "" if missed else "the command was ended on every worker"

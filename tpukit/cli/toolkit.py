@@ -22,10 +22,12 @@ from tpukit.paths import Paths, private_directory
 from tpukit.settings import Settings
 
 if TYPE_CHECKING:
-    from tpukit.bootstrap import Means
     from tpukit.cloud.session import Session
+    from tpukit.kept_fleet import KeptFleet
+    from tpukit.means import Means
     from tpukit.models import Slice
     from tpukit.provider import FirewallProvider, SliceProvider
+    from tpukit.remote.kept import KeeperHome
     from tpukit.remote.keys import KeyPair
     from tpukit.remote.proxy import Dial
     from tpukit.remote.ssh import Connector
@@ -132,8 +134,8 @@ class Toolkit:
 
     def means(self, source_ranges: tuple[str, ...] = ()) -> Means:
         """Return what the stages of the main job work with."""
-        from tpukit.bootstrap import Means
         from tpukit.cloud.caller import source_address
+        from tpukit.means import Means
 
         return Means(
             provider=self.provider,
@@ -170,6 +172,23 @@ class Toolkit:
         return fleet.workers(
             self.means(), slices, selection, deadline, patience, on_wait=self.console.say
         )
+
+    def kept_fleet(self, names: str, patience: float) -> KeptFleet:
+        """Return all workers of the slices, reached over connections that are kept."""
+        from tpukit.kept_fleet import KeptFleet
+        from tpukit.remote.kept import Request
+
+        settings = self.settings
+        who = [settings.get(each) for each in ("tpu_endpoint", "project", "user")]
+        request = Request("\n".join([*who, self.flags.zone, names]), self.key)
+        return KeptFleet(self.keeper, request, lambda: self.workers(names, "all", patience))
+
+    @property
+    def keeper(self) -> KeeperHome:
+        """Where the process is that keeps connections."""
+        from tpukit.remote.kept import KeeperHome
+
+        return KeeperHome(self.paths.connections)
 
     def confirm(self, question: str) -> None:
         """Ask on a terminal; raise `BadInput` where nobody can answer, or the answer is no."""

@@ -13,6 +13,8 @@ from tpukit.clock import Deadline
 OnOutput = Callable[[str, bytes], None]
 
 _CHUNK = 1 << 17
+#: Bytes of input that go out at once, in one packet that a peer which just answered will take.
+_SHORT = 16 << 10
 #: Seconds between looks at the deadline while nothing arrives: its clock need not be the system's.
 _GLANCE = 0.5
 
@@ -20,9 +22,9 @@ _GLANCE = 0.5
 class Exchange:
     """Run one command on an open paramiko channel.
 
-    Whatever could block without an end of its own (the request, standard input) happens in a helper
-    thread, so that the caller's thread keeps to the deadline. `stdout` and `stderr` keep the last
-    `keep` bytes of each stream.
+    Input that could block without an end of its own is sent by a helper thread, so that the
+    caller's thread keeps to the deadline. `stdout` and `stderr` keep the last `keep` bytes of each
+    stream.
     """
 
     def __init__(self, channel: Any, on_output: OnOutput | None, keep: int) -> None:
@@ -38,7 +40,8 @@ class Exchange:
         starter = threading.Thread(
             target=self._start, args=(command, stdin), name="tpukit-stdin", daemon=True
         )
-        starter.start()
+        short = isinstance(stdin, bytes) and len(stdin) <= self._without_waiting
+        (starter.run if short else starter.start)()
         try:
             status = self._follow(deadline)
         except BaseException:
@@ -48,15 +51,22 @@ class Exchange:
             self._abandon()
         else:
             self._channel.close()
-            if isinstance(stdin, bytes):  # other input may never end: nothing waits for it
-                starter.join(1.0)
+            if isinstance(stdin, bytes) and starter.ident:
+                starter.join(1.0)  # other input may never end: nothing waits for it
         return status
 
+    @property
+    def _without_waiting(self) -> int:
+        """How many bytes of input are sent before the peer has to make room for more."""
+        return min(_SHORT, int(self._channel.out_window_size))
+
     def _start(self, command: str, stdin: bytes | Iterable[bytes]) -> None:
+        from tpukit.remote.transport import request_command
+
         # A refused command, a lost connection and a command that ended without reading its input
         # all close the channel, and whoever follows the channel judges that.
         with contextlib.suppress(Exception):
-            self._channel.exec_command(command)
+            request_command(self._channel, command)
             for chunk in (stdin,) if isinstance(stdin, bytes) else stdin:
                 self._channel.sendall(chunk)
             self._channel.shutdown_write()

@@ -82,9 +82,11 @@ class FleetRun:
         """
         window = self.order.at_once or len(workers)
         try:
-            return fan_out(workers, self._work, window=window, cancel=self._stop_insistently)
+            return fan_out(
+                workers, self._work, window=window, cancel=lambda: insist(self.stop, self.clock)
+            )
         finally:
-            self._close()
+            self.abandon()
 
     def stop(self) -> None:
         """Start nothing more and end the command wherever it runs."""
@@ -99,17 +101,12 @@ class FleetRun:
         with self._lock:
             return [each.worker for each in self._live.values() if id(each) not in self._ended]
 
-    def _stop_insistently(self) -> None:
-        """Stop; an interrupt repeated at once is the same one, passed on by somebody's wrapper."""
-        stopping = threading.Thread(target=self.stop, name="tpukit-stop", daemon=True)
-        stopping.start()
-        begun = self.clock.monotonic()
-        while stopping.is_alive():
-            try:
-                stopping.join(0.2)
-            except KeyboardInterrupt:
-                if self.clock.monotonic() - begun > _SAME_INTERRUPT_SECONDS:
-                    raise
+    def abandon(self) -> None:
+        """Close the connections over which a command may still be running."""
+        with self._lock:
+            live = list(self._live.values())
+        for each in live:
+            each.connection.close()
 
     def _work(self, worker: RemoteWorker) -> Completed:
         try:
@@ -192,8 +189,15 @@ class FleetRun:
         if self.order.fail_fast and not self._stopped:
             self.stop()
 
-    def _close(self) -> None:
-        with self._lock:
-            live = list(self._live.values())
-        for each in live:
-            each.connection.close()
+
+def insist(stop: Callable[[], None], clock: Clock) -> None:
+    """Stop; an interrupt repeated at once is the same one, passed on by somebody's wrapper."""
+    stopping = threading.Thread(target=stop, name="tpukit-stop", daemon=True)
+    stopping.start()
+    begun = clock.monotonic()
+    while stopping.is_alive():
+        try:
+            stopping.join(0.2)
+        except KeyboardInterrupt:
+            if clock.monotonic() - begun > _SAME_INTERRUPT_SECONDS:
+                raise

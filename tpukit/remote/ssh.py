@@ -25,7 +25,7 @@ from tpukit.remote.values import Completed, Target
 from tpukit.remote.watch import WatchedSocket
 from tpukit.text import one_line, quote
 
-__all__ = ["Completed", "Connection", "Connector", "Target"]
+__all__ = ["Completed", "Connection", "Connector", "NotStarted", "Target"]
 
 #: Receives a file on standard input and puts it in place only when it is whole: a lost connection
 #: looks like the end of the file to `cat`.
@@ -33,6 +33,10 @@ _RECEIVE = (
     'umask 077; new="$1.$$"; mkdir -p -- "$2" && cat >"$new" && [ "$(wc -c <"$new")" -eq "$3" ] '
     '&& chmod -- "$4" "$new" && mv -f -- "$new" "$1" || { rm -f -- "$new"; exit 1; }'
 )
+
+
+class NotStarted(TransportFailed):
+    """No session could be opened for a command: nothing has run."""
 
 
 class Connector:
@@ -68,7 +72,6 @@ class Connector:
             AuthenticationFailed: the worker still refused our key at the deadline.
             TransportFailed: nothing answered by the deadline; the last cause is the reason.
         """
-        pinned = pins(target)
         _check_address(target)
         started, attempts = self._clock.monotonic(), 0
         for remaining in polls(deadline):
@@ -76,10 +79,15 @@ class Connector:
                 break
             attempts += 1
             try:
-                return self._keep(self._attempt(target, pinned, deadline))
+                return self.connect_once(target, deadline)
             except TransportFailed as error:
                 last = error
         raise given_up(target, last, attempts, self._clock.monotonic() - started) from last
+
+    def connect_once(self, target: Target, deadline: Deadline) -> Connection:
+        """Return an authenticated connection, or raise after one attempt what `connect` raises."""
+        _check_address(target)
+        return self._keep(self._attempt(target, pins(target), deadline))
 
     def close(self) -> None:
         """Close every connection; whoever waits on one gets `TransportFailed`."""
@@ -237,6 +245,10 @@ class Connection:
                 f"{self.label} does not connect to {host}:{port}", reason=reason
             ) from error
 
+    def allow_silence(self, seconds: float) -> None:
+        """Give the worker up after so much silence from now on, and ask it when a third is over."""
+        self._socket.allow_silence(seconds)
+
     def close(self) -> None:
         """End the connection at once, for everything that waits on it."""
         self._socket.abort("it was closed here")
@@ -255,7 +267,7 @@ class Connection:
         try:
             return self._transport.open_session(timeout=seconds(deadline))
         except FAILURES as error:
-            raise TransportFailed(
+            raise NotStarted(
                 f"{self.label} did not start the command",
                 reason=self._cause("it allows no further session"),
                 why="nothing has run",

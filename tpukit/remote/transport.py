@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import paramiko
-from paramiko.common import MSG_CHANNEL_REQUEST
+from paramiko.common import MSG_CHANNEL_REQUEST, cMSG_CHANNEL_REQUEST
 
 from tpukit.clock import Deadline
 from tpukit.errors import AuthenticationFailed
@@ -57,6 +57,21 @@ def authenticated(
         raise
     watched.ask_with(lambda: transport.global_request("keepalive@openssh.com", wait=True))
     return transport
+
+
+def request_command(channel: Any, command: str) -> None:
+    """Ask for a command and wait for no answer: a refusal closes the channel.
+
+    paramiko's exec_command waits, without an end of its own, for what only says that the command
+    is about to start.
+    """
+    message = paramiko.Message()
+    message.add_byte(cMSG_CHANNEL_REQUEST)
+    message.add_int(channel.remote_chanid)
+    message.add_string("exec")
+    message.add_boolean(True)
+    message.add_string(command)
+    channel.transport._send_user_message(message)
 
 
 def _prove(transport: Any, target: Target, pinned: tuple[str, ...], attempt: Deadline) -> None:

@@ -9,7 +9,8 @@ import threading
 from collections.abc import Callable
 
 _NAME = "tpukit-keepalive"
-_LONGEST_SLICE = 0.5  #: seconds
+#: Of the silence that is allowed, the part in which one wait for the peer ends.
+_SLICES = 24
 
 
 class WatchedSocket:
@@ -35,6 +36,11 @@ class WatchedSocket:
     def ask_with(self, ask: Callable[[], object]) -> None:
         """Call `ask` in a thread of its own after a third of the silence that is allowed."""
         self._ask = ask
+
+    def allow_silence(self, seconds: float) -> None:
+        """Give the peer up after so much silence from now on."""
+        self._silence_seconds = seconds
+        self.settimeout(0.1)
 
     def recv(self, size: int) -> bytes:
         try:
@@ -78,7 +84,7 @@ class WatchedSocket:
 
     def settimeout(self, seconds: float) -> None:
         # Ten wakes a second, times hundreds of waiting connections, are most of a client's work.
-        self._slice = max(seconds, min(_LONGEST_SLICE, self._silence_seconds / 24))
+        self._slice = max(seconds, self._silence_seconds / _SLICES)
         self._socket.settimeout(self._slice)
 
     def getpeername(self) -> object:

@@ -1,0 +1,310 @@
+"""Commands over connections that another process keeps: what their client sees of them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tpukit import __version__, errors
+from tpukit.clock import Clock
+from tpukit.errors import BadInput, TpukitError, TransportFailed
+from tpukit.paths import private_directory
+from tpukit.remote.exchange import Tail
+from tpukit.remote.fanout import Outcome, fan_out
+from tpukit.remote.frames import Gone, Line
+from tpukit.remote.keys import KeyPair
+from tpukit.remote.runs import FleetRun, Hear, Order, Result, Stopped, insist
+from tpukit.remote.values import Completed, Target
+from tpukit.remote.worker import RemoteWorker
+from tpukit.text import one_line
+
+#: Seconds after which a keeper closes what nobody has used, and ends.
+IDLE_SECONDS = 600.0
+_ANSWER_SECONDS = 10.0
+#: What the system takes as a socket's name: sun_path of unix(7) and of macOS, with its last byte.
+_LONGEST_NAME = 103
+
+
+class KeeperHome:
+    """The folder of a keeper's socket, and the way to whoever listens there."""
+
+    def __init__(self, folder: Path, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._folder = folder
+        self._idle_seconds = idle_seconds
+
+    def line(self) -> Line:
+        """Return a line to the keeper, which is started where none runs."""
+        found = self.found()
+        if found:
+            return found
+        private_directory(self._folder)
+        with _exclusively(self._folder / "start.lock"):
+            found = self.found() or self._started()
+        return found
+
+    def found(self) -> Line | None:
+        """Return a line to the keeper if one runs."""
+        if len(os.fsencode(self._place)) > _LONGEST_NAME:
+            raise BadInput(
+                "connections cannot be kept: the path of the socket is too long",
+                reason=one_line(str(self._place)),
+                fix="export TPUKIT_HOME=/a/short/path",
+            )
+        connected = socket.socket(socket.AF_UNIX)
+        try:
+            connected.connect(str(self._place))
+        except OSError:
+            connected.close()
+            return None
+        return Line(connected)
+
+    @property
+    def _place(self) -> Path:
+        return self._folder / "keeper"
+
+    def _started(self) -> Line:
+        words = [sys.executable, "-P", "-m", "tpukit.remote.keeper", str(self._place)]
+        kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+        keeper = subprocess.Popen(
+            [*words, str(self._idle_seconds)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            # It outlives this command: none of its secrets, and modules from where ours are.
+            env={**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            start_new_session=True,
+        )
+        assert keeper.stdout
+        with keeper.stdout:
+            keeper.stdout.read()  # ends when it listens, or when it failed
+        found = self.found()
+        if not found:
+            raise TpukitError("the keeper of connections does not start")
+        return found
+
+
+@dataclass(frozen=True)
+class Request:
+    """Whose workers are asked for: everything that decides which they are, and our key to them.
+
+    The same `place` has to mean the same workers, as far as anybody but the cloud can tell.
+    """
+
+    place: str
+    key: KeyPair
+
+
+def known_workers(home: KeeperHome, request: Request) -> list[tuple[str, Target]] | None:
+    """Return each worker's slice and target as the last command found them.
+
+    None where no keeper runs, or it has no live connection to any of them: nothing would show then
+    that they still exist.
+    """
+    line = home.found()
+    if not line:
+        return None
+    with closing(line):
+        told = _asked(line, ask="workers", place=request.place)["workers"]
+    return None if told is None else [(each["slice"], _target(each["target"])) for each in told]
+
+
+class KeptRun:
+    """One command on its way over the workers, by connections that are kept.
+
+    Where the keeper could not start it, the worker is reached the ordinary way, which says what is
+    wrong: a worker that has moved is found again, a missing firewall rule named. A command is
+    started at most once on each worker. `found` are all workers of the request where the cloud
+    was asked for them: they are what `known_workers` returns from now on.
+    """
+
+    def __init__(
+        self,
+        order: Order,
+        clock: Clock,
+        hear: Hear,
+        home: KeeperHome,
+        request: Request,
+        found: Sequence[RemoteWorker] = (),
+    ) -> None:
+        self._order = order
+        self._clock = clock
+        self._hear = hear
+        self._home = home
+        self._request = request
+        self._found = found
+        self._ordinary = FleetRun(order, clock, hear)
+        self._line: Line | None = None
+        self._over = threading.Event()
+        self._missed: list[RemoteWorker] = []
+
+    def on_all(self, workers: Sequence[RemoteWorker]) -> list[Result]:
+        """Return each worker's outcome, in their order.
+
+        An interrupt ends the command on every worker and is raised again.
+        """
+        [kept] = fan_out([workers], self._converse, cancel=lambda: insist(self._stop, self._clock))
+        if kept.error:
+            raise kept.error
+        done = kept.value or {}
+        rest = [place for place in range(len(workers)) if place not in done]
+        ordinary = self._ordinary.on_all([workers[place] for place in rest])
+        done.update(zip(rest, ordinary, strict=True))
+        return [done[place] for place in range(len(workers))]
+
+    @property
+    def unreached(self) -> list[RemoteWorker]:
+        """The workers on which the command was started, and its end was not seen."""
+        return [*self._missed, *self._ordinary.unreached]
+
+    def _converse(self, workers: Sequence[RemoteWorker]) -> dict[int, Result]:
+        """Return the outcomes of those workers on which the keeper started the command."""
+        self._line = line = self._home.line()
+        self._missed = list(workers)
+        tails = [{name: Tail(self._order.keep) for name in ("stdout", "stderr")} for _ in workers]
+        try:
+            self._ask(line, workers)
+            while not isinstance(message := line.receive(), dict):
+                place, stream, chunk = message
+                tails[place][stream].append(chunk)
+                self._hear(workers[place], stream, chunk)
+            _raise_error(message)
+            self._missed = [workers[place] for place in message["unreached"]]
+        except Gone:
+            return {place: Outcome(each, error=_lost(each)) for place, each in enumerate(workers)}
+        finally:
+            line.close()
+            self._over.set()
+        results = enumerate(zip(workers, message["results"], tails, strict=True))
+        return {
+            place: _outcome(worker, told, tail)
+            for place, (worker, told, tail) in results
+            if told.get("started", True)
+        }
+
+    def _ask(self, line: Line, workers: Sequence[RemoteWorker]) -> None:
+        order = self._order
+        line.tell(
+            ask="run",
+            version=__version__,
+            place=self._request.place,
+            private_path=str(self._request.key.private_path),
+            public=self._request.key.public,
+            workers=[_told(each) for each in workers],
+            found=[_told(each) for each in self._found],
+            order={
+                "command": order.command,
+                "environment": order.environment,
+                "limit": order.limit,
+                "at_once": order.at_once,
+            },
+        )
+
+    def _stop(self) -> None:
+        """Have the command ended wherever it runs, and hear on which workers it was not."""
+        if self._line:
+            try:
+                self._line.tell(ask="stop")
+            except Gone:
+                return
+            self._over.wait()
+
+
+def overview(home: KeeperHome) -> dict[str, Any] | None:
+    """Return what the keeper says of itself and its connections, None where none runs."""
+    line = home.found()
+    if not line:
+        return None
+    with closing(line):
+        return _asked(line, ask="list")
+
+
+def stop(home: KeeperHome) -> bool:
+    """End the keeper and all of its connections; tell whether one ran."""
+    line = home.found()
+    if not line:
+        return False
+    with closing(line):
+        try:
+            line.tell(ask="end")
+            line.hear(_ANSWER_SECONDS)
+        except Gone:  # with its process
+            return True
+        except TimeoutError as error:
+            raise TpukitError("the keeper of connections does not end") from error
+    return False
+
+
+def _asked(line: Line, **question: Any) -> dict[str, Any]:
+    try:
+        line.tell(version=__version__, **question)
+        answer = line.hear(_ANSWER_SECONDS)
+    except (Gone, TimeoutError) as error:
+        raise TpukitError(
+            "the keeper of connections does not answer", fix="tpukit connections stop"
+        ) from error
+    _raise_error(answer)
+    return answer
+
+
+def _told(worker: RemoteWorker) -> dict[str, Any]:
+    assert worker.target
+    return {"slice": worker.slice, "target": asdict(worker.target)}
+
+
+def _target(told: Mapping[str, Any]) -> Target:
+    return Target(**{**told, "host_keys": tuple(told["host_keys"])})
+
+
+def _outcome(worker: RemoteWorker, told: Mapping[str, Any], tails: Mapping[str, Tail]) -> Result:
+    if error := _error(told):
+        return Outcome(worker, error=error)
+    streams = bytes(tails["stdout"]), bytes(tails["stderr"])
+    return Outcome(worker, Completed(told["status"], *streams))
+
+
+def _lost(worker: RemoteWorker) -> TransportFailed:
+    return TransportFailed(
+        f"lost {worker.label} while a command ran",
+        reason="the keeper of connections has gone",
+        why="the command may have run, and may still be running",
+    )
+
+
+def _raise_error(answer: Mapping[str, Any]) -> None:
+    if error := _error(answer):
+        raise error
+
+
+def _error(answer: Mapping[str, Any]) -> TpukitError | None:
+    """Return the error that an answer carries, as the class that it was."""
+    told = answer.get("error")
+    if not told:
+        return None
+    stopped = told["kind"] == Stopped.__name__
+    kind = Stopped if stopped else getattr(errors, told["kind"], TransportFailed)
+    found = kind(
+        told["message"], reason=told["reason"], why=told["why"], exists=told["exists"],
+        fix=told["fix"], details=told.get("details"),
+    )  # fmt: skip
+    assert isinstance(found, TpukitError)
+    return found
+
+
+@contextmanager
+def _exclusively(path: Path) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
