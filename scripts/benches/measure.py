@@ -7,12 +7,23 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 TPUKIT = (sys.executable, "-P", "-m", "tpukit")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a command took: CPU and wall seconds, and the most memory it held, in MB."""
+
+    cpu: float
+    wall: float
+    memory: float
 
 
 def cpu_seconds(words: Sequence[str], environment: Mapping[str, str]) -> float:
@@ -20,6 +31,15 @@ def cpu_seconds(words: Sequence[str], environment: Mapping[str, str]) -> float:
 
     CPU time, because wall time measures what else the machine does.
     """
+    return cost(words, environment).cpu
+
+
+def cost(words: Sequence[str], environment: Mapping[str, str]) -> Cost:
+    """Run a command that has to succeed and return what it and its children took.
+
+    The memory is that of the largest process.
+    """
+    started = time.monotonic()
     process = subprocess.Popen(
         words,
         env=environment,
@@ -34,7 +54,8 @@ def cpu_seconds(words: Sequence[str], environment: Mapping[str, str]) -> float:
     process.stderr.close()
     if process.returncode:
         raise SystemExit(f"{' '.join(words)} failed: {words_of_failure}")
-    return usage.ru_utime + usage.ru_stime
+    wall = time.monotonic() - started
+    return Cost(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss / 1024)
 
 
 @contextmanager

@@ -1,23 +1,26 @@
 """`true` on N workers by tpukit and its rivals: client CPU time a worker, and wall time.
 
 The workers are processes of OpenSSH's server where there is one and this account is root (SSHD
-names one that is not installed); else the emulator's, and tpukit is measured alone.
+names one that is not installed); else the emulator's, and tpukit is measured alone. Servers and
+clients share this machine's processors.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from measure import TPUKIT, cpu_seconds, emulator, show, spread, tpukit
+import psutil
+from measure import TPUKIT, Cost, cost, cpu_seconds, emulator, show, spread, tpukit
 from sshd import NAME, ZONE, Crew, crew, sshd_path
 
 from tpukit.accelerators import AcceleratorType
@@ -25,15 +28,20 @@ from tpukit.accelerators import AcceleratorType
 ACCELERATOR = "v4-128"  #: sixteen workers
 #: gcloud starts a process a worker; more than this many fill this kind of machine's memory.
 GCLOUD_MOST = 32
-MOST_SECONDS = 120
+MOST_SECONDS = 300
 
-Words = Callable[[Crew, int], Sequence[str]]
+COLD, WARM = "tpukit, cold", "tpukit, warm"
+#: Clients whose SSH is written in C.
+IN_C = ("OpenSSH", "OpenSSH, tuned", "parallel-ssh", "libssh2")
+
+Measure = Callable[[Crew, int], Cost]
+Samples = Mapping[tuple[str, int], Sequence[Cost]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=3, help="runs of each, one after the other")
-    parser.add_argument("--workers", default="1,4,16,64,256", help="numbers of workers")
-    parser.add_argument("--clients", default="", help="some of the clients; default: all")
+    parser.add_argument("--workers", default="1,4,16,32,64,256", help="numbers of workers")
+    parser.add_argument("--clients", default="", help="some of the clients, split by ;")
     parser.add_argument("--alone", action="store_true", help="tpukit alone, on emulated workers")
     parser.add_argument("--rivals", default="", help="an environment with parallel-ssh and fabric")
 
@@ -50,54 +58,107 @@ def run(options: argparse.Namespace) -> int:
         rivals = Path(options.rivals) if options.rivals else _environment(directory / "rivals")
         with crew(directory, sshd, max(counts)) as found:
             clients = _clients(rivals)
-            chosen = options.clients.split(",") if options.clients else clients
-            _compare(found, {name: clients[name] for name in chosen}, counts, options.runs)
-    return 0
+            chosen = options.clients.split(";") if options.clients else list(clients)
+            try:
+                samples = _samples(
+                    found, {name: clients[name] for name in chosen}, counts, options.runs
+                )
+            finally:
+                tpukit(found.environment, "connections", "stop")
+    _show(samples, chosen, counts)
+    return int(not _judge(samples, counts))
 
 
-def _compare(found: Crew, clients: Mapping[str, Words], counts: Sequence[int], runs: int) -> None:
-    samples: dict[tuple[str, int], list[tuple[float, float]]] = {}
-    for words in clients.values():
-        _cost(words(found, 1), found.environment)  # keys, known hosts and caches
+def _samples(
+    found: Crew, clients: Mapping[str, Measure], counts: Sequence[int], runs: int
+) -> Samples:
+    samples: dict[tuple[str, int], list[Cost]] = {}
+    for measure in clients.values():
+        measure(found, 1)  # keys, known hosts and caches
     for count in counts:
         for _ in range(runs):
-            for client, words in clients.items():
+            for client, measure in clients.items():
                 if client == "gcloud" and count > GCLOUD_MOST:
                     continue
                 try:
-                    cost = _cost(words(found, count), found.environment)
+                    samples.setdefault((client, count), []).append(measure(found, count))
                 except SystemExit as failed:
                     print(f"N={count} {client} failed: {str(failed)[-200:]}", flush=True)
-                    continue
-                samples.setdefault((client, count), []).append(cost)
-    print("client CPU ms a worker / wall s, medians")
-    rows = [[client, *(_cell(samples.get((client, n)), n) for n in counts)] for client in clients]
-    show(("CLIENT", *(f"N={count}" for count in counts)), rows)
-    print("client CPU of each, as a multiple of tpukit's")
-    rows = [
-        [client, *(_ratio(samples.get((client, n)), samples["tpukit", n]) for n in counts)]
-        for client in clients
-    ]
-    show(("CLIENT", *(f"N={count}" for count in counts)), rows)
+    return samples
+
+
+def _show(samples: Samples, clients: Sequence[str], counts: Sequence[int]) -> None:
+    columns = ("CLIENT", *(f"N={count}" for count in counts))
+    print("client CPU ms a worker / wall s / MB of the largest process, medians")
+    show(columns, [[each, *(_cell(samples, each, n) for n in counts)] for each in clients])
+    print(f"CPU / wall time as a multiple of {COLD}")
+    show(columns, [[each, *(_ratios(samples, each, n) for n in counts)] for each in clients])
+
+
+def _judge(samples: Samples, counts: Sequence[int]) -> bool:
+    """Print the claims that these samples bear on; return whether they all hold."""
+    claims: list[tuple[str, float, float]] = []
     most = max(counts)
-    if most > 1:
-        totals = {n: median(cpu for cpu, _ in samples["tpukit", n]) for n in (min(counts), most)}
-        further = (totals[most] - totals[min(counts)]) / (most - min(counts))
-        print(f"tpukit, each further worker: {1000 * further:.1f} ms")
+    if (COLD, most) not in samples:
+        return True
+    least = min(counts)
+    if most > least:
+        more = _total(samples, COLD, most) - _total(samples, COLD, least)
+        claims.append(("client CPU ms of each further worker", 1000 * more / (most - least), 6.0))
+    claims.append((f"MB at {most}", median(each.memory for each in samples[COLD, most]), 120.0))
+    if ("gcloud", GCLOUD_MOST) in samples:
+        cpu, wall = _relation(samples, COLD, "gcloud", GCLOUD_MOST)
+        claims.append((f"of gcloud's CPU time at {GCLOUD_MOST}", cpu, 0.2))
+        claims.append((f"of gcloud's wall time at {GCLOUD_MOST}", wall, 1.0))
+    in_c = [each for each in IN_C if (each, most) in samples]
+    if in_c:
+        fastest = min(in_c, key=lambda each: median(run.wall for run in samples[each, most]))
+        _, wall = _relation(samples, COLD, fastest, most)
+        claims.append((f"of the wall time of {fastest}, the fastest in C, at {most}", wall, 1.2))
+    if (WARM, most) in samples:
+        warm = samples[WARM, most]
+        claims.append((f"wall seconds warm at {most}", median(each.wall for each in warm), 1.0))
+        claims.append((f"MB warm at {most}", median(each.memory for each in warm), 120.0))
+    for what, found, limit in claims:
+        print(f"{found:.2f} {what}: {'holds' if found <= limit else 'DOES NOT HOLD'} ({limit:g})")
+    return all(found <= limit for _, found, limit in claims)
 
 
-def _clients(rivals: Path) -> dict[str, Words]:
-    found: dict[str, Words] = {"tpukit": _tpukit}
+def _clients(rivals: Path) -> dict[str, Measure]:
+    found: dict[str, Measure] = {COLD: _program(_tpukit), WARM: _warm}
     if shutil.which("gcloud"):
-        found["gcloud"] = _gcloud
-    found["OpenSSH"] = _openssh
-    for name in ("parallel-ssh", "fabric"):
-        found[name] = _rival(rivals, name)
+        found["gcloud"] = _program(_gcloud)
+    found["OpenSSH"] = _program(_openssh)
+    found["OpenSSH, tuned"] = _program(lambda crew, count: _openssh(crew, count, tuned=True))
+    for name in ("parallel-ssh", "libssh2", "Fabric"):
+        found[name] = _program(_rival(rivals, name))
     return found
 
 
-def _tpukit(found: Crew, count: int) -> Sequence[str]:
-    return [*TPUKIT, "--quiet", "run", NAME, "--worker", f"0-{count - 1}", "--", "true"]
+def _program(words: Callable[[Crew, int], Sequence[str]]) -> Measure:
+    """Return who measures a command that has to succeed within `MOST_SECONDS`."""
+    return lambda crew, count: cost(
+        ["timeout", f"{MOST_SECONDS}", *words(crew, count)], crew.environment
+    )
+
+
+def _tpukit(found: Crew, count: int, *flags: str) -> Sequence[str]:
+    workers = f"0-{count - 1}"
+    return [*TPUKIT, "--quiet", "run", NAME, *flags, "--worker", workers, "--", "true"]
+
+
+def _warm(found: Crew, count: int) -> Cost:
+    """Measure a run over connections that another has left, with the process that keeps them."""
+    words = _tpukit(found, count, "--keep")
+    cost(words, found.environment)
+    listed = json.loads(tpukit(found.environment, "connections", "list", "--json"))
+    keeper = psutil.Process(listed["process"])
+    before = keeper.cpu_times()
+    client = cost(words, found.environment)
+    after = keeper.cpu_times()
+    spent = after.user + after.system - before.user - before.system
+    memory = max(client.memory, keeper.memory_info().rss / 2**20)
+    return replace(client, cpu=client.cpu + spent, memory=memory)
 
 
 def _gcloud(found: Crew, count: int) -> Sequence[str]:
@@ -105,15 +166,17 @@ def _gcloud(found: Crew, count: int) -> Sequence[str]:
     return [*words, f"--worker=0-{count - 1}" if count > 1 else "--worker=0", "--command=true"]
 
 
-def _openssh(found: Crew, count: int) -> Sequence[str]:
+def _openssh(found: Crew, count: int, tuned: bool = False) -> Sequence[str]:
     """One process a worker, all at once, told to read nothing and to offer one key."""
     options = "-F none -o BatchMode=yes -o IdentitiesOnly=yes -o IdentityAgent=none"
+    if tuned:
+        options += " -o KexAlgorithms=curve25519-sha256"
     each = f"ssh {options} -o UserKnownHostsFile={found.known_hosts} -i {found.key} -l {found.user}"
     places = " ".join(found.addresses[:count])
     return ["sh", "-c", f'for place in {places}; do {each} "$place" true & done; wait']
 
 
-def _rival(rivals: Path, name: str) -> Words:
+def _rival(rivals: Path, name: str) -> Callable[[Crew, int], Sequence[str]]:
     program = Path(__file__).with_name("ssh_rivals.py")
 
     def words(found: Crew, count: int) -> Sequence[str]:
@@ -132,27 +195,31 @@ def _environment(directory: Path) -> Path:
     return directory
 
 
-def _cost(words: Sequence[str], environment: Mapping[str, str]) -> tuple[float, float]:
-    """Return CPU and wall seconds of a command that has to succeed within `MOST_SECONDS`."""
-    started = time.monotonic()
-    limited = ["timeout", f"{MOST_SECONDS}", *words]
-    cpu = cpu_seconds(limited, environment)
-    return cpu, time.monotonic() - started
+def _total(samples: Samples, client: str, count: int) -> float:
+    return median(each.cpu for each in samples[client, count])
 
 
-def _cell(samples: Sequence[tuple[float, float]] | None, count: int) -> str:
-    if not samples:
+def _relation(samples: Samples, ours: str, theirs: str, count: int) -> tuple[float, float]:
+    """Return our CPU and wall time as parts of theirs, of medians."""
+    one, other = samples[ours, count], samples[theirs, count]
+    return (
+        median(each.cpu for each in one) / median(each.cpu for each in other),
+        median(each.wall for each in one) / median(each.wall for each in other),
+    )
+
+
+def _cell(samples: Samples, client: str, count: int) -> str:
+    if (client, count) not in samples:
         return "-"
-    cpu, wall = (median(values) for values in zip(*samples, strict=True))
-    return f"{1000 * cpu / count:.1f} / {wall:.2f}"
+    every = samples[client, count]
+    wall, memory = median(each.wall for each in every), median(each.memory for each in every)
+    return f"{1000 * _total(samples, client, count) / count:.1f} / {wall:.2f} / {memory:.0f}"
 
 
-def _ratio(
-    samples: Sequence[tuple[float, float]] | None, ours: Sequence[tuple[float, float]]
-) -> str:
-    if not samples:
+def _ratios(samples: Samples, client: str, count: int) -> str:
+    if (client, count) not in samples or (COLD, count) not in samples:
         return "-"
-    return f"{median(cpu for cpu, _ in samples) / median(cpu for cpu, _ in ours):.2f}"
+    return "{:.2f} / {:.2f}".format(*_relation(samples, client, COLD, count))
 
 
 def _alone(runs: int) -> int:

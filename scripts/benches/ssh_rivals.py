@@ -1,6 +1,6 @@
-"""`true` on every host of a known-hosts file, by another library: parallel-ssh or fabric.
+"""`true` on every host of a known-hosts file, by another library: parallel-ssh, libssh2 or fabric.
 
-python ssh_rivals.py parallel-ssh|fabric KNOWN_HOSTS KEY USER COUNT
+python ssh_rivals.py NAME KNOWN_HOSTS KEY USER COUNT
 """
 
 from __future__ import annotations
@@ -18,6 +18,31 @@ def parallel_ssh(hosts: list[str], key: str, user: str) -> None:
     assert all(host.exit_code == 0 for host in output)
 
 
+def libssh2(hosts: list[str], key: str, user: str) -> None:
+    """The C library that parallel-ssh drives, in plain threads and with nothing around it."""
+    import socket
+    from concurrent.futures import ThreadPoolExecutor
+
+    from ssh2.session import Session
+
+    def run(host: str) -> int:
+        with socket.create_connection((host, 22)) as connected:
+            session = Session()
+            session.handshake(connected)
+            session.userauth_publickey_fromfile(user, key)
+            channel = session.open_session()
+            channel.execute("true")
+            channel.wait_eof()
+            channel.close()
+            channel.wait_closed()
+            status = int(channel.get_exit_status())
+            session.disconnect()
+            return status
+
+    with ThreadPoolExecutor(32) as pool:
+        assert not any(pool.map(run, hosts))
+
+
 def fabric(hosts: list[str], key: str, user: str) -> None:
     from fabric import ThreadingGroup
 
@@ -27,10 +52,14 @@ def fabric(hosts: list[str], key: str, user: str) -> None:
     assert all(result.ok for result in results.values())
 
 
+RIVALS = {"parallel-ssh": parallel_ssh, "libssh2": libssh2, "Fabric": fabric}
+
+
 def main(name: str, known_hosts: str, key: str, user: str, count: str) -> None:
     lines = Path(known_hosts).read_text().splitlines()
     hosts = [line.split()[0] for line in lines][: int(count)]
-    {"parallel-ssh": parallel_ssh, "fabric": fabric}[name](hosts, key, user)
+    RIVALS[name](hosts, key, user)
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])

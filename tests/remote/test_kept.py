@@ -205,8 +205,10 @@ def test_an_interrupt_ends_the_command_on_every_worker(client: Client, crew: lis
 
     def interrupt() -> None:
         pids = [server.home / "pid" for server in crew]
-        crew[0].wait_until(lambda: all(each.exists() and each.read_text() for each in pids))
-        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            crew[0].wait_until(lambda: all(each.exists() and each.read_text() for each in pids))
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):

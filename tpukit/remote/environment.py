@@ -9,13 +9,6 @@ from tpukit.errors import BadInput
 from tpukit.text import one_line, quote
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-#: torch_xla asks for its device: pytorch/xla:torch_xla/_internal/__init__.py. What the worker or
-#: the user has set stays.
-_DEVICE = (
-    'if [ -z "${PJRT_DEVICE:-}" ]; then '
-    'if [ -n "${TPUKIT_EMULATED_DEVICES:-}" ]; then PJRT_DEVICE=CPU; else PJRT_DEVICE=TPU; fi; '
-    "export PJRT_DEVICE; fi\n"
-)
 
 
 def shell_lines(variables: Mapping[str, str], recipe: str = "") -> str:
@@ -28,7 +21,7 @@ def shell_lines(variables: Mapping[str, str], recipe: str = "") -> str:
         folder = f'"$HOME"/{quote([f".tpukit/venvs/{recipe}"])}'
         activate = f'export VIRTUAL_ENV={folder} PATH={folder}/bin:"$PATH"\n'
     exports = "".join(f"export {name}={quote([value])}\n" for name, value in variables.items())
-    return _DEVICE + activate + exports
+    return activate + exports
 
 
 def parse_assignments(words: Iterable[str], own: Mapping[str, str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpukit.clock import Deadline
 from tpukit.errors import BadInput, TpukitError
-from tpukit.remote.program import program_line
+from tpukit.remote.program import program_line, program_text
 from tpukit.text import one_line, quote
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def job_script(command: str, environment: str, *, nonce: str, started: float) ->
     # The runner starts `sh FOLDER/command`; the user's own shell, as sshd would have it.
     words = quote(["-c", command])
     launch = f'export TPUKIT_JOB="${{0%/command}}"\nexec "${{SHELL:-/bin/sh}}" {words}\n'
-    return f"{_HEADER}{header}\n{environment}{launch}"
+    return f"{_HEADER}{header}\n{program_text('device.sh')}{environment}{launch}"
 
 
 def list_jobs(connection: Connection, *, deadline: Deadline) -> list[JobState]:

@@ -220,10 +220,11 @@ class _Follower:
 
     def _lost(self, word: str) -> JobLost:
         self._log.finish()
+        gone = "its folder is not there: it was removed, or the worker was made anew"
         why = "its process is gone without an exit status: the worker restarted, or it was killed"
         return JobLost(
             f"job {self._job} was lost",
-            why="its folder was removed" if word == "absent" else why,
+            why=gone if word == "absent" else why,
             details={"log_path": self._log_path, "tail": list(self._log.tail)},
         )
 

@@ -102,6 +102,7 @@ class Keeper:
                 line.pass_on(places[id(worker)], stream, chunk)
 
         going = FleetRun(Order(**asked["order"], keep=1), self._clock, hear)
+        line.tell(starting=len(workers))
         listener = threading.Thread(target=_listen, args=(line, going), daemon=True)
         listener.start()
         results = [_document(each) for each in going.on_all(workers)]

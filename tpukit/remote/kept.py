@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,10 @@ def known_workers(home: KeeperHome, request: Request) -> list[tuple[str, Target]
     if not line:
         return None
     with closing(line):
-        told = _asked(line, ask="workers", place=request.place)["workers"]
+        try:
+            told = _asked(line, ask="workers", place=request.place)["workers"]
+        except Gone:  # it ended at that moment
+            return None
     return None if told is None else [(each["slice"], _target(each["target"])) for each in told]
 
 
@@ -169,10 +172,11 @@ class KeptRun:
     def _converse(self, workers: Sequence[RemoteWorker]) -> dict[int, Result]:
         """Return the outcomes of those workers on which the keeper started the command."""
         self._line = line = self._home.line()
-        self._missed = list(workers)
         tails = [{name: Tail(self._order.keep) for name in ("stdout", "stderr")} for _ in workers]
         try:
-            self._ask(line, workers)
+            if not self._begun(line, workers):
+                return {}
+            self._missed = list(workers)
             while not isinstance(message := line.receive(), dict):
                 place, stream, chunk = message
                 tails[place][stream].append(chunk)
@@ -191,23 +195,31 @@ class KeptRun:
             if told.get("started", True)
         }
 
-    def _ask(self, line: Line, workers: Sequence[RemoteWorker]) -> None:
+    def _begun(self, line: Line, workers: Sequence[RemoteWorker]) -> bool:
+        """Ask for the command and tell whether it is started; unless so, nothing has run."""
+        with suppress(Gone):
+            line.tell(**self._question(workers))
+            _raise_error(line.hear())
+            return True
+        return False
+
+    def _question(self, workers: Sequence[RemoteWorker]) -> dict[str, Any]:
         order = self._order
-        line.tell(
-            ask="run",
-            version=__version__,
-            place=self._request.place,
-            private_path=str(self._request.key.private_path),
-            public=self._request.key.public,
-            workers=[_told(each) for each in workers],
-            found=[_told(each) for each in self._found],
-            order={
+        return {
+            "ask": "run",
+            "version": __version__,
+            "place": self._request.place,
+            "private_path": str(self._request.key.private_path),
+            "public": self._request.key.public,
+            "workers": [_told(each) for each in workers],
+            "found": [_told(each) for each in self._found],
+            "order": {
                 "command": order.command,
                 "environment": order.environment,
                 "limit": order.limit,
                 "at_once": order.at_once,
             },
-        )
+        }
 
     def _stop(self) -> None:
         """Have the command ended wherever it runs, and hear on which workers it was not."""
@@ -224,8 +236,9 @@ def overview(home: KeeperHome) -> dict[str, Any] | None:
     line = home.found()
     if not line:
         return None
-    with closing(line):
+    with closing(line), suppress(Gone):
         return _asked(line, ask="list")
+    return None
 
 
 def stop(home: KeeperHome) -> bool:
@@ -248,7 +261,7 @@ def _asked(line: Line, **question: Any) -> dict[str, Any]:
     try:
         line.tell(version=__version__, **question)
         answer = line.hear(_ANSWER_SECONDS)
-    except (Gone, TimeoutError) as error:
+    except TimeoutError as error:
         raise TpukitError(
             "the keeper of connections does not answer", fix="tpukit connections stop"
         ) from error

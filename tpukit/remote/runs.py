@@ -34,6 +34,9 @@ Result = Outcome[RemoteWorker, Completed]
 class Order:
     """What is to run: a command, the shell lines before it, its input, and its limits.
 
+    The lines travel on standard input and may hold secrets; the command is seen by all on the
+    worker.
+
     `limit` is in seconds for each worker's command. `at_once` bounds the commands that run at the
     same time, zero does not. `keep` is in bytes for each stream of each worker.
     """
@@ -134,12 +137,14 @@ class FleetRun:
 
     def _command(self, live: _Live) -> Completed:
         order = self.order
-        head = f"{order.environment}{live.mark}\n".encode()
+        # Without variables there is nothing to send, and nothing that a worker has to wait for.
+        reads = ["input"] if order.environment or order.stdin else []
+        head = f"{order.environment}{live.mark}\n".encode() if reads else b""
         never = Deadline.never(self.clock)
         limit = Deadline.after(self.clock, order.limit) if order.limit else never
         try:
             return live.connection.run(
-                program_line("run.sh", words=(live.mark, order.command)),
+                program_line("device.sh", "run.sh", words=(live.mark, order.command, *reads)),
                 stdin=chain([head], order.stdin()) if order.stdin else head,
                 on_output=partial(self.hear, live.worker),
                 deadline=limit,

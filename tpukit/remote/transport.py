@@ -49,6 +49,7 @@ def authenticated(
     transport.set_log_channel(_LOG)
     restrict(transport.get_security_options(), pinned)
     _hear_signals(transport)
+    _spare(transport)
     try:
         _prove(transport, target, pinned, attempt)
         _authenticate(transport, target, private, attempt)
@@ -99,6 +100,17 @@ def _authenticate(transport: Any, target: Target, private: Any, attempt: Deadlin
         what = f"{target.label} does not accept our key for user {target.user}"
         raise AuthenticationFailed(what, reason=place(target))
     raise no_answer(target, TimeoutError() if attempt.passed() else EOFError())
+
+
+def _spare(transport: Any) -> None:
+    """Leave out what paramiko spends on every connection, and nobody sees.
+
+    A server's debug messages are turned into text one byte after the other and then not logged
+    (paramiko/paramiko:paramiko/util.py, safe_string). A thread is started to time the handshake
+    (paramiko/packet.py, start_handshake): our deadline does.
+    """
+    transport._parse_debug = lambda message: None
+    transport.packetizer.start_handshake = lambda timeout: None
 
 
 def _hear_signals(transport: Any) -> None:

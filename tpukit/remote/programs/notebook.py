@@ -51,7 +51,7 @@ def options(port):
 
 
 def serve(process, port, lease, seconds):
-    """Wait until Jupyter has ended; end it when the lease has run out."""
+    """Wait until Jupyter has ended and return its status; end it when the lease has run out."""
     told = False
     while process.poll() is None and time.time() - os.stat(lease).st_mtime < seconds:
         if not told and answers(port):
@@ -63,10 +63,11 @@ def serve(process, port, lease, seconds):
         # It ends its kernels, which have sessions of their own.
         process.terminate()
     try:
-        return process.wait(GRACE_SECONDS)
+        status = process.wait(GRACE_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
-        return process.wait()
+        status = process.wait()
+    return status if status >= 0 else 128 - status
 
 
 def free_port():
