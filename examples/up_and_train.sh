@@ -13,9 +13,5 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 tpukit up "$type" "$name" >&2
-workers=$(tpukit describe "$name" --json |
-    python3 -c 'import json, sys; print(len(json.load(sys.stdin)["slice"]["workers"]))')
-for ((worker = 0; worker < workers; worker++)); do
-    tpukit ssh "$name" --worker "$worker" -- 'cat > train.py' <"$here/train.py"
-done
-tpukit run "$name" -- .tpukit/venvs/jax/bin/python train.py --steps 20
+tpukit cp "$here/train.py" "$name:"
+tpukit run "$name" --with jax -- python train.py --steps 20

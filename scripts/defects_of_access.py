@@ -1,53 +1,56 @@
-"""What gcloud does wrong with files, keys, flags and batches."""
+"""What gcloud does wrong with keys, tunnels, and the slices that it asks for."""
 
 from __future__ import annotations
 
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Callable
+from typing import Any
 
-from defect_world import NAME, Did, Finished, World
-from measure import tpukit
+from defect_world import NAME, Did, Finished, World, until
 
-
-def missing_file(world: World) -> None:
-    """A file that is not there is not there the tenth time either."""
-
-    def judge(run: Callable[[], Finished]) -> Did:
-        started = time.monotonic()
-        done = run()
-        seconds = time.monotonic() - started
-        return Did(
-            f"exit {done.returncode} after {seconds:.0f} s", bool(done.returncode) and seconds < 10
-        )
-
-    missing = str(world.scratch("missing"))
-    world.both(
-        "copy a file that is missing",
-        lambda: judge(lambda: world.any_gcloud("scp", missing, f"{NAME}:")),
-        lambda: judge(lambda: world.tpukit("cp", missing, f"{NAME}:")),
-    )
+_V3 = ("--accelerator-type=v3-8", "--runtime-version=tpu-ubuntu2204-base")
 
 
 def key_expiry(world: World) -> None:
     """A flag that limits a key's life: kept, or refused, but never dropped without a word."""
 
-    def with_gcloud() -> Did:
-        key = f"--ssh-key-file={world.scratch('key')}"
-        done = world.gcloud("--ssh-key-expire-after=2m", key, "--worker=0", "--command=true")
-        kept = world.any_gcloud("describe", NAME, "--format=value(metadata)").stdout
-        told = "kept" if "expireOn" in kept else "dropped without a word"
-        return Did(f"exit {done.returncode}, {told}", "expireOn" in kept)
-
-    def with_tpukit() -> Did:
-        done = world.tpukit("ssh", NAME, "--ssh-key-expire-after", "2m", "--", "true")
+    def judge(done: Finished) -> Did:
+        kept = "expireOn" in world.described(NAME)["metadata"]["ssh-keys"]
         refused = done.returncode == 2 and "--ssh-key-expire-after" in done.stderr
-        told = "says that there is no such flag" if refused else "taken"
-        return Did(f"exit {done.returncode}, {told}", refused)
+        told = "kept" if kept else "says that there is no such flag" if refused else "dropped"
+        return Did(f"exit {done.returncode}, {told}", kept or refused)
 
-    world.both("--ssh-key-expire-after", with_gcloud, with_tpukit)
+    flag = "--ssh-key-expire-after"
+    key = f"--ssh-key-file={world.scratch('key')}"
+    world.both(
+        flag,
+        lambda: judge(world.gcloud(f"{flag}=2m", key, "--worker=0", "--command=true")),
+        lambda: judge(world.tpukit("ssh", NAME, flag, "2m", "--", "true")),
+    )
+
+
+def os_login(world: World) -> None:
+    """Where OS Login is on, no key of the metadata lets anybody in."""
+    made = ("--accelerator-type=v3-8", "--version=tpu-ubuntu2204-base")
+    world.any_gcloud("create", "login", *made, "--metadata=enable-oslogin=TRUE")
+    world.arrange("firewall", "apply", "login")
+
+    def judge(run: Callable[[], Finished]) -> Did:
+        before = world.described("login")["metadata"]
+        done = run()
+        written = world.described("login")["metadata"] != before
+        names = "OS Login" in done.stderr
+        told = "gets in" if not done.returncode else "says why" if names else "does not say why"
+        key = "a key in the metadata all the same" if written else "no key in the metadata"
+        return Did(f"{told}, {key}", not written and (done.returncode == 0 or names))
+
+    world.both(
+        "a slice with OS Login",
+        lambda: judge(lambda: world.any_gcloud("ssh", "login", "--command=true")),
+        lambda: judge(lambda: world.tpukit("ssh", "login", "--timeout", "15s", "--", "true")),
+    )
 
 
 def tunnel(world: World) -> None:
@@ -55,8 +58,10 @@ def tunnel(world: World) -> None:
 
     def with_gcloud() -> Did:
         done = world.gcloud("--dry-run", "--ssh-flag=-L 8080:%TPU%:80")
-        left = "%TPU%" in done.stdout
-        return Did("%TPU% is left as it is" if left else "an address is put in", not left)
+        address = world.described(NAME)["networkEndpoints"][0]["accessConfig"]["externalIp"]
+        right = f"8080:{address}:80" in done.stdout
+        left = "%TPU% is left as it is" if "%TPU%" in done.stdout else f"exit {done.returncode}"
+        return Did("an address is put in" if right else left, right)
 
     def with_tpukit() -> Did:
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -67,69 +72,100 @@ def tunnel(world: World) -> None:
     world.both("a tunnel to a port of a worker", with_gcloud, with_tpukit)
 
 
-def batches(world: World) -> None:
-    """A command that fails on every worker, on two of them at a time."""
-
-    def judge(run: Callable[[str], Finished]) -> Did:
-        mark = world.scratch("ran")
-        done = run(f"touch {mark}-$TPU_WORKER_ID; exit 3")
-        ran = len(list(mark.parent.glob("ran-*")))
-        return Did(f"exit {done.returncode}, ran on {ran} of 4", (ran, done.returncode) == (4, 3))
-
-    def with_gcloud(command: str) -> Finished:
-        words = ("ssh", NAME, "--worker=all", "--batch-size=2", f"--command={command}")
-        return world.any_gcloud(*words, track=("alpha",))
-
-    world.both(
-        "two workers at a time, and a command that fails",
-        lambda: judge(with_gcloud),
-        lambda: judge(lambda line: world.tpukit("run", NAME, "--at-once", "2", "--", line)),
-    )
-
-
-def two_at_once(world: World) -> None:
-    """A new key, while another user's is being written: the API answers 409 ABORTED."""
-
-    def judge(run: Callable[[], Finished]) -> Did:
-        fault = ("--method", "nodes.patch", "--status", "ABORTED", "--times", "1")
-        tpukit(world.environment, "emulator", "fault", "add", *fault)
-        started = time.monotonic()
-        done = run()
-        told = f"exit {done.returncode} after {time.monotonic() - started:.0f} s"
-        tpukit(world.environment, "emulator", "fault", "clear")
-        return Did(told, done.returncode == 0)
-
-    key = f"--ssh-key-file={world.scratch('key')}"
-    home = str(world.scratch("home"))
-    world.both(
-        "a first ssh while another user's key is written",
-        lambda: judge(lambda: world.gcloud(key, "--worker=0", "--command=true")),
-        lambda: judge(lambda: world.tpukit("ssh", NAME, "--", "true", home=home)),
-    )
-
-
 def newer_generation(world: World) -> None:
-    """A slice by generation and topology."""
+    """Four chips: by --type and --topology, which are gcloud's words for it, and by v6e-4."""
 
-    def judge(done: Finished) -> Did:
-        return Did(f"exit {done.returncode}", done.returncode == 0)
+    def judge(done: Finished, name: str) -> Did:
+        if done.returncode:
+            return Did(f"exit {done.returncode}", False)
+        got = world.described(name)["acceleratorType"]
+        return Did(f"exit 0, {got}", got == "v6e-4")
 
     asked = ("--type=v6e", "--topology=2x2", "--version=v2-alpha-tpuv6e")
     world.both(
-        "create a v6e slice of 2x2 chips by its generation",
-        lambda: judge(world.any_gcloud("create", "newer-gcloud", *asked)),
-        lambda: judge(world.tpukit("create", "v6e-4", "newer-tpukit")),
+        "a slice of v6e by its generation",
+        lambda: judge(world.any_gcloud("create", "newer-gcloud", *asked), "newer-gcloud"),
+        lambda: judge(world.tpukit("create", "v6e-4", "newer-tpukit"), "newer-tpukit"),
+    )
+
+
+def spot(world: World) -> None:
+    """Ask for spot capacity, and for nothing else at the same time.
+
+    tpukit makes no queued resources: it asks for the slice itself.
+    """
+
+    def judge(spot: bool, model: str) -> Did:
+        asked = f"asks for {'spot' if spot else 'no spot'}"
+        also = f" and {model}" if model else ""
+        return Did(asked + also, spot and model in ("", "SPOT"))
+
+    def with_gcloud() -> Did:
+        queue: dict[str, Any] = {"group": "queued-resources", "track": ("alpha",)}
+        world.any_gcloud("create", "spot-gcloud", "--node-id=spot-1", *_V3, "--spot", **queue)
+        found = world.described("spot-gcloud", **queue)
+        return judge("spot" in found, found.get("provisioningModel", ""))
+
+    def with_tpukit() -> Did:
+        world.tpukit("create", "v3-8", "spot-tpukit", "--spot")
+        found = world.described("spot-tpukit", track=("alpha",))["schedulingConfig"]
+        return judge(found.get("spot", False), found.get("provisioningModel", ""))
+
+    world.both("--spot (gcloud: for a queued resource)", with_gcloud, with_tpukit)
+
+
+def lost_slices(world: World) -> None:
+    """A command for the two slices of a queued resource, after the cloud has taken them back."""
+    queue: dict[str, Any] = {"group": "queued-resources"}
+    nodes = ("--node-count=2", "--node-prefix=part")
+    world.any_gcloud("create", "queued", *_V3, *nodes, "--spot", **queue)
+    if not until(lambda: _state(world, "queued") == "ACTIVE"):
+        raise SystemExit("the queued resource does not become active")
+    for name in ("part-0", "part-1"):
+        world.arrange("firewall", "apply", name)
+    every = ("--node=all", "--worker=all")
+
+    def with_gcloud(command: str) -> Finished:
+        return world.any_gcloud("ssh", "queued", *every, f"--command={command}", **queue)
+
+    def with_tpukit(command: str) -> Finished:
+        return world.tpukit("run", "part-0,part-1", "--", command)
+
+    for run in (with_gcloud, with_tpukit):
+        if (done := run("true")).returncode:
+            raise SystemExit(f"the slices do not answer before they are lost: {done.stderr}")
+    world.arrange("emulator", "preempt", "part-1")
+    if not until(lambda: _state(world, "queued") == "SUSPENDED"):
+        raise SystemExit("the queued resource is not suspended")
+
+    def judge(run: Callable[[str], Finished]) -> Did:
+        mark = world.scratch("ran")
+        done = run(f"touch {mark}-$(hostname)")
+        ran = len(list(mark.parent.iterdir()))
+        told = ", a Python traceback" if "Traceback" in done.stderr else ""
+        text = f"exit {done.returncode}, ran on {ran} of 2{told}"
+        return Did(text, bool(done.returncode) and not told)
+
+    world.both(
+        "both slices of a queued resource are lost",
+        lambda: judge(with_gcloud),
+        lambda: judge(with_tpukit),
     )
 
 
 CASES = (
-    missing_file,
     key_expiry,
+    os_login,
     tunnel,
-    batches,
-    two_at_once,
     newer_generation,
+    spot,
+    lost_slices,
 )
+
+
+def _state(world: World, queued: str) -> str:
+    found = world.described(queued, group="queued-resources")["state"]
+    return str(found.get("state", ""))
 
 
 def _greet(server: socket.socket) -> None:
@@ -149,7 +185,10 @@ def _through_a_tunnel(world: World, port: int) -> bytes:
     ) as process:
         try:
             assert process.stderr
-            here = int(process.stderr.readline().split()[0].rpartition(":")[2])
+            told = next((line for line in process.stderr if " leads to port " in line), None)
+            if told is None:
+                return b""
+            here = int(told.split()[0].rpartition(":")[2])
             with socket.create_connection(("127.0.0.1", here), 60) as connection:
                 return connection.recv(100)
         finally:

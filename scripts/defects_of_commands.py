@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import psutil
-from defect_world import NAME, Did, Finished, World
+from defect_world import NAME, Did, Finished, World, until
+
+#: Seconds that a client's remote commands have to end in after it has been interrupted.
+_GRACE = 10.0
 
 
 def subset_status(world: World) -> None:
@@ -20,116 +21,82 @@ def subset_status(world: World) -> None:
         return Did(f"exit {done.returncode}", done.returncode == 5)
 
     world.both(
-        "workers 2,3 exit 5: the status",
+        "exit 5 on workers 2 and 3",
         lambda: judge(world.gcloud("--worker=2,3", "--command=exit 5")),
         lambda: judge(world.tpukit("run", NAME, "--worker", "2,3", "--", "exit 5")),
     )
 
 
 def output_directory(world: World) -> None:
-    def judge(done: Finished, folder: Path) -> Did:
-        files = [file for file in folder.glob("*") if "hello" in file.read_text()]
-        return Did(f"exit {done.returncode}, {len(files)} of 4 outputs in files", len(files) == 4)
-
-    def with_gcloud() -> Did:
+    def judge(run: Callable[[str], Finished]) -> Did:
         folder = world.scratch("output")
         folder.mkdir()
-        option = f"--output-directory={folder}"
-        return judge(world.gcloud("--worker=all", option, "--command=echo hello"), folder)
+        done = run(str(folder))
+        files = [file for file in folder.glob("*") if file.read_text() == "hello\n"]
+        text = f"exit {done.returncode}, {len(files)} of 4 outputs in files"
+        return Did(text, (done.returncode, len(files)) == (0, 4))
 
-    def with_tpukit() -> Did:
-        folder = world.scratch("output")
-        words = ("run", NAME, "--output-directory", str(folder), "--", "echo hello")
-        return judge(world.tpukit(*words), folder)
+    def with_gcloud(folder: str) -> Finished:
+        return world.gcloud("--worker=all", f"--output-directory={folder}", "--command=echo hello")
 
-    world.both("--output-directory", with_gcloud, with_tpukit)
+    def with_tpukit(folder: str) -> Finished:
+        return world.tpukit("run", NAME, "--output-directory", folder, "--", "echo hello")
+
+    world.both("--output-directory", lambda: judge(with_gcloud), lambda: judge(with_tpukit))
 
 
 def impostor(world: World) -> None:
-    """Another machine answers: its host key is not the one in the guest attributes."""
+    """Another machine answers the first ssh: its host key is not that of the guest attributes.
 
-    def judge(done: Finished, ran: Path) -> Did:
+    On later connections gcloud refuses some 4 % of impostors: where the last six characters of the
+    host key have no capital letter. It looks for them, as they are, in a file that OpenSSH writes
+    in small letters (googlecloudsdk/command_lib/util/ssh/ssh.py, ContainsAlias).
+    """
+
+    def judge(run: Callable[[str], Finished]) -> Did:
+        ran = world.scratch("ran")
+        done = run(f"touch {ran}")
         told = "ran the command" if ran.exists() else "did not run it"
-        return Did(f"exit {done.returncode}, {told}", done.returncode == 9 and not ran.exists())
+        refused = bool(done.returncode) and "host key" in done.stderr.lower()
+        return Did(f"exit {done.returncode}, {told}", refused and not ran.exists())
 
-    def with_gcloud() -> Did:
-        ran = world.scratch("ran")
-        return judge(world.gcloud("--worker=0", f"--command=touch {ran}"), ran)
-
-    def with_tpukit() -> Did:
-        ran = world.scratch("ran")
-        return judge(world.tpukit("run", NAME, "--worker", "0", "--", f"touch {ran}"), ran)
-
+    world.forget_hosts()
     world.fault(0, "swapped-host-key")
-    world.both("an impostor with another host key", with_gcloud, with_tpukit)
-    world.heal()
-
-
-def repeated_command(world: World) -> None:
-    """A command that exits 255, which is also ssh's own status for a lost connection."""
-
-    def judge(done: Finished, count: Path) -> Did:
-        runs = len(count.read_text().splitlines())
-        return Did(f"exit {done.returncode}, ran {runs} times", runs == 1)
-
-    def with_gcloud() -> Did:
-        count = world.scratch("count")
-        return judge(world.gcloud("--worker=0", f"--command=echo x >>{count}; exit 255"), count)
-
-    def with_tpukit() -> Did:
-        count = world.scratch("count")
-        words = ("run", NAME, "--worker", "0", "--", f"echo x >>{count}; exit 255")
-        return judge(world.tpukit(*words), count)
-
-    world.both("a command that exits 255", with_gcloud, with_tpukit)
-
-
-def dead_worker(world: World) -> None:
-    """One of four workers refuses connections."""
-
-    def judge(words: Callable[[], Finished]) -> Did:
-        started = time.monotonic()
-        done = words()
-        told = "traceback" if "Traceback" in done.stderr else "no traceback"
-        named = "worker 2" in done.stderr
-        naming = "names it" if named else "does not name it"
-        text = f"exit {done.returncode} after {time.monotonic() - started:.0f} s, {naming}, {told}"
-        return Did(text, done.returncode == 255 and named and told == "no traceback")
-
-    world.fault(2, "refusing")
     world.both(
-        "one worker refuses connections",
-        lambda: judge(lambda: world.gcloud("--worker=all", "--command=true")),
-        lambda: judge(lambda: world.tpukit("run", NAME, "--timeout", "15s", "--", "true")),
+        "an impostor with another host key",
+        lambda: judge(lambda line: world.gcloud("--worker=0", f"--command={line}")),
+        lambda: judge(lambda line: world.tpukit("run", NAME, "--worker", "0", "--", line)),
     )
     world.heal()
+    world.forget_hosts()
 
 
 def interrupt(world: World) -> None:
     """Ctrl-C while every worker runs a long command."""
 
     def judge(start: Callable[[str], Sequence[str]]) -> Did:
-        mark = world.scratch("mark")
-        command = f"touch {mark}-$TPU_WORKER_ID; exec -a {mark} sleep 1000"
+        mark = str(world.scratch("mark"))
         process = subprocess.Popen(
-            start(command),
+            start(f"exec -a {mark} sleep 1000"),
             env=world.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        limit = time.monotonic() + 120
-        while len(list(mark.parent.glob("mark-*"))) < 4:
-            if time.monotonic() > limit or process.poll() is not None:
-                raise SystemExit("the command did not start on every worker")
-            time.sleep(0.1)
-        os.killpg(process.pid, signal.SIGINT)
-        process.wait()
-        left = [each for each in psutil.process_iter() if _named(each, str(mark))]
-        for each in left:
-            each.kill()
-        return Did(f"exit {process.returncode}, {len(left)} of 4 still run", not left)
+        try:
+            until(lambda: len(_running(mark)) == 4 or process.poll() is not None)
+            if (started := len(_running(mark))) < 4:
+                return Did(f"started {started} of 4", False)
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to all that it runs
+            process.wait()
+            until(lambda: not _running(mark), _GRACE)
+            left = len(_running(mark))
+        finally:
+            process.kill()
+            for each in _running(mark):
+                each.kill()
+        return Did(f"{left} of 4 still run", process.returncode != 0 and not left)
 
     world.both(
         "Ctrl-C",
@@ -140,7 +107,7 @@ def interrupt(world: World) -> None:
 
 def standard_input(world: World) -> None:
     def judge(done: Finished) -> Did:
-        got = [line for line in done.stdout.splitlines() if line.endswith("5")]
+        got = [line for line in done.stdout.splitlines() if line.split()[-1:] == ["5"]]
         return Did(f"{len(got)} of 4 workers got it", len(got) == 4)
 
     given = {"stdin": None, "input": "12345"}
@@ -154,13 +121,32 @@ def standard_input(world: World) -> None:
 def whose_output(world: World) -> None:
     def judge(done: Finished) -> Did:
         lines = [line for line in done.stdout.splitlines() if line.endswith("same")]
-        told = len(set(lines)) == 4
-        return Did("told apart by a prefix" if told else "the same line four times", told)
+        return Did(", ".join(sorted(lines)), len(set(lines)) == len(lines) == 4)
 
     world.both(
-        "whose output it is",
+        "echo same on every worker",
         lambda: judge(world.gcloud("--worker=all", "--command=echo same")),
         lambda: judge(world.tpukit("run", NAME, "--", "echo same")),
+    )
+
+
+def batches(world: World) -> None:
+    """A command that fails on every worker, on two of them at a time."""
+
+    def judge(run: Callable[[str], Finished]) -> Did:
+        mark = world.scratch("ran")
+        done = run(f"touch {mark}-$TPU_WORKER_ID; exit 3")
+        ran = len(list(mark.parent.glob("ran-*")))
+        return Did(f"exit {done.returncode}, ran on {ran} of 4", (ran, done.returncode) == (4, 3))
+
+    def with_gcloud(command: str) -> Finished:
+        words = ("ssh", NAME, "--worker=all", "--batch-size=2", f"--command={command}")
+        return world.any_gcloud(*words, track=("alpha",))
+
+    world.both(
+        "exit 3 on all, two workers at a time",
+        lambda: judge(with_gcloud),
+        lambda: judge(lambda line: world.tpukit("run", NAME, "--at-once", "2", "--", line)),
     )
 
 
@@ -168,16 +154,20 @@ CASES = (
     subset_status,
     output_directory,
     impostor,
-    repeated_command,
-    dead_worker,
     interrupt,
     standard_input,
     whose_output,
+    batches,
 )
 
 
-def _named(process: psutil.Process, word: str) -> bool:
+def _running(name: str) -> Sequence[psutil.Process]:
+    """Return the processes that call themselves so; portable workers run them on this machine."""
+    return [each for each in psutil.process_iter() if _is(each, name)]
+
+
+def _is(process: psutil.Process, name: str) -> bool:
     try:
-        return process.cmdline()[:1] == [word] and process.status() != psutil.STATUS_ZOMBIE
+        return process.cmdline()[:1] == [name] and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False

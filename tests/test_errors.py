@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tpukit import errors
@@ -93,6 +95,34 @@ def test_the_document_of_an_error_holds_every_fact_under_a_stable_key() -> None:
 def test_details_are_in_the_document_only_where_there_are_some() -> None:
     assert TpukitError("a", details={"workers": []}).document()["details"] == {"workers": []}
     assert "details" not in TpukitError("a").document()
+
+
+class Elsewhere(TpukitError):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("told", "others", "kind"),
+    [
+        (BadInput, (), BadInput),
+        (errors.HostKeyMismatch, (), errors.HostKeyMismatch),
+        (Elsewhere, (Elsewhere,), Elsewhere),
+        (Elsewhere, (), errors.TransportFailed),
+    ],
+)
+def test_an_error_of_another_process_is_the_same_error_here(
+    told: type[TpukitError], others: tuple[type[TpukitError], ...], kind: type[TpukitError]
+) -> None:
+    document = told("what", reason="r", why="w", exists=["e"], fix="f", details={"a": 1}).document()
+    found = errors.from_document(document, *others, default=errors.TransportFailed)
+    assert type(found) is kind
+    assert {**found.document(), "kind": "", "code": 0} == {**document, "kind": "", "code": 0}
+
+
+@pytest.mark.parametrize("told", [1, [], "x", {}, {"kind": "BadInput"}])
+def test_what_is_no_error_s_document_makes_none(told: Any) -> None:
+    with pytest.raises((KeyError, TypeError)):
+        errors.from_document(told)
 
 
 @pytest.mark.parametrize(

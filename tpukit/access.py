@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tpukit import firewall
 from tpukit.clock import Deadline, polls
 from tpukit.errors import (
+    AuthenticationFailed,
     BadInput,
     DeadlinePassed,
     SecurityRefusal,
@@ -55,7 +56,11 @@ def install_key(
     The API has no etag, so a key of another user's that is written at the same time can replace
     ours: the metadata is read again right before each write, and after it until the key was seen
     twice, a pause apart. That outlasts whoever had read the metadata before our write.
+
+    Raises:
+        AuthenticationFailed: OS Login is on, and no key of the metadata is used.
     """
+    _check_login(found)
     line = key_line(user, key)
     if line in _keys(found):
         return False
@@ -68,6 +73,17 @@ def install_key(
         if not seen:
             _write_key(provider, current, line)
     raise DeadlinePassed(f"the SSH key was not accepted into the metadata of slice {found.name}")
+
+
+def _check_login(found: Slice) -> None:
+    # OS Login documentation: where it is on, keys in metadata are not used. The project's metadata
+    # can turn it on as well, but not everybody who may use a slice may read that.
+    if found.metadata.get("enable-oslogin", "").upper() == "TRUE":
+        raise AuthenticationFailed(
+            f"slice {found.name} lets people in by OS Login, which tpukit does not use",
+            why="keys in its metadata are not used there",
+            fix=f"gcloud compute tpus tpu-vm ssh {found.name} --zone {found.zone}",
+        )
 
 
 def _keys(found: Slice) -> list[str]:

@@ -26,8 +26,8 @@ command to type.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeGuard
 
 
 class TpukitError(Exception):
@@ -154,6 +154,31 @@ class AuthenticationFailed(TransportFailed):
 
 class TerminationSignal(KeyboardInterrupt):
     """SIGTERM or SIGHUP arrived; raised in the main thread just as Ctrl-C is."""
+
+
+def from_document(
+    document: Mapping[str, Any],
+    *others: type[TpukitError],
+    default: type[TpukitError] = TpukitError,
+) -> TpukitError:
+    """Return the error whose document another process of ours has told.
+
+    Its class is one of this module or of `others`, else `default`. Raises KeyError and TypeError
+    for what is no such document.
+    """
+    named = {each.__name__: each for each in (*globals().values(), *others) if _is_error(each)}
+    return named.get(document["kind"], default)(
+        document["message"],
+        reason=document["reason"],
+        why=document["why"],
+        exists=document["exists"],
+        fix=document["fix"],
+        details=document.get("details"),
+    )
+
+
+def _is_error(value: object) -> TypeGuard[type[TpukitError]]:
+    return isinstance(value, type) and issubclass(value, TpukitError)
 
 
 def interruption(signal: KeyboardInterrupt) -> TpukitError:

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,20 @@ from pathlib import Path
 from statistics import median
 
 TPUKIT = (sys.executable, "-P", "-m", "tpukit")
+
+_STARTER = """
+import json, os, resource, sys, time
+started = time.monotonic()
+child = os.fork()
+if not child:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.execvp(sys.argv[1], sys.argv[1:])
+_, status, used = os.wait4(child, 0)
+if status:
+    sys.exit(1)
+wall = time.monotonic() - started
+print(json.dumps([used.ru_utime + used.ru_stime, wall, used.ru_maxrss / 1024]))
+"""
 
 
 @dataclass(frozen=True)
@@ -37,25 +50,16 @@ def cpu_seconds(words: Sequence[str], environment: Mapping[str, str]) -> float:
 def cost(words: Sequence[str], environment: Mapping[str, str]) -> Cost:
     """Run a command that has to succeed and return what it and its children took.
 
-    The memory is that of the largest process.
+    The memory is that of the largest process. A process of almost nothing starts it: what a child
+    is charged with begins with the memory of whoever started it.
     """
-    started = time.monotonic()
-    process = subprocess.Popen(
-        words,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stderr
-    words_of_failure = process.stderr.read().decode(errors="replace")
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    process.stderr.close()
-    if process.returncode:
-        raise SystemExit(f"{' '.join(words)} failed: {words_of_failure}")
-    wall = time.monotonic() - started
-    return Cost(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss / 1024)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _STARTER, *words],
+        env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"{' '.join(words)} failed: {done.stderr}")
+    return Cost(*json.loads(done.stdout))
 
 
 @contextmanager

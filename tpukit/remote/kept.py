@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tpukit import __version__, errors
+from tpukit import __version__
 from tpukit.clock import Clock
-from tpukit.errors import BadInput, TpukitError, TransportFailed
+from tpukit.errors import BadInput, TpukitError, TransportFailed, from_document
 from tpukit.paths import private_directory
 from tpukit.remote.exchange import Tail
 from tpukit.remote.fanout import Outcome, fan_out
@@ -299,18 +299,8 @@ def _raise_error(answer: Mapping[str, Any]) -> None:
 
 
 def _error(answer: Mapping[str, Any]) -> TpukitError | None:
-    """Return the error that an answer carries, as the class that it was."""
     told = answer.get("error")
-    if not told:
-        return None
-    stopped = told["kind"] == Stopped.__name__
-    kind = Stopped if stopped else getattr(errors, told["kind"], TransportFailed)
-    found = kind(
-        told["message"], reason=told["reason"], why=told["why"], exists=told["exists"],
-        fix=told["fix"], details=told.get("details"),
-    )  # fmt: skip
-    assert isinstance(found, TpukitError)
-    return found
+    return from_document(told, Stopped, default=TransportFailed) if told else None
 
 
 @contextmanager

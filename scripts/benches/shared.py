@@ -1,0 +1,59 @@
+"""OpenSSH's own way to share connections: a process a worker stays, and later commands ask it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+from measure import Cost, cost
+from sshd import Crew
+
+
+def shared(found: Crew, count: int) -> Cost:
+    """Measure `true` on workers to which OpenSSH has connections already."""
+    sockets = found.known_hosts.parent / "shared"
+    sockets.mkdir(exist_ok=True)
+    places = found.addresses[:count]
+    options = (
+        f"-F none -o BatchMode=yes -o IdentitiesOnly=yes -o IdentityAgent=none -l {found.user}"
+    )
+    trusted = f"-o UserKnownHostsFile={found.known_hosts} -i {found.key}"
+    master = f"-M -N -f -o ControlPersist=600 -o KexAlgorithms=curve25519-sha256 {trusted}"
+    _each(sockets, places, f"ssh {options} {master}", "")
+    try:
+        masters = _masters(sockets)
+        before = sum(map(_cpu, masters))
+        loop = _loop(sockets, places, "ssh -F none", "true")
+        client = cost(["sh", "-c", loop], found.environment)
+        spent = sum(map(_cpu, masters)) - before
+        memory = sum(each.memory_full_info().pss for each in masters) / 2**20
+        return replace(client, cpu=client.cpu + spent, memory=memory)
+    finally:
+        _each(sockets, places, "ssh -F none -O exit", "")
+
+
+def _loop(sockets: Path, places: Sequence[str], command: str, words: str) -> str:
+    listed = " ".join(places)
+    return f'for place in {listed}; do {command} -S {sockets}/$place "$place" {words} & done; wait'
+
+
+def _each(sockets: Path, places: Sequence[str], command: str, words: str) -> None:
+    quiet = subprocess.DEVNULL
+    line = _loop(sockets, places, command, words)
+    subprocess.run(["sh", "-c", line], stdin=quiet, stdout=quiet, stderr=quiet, check=True)
+
+
+def _masters(sockets: Path) -> list[psutil.Process]:
+    return [
+        each
+        for each in psutil.process_iter()
+        if each.name() == "ssh" and any(str(sockets) in word for word in each.cmdline())
+    ]
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
