@@ -64,6 +64,7 @@ class Cloud:
         self.token_file = token
         self.session = Session(self.credentials, self.clock)
         self.tpu = CloudTpu(self.session, PROJECT, self.server.url)
+        self.tpu.bills = True  # it stands for the real one
         self.firewall = ComputeFirewall(self.session, PROJECT, f"{self.server.url}/compute/v1/")
         self.journal = Journal(self.directory / "journal.jsonl", self.clock)
 

@@ -84,6 +84,13 @@ def test_the_next_command_is_narration() -> None:
     assert err.text() == "next: tpukit list\n"
 
 
+def test_what_is_odd_about_a_success_is_warned_of_even_where_all_is_quiet() -> None:
+    for given in ({}, {"quiet": True}, {"as_json": True}):
+        out, err = Stream(), Stream()
+        console(out, err, **given).emit(View({}, warnings=["one", "two"]))
+        assert err.text() == "warning: one\nwarning: two\n"
+
+
 def test_quiet_silences_narration_and_neither_warnings_nor_errors() -> None:
     out, err = Stream(), Stream()
     quiet = console(out, err, quiet=True, verbose=True)

@@ -91,7 +91,7 @@ def up(
         on_state=lambda state: say("create", state),
     )
     found = ensured.slice
-    seen = existence.Sighting(found.name, found.zone, found.state)
+    seen = existence.Sighting(found.name, found.zone, found.state, means.provider.bills)
     with existence.naming_what_exists(seen):
         say("create", "created" if ensured.created else "already there")
         found, rule, changed = open_firewall(means, found)
@@ -220,7 +220,7 @@ def smoked(
         first = failed[0]
         raise SmokeFailed(
             f"the smoke test failed on {_named(worker.worker for worker in failed)}",
-            why="\n".join([first.error, *first.log_tail]),
+            why="\n".join([first.error, *result.notes, *first.log_tail]),
             details=result.document(),
         )
     return result

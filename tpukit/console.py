@@ -29,13 +29,14 @@ class View:
     """A command's result as data: the JSON document, and its form for people.
 
     `columns` and `rows` are a table; without columns, `rows` of one cell are plain lines. `hint`
-    is the command that comes next, for stderr.
+    is the command that comes next, and `warnings` what is odd about a success; both for stderr.
     """
 
     document: Mapping[str, Any]
     columns: tuple[str, ...] = ()
     rows: Sequence[Sequence[str]] = field(default_factory=tuple)
     hint: str = ""
+    warnings: Sequence[str] = ()
     status: int = 0  #: exit status, where the result is not a success
 
 
@@ -76,6 +77,8 @@ class Console:
             for row in view.rows:
                 self._out.write("\t".join(one_line(cell) for cell in row) + "\n")
         self._out.flush()
+        for line in view.warnings:
+            self.warn(line)
         if view.hint:
             self.say(f"next: {view.hint}")
 

@@ -58,10 +58,12 @@ class Sighting:
     name: str
     zone: str
     state: str = ""
+    bills: bool = True
 
     def exists(self) -> list[str]:
         place = f"slice {self.name} in {self.zone}"
-        return [f"{place}, {self.state} when last seen; it bills until it is deleted"]
+        costs = "bills" if self.bills else "stays"
+        return [f"{place}, {self.state} when last seen; it {costs} until it is deleted"]
 
     def delete_command(self) -> str:
         return quote(["tpukit", "delete", self.name, "--zone", self.zone])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tpukit.errors import BadInput, NameTaken, NotFound, SecurityRefusal
@@ -16,6 +16,8 @@ from tpukit.text import quote
 SSH = "tcp:22"
 #: The names of our rules start so.
 PREFIX = "tpukit-"
+_DIGITS = 6  #: of the digest at the end
+_TAG = re.compile(rf"({PREFIX}.+)-[0-9a-f]{{{_DIGITS}}}")
 
 
 def tag(project: str, zone: str, name: str) -> str:
@@ -24,8 +26,20 @@ def tag(project: str, zone: str, name: str) -> str:
     Tags and rule names are RFC 1035 labels of at most 63 characters; the digest keeps slices of the
     same name in two zones apart.
     """
-    digest = hashlib.sha256(f"{project}/{zone}/{name}".encode()).hexdigest()[:6]
-    return f"{PREFIX}{name[:49].rstrip('-')}-{digest}"
+    digest = hashlib.sha256(f"{project}/{zone}/{name}".encode()).hexdigest()[:_DIGITS]
+    return f"{_stem(name)}-{digest}"
+
+
+def left_over(rules: Iterable[FirewallRule], slices: Iterable[Slice]) -> tuple[FirewallRule, ...]:
+    """Return our rules whose slice is gone; `slices` are all that the project has."""
+    living = {rule_name(each) for each in slices}
+    return tuple(each for each in rules if _TAG.fullmatch(each.name) and each.name not in living)
+
+
+def is_for(rule: FirewallRule, name: str) -> bool:
+    """Tell whether a rule is that of a slice so called, in whichever zone."""
+    match = _TAG.fullmatch(rule.name)
+    return bool(match and match[1] == _stem(name))
 
 
 def check_ranges(ranges: Sequence[str], *, world: bool = False) -> tuple[str, ...]:
@@ -121,6 +135,10 @@ def admits(rule: FirewallRule, found: Slice, source: str) -> bool:
 
 def rule_name(found: Slice) -> str:
     return tag(found.project, found.zone, found.name)
+
+
+def _stem(name: str) -> str:
+    return f"{PREFIX}{name[:49].rstrip('-')}"
 
 
 def _opens_ssh(entry: str) -> bool:

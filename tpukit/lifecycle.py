@@ -60,7 +60,7 @@ def create(
         NoCapacity, QuotaExceeded, NotAllowed, BadInput: the API refused.
         DeadlinePassed: it is not READY yet; it still exists.
     """
-    seen = Sighting(request.name, request.zone)
+    seen = Sighting(request.name, request.zone, bills=provider.bills)
     with naming_what_exists(seen):
         return _Creation(provider, request, deadline, journal, on_state, seen).converge()
 
@@ -111,7 +111,9 @@ class _Creation:
             if self.appeared:
                 raise SliceLost(f"slice {self.request.name} vanished while it was being created")
             return
-        self.journal.record("create", self.request.project, self.request.zone, self.request.name)
+        if self.provider.bills:
+            asked = self.request
+            self.journal.record("create", asked.project, asked.zone, asked.name)
         self.seen.state = "requested"
         try:
             self.operation = self.provider.create(self.request)
@@ -187,13 +189,14 @@ def delete(
 
     A delete that was accepted and then failed is asked for again until the deadline.
     """
-    seen = Sighting(found.name, found.zone, found.state)
+    seen = Sighting(found.name, found.zone, found.state, provider.bills)
     operation = ""
     with naming_what_exists(seen):
         for _ in polls(deadline):
             current = get_or_none(provider, found.zone, found.name)
             if current is None:
-                journal.record("delete", found.project, found.zone, found.name)
+                if provider.bills:
+                    journal.record("delete", found.project, found.zone, found.name)
                 return
             before, seen.state = seen.state, current.state
             if seen.state != before:
@@ -272,7 +275,7 @@ def wait(
         SliceLost: it was lost, or vanished, while it was waited for.
         DeadlinePassed: it is in another state; it still exists.
     """
-    seen = Sighting(found.name, found.zone, found.state)
+    seen = Sighting(found.name, found.zone, found.state, provider.bills)
     with naming_what_exists(seen):
         for _ in polls(deadline):
             current = get_or_none(provider, found.zone, found.name)

@@ -20,7 +20,7 @@ from tpukit.remote.worker import RemoteWorker
 from tpukit.text import one_line, quote
 
 #: Seconds after which Jupyter ends where nobody renews its lease, and between two renewals.
-LEASE_SECONDS, RENEWAL_SECONDS = 300.0, 30.0
+LEASE_SECONDS, RENEWAL_SECONDS = 300.0, 10.0
 _INSTALL_SECONDS, _START_SECONDS, _ASK_SECONDS, _GRACE_SECONDS = 600.0, 90.0, 30.0, 10.0
 _PROGRAM = ".tpukit/notebook.py"
 _SAID = re.compile(r"tpukit-notebook (absent|\d{1,5})")
@@ -78,15 +78,16 @@ class Notebook:
         """Return what a browser here opens, for a port of this machine."""
         return f"http://127.0.0.1:{port}/?token={self._token}"
 
-    def wait(self) -> None:
-        """Renew the lease until `end`; return when Jupyter has ended by itself."""
+    def wait(self) -> str:
+        """Renew the lease until `end`; where Jupyter ends by itself, return how it ended."""
         lease = f".tpukit/jobs/{job_name(self.run_id)}/lease"
+        there = f"test -e {lease} && touch -c {lease}"
         while not self._ended.wait(RENEWAL_SECONDS):
             with suppress(TpukitError), self._worker.connect() as connection:
                 deadline = Deadline.after(self._clock, _ASK_SECONDS)
-                there = f"test -e {lease} && touch -c {lease}"
                 if connection.run(there, deadline=deadline).status == 1:
-                    return
+                    return self._how_it_ended()
+        return ""
 
     def end(self) -> None:
         """End Jupyter with its kernels, and remove its log and its token from the worker."""
@@ -123,14 +124,21 @@ class Notebook:
                 return int(said[1])
         raise DeadlinePassed(f"Jupyter on {self._worker.label} does not answer")
 
-    def _follow(self, lines: list[str]) -> JobResult | None:
+    def _how_it_ended(self) -> str:
+        try:
+            ended = self._follow([], to_the_end=True)
+        except TpukitError as error:
+            return error.summary()
+        return f"status {ended.status}" if ended else ""
+
+    def _follow(self, lines: list[str], to_the_end: bool = False) -> JobResult | None:
         return follow_job(
             self._worker.connect,
             job_name(self.run_id),
             deadline=Deadline.after(self._clock, _ASK_SECONDS),
             clock=self._clock,
             on_line=lines.append,
-            to_the_end=False,
+            to_the_end=to_the_end,
         )
 
 

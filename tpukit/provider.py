@@ -19,6 +19,11 @@ class Doubtful(TpukitError):
 class SliceProvider(Protocol):
     """A place where slices live."""
 
+    @property
+    def bills(self) -> bool:
+        """Whether its slices cost money: those of the emulator do not."""
+        ...
+
     def get(self, zone: str, name: str) -> Slice: ...
 
     def list(self, zone: str) -> SliceList:

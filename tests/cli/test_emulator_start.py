@@ -1,4 +1,4 @@
-"""`tpukit emulator start` and `status`: the times of the real service, and gRPC."""
+"""`tpukit emulator start` and `status`: times, gRPC, and what it refuses."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ def nodes(address: str, token: str) -> list[str]:
 
 def test_realistic_creates_take_minutes_of_the_emulator_s_time(tpukit: Tpukit) -> None:
     tpukit.succeeds("emulator", "start", "--realistic")
+    tpukit.succeeds("emulator", "clock", "speed", "0")
     tpukit.ends_with(8, "--local", "create", "v3-8", "slow", "--timeout", "1s")
     tpukit.succeeds("emulator", "clock", "advance", "100s")
     assert tpukit.document("--local", "describe", "slow")["slice"]["state"] == "CREATING"
@@ -58,3 +59,57 @@ def test_grpc_is_served_on_the_port_that_status_names_and_on_no_other(tpukit: Tp
     other = tpukit.ends_with(1, "emulator", "start", "--grpc-port", str(port + 1))
     assert f"localhost:{port}" in other.stderr
     assert tpukit.document("emulator", "start", "--grpc-port", "0")["emulator"] == opened
+
+
+def test_flags_that_agree_with_the_emulator_that_runs_change_nothing(tpukit: Tpukit) -> None:
+    started = tpukit.document("emulator", "start", "--create-seconds", "1", "--engine", "portable")
+    port = started["emulator"]["url"].rpartition(":")[2]
+    for words in (
+        (),
+        ("--create-seconds", "1.0", "--engine", "auto", "--port", port),
+        ("--engine", "portable", "--port", "0"),
+    ):
+        assert tpukit.document("emulator", "start", *words) == started
+
+
+def test_flags_that_differ_from_the_emulator_that_runs_are_refused(
+    tpukit: Tpukit, tmp_path: Path
+) -> None:
+    scenario = tmp_path / "day.toml"
+    scenario.write_text('create_seconds = 5\n[[faults]]\npreset = "stockout"\n')
+    started = tpukit.document("emulator", "start")
+    port = int(started["emulator"]["url"].rpartition(":")[2])
+    for words, why in (
+        (("--create-seconds", "1"), "a create takes 2 s, not 1 s"),
+        (("--port", str(port + 1)), f"it listens on port {port}, not {port + 1}"),
+        (("--engine", "namespaces"), "its workers are portable, not namespaces"),
+        (("--scenario", str(scenario)), "a create takes 2 s, not 5 s"),
+    ):
+        refused = tpukit.ends_with(2, "emulator", "start", *words).stderr
+        assert f"why: {why}\n" in refused
+        assert "fix: tpukit emulator stop" in refused
+    assert tpukit.document("emulator", "fault", "list")["faults"] == []
+    assert tpukit.document("emulator", "start") == started
+    tpukit.succeeds("emulator", "start", "--realistic")
+    tpukit.succeeds("emulator", "start", "--realistic")
+    tpukit.ends_with(2, "emulator", "start", "--create-seconds", "2")
+
+
+def test_a_damaged_state_file_is_named_with_what_to_type(tpukit: Tpukit) -> None:
+    tpukit.succeeds("emulator", "start")
+    tpukit.succeeds("emulator", "stop")
+    state = tpukit.home / "tpukit" / "state" / "emulator" / "state.json"
+    state.write_text('{"version": 1')
+    told = tpukit.ends_with(2, "--local", "list").stderr.splitlines()
+    assert told[0].startswith(f"error: the emulator's state file {state} cannot be used (")
+    assert told[1] == "why: it was cut or changed; it is never read in part"
+    assert told[2] == f"fix: mv {state} {state}.damaged   # it then starts without slices"
+    state.rename(f"{state}.damaged")
+    assert tpukit.document("--local", "list")["slices"] == []
+
+
+def test_a_port_that_is_taken_is_an_error_of_one_line(tpukit: Tpukit) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = tpukit.ends_with(2, "emulator", "start", "--port", str(port)).stderr
+    assert told == f"error: port {port} cannot be listened on (Address already in use)\n"

@@ -20,12 +20,12 @@ def test_a_missing_firewall_rule_is_named_within_seconds_with_the_command_that_a
     tpukit.succeeds("--local", "firewall", "remove", "demo")
     started = time.monotonic()
     done = tpukit.ends_with(255, "--local", "ssh", "demo", "--", "true")
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 60, "a worker that does not answer costs 300 s"
     assert "no firewall rule of network default admits tcp:22 from 127.0.0.1" in done.stderr
     (fix,) = [line for line in done.stderr.splitlines() if line.startswith("fix: ")]
     program, *words = shlex.split(fix.removeprefix("fix: "))
     assert program == "tpukit"
-    tpukit.succeeds("--local", *words)
+    tpukit.succeeds(*words)
     tpukit.succeeds("--local", "ssh", "demo", "--", "true")
 
 
@@ -47,7 +47,7 @@ def test_a_stopped_slice_says_so_and_is_reached_again_after_a_start(tpukit: Tpuk
     tpukit.succeeds("--local", "stop", "demo")
     done = tpukit.ends_with(1, "--local", "ssh", "demo", "--", "true")
     assert "slice demo is STOPPED" in done.stderr
-    assert "fix: tpukit start demo" in done.stderr
+    assert "fix: tpukit --local start demo" in done.stderr
     tpukit.succeeds("--local", "start", "demo")
     assert tpukit.document("--local", "smoke", "demo")["smoke"]["ok"]
 

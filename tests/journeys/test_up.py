@@ -40,7 +40,7 @@ def test_the_provisioned_interpreter_is_the_workers_own(tpukit: Tpukit) -> None:
 def test_a_second_up_changes_nothing_and_is_quick(tpukit: Tpukit) -> None:
     started = time.monotonic()
     document = tpukit.document("--local", "up", "v3-8", "demo")
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 120
     assert (document["created"], document["changes"]) == (False, 0)
     assert document["smoke"]["ok"]
 
@@ -62,7 +62,7 @@ def test_ctrl_c_while_requirements_are_installed_names_the_slice_and_up_goes_on(
     status, told = tpukit.interrupted(signal.SIGINT, lambda line: "requirements:" in line, *words)
     assert status == 130, told
     assert "slice demo in emulator-local1-a, READY" in told
-    assert "fix: tpukit delete demo" in told
+    assert "fix: tpukit --local delete demo" in told
     document = tpukit.document(*words)
     (worker,) = document["provision"]["workers"]
     outcomes = {step["name"]: step["outcome"] for step in worker["steps"]}
@@ -74,7 +74,7 @@ def test_ctrl_c_while_requirements_are_installed_names_the_slice_and_up_goes_on(
 
 def test_two_ups_of_one_name_at_once_end_with_one_slice(tpukit: Tpukit) -> None:
     both = [tpukit.start("--local", "up", "v3-8", "twice", "--json") for _ in range(2)]
-    ends = [(process.communicate(timeout=300), process.returncode) for process in both]
+    ends = [(process.communicate(timeout=500), process.returncode) for process in both]
     assert [status for _, status in ends] == [0, 0], ends
     reports = [json.loads(out) for (out, _), _ in ends]
     assert sorted(report["created"] for report in reports) == [False, True]
@@ -99,6 +99,6 @@ def test_four_workers_add_up_sixteen_devices_and_run_what_they_are_told(tpukit: 
 
     # Two clients at once take turns at the devices, which have one coordinator.
     both = [tpukit.start("--local", "smoke", "demo4") for _ in range(2)]
-    ends = [(process.communicate(timeout=300), process.returncode) for process in both]
+    ends = [(process.communicate(timeout=500), process.returncode) for process in both]
     assert [status for _, status in ends] == [0, 0], ends
     tpukit.succeeds("--local", "delete", "demo4", "--yes")

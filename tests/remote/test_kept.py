@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tpukit.clock import SystemClock
-from tpukit.errors import BadInput, HostKeyMismatch, TransportFailed
+from tpukit.errors import BadInput, HostKeyMismatch, NotFound, TransportFailed
 from tpukit.remote import kept
 from tpukit.remote.fanout import fan_out
 from tpukit.remote.frames import Gone
@@ -161,6 +161,20 @@ def test_a_worker_that_the_keeper_cannot_reach_is_reached_the_ordinary_way(
     results = client.run("echo x >>runs; cat runs", [client.workers[0], nowhere])
     assert texts(results) == ["x\n", "x\n"]
     assert [each.item.index for each in results] == [0, 1]
+
+
+def test_a_worker_that_is_gone_by_now_is_named_by_the_ordinary_way(
+    client: Client, crew: list[Server]
+) -> None:
+    def gone() -> Connection:
+        raise NotFound("there is no such slice")
+
+    client.run("true")
+    crew[1].close()
+    lost = replace(client.workers[1], connect=gone)
+    results = client.run("echo here", [client.workers[0], lost])
+    crew[1] = Server(crew[1].home)  # for the fixture to close
+    assert texts(results) == ["here\n", "there is no such slice"]
 
 
 def test_commands_at_the_same_time_do_not_wait_for_each_other(

@@ -44,9 +44,10 @@ def list_connections(toolkit: Toolkit) -> View:
 
 
 def stop(toolkit: Toolkit) -> View:
-    """Close every connection that is kept, and end the process that keeps them.
+    """Close every connection that is kept.
 
-    A command that runs over one of them is lost, and may go on on its worker.
+    The process that keeps them ends too. A command that runs over one of them is lost, and may go
+    on on its worker.
 
     Example:
       tpukit connections stop

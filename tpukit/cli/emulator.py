@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CreateSeconds = Annotated[
     float | None,
-    typer.Option(min=0.0, max=86400.0, help="Seconds from create to READY; default: 2."),
+    typer.Option(metavar="SECONDS", min=0.0, max=86400.0, help="From create to READY; default: 2."),
 ]
 ScenarioFile = Annotated[
     str, typer.Option("--scenario", metavar="FILE", help="Faults to begin with: .toml or .json.")
@@ -46,9 +46,12 @@ Realistic = Annotated[
 ]
 GrpcPort = Annotated[
     int | None,
-    typer.Option(min=0, max=65535, help="Serve gRPC too, on this port; 0 takes a free one."),
+    typer.Option(metavar="PORT", min=0, max=65535, help="Serve gRPC too; 0 takes a free port."),
 ]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="Port of the API; 0 takes a free one.")]
+Port = Annotated[
+    int,
+    typer.Option(metavar="PORT", min=0, max=65535, help="Of the API; 0 takes a free one."),
+]
 
 
 def application() -> typer.Typer:
@@ -84,9 +87,10 @@ def start(
     realistic: Realistic = False,
     grpc_port: GrpcPort = None,
 ) -> View:
-    """Start the emulator in the background; one that already runs stays, with what is new added.
+    """Start the emulator in the background.
 
-    Added are --scenario, --realistic and --grpc-port; the other flags are for one that starts.
+    One that runs already stays, and gets what --scenario, --realistic and --grpc-port add. Where it
+    differs from the other flags, this is refused.
 
     Examples:
       tpukit emulator start --create-seconds 2
@@ -98,12 +102,14 @@ def start(
     if realistic and create_seconds is not None:
         raise BadInput("either --realistic or --create-seconds", fix="tpukit emulator start")
     story = _story(scenario)
-    if create_seconds is None:
-        create_seconds = float(story.pop("create_seconds", 2.0))
-    if not isfinite(create_seconds):
-        raise BadInput(f"{create_seconds} is not a number of seconds", fix="--create-seconds 2")
+    told = story.pop("create_seconds", None)
+    wanted = told if create_seconds is None and not realistic else create_seconds
+    if wanted is not None and not isfinite(wanted):
+        raise BadInput(f"{wanted} is not a number of seconds", fix="--create-seconds 2")
     directory = private_directory(toolkit.paths.emulator)
-    found = daemon.start(directory, create_seconds=create_seconds, port=port, engine=engine)
+    seconds = {} if wanted is None else {"create_seconds": float(wanted)}
+    found = daemon.start(directory, port=port, engine=engine, **seconds)
+    _check_as_asked(found, client(toolkit).status(), {**seconds, "port": port, "engine": engine})
     if realistic:
         client(toolkit).take_realistic_times()
     if grpc_port is not None:
@@ -114,7 +120,9 @@ def start(
 
 
 def stop(toolkit: Toolkit, everything: Everything = False) -> View:
-    """Stop the emulator and every process of its workers; slices are there again after a start.
+    """Stop the emulator and all that its workers run.
+
+    Its slices are there again after the next start.
 
     Examples:
       tpukit emulator stop
@@ -132,7 +140,7 @@ def stop(toolkit: Toolkit, everything: Everything = False) -> View:
 
 
 def status(toolkit: Toolkit) -> View:
-    """Show where the emulator listens, and what its workers are made of.
+    """Show where the emulator listens, and its engine.
 
     Example:
       tpukit emulator status --json
@@ -144,7 +152,7 @@ def status(toolkit: Toolkit) -> View:
 
 
 def env(toolkit: Toolkit, start: Start = False) -> View:
-    """Print the variables that point gcloud and tpukit at the emulator.
+    """Print the variables that point gcloud and tpukit at it.
 
     Examples:
       eval "$(tpukit emulator env)"
@@ -159,6 +167,24 @@ def env(toolkit: Toolkit, start: Start = False) -> View:
         variables = daemon.environment(toolkit.paths.emulator)
     lines = [[f"export {name}={quote([value])}"] for name, value in variables.items()]
     return View({"environment": dict(variables)}, rows=lines)
+
+
+def _check_as_asked(found: Running, status: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Raise `BadInput` where the emulator that runs is not the one that was asked for."""
+    takes, port = status["create_seconds"], int(found.url.rpartition(":")[2])
+    differences = []
+    if asked.get("create_seconds", takes) != takes:
+        differences.append(f"a create takes {takes:g} s, not {asked['create_seconds']:g} s")
+    if asked["port"] not in (0, port):
+        differences.append(f"it listens on port {port}, not {asked['port']}")
+    if asked["engine"] not in ("auto", found.engine):
+        differences.append(f"its workers are {found.engine}, not {asked['engine']}")
+    if differences:
+        raise BadInput(
+            "the emulator that runs is not the one that is asked for",
+            why="; ".join(differences),
+            fix="tpukit emulator stop   (its slices are there again after the next start)",
+        )
 
 
 def _story(scenario: str) -> dict[str, Any]:

@@ -17,27 +17,51 @@ from tpukit.text import one_line
 Preset = Annotated[
     str, typer.Argument(metavar="[PRESET]", help="One of `tpukit emulator fault presets`.")
 ]
-Method = Annotated[str, typer.Option(help="Pattern of API methods, such as nodes.*.")]
-NodeName = Annotated[str, typer.Option("--name", help="Pattern of what the call is about.")]
-TypeName = Annotated[
-    str, typer.Option("--accelerator-type", help="Pattern; strikes creates alone.")
+Method = Annotated[str, typer.Option(metavar="PATTERN", help="Of API methods: nodes.*.")]
+NodeName = Annotated[
+    str, typer.Option("--name", metavar="PATTERN", help="Of the slice or rule it is about.")
 ]
-Kind = Annotated[str, typer.Option(help="status, operation, reset, stall or truncate.")]
-Phase = Annotated[str, typer.Option(help="before or after the call is carried out.")]
-StatusName = Annotated[str, typer.Option("--status", help="Google's name: UNAVAILABLE, …")]
-Message = Annotated[str, typer.Option(help="Text of the error.")]
-Seconds = Annotated[float, typer.Option(min=0.0, help="Length of a stall.")]
-Times = Annotated[int, typer.Option(min=0, help="How often; 0: once, or always with odds.")]
-Probability = Annotated[float, typer.Option(min=0.0, max=1.0, help="Odds of each call.")]
-Seed = Annotated[int, typer.Option(help="Seed of the odds.")]
+TypeName = Annotated[
+    str, typer.Option("--accelerator-type", metavar="PATTERN", help="Strikes creates alone.")
+]
+Kind = Annotated[
+    str, typer.Option(metavar="KIND", help="status, operation, reset, stall or truncate.")
+]
+Phase = Annotated[
+    str, typer.Option(metavar="PHASE", help="before or after the call is carried out.")
+]
+StatusName = Annotated[
+    str, typer.Option("--status", metavar="STATUS", help="Google's name: UNAVAILABLE, …")
+]
+Message = Annotated[str, typer.Option(metavar="TEXT", help="Text of the error.")]
+Seconds = Annotated[float, typer.Option(metavar="SECONDS", min=0.0, help="Length of a stall.")]
+Times = Annotated[
+    int, typer.Option(metavar="N", min=0, help="How often; 0: once, or always with odds.")
+]
+Probability = Annotated[
+    float, typer.Option(metavar="P", min=0.0, max=1.0, help="Odds of each call.")
+]
+Seed = Annotated[int, typer.Option(metavar="N", help="Seed of the odds.")]
 
 SliceName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a slice, or a pattern.")]
 Index = Annotated[str, typer.Argument(metavar="WORKER", help="Number of a worker, or all.")]
-WorkerFault = Annotated[str, typer.Option("--fault", help="dead, frozen, refusing, slow, cut, …")]
-Lasting = Annotated[float, typer.Option("--seconds", min=0.0, help="How long; 0: until cleared.")]
-Victims = Annotated[int, typer.Option("--times", min=0, help="Connections or commands; 0: all.")]
-Bytes = Annotated[int, typer.Option(min=0, help="For cut: how many come through.")]
-Rate = Annotated[int, typer.Option(min=1, help="For slow: bytes a second.")]
+WorkerFault = Annotated[
+    str,
+    typer.Option(
+        "--fault",
+        metavar="KIND",
+        help="dead, frozen, refusing, slow, cut, late-key, swapped-host-key, reused-address,"
+        " apt-lock, disk-full or hostile-output.",
+    ),
+]
+Lasting = Annotated[
+    float, typer.Option("--seconds", metavar="SECONDS", min=0.0, help="0: until cleared.")
+]
+Victims = Annotated[
+    int, typer.Option("--times", metavar="N", min=0, help="Connections or commands; 0: all.")
+]
+Bytes = Annotated[int, typer.Option(metavar="N", min=0, help="For cut: how many come through.")]
+Rate = Annotated[int, typer.Option(metavar="N", min=1, help="For slow: bytes a second.")]
 Clear = Annotated[bool, typer.Option("--clear", help="End the faults of these workers.")]
 
 
@@ -68,7 +92,9 @@ def add(
     probability: Probability = 1.0,
     seed: Seed = 0,
 ) -> View:
-    """Spoil calls that fit; with the global --zone, calls in that zone alone.
+    """Spoil calls of the API that fit.
+
+    With the global --zone, calls in that zone alone.
 
     Examples:
       tpukit emulator fault add stockout --name demo --times 2
@@ -102,7 +128,9 @@ def list_faults(toolkit: Toolkit) -> View:
 
 
 def clear(toolkit: Toolkit) -> View:
-    """End every fault, of the API and of workers, and print the last account.
+    """End every fault and print the last account.
+
+    Those of workers and the events of scenarios too.
 
     Example:
       tpukit emulator fault clear
@@ -111,7 +139,7 @@ def clear(toolkit: Toolkit) -> View:
 
 
 def presets(toolkit: Toolkit) -> View:
-    """List the refusals of the real service that are known by name.
+    """List the refusals of the service known by name.
 
     Example:
       tpukit emulator fault presets
@@ -138,7 +166,7 @@ def worker(
     rate: Rate = 10_000,
     clear: Clear = False,
 ) -> View:
-    """Let a worker be dead, frozen, refusing, slow, cut off, full, hostile, or somebody else.
+    """Inflict a fault on workers, or end it with --clear.
 
     Examples:
       tpukit emulator worker demo 1 --fault frozen --seconds 30

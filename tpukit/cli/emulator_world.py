@@ -18,7 +18,9 @@ Vanish = Annotated[bool, typer.Option("--vanish", help="Leave nothing, not even 
 Health = Annotated[str, typer.Argument(metavar="HEALTH", help="HEALTHY, UNHEALTHY_TENSORFLOW, …")]
 Advance = Annotated[str, typer.Argument(metavar="DURATION", help="How far: 90s, 20m, 1h.")]
 Speed = Annotated[float, typer.Argument(metavar="FACTOR", help="1 is the pace of real time.")]
-MethodPattern = Annotated[str, typer.Option("--method", help="Pattern, such as nodes.*.")]
+MethodPattern = Annotated[
+    str, typer.Option("--method", metavar="PATTERN", help="Of API methods: nodes.*.")
+]
 
 
 def clock_application() -> typer.Typer:
@@ -80,7 +82,7 @@ def health(toolkit: Toolkit, name: SliceName, health: Health) -> View:
 
 
 def log(toolkit: Toolkit, method: MethodPattern = "*") -> View:
-    """List the last requests that the emulator served, the oldest first.
+    """List the last requests served, the oldest first.
 
     Examples:
       tpukit emulator log --method nodes.create

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -12,6 +13,8 @@ from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verb import verb
 from tpukit.console import View
+from tpukit.errors import BadInput, NotAllowed, NotFound
+from tpukit.models import FirewallRule
 
 AllowWorld = Annotated[bool, typer.Option("--allow-world", help="Let 0.0.0.0/0 be a range.")]
 All = Annotated[bool, typer.Option("--all", help="All ingress rules, not only those of tpukit.")]
@@ -34,7 +37,9 @@ def apply(
     source_ranges: flag.SourceRanges = None,
     allow_world: AllowWorld = False,
 ) -> View:
-    """Let your own address, or --source-range, reach port 22 of a slice's workers.
+    """Let your own address reach port 22 of a slice.
+
+    With --source-range the addresses that it names. What the rule admits already stays.
 
     Examples:
       tpukit firewall apply demo
@@ -51,26 +56,61 @@ def apply(
 
 
 def list_rules(toolkit: Toolkit, everything: All = False) -> View:
-    """List tpukit's firewall rules, or with --all every ingress rule.
+    """List the firewall rules that tpukit has made.
 
-    Example:
+    With --all every ingress rule. A rule whose slice was deleted by another tool is warned of.
+
+    Examples:
+      tpukit firewall list
       tpukit firewall list --all
     """
     rules = toolkit.firewall.list()
-    return views.rules(
-        [rule for rule in rules if everything or rule.name.startswith(firewall.PREFIX)]
-    )
+    ours = [rule for rule in rules if rule.name.startswith(firewall.PREFIX)]
+    return views.rules_and_left_over(rules if everything else ours, _left_over(toolkit, ours))
 
 
 def remove(toolkit: Toolkit, name: RuleOwner) -> View:
-    """Remove the rule of a slice, or a rule by its own name where the slice is gone already.
+    """Remove the rule of a slice.
+
+    The slice may be gone already. Where several had its name, name the rule.
 
     Examples:
       tpukit firewall remove demo
       tpukit firewall remove tpukit-demo-1a2b3c
     """
-    rules = {rule.name for rule in toolkit.firewall.list()}
-    rule = name if name in rules else firewall.rule_name(toolkit.find(name))
+    rules = toolkit.firewall.list()
+    by_name = any(rule.name == name for rule in rules)
+    rule = name if by_name else _rule_of(toolkit, rules, name)
     removed = firewall.remove(toolkit.firewall, rule)
     toolkit.console.say(f"rule {rule}: {'removed' if removed else 'not there'}")
     return View({"removed": removed, "rule": rule})
+
+
+def _rule_of(toolkit: Toolkit, rules: Sequence[FirewallRule], name: str) -> str:
+    """Return the name of a slice's rule; of a slice that is gone, that of the rule it has left."""
+    try:
+        return firewall.rule_name(toolkit.find(name))
+    except NotFound:
+        left = [rule.name for rule in _left_over(toolkit, rules) if firewall.is_for(rule, name)]
+        if zone := toolkit.flags.zone.removeprefix("-"):
+            exact = firewall.tag(toolkit.settings.require("project"), zone, name)
+            left = [each for each in left if each == exact]
+        if not left:
+            raise
+    if len(left) > 1:
+        raise BadInput(
+            f"several slices {name} have left a rule: {', '.join(left)}",
+            fix=f"tpukit firewall remove {left[0]}",
+        )
+    return left[0]
+
+
+def _left_over(toolkit: Toolkit, rules: Sequence[FirewallRule]) -> Sequence[FirewallRule]:
+    """Return the rules whose slice is gone, none where that cannot be told."""
+    if not rules:
+        return ()
+    try:
+        listed = toolkit.provider.list("-")
+    except NotAllowed:
+        return ()
+    return () if listed.unreachable else firewall.left_over(rules, listed.slices)

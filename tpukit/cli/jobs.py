@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument
 
 from tpukit.cli import output
 from tpukit.cli import parameters as flag
@@ -15,13 +17,15 @@ if TYPE_CHECKING:
     from tpukit.remote.job_list import JobState
     from tpukit.remote.worker import RemoteWorker
 
+RunToShow = Annotated[str, Argument(metavar="[RUN]", help="Run id; default: all of them.")]
+
 _COLUMNS = ("RUN", "SLICE", "WORKER", "STATE", "STARTED", "COMMAND")
 
 
 def jobs(
     toolkit: Toolkit,
     name: flag.Names,
-    run: flag.RunId = "",
+    run: RunToShow = "",
     worker: flag.Workers = "all",
     timeout: flag.Timeout = "60s",
 ) -> View:

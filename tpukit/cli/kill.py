@@ -30,10 +30,11 @@ def kill(
     worker: flag.Workers = "all",
     timeout: flag.Timeout = "60s",
 ) -> View:
-    """End a detached run on every worker, and whatever else holds a TPU device.
+    """End a detached run on every worker.
 
-    Processes get TERM, after 10 s KILL, and are looked for until they are gone. What belongs to
-    another run is spared. The lock file of libtpu is removed when nobody holds a device.
+    Whatever else holds a TPU device ends too, but for what belongs to another run. Processes get
+    TERM, after 10 s KILL, and are looked for until they are gone. The lock file of libtpu is
+    removed when nobody holds a device.
 
     Examples:
       tpukit kill demo 20261121-143355-3f2a

@@ -15,8 +15,6 @@ def list_slices(toolkit: Toolkit) -> View:
       tpukit list --zone us-central1-a --json
     """
     listed = toolkit.provider.list(toolkit.flags.zone or "-")
-    for location in listed.unreachable:
-        toolkit.console.warn(f"{location} did not answer: the list may be incomplete")
     for project in toolkit.journal.other_projects(toolkit.settings.require("project")):
         toolkit.console.say(
             f"slices were also made in project {project}: tpukit list --project {project}"

@@ -61,10 +61,10 @@ def notebook(
             (forward,) = tunnels.forwards
             url = served.url(forward.local)
             toolkit.console.emit(View({"url": url}, rows=[[url]]))
-            _keep(served, tunnels)
+            reason = _keep(served, tunnels)
     finally:
         _end(toolkit, name, served)
-    raise TpukitError(f"Jupyter on {chosen.label} has ended")
+    raise TpukitError(f"Jupyter on {chosen.label} has ended", reason=reason)
 
 
 def _check_recipe(recipe: str) -> None:
@@ -75,15 +75,17 @@ def _check_recipe(recipe: str) -> None:
         raise BadInput(f"there is no recipe {one_line(recipe)}", fix=fix)
 
 
-def _keep(served: Notebook, tunnels: Tunnels) -> None:
-    """Lead connections until Jupyter has ended, or until an interrupt."""
+def _keep(served: Notebook, tunnels: Tunnels) -> str:
+    """Lead connections until an interrupt, or until Jupyter has ended; return how it ended."""
+    reasons: list[str] = []
 
     def watch() -> None:
-        served.wait()
+        reasons.append(served.wait())
         tunnels.close()
 
     threading.Thread(target=watch, name="tpukit-lease", daemon=True).start()
     tunnels.keep()
+    return reasons[0]
 
 
 def _end(toolkit: Toolkit, name: str, served: Notebook) -> None:

@@ -12,7 +12,7 @@ from tpukit.errors import BadInput
 from tpukit.text import one_line, quote
 
 AcceleratorTypeName = Annotated[
-    str, typer.Argument(metavar="ACCELERATOR_TYPE", help="v3-8, v6e-4, …")
+    str, typer.Argument(metavar="ACCELERATOR_TYPE", help="v3-8, v6e-4, …: `tpukit types`.")
 ]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the slice.")]
 OptionalName = Annotated[

@@ -22,19 +22,19 @@ class RequestFlags:
     """What can be said of a slice when it is made; gcloud's words where it has one."""
 
     runtime_version: Annotated[
-        str, Option(help="Software image of the workers; default: the type's own.")
+        str, Option(metavar="VERSION", help="Image of the workers; default: the type's own.")
     ] = ""
     spot: Annotated[bool, Option("--spot", help="Cheaper capacity that can be preempted.")] = False
     reserved: Annotated[bool, Option("--reserved", help="Capacity of a reservation.")] = False
     labels: Annotated[str, Option(metavar="KEY=VALUE,…", help="Labels of the slice.")] = ""
     tags: Annotated[str, Option(metavar="TAG,…", help="More network tags.")] = ""
     metadata: Annotated[str, Option(metavar="KEY=VALUE,…", help="Metadata of the slice.")] = ""
-    network: Annotated[str, Option(help="Network of the workers.")] = ""
-    subnetwork: Annotated[str, Option(help="Subnetwork of the workers.")] = ""
+    network: Annotated[str, Option(metavar="NETWORK", help="Network of the workers.")] = ""
+    subnetwork: Annotated[str, Option(metavar="SUBNETWORK", help="Its part for the workers.")] = ""
     internal_ips: Annotated[bool, Option("--internal-ips", help="No external addresses.")] = False
     data_disks: Annotated[
         list[str] | None,
-        Option("--data-disk", metavar="DISK", help="A disk to attach; repeatable."),
+        Option("--data-disk", metavar="DISK", help="projects/…/zones/…/disks/…; repeatable."),
     ] = None
     service_account: Annotated[str, Option(metavar="EMAIL", help="Account of the workers.")] = ""
 

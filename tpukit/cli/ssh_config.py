@@ -25,7 +25,8 @@ Install = Annotated[
     bool, typer.Option("--install", help="Include the file in ~/.ssh/config, for good.")
 ]
 Remove = Annotated[
-    bool, typer.Option("--remove", help="Remove the slices' hosts, without NAME all and --install.")
+    bool,
+    typer.Option("--remove", help="Remove these hosts; without NAME all, and the inclusion too."),
 ]
 
 

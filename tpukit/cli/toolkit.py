@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 IAP_ADDRESS = "35.235.240.1"
 #: Seconds for each connection to the worker that others are reached through.
 _JUMP_SECONDS = 60.0
-_NO = ("", "0", "false", "no", "off")
+#: What `TPUKIT_LOCAL` says where it does not ask for the emulator.
+NO = ("", "0", "false", "no", "off")
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ class Flags:
     """The global flags of a command line, before the verb or after it."""
 
     as_json: Annotated[bool, Option("--json", help="Print one JSON document.")] = False
-    project: Annotated[str, Option(help="Project that pays.")] = ""
-    zone: Annotated[str, Option(help="Zone of the slice.")] = ""
+    project: Annotated[str, Option(metavar="PROJECT", help="Project that pays.")] = ""
+    zone: Annotated[str, Option(metavar="ZONE", help="Zone of the slice.")] = ""
     local: Annotated[bool, Option("--local", help="Use the emulator; start it if none runs.")] = (
         False
     )
@@ -218,7 +219,7 @@ class Toolkit:
 
     @property
     def _overlay(self) -> Mapping[str, str] | None:
-        if not self.flags.local and self.environ.get("TPUKIT_LOCAL", "") in _NO:
+        if not self.flags.local and self.environ.get("TPUKIT_LOCAL", "") in NO:
             return None
         from tpukit.cli.emulator import ensure_environment
 

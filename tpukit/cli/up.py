@@ -46,4 +46,4 @@ def up(
         deadline=deadline,
         progress=narrate(toolkit.console, toolkit.clock),
     )
-    return views.up(report)
+    return views.up(report, toolkit.provider.bills)

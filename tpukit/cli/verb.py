@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 
 import typer
 
+from tpukit.cli.hints import Hints
 from tpukit.cli.toolkit import Flags, Toolkit
 from tpukit.console import View
 from tpukit.errors import BadInput, interruption
@@ -36,9 +37,10 @@ def verb(function: Callable[..., View]) -> Callable[..., None]:
         context.obj.flags = merge(context.obj.flags, _gather(Flags, values))
         context.obj.toolkit = toolkit = Toolkit(context.obj.flags)
         groups = {each.name: _gather(each.annotation, values) for each in own if _is_group(each)}
-        with _past_typer():
+        hints = Hints.of(toolkit.flags, toolkit.environ)
+        with _past_typer(), hints.in_errors():
             result = function(toolkit, **values, **groups)
-            toolkit.console.emit(result)
+            toolkit.console.emit(hints.view(result))
         raise typer.Exit(result.status)
 
     flat = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tpukit.console import View
@@ -29,7 +30,9 @@ def slices(listed: SliceList) -> View:
         "unreachable": list(listed.unreachable),
     }
     columns = ("NAME", "ZONE", "TYPE", "STATE", "HEALTH", "WORKERS", "CAPACITY", "OWNER", "CREATED")
-    return View(document, columns, [_slice_row(each) for each in listed.slices])
+    rows = [_slice_row(each) for each in listed.slices]
+    silent = [f"{each} did not answer: the list may be incomplete" for each in listed.unreachable]
+    return View(document, columns, rows, warnings=silent)
 
 
 def one_slice(found: Slice, *, extra: dict[str, Any] | None = None, hint: str = "") -> View:
@@ -65,18 +68,17 @@ def described(found: Slice) -> View:
     )
 
 
-def up(report: UpReport) -> View:
+def up(report: UpReport, bills: bool) -> View:
     """Show the smoke test of a slice that is up, a worker a row."""
-    return View(
-        report.document(),
-        _SMOKE_COLUMNS,
-        _smoke_rows(report.smoke),
-        hint=f"tpukit ssh {report.slice.name}   (it bills until tpukit delete {report.slice.name})",
-    )
+    name, costs = report.slice.name, "bills" if bills else "stays"
+    hint = f"tpukit ssh {name}   (it {costs} until tpukit delete {name})"
+    return replace(smoke(report.smoke), document=report.document(), hint=hint)
 
 
 def smoke(report: SmokeReport) -> View:
-    return View({"smoke": report.document()}, _SMOKE_COLUMNS, _smoke_rows(report))
+    """Show a smoke test, a worker a row; what contradicts our table is warned of."""
+    rows = [_smoke_row(worker, report.stand_in) for worker in report.workers]
+    return View({"smoke": report.document()}, _SMOKE_COLUMNS, rows, warnings=report.notes)
 
 
 def provision(report: ProvisionReport) -> View:
@@ -102,6 +104,13 @@ def rules(found: Sequence[FirewallRule]) -> View:
     ]
     columns = ("NAME", "NETWORK", "ALLOWS", "FROM", "TAGS")
     return View({"rules": [rule.document() for rule in found]}, columns, rows)
+
+
+def rules_and_left_over(found: Sequence[FirewallRule], left: Sequence[FirewallRule]) -> View:
+    """Show rules, and warn of those whose slice is gone."""
+    shown, names = rules(found), [rule.name for rule in left]
+    warnings = [f"the slice of {name} is gone: tpukit firewall remove {name}" for name in names]
+    return replace(shown, document={**shown.document, "left_over": names}, warnings=tuple(warnings))
 
 
 def types(found: Iterable[AcceleratorType]) -> View:
@@ -149,10 +158,6 @@ def _slice_row(found: Slice) -> list[str]:
         found.labels.get("tpukit-owner", ""),
         found.created[:19],
     ]
-
-
-def _smoke_rows(report: SmokeReport) -> list[list[str]]:
-    return [_smoke_row(worker, report.stand_in) for worker in report.workers]
 
 
 def _smoke_row(worker: WorkerSmokeReport, stand_in: str) -> list[str]:

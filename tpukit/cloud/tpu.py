@@ -18,6 +18,7 @@ from tpukit.cloud.failures import RestFailure, from_operation, to_error, unreada
 from tpukit.cloud.session import Session
 from tpukit.errors import TpukitError
 from tpukit.models import Slice, SliceList, SliceRequest, Worker, WorkerIdentity
+from tpukit.settings_table import is_loopback
 from tpukit.text import one_line
 
 Answer = TypeVar("Answer")
@@ -35,6 +36,7 @@ class CloudTpu:
         self._client = tpu_v2.TpuClient(
             credentials=session.credentials, transport="rest", client_options=options
         )
+        self.bills = not is_loopback(endpoint)
         self._session = session
         self._project = project
         self._root = f"{endpoint.rstrip('/')}/v2"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import sys
 import time
@@ -29,6 +30,9 @@ def main(arguments: Sequence[str]) -> int:
             return guarded(lambda guardian: _emulate(options, home, guardian), lambda: _sweep(home))
     except TpukitError as error:
         sys.stderr.write("\n".join(error.lines()) + "\n")
+        if options.ready_descriptor is not None:
+            with contextlib.suppress(OSError):  # nobody waits any more
+                os.write(options.ready_descriptor, json.dumps(error.document()).encode())
         return error.exit_code
 
 

@@ -23,7 +23,7 @@ from tpukit.errors import TpukitError
 
 _PROGRAMS = ("ip", "mount", "nsenter", "setsid", "unshare")
 _TRIAL_NODE = "projects/p/locations/z/nodes/trial"
-_TRIAL_SECONDS = 10.0
+_TRIAL_SECONDS = 60.0
 
 
 @dataclass(frozen=True)

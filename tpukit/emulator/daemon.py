@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -13,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpukit.emulator.home import ENGINES, EmulatorHome, Running, exclusively
-from tpukit.errors import BadInput, NotFound, TpukitError
+from tpukit.emulator.home import ENGINES, READY, EmulatorHome, Running, exclusively
+from tpukit.errors import BadInput, NotFound, TpukitError, from_document
 from tpukit.text import one_line, quote
 
 if TYPE_CHECKING:
@@ -26,15 +27,17 @@ PROJECT = "tpukit-local"
 #: Offers every accelerator type: `catalogue.EVERYTHING_ZONE`.
 ZONE = "emulator-local1-a"
 
-_ANSWER_SECONDS = 2.0
-_STOP_SECONDS = 10.0
+_ANSWER_SECONDS = 10.0
+_STOP_SECONDS = 30.0
+#: Bytes of what an emulator says as it starts: `READY`, or the document of its error.
+_MOST_TOLD = 1 << 16
 
 
 def start(
     directory: Path,
     create_seconds: float = 2.0,
     port: int = 0,
-    timeout: float = 20.0,
+    timeout: float = 60.0,
     engine: str = "auto",
 ) -> Running:
     """Return the directory's emulator, started in the background unless it runs already.
@@ -136,14 +139,14 @@ def _spawn(
     finally:
         os.close(theirs)
         os.close(log)
-    came_up = select.select([ready], [], [], timeout)[0] and os.read(ready, 1)
+    told = os.read(ready, _MOST_TOLD) if select.select([ready], [], [], timeout)[0] else b""
     os.close(ready)
-    found = home.published() if came_up else None
+    found = home.published() if told == READY else None
     if found is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        raise TpukitError(
+        raise _refusal(told) or TpukitError(
             "the emulator did not start",
             why=_last_words(home),
             fix=f"less {quote([str(home.log)])}",
@@ -151,6 +154,14 @@ def _spawn(
     # The emulator outlives this process, which is not to warn that it never waited for it.
     process.returncode = 0
     return found
+
+
+def _refusal(told: bytes) -> TpukitError | None:
+    """Return the error with which an emulator ended that was about to start, if it told one."""
+    try:
+        return from_document(json.loads(told))
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def _answers(found: Running) -> bool:
@@ -211,4 +222,4 @@ def _last_words(home: EmulatorHome) -> str:
         lines = home.log.read_text(errors="replace").strip().splitlines()
     except OSError:
         return ""
-    return one_line(" ".join(lines[-3:]))
+    return "\n".join(one_line(line) for line in lines[-3:])

@@ -17,7 +17,7 @@ from tpukit.emulator import processes
 from tpukit.emulator.choice import Choice, choose
 from tpukit.emulator.engine import Engine
 from tpukit.emulator.guardian import reap_orphans
-from tpukit.emulator.home import EmulatorHome, Running
+from tpukit.emulator.home import READY, EmulatorHome, Running
 from tpukit.emulator.server import Server, build_server
 from tpukit.emulator.vm import LocalWorkerHost
 from tpukit.emulator.workers import WorkerOracle
@@ -33,7 +33,7 @@ def emulate(
 ) -> int:
     """Serve until TERM, INT or the end of the `guardian` descriptor; then end every worker.
 
-    Writes one byte to the `ready` descriptor once clients are answered.
+    Writes `READY` to the `ready` descriptor once clients are answered.
     """
     logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.WARNING)
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
@@ -80,7 +80,7 @@ def _serve(
         )
     )
     if ready is not None:
-        os.write(ready, b"1")
+        os.write(ready, READY)
         os.close(ready)
     ending.wait()
     home.document.unlink(missing_ok=True)

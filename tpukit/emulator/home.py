@@ -23,6 +23,8 @@ from pathlib import Path
 
 #: What workers can be made of.
 ENGINES = ("auto", "portable", "namespaces")
+#: What an emulator writes to its `ready` descriptor once clients are answered.
+READY = b"1"
 
 _SECRET = re.compile(r"[0-9a-f]{32}")
 

@@ -20,7 +20,7 @@ MARKER = "TPUKIT_EMULATOR_WORKER"
 #: The word of an emulator's command line that no other program has.
 _EMULATOR = "tpukit.emulator"
 _GRACE = 0.5  #: seconds between TERM and KILL
-_LIMIT = 5.0  #: seconds after which ending is given up: only a process stuck in the kernel resists
+_LIMIT = 30.0  #: seconds after which ending is given up: only a process stuck in the kernel resists
 
 
 def marked(prefix: str) -> list[psutil.Process]:

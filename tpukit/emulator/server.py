@@ -22,6 +22,7 @@ from tpukit.emulator.exchange import Reply, Request
 from tpukit.emulator.service import Service
 from tpukit.emulator.state import StateFile
 from tpukit.emulator.workers import WorkerHostFactory
+from tpukit.errors import BadInput
 
 #: Names of the state file in its directory, and the largest request body in bytes.
 STATE_NAME = "state.json"
@@ -77,14 +78,17 @@ def build_server(
 ) -> Server:
     """Return a server that listens and has its saved nodes back, and does not answer yet.
 
-    `token` None lets everybody in. Raises `BadInput` for a state file that cannot be used, OSError
-    for a port that is taken.
+    `token` None lets everybody in. Raises `BadInput` for a state file that cannot be used and for a
+    port that is taken.
     """
     state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = StateFile(state_directory / STATE_NAME)
     state = file.load()
     clock = clock or EmulatorClock(offset=state.clock_offset)
-    listener = _Listener(port)
+    try:
+        listener = _Listener(port)
+    except OSError as error:
+        raise BadInput(f"port {port} cannot be listened on", reason=error.strerror or "") from error
     try:
         service = Service(
             state,

@@ -92,11 +92,12 @@ class StateFile:
         return "{" + ",".join(f"{json.dumps(key)}:{text}" for key, (_, text) in after.items()) + "}"
 
     def _refusal(self, why: str) -> BadInput:
+        aside = quote(["mv", str(self.path), f"{self.path}.damaged"])
         return BadInput(
             f"the emulator's state file {self.path} cannot be used",
             reason=why,
-            why="it was cut or changed; half of it is never read",
-            fix=quote(["mv", str(self.path), f"{self.path}.damaged"]) + "   # then it starts empty",
+            why="it was cut or changed; it is never read in part",
+            fix=f"{aside}   # it then starts without slices",
         )
 
 

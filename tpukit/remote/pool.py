@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpukit.clock import Clock, Deadline
+from tpukit.errors import TpukitError
 from tpukit.remote.keys import KeyPair
 from tpukit.remote.ssh import Connection, Connector, NotStarted
 from tpukit.remote.values import Completed, Target
@@ -75,7 +76,7 @@ class Pool:
     def discard(self, kept: Kept) -> None:
         """Close a connection for good."""
         with self._lock:
-            self._kept[kept.place].remove(kept)
+            self._kept[kept.place] = [each for each in self._kept[kept.place] if each is not kept]
             self._used = self._clock.monotonic()
         kept.connection.close()
 
@@ -177,10 +178,8 @@ class Lent(Connection):
             self._going += 1
         try:
             done = super().run(command, **how)
-        except NotStarted:
-            if self.alive:
-                raise
-            self._take(self._pool.replace(self._kept), self._clock)
+        except NotStarted as broken:
+            self._replace(broken)
             done = super().run(command, **how)
         with self._lock:
             self._going -= 1
@@ -192,6 +191,14 @@ class Lent(Connection):
             closed, self._closed = self._closed, True
         if not closed:
             (self._pool.discard if broken else self._pool.take_back)(self._kept)
+
+    def _replace(self, broken: NotStarted) -> None:
+        if self.alive:
+            raise broken
+        try:
+            self._take(self._pool.replace(self._kept), self._clock)
+        except TpukitError as error:
+            raise broken from error
 
     def _take(self, kept: Kept, clock: Clock) -> None:
         Connection.__init__(

@@ -1,0 +1,97 @@
+"""`tpukit firewall`: rules whose slice was deleted by another tool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud
+
+from cli.conftest import Run
+from tpukit import firewall
+
+
+def leave_a_rule(cloud: Cloud, zone: str = ZONE, name: str = "demo") -> str:
+    """Make the rule of a slice that does not exist, and return its name."""
+    run_rule = firewall.tag(PROJECT, zone, name)
+    cloud.firewall.insert(
+        firewall.FirewallRule(run_rule, "default", ("192.0.2.1/32",), (run_rule,))
+    )
+    return run_rule
+
+
+def left(run: Run, cloud: Cloud) -> Any:
+    result = run("firewall", "list", "--json", environment=cloud.environment())
+    assert result.status == 0, result.err
+    return result.document["left_over"]
+
+
+def test_a_rule_whose_slice_is_gone_is_shown_with_what_to_type(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    for name in ("demo", "other"):
+        assert run("create", "v3-8", name, environment=environment).status == 0
+        run("firewall", "apply", name, "--source-range=192.0.2.1", environment=environment)
+    assert left(run, prompt_cloud) == []
+    prompt_cloud.vanish("demo")
+    rule = firewall.tag(PROJECT, ZONE, "demo")
+    assert left(run, prompt_cloud) == [rule]
+    shown = run("firewall", "list", environment=environment)
+    assert shown.err == f"warning: the slice of {rule} is gone: tpukit firewall remove {rule}\n"
+    assert len(shown.out.splitlines()) == 2
+
+
+def test_the_rule_of_a_slice_that_is_gone_is_removed_by_the_slice_s_name(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    rule = leave_a_rule(prompt_cloud)
+    leave_a_rule(prompt_cloud, name="demo-2")
+    result = run("firewall", "remove", "demo", "--json", environment=prompt_cloud.environment())
+    assert result.document == {"v": 1, "removed": True, "rule": rule}
+    assert [each.name for each in prompt_cloud.firewall.list()] == [
+        firewall.tag(PROJECT, ZONE, "demo-2")
+    ]
+
+
+def test_where_several_slices_are_gone_the_zone_or_the_rule_says_which(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    rules = sorted(leave_a_rule(prompt_cloud, zone) for zone in (ZONE, OTHER_ZONE))
+    refused = run("firewall", "remove", "demo", environment=environment).says(2)
+    assert all(rule in refused.err for rule in rules)
+    assert len(prompt_cloud.firewall.list()) == 2
+    words = ("firewall", "remove", "demo", "--zone", OTHER_ZONE)
+    assert run(*words, environment=environment).status == 0
+    (kept,) = prompt_cloud.firewall.list()
+    assert kept.name == firewall.tag(PROJECT, ZONE, "demo")
+    run(*words, environment=environment).says(3)
+    assert prompt_cloud.firewall.list() == (kept,)
+
+
+def test_the_rule_of_a_slice_that_lives_elsewhere_is_never_removed(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    assert run("create", "v3-8", "demo", environment=environment).status == 0
+    run("firewall", "apply", "demo", "--source-range=192.0.2.1", environment=environment)
+    words = ("firewall", "remove", "demo", "--zone", OTHER_ZONE)
+    run(*words, environment=environment).says(3)
+    assert len(prompt_cloud.firewall.list()) == 1
+
+
+def test_a_name_that_no_rule_and_no_slice_has_is_not_found(run: Run, prompt_cloud: Cloud) -> None:
+    leave_a_rule(prompt_cloud)
+    run("firewall", "remove", "dem", environment=prompt_cloud.environment()).says(3)
+    assert len(prompt_cloud.firewall.list()) == 1
+
+
+def test_who_may_not_list_slices_still_lists_rules(run: Run, prompt_cloud: Cloud) -> None:
+    leave_a_rule(prompt_cloud)
+    prompt_cloud.fault(
+        method="nodes.list", status="PERMISSION_DENIED", message="no", probability=1.0
+    )
+    result = run("firewall", "list", "--json", environment=prompt_cloud.environment())
+    assert result.status == 0
+    assert len(result.document["rules"]) == 1
+    assert result.document["left_over"] == []
