@@ -34,8 +34,9 @@ MOST_WORKERS = 256
 MOST_SECONDS = 300
 
 COLD, WARM = "tpukit, cold", "tpukit, warm"
-#: Clients whose SSH is written in C.
-IN_C = ("OpenSSH", "OpenSSH, tuned", "parallel-ssh", "libssh2")
+#: Clients whose SSH is written in C; libssh2 without a client around it is shown beside them.
+IN_C = ("OpenSSH", "OpenSSH, tuned", "parallel-ssh")
+BARE = "libssh2, bare"
 
 Measure = Callable[[Crew, int], Cost]
 Samples = Mapping[tuple[str, int], Sequence[Cost]]
@@ -122,6 +123,10 @@ def _judge(samples: Samples, counts: Sequence[int]) -> bool:
         claims.append((f"MB warm at {most}", median(each.memory for each in warm), 120.0))
     for what, found, limit in claims:
         print(f"{found:.2f} {what}: {'holds' if found <= limit else 'DOES NOT HOLD'} ({limit:g})")
+    if (BARE, most) in samples and (COLD, most) in samples:
+        print(
+            f"{_relation(samples, COLD, BARE, most)[1]:.2f} of the wall time of {BARE}, at {most}"
+        )
     return all(found <= limit for _, found, limit in claims)
 
 
@@ -132,7 +137,7 @@ def _clients(rivals: Path) -> dict[str, Measure]:
     found["OpenSSH"] = _program(_openssh)
     found["OpenSSH, tuned"] = _program(lambda crew, count: _openssh(crew, count, tuned=True))
     found["OpenSSH, warm"] = shared
-    for name in ("parallel-ssh", "libssh2", "Fabric"):
+    for name in ("parallel-ssh", BARE, "Fabric"):
         found[name] = _program(_rival(rivals, name))
     return found
 

@@ -1,4 +1,4 @@
-"""`true` on every host of a known-hosts file, by another library: parallel-ssh, libssh2 or fabric.
+"""`true` on every host of a known-hosts file, by another library.
 
 python ssh_rivals.py NAME KNOWN_HOSTS KEY USER COUNT
 """
@@ -52,7 +52,7 @@ def fabric(hosts: list[str], key: str, user: str) -> None:
     assert all(result.ok for result in results.values())
 
 
-RIVALS = {"parallel-ssh": parallel_ssh, "libssh2": libssh2, "Fabric": fabric}
+RIVALS = {"parallel-ssh": parallel_ssh, "libssh2, bare": libssh2, "Fabric": fabric}
 
 
 def main(name: str, known_hosts: str, key: str, user: str, count: str) -> None:
