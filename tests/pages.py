@@ -32,7 +32,7 @@ from tpukit.emulator.site import site_environment
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Seconds that one page may take.
-SECONDS = 240.0
+SECONDS = 500.0
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|\].*?\x07|[()][A-Z0-9])")
 

@@ -90,8 +90,8 @@ def test_a_connection_is_tried_for_as_long_as_was_asked(prompt_cloud: Cloud, mea
     )
     bootstrap.open_firewall(replace(means, source_ranges=("198.51.100.9/32",)), found)
     clock = prompt_cloud.clock
-    workers = bootstrap.remote_workers(means, found, Deadline.after(clock, 10.0), patience=1.0)
+    workers = bootstrap.remote_workers(means, found, Deadline.after(clock, 600.0), patience=1.0)
     started = clock.monotonic()
     with pytest.raises(TransportFailed):
         workers[0].connect()
-    assert clock.monotonic() - started < 6.0
+    assert clock.monotonic() - started < 60.0

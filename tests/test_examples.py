@@ -72,7 +72,7 @@ def test_up_and_train_deletes_the_slice_when_it_is_interrupted(variables: dict[s
         if "connect" in line:
             os.killpg(script.pid, signal.SIGINT)
             break
-    script.communicate(timeout=60)
+    script.communicate(timeout=300)
     assert script.returncode == 130
     assert run(variables, "tpukit", "list").stdout == ""
 

@@ -359,7 +359,7 @@ def test_of_two_creates_at_once_one_makes_the_slice(prompt_cloud: Cloud, same: b
                 lifecycle.create(
                     CloudTpu(prompt_cloud.session, PROJECT, prompt_cloud.url),
                     request,
-                    deadline=Deadline.after(prompt_cloud.clock, 20.0),
+                    deadline=Deadline.after(prompt_cloud.clock, 120.0),
                     journal=prompt_cloud.journal,
                     on_state=lambda state: None,
                 )
@@ -371,7 +371,7 @@ def test_of_two_creates_at_once_one_makes_the_slice(prompt_cloud: Cloud, same: b
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(150)
     assert len(prompt_cloud.nodes()) == 1
     winners = [each for each in outcomes if isinstance(each, Ensured)]
     assert sum(each.created for each in winners) == 1
@@ -620,4 +620,4 @@ def test_the_waits_of_a_create_grow_and_stay_short(cloud: Cloud, clock: FakeCloc
     create(cloud)
     assert max(clock.slept) <= 5.0
     assert sum(clock.slept) - 30.0 < 6.0
-    assert time.monotonic() - started < 5.0
+    assert time.monotonic() - started < 25.0, "the 30 s are the fake clock's"

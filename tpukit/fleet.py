@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from tpukit import access
 from tpukit.clock import Deadline
@@ -18,6 +19,8 @@ from tpukit.remote.worker import RemoteWorker
 WINDOW = 32
 #: Seconds after which a worker that does not answer is spoken of.
 _PATIENCE_SECONDS = 10.0
+#: Seconds after which a slice whose worker does not answer is looked at again, at the latest.
+_LONGEST_ROUND_SECONDS = 40.0
 #: Seconds for which one look at the slice serves all of its workers.
 _FRESH_SECONDS = 5.0
 
@@ -88,19 +91,22 @@ class _Way:
         return lambda: self._connect(index, Deadline.after(self._means.clock, self._patience))
 
     def _connect(self, index: int, deadline: Deadline) -> Connection:
-        """Connect; where nobody, or somebody else, answers, look whether the worker has moved."""
-        before = self._targets[index]
-        try:
-            with self._door:  # those that wait for a dead worker keep nobody out
-                return self._entry().connect(before, deadline.within(_PATIENCE_SECONDS))
-        except (TransportFailed, HostKeyMismatch) as error:
-            now = self._look_again(before, deadline)
-            if now == before and (isinstance(error, HostKeyMismatch) or deadline.passed()):
-                raise
-            if now == before:
-                left = f"trying for {deadline.remaining():.0f} s more"
-                self._on_wait(f"{error.what} ({error.reason or error.why}); {left}")
-        return self._entry().connect(now, deadline)
+        """Connect; while nobody, or somebody else, answers, look where the worker is now."""
+        target, round_seconds = self._targets[index], _PATIENCE_SECONDS
+        door: AbstractContextManager[object] = self._door
+        while True:
+            try:
+                with door:
+                    return self._entry().connect(target, deadline.within(round_seconds))
+            except (TransportFailed, HostKeyMismatch) as error:
+                now = self._look_again(target, deadline)
+                if now == target and (isinstance(error, HostKeyMismatch) or deadline.passed()):
+                    raise
+                if now == target and door is self._door:
+                    left = f"trying for {deadline.remaining():.0f} s more"
+                    self._on_wait(f"{error.what} ({error.reason or error.why}); {left}")
+            target, round_seconds = now, min(2 * round_seconds, _LONGEST_ROUND_SECONDS)
+            door = nullcontext()  # those that wait for a dead worker keep nobody out
 
     def _look_again(self, before: Target, deadline: Deadline) -> Target:
         """Return where the worker is now: a slice that was made anew has other addresses, keys."""

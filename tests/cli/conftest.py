@@ -99,7 +99,7 @@ class Local:
         return [sys.executable, "-m", "tpukit", *words]
 
     def run(self, *words: str, **given: Any) -> Result:
-        options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "timeout": 60, **given}
+        options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "timeout": 300, **given}
         done = subprocess.run(
             self.words(*words),
             env={**self.environment, **options.pop("extra", {})},

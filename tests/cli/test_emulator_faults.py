@@ -220,7 +220,7 @@ def test_a_state_file_cut_anywhere_keeps_the_emulator_from_starting_and_is_kept(
     state.write_bytes(whole[: len(whole) // 2])
     done = tpukit("list", "--json")
     assert done.returncode != 0
-    assert "state file" in json.loads(done.stdout)["error"]["why"]
+    assert "state file" in json.loads(done.stdout)["error"]["message"]
     assert state.read_bytes() == whole[: len(whole) // 2]
     state.write_bytes(whole)
     assert [each["name"] for each in tpukit.document("list")["slices"]] == ["demo"]

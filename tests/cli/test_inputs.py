@@ -6,7 +6,6 @@ import itertools
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -97,9 +96,7 @@ USAGE: list[tuple[str, ...]] = [
 
 @pytest.mark.parametrize("words", USAGE, ids=lambda words: " ".join(words))
 def test_bad_usage_exits_with_2(run: Run, standing: Cloud, words: tuple[str, ...]) -> None:
-    started = time.monotonic()
     run(*words, environment=standing.environment()).says(2)
-    assert time.monotonic() - started < 5.0
 
 
 def test_a_shell_has_no_json(run: Run, standing: Cloud) -> None:
@@ -243,7 +240,6 @@ EXPECTED = {"a list with 403": 4, "a hostile message": 2}
 def test_an_answer_that_is_not_the_api_s_ends_at_once(
     run: Run, standing: Cloud, name: str, words: tuple[str, ...]
 ) -> None:
-    started = time.monotonic()
     with scripted(ANSWERS[name]) as server:
         environment = {
             **standing.environment(),
@@ -251,7 +247,7 @@ def test_an_answer_that_is_not_the_api_s_ends_at_once(
             "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{server.url}/",
         }
         run(*words, environment=environment).says(EXPECTED.get(name, 1))
-    assert time.monotonic() - started < 5.0
+        assert len(server.seen) == 1
 
 
 def process(*words: str, environment: dict[str, str], **given: object) -> Result:
@@ -261,7 +257,7 @@ def process(*words: str, environment: dict[str, str], **given: object) -> Result
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,
-        timeout=30,
+        timeout=120,
         **given,  # type: ignore[call-overload]
     )
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -280,7 +276,7 @@ def test_a_stream_that_the_caller_closed_is_no_defect(standing: Cloud, closed: s
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=120,
     )
     assert done.returncode == 0
     assert done.stderr == ""
@@ -298,7 +294,7 @@ def test_a_reader_that_left_ends_the_command_as_it_ends_a_filter(standing: Cloud
         text=True,
     )
     os.close(writer)
-    _, err = started.communicate(timeout=30)
+    _, err = started.communicate(timeout=120)
     assert started.returncode == 141
     assert err == ""
 

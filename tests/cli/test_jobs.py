@@ -11,11 +11,12 @@ import pytest
 from cli.conftest import Local
 
 #: Makes a device of the worker's stand-in, and leaves an orphan that holds it: its parent is gone,
-#: and so are its session and its environment.
+#: and so are its session and its environment. The file `held` says that it has it.
 ORPHAN = (
     "mkdir -p ~/.tpukit/emulated-devices; touch ~/.tpukit/emulated-devices/accel0; "
     "touch $TMPDIR/libtpu_lockfile; "
-    '(setsid env -i sh -c "exec 3<$HOME/.tpukit/emulated-devices/accel0; exec sleep 1000" &)'
+    '(setsid env -i sh -c "exec 3<$HOME/.tpukit/emulated-devices/accel0; '
+    'touch $HOME/held; exec sleep 1000" &)'
 )
 
 
@@ -62,6 +63,8 @@ def test_the_same_run_id_is_refused_with_exit_5(local: Local, team: str) -> None
 def test_kill_frees_a_device_that_an_orphan_of_nobody_holds(local: Local, team: str) -> None:
     """On emulated workers files stand in for the devices."""
     run = detach(local, team, f"{ORPHAN}; sleep 1000")
+    until_held = "until [ -e held ]; do sleep 0.1; done"
+    assert local.run("run", team, "--timeout", "120s", "--", until_held).status == 0
     done = local.run("kill", team, run, "--json")
     assert done.status == 0, done.err
     ended = json.loads(done.out)["ended"]

@@ -51,7 +51,7 @@ def test_what_is_piped_in_reaches_the_command(local: Local, slice_name: str) -> 
         input=bytes(range(256)) * 1000,
         capture_output=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.stdout == bytes(range(256)) * 1000
 
@@ -82,7 +82,7 @@ def test_run_as_json_is_one_document(local: Local, slice_name: str) -> None:
 
 
 def test_a_smoke_test_without_a_framework_is_10(local: Local, slice_name: str) -> None:
-    done = local.run("smoke", slice_name, "--timeout", "60s").says(10)
+    done = local.run("smoke", slice_name, "--timeout", "300s").says(10)
     assert "the smoke test failed on worker" in done.err
 
 
@@ -90,7 +90,7 @@ def test_without_a_rule_the_missing_rule_is_named_soon(local: Local) -> None:
     assert local.run("create", "v3-8", "closed").status == 0
     started = time.monotonic()
     done = local.run("ssh", "closed", "--", "true").says(255)
-    assert time.monotonic() - started < 30.0
+    assert time.monotonic() - started < 60.0
     assert "no firewall rule of network default admits tcp:22" in done.err
     assert "fix: tpukit firewall apply closed --zone" in done.err
     assert local.run("delete", "closed", "--yes").status == 0
@@ -120,7 +120,7 @@ def test_a_worker_with_another_host_key_gets_neither_our_key_nor_our_command(
     assert local.run("emulator", "start", "--create-seconds", "0.5").status == 0
     started = time.monotonic()
     local.run("ssh", "swapped", "--", "touch after").says(9)
-    assert time.monotonic() - started < 10.0
+    assert time.monotonic() - started < 60.0, "a worker that does not answer costs 300 s"
     document = local.run("--json", "ssh", "swapped", "--", "true").document
     assert document["error"]["kind"] == "HostKeyMismatch"
     workers = list((local.directory / "workers").glob("*"))
@@ -143,7 +143,7 @@ def on_a_terminal(words: list[str], environment: dict[str, str]) -> tuple[int, b
     )
     os.close(theirs)
     seen = b""
-    while select.select([ours], [], [], 60)[0]:
+    while select.select([ours], [], [], 120)[0]:
         try:
             chunk = os.read(ours, 1 << 16)
         except OSError:  # Linux ends a terminal so, when its last user has left
@@ -152,7 +152,7 @@ def on_a_terminal(words: list[str], environment: dict[str, str]) -> tuple[int, b
             break
         seen += chunk
     os.close(ours)
-    return process.wait(10), seen
+    return process.wait(60), seen
 
 
 HOSTILE = "\\033[31mred \\033]0;title\\007 \\033]52;c;ZXZpbA==\\007 \\302\\233 10%%\\r20%%"

@@ -66,7 +66,7 @@ def test_standard_input_goes_to_every_worker(local: Local, crew: str) -> None:
         input=b"x" * 3_000_000,
         capture_output=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     sums = {line.split()[1] for line in done.stdout.splitlines()}
     assert len(done.stdout.splitlines()) == 4
@@ -120,10 +120,10 @@ def test_ctrl_c_ends_the_command_on_all_workers(local: Local, crew: str, tmp_pat
     process = local.start("run", crew, "--", f"trap '' INT; {beat}")
     _wait_until(lambda: all(mark.exists() for mark in marks))
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "ended on every worker" in said
-    assert not [each for each in psutil.process_iter() if str(tmp_path) in _words(each)]
+    _wait_until(lambda: not _running(tmp_path))
 
 
 def test_flags_that_contradict_each_other_are_refused(local: Local) -> None:
@@ -139,14 +139,13 @@ def test_flags_that_contradict_each_other_are_refused(local: Local) -> None:
     assert local.run("run", "crew", "--json", "--json-lines", "--", "true").status == 2
 
 
-def _words(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
+def _running(mark: Path) -> list[str]:
+    """Return the command lines of live processes that name a path."""
+    found = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+    return [words for words in found if str(mark) in words]
 
 
-def _wait_until(found: Callable[[], bool], seconds: float = 20.0) -> None:
+def _wait_until(found: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait for something that a worker's process brings about."""
     give_up = time.monotonic() + seconds
     while not found():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from emulator.crew import eventually
 from local_cloud import TOKEN, ZONE, Cloud, FakeClock, Reply, bare_environment, json_reply, scripted
 
 from tpukit.cloud.firewall import ComputeFirewall
@@ -121,8 +123,8 @@ def test_conflict_over_rest_is_told_from_a_name_that_is_taken(cloud: Cloud) -> N
 
 @pytest.mark.parametrize("method", ["nodes.list", "firewalls.list"])
 def test_a_server_that_stalls_is_given_up(cloud: Cloud, method: str) -> None:
-    hurried = session(cloud, patience=0.0, timeout=0.2)
-    cloud.fault(method=method, kind="stall", seconds=30.0)
+    hurried = session(cloud, patience=0.0, timeout=1.0)
+    cloud.fault(method=method, kind="stall", seconds=600.0)
     readers = {
         "nodes.list": lambda: CloudTpu(hurried, "demo-project", cloud.url).list("-"),
         "firewalls.list": lambda: ComputeFirewall(hurried, "demo-project", cloud.url).list(),
@@ -130,8 +132,8 @@ def test_a_server_that_stalls_is_given_up(cloud: Cloud, method: str) -> None:
     started = time.monotonic()
     with pytest.raises(TpukitError, match=r"[Tt]ime"):
         readers[method]()
-    assert time.monotonic() - started < 5.0
-    assert cloud.served() == 1
+    assert time.monotonic() - started < 60.0
+    assert eventually(lambda: cloud.served() == 1)
 
 
 def test_a_refused_connection_is_an_error_that_names_no_python(cloud: Cloud) -> None:
@@ -319,32 +321,35 @@ def test_whether_this_is_a_google_vm_is_read_from_its_product_name(tmp_path: Pat
 
 
 def test_without_credentials_nothing_is_waited_for_and_no_gcloud_is_run(tmp_path: Path) -> None:
-    """A gcloud that leaves a mark when it runs, and a clock around the program's own work."""
+    """A gcloud that leaves a mark when it runs, and a metadata server that never answers."""
     mark = tmp_path / "mark"
     gcloud = tmp_path / "gcloud"
     gcloud.write_text(f"#!/bin/sh\ntouch '{mark}'\n")
     gcloud.chmod(0o755)
     program = (
-        "import sys, time\n"
+        "import sys\n"
         "from pathlib import Path\n"
         "from tpukit.cloud.session import load_credentials\n"
         "from tpukit.errors import NotAuthenticated\n"
-        "started = time.monotonic()\n"
         "try:\n"
         "    load_credentials('', '', Path(sys.argv[1]), '')\n"
         "except NotAuthenticated as error:\n"
-        "    print(error.what, time.monotonic() - started, sep='|')\n"
+        "    print(error.what)\n"
     )
     environment = bare_environment(tmp_path)
     environment["PATH"] = f"{tmp_path}:{environment['PATH']}"
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "none")],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    what, seconds = done.stdout.split("|")
-    assert what == "no credentials for Google Cloud"
-    assert float(seconds) < 0.5
+    with socket.create_server(("127.0.0.1", 0)) as metadata:
+        address = f"127.0.0.1:{metadata.getsockname()[1]}"
+        environment |= {"GCE_METADATA_HOST": address, "GCE_METADATA_IP": address}
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path / "none")],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        metadata.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            metadata.accept()
+    assert done.stdout == "no credentials for Google Cloud\n"
     assert not mark.exists()

@@ -10,6 +10,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,8 +80,17 @@ class Emulator:
         data = None if body is None else json.dumps(body).encode()
         request = Request(f"{self.url}/_emulator/{path}", data)
         request.add_header("Authorization", f"Bearer {self.token}")
-        with urlopen(request, timeout=10) as answer:
+        with urlopen(request, timeout=60) as answer:
             return json.load(answer)
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Let nothing fall due in the block, however long it takes."""
+        self.control("clock", {"speed": 0})
+        try:
+            yield
+        finally:
+            self.control("clock", {"speed": 1})
 
 
 @pytest.fixture(scope="module")

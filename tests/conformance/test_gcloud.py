@@ -41,7 +41,7 @@ def run(emulator: Any, tmp_path_factory: pytest.TempPathFactory) -> Gcloud:
     def call(*words: str, status: int = 0, alpha: bool = False) -> Finished:
         command = [GCLOUD, *(["alpha"] if alpha else []), "compute", *words]
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=120, check=False
+            command, env=environment, capture_output=True, text=True, timeout=300, check=False
         )
         assert done.returncode == status, f"{words}\n{done.stdout}\n{done.stderr}"
         return done

@@ -46,7 +46,7 @@ def run(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Gcloud:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
 

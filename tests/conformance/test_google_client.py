@@ -44,24 +44,24 @@ def test_a_node_lives_from_create_to_delete(client):
     network = tpu_v2.NetworkConfig(enable_external_ips=True)
     operation = create(client, "life", network_config=network, labels={"owner": "ada"})
     assert operation.metadata.verb == "create"
-    made = operation.result(timeout=30)
+    made = operation.result(timeout=120)
     assert made.state == tpu_v2.Node.State.READY
     assert made.health == tpu_v2.Node.Health.HEALTHY
     assert made.api_version == tpu_v2.Node.ApiVersion.V2
     assert made.accelerator_config.type_ == tpu_v2.AcceleratorConfig.Type.V3
     assert made.network_endpoints[0].access_config.external_ip
     assert client.get_node(name=made.name) == made
-    assert client.stop_node(request={"name": made.name}).result(timeout=30).state.name == "STOPPED"
-    assert client.start_node(request={"name": made.name}).result(timeout=30).state.name == "READY"
-    client.delete_node(name=made.name).result(timeout=30)
+    assert client.stop_node(request={"name": made.name}).result(timeout=120).state.name == "STOPPED"
+    assert client.start_node(request={"name": made.name}).result(timeout=120).state.name == "READY"
+    client.delete_node(name=made.name).result(timeout=120)
     with pytest.raises(exceptions.NotFound):
         client.get_node(name=made.name)
 
 
 def test_an_update_with_a_mask_changes_what_the_mask_names(client):
-    made = create(client, "update", labels={"a": "1"}, tags=["t"]).result(timeout=30)
+    made = create(client, "update", labels={"a": "1"}, tags=["t"]).result(timeout=120)
     changed = tpu_v2.Node(name=made.name, labels={"b": "2"}, metadata={"k": "v"})
-    found = client.update_node(node=changed, update_mask="labels,metadata").result(timeout=30)
+    found = client.update_node(node=changed, update_mask="labels,metadata").result(timeout=120)
     assert (dict(found.labels), dict(found.metadata), list(found.tags)) == (
         {"b": "2"},
         {"k": "v"},
@@ -72,7 +72,7 @@ def test_an_update_with_a_mask_changes_what_the_mask_names(client):
 def test_a_config_by_enum_number_is_understood(client):
     config = tpu_v2.AcceleratorConfig(type_=tpu_v2.AcceleratorConfig.Type.V2, topology="4x4")
     made = create(client, "config", accelerator_type="", accelerator_config=config)
-    assert made.result(timeout=30).accelerator_type == "v2-32"
+    assert made.result(timeout=120).accelerator_type == "v2-32"
 
 
 def test_a_listing_is_paged_behind_the_client_s_back(client):
@@ -87,7 +87,7 @@ def test_a_listing_is_paged_behind_the_client_s_back(client):
 
 
 def test_each_worker_tells_its_host_key(client):
-    made = create(client, "keys", accelerator_type="v2-32").result(timeout=30)
+    made = create(client, "keys", accelerator_type="v2-32").result(timeout=120)
     answer = client.get_guest_attributes(request={"name": made.name, "query_path": "hostkeys/"})
     found = [worker.query_value.items[0] for worker in answer.guest_attributes]
     assert [(item.namespace, item.key) for item in found] == [("hostkeys", "ssh-ed25519")] * 4
@@ -111,7 +111,7 @@ def test_the_catalogue_is_read(client):
 
 def test_operations_are_read_listed_and_deleted(client):
     made = create(client, "operations")
-    made.result(timeout=30)
+    made.result(timeout=120)
     name = made.operation.name
     assert client.get_operation({"name": name}).done
     assert name in {found.name for found in client.list_operations({"name": PARENT}).operations}
@@ -144,7 +144,7 @@ def test_a_name_that_is_taken_is_a_conflict(client):
 def test_a_stockout_fails_the_operation_with_its_status(client, emulator):
     emulator.control("faults", {"preset": "stockout", "name": "scarce"})
     with pytest.raises(exceptions.ResourceExhausted) as caught:
-        create(client, "scarce").result(timeout=30)
+        create(client, "scarce").result(timeout=120)
     assert "There is no more capacity in the zone" in caught.value.message
 
 

@@ -67,7 +67,7 @@ def _gcloud(home: Path, variables: dict[str, str]) -> Callable[..., Finished]:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
         assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"

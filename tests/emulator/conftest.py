@@ -20,6 +20,8 @@ from tpukit.emulator.service import Service
 from tpukit.emulator.state import State
 from tpukit.emulator.workers import PaperHost, WorkerOracle
 
+from .crew import Crew, hired
+
 ZONE = "us-central1-a"
 PLACE = f"projects/p/locations/{ZONE}"
 
@@ -96,7 +98,7 @@ class Api:
     def raw(
         self, verb: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, str], bytes]:
-        connection = HTTPConnection(self.server.url.removeprefix("http://"), timeout=10)
+        connection = HTTPConnection(self.server.url.removeprefix("http://"), timeout=60)
         try:
             authorization = {"Authorization": f"Bearer {self.token}"} if self.token else {}
             connection.request(verb, path, body, {**authorization, **(headers or {})})
@@ -153,6 +155,21 @@ def emulators(tmp_path: Path) -> Iterator[Emulators]:
     found = Emulators(tmp_path / "emulator")
     yield found
     found.stop()
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    """Portable workers' host, without workers yet; files with another engine have their own."""
+    with hired(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def worker(crew: Crew) -> Crew:
+    """A node of one worker that answers."""
+    crew.allocate()
+    crew.boot()
+    return crew
 
 
 @pytest.fixture

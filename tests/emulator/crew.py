@@ -53,7 +53,7 @@ def possible_engines() -> list[Any]:
     ]
 
 
-def eventually(observe: Callable[[], object], seconds: float = 10.0) -> bool:
+def eventually(observe: Callable[[], object], seconds: float = 60.0) -> bool:
     """Return whether `observe` became true within `seconds`."""
     give_up_at = time.monotonic() + seconds
     while not observe():
@@ -83,7 +83,7 @@ def ssh_options(directory: Path, key: Path, workers: Sequence[WorkerRecord]) -> 
     return [
         *("-F", "none", "-i", str(key), "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes"),
         *("-o", "StrictHostKeyChecking=yes", "-o", f"UserKnownHostsFile={known}"),
-        *("-o", "LogLevel=ERROR", "-o", "ConnectTimeout=20"),
+        *("-o", "LogLevel=ERROR", "-o", "ConnectTimeout=60"),
     ]
 
 
@@ -171,7 +171,7 @@ class Crew:
     ) -> subprocess.CompletedProcess[bytes]:
         """Run OpenSSH's client to its end; `target` is what `words` takes."""
         line = self.words(*words, **target)
-        return subprocess.run(line, input=given, capture_output=True, timeout=60, check=False)
+        return subprocess.run(line, input=given, capture_output=True, timeout=120, check=False)
 
     def say(self, *words: str, index: int = 0) -> str:
         """Return what a command that has to succeed prints."""
@@ -193,6 +193,8 @@ class Crew:
             key_filename=str(self.key),
             look_for_keys=False,
             allow_agent=False,
+            banner_timeout=60,
+            auth_timeout=60,
         )
         return client
 

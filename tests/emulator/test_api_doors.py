@@ -55,13 +55,13 @@ def test_the_identity_is_that_of_localhost_and_survives_a_restart(emulators):
     trusting = ssl.create_default_context(cafile=door["authority"])
     for name in ("localhost", "127.0.0.1"):
         with (
-            socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
+            socket.create_connection(("127.0.0.1", port), timeout=60) as plain,
             trusting.wrap_socket(plain, server_hostname=name) as secure,
         ):
             assert secure.version() in ("TLSv1.2", "TLSv1.3")
     strange = ssl.create_default_context()
     with (
-        socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as plain,
         pytest.raises(ssl.SSLCertVerificationError),
     ):
         strange.wrap_socket(plain, server_hostname="localhost")

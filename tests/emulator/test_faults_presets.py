@@ -42,10 +42,10 @@ class Google:
     def create(self) -> Any:
         node = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
         operation = self.tpu.create_node(parent=PARENT, node_id="demo", node=node)
-        return operation.result(timeout=30)
+        return operation.result(timeout=120)
 
     def delete(self) -> Any:
-        return self.tpu.delete_node(name=f"{PARENT}/nodes/demo").result(timeout=30)
+        return self.tpu.delete_node(name=f"{PARENT}/nodes/demo").result(timeout=120)
 
     def get(self) -> Any:
         return self.tpu.get_node(name=f"{PARENT}/nodes/demo")
@@ -59,7 +59,7 @@ class Google:
         request = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]))
         return self.tpu.create_queued_resource(
             parent=PARENT, queued_resource_id="demo", queued_resource=request
-        ).result(timeout=30)
+        ).result(timeout=120)
 
     def queued(self) -> tpu_v2.QueuedResource:
         return self.tpu.get_queued_resource(name=f"{PARENT}/queuedResources/demo")
@@ -68,12 +68,12 @@ class Google:
         request = tpu_v2.DeleteQueuedResourceRequest(
             name=f"{PARENT}/queuedResources/demo", force=True
         )
-        return self.tpu.delete_queued_resource(request=request).result(timeout=30)
+        return self.tpu.delete_queued_resource(request=request).result(timeout=120)
 
     def open_firewall(self) -> Any:
         url = f"{self.api.server.url}/compute/v1/projects/p/global/firewalls"
         rule = {"name": "ssh", "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}]}
-        answer = AuthorizedSession(Credentials(self.api.token)).post(url, json=rule, timeout=30)
+        answer = AuthorizedSession(Credentials(self.api.token)).post(url, json=rule, timeout=120)
         if answer.status_code != 200:
             raise exceptions.from_http_response(answer)
         return answer.json()
@@ -285,7 +285,7 @@ def gcloud(google: Google, tmp_path: Path) -> Callable[..., str]:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
         assert done.returncode == 1, done.stdout + done.stderr

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import paramiko
@@ -19,22 +18,9 @@ import pytest
 from tpukit.emulator.errors import ApiError
 from tpukit.emulator.worker_faults import KINDS, WorkerFaults, parse_rule
 
-from .crew import NODE, Crew, alive, eventually, hired
+from .crew import NODE, Crew, alive, eventually
 
 PLACE = (NODE, 0)
-
-
-@pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    with hired(tmp_path) as crew:
-        yield crew
-
-
-@pytest.fixture
-def worker(crew: Crew) -> Crew:
-    crew.allocate()
-    crew.boot()
-    return crew
 
 
 def inflict(crew: Crew, fault: str, **rule: Any) -> None:
@@ -95,7 +81,7 @@ def falls_silent(process: subprocess.Popen[bytes]) -> bool:
                 return False
         return True
 
-    return eventually(quiet, 10) and process.poll() is None
+    return eventually(quiet) and process.poll() is None
 
 
 def _read(descriptor: int) -> bytes:
@@ -105,7 +91,7 @@ def _read(descriptor: int) -> bytes:
 
 
 def test_a_dead_worker_drops_packets_and_comes_back_as_after_a_reboot(worker: Crew) -> None:
-    pid = int(worker.say("sleep 100 >/dev/null 2>&1 & echo $!"))
+    pid = int(worker.say("sleep 1000 >/dev/null 2>&1 & echo $!"))
     with speaking(worker) as client:
         inflict(worker, "dead")
         with pytest.raises(TimeoutError):
@@ -113,9 +99,9 @@ def test_a_dead_worker_drops_packets_and_comes_back_as_after_a_reboot(worker: Cr
         assert falls_silent(client)
         assert served(worker) == 1
         heal(worker)
-        assert client.wait(10) == 255
+        assert client.wait(60) == 255
     assert eventually(lambda: not alive(pid))
-    assert first_bytes(worker, 10) == b"SSH-"
+    assert first_bytes(worker, 60) == b"SSH-"
 
 
 def test_a_frozen_worker_accepts_says_nothing_and_goes_on_when_it_thaws(worker: Crew) -> None:
@@ -124,7 +110,7 @@ def test_a_frozen_worker_accepts_says_nothing_and_goes_on_when_it_thaws(worker: 
         assert falls_silent(client)
         with pytest.raises(TimeoutError):
             first_bytes(worker)
-        with reach(worker, 10) as waiting:
+        with reach(worker, 60) as waiting:
             heal(worker)
             assert waiting.recv(4) == b"SSH-"
         assert client.stdout
@@ -146,23 +132,24 @@ def test_a_refusing_worker_refuses_and_resets_and_listens_again(worker: Crew) ->
         inflict(worker, "refusing")
         with pytest.raises(ConnectionRefusedError):
             reach(worker)
-        assert client.wait(10) == 255
+        assert client.wait(60) == 255
     heal(worker)
-    assert first_bytes(worker, 10) == b"SSH-"
+    assert first_bytes(worker, 60) == b"SSH-"
 
 
-def test_a_fault_ends_by_itself_after_its_seconds(worker: Crew) -> None:
-    inflict(worker, "refusing", seconds=0.3)
+def test_a_fault_ends_by_itself_after_its_seconds(crew: Crew) -> None:
+    now = [0.0]
+    crew.rules.worker_faults = WorkerFaults(lambda: now[0])
+    crew.allocate()
+    crew.boot()
+    inflict(crew, "refusing", seconds=30)
+    now[0] = 29.0
+    apply(crew)  # as the emulator's ticker does
     with pytest.raises(ConnectionRefusedError):
-        reach(worker)
-
-    def listens() -> bool:
-        apply(worker)  # as the emulator's ticker does
-        with contextlib.suppress(ConnectionRefusedError):
-            return first_bytes(worker, 10) == b"SSH-"
-        return False
-
-    assert eventually(listens)
+        reach(crew)
+    now[0] = 30.0
+    apply(crew)
+    assert first_bytes(crew, 60) == b"SSH-"
 
 
 def test_a_slow_worker_carries_so_many_bytes_a_second(worker: Crew) -> None:
@@ -170,7 +157,7 @@ def test_a_slow_worker_carries_so_many_bytes_a_second(worker: Crew) -> None:
     began = time.monotonic()
     done = worker.ssh("head -c 20000 /dev/zero")
     assert len(done.stdout) == 20_000
-    assert 0.9 < time.monotonic() - began < 10
+    assert time.monotonic() - began > 0.9
     assert served(worker) == 1
 
 
@@ -193,7 +180,7 @@ def _read_all(connection: socket.socket) -> None:
 
 def test_a_cut_line_is_reset_and_not_closed(worker: Crew) -> None:
     inflict(worker, "cut", bytes=3)
-    with reach(worker, 10) as connection, pytest.raises(ConnectionResetError):
+    with reach(worker, 60) as connection, pytest.raises(ConnectionResetError):
         _read_all(connection)
 
 
@@ -251,7 +238,7 @@ def test_apt_says_that_the_lock_is_held_and_waits_as_long_as_it_is_told(worker: 
         assert b"Waiting for cache lock" in waiting.stderr.readline()
         heal(worker)
         # The real apt-get answers now, where the machine has one.
-        assert waiting.wait(30) in (0, 127)
+        assert waiting.wait(120) in (0, 127)
     assert b"lock" not in worker.ssh("apt-get --version").stderr
 
 
@@ -305,11 +292,11 @@ def test_a_fault_waits_for_nodes_that_are_not_there_yet(crew: Crew) -> None:
     with pytest.raises(ConnectionRefusedError):
         reach(crew)
     heal(crew)
-    assert first_bytes(crew, 10) == b"SSH-"
+    assert first_bytes(crew, 60) == b"SSH-"
 
 
 def test_frozen_workers_can_be_halted(worker: Crew) -> None:
-    pid = int(worker.say("sleep 100 >/dev/null 2>&1 & echo $!"))
+    pid = int(worker.say("sleep 1000 >/dev/null 2>&1 & echo $!"))
     inflict(worker, "frozen")
     worker.host.halt(NODE)
     assert eventually(lambda: not alive(pid))

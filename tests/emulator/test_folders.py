@@ -67,7 +67,7 @@ def test_what_is_mounted_in_a_worker_s_home_is_not_removed(folder: Path, outside
         [*line, sys.executable, "-c", program, str(folder)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=True,
     )
     assert is_whole(outside)

@@ -66,7 +66,7 @@ def test_a_project_of_somebody_else_tests_its_scripts_with_the_fixtures(tmp_path
     (tmp_path / "test_scripts.py").write_text(TESTS)
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=."]
     done = subprocess.run(
-        [*words, "."], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        [*words, "."], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 passed" in done.stdout
@@ -80,7 +80,7 @@ def test_the_plugin_costs_nothing_where_nobody_asks_for_it(tmp_path: Path) -> No
     (tmp_path / "test_it.py").write_text(program)
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=."]
     done = subprocess.run(
-        [*words, "."], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [*words, "."], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

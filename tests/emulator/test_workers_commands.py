@@ -23,13 +23,6 @@ def crew(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Crew]:
         yield crew
 
 
-@pytest.fixture
-def worker(crew: Crew) -> Crew:
-    crew.allocate()
-    crew.boot()
-    return crew
-
-
 @pytest.mark.parametrize("status", [0, 1, 2, 37, 126, 127, 128, 200, 254, 255])
 def test_the_exit_status_of_a_command_reaches_the_client(worker, status):
     assert worker.ssh(f"exit {status}").returncode == status
@@ -181,7 +174,7 @@ def test_a_signal_of_the_client_reaches_the_whole_process_group(worker):
             process.send_signal("TERM")
             return (await process.wait()).exit_status
 
-    assert asyncio.run(asyncio.wait_for(interrupted(), 10)) == 8
+    assert asyncio.run(asyncio.wait_for(interrupted(), 60)) == 8
 
 
 def test_many_sessions_share_one_connection(worker):
@@ -195,7 +188,7 @@ def test_many_sessions_share_one_connection(worker):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
     assert answers == {number: str(number) for number in range(8)}
 
 

@@ -13,19 +13,6 @@ import pytest
 from .crew import USER, Crew, hired, possible_engines
 
 
-@pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    with hired(tmp_path) as crew:
-        yield crew
-
-
-@pytest.fixture
-def worker(crew: Crew) -> Crew:
-    crew.allocate()
-    crew.boot()
-    return crew
-
-
 @pytest.fixture(params=possible_engines())
 def any_worker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Crew]:
     """A worker of each engine that this machine can run."""
@@ -38,7 +25,7 @@ def any_worker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Crew]
 def scp(worker: Crew, *words: str) -> subprocess.CompletedProcess[bytes]:
     port = ["-P", str(worker.workers[0].port)]
     return subprocess.run(
-        ["scp", *worker.options, *port, *words], capture_output=True, timeout=60, check=False
+        ["scp", *worker.options, *port, *words], capture_output=True, timeout=120, check=False
     )
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.journey
 def test_a_slice_outlives_the_emulator_that_made_it(tpukit: Tpukit) -> None:
     before = tpukit.document("--local", "describe", "demo")
     tpukit.succeeds("emulator", "stop")
-    assert not tpukit.processes()
+    _eventually(lambda: not tpukit.processes())
     tpukit.succeeds("emulator", "start")
     assert tpukit.document("--local", "describe", "demo") == before
     document = tpukit.document("--local", "up", "v3-8", "demo")
@@ -86,7 +86,7 @@ def _kill(tpukit: Tpukit, victims: list[str]) -> None:
         os.kill(running[victim], signal.SIGKILL)
 
 
-def _eventually(holds: Callable[[], bool], seconds: float = 15.0) -> None:
+def _eventually(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     give_up_at = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < give_up_at, "it did not come to pass"

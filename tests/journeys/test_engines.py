@@ -71,7 +71,7 @@ def test_stop_all_finds_every_emulator_of_the_user(tmp_path: Path) -> None:
         env={**os.environ, "CLOUDSDK_CONFIG": str(tmp_path / "gcloud")},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

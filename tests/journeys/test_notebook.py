@@ -1,33 +1,73 @@
-"""Jupyter on a worker: asked for, reached with its token alone, and gone after Ctrl-C."""
+"""Jupyter on a worker: reached with its token alone, over losses, and gone with its command."""
 
 from __future__ import annotations
 
-import json
 import signal
+import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
 
 from journeys.command_line import Tpukit
+from journeys.openssh_crew import eventually
+from tpukit.emulator import daemon
+from tpukit.emulator.client import EmulatorClient
 
 pytestmark = pytest.mark.journey
 
 
+@contextmanager
+def opened(tpukit: Tpukit) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Open Jupyter and yield the command with the address that it prints."""
+    words = ("--local", "notebook", "demo", "--port", "0", "--install")
+    with tpukit.start(*words) as process:
+        try:
+            assert process.stdout
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=120)
+
+
 def status_of(url: str) -> int:
     try:
-        with urllib.request.urlopen(url, timeout=20) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
 
 
-def command_lines() -> list[str]:
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        found.append(" ".join(process.info["cmdline"] or ()))
-    return found
+def jupyters(tpukit: Tpukit) -> list[psutil.Process]:
+    return [each for each in tpukit.processes() if "jupyterlab" in words_of(each)]
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def runs(tpukit: Tpukit) -> list[str]:
+    """Return the notebooks that the worker knows of."""
+    found = tpukit.document("--local", "jobs", "demo")["jobs"]
+    return [each["run"] for each in found if each["run"].startswith("notebook-")]
+
+
+def hears(process: subprocess.Popen[str], words: str) -> None:
+    """Read what the command says until it says these words."""
+    assert process.stderr
+    told = []
+    for line in process.stderr:
+        told.append(line)
+        if words in line:
+            return
+    raise AssertionError(f"it never said {words!r}:\n{''.join(told)}")
 
 
 def test_jupyter_is_reached_with_its_token_alone_and_ends_with_the_command(
@@ -35,22 +75,57 @@ def test_jupyter_is_reached_with_its_token_alone_and_ends_with_the_command(
 ) -> None:
     absent = tpukit.ends_with(3, "--local", "notebook", "demo", "--port", "0")
     assert "fix: add --install" in absent.stderr
-    with tpukit.start("--local", "notebook", "demo", "--port", "0", "--install") as process:
-        try:
-            assert process.stdout
-            url = process.stdout.readline().strip()
-            address, _, token = url.partition("/?token=")
-            assert len(token) == 32, url
-            assert status_of(f"{address}/api/contents?token={token}") == 200
-            assert status_of(f"{address}/api/contents") == 403
-            lines = command_lines()
-            assert any(f"{tpukit.home}" in line and "-m jupyterlab" in line for line in lines)
-            assert not any(token in line for line in lines)
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(60)
+    with opened(tpukit) as (process, url):
+        address, _, token = url.partition("/?token=")
+        assert len(token) == 32, url
+        assert status_of(f"{address}/api/contents?token={token}") == 200
+        assert status_of(f"{address}/api/contents") == 403
+        assert len(jupyters(tpukit)) == 1
+        assert not any(token in " ".join(words_of(each)) for each in psutil.process_iter())
     assert process.returncode == 130
-    assert not any(f"{tpukit.home}" in line and "jupyter" in line for line in command_lines())
+    assert not jupyters(tpukit)
     # Its log and its token are gone from the worker as well.
-    jobs = json.loads(tpukit.succeeds("--local", "jobs", "demo", "--json").stdout)["jobs"]
-    assert not [each for each in jobs if each["run"].startswith("notebook-")]
+    assert not runs(tpukit)
+
+
+def test_jupyter_that_ends_by_itself_ends_the_command_which_says_how(tpukit: Tpukit) -> None:
+    with opened(tpukit) as (process, _):
+        (jupyter,) = jupyters(tpukit)
+        jupyter.kill()
+        _, told = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert "error: Jupyter on demo worker 0 has ended (status 137)" in told
+    assert not runs(tpukit)
+
+
+def test_a_lost_connection_is_made_again_to_the_same_jupyter_whose_lease_goes_on(
+    tpukit: Tpukit,
+) -> None:
+    emulator = control(tpukit)
+    with opened(tpukit) as (process, url):
+        before = jupyters(tpukit)
+        address, _, token = url.partition("/?token=")
+        emulator.add_worker_fault({"node": "demo", "fault": "refusing"})
+        try:
+            hears(process, "the connection is lost")
+        finally:
+            emulator.clear_worker_faults("demo")
+        hears(process, "connected again")
+        assert status_of(f"{address}/api/contents?token={token}") == 200
+        assert jupyters(tpukit) == before
+        assert len(runs(tpukit)) == 1
+        lease = lease_of(tpukit)
+        renewed = lease.stat().st_mtime
+        eventually(lambda: lease.stat().st_mtime > renewed, seconds=180)
+    assert process.returncode == 130
+
+
+def control(tpukit: Tpukit) -> EmulatorClient:
+    found = daemon.running(tpukit.home / "tpukit" / "state" / "emulator")
+    assert found
+    return EmulatorClient(found.url, found.token)
+
+
+def lease_of(tpukit: Tpukit) -> Path:
+    (found,) = tpukit.home.rglob(".tpukit/jobs/run.notebook-*/lease")
+    return found

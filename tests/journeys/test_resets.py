@@ -63,7 +63,7 @@ def test_fifty_resets_lose_no_line_repeat_none_and_run_nothing_twice(four: Tpuki
             lines[worker].append(int(number))
             if int(number) % BATCH == 0:
                 (seen / f"{worker}-{number}").touch()
-        assert process.wait(60) == WORKERS - 1
+        assert process.wait(120) == WORKERS - 1
     assert sum(rule["served"] for rule in emulator.faults()["workers"]) == RESETS
     assert lines == {worker: [*range(1, LINES + 1)] for worker in range(WORKERS)}
     assert four.succeeds("run", "pod", "--", "cat count").stdout.count("x") == WORKERS

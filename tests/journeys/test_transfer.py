@@ -93,7 +93,7 @@ def test_the_systems_tools_work_with_the_generated_configuration(four: Tpukit) -
 
     def system(*words: str) -> str:
         done = subprocess.run(
-            words, capture_output=True, text=True, check=False, timeout=120, cwd=four.home
+            words, capture_output=True, text=True, check=False, timeout=300, cwd=four.home
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from emulator.crew import eventually
+from remote.clocks import HandClock
 
 from tpukit.clock import SystemClock
 from tpukit.errors import TransportFailed
@@ -48,13 +51,13 @@ def worker(tmp_path, uv):
     return LocalWorker(tmp_path, environment=EMULATED)
 
 
-def apply(*workers: RemoteWorker, recipe=SMALL, requirements=None, timeout=120.0, on_event=None):
+def apply(*workers: RemoteWorker, recipe=SMALL, requirements=None, clock=CLOCK, on_event=None):
     return provision(
         workers,
         recipe,
         requirements=requirements,
-        clock=CLOCK,
-        deadline=seconds(timeout),
+        clock=clock,
+        deadline=seconds(500, clock),
         on_event=on_event or (lambda event: None),
     )
 
@@ -124,7 +127,7 @@ def test_a_package_that_was_changed_by_hand_is_put_right(worker):
     installer = f".tpukit/uv-{UV_VERSION}/bin/uv"
     python = ".tpukit/venvs/small/bin/python"
     LocalConnection(worker).run(
-        f"{installer} pip install --python {python} iniconfig==1.1.1", deadline=seconds(60)
+        f"{installer} pip install --python {python} iniconfig==1.1.1", deadline=seconds(300)
     )
     (report,) = apply(worker.remote()).workers
     assert outcomes(report)["packages"] == outcomes(report)["verify"] == "changed"
@@ -231,7 +234,17 @@ def test_typed_again_after_the_deadline_it_follows_the_job_that_still_runs(worke
         f'exec {uv}/bin/uv "$@"\n'
     )
     slow.chmod(0o755)
-    (report,) = apply(worker.remote(), timeout=4.0).workers
+    clock = HandClock()
+
+    def pass_time() -> None:
+        """Let the deadline pass once the job has begun."""
+        assert eventually(lambda: starts.exists() and starts.read_text())
+        clock.advance(500)
+
+    passing = threading.Thread(target=pass_time)
+    passing.start()
+    (report,) = apply(worker.remote(), clock=clock).workers
+    passing.join()
     assert report.error.startswith("step venv: ")
     assert "did not end in time" in report.error
     followed: list[ProvisionEvent] = []

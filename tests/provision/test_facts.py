@@ -22,7 +22,7 @@ TOOLS = ("df", "getconf", "sed", "sh", "tr", "uname")
 
 def facts_of(home: Path, **environment: str) -> Facts:
     worker = LocalWorker(home, environment=environment)
-    return read_facts(LocalConnection(worker), seconds(30))
+    return read_facts(LocalConnection(worker), seconds(120))
 
 
 def tools(folder: Path) -> Path:

@@ -38,13 +38,13 @@ def server(tmp_path: Path, key: KeyPair) -> Iterator[Server]:
 
 @pytest.fixture
 def connector(key: KeyPair) -> Iterator[Connector]:
-    with Connector(key, SystemClock(), attempt_seconds=5.0) as connector:
+    with Connector(key, SystemClock(), attempt_seconds=30.0) as connector:
         yield connector
 
 
 @pytest.fixture
 def connection(connector: Connector, server: Server, within: Within) -> Connection:
-    return connector.connect(server.target(), within(10))
+    return connector.connect(server.target(), within(60))
 
 
 @pytest.fixture
@@ -64,6 +64,6 @@ def crew(tmp_path: Path, key: KeyPair) -> Iterator[list[Server]]:
 @pytest.fixture
 def workers(crew: list[Server], connector: Connector, within: Within) -> list[RemoteWorker]:
     def way(server: Server) -> Callable[[], Connection]:
-        return lambda: connector.connect(server.target(), within(10))
+        return lambda: connector.connect(server.target(), within(60))
 
     return [RemoteWorker(index, way(server), "demo") for index, server in enumerate(crew)]

@@ -39,7 +39,7 @@ class Fleet:
     servers: list[Server]
     addresses: list[str]
     dead: set[int] = field(default_factory=set)
-    patience: float = 30.0
+    patience: float = 60.0  #: for a worker that answers
 
     @property
     def workers(self) -> list[RemoteWorker]:
@@ -70,7 +70,8 @@ class Fleet:
 
     def _connect(self, index: int) -> Connection:
         target = self.servers[index].target()
-        return self.connector.connect(target, Deadline.after(SystemClock(), self.patience))
+        patience = 2.0 if index in self.dead else self.patience
+        return self.connector.connect(target, Deadline.after(SystemClock(), patience))
 
 
 @contextmanager
@@ -80,7 +81,7 @@ def fleet(directory: Path, key: KeyPair, count: int) -> Iterator[Fleet]:
         home = directory / f"home-{index}"
         home.mkdir()
         servers.append(Server(home).accept(key))
-    with Connector(key, SystemClock(), attempt_seconds=15.0) as connector:
+    with Connector(key, SystemClock(), attempt_seconds=30.0) as connector:
         found = Fleet(connector, servers, ["127.0.0.1"] * count)
         yield found
     for index in set(range(count)) - found.dead:

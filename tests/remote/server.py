@@ -57,7 +57,7 @@ class Server:
         self.accepted.add(" ".join(key.public.split()[:2]))
         return self
 
-    def wait_until(self, found: Callable[[], bool], seconds: float = 30.0) -> None:
+    def wait_until(self, found: Callable[[], bool], seconds: float = 60.0) -> None:
         """Wait for something that a process on the worker brings about."""
         give_up = time.monotonic() + seconds
         while not found():
@@ -74,10 +74,10 @@ class Server:
         self.cut()
         self._await(_end(self._acceptor))
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+        self._thread.join(60)
 
     def _await(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(20)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
 
     async def _listen(self, port: int) -> asyncssh.SSHAcceptor:
         return await asyncssh.listen(

@@ -77,7 +77,7 @@ def test_of_two_starts_at_once_one_is_refused(
     refused: list[NameTaken] = []
 
     def race() -> None:
-        together.wait(10)
+        together.wait(60)
         try:
             start(workers, "echo x >>count; sleep 0.2")
         except NameTaken as error:
@@ -87,7 +87,7 @@ def test_of_two_starts_at_once_one_is_refused(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     assert len(refused) == 1
     follow(workers)
     assert [(server.home / "count").read_text() for server in crew] == ["x\n"] * 3

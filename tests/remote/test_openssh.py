@@ -31,7 +31,7 @@ def run(words: list[str], known_hosts: Path) -> subprocess.CompletedProcess[byte
     (home / ".ssh").mkdir(exist_ok=True)
     (home / ".ssh" / "config").write_text("Host *\n  Port 1\n  ProxyCommand false\n")
     environment = {"HOME": str(home), "PATH": "/usr/bin:/bin", "SSH_AUTH_SOCK": "/nonexistent"}
-    return subprocess.run(words, env=environment, capture_output=True, timeout=30, check=False)
+    return subprocess.run(words, env=environment, capture_output=True, timeout=120, check=False)
 
 
 def test_openssh_is_here() -> None:

@@ -131,5 +131,5 @@ def _relays() -> list[psutil.Process]:
 def _command_line(process: psutil.Process) -> str:
     try:
         return " ".join(process.cmdline())
-    except psutil.ZombieProcess:  # a child of another test that nobody has waited for yet
+    except psutil.Error:  # a child of another test that ends, or that nobody has waited for yet
         return ""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import psutil
 import pytest
@@ -18,6 +20,7 @@ from tpukit.remote.environment import shell_lines
 from tpukit.remote.runs import FleetRun, Order, Result, Stopped
 from tpukit.remote.worker import RemoteWorker
 
+from .clocks import HandClock
 from .server import Server
 
 #: Says that it is there, then lasts, with a child in a session of its own.
@@ -38,6 +41,17 @@ def run(
     workers: Sequence[RemoteWorker], order: Order, hear: Listener | None = None
 ) -> list[Result]:
     return FleetRun(order, SystemClock(), hear or Listener()).on_all(workers)
+
+
+@contextmanager
+def meanwhile(act: Callable[[], object]) -> Iterator[None]:
+    """Act in a thread of its own, which has ended when the block has."""
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(120)
 
 
 def pids(servers: Sequence[Server]) -> list[int]:
@@ -67,9 +81,11 @@ def test_every_worker_answers_in_its_place_and_apart(workers: list[RemoteWorker]
 def test_variables_reach_the_command_and_are_on_no_command_line(
     workers: list[RemoteWorker], crew: list[Server]
 ) -> None:
-    secret = "it's\na $secret `with` \\ everything"
+    word = secrets.token_hex(8)  # on no other command line of this machine
+    secret = f"it's\na $secret `with` \\ everything {word}"
     hear = Listener()
-    look = """printf %s "$TOKEN"; cat /proc/*/cmdline 2>/dev/null | grep -c 'wi[t]h`' >&2"""
+    pattern = f"{word[:-1]}[{word[-1]}]"
+    look = f"""printf %s "$TOKEN"; cat /proc/*/cmdline 2>/dev/null | grep -c '{pattern}' >&2"""
     run(workers, Order(look, shell_lines({"TOKEN": secret})), hear)
     assert hear.heard[0, "stdout"].decode() == secret
     assert hear.heard[0, "stderr"].strip() == b"0"
@@ -118,14 +134,14 @@ def test_fail_fast_ends_the_command_on_the_others(
         found.extend(pids([crew[0], crew[2]]))
         (crew[1].home / "go").touch()
 
-    threading.Thread(target=release, daemon=True).start()
-    results = run(workers, Order(command, fail_fast=True))
+    with meanwhile(release):
+        results = run(workers, Order(command, fail_fast=True))
     assert results[1].value is not None
     assert results[1].value.status == 7
     assert isinstance(results[0].error, Stopped)
     assert isinstance(results[2].error, Stopped)
     assert len(found) == 4
-    assert all(gone(pid) for pid in found)
+    crew[0].wait_until(lambda: all(gone(pid) for pid in found))
 
 
 def test_fail_fast_starts_nothing_more(workers: list[RemoteWorker], crew: list[Server]) -> None:
@@ -138,7 +154,17 @@ def test_a_worker_s_own_limit_ends_its_command_and_no_other(
     workers: list[RemoteWorker], crew: list[Server]
 ) -> None:
     command = f"if [ $WORKER != 1 ]; then echo fine; exit; fi; {LASTING}"
-    results = run(workers, Order(command, limit=1.0))
+    clock = HandClock()
+    going = FleetRun(Order(command, limit=300.0), clock, Listener())
+
+    def pass_time() -> None:
+        """Let the limit pass when the command lasts on worker 1 and on no other."""
+        pids([crew[1]])
+        crew[1].wait_until(lambda: [each.index for each in going.unreached] == [1])
+        clock.advance(300.0)
+
+    with meanwhile(pass_time):
+        results = going.on_all(workers)
     assert [each.ok for each in results] == [True, False, True]
     assert isinstance(results[1].error, DeadlinePassed)
     assert results[1].error.why == "it was ended"
@@ -156,13 +182,12 @@ def test_an_interrupt_ends_the_command_everywhere(
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=interrupt, daemon=True).start()
     going = FleetRun(Order(LASTING), SystemClock(), Listener())
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), meanwhile(interrupt):
         going.on_all(workers)
     assert going.unreached == []
     assert len(found) == 6
-    assert all(gone(pid) for pid in found)
+    crew[0].wait_until(lambda: all(gone(pid) for pid in found))
 
 
 def test_an_interrupt_says_whom_it_did_not_reach(
@@ -176,8 +201,7 @@ def test_an_interrupt_says_whom_it_did_not_reach(
         crew[1].cut()
         os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), meanwhile(interrupt):
         going.on_all(workers)
     assert [each.index for each in going.unreached] == [1]
     for pid in pids([crew[1]]):

@@ -66,7 +66,7 @@ def test_keys_go_there_output_comes_back_and_the_status_is_the_shells(
     read_until(far, b"ready")
     os.write(far, b"hello\n")
     assert b"\x1b[1mhello" in read_until(far, b"hello")
-    session.join(10)
+    session.join(60)
     assert session.status == 5
     assert termios.tcgetattr(near) == before
 
@@ -80,7 +80,7 @@ def test_a_new_size_of_the_terminal_is_passed_on(
     resize(near, 120, 40)
     server.wait_until(lambda: server.sizes == [(120, 40)])
     os.write(far, b"\n")
-    session.join(10)
+    session.join(60)
     assert session.status == 0
 
 
@@ -89,10 +89,10 @@ def test_a_lost_connection_gives_the_terminal_back(
 ) -> None:
     far, near = terminal
     before = termios.tcgetattr(near)
-    session = Session(connection, near, "echo ready; sleep 60")
+    session = Session(connection, near, "echo ready; sleep 1000")
     read_until(far, b"ready")
     server.cut()
-    session.join(10)
+    session.join(60)
     assert session.error is not None
     assert session.error.reason == "the connection broke"
     assert termios.tcgetattr(near) == before

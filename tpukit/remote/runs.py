@@ -61,6 +61,7 @@ class _Live:
     worker: RemoteWorker
     connection: Connection
     mark: str
+    ending: threading.Event | None = None  #: set when the attempt to end it is over
 
 
 @dataclass
@@ -96,6 +97,8 @@ class FleetRun:
         with self._lock:
             self._stopped = True
             live = [each for each in self._live.values() if id(each) not in self._ended]
+            for each in live:
+                each.ending = threading.Event()
         fan_out(live, self._end, window=max(len(live), 1))
 
     @property
@@ -130,8 +133,7 @@ class FleetRun:
         with connection:
             self._enter(live)
             done = self._command(live)
-        with self._lock:
-            self._live.pop(id(live))
+            self._leave(live)
         self._check_not_ended(worker, done)
         return done
 
@@ -162,17 +164,21 @@ class FleetRun:
         return DeadlinePassed(what, why="it was ended")
 
     def _end(self, live: _Live) -> EndReport:
-        report = end_processes(
-            live.connection,
-            marks=[live.mark],
-            grace=_GRACE_SECONDS,
-            deadline=Deadline.after(self.clock, _END_SECONDS),
-        )
-        if report.left:
-            raise TpukitError(f"processes on {live.worker.label} cannot be ended")
-        with self._lock:
-            self._ended.add(id(live))
-        return report
+        try:
+            report = end_processes(
+                live.connection,
+                marks=[live.mark],
+                grace=_GRACE_SECONDS,
+                deadline=Deadline.after(self.clock, _END_SECONDS),
+            )
+            if report.left:
+                raise TpukitError(f"processes on {live.worker.label} cannot be ended")
+            with self._lock:
+                self._ended.add(id(live))
+            return report
+        finally:
+            if live.ending:
+                live.ending.set()
 
     def _enter(self, live: _Live) -> None:
         with self._lock:
@@ -180,6 +186,14 @@ class FleetRun:
                 self._live[id(live)] = live
                 return
         raise Stopped(f"not started on {live.worker.label}")
+
+    def _leave(self, live: _Live) -> None:
+        """Let a worker go; where the command was to be ended, not before all it started is."""
+        with self._lock:
+            if not live.ending:
+                self._live.pop(id(live))
+                return
+        live.ending.wait(_END_SECONDS)
 
     def _check(self, worker: RemoteWorker) -> None:
         if self._stopped:
