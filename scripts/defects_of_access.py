@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from defect_world import NAME, Did, Finished, World, until
+from defect_world import NAME, PATIENCE, Did, Finished, World, until
 
 _V3 = ("--accelerator-type=v3-8", "--runtime-version=tpu-ubuntu2204-base")
 
@@ -183,6 +183,8 @@ def _through_a_tunnel(world: World, port: int) -> bytes:
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
+        limit = threading.Timer(PATIENCE, process.terminate)
+        limit.start()
         try:
             assert process.stderr
             told = next((line for line in process.stderr if " leads to port " in line), None)
@@ -192,4 +194,5 @@ def _through_a_tunnel(world: World, port: int) -> bytes:
             with socket.create_connection(("127.0.0.1", here), 60) as connection:
                 return connection.recv(100)
         finally:
+            limit.cancel()
             process.terminate()

@@ -89,7 +89,8 @@ def interrupt(world: World) -> None:
             if (started := len(_running(mark))) < 4:
                 return Did(f"started {started} of 4", False)
             os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to all that it runs
-            process.wait()
+            if not until(lambda: process.poll() is not None):
+                return Did("does not end", False)
             until(lambda: not _running(mark), _GRACE)
             left = len(_running(mark))
         finally:

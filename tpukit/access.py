@@ -60,7 +60,7 @@ def install_key(
     Raises:
         AuthenticationFailed: OS Login is on, and no key of the metadata is used.
     """
-    _check_login(found)
+    _check_login(found, provider.bills)
     line = key_line(user, key)
     if line in _keys(found):
         return False
@@ -75,14 +75,16 @@ def install_key(
     raise DeadlinePassed(f"the SSH key was not accepted into the metadata of slice {found.name}")
 
 
-def _check_login(found: Slice) -> None:
+def _check_login(found: Slice, real: bool) -> None:
     # OS Login documentation: where it is on, keys in metadata are not used. The project's metadata
     # can turn it on as well, but not everybody who may use a slice may read that.
     if found.metadata.get("enable-oslogin", "").upper() == "TRUE":
+        there = "" if real else 'eval "$(tpukit emulator env)"; '
         raise AuthenticationFailed(
             f"slice {found.name} lets people in by OS Login, which tpukit does not use",
             why="keys in its metadata are not used there",
-            fix=f"gcloud compute tpus tpu-vm ssh {found.name} --zone {found.zone}",
+            fix=f"{there}gcloud compute tpus tpu-vm ssh {found.name} --zone {found.zone} "
+            f"--project {found.project}",
         )
 
 

@@ -33,7 +33,12 @@ def tag(project: str, zone: str, name: str) -> str:
 def left_over(rules: Iterable[FirewallRule], slices: Iterable[Slice]) -> tuple[FirewallRule, ...]:
     """Return our rules whose slice is gone; `slices` are all that the project has."""
     living = {rule_name(each) for each in slices}
-    return tuple(each for each in rules if _TAG.fullmatch(each.name) and each.name not in living)
+    return tuple(each for each in rules if is_ours(each) and each.name not in living)
+
+
+def is_ours(rule: FirewallRule) -> bool:
+    """Tell whether a rule has a name as we give them."""
+    return _TAG.fullmatch(rule.name) is not None
 
 
 def is_for(rule: FirewallRule, name: str) -> bool:

@@ -80,6 +80,19 @@ def test_the_rule_of_a_slice_that_lives_elsewhere_is_never_removed(
     assert len(prompt_cloud.firewall.list()) == 1
 
 
+def test_a_rule_of_somebody_else_s_with_the_slice_s_name_is_left_alone(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    prompt_cloud.firewall.insert(
+        firewall.FirewallRule("demo", "default", ("192.0.2.1/32",), ("elsewhere",))
+    )
+    assert run("create", "v3-8", "demo", environment=environment).status == 0
+    run("firewall", "apply", "demo", "--source-range=192.0.2.1", environment=environment)
+    assert run("firewall", "remove", "demo", environment=environment).status == 0
+    assert [each.name for each in prompt_cloud.firewall.list()] == ["demo"]
+
+
 def test_a_name_that_no_rule_and_no_slice_has_is_not_found(run: Run, prompt_cloud: Cloud) -> None:
     leave_a_rule(prompt_cloud)
     run("firewall", "remove", "dem", environment=prompt_cloud.environment()).says(3)

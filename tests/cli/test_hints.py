@@ -49,13 +49,19 @@ def test_a_project_of_the_command_line_is_repeated_and_quoted() -> None:
     [
         ({"TPUKIT_LOCAL": "1"}, False),
         ({"TPUKIT_LOCAL": "0"}, True),
-        ({"CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": "http://127.0.0.1:8080/"}, False),
-        ({"CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": "https://tpu.example.com/"}, True),
+        # They may be an emulator's that has ended since.
+        ({"CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": "http://127.0.0.1:8080/"}, True),
     ],
 )
 def test_what_the_environment_says_is_not_repeated(environ: dict[str, str], repeated: bool) -> None:
     assert ("--local" in Hints.of(Flags(local=True), environ).words) is repeated
     assert Hints.of(Flags(), environ).words == ""
+
+
+def test_the_zone_is_repeated_where_a_command_has_none() -> None:
+    hints = Hints.of(Flags(zone="us-central1-a"), {})
+    assert hints.complete("tpukit logs a b") == "tpukit --zone us-central1-a logs a b"
+    assert hints.complete("tpukit ssh a --zone b") == "tpukit ssh a --zone b"
 
 
 def test_hints_warnings_and_errors_are_completed_and_what_happened_is_not() -> None:

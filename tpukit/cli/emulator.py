@@ -99,11 +99,13 @@ def start(
     """
     from tpukit.emulator import daemon
 
-    if realistic and create_seconds is not None:
-        raise BadInput("either --realistic or --create-seconds", fix="tpukit emulator start")
     story = _story(scenario)
     told = story.pop("create_seconds", None)
-    wanted = told if create_seconds is None and not realistic else create_seconds
+    wanted = told if create_seconds is None else create_seconds
+    if realistic and wanted is not None:
+        raise BadInput(
+            "either --realistic or a number of seconds for a create", fix="leave one out"
+        )
     if wanted is not None and not isfinite(wanted):
         raise BadInput(f"{wanted} is not a number of seconds", fix="--create-seconds 2")
     directory = private_directory(toolkit.paths.emulator)

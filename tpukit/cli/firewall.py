@@ -13,7 +13,7 @@ from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verb import verb
 from tpukit.console import View
-from tpukit.errors import BadInput, NotAllowed, NotFound
+from tpukit.errors import BadInput, NotFound, TpukitError
 from tpukit.models import FirewallRule
 
 AllowWorld = Annotated[bool, typer.Option("--allow-world", help="Let 0.0.0.0/0 be a range.")]
@@ -79,7 +79,7 @@ def remove(toolkit: Toolkit, name: RuleOwner) -> View:
       tpukit firewall remove tpukit-demo-1a2b3c
     """
     rules = toolkit.firewall.list()
-    by_name = any(rule.name == name for rule in rules)
+    by_name = any(rule.name == name and firewall.is_ours(rule) for rule in rules)
     rule = name if by_name else _rule_of(toolkit, rules, name)
     removed = firewall.remove(toolkit.firewall, rule)
     toolkit.console.say(f"rule {rule}: {'removed' if removed else 'not there'}")
@@ -109,8 +109,13 @@ def _left_over(toolkit: Toolkit, rules: Sequence[FirewallRule]) -> Sequence[Fire
     """Return the rules whose slice is gone, none where that cannot be told."""
     if not rules:
         return ()
+    unknown = "whose slice is gone cannot be told"
     try:
         listed = toolkit.provider.list("-")
-    except NotAllowed:
+    except TpukitError as error:  # the rules are there to be shown all the same
+        toolkit.console.warn(f"{unknown}: {error.summary()}")
         return ()
-    return () if listed.unreachable else firewall.left_over(rules, listed.slices)
+    if listed.unreachable:
+        toolkit.console.warn(f"{unknown}: no answer from {', '.join(listed.unreachable)}")
+        return ()
+    return firewall.left_over(rules, listed.slices)

@@ -21,17 +21,20 @@ class Hints:
     """Puts the global flags that say which cloud it is into the commands that a user is told."""
 
     words: str
+    zone: str = ""
 
     @classmethod
     def of(cls, flags: Flags, environ: Mapping[str, str]) -> Hints:
         """Return the hints of a command line; what the environment says need not be repeated."""
-        local = flags.local and not _points_at_the_emulator(environ)
+        local = flags.local and environ.get("TPUKIT_LOCAL", "") in NO
         project = ["--project", flags.project] if flags.project else []
-        return cls(quote([*(["--local"] if local else []), *project]))
+        zone = ["--zone", flags.zone] if flags.zone else []
+        return cls(quote([*(["--local"] if local else []), *project]), quote(zone))
 
     def complete(self, text: str) -> str:
         """Return a text whose commands, typed as they stand, reach the same cloud."""
-        return _COMMAND.sub(lambda _: f"tpukit {self.words} ", text) if self.words else text
+        words = " ".join(filter(None, (self.words, "" if "--zone" in text else self.zone)))
+        return _COMMAND.sub(lambda _: f"tpukit {words} ", text) if words else text
 
     def view(self, view: View) -> View:
         warnings = tuple(self.complete(each) for each in view.warnings)
@@ -46,10 +49,3 @@ class Hints:
             error.fix = self.complete(error.fix)
             error.exists = tuple(self.complete(each) for each in error.exists)
             raise
-
-
-def _points_at_the_emulator(environ: Mapping[str, str]) -> bool:
-    """Tell whether the environment alone leads to the emulator, as `emulator env` makes it."""
-    if environ.get("TPUKIT_LOCAL", "") not in NO:
-        return True
-    return environ.get("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU", "").startswith("http://127.0.0.1:")

@@ -9,6 +9,7 @@ from typer import Option
 
 from tpukit.cli import parameters as flag
 from tpukit.cli.cp import workers_of
+from tpukit.cli.hints import Hints
 from tpukit.cli.route import EXTERNAL, Route
 from tpukit.cli.ssh import WorkerNumber
 from tpukit.cli.toolkit import Toolkit
@@ -93,5 +94,6 @@ def _end(toolkit: Toolkit, name: str, served: Notebook) -> None:
         served.end()
     except TpukitError as error:
         toolkit.console.warn(f"Jupyter may still run: {error.summary()}")
-        fix = quote(["tpukit", "kill", name, served.run_id])
+        hints = Hints.of(toolkit.flags, toolkit.environ)
+        fix = hints.complete(quote(["tpukit", "kill", name, served.run_id]))
         toolkit.console.warn(f"it ends by itself within 5 minutes, or at once: {fix}")

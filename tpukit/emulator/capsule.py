@@ -18,7 +18,7 @@ from tpukit.emulator.network import Network
 from tpukit.errors import TpukitError
 from tpukit.text import one_line
 
-_SECONDS = 60.0  #: of silence; one that cannot be made ends
+_SECONDS = 30.0  #: of silence; one that cannot be made ends
 _MOST = 4096
 _READY = re.compile(rb"^ready ([1-9][0-9]*)\n", re.MULTILINE)
 #: --kill-child: who kills `unshare` kills the first process, and with it every other one.

@@ -23,7 +23,7 @@ from tpukit.errors import TpukitError
 
 _PROGRAMS = ("ip", "mount", "nsenter", "setsid", "unshare")
 _TRIAL_NODE = "projects/p/locations/z/nodes/trial"
-_TRIAL_SECONDS = 60.0
+_TRIAL_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,10 @@ def choose(name: str, home: EmulatorHome, environment: Mapping[str, str]) -> Cho
     if name == "namespaces":
         hidden = hidden_folders(Path.home(), home.path)
         engine = NamespacesEngine(site, base_interpreter(), hidden)
-        _try(engine, home)
+        try:
+            _try(engine, home)
+        except subprocess.TimeoutExpired as error:
+            raise TpukitError("a trial worker of the namespaces engine is silent") from error
         return Choice(engine, "asked for; a trial worker ran")
     missing = _missing()
     other = f"namespaces needs {missing}" if missing else "--engine namespaces is possible here"

@@ -37,7 +37,7 @@ def start(
     directory: Path,
     create_seconds: float = 2.0,
     port: int = 0,
-    timeout: float = 60.0,
+    timeout: float = 120.0,
     engine: str = "auto",
 ) -> Running:
     """Return the directory's emulator, started in the background unless it runs already.

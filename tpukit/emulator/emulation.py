@@ -81,7 +81,6 @@ def _serve(
     )
     if ready is not None:
         os.write(ready, READY)
-        os.close(ready)
     ending.wait()
     home.document.unlink(missing_ok=True)
     server.shutdown()

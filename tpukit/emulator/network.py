@@ -20,7 +20,7 @@ from tpukit.errors import TpukitError
 from tpukit.text import one_line
 
 _CLONE_NEWNET = 0x40000000  #: include/uapi/linux/sched.h
-_SECONDS = 60.0
+_SECONDS = 30.0
 
 _Answer = TypeVar("_Answer")
 
