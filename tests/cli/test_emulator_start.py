@@ -33,7 +33,7 @@ def nodes(address: str, token: str) -> list[str]:
 def test_realistic_creates_take_minutes_of_the_emulator_s_time(tpukit: Tpukit) -> None:
     tpukit.succeeds("emulator", "start", "--realistic")
     tpukit.succeeds("emulator", "clock", "speed", "0")
-    tpukit.ends_with(8, "--local", "create", "v3-8", "slow", "--timeout", "1s")
+    tpukit.ends_with(8, "--local", "create", "v3-8", "slow", "--timeout", "5s")
     tpukit.succeeds("emulator", "clock", "advance", "100s")
     assert tpukit.document("--local", "describe", "slow")["slice"]["state"] == "CREATING"
     tpukit.succeeds("emulator", "clock", "advance", "60s")

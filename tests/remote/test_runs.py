@@ -141,7 +141,7 @@ def test_fail_fast_ends_the_command_on_the_others(
     assert isinstance(results[0].error, Stopped)
     assert isinstance(results[2].error, Stopped)
     assert len(found) == 4
-    crew[0].wait_until(lambda: all(gone(pid) for pid in found))
+    assert all(gone(pid) for pid in found)
 
 
 def test_fail_fast_starts_nothing_more(workers: list[RemoteWorker], crew: list[Server]) -> None:
@@ -187,7 +187,7 @@ def test_an_interrupt_ends_the_command_everywhere(
         going.on_all(workers)
     assert going.unreached == []
     assert len(found) == 6
-    crew[0].wait_until(lambda: all(gone(pid) for pid in found))
+    assert all(gone(pid) for pid in found)
 
 
 def test_an_interrupt_says_whom_it_did_not_reach(

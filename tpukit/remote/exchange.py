@@ -50,7 +50,7 @@ class Exchange:
         if status is None:
             self._abandon()
         else:
-            self._channel.close()
+            self._close()
             if isinstance(stdin, bytes) and starter.ident:
                 starter.join(1.0)  # other input may never end: nothing waits for it
         return status
@@ -76,7 +76,11 @@ class Exchange:
         while not deadline.passed():
             self._woken.rearm()
             ended = channel.closed or (channel.eof_received and channel.exit_status_ready())
-            if self._drain():
+            try:
+                drained = self._drain()
+            except _Broken:
+                return -1
+            if drained:
                 continue
             if ended:
                 return int(channel.recv_exit_status())
@@ -84,8 +88,9 @@ class Exchange:
         return None
 
     def _drain(self) -> bool:
-        out = self._channel.recv(_CHUNK) if self._channel.recv_ready() else b""
-        err = self._channel.recv_stderr(_CHUNK) if self._channel.recv_stderr_ready() else b""
+        channel = self._channel
+        out = _taken(channel.recv) if channel.recv_ready() else b""
+        err = _taken(channel.recv_stderr) if channel.recv_stderr_ready() else b""
         for name, tail, chunk in (("stdout", self.stdout, out), ("stderr", self.stderr, err)):
             if chunk:
                 tail.append(chunk)
@@ -101,6 +106,20 @@ class Exchange:
         # A connection that was closed meanwhile has closed the channel with it.
         with contextlib.suppress(Exception):
             self._channel.close()
+
+
+class _Broken(Exception):
+    """The connection broke, and what was taken from it last is lost."""
+
+
+def _taken(receive: Callable[[int], bytes]) -> bytes:
+    """Return what has arrived; paramiko tells the peer at once that it may send more."""
+    from tpukit.remote.transport import FAILURES
+
+    try:
+        return receive(_CHUNK)
+    except FAILURES as error:
+        raise _Broken from error
 
 
 class Tail:

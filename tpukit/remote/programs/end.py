@@ -26,7 +26,7 @@ KILL_SECONDS = 5.0
 #: A command may have been sent and not yet be there: the first look that finds nothing is doubted.
 SETTLE_SECONDS = 0.3
 LOOK_SECONDS = 0.05
-LEADER_SECONDS = 2.0
+LEADER_SECONDS = 10.0
 
 
 class Process:
