@@ -8,7 +8,8 @@ from functools import partial
 
 from tpukit.clock import Clock
 from tpukit.errors import TransportFailed
-from tpukit.remote.kept import KeeperHome, KeptRun, Request, known_workers
+from tpukit.remote.keeper_home import KeeperHome
+from tpukit.remote.kept import KeptRun, Request, known_workers
 from tpukit.remote.runs import Hear, Order
 from tpukit.remote.ssh import Connection
 from tpukit.remote.worker import RemoteWorker

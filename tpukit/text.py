@@ -36,3 +36,8 @@ def quote(words: Sequence[str]) -> str:
 def _visible(character: str) -> str:
     code = ord(character)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def is_utf8(text: str) -> bool:
+    """Tell whether a word of the command line or the environment was UTF-8 (else: PEP 383)."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)

@@ -22,7 +22,7 @@ def shared(found: Crew, count: int) -> Cost:
     )
     trusted = f"-o UserKnownHostsFile={found.known_hosts} -i {found.key}"
     master = f"-M -N -f -o ControlPersist=600 -o KexAlgorithms=curve25519-sha256 {trusted}"
-    _each(sockets, places, f"ssh {options} {master}", "")
+    _each(sockets, places, f"ssh {options} {master}")
     try:
         masters = _masters(sockets)
         before = sum(map(_cpu, masters))
@@ -32,25 +32,31 @@ def shared(found: Crew, count: int) -> Cost:
         memory = sum(each.memory_full_info().pss for each in masters) / 2**20
         return replace(client, cpu=client.cpu + spent, memory=memory)
     finally:
-        _each(sockets, places, "ssh -F none -O exit", "")
+        _each(sockets, places, "ssh -F none -O exit")
 
 
 def _loop(sockets: Path, places: Sequence[str], command: str, words: str) -> str:
-    listed = " ".join(places)
-    return f'for place in {listed}; do {command} -S {sockets}/$place "$place" {words} & done; wait'
+    return all_at_once(" ".join(places), f'{command} -S {sockets}/$place "$place" {words}')
 
 
-def _each(sockets: Path, places: Sequence[str], command: str, words: str) -> None:
+def all_at_once(places: str, command: str) -> str:
+    """Return the shell line that runs a command for each `$place`, and fails where one does."""
+    started = f'for place in {places}; do {command} & all="$all $!"; done'
+    return f"{started}; for each in $all; do wait $each || exit 1; done"
+
+
+def _each(sockets: Path, places: Sequence[str], command: str) -> None:
     quiet = subprocess.DEVNULL
-    line = _loop(sockets, places, command, words)
+    line = _loop(sockets, places, command, "")
     subprocess.run(["sh", "-c", line], stdin=quiet, stdout=quiet, stderr=quiet, check=True)
 
 
 def _masters(sockets: Path) -> list[psutil.Process]:
     return [
         each
-        for each in psutil.process_iter()
-        if each.name() == "ssh" and any(str(sockets) in word for word in each.cmdline())
+        for each in psutil.process_iter(["name", "cmdline"])
+        if each.info["name"] == "ssh"
+        and any(str(sockets) in word for word in each.info["cmdline"] or ())
     ]
 
 

@@ -13,6 +13,7 @@ from local_cloud import Cloud, Reply, bare_environment, json_reply, scripted
 
 from cli.conftest import Result, Run
 
+ODD = os.fsdecode(b"\xff")  #: as Python shows what is not UTF-8
 NAMES = ["", "A", "9a", "a_b", "a b", "x" * 64, "../../etc", "a;rm -rf /", "$(id)", "ü", "\x1b[2Ja"]
 BY_NAME = [
     ("describe",),
@@ -92,6 +93,16 @@ USAGE: list[tuple[str, ...]] = [
     ("up", "v3-8", "--requirements", "a\x1bb"),
     ("create", "v6e-4", "--runtime-version", "tpu-ubuntu2204-base"),
 ]
+
+
+@pytest.mark.parametrize("words", [("--", "printf", ODD), ("--env", f"A={ODD}", "--", "true")])
+def test_what_is_not_utf_8_is_refused_before_anything_is_asked(
+    run: Run, standing: Cloud, words: tuple[str, ...]
+) -> None:
+    before = len(standing.calls("nodes.get"))
+    done = run("run", "demo", *words, environment=standing.environment())
+    assert "UTF-8" in done.says(2).err
+    assert len(standing.calls("nodes.get")) == before
 
 
 @pytest.mark.parametrize("words", USAGE, ids=lambda words: " ".join(words))

@@ -10,17 +10,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import asyncssh
 import psutil
 import pytest
 
 from tpukit.clock import SystemClock
-from tpukit.errors import BadInput, HostKeyMismatch, NotFound, TransportFailed
+from tpukit.errors import BadInput, HostKeyMismatch, NotFound, TpukitError, TransportFailed
 from tpukit.remote import kept
 from tpukit.remote.fanout import fan_out
 from tpukit.remote.frames import Gone
-from tpukit.remote.kept import KeeperHome, KeptRun, Request, known_workers
+from tpukit.remote.keeper_home import KeeperHome
+from tpukit.remote.kept import KeptRun, Request, known_workers
 from tpukit.remote.keys import KeyPair
 from tpukit.remote.runs import Order, Result
 from tpukit.remote.ssh import Connection, Connector
@@ -50,6 +52,11 @@ class Client:
 
     def hear(self, worker: RemoteWorker, stream: str, chunk: bytes) -> None:
         self.heard[worker.index, stream] += chunk
+
+    @property
+    def connections(self) -> list[dict[str, Any]]:
+        found = kept.overview(self.home)
+        return found["connections"] if found else []
 
     @property
     def keeper(self) -> psutil.Process:
@@ -239,6 +246,37 @@ def test_a_command_that_takes_too_long_is_ended(client: Client) -> None:
     assert result.error.why == "it was ended"
 
 
+def test_nothing_more_is_started_for_a_client_that_has_gone(
+    client: Client, crew: list[Server]
+) -> None:
+    client.run("true")
+    going = client.start("echo x >ran", at_once=1)
+    crew[0].on_command = lambda: going._line and going._line.close()
+    going.on_all(client.workers)
+    crew[0].wait_until(lambda: not any(each["busy"] for each in client.connections))
+    assert not any((server.home / "ran").exists() for server in crew[1:])
+
+
+def test_a_keeper_that_does_not_answer_is_given_up(client: Client) -> None:
+    client.run("true")
+    stuck = client.keeper
+    stuck.suspend()
+    try:
+        with pytest.raises(TpukitError, match="does not end"):
+            kept.stop(client.home)
+        assert texts(client.run("echo again", client.workers[:1])) == ["again\n"]
+        assert client.keeper.pid != stuck.pid
+    finally:
+        stuck.kill()
+
+
+def test_the_folder_of_the_socket_is_tightened(client: Client, tmp_path: Path) -> None:
+    client.run("true")
+    (tmp_path / "k").chmod(0o777)
+    client.run("true")
+    assert stat.S_IMODE((tmp_path / "k").stat().st_mode) == 0o700
+
+
 def test_only_its_owner_may_open_the_socket(client: Client, tmp_path: Path) -> None:
     client.run("true")
     folder = tmp_path / "k"
@@ -270,12 +308,11 @@ def test_many_starters_make_one_keeper(tmp_path: Path) -> None:
     assert len(set(told)) == 1
 
 
-def test_a_keeper_that_nobody_needs_ends(
-    client: Client, crew: list[Server], tmp_path: Path
-) -> None:
-    client.home = KeeperHome(tmp_path / "brief", idle_seconds=0.5)
+def test_a_keeper_that_nobody_needs_ends(client: Client, tmp_path: Path) -> None:
+    client.home = KeeperHome(tmp_path / "brief", idle_seconds=3)
     client.run("true")
-    crew[0].wait_until(lambda: client.home.found() is None)
+    client.keeper.wait(60)
+    assert client.home.found() is None
     assert kept.overview(client.home) is None
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tpukit.errors import BadInput
-from tpukit.text import one_line, quote
+from tpukit.text import is_utf8, one_line, quote
 
 AcceleratorTypeName = Annotated[
     str, typer.Argument(metavar="ACCELERATOR_TYPE", help="v3-8, v6e-4, …: `tpukit types`.")
@@ -69,11 +69,15 @@ def words(text: str) -> tuple[str, ...]:
 def remote_command(command: list[str] | None) -> str:
     """Return the shell line for the words after `--`.
 
-    One word is a shell line as it stands; several are run exactly as they are, whatever they hold.
+    One word is a shell line as it stands; several are run exactly as they are. Raises `BadInput`
+    for what is not UTF-8: there is no way to send it as it is.
     """
     if not command:
         return ""
-    return command[0] if len(command) == 1 else quote(command)
+    line = command[0] if len(command) == 1 else quote(command)
+    if not is_utf8(line):
+        raise BadInput("the command is not UTF-8 text", reason=one_line(line)[:60])
+    return line
 
 
 def file_bytes(path: str, flag: str, most: int = 1 << 20) -> bytes | None:

@@ -133,8 +133,8 @@ def _check(how: Flags, route: Route, console: Console) -> None:
             raise BadInput(f"{name} has no meaning with --detach")
     if how.keep and (how.stdin or how.fail_fast or route != EXTERNAL):
         raise BadInput(
-            "--keep is for commands without input on workers that are reached directly",
-            fix="leave it out, or --stdin, --fail-fast, --iap, --internal-ips and --jump",
+            "--keep has no meaning with --stdin, --fail-fast, --iap, --internal-ips and --jump",
+            fix="leave it out",
         )
     if how.json_lines and console.as_json:
         raise BadInput("--json and --json-lines are two forms of one output", fix="choose one")

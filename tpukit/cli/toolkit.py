@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tpukit.means import Means
     from tpukit.models import Slice
     from tpukit.provider import FirewallProvider, SliceProvider
-    from tpukit.remote.kept import KeeperHome
+    from tpukit.remote.keeper_home import KeeperHome
     from tpukit.remote.keys import KeyPair
     from tpukit.remote.proxy import Dial
     from tpukit.remote.ssh import Connector
@@ -187,7 +187,7 @@ class Toolkit:
     @property
     def keeper(self) -> KeeperHome:
         """Where the process is that keeps connections."""
-        from tpukit.remote.kept import KeeperHome
+        from tpukit.remote.keeper_home import KeeperHome
 
         return KeeperHome(self.paths.connections)
 

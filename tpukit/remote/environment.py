@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from tpukit.errors import BadInput
-from tpukit.text import one_line, quote
+from tpukit.text import is_utf8, one_line, quote
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
@@ -36,6 +36,8 @@ def parse_assignments(words: Iterable[str], own: Mapping[str, str]) -> dict[str,
         if not equals and name not in own:
             raise BadInput(f"{name} is not set here", fix=f"--env {name}=VALUE")
         found[name] = value if equals else own[name]
+        if not is_utf8(found[name]):
+            raise BadInput(f"the value of {name} is not UTF-8 text")
     return found
 
 

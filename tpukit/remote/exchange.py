@@ -64,12 +64,15 @@ class Exchange:
         from tpukit.remote.transport import request_command
 
         # A refused command, a lost connection and a command that ended without reading its input
-        # all close the channel, and whoever follows the channel judges that.
-        with contextlib.suppress(Exception):
+        # all close the channel, and whoever follows the channel judges that. Input that cannot be
+        # had, or sent, has to end it too: the command would wait for the rest.
+        try:
             request_command(self._channel, command)
             for chunk in (stdin,) if isinstance(stdin, bytes) else stdin:
                 self._channel.sendall(chunk)
             self._channel.shutdown_write()
+        except Exception:  # noqa: BLE001
+            self._close()
 
     def _follow(self, deadline: Deadline) -> int | None:
         channel = self._channel

@@ -52,6 +52,7 @@ class Keeper:
             except TimeoutError:
                 continue
             accepted.setblocking(True)
+            self._pool.touch()
             threading.Thread(target=self._converse, args=(Line(accepted),), daemon=True).start()
         listener.close()
         self._pool.close()
@@ -106,6 +107,8 @@ class Keeper:
         listener = threading.Thread(target=_listen, args=(line, going), daemon=True)
         listener.start()
         results = [_document(each) for each in going.on_all(workers)]
+        if not all(each.get("started", True) for each in results):
+            self._known.pop(asked["place"], None)  # one of them has moved: the cloud is asked again
         line.tell(results=results, unreached=[places[id(each)] for each in going.unreached])
         listener.join()
 

@@ -2,95 +2,25 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import socket
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from tpukit import __version__
 from tpukit.clock import Clock
-from tpukit.errors import BadInput, TpukitError, TransportFailed, from_document
-from tpukit.paths import private_directory
+from tpukit.errors import TpukitError, TransportFailed, from_document
 from tpukit.remote.exchange import Tail
 from tpukit.remote.fanout import Outcome, fan_out
 from tpukit.remote.frames import Gone, Line
+from tpukit.remote.keeper_home import KeeperHome
 from tpukit.remote.keys import KeyPair
 from tpukit.remote.runs import FleetRun, Hear, Order, Result, Stopped, insist
 from tpukit.remote.values import Completed, Target
 from tpukit.remote.worker import RemoteWorker
-from tpukit.text import one_line
 
-#: Seconds after which a keeper closes what nobody has used, and ends.
-IDLE_SECONDS = 600.0
 _ANSWER_SECONDS = 10.0
-#: What the system takes as a socket's name: sun_path of unix(7) and of macOS, with its last byte.
-_LONGEST_NAME = 103
-
-
-class KeeperHome:
-    """The folder of a keeper's socket, and the way to whoever listens there."""
-
-    def __init__(self, folder: Path, idle_seconds: float = IDLE_SECONDS) -> None:
-        self._folder = folder
-        self._idle_seconds = idle_seconds
-
-    def line(self) -> Line:
-        """Return a line to the keeper, which is started where none runs."""
-        found = self.found()
-        if found:
-            return found
-        private_directory(self._folder)
-        with _exclusively(self._folder / "start.lock"):
-            found = self.found() or self._started()
-        return found
-
-    def found(self) -> Line | None:
-        """Return a line to the keeper if one runs."""
-        if len(os.fsencode(self._place)) > _LONGEST_NAME:
-            raise BadInput(
-                "connections cannot be kept: the path of the socket is too long",
-                reason=one_line(str(self._place)),
-                fix="export TPUKIT_HOME=/a/short/path",
-            )
-        connected = socket.socket(socket.AF_UNIX)
-        try:
-            connected.connect(str(self._place))
-        except OSError:
-            connected.close()
-            return None
-        return Line(connected)
-
-    @property
-    def _place(self) -> Path:
-        return self._folder / "keeper"
-
-    def _started(self) -> Line:
-        words = [sys.executable, "-P", "-m", "tpukit.remote.keeper", str(self._place)]
-        kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-        keeper = subprocess.Popen(
-            [*words, str(self._idle_seconds)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            # It outlives this command: none of its secrets, and modules from where ours are.
-            env={**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            start_new_session=True,
-        )
-        assert keeper.stdout
-        with keeper.stdout:
-            keeper.stdout.read()  # ends when it listens, or when it failed
-        found = self.found()
-        if not found:
-            raise TpukitError("the keeper of connections does not start")
-        return found
 
 
 @dataclass(frozen=True)
@@ -148,6 +78,8 @@ class KeptRun:
         self._ordinary = FleetRun(order, clock, hear)
         self._line: Line | None = None
         self._over = threading.Event()
+        self._stopped = False
+        self._lock = threading.Lock()
         self._missed: list[RemoteWorker] = []
 
     def on_all(self, workers: Sequence[RemoteWorker]) -> list[Result]:
@@ -198,7 +130,10 @@ class KeptRun:
     def _begun(self, line: Line, workers: Sequence[RemoteWorker]) -> bool:
         """Ask for the command and tell whether it is started; unless so, nothing has run."""
         with suppress(Gone):
-            line.tell(**self._question(workers))
+            with self._lock:
+                if self._stopped:
+                    return False
+                line.tell(**self._question(workers))
             _raise_error(line.hear())
             return True
         return False
@@ -223,12 +158,13 @@ class KeptRun:
 
     def _stop(self) -> None:
         """Have the command ended wherever it runs, and hear on which workers it was not."""
-        if self._line:
-            try:
-                self._line.tell(ask="stop")
-            except Gone:
-                return
-            self._over.wait()
+        with self._lock:
+            self._stopped = True
+            line = self._line
+        if line:
+            with suppress(Gone):
+                line.tell(ask="stop")
+                self._over.wait()
 
 
 def overview(home: KeeperHome) -> dict[str, Any] | None:
@@ -253,7 +189,11 @@ def stop(home: KeeperHome) -> bool:
         except Gone:  # with its process
             return True
         except TimeoutError as error:
-            raise TpukitError("the keeper of connections does not end") from error
+            home.give_up()
+            raise TpukitError(
+                "the keeper of connections does not end",
+                why="it was given up: the next run --keep starts another",
+            ) from error
     return False
 
 
@@ -301,13 +241,3 @@ def _raise_error(answer: Mapping[str, Any]) -> None:
 def _error(answer: Mapping[str, Any]) -> TpukitError | None:
     told = answer.get("error")
     return from_document(told, Stopped, default=TransportFailed) if told else None
-
-
-@contextmanager
-def _exclusively(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -16,6 +16,8 @@ from tpukit.remote.values import Completed, Target
 
 #: Seconds of silence after which a worker is given up: while a command runs on it, and while not.
 _BUSY_SILENCE, _IDLE_SILENCE = 12.0, 60.0
+#: Seconds in which a worker has to begin a command: nobody knows what became of it meanwhile.
+_FIRST_ANSWER_SECONDS = 5.0
 #: Seconds for another connection in place of one that broke while nobody used it.
 _AGAIN_SECONDS = 10.0
 
@@ -65,6 +67,11 @@ class Pool:
         """Return a new connection in place of one that turned out to be broken."""
         self.discard(kept)
         return self._new(kept.target, kept.key, Deadline.after(self._clock, _AGAIN_SECONDS))
+
+    def touch(self) -> None:
+        """Count the idle time from now on."""
+        with self._lock:
+            self._used = self._clock.monotonic()
 
     def take_back(self, kept: Kept) -> None:
         """Keep a connection for the next command."""
@@ -179,7 +186,8 @@ class Lent(Connection):
         try:
             done = super().run(command, **how)
         except NotStarted as broken:
-            self._replace(broken)
+            with self._lock:
+                self._replace(broken)
             done = super().run(command, **how)
         with self._lock:
             self._going -= 1
@@ -193,12 +201,17 @@ class Lent(Connection):
             (self._pool.discard if broken else self._pool.take_back)(self._kept)
 
     def _replace(self, broken: NotStarted) -> None:
-        if self.alive:
+        # Another command on it can only be one that ends this one. A silent worker is not asked for
+        # another connection: the ordinary way says what is wrong with it.
+        if self.alive or self._closed or self._going > 1 or self._socket.fault:
             raise broken
         try:
             self._take(self._pool.replace(self._kept), self._clock)
         except TpukitError as error:
             raise broken from error
+
+    def _session(self, deadline: Deadline) -> Any:
+        return super()._session(deadline.within(_FIRST_ANSWER_SECONDS))
 
     def _take(self, kept: Kept, clock: Clock) -> None:
         Connection.__init__(

@@ -108,8 +108,9 @@ class FleetRun:
             return [each.worker for each in self._live.values() if id(each) not in self._ended]
 
     def abandon(self) -> None:
-        """Close the connections over which a command may still be running."""
+        """Start nothing more, and close the connections over which a command may be running."""
         with self._lock:
+            self._stopped = True
             live = list(self._live.values())
         for each in live:
             each.connection.close()

@@ -40,6 +40,7 @@ class WatchedSocket:
     def allow_silence(self, seconds: float) -> None:
         """Give the peer up after so much silence from now on."""
         self._silence_seconds = seconds
+        self._unheard, self._unsent, self._asked = 0.0, 0.0, False
         self.settimeout(0.1)
 
     def recv(self, size: int) -> bytes:
