@@ -96,5 +96,9 @@ def _standard_input() -> Iterator[bytes] | bytes:
     """Return what is piped in, chunk by chunk; a terminal's keyboard is not sent to a command."""
     if sys.stdin is None or sys.stdin.isatty():
         return b""
+    try:
+        descriptor = sys.stdin.fileno()
+    except OSError:  # a program that runs us in its own process has put something else there
+        return b""
     # Unbuffered: a thread that waits in a buffer's lock would abort the interpreter at its end.
-    return iter(lambda: os.read(sys.stdin.fileno(), 1 << 16), b"")
+    return iter(lambda: os.read(descriptor, 1 << 16), b"")
