@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import shutil
@@ -35,10 +36,10 @@ def defects(*names: str) -> subprocess.CompletedProcess[str]:
 
 
 def table() -> list[list[str]]:
-    """Return the page's rows of three cells, without the marks that only a page has."""
-    lines = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("|")]
-    _, _, *rows = [line.replace("`", "").strip("| ").split(" | ") for line in lines]
-    return rows
+    """Return the rows of the page's table, without the marks that only a page has."""
+    _, _, below = PAGE.read_text("utf-8").partition("| | gcloud | tpukit |\n| --- | --- | --- |\n")
+    lines = itertools.takewhile(lambda line: line.startswith("|"), below.splitlines())
+    return [line.replace("`", "").strip("| ").split(" | ") for line in lines]
 
 
 def says(cell: str, shown: str) -> bool:
