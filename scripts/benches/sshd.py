@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+import asyncssh
 
 from tpukit.emulator.server import build_server
 from tpukit.emulator.workers import PaperHost, WorkerOracle, WorkerRecord
@@ -165,16 +164,8 @@ def crew(directory: Path, sshd: str, workers: int) -> Iterator[Crew]:
 
 def new_key() -> tuple[bytes, str]:
     """Return a new ed25519 key: the private file's content and the public line."""
-    key = Ed25519PrivateKey.generate()
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.OpenSSH,
-        serialization.NoEncryption(),
-    )
-    public = key.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
-    return private, public.decode()
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    return key.export_private_key(), key.export_public_key().decode().strip()
 
 
 def wait_for(addresses: Sequence[str]) -> None:

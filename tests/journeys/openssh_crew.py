@@ -20,10 +20,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import asyncssh
 import psutil
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from local_cloud import TOKEN, Cloud
 
 from journeys.command_line import Tpukit
@@ -264,16 +263,8 @@ def openssh_crew(directory: Path, accelerator_type: str) -> Iterator[OpenSshCrew
 
 def new_key() -> tuple[str, str]:
     """Return a new ed25519 key: the private file's text and the public line."""
-    key = Ed25519PrivateKey.generate()
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.OpenSSH,
-        serialization.NoEncryption(),
-    )
-    public = key.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
-    return private.decode(), public.decode()
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    return key.export_private_key().decode(), key.export_public_key().decode().strip()
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:

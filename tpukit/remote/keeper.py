@@ -135,8 +135,7 @@ def _document(result: Result) -> dict[str, Any]:
 
 
 def _worker(told: dict[str, Any]) -> tuple[str, Target]:
-    target = {**told["target"], "host_keys": tuple(told["target"]["host_keys"])}
-    return told["slice"], Target(**target)
+    return told["slice"], Target.of(told["target"])
 
 
 def _check_version(asked: dict[str, Any]) -> None:

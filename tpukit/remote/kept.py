@@ -48,7 +48,7 @@ def known_workers(home: KeeperHome, request: Request) -> list[tuple[str, Target]
             told = _asked(line, ask="workers", place=request.place)["workers"]
         except Gone:  # it ended at that moment
             return None
-    return None if told is None else [(each["slice"], _target(each["target"])) for each in told]
+    return None if told is None else [(each["slice"], Target.of(each["target"])) for each in told]
 
 
 class KeptRun:
@@ -212,10 +212,6 @@ def _asked(line: Line, **question: Any) -> dict[str, Any]:
 def _told(worker: RemoteWorker) -> dict[str, Any]:
     assert worker.target
     return {"slice": worker.slice, "target": asdict(worker.target)}
-
-
-def _target(told: Mapping[str, Any]) -> Target:
-    return Target(**{**told, "host_keys": tuple(told["host_keys"])})
 
 
 def _outcome(worker: RemoteWorker, told: Mapping[str, Any], tails: Mapping[str, Tail]) -> Result:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tpukit.text import sanitize
 
@@ -22,6 +24,11 @@ class Target:
     host_keys: tuple[str, ...]
     hostname: str = ""  #: as the worker tells it; Identity-Aware Proxy asks for it, and the zone
     zone: str = ""
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Target:
+        """Return the target whose fields another process of ours has told."""
+        return cls(**{**document, "host_keys": tuple(document["host_keys"])})
 
 
 @dataclass(frozen=True)
