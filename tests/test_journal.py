@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,15 @@ def test_a_slice_made_in_another_project_stays_visible_until_it_is_deleted(
     assert journal.other_projects("here") == ()
 
 
+def test_projects_of_another_api_are_not_told(journal: Journal) -> None:
+    journal.record("create", "there", "zone", "a")
+    elsewhere = replace(journal, endpoint="http://127.0.0.1:8080/")
+    assert elsewhere.other_projects("here") == ()
+    elsewhere.record("create", "local", "zone", "b")
+    assert elsewhere.other_projects("here") == ("local",)
+    assert journal.other_projects("here") == ("there",)
+
+
 def test_one_deleted_slice_does_not_hide_another(journal: Journal) -> None:
     for name in ("a", "b"):
         journal.record("create", "there", "zone", name)
@@ -38,6 +48,7 @@ def test_a_record_says_when_and_what(journal: Journal, clock: FakeClock) -> None
     journal.record("create", "p", "z", "n")
     assert json.loads(journal.path.read_text()) == {
         "time": clock.now,
+        "endpoint": "",
         "event": "create",
         "project": "p",
         "zone": "z",
@@ -72,7 +83,7 @@ def test_a_file_cut_at_any_byte_loses_no_record_written_after_the_cut(journal: J
         "{}",
         '{"event": "create"}',
         '{"event": "create", "project": [], "zone": {}, "name": null}',
-        '{"event": "create", "project": 7, "zone": 7, "name": 7}',
+        '{"endpoint": "", "event": "create", "project": 7, "zone": 7, "name": 7}',
         "[" * 100_000,
         "\x00\xff",
     ],

@@ -19,8 +19,11 @@ from tpukit.paths import private_directory
 
 @dataclass(frozen=True)
 class Journal:
+    """What the file holds of one API: the projects of another are none of its own."""
+
     path: Path
     clock: Clock
+    endpoint: str = ""
 
     def record(self, event: str, project: str, zone: str, name: str) -> None:
         """Append one line and force it to the disk; a full disk never stops a command.
@@ -29,6 +32,7 @@ class Journal:
         """
         line = {
             "time": round(self.clock.time(), 3),
+            "endpoint": self.endpoint,
             "event": event,
             "project": project,
             "zone": zone,
@@ -59,7 +63,9 @@ class Journal:
         for line in lines:
             try:
                 entry = json.loads(line)
-                event, *place = (str(entry[k]) for k in ("event", "project", "zone", "name"))
+                keys = ("endpoint", "event", "project", "zone", "name")
+                endpoint, event, *place = (str(entry[key]) for key in keys)
             except (ValueError, TypeError, KeyError, RecursionError):
                 continue  # a line cut by a crash is no reason to refuse a command
-            yield event, (place[0], place[1], place[2])
+            if endpoint == self.endpoint:
+                yield event, (place[0], place[1], place[2])

@@ -111,9 +111,8 @@ class _Creation:
             if self.appeared:
                 raise SliceLost(f"slice {self.request.name} vanished while it was being created")
             return
-        if self.provider.bills:
-            asked = self.request
-            self.journal.record("create", asked.project, asked.zone, asked.name)
+        asked = self.request
+        self.journal.record("create", asked.project, asked.zone, asked.name)
         self.seen.state = "requested"
         try:
             self.operation = self.provider.create(self.request)
@@ -195,8 +194,7 @@ def delete(
         for _ in polls(deadline):
             current = get_or_none(provider, found.zone, found.name)
             if current is None:
-                if provider.bills:
-                    journal.record("delete", found.project, found.zone, found.name)
+                journal.record("delete", found.project, found.zone, found.name)
                 return
             before, seen.state = seen.state, current.state
             if seen.state != before:

@@ -12,8 +12,6 @@ from local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud, bare_environment, json
 from cli.conftest import Run
 from tpukit import firewall, naming
 from tpukit.cli.main import application
-from tpukit.journal import Journal
-from tpukit.paths import Paths
 
 #: Names that scripts rely on.
 CONTRACT = {
@@ -208,8 +206,7 @@ def test_list_warns_of_zones_that_did_not_answer(run: Run, prompt_cloud: Cloud) 
 
 def test_list_remembers_slices_made_in_another_project(run: Run, prompt_cloud: Cloud) -> None:
     environment = prompt_cloud.environment()
-    journal = Journal(Paths.from_environment(environment).journal, prompt_cloud.clock)
-    journal.record("create", PROJECT, ZONE, "demo")
+    assert run("create", "v3-8", "demo", environment=environment).status == 0
     result = run("list", "--project", "other-project", environment=environment)
     assert f"tpukit list --project {PROJECT}" in result.err
     assert result.out == ""

@@ -92,7 +92,7 @@ class Toolkit:
 
     @cached_property
     def journal(self) -> Journal:
-        return Journal(self.paths.journal, self.clock)
+        return Journal(self.paths.journal, self.clock, self.settings.get("tpu_endpoint"))
 
     @cached_property
     def session(self) -> Session:
