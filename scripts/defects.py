@@ -19,10 +19,10 @@ from pathlib import Path
 import defects_of_access
 import defects_of_commands
 import defects_of_retries
-from defect_world import NAME, Row, World
+from comparison import NAME, Comparison, Row
 from measure import emulator
 
-Cases = Mapping[str, Callable[[World], None]]
+Cases = Mapping[str, Callable[[Comparison], None]]
 
 
 def _by_name(*modules: object) -> Cases:
@@ -45,38 +45,38 @@ def main(names: Sequence[str]) -> int:
         return 2
     right = True
     with emulator() as found, tempfile.TemporaryDirectory(prefix="tpukit-defects-") as place:
-        world = _world(found, Path(place))
+        comparison = _world(found, Path(place))
         print("defect\tgcloud\ttpukit", flush=True)
-        for row in _rows(world, names or list(CASES)):
+        for row in _rows(comparison, names or list(CASES)):
             print(row, flush=True)
             right = right and row.tpukit.right
     return int(not right)
 
 
-def _world(environment: Mapping[str, str], place: Path) -> World:
+def _world(environment: Mapping[str, str], place: Path) -> Comparison:
     home = place / "home"
     (home / ".ssh").mkdir(parents=True, mode=0o700)
-    world = World({**environment, "HOME": str(home)}, place)
-    world.arrange("create", "v3-32", NAME)
-    world.arrange("firewall", "apply", NAME)
-    first = world.gcloud("--worker=all", "--command=true")
+    comparison = Comparison({**environment, "HOME": str(home)}, place)
+    comparison.arrange("create", "v3-32", NAME)
+    comparison.arrange("firewall", "apply", NAME)
+    first = comparison.gcloud("--worker=all", "--command=true")
     if first.returncode:
         raise SystemExit(f"gcloud ssh does not work here: {first.stderr}")
-    return world
+    return comparison
 
 
-def _rows(world: World, names: Sequence[str]) -> Iterator[Row]:
+def _rows(comparison: Comparison, names: Sequence[str]) -> Iterator[Row]:
     slow = [name for name in names if name in SLOW]
     with ThreadPoolExecutor() as pool:
-        for rows in pool.map(lambda name: _case(world, name), slow):
+        for rows in pool.map(lambda name: _case(comparison, name), slow):
             yield from rows
     for name in names:
         if name in QUICK:
-            yield from _case(world, name)
+            yield from _case(comparison, name)
 
 
-def _case(world: World, name: str) -> Sequence[Row]:
-    own = replace(world, rows=[])
+def _case(comparison: Comparison, name: str) -> Sequence[Row]:
+    own = replace(comparison, rows=[])
     CASES[name](own)
     return own.rows
 

@@ -8,57 +8,57 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from defect_world import NAME, PATIENCE, Did, Finished, World, until
+from comparison import NAME, PATIENCE, Comparison, Did, Finished, until
 
 _V3 = ("--accelerator-type=v3-8", "--runtime-version=tpu-ubuntu2204-base")
 
 
-def key_expiry(world: World) -> None:
+def key_expiry(comparison: Comparison) -> None:
     """A flag that limits a key's life: kept, or refused, but never dropped without a word."""
 
     def judge(done: Finished) -> Did:
-        kept = "expireOn" in world.described(NAME)["metadata"]["ssh-keys"]
+        kept = "expireOn" in comparison.described(NAME)["metadata"]["ssh-keys"]
         refused = done.returncode == 2 and "--ssh-key-expire-after" in done.stderr
-        told = "kept" if kept else "says that there is no such flag" if refused else "dropped"
-        return Did(f"exit {done.returncode}, {told}", kept or refused)
+        note = "kept" if kept else "says that there is no such flag" if refused else "dropped"
+        return Did(f"exit {done.returncode}, {note}", kept or refused)
 
     flag = "--ssh-key-expire-after"
-    key = f"--ssh-key-file={world.scratch('key')}"
-    world.both(
+    key = f"--ssh-key-file={comparison.scratch('key')}"
+    comparison.both(
         flag,
-        lambda: judge(world.gcloud(f"{flag}=2m", key, "--worker=0", "--command=true")),
-        lambda: judge(world.tpukit("ssh", NAME, flag, "2m", "--", "true")),
+        lambda: judge(comparison.gcloud(f"{flag}=2m", key, "--worker=0", "--command=true")),
+        lambda: judge(comparison.tpukit("ssh", NAME, flag, "2m", "--", "true")),
     )
 
 
-def os_login(world: World) -> None:
+def os_login(comparison: Comparison) -> None:
     """Where OS Login is on, no key of the metadata lets anybody in."""
     made = ("--accelerator-type=v3-8", "--version=tpu-ubuntu2204-base")
-    world.any_gcloud("create", "login", *made, "--metadata=enable-oslogin=TRUE")
-    world.arrange("firewall", "apply", "login")
+    comparison.any_gcloud("create", "login", *made, "--metadata=enable-oslogin=TRUE")
+    comparison.arrange("firewall", "apply", "login")
 
     def judge(run: Callable[[], Finished]) -> Did:
-        before = world.described("login")["metadata"]
+        before = comparison.described("login")["metadata"]
         done = run()
-        written = world.described("login")["metadata"] != before
+        written = comparison.described("login")["metadata"] != before
         names = "OS Login" in done.stderr
-        told = "gets in" if not done.returncode else "says why" if names else "does not say why"
+        note = "gets in" if not done.returncode else "says why" if names else "does not say why"
         key = "a key in the metadata all the same" if written else "no key in the metadata"
-        return Did(f"{told}, {key}", not written and (done.returncode == 0 or names))
+        return Did(f"{note}, {key}", not written and (done.returncode == 0 or names))
 
-    world.both(
+    comparison.both(
         "a slice with OS Login",
-        lambda: judge(lambda: world.any_gcloud("ssh", "login", "--command=true")),
-        lambda: judge(lambda: world.tpukit("ssh", "login", "--timeout", "15s", "--", "true")),
+        lambda: judge(lambda: comparison.any_gcloud("ssh", "login", "--command=true")),
+        lambda: judge(lambda: comparison.tpukit("ssh", "login", "--timeout", "15s", "--", "true")),
     )
 
 
-def tunnel(world: World) -> None:
+def tunnel(comparison: Comparison) -> None:
     """gcloud's help promises that %TPU% becomes the worker's address; tpukit needs no address."""
 
     def with_gcloud() -> Did:
-        done = world.gcloud("--dry-run", "--ssh-flag=-L 8080:%TPU%:80")
-        address = world.described(NAME)["networkEndpoints"][0]["accessConfig"]["externalIp"]
+        done = comparison.gcloud("--dry-run", "--ssh-flag=-L 8080:%TPU%:80")
+        address = comparison.described(NAME)["networkEndpoints"][0]["accessConfig"]["externalIp"]
         right = f"8080:{address}:80" in done.stdout
         left = "%TPU% is left as it is" if "%TPU%" in done.stdout else f"exit {done.returncode}"
         return Did("an address is put in" if right else left, right)
@@ -66,30 +66,30 @@ def tunnel(world: World) -> None:
     def with_tpukit() -> Did:
         with socket.create_server(("127.0.0.1", 0)) as server:
             threading.Thread(target=_greet, args=(server,), daemon=True).start()
-            answer = _through_a_tunnel(world, server.getsockname()[1])
+            answer = _through_a_tunnel(comparison, server.getsockname()[1])
         return Did("led there" if answer == b"hello" else "led nowhere", answer == b"hello")
 
-    world.both("a tunnel to a port of a worker", with_gcloud, with_tpukit)
+    comparison.both("a tunnel to a port of a worker", with_gcloud, with_tpukit)
 
 
-def newer_generation(world: World) -> None:
+def newer_generation(comparison: Comparison) -> None:
     """Four chips: by --type and --topology, which are gcloud's words for it, and by v6e-4."""
 
     def judge(done: Finished, name: str) -> Did:
         if done.returncode:
             return Did(f"exit {done.returncode}", False)
-        got = world.described(name)["acceleratorType"]
+        got = comparison.described(name)["acceleratorType"]
         return Did(f"exit 0, {got}", got == "v6e-4")
 
     asked = ("--type=v6e", "--topology=2x2", "--version=v2-alpha-tpuv6e")
-    world.both(
+    comparison.both(
         "a slice of v6e by its generation",
-        lambda: judge(world.any_gcloud("create", "newer-gcloud", *asked), "newer-gcloud"),
-        lambda: judge(world.tpukit("create", "v6e-4", "newer-tpukit"), "newer-tpukit"),
+        lambda: judge(comparison.any_gcloud("create", "newer-gcloud", *asked), "newer-gcloud"),
+        lambda: judge(comparison.tpukit("create", "v6e-4", "newer-tpukit"), "newer-tpukit"),
     )
 
 
-def spot(world: World) -> None:
+def spot(comparison: Comparison) -> None:
     """Ask for spot capacity, and for nothing else at the same time.
 
     tpukit makes no queued resources: it asks for the slice itself.
@@ -102,51 +102,51 @@ def spot(world: World) -> None:
 
     def with_gcloud() -> Did:
         queue: dict[str, Any] = {"group": "queued-resources", "track": ("alpha",)}
-        world.any_gcloud("create", "spot-gcloud", "--node-id=spot-1", *_V3, "--spot", **queue)
-        found = world.described("spot-gcloud", **queue)
+        comparison.any_gcloud("create", "spot-gcloud", "--node-id=spot-1", *_V3, "--spot", **queue)
+        found = comparison.described("spot-gcloud", **queue)
         return judge("spot" in found, found.get("provisioningModel", ""))
 
     def with_tpukit() -> Did:
-        world.tpukit("create", "v3-8", "spot-tpukit", "--spot")
-        found = world.described("spot-tpukit", track=("alpha",))["schedulingConfig"]
+        comparison.tpukit("create", "v3-8", "spot-tpukit", "--spot")
+        found = comparison.described("spot-tpukit", track=("alpha",))["schedulingConfig"]
         return judge(found.get("spot", False), found.get("provisioningModel", ""))
 
-    world.both("--spot (gcloud: for a queued resource)", with_gcloud, with_tpukit)
+    comparison.both("--spot (gcloud: for a queued resource)", with_gcloud, with_tpukit)
 
 
-def lost_slices(world: World) -> None:
+def lost_slices(comparison: Comparison) -> None:
     """A command for the two slices of a queued resource, after the cloud has taken them back."""
     queue: dict[str, Any] = {"group": "queued-resources"}
     nodes = ("--node-count=2", "--node-prefix=part")
-    world.any_gcloud("create", "queued", *_V3, *nodes, "--spot", **queue)
-    if not until(lambda: _state(world, "queued") == "ACTIVE"):
+    comparison.any_gcloud("create", "queued", *_V3, *nodes, "--spot", **queue)
+    if not until(lambda: _state(comparison, "queued") == "ACTIVE"):
         raise SystemExit("the queued resource does not become active")
     for name in ("part-0", "part-1"):
-        world.arrange("firewall", "apply", name)
+        comparison.arrange("firewall", "apply", name)
     every = ("--node=all", "--worker=all")
 
     def with_gcloud(command: str) -> Finished:
-        return world.any_gcloud("ssh", "queued", *every, f"--command={command}", **queue)
+        return comparison.any_gcloud("ssh", "queued", *every, f"--command={command}", **queue)
 
     def with_tpukit(command: str) -> Finished:
-        return world.tpukit("run", "part-0,part-1", "--", command)
+        return comparison.tpukit("run", "part-0,part-1", "--", command)
 
     for run in (with_gcloud, with_tpukit):
         if (done := run("true")).returncode:
             raise SystemExit(f"the slices do not answer before they are lost: {done.stderr}")
-    world.arrange("emulator", "preempt", "part-1")
-    if not until(lambda: _state(world, "queued") == "SUSPENDED"):
+    comparison.arrange("emulator", "preempt", "part-1")
+    if not until(lambda: _state(comparison, "queued") == "SUSPENDED"):
         raise SystemExit("the queued resource is not suspended")
 
     def judge(run: Callable[[str], Finished]) -> Did:
-        mark = world.scratch("ran")
+        mark = comparison.scratch("ran")
         done = run(f"touch {mark}-$(hostname)")
         ran = len(list(mark.parent.iterdir()))
-        told = ", a Python traceback" if "Traceback" in done.stderr else ""
-        text = f"exit {done.returncode}, ran on {ran} of 2{told}"
-        return Did(text, bool(done.returncode) and not told)
+        note = ", a Python traceback" if "Traceback" in done.stderr else ""
+        text = f"exit {done.returncode}, ran on {ran} of 2{note}"
+        return Did(text, bool(done.returncode) and not note)
 
-    world.both(
+    comparison.both(
         "both slices of a queued resource are lost",
         lambda: judge(with_gcloud),
         lambda: judge(with_tpukit),
@@ -163,8 +163,8 @@ CASES = (
 )
 
 
-def _state(world: World, queued: str) -> str:
-    found = world.described(queued, group="queued-resources")["state"]
+def _state(comparison: Comparison, queued: str) -> str:
+    found = comparison.described(queued, group="queued-resources")["state"]
     return str(found.get("state", ""))
 
 
@@ -174,11 +174,11 @@ def _greet(server: socket.socket) -> None:
         connection.sendall(b"hello")
 
 
-def _through_a_tunnel(world: World, port: int) -> bytes:
+def _through_a_tunnel(comparison: Comparison, port: int) -> bytes:
     """Return what a port of worker 0 says; portable workers have this machine's ports."""
     with subprocess.Popen(
-        world.tpukit_words("forward", NAME, f"0:{port}"),
-        env=world.environment,
+        comparison.tpukit_words("forward", NAME, f"0:{port}"),
+        env=comparison.environment,
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -187,10 +187,10 @@ def _through_a_tunnel(world: World, port: int) -> bytes:
         limit.start()
         try:
             assert process.stderr
-            told = next((line for line in process.stderr if " leads to port " in line), None)
-            if told is None:
+            note = next((line for line in process.stderr if " leads to port " in line), None)
+            if note is None:
                 return b""
-            here = int(told.split()[0].rpartition(":")[2])
+            here = int(note.split()[0].rpartition(":")[2])
             with socket.create_connection(("127.0.0.1", here), 60) as connection:
                 return connection.recv(100)
         finally:

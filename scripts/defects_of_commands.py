@@ -8,28 +8,28 @@ import subprocess
 from collections.abc import Callable, Sequence
 
 import psutil
-from defect_world import NAME, Did, Finished, World, until
+from comparison import NAME, Comparison, Did, Finished, until
 
 #: Seconds that a client's remote commands have to end in after it has been interrupted.
 _GRACE = 10.0
 
 
-def subset_status(world: World) -> None:
+def subset_status(comparison: Comparison) -> None:
     """--worker=2,3 --command='exit 5' ends with 0."""
 
     def judge(done: Finished) -> Did:
         return Did(f"exit {done.returncode}", done.returncode == 5)
 
-    world.both(
+    comparison.both(
         "exit 5 on workers 2 and 3",
-        lambda: judge(world.gcloud("--worker=2,3", "--command=exit 5")),
-        lambda: judge(world.tpukit("run", NAME, "--worker", "2,3", "--", "exit 5")),
+        lambda: judge(comparison.gcloud("--worker=2,3", "--command=exit 5")),
+        lambda: judge(comparison.tpukit("run", NAME, "--worker", "2,3", "--", "exit 5")),
     )
 
 
-def output_directory(world: World) -> None:
+def output_directory(comparison: Comparison) -> None:
     def judge(run: Callable[[str], Finished]) -> Did:
-        folder = world.scratch("output")
+        folder = comparison.scratch("output")
         folder.mkdir()
         done = run(str(folder))
         files = [file for file in folder.glob("*") if file.read_text() == "hello\n"]
@@ -37,15 +37,17 @@ def output_directory(world: World) -> None:
         return Did(text, (done.returncode, len(files)) == (0, 4))
 
     def with_gcloud(folder: str) -> Finished:
-        return world.gcloud("--worker=all", f"--output-directory={folder}", "--command=echo hello")
+        return comparison.gcloud(
+            "--worker=all", f"--output-directory={folder}", "--command=echo hello"
+        )
 
     def with_tpukit(folder: str) -> Finished:
-        return world.tpukit("run", NAME, "--output-directory", folder, "--", "echo hello")
+        return comparison.tpukit("run", NAME, "--output-directory", folder, "--", "echo hello")
 
-    world.both("--output-directory", lambda: judge(with_gcloud), lambda: judge(with_tpukit))
+    comparison.both("--output-directory", lambda: judge(with_gcloud), lambda: judge(with_tpukit))
 
 
-def impostor(world: World) -> None:
+def impostor(comparison: Comparison) -> None:
     """Another machine answers the first ssh: its host key is not that of the guest attributes.
 
     On later connections gcloud refuses some 4 % of impostors: where the last six characters of the
@@ -54,31 +56,31 @@ def impostor(world: World) -> None:
     """
 
     def judge(run: Callable[[str], Finished]) -> Did:
-        ran = world.scratch("ran")
+        ran = comparison.scratch("ran")
         done = run(f"touch {ran}")
-        told = "ran the command" if ran.exists() else "did not run it"
+        note = "ran the command" if ran.exists() else "did not run it"
         refused = bool(done.returncode) and "host key" in done.stderr.lower()
-        return Did(f"exit {done.returncode}, {told}", refused and not ran.exists())
+        return Did(f"exit {done.returncode}, {note}", refused and not ran.exists())
 
-    world.forget_hosts()
-    world.fault(0, "swapped-host-key")
-    world.both(
+    comparison.forget_hosts()
+    comparison.fault(0, "swapped-host-key")
+    comparison.both(
         "an impostor with another host key",
-        lambda: judge(lambda line: world.gcloud("--worker=0", f"--command={line}")),
-        lambda: judge(lambda line: world.tpukit("run", NAME, "--worker", "0", "--", line)),
+        lambda: judge(lambda line: comparison.gcloud("--worker=0", f"--command={line}")),
+        lambda: judge(lambda line: comparison.tpukit("run", NAME, "--worker", "0", "--", line)),
     )
-    world.heal()
-    world.forget_hosts()
+    comparison.heal()
+    comparison.forget_hosts()
 
 
-def interrupt(world: World) -> None:
+def interrupt(comparison: Comparison) -> None:
     """Ctrl-C while every worker runs a long command."""
 
     def judge(start: Callable[[str], Sequence[str]]) -> Did:
-        mark = str(world.scratch("mark"))
+        mark = str(comparison.scratch("mark"))
         process = subprocess.Popen(
             start(f"exec -a {mark} sleep 1000"),
-            env=world.environment,
+            env=comparison.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -99,55 +101,57 @@ def interrupt(world: World) -> None:
                 each.kill()
         return Did(f"{left} of 4 still run", process.returncode != 0 and not left)
 
-    world.both(
+    comparison.both(
         "Ctrl-C",
-        lambda: judge(lambda command: world.gcloud_words("--worker=all", f"--command={command}")),
-        lambda: judge(lambda command: world.tpukit_words("run", NAME, "--", command)),
+        lambda: judge(
+            lambda command: comparison.gcloud_words("--worker=all", f"--command={command}")
+        ),
+        lambda: judge(lambda command: comparison.tpukit_words("run", NAME, "--", command)),
     )
 
 
-def standard_input(world: World) -> None:
+def standard_input(comparison: Comparison) -> None:
     def judge(done: Finished) -> Did:
         got = [line for line in done.stdout.splitlines() if line.split()[-1:] == ["5"]]
         return Did(f"{len(got)} of 4 workers got it", len(got) == 4)
 
     given = {"stdin": None, "input": "12345"}
-    world.both(
+    comparison.both(
         "standard input for all workers",
-        lambda: judge(world.gcloud("--worker=all", "--command=wc -c", **given)),
-        lambda: judge(world.tpukit("run", NAME, "--stdin", "--", "wc -c", **given)),
+        lambda: judge(comparison.gcloud("--worker=all", "--command=wc -c", **given)),
+        lambda: judge(comparison.tpukit("run", NAME, "--stdin", "--", "wc -c", **given)),
     )
 
 
-def whose_output(world: World) -> None:
+def whose_output(comparison: Comparison) -> None:
     def judge(done: Finished) -> Did:
         lines = [line for line in done.stdout.splitlines() if line.endswith("same")]
         return Did(", ".join(sorted(lines)), len(set(lines)) == len(lines) == 4)
 
-    world.both(
+    comparison.both(
         "echo same on every worker",
-        lambda: judge(world.gcloud("--worker=all", "--command=echo same")),
-        lambda: judge(world.tpukit("run", NAME, "--", "echo same")),
+        lambda: judge(comparison.gcloud("--worker=all", "--command=echo same")),
+        lambda: judge(comparison.tpukit("run", NAME, "--", "echo same")),
     )
 
 
-def batches(world: World) -> None:
+def batches(comparison: Comparison) -> None:
     """A command that fails on every worker, on two of them at a time."""
 
     def judge(run: Callable[[str], Finished]) -> Did:
-        mark = world.scratch("ran")
+        mark = comparison.scratch("ran")
         done = run(f"touch {mark}-$TPU_WORKER_ID; exit 3")
         ran = len(list(mark.parent.glob("ran-*")))
         return Did(f"exit {done.returncode}, ran on {ran} of 4", (ran, done.returncode) == (4, 3))
 
     def with_gcloud(command: str) -> Finished:
         words = ("ssh", NAME, "--worker=all", "--batch-size=2", f"--command={command}")
-        return world.any_gcloud(*words, track=("alpha",))
+        return comparison.any_gcloud(*words, track=("alpha",))
 
-    world.both(
+    comparison.both(
         "exit 3 on all, two workers at a time",
         lambda: judge(with_gcloud),
-        lambda: judge(lambda line: world.tpukit("run", NAME, "--at-once", "2", "--", line)),
+        lambda: judge(lambda line: comparison.tpukit("run", NAME, "--at-once", "2", "--", line)),
     )
 
 

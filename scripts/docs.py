@@ -14,11 +14,11 @@ from typing import Any
 import typer
 
 from tpukit import errors
+from tpukit.cli.global_flags import GlobalFlags
 from tpukit.cli.main import application
-from tpukit.cli.toolkit import Flags
-from tpukit.emulator.presets import PRESETS
-from tpukit.emulator.worker_faults import KINDS
-from tpukit.settings_table import KNOWN
+from tpukit.emulator.faults.presets import PRESETS
+from tpukit.emulator.faults.worker_faults import KINDS
+from tpukit.settings.table import DEFINITIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -55,7 +55,7 @@ def exit_codes() -> str:
 def commands() -> str:
     """Return one section for the global flags and one for each command."""
     root = typer.main.get_command(application())
-    shared = [each for each in root.params if each.name in Flags.__dataclass_fields__]
+    shared = [each for each in root.params if each.name in GlobalFlags.__dataclass_fields__]
     intro = "## Global flags\n\nThey mean the same before the verb and after it.\n"
     return "\n".join([intro, _flags(shared), *_sections("tpukit", root)])
 
@@ -69,7 +69,7 @@ def _sections(path: str, group: Any) -> Iterator[str]:
 
 
 def _section(path: str, command: Any) -> str:
-    own = [each for each in command.params if each.name not in Flags.__dataclass_fields__]
+    own = [each for each in command.params if each.name not in GlobalFlags.__dataclass_fields__]
     arguments = [each for each in own if each.param_type_name == "argument"]
     usage = " ".join([path, *(_argument(each) for each in arguments), "[FLAGS]"])
     text, _, examples = command.help.replace("\b", "").partition("Example")
@@ -110,7 +110,7 @@ def settings() -> str:
             f"`{each.gcloud}`" if each.gcloud else "",
             f"`{each.default}`" if each.default else "",
         )
-        for each in KNOWN
+        for each in DEFINITIONS
     ]
     return table(("setting", "own variable", "Google's variables", "gcloud", "default"), rows)
 

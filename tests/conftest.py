@@ -1,13 +1,23 @@
-"""Clouds for the tests of the client: one on a fake clock, one on the machine's own."""
+"""What tests of several rooms share: clouds, an environment with JAX, and who runs which tests."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from local_cloud import Cloud, FakeClock, running_cloud
+from support.local_cloud import Cloud, FakeClock, running_cloud
+from support.local_worker import LocalWorker, seconds
+from support.measured_python import measuring
+
+from tpukit.provision.apply import provision
+from tpukit.provision.recipes import Recipe
+from tpukit.remote.worker_files import venv_python
+
+pytest_plugins = ["support.ssh_fixtures", "support.fixes"]
 
 # A shell that starts the tests in the background has INT ignored, and so would everything that they
 # start: Ctrl-C could not be tested.
@@ -34,3 +44,47 @@ def prompt_cloud(tmp_path: Path) -> Iterator[Cloud]:
     """A cloud on the machine's clock where everything is done at once."""
     with running_cloud(tmp_path, create_seconds=0.0) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def jax_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of an emulated worker that was provisioned with the recipe jax, twice.
+
+    All processes of a run share it: the first that needs it makes it.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "jax"
+    with shared.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not shared.exists():
+            made, home = tmp_path_factory.mktemp("provisioned"), tmp_path_factory.mktemp("jax-home")
+            _provision_jax(made)
+            python = venv_python("jax")
+            measuring(made / python, home / python)
+            shared.symlink_to(home)
+    return shared.resolve()
+
+
+def _provision_jax(home: Path) -> None:
+    worker = LocalWorker(home, environment={"TPUKIT_EMULATED_DEVICES": "8"})
+    for changes in (True, False):
+        report = provision([worker.remote()], Recipe.named("jax"), deadline=seconds(300))
+        assert report.workers[0].error == ""
+        assert (report.changes > 0) is changes
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one process run a file's tests, or all that share a slice, the longest jobs first."""
+    for item in items:
+        shared = "demo" if "first_up" in getattr(item, "fixturenames", ()) else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(shared))
+    items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    if "first_up" in getattr(item, "fixturenames", ()):
+        return 0
+    return next(
+        (rank for rank, name in ((1, "journey"), (2, "process")) if item.get_closest_marker(name)),
+        3,
+    )

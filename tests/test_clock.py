@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from local_cloud import FakeClock
+from support.local_cloud import FakeClock
 
 from tpukit.clock import Deadline, SystemClock, polls
-from tpukit.errors import DeadlinePassed
+from tpukit.errors import DeadlinePassed, Fix
 
 
 def test_polls_look_at_once_then_after_growing_pauses_and_at_the_very_end(clock: FakeClock) -> None:
@@ -49,8 +49,8 @@ def test_check_raises_only_once_the_deadline_has_passed(clock: FakeClock) -> Non
     deadline.check("not yet")
     clock.sleep(1.0)
     with pytest.raises(DeadlinePassed, match="still creating") as caught:
-        deadline.check("still creating", fix="tpukit delete x")
-    assert caught.value.fix == "tpukit delete x"
+        deadline.check("still creating", fix=Fix.command("tpukit", "delete", "x"))
+    assert str(caught.value.fix) == "tpukit delete x"
 
 
 def test_the_system_clock_measures_the_machine_s_time() -> None:

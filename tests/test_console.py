@@ -9,7 +9,7 @@ from typing import IO, Any
 import pytest
 
 from tpukit.console import Console, View
-from tpukit.errors import BadInput
+from tpukit.errors import BadInput, Fix
 
 
 class Stream(io.TextIOWrapper):
@@ -36,8 +36,15 @@ class Gone(io.StringIO):
         raise BrokenPipeError
 
 
-TABLE = View({"rows": 1}, ("NAME", "STATE"), [["a\tb", "x\x1b[31m\ny"]], hint="tpukit list")
-ERROR = BadInput("what\x1b[2J", reason="r", why="one\ntwo", exists=["a slice"], fix="tpukit x")
+TABLE = View(
+    {"rows": 1},
+    ("NAME", "STATE"),
+    [["a\tb", "x\x1b[31m\ny"]],
+    next=(Fix.command("tpukit", "list"),),
+)
+ERROR = BadInput(
+    "what\x1b[2J", reason="r", why="one\ntwo", exists=["a slice"], fix=Fix.command("tpukit", "list")
+)
 
 
 def console(out: Stream, err: IO[str] | None = None, **given: Any) -> Console:
@@ -82,6 +89,23 @@ def test_the_next_command_is_narration() -> None:
     out, err = Stream(), Stream()
     console(out, err).emit(TABLE)
     assert err.text() == "next: tpukit list\n"
+    console(out, err, as_json=True).emit(TABLE)
+    assert json.loads(out.text().partition("\n")[2])["next"] == [
+        {"arguments": ["tpukit", "list"], "note": ""}
+    ]
+
+
+def test_a_command_is_completed_wherever_it_is_shown() -> None:
+    completed = Fix.command("tpukit", "--local", "list")
+    out, err = Stream(), Stream()
+    shown = console(out, err, complete=lambda fix: completed if fix.arguments else fix)
+    shown.emit(TABLE)
+    shown.suggest(Fix.command("tpukit", "list"))
+    shown.fail(BadInput("x", fix=Fix(note="wait"), otherwise=Fix.command("tpukit", "list")))
+    assert err.text().splitlines() == [
+        *("next: tpukit --local list", "next: tpukit --local list"),
+        *("error: x", "fix: wait", "fix: tpukit --local list"),
+    ]
 
 
 def test_what_is_odd_about_a_success_is_warned_of_even_where_all_is_quiet() -> None:
@@ -118,7 +142,7 @@ def test_an_error_for_people_is_labelled_lines_on_stderr() -> None:
         "why: one",
         "     two",
         "exists: a slice",
-        "fix: tpukit x",
+        "fix: tpukit list",
     ]
 
 
@@ -170,20 +194,3 @@ def test_a_worker_s_line_is_marked_and_sanitized_in_a_pipe_too() -> None:
     out = Stream()
     console(out).write_prefixed("stdout", "[3] ", b"a\x1b[2Jb")
     assert out.text() == "[3] a\\x1b[2Jb\n"
-
-
-@pytest.mark.parametrize(
-    ("terminal", "environ", "colour"),
-    [
-        (True, {}, True),
-        (False, {}, False),
-        (True, {"NO_COLOR": "1"}, False),
-        (True, {"NO_COLOR": ""}, True),
-        (True, {"TERM": "dumb"}, False),
-    ],
-)
-def test_colour_is_for_terminals_that_nobody_asked_to_stay_plain(
-    terminal: bool, environ: dict[str, str], colour: bool
-) -> None:
-    found = Console(Stream(), Stream(terminal), environ=environ).colour()
-    assert found is colour

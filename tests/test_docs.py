@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import typer
-from pages import (
+from support.pages import (
     ROOT,
     Outcome,
     blocks,
@@ -37,7 +37,7 @@ AT_ONCE = 3
 _INSTALLS = re.compile(r"^tpukit .*\b(up|provision) ")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _SPAN = re.compile(r"`([^`\n]+)`")
-_CALL = re.compile(r"(?<![\w./-])tpukit +(?=[a-z-])([^|;&)#\n]*)")
+_CALL = re.compile(r"(?<![\w./\"-])tpukit +(?=[a-z-])([^|;&)#\n]*)")
 
 
 def label(page: Path) -> str:
@@ -50,7 +50,7 @@ def executed() -> Iterator[Any]:
             continue  # it shows what the tutorial runs
         commands = steps(page.read_text(encoding="utf-8"))
         installs = any(_INSTALLS.match(step.command) for step in commands)
-        marks = [pytest.mark.journey] if installs else []
+        marks = pytest.mark.journey if installs else pytest.mark.process
         if commands:
             yield pytest.param(page, id=label(page), marks=marks)
 

@@ -9,6 +9,7 @@ import pytest
 from tpukit import errors
 from tpukit.errors import (
     BadInput,
+    Fix,
     Interrupted,
     Terminated,
     TerminationSignal,
@@ -59,7 +60,11 @@ def test_the_tree_in_the_docstring_is_the_tree_in_the_code() -> None:
 
 def test_an_error_has_one_labelled_line_for_each_fact() -> None:
     error = BadInput(
-        "no such zone", reason="flag --zone", why="one\ntwo", exists=["a", "b"], fix="tpukit types"
+        "no such zone",
+        reason="flag --zone",
+        why="one\ntwo",
+        exists=["a", "b"],
+        fix=Fix.command("tpukit", "types"),
     )
     assert error.lines() == [
         "error: no such zone (flag --zone)",
@@ -80,7 +85,8 @@ def test_the_summary_of_an_error_is_one_phrase() -> None:
 
 
 def test_the_document_of_an_error_holds_every_fact_under_a_stable_key() -> None:
-    document = BadInput("what", reason="r", why="w", exists=["e"], fix="f").document()
+    fix = Fix.command("tpukit", "types", "v 3", note="n")
+    document = BadInput("what", reason="r", why="w", exists=["e"], fix=fix).document()
     assert document == {
         "code": 2,
         "kind": "BadInput",
@@ -88,8 +94,17 @@ def test_the_document_of_an_error_holds_every_fact_under_a_stable_key() -> None:
         "reason": "r",
         "why": "w",
         "exists": ["e"],
-        "fix": "f",
+        "fix": "tpukit types 'v 3'",
+        "fix_arguments": ["tpukit", "types", "v 3"],
+        "fix_note": "n",
     }
+
+
+def test_a_fix_is_words_a_note_or_both_and_quotes_its_words() -> None:
+    assert str(Fix.command("tpukit", "delete", "it's")) == """tpukit delete 'it'"'"'s'"""
+    assert str(Fix(note="choose another name")) == "choose another name"
+    error = BadInput("x", fix=Fix(note="wait"), otherwise=Fix.command("tpukit", "list"))
+    assert error.lines() == ["error: x", "fix: wait", "fix: tpukit list"]
 
 
 def test_details_are_in_the_document_only_where_there_are_some() -> None:
@@ -113,7 +128,9 @@ class Elsewhere(TpukitError):
 def test_an_error_of_another_process_is_the_same_error_here(
     told: type[TpukitError], others: tuple[type[TpukitError], ...], kind: type[TpukitError]
 ) -> None:
-    document = told("what", reason="r", why="w", exists=["e"], fix="f", details={"a": 1}).document()
+    fixes = {"fix": Fix.command("tpukit", "list", note="n"), "otherwise": Fix(note="wait")}
+    error = told("what", reason="r", why="w", exists=["e"], **fixes, details={"a": 1})
+    document = error.document()
     found = errors.from_document(document, *others, default=errors.TransportFailed)
     assert type(found) is kind
     assert {**found.document(), "kind": "", "code": 0} == {**document, "kind": "", "code": 0}

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pages import ROOT, environment, needs_gcloud, stop_emulator
+from support.pages import ROOT, environment, needs_gcloud, stop_emulator
+
+pytestmark = pytest.mark.process
 
 EXAMPLES = ROOT / "examples"
 #: Which test executes each file.

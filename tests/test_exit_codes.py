@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from local_cloud import ZONE, Cloud, running_cloud
+from support.local_cloud import ZONE, Cloud, running_cloud
 
-from tpukit import naming
+from tpukit.slices import naming
+
+pytestmark = pytest.mark.process
 
 Arrange = Callable[[Cloud], None]
 

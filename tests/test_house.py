@@ -1,4 +1,4 @@
-"""The shape of the house: who may import whom, what a command may load, what the files may say."""
+"""The shape of the house: rooms, layers, circles, names, what a command may load."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,90 +15,157 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "tpukit"
 
-FACTS = {"errors", "text", "clock", "accelerators", "models", "paths"}
-FACTS |= {"settings", "settings_files", "settings_table"}
-SEAMS = {"provider", "journal"}
-USE_CASES = {
-    "lifecycle",
-    "existence",
-    "naming",
-    "firewall",
-    "access",
-    "bootstrap",
-    "fleet",
-    "kept_fleet",
-    "last_run",
-    "detached",
-}
-USE_CASES |= {"copies", "means", "notebooks", "pushes", "ssh_config", "worktree"}
-
-#: Which parts of tpukit each part may import, itself aside.
-MAY_IMPORT = {
-    **dict.fromkeys(FACTS, FACTS),
-    "provider": FACTS,
-    "journal": FACTS,
-    "cloud": FACTS | SEAMS,
-    "remote": FACTS,
-    "provision": FACTS | {"remote"},
-    "smoke": FACTS | {"remote"},
-    **{
-        name: FACTS | SEAMS | USE_CASES | {"cloud", "remote", "provision", "smoke"}
-        for name in USE_CASES
-    },
-    "console": FACTS,
-    "cli": FACTS
-    | SEAMS
-    | USE_CASES
-    | {"cloud", "remote", "provision", "smoke", "console", "emulator"},
-    "__main__": {"cli"},
-    "emulator": {"accelerators", "errors", "text"},
-}
+#: The only files at the top, but for `__init__` and `__main__`: facts, the printer, the main job.
+TOP = ("errors", "text", "clock", "models", "paths", "accelerators", "console", "up")
+#: From the ground up: each may import itself and those before it.
+LAYERS = (
+    ("errors", "text", "clock", "models", "paths", "accelerators", "console"),
+    ("settings",),
+    ("cloud",),
+    ("slices",),
+    ("remote",),
+    ("access",),
+    ("work", "provision"),
+    ("smoke",),
+    ("up",),
+    ("cli",),
+    ("__main__",),
+)
+#: The emulator stands apart: of ours it knows these facts, and of ours only these know it.
+EMULATOR_IMPORTS = {"accelerators", "errors", "text"}
+EMULATOR_IMPORTERS = ("cli/emulator", "cli/local.py")
 #: The one part that may import each of these.
 ONLY_IMPORTER = {
-    "google.cloud": {"cloud/tpu.py", "emulator/grpc_"},
-    "grpc": {"emulator/grpc_"},
-    "paramiko": {"remote/transport.py"},
-    "asyncssh": {"emulator/"},
+    "google.cloud": {"cloud/tpu.py", "emulator/api/grpc_"},
+    "grpc": {"emulator/api/grpc_"},
+    "paramiko": {"remote/connection/transport.py"},
+    "asyncssh": {"emulator/workers/"},
     "rich": {"console.py"},
     "typer": {"cli/"},
 }
 SOURCES = sorted(PACKAGE.rglob("*.py"))
+#: Programs that run on workers: sent as text, imported by nobody.
+MODULES = [path for path in SOURCES if not path.stem.endswith("_program")]
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+NAMES = {module_name(path): path for path in MODULES}
 
 
 def imports(path: Path) -> set[str]:
-    """Return the full names of the modules that a file imports anywhere."""
+    """Return the full names of the modules that a file imports anywhere, lazily and for types."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+            named = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= named & NAMES.keys() or {node.module}
+            if named - NAMES.keys():
+                found.add(node.module)
     return found
 
 
-def part(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def part(name: str) -> str:
+    return name.split(".")[1] if "." in name else ""
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_each_file_imports_only_what_its_layer_may(path: Path) -> None:
-    if path.name == "__init__.py" and path.parent == PACKAGE:
-        return
-    own = part(path)
-    parts = {path.stem for path in PACKAGE.iterdir()}
-    wanted = {name.split(".")[1] for name in imports(path) if name.startswith("tpukit.")} & parts
-    forbidden = wanted - MAY_IMPORT[own] - {own}
-    if own == "cli" and not path.name.startswith("emulator"):
-        forbidden |= wanted & {"emulator"}
-    assert not forbidden
+def test_each_part_imports_only_what_lies_below_it() -> None:
+    level = {name: number for number, layer in enumerate(LAYERS) for name in layer}
+    wrong = [
+        f"{module_name(path)} -> {name}"
+        for path in MODULES
+        for name in imports(path) & NAMES.keys()
+        if (own := part(module_name(path))) and (other := part(name)) and own != other
+        if not _may_import(path, own, other, level)
+    ]
+    assert not wrong
+
+
+def _may_import(path: Path, own: str, other: str, level: dict[str, int]) -> bool:
+    if own == "emulator":
+        return other in EMULATOR_IMPORTS
+    if other == "emulator":
+        return str(path.relative_to(PACKAGE)).startswith(EMULATOR_IMPORTERS)
+    return level[own] >= level[other]
+
+
+def test_no_module_leads_back_to_itself() -> None:
+    edges = {name: imports(path) & NAMES.keys() - {name} for name, path in NAMES.items()}
+    assert not list(circles(edges))
+
+
+def circles(edges: dict[str, set[str]]) -> Iterator[list[str]]:
+    """Yield each group of modules that all lead to one another (Tarjan 1972)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+
+    def visit(name: str) -> Iterator[list[str]]:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for other in edges[name]:
+            if other not in index:
+                yield from visit(other)
+                low[name] = min(low[name], low[other])
+            elif other in stack:
+                low[name] = min(low[name], index[other])
+        if low[name] == index[name]:
+            group = [stack.pop()]
+            while group[-1] != name:
+                group.append(stack.pop())
+            if len(group) > 1:
+                yield sorted(group)
+
+    for name in edges:
+        if name not in index:
+            yield from visit(name)
+
+
+def test_the_test_for_circles_finds_one() -> None:
+    edges: dict[str, set[str]] = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
+    assert list(circles(edges)) == [["b", "c"]]
+
+
+def test_the_files_at_the_top_are_facts_the_printer_and_the_main_job() -> None:
+    found = {path.stem for path in PACKAGE.glob("*.py")}
+    assert found == {*TOP, "__init__", "__main__"}
+
+
+def test_each_room_says_what_lives_there_and_what_may_not() -> None:
+    for path in PACKAGE.rglob("__init__.py"):
+        said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        assert path.parent == PACKAGE or len(said.split("\n\n")) == 2, path
+
+
+def test_no_module_shares_its_name_with_another() -> None:
+    """A verb's file is named by the verb, whatever else is: `tpukit up` is cli/up.py."""
+    names = Counter(
+        name.rpartition(".")[2]
+        for name, path in NAMES.items()
+        if path.parent != PACKAGE / "cli" and path.stem != "__main__"
+    )
+    assert not [name for name, number in names.items() if number > 1]
+
+
+def test_no_public_class_shares_its_name_with_another() -> None:
+    places = defaultdict(list)
+    for path in MODULES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(module_name(path))
+    assert not {name: found for name, found in places.items() if len(found) > 1}
 
 
 @pytest.mark.parametrize("library", sorted(ONLY_IMPORTER))
 def test_a_library_has_one_importer(library: str) -> None:
     places = {
         str(path.relative_to(PACKAGE))
-        for path in SOURCES
+        for path in MODULES
         if any(name == library or name.startswith(f"{library}.") for name in imports(path))
     }
     allowed = tuple(ONLY_IMPORTER[library])
@@ -127,7 +196,7 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
         "dns",
         "psutil",
         "tpukit.provision.apply",
-        "tpukit.emulator.daemon",
+        "tpukit.emulator.process.daemon",
     }
     assert not heavy & loaded_by(*arguments)
 

@@ -77,7 +77,7 @@ def test_making_paths_creates_nothing(tmp_path: Path) -> None:
 def test_a_home_that_cannot_be_is_refused_with_another_way(environ: dict[str, str]) -> None:
     with pytest.raises(BadInput) as refused:
         Paths.from_environment(environ)
-    assert "TPUKIT_HOME" in refused.value.fix
+    assert "TPUKIT_HOME" in str(refused.value.fix)
 
 
 def test_a_home_that_may_not_be_read_is_refused(tmp_path: Path) -> None:

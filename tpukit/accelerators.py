@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NoReturn
 
-from tpukit.errors import BadInput
+from tpukit.errors import BadInput, Fix
 from tpukit.text import one_line
 
 #: The generations of the Cloud TPU API, oldest first.
@@ -89,10 +89,6 @@ class AcceleratorType:
         return next((found for found in known if found.name == text), None) or _refuse(text)
 
     @property
-    def generation(self) -> str:
-        return self.facts.name
-
-    @property
     def devices(self) -> int:
         """The number of devices JAX counts on the whole slice."""
         return self.chips * self.facts.devices_per_chip
@@ -102,29 +98,8 @@ class AcceleratorType:
         return self.chips_per_worker * self.facts.devices_per_chip
 
     @property
-    def device_unit(self) -> str:
-        return self.facts.device_unit
-
-    @property
-    def device_kind(self) -> str:
-        return self.facts.device_kinds[0]
-
-    @property
     def runtime_version(self) -> str:
         return self.facts.runtime_version
-
-    @property
-    def zones(self) -> tuple[str, ...]:
-        return self.facts.zones
-
-    @property
-    def api_type(self) -> str:
-        return self.facts.api_type
-
-
-def generations() -> tuple[Generation, ...]:
-    """Return the generations of the Cloud TPU API, oldest first."""
-    return tuple(_load(name)[0] for name in GENERATIONS)
 
 
 def types_of(generation: str) -> tuple[AcceleratorType, ...]:
@@ -199,16 +174,19 @@ def _refuse(text: str) -> NoReturn:
         raise _unknown(
             text,
             "the Cloud TPU API ends at v6e; TPU7x and later come through Compute Engine or GKE",
-            "use an accelerator type up to v6e, or follow https://docs.cloud.google.com/tpu/docs/tpu7x",
+            Fix.command(
+                "tpukit", "types", note="or follow https://docs.cloud.google.com/tpu/docs/tpu7x"
+            ),
         )
     head, size = _split(plain)
     meant = _SPELLINGS.get(head, ())
     near = [name for generation in meant for name in _nearest(generation, size)]
-    fix = f"did you mean {' or '.join(near)}?" if near else "tpukit types"
+    nearest = Fix(note=f"did you mean {' or '.join(near)}?")
+    fix = nearest if near else Fix.command("tpukit", "types")
     raise _unknown(text, _reason(plain, head, size, meant, near), fix)
 
 
-def _unknown(text: str, reason: str, fix: str) -> BadInput:
+def _unknown(text: str, reason: str, fix: Fix) -> BadInput:
     shown = one_line(text[: 2 * _SHOWN])
     shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
     return BadInput(f'"{shown}" is not an accelerator type', reason=reason, fix=fix)

@@ -11,16 +11,19 @@ from tpukit.errors import DeadlinePassed
 
 
 class Clock(Protocol):
-    """What the use-cases know of time: seconds since the epoch, monotonic seconds, waiting."""
+    """Time as the use-cases know it."""
 
-    def time(self) -> float: ...
+    def time(self) -> float:
+        """Return the seconds since the epoch."""
 
-    def monotonic(self) -> float: ...
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
 
-    def sleep(self, seconds: float) -> None: ...
+    def sleep(self, seconds: float) -> None:
+        """Return after so many seconds."""
 
 
-class SystemClock:
+class SystemClock(Clock):
     """The machine's own clock."""
 
     def time(self) -> float:
@@ -42,6 +45,7 @@ class Deadline:
 
     @classmethod
     def after(cls, clock: Clock, seconds: float) -> Deadline:
+        """Return the deadline `seconds` from now."""
         return cls(clock, clock.monotonic() + seconds)
 
     @classmethod
@@ -54,6 +58,7 @@ class Deadline:
         return max(0.0, self.at - self.clock.monotonic())
 
     def passed(self) -> bool:
+        """Return whether no time is left."""
         return self.remaining() == 0.0
 
     def within(self, seconds: float) -> Deadline:

@@ -9,121 +9,144 @@ from __future__ import annotations
 import codecs
 import json
 import os
-import shutil
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from tpukit.errors import TpukitError
+from tpukit.clock import Clock
+from tpukit.errors import Fix, TpukitError
 from tpukit.text import one_line, sanitize
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 _UTF8 = codecs.getincrementaldecoder("utf-8")
 #: The version of every JSON document; it grows when a key changes its meaning or goes.
 SCHEMA = 1
-_CLEAR_LINE = "\r\x1b[K"
+#: Seconds after which a transfer is worth a word, and off a terminal from one line to the next.
+_SHORT, _REPEAT = 0.5, 10.0
 
 
 @dataclass(frozen=True)
 class View:
     """A command's result as data: the JSON document, and its form for people.
 
-    `columns` and `rows` are a table; without columns, `rows` of one cell are plain lines. `hint`
-    is the command that comes next, and `warnings` what is odd about a success; both for stderr.
+    `columns` and `rows` are a table; without columns, `rows` of one cell are plain lines. `next` is
+    what may be typed next, and `warnings` what is odd about a success; both for stderr.
     """
 
     document: Mapping[str, Any]
     columns: tuple[str, ...] = ()
-    rows: Sequence[Sequence[str]] = field(default_factory=tuple)
-    hint: str = ""
+    rows: Sequence[Sequence[object]] = field(default_factory=tuple)
+    next: Sequence[Fix] = ()
     warnings: Sequence[str] = ()
     status: int = 0  #: exit status, where the result is not a success
 
 
+@dataclass(eq=False)
 class Console:
     """Shows results, narration and errors to whoever asked, person or program."""
 
-    def __init__(
-        self,
-        out: IO[str],
-        err: IO[str],
-        *,
-        as_json: bool = False,
-        quiet: bool = False,
-        verbose: bool = False,
-        environ: Mapping[str, str] | None = None,
-    ) -> None:
-        self._out = out
-        self._err = err
-        self._json = as_json
-        self._quiet = quiet
-        self._verbose = verbose
-        self._environ = os.environ if environ is None else environ
-        self._painted = False  #: a line of progress is on the terminal
-        #: They keep the first bytes of a letter that was cut in two on its way.
-        self._decoders = {name: _UTF8("replace") for name in ("stdout", "stderr")}
-
-    @property
-    def as_json(self) -> bool:
-        return self._json
+    out: IO[str]
+    err: IO[str]
+    as_json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    #: Makes a command that is shown reach the same cloud.
+    complete: Callable[[Fix], Fix] = lambda fix: fix
+    _bar: Progress | None = field(default=None, init=False)  #: while one is on the terminal
+    #: They keep the first bytes of a letter that was cut in two on its way.
+    _decoders: Mapping[str, codecs.IncrementalDecoder] = field(
+        default_factory=lambda: {name: _UTF8("replace") for name in ("stdout", "stderr")},
+        init=False,
+    )
 
     def emit(self, view: View) -> None:
         """Print a command's result."""
-        if self._json:
-            self._print_json(view.document)
-        elif view.columns and self._out.isatty():
+        if self.as_json:
+            fixes = [self.complete(each).document() for each in view.next]
+            self._print_json({**view.document, **({"next": fixes} if fixes else {})})
+        elif view.columns and self.out.isatty():
             self._draw(view)
         else:
             for row in view.rows:
-                self._out.write("\t".join(one_line(cell) for cell in row) + "\n")
-        self._out.flush()
+                self.out.write("\t".join(one_line(str(cell)) for cell in row) + "\n")
+        self.out.flush()
         for line in view.warnings:
             self.warn(line)
-        if view.hint:
-            self.say(f"next: {view.hint}")
+        for fix in view.next:
+            self.suggest(fix)
 
     def say(self, line: str) -> None:
         """Narrate one line, unless told to be quiet."""
-        if not self._quiet:
+        if not self.quiet:
             self._narrate(line)
+
+    def suggest(self, fix: Fix) -> None:
+        """Narrate what may be typed next."""
+        for line in self.complete(fix).lines("next"):
+            self.say(line)
 
     def detail(self, line: str) -> None:
         """Narrate a line that only `--verbose` asks for."""
-        if self._verbose and not self._quiet:
+        if self.verbose and not self.quiet:
             self._narrate(line)
 
     @property
     def repaints(self) -> bool:
-        """Whether progress is one line that is painted over, rather than a line each time."""
-        return self._err.isatty() and self._environ.get("TERM") != "dumb"
+        """Whether progress is a bar that is painted over, rather than a line now and then."""
+        return self.err.isatty() and self.environ.get("TERM") != "dumb"
 
-    def progress(self, line: str) -> None:
-        """Show how far something is; an empty line takes away what was painted last."""
-        if self._quiet or not (line or self._painted):
+    def draw_progress(self, verb: str, done: int, total: int) -> None:
+        """Show a bar on the terminal, until `end_progress`."""
+        if self.quiet:
             return
-        if not self.repaints:
-            self._narrate(line)
-            return
-        self._painted = bool(line)
-        width = max(20, shutil.get_terminal_size().columns - 1)
-        self._err.write(_CLEAR_LINE + one_line(line)[:width])
-        self._err.flush()
+        from rich import progress
+        from rich.console import Console as RichConsole
+
+        if self._bar is None:
+            self._bar = progress.Progress(
+                progress.TextColumn("{task.description}", markup=False),
+                progress.BarColumn(),
+                progress.DownloadColumn(),
+                progress.TransferSpeedColumn(),
+                progress.TimeRemainingColumn(),
+                console=RichConsole(file=self.err),
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._bar.add_task(verb)
+            self._bar.start()
+        self._bar.update(self._bar.task_ids[0], completed=done, total=total)
+
+    def end_progress(self) -> None:
+        """Take the bar away, if there is one."""
+        bar, self._bar = self._bar, None
+        if bar:
+            bar.stop()
 
     def warn(self, line: str) -> None:
+        """Narrate a warning, also where told to be quiet."""
         self._narrate(f"warning: {line}")
 
     def fail(self, error: TpukitError) -> None:
         """Print an error: to stderr for people, as the one document on stdout for programs."""
-        if self._json:
+        error.fix = error.fix and self.complete(error.fix)
+        error.otherwise = error.otherwise and self.complete(error.otherwise)
+        if self.as_json:
             self._print_json({"error": error.document()})
-            self._out.flush()
+            self.out.flush()
             return
         for line in error.lines():
             self._narrate(line)
 
     def write_remote(self, stream: str, chunk: bytes) -> None:
         """Pass on a remote command's bytes: as they are into a pipe, sanitized onto a terminal."""
-        target = self._out if stream == "stdout" else self._err
+        target = self.out if stream == "stdout" else self.err
         if target.isatty():
             target.write(sanitize(self._decoders[stream].decode(chunk)))
             target.flush()
@@ -137,34 +160,29 @@ class Console:
 
         A progress bar's line has carriage returns: each of its parts gets the mark.
         """
-        target = self._out if stream == "stdout" else self._err
+        target = self.out if stream == "stdout" else self.err
         parts = sanitize(line.rstrip(b"\r")).split("\n")
         target.write("".join(f"{prefix}{part}\n" for part in parts))
         target.flush()
 
     def write_json_line(self, document: Mapping[str, Any]) -> None:
         """Print one versioned JSON document on a line of its own, at once."""
-        self._out.write(json.dumps({"v": SCHEMA, **document}, ensure_ascii=True) + "\n")
-        self._out.flush()
-
-    def colour(self) -> bool:
-        """Tell whether stderr takes colour: a terminal that nobody asked to stay plain."""
-        plain = self._environ.get("NO_COLOR") or self._environ.get("TERM") == "dumb"
-        return self._err.isatty() and not plain
+        self._print_json(document, indent=None)
+        self.out.flush()
 
     def _narrate(self, line: str) -> None:
         try:
-            if self._painted:
-                self._painted = False
-                self._err.write(_CLEAR_LINE)
-            self._err.write(sanitize(line) + "\n")
-            self._err.flush()
+            if self._bar:
+                self._bar.console.print(sanitize(line), markup=False, highlight=False)
+                return
+            self.err.write(sanitize(line) + "\n")
+            self.err.flush()
         except (OSError, ValueError):  # the reader of stderr is gone; stdout may still matter
             return
 
-    def _print_json(self, document: Mapping[str, Any]) -> None:
+    def _print_json(self, document: Mapping[str, Any], indent: int | None = 2) -> None:
         versioned = {"v": SCHEMA, **document}
-        self._out.write(json.dumps(versioned, ensure_ascii=True, indent=2) + "\n")
+        self.out.write(json.dumps(versioned, ensure_ascii=True, indent=indent) + "\n")
 
     def _draw(self, view: View) -> None:
         from rich.box import SIMPLE_HEAD
@@ -176,14 +194,66 @@ class Console:
         for column in view.columns:
             table.add_column(column, overflow="fold")
         for row in view.rows:
-            table.add_row(*(Text(one_line(cell)) for cell in row))
-        RichConsole(file=self._out, highlight=False).print(table)
+            table.add_row(*(Text(one_line(str(cell))) for cell in row))
+        RichConsole(file=self.out, highlight=False).print(table)
 
 
-def for_this_process(*, as_json: bool, quiet: bool, verbose: bool) -> Console:
+@dataclass(eq=False)
+class TransferProgress:
+    """How far a transfer is: a bar on a terminal, elsewhere a line every ten seconds.
+
+    Several threads may use it at once.
+    """
+
+    console: Console
+    clock: Clock
+    verb: str
+
+    def __post_init__(self) -> None:
+        self._expected = self._moved = 0
+        self._started = self._shown = self.clock.monotonic()
+        self._lock = threading.Lock()
+
+    def expect(self, size: int) -> None:
+        """Count bytes that are to be moved."""
+        with self._lock:
+            self._expected += size
+
+    def advance(self, size: int) -> None:
+        """Count bytes that were moved."""
+        with self._lock:
+            self._moved += size
+            now = self.clock.monotonic()
+            if now - self._started <= _SHORT:
+                return
+            total = max(self._expected, self._moved)
+            if self.console.repaints:
+                self.console.draw_progress(self.verb, self._moved, total)
+            elif now - self._shown >= _REPEAT:
+                self._shown = now
+                self.console.say(self._line(now - self._started, f" of {_amount(total)}"))
+
+    def finish(self) -> None:
+        """Take the bar away, and say what was moved if anything was."""
+        self.console.end_progress()
+        if self._moved:
+            self.console.say(self._line(self.clock.monotonic() - self._started))
+
+    def _line(self, seconds: float, of: str = "") -> str:
+        rate = self._moved / max(seconds, 0.001)
+        took = f"{seconds:.1f} s ({_amount(rate)}/s)"
+        return f"{self.verb} {_amount(self._moved)}{of} in {took}"
+
+
+def _amount(size: float) -> str:
+    from rich.filesize import decimal
+
+    return decimal(int(size))
+
+
+def for_this_process(**given: Any) -> Console:
     """Return the console on this process's own streams."""
-    out, err = _stream("stdout"), _stream("stderr")
-    return Console(out, err, as_json=as_json, quiet=quiet, verbose=verbose)
+    return Console(_stream("stdout"), _stream("stderr"), **given)
 
 
 def _stream(name: str) -> IO[str]:

@@ -26,12 +26,51 @@ command to type.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeGuard
+
+from tpukit.text import quote
+
+
+@dataclass(frozen=True)
+class Fix:
+    """What to type next: the words of one command, and a note in plain words; either may be empty.
+
+    Each new one raises the audit event `tpukit.fix` with its words, so that tests see all of them.
+    """
+
+    arguments: tuple[str, ...] = ()
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        sys.audit("tpukit.fix", self.arguments)
+
+    @classmethod
+    def command(cls, *arguments: str, note: str = "") -> Fix:
+        """Return the fix that is to type these words."""
+        return cls(arguments, note)
+
+    def __str__(self) -> str:
+        """Return what can be pasted, or the note where there is no command."""
+        return quote(self.arguments) if self.arguments else self.note
+
+    def lines(self, label: str) -> list[str]:
+        """Return the lines that a person sees: a command stands alone, so that it can be pasted."""
+        note = [f"note: {self.note}"] if self.arguments and self.note else []
+        return [f"{label}: {self}", *note]
+
+    def document(self) -> dict[str, Any]:
+        """Return the fix as a JSON document."""
+        return {"arguments": list(self.arguments), "note": self.note}
 
 
 class TpukitError(Exception):
-    """Something failed; `exit_code` is the contract with scripts."""
+    """Something failed; `exit_code` is the contract with scripts.
+
+    `fix` is what to type next, `otherwise` another thing to type in its place.
+    """
 
     exit_code = 1
 
@@ -42,7 +81,8 @@ class TpukitError(Exception):
         reason: str = "",
         why: str = "",
         exists: Sequence[str] = (),
-        fix: str = "",
+        fix: Fix | None = None,
+        otherwise: Fix | None = None,
         details: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(what)
@@ -51,6 +91,7 @@ class TpukitError(Exception):
         self.why = why
         self.exists = tuple(exists)
         self.fix = fix
+        self.otherwise = otherwise
         self.details = details or {}
 
     def lines(self) -> list[str]:
@@ -58,8 +99,8 @@ class TpukitError(Exception):
         head = f"error: {self.what}" + (f" ({self.reason})" if self.reason else "")
         why = ["why: " + "\n     ".join(self.why.splitlines())] if self.why else []
         exists = [f"exists: {line}" for line in self.exists]
-        fix = [f"fix: {self.fix}"] if self.fix else []
-        return [head, *why, *exists, *fix]
+        fixes = [line for each in (self.fix, self.otherwise) if each for line in each.lines("fix")]
+        return [head, *why, *exists, *fixes]
 
     def summary(self) -> str:
         """Return what failed and why as one phrase, for a report that has other lines."""
@@ -75,7 +116,10 @@ class TpukitError(Exception):
             "reason": self.reason,
             "why": self.why,
             "exists": list(self.exists),
-            "fix": self.fix,
+            "fix": str(self.fix or ""),
+            "fix_arguments": list(self.fix.arguments) if self.fix else [],
+            "fix_note": self.fix.note if self.fix else "",
+            **({"otherwise": self.otherwise.document()} if self.otherwise else {}),
             **({"details": self.details} if self.details else {}),
         }
 
@@ -161,18 +205,21 @@ def from_document(
     *others: type[TpukitError],
     default: type[TpukitError] = TpukitError,
 ) -> TpukitError:
-    """Return the error whose document another process of ours has told.
+    """Return the error whose document another process of ours has sent.
 
     Its class is one of this module or of `others`, else `default`. Raises KeyError and TypeError
     for what is no such document.
     """
+    fix = Fix(tuple(document["fix_arguments"]), document["fix_note"])
+    other = document.get("otherwise")
     named = {each.__name__: each for each in (*globals().values(), *others) if _is_error(each)}
     return named.get(document["kind"], default)(
         document["message"],
         reason=document["reason"],
         why=document["why"],
         exists=document["exists"],
-        fix=document["fix"],
+        fix=fix if str(fix) else None,
+        otherwise=Fix(tuple(other["arguments"]), other["note"]) if other else None,
         details=document.get("details"),
     )
 
@@ -186,3 +233,25 @@ def interruption(signal: KeyboardInterrupt) -> TpukitError:
     if isinstance(signal, TerminationSignal):
         return Terminated("terminated by a signal")
     return Interrupted("interrupted")
+
+
+#: What is wrong with more than the work that was asked for, the most telling first.
+_DECISIVE = (
+    SliceLost,
+    NotFound,
+    SecurityRefusal,
+    NotAuthenticated,
+    NotAllowed,
+    DeadlinePassed,
+    AuthenticationFailed,
+    TransportFailed,
+)
+
+
+def decisive(errors: Iterable[TpukitError | None]) -> TpukitError | None:
+    """Return that of several workers' errors whose class the error for all of them has.
+
+    None where the work itself failed on each.
+    """
+    found = [error for error in errors if error]
+    return next((each for kind in _DECISIVE for each in found if isinstance(each, kind)), None)

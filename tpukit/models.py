@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+from tpukit.errors import TpukitError
 
 #: States from which a slice does not come back: it has to be deleted and made again.
 LOST_STATES = frozenset({"PREEMPTED", "TERMINATED", "HIDDEN", "HIDING"})
 
 
+class Documented:
+    """A dataclass as a public JSON value: its first field, what it derives, its other fields."""
+
+    _derived: ClassVar[tuple[str, ...]] = ()
+    _hidden: ClassVar[tuple[str, ...]] = ()
+
+    def document(self) -> dict[str, Any]:
+        """Return the public JSON value."""
+        names = [each.name for each in fields(self)]  # type: ignore[arg-type]
+        first, *rest = (name for name in names if name not in self._hidden)
+        return {name: _plain(name, getattr(self, name)) for name in (first, *self._derived, *rest)}
+
+
 @dataclass(frozen=True)
-class Worker:
+class Worker(Documented):
     """One TPU VM of a slice; `index` counts from 0 in the order of `networkEndpoints`."""
 
     index: int
@@ -25,9 +40,10 @@ class Worker:
 
 
 @dataclass(frozen=True)
-class Slice:
+class Slice(Documented):
     """A slice as the cloud describes it. `state` and `health` are the API's own words."""
 
+    _hidden = ("subnetwork", "metadata", "service_account")  # metadata can carry secrets
     name: str
     project: str
     zone: str
@@ -37,13 +53,13 @@ class Slice:
     health: str = ""
     health_description: str = ""
     topology: str = ""
+    provisioning: str = "on-demand"  #: "on-demand", "spot", "preemptible" or "reserved"
     network: str = ""
     subnetwork: str = ""
     workers: tuple[Worker, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
-    provisioning: str = "on-demand"  #: "on-demand", "spot", "preemptible" or "reserved"
     created: str = ""  #: RFC 3339, as the API gives it
     queued_resource: str = ""
     service_account: str = ""
@@ -55,34 +71,6 @@ class Slice:
     @property
     def lost(self) -> bool:
         return self.state in LOST_STATES
-
-    def document(self) -> dict[str, Any]:
-        """Return the public JSON value; metadata stays out, it can carry secrets."""
-        return {
-            "name": self.name,
-            "project": self.project,
-            "zone": self.zone,
-            "accelerator_type": self.accelerator_type,
-            "topology": self.topology,
-            "runtime_version": self.runtime_version,
-            "state": self.state,
-            "health": self.health,
-            "health_description": self.health_description,
-            "provisioning": self.provisioning,
-            "network": self.network,
-            "workers": [
-                {
-                    "index": worker.index,
-                    "internal_address": worker.internal_address,
-                    "external_address": worker.external_address,
-                }
-                for worker in self.workers
-            ],
-            "labels": dict(self.labels),
-            "tags": list(self.tags),
-            "created": self.created,
-            "queued_resource": self.queued_resource,
-        }
 
 
 @dataclass(frozen=True)
@@ -114,12 +102,13 @@ class SliceList:
 
 
 @dataclass(frozen=True)
-class FirewallRule:
+class FirewallRule(Documented):
     """An ingress allow rule for TCP ports of the workers that carry one of `target_tags`.
 
     `allowed` keeps every protocol and port the rule opens, as `tcp:22`, `icmp` or `all`.
     """
 
+    _hidden = ("description",)
     name: str
     network: str
     source_ranges: tuple[str, ...]
@@ -129,21 +118,10 @@ class FirewallRule:
     priority: int = 1000
     disabled: bool = False
 
-    def document(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "network": self.network,
-            "source_ranges": list(self.source_ranges),
-            "target_tags": list(self.target_tags),
-            "allowed": list(self.allowed),
-            "priority": self.priority,
-            "disabled": self.disabled,
-        }
-
 
 @dataclass(frozen=True)
 class WorkerIdentity:
-    """What a worker says of itself through its guest attributes.
+    """What a worker publishes through its guest attributes.
 
     `host_keys` are OpenSSH public keys (`ssh-ed25519 AAAA…`), all that the worker published.
     """
@@ -155,7 +133,7 @@ class WorkerIdentity:
 
 
 @dataclass(frozen=True)
-class StepReport:
+class StepReport(Documented):
     """What became of one provisioning step: `changed`, `unchanged` or `failed`."""
 
     name: str
@@ -163,24 +141,18 @@ class StepReport:
     detail: str = ""
     seconds: float = 0.0
 
-    def document(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "outcome": self.outcome,
-            "detail": self.detail,
-            "seconds": round(self.seconds, 3),
-        }
-
 
 @dataclass(frozen=True)
-class WorkerProvisionReport:
+class WorkerProvisionReport(Documented):
     """One worker's steps. `error` is empty unless the worker failed."""
 
+    _derived, _hidden = ("ok", "changes"), ("cause",)
     worker: int
     steps: tuple[StepReport, ...]
     python: str = ""  #: path of the provisioned interpreter on the worker
     emulated: bool = False
     error: str = ""
+    cause: TpukitError | None = field(default=None, compare=False)  #: `error`, with its class
     log_tail: tuple[str, ...] = ()
     log_path: str = ""
 
@@ -192,22 +164,12 @@ class WorkerProvisionReport:
     def changes(self) -> int:
         return sum(step.outcome == "changed" for step in self.steps)
 
-    def document(self) -> dict[str, Any]:
-        return {
-            "worker": self.worker,
-            "ok": self.ok,
-            "changes": self.changes,
-            "python": self.python,
-            "emulated": self.emulated,
-            "steps": [step.document() for step in self.steps],
-            "error": self.error,
-            "log_tail": list(self.log_tail),
-            "log_path": self.log_path,
-        }
-
 
 @dataclass(frozen=True)
-class ProvisionReport:
+class ProvisionReport(Documented):
+    """Every worker's provisioning."""
+
+    _derived = ("ok", "changes")
     recipe: str
     workers: tuple[WorkerProvisionReport, ...]
 
@@ -219,23 +181,16 @@ class ProvisionReport:
     def changes(self) -> int:
         return sum(worker.changes for worker in self.workers)
 
-    def document(self) -> dict[str, Any]:
-        return {
-            "recipe": self.recipe,
-            "ok": self.ok,
-            "changes": self.changes,
-            "workers": [worker.document() for worker in self.workers],
-        }
-
 
 @dataclass(frozen=True)
-class WorkerSmokeReport:
+class WorkerSmokeReport(Documented):
     """What one worker's smoke program saw, or why there is nothing to show.
 
     `devices` are this worker's own, `global_devices` those of the whole slice as the framework's
     distributed runtime counts them.
     """
 
+    _derived, _hidden = ("ok",), ("cause",)
     worker: int
     framework: str = ""
     version: str = ""
@@ -253,43 +208,22 @@ class WorkerSmokeReport:
     seconds: float = 0.0
     emulated: bool = False
     error: str = ""
+    cause: TpukitError | None = field(default=None, compare=False)  #: `error`, with its class
     log_tail: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
         return not self.error
 
-    def document(self) -> dict[str, Any]:
-        return {
-            "worker": self.worker,
-            "ok": self.ok,
-            "framework": self.framework,
-            "version": self.version,
-            "platform": self.platform,
-            "device_kind": self.device_kind,
-            "devices": self.devices,
-            "devices_expected": self.devices_expected,
-            "global_devices": self.global_devices,
-            "global_devices_expected": self.global_devices_expected,
-            "processes": self.processes,
-            "matmul": self.matmul,
-            "matmul_expected": self.matmul_expected,
-            "global_sum": self.global_sum,
-            "global_sum_expected": self.global_sum_expected,
-            "seconds": round(self.seconds, 3),
-            "emulated": self.emulated,
-            "error": self.error,
-            "log_tail": list(self.log_tail),
-        }
-
 
 @dataclass(frozen=True)
-class SmokeReport:
-    """Every worker's smoke test; `stand_in` says what an emulated slice computed on.
+class SmokeReport(Documented):
+    """Every worker's smoke test; `stand_in` is what an emulated slice computed on.
 
     `notes` hold what contradicts the table of accelerator types without being a failure.
     """
 
+    _derived = ("ok",)
     framework: str
     workers: tuple[WorkerSmokeReport, ...]
     stand_in: str = ""
@@ -299,11 +233,18 @@ class SmokeReport:
     def ok(self) -> bool:
         return bool(self.workers) and all(worker.ok for worker in self.workers)
 
-    def document(self) -> dict[str, Any]:
-        return {
-            "framework": self.framework,
-            "ok": self.ok,
-            "stand_in": self.stand_in,
-            "notes": list(self.notes),
-            "workers": [worker.document() for worker in self.workers],
-        }
+
+def worker_names(indices: Iterable[int]) -> str:
+    """Return `worker 0`, or `workers 0, 2`."""
+    numbers = [str(index) for index in indices]
+    return f"worker {numbers[0]}" if len(numbers) == 1 else f"workers {', '.join(numbers)}"
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain("", item) for item in value]
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Documented):
+        return value.document()
+    return round(value, 3) if name == "seconds" else value

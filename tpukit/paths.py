@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpukit.errors import BadInput, SecurityRefusal
-from tpukit.text import one_line
+from tpukit.errors import BadInput, Fix, SecurityRefusal
+from tpukit.text import one_line, shown_path
 
 
 @dataclass(frozen=True)
@@ -97,21 +100,45 @@ def private_directory(path: Path) -> Path:
             missing.mkdir(mode=0o700, exist_ok=True)
         status = path.stat()
         if status.st_uid != os.geteuid():
-            raise SecurityRefusal(f"{one_line(str(path))} belongs to another user", fix=_ELSEWHERE)
+            raise SecurityRefusal(f"{shown_path(path)} belongs to another user", fix=_ELSEWHERE)
         if not stat.S_ISDIR(status.st_mode):
-            raise BadInput(f"{one_line(str(path))} is not a directory", fix=_ELSEWHERE)
+            raise BadInput(f"{shown_path(path)} is not a directory", fix=_ELSEWHERE)
         if stat.S_IMODE(status.st_mode) != 0o700:
             path.chmod(0o700)
     except OSError as error:
         raise BadInput(
-            f"cannot make the directory {one_line(str(path))}",
+            f"cannot make the directory {shown_path(path)}",
             reason=error.strerror or "",
             fix=_ELSEWHERE,
         ) from error
     return path
 
 
-_ELSEWHERE = "export TPUKIT_HOME=/an/absolute/directory/of/yours"
+@contextmanager
+def exclusively(lock: Path) -> Iterator[None]:
+    """Run the block while no other process has this lock file."""
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(path: Path, text: str, mode: int = 0o600) -> None:
+    """Write a file whole or not at all: a reader sees the old text or the new one."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+_ELSEWHERE = Fix(note="set TPUKIT_HOME to the full path of a directory of yours")
 
 
 def _base(environ: Mapping[str, str], variable: str, below_home: str) -> Path:

@@ -1,10 +1,11 @@
-"""The two gates of text: what a terminal may see, and what a shell may see."""
+"""What of a text a terminal may see, and how a shell gets it as words."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 # C0 without \t and \n, DEL, C1, line and paragraph separators, bidirectional controls.
 _UNSAFE = re.compile(
@@ -26,6 +27,11 @@ def sanitize(text: str | bytes) -> str:
 def one_line(text: str | bytes) -> str:
     """Return sanitized text folded to one line, for tables and error messages."""
     return " ".join(sanitize(text).split())
+
+
+def shown_path(path: Path) -> str:
+    """Return a path as messages show it."""
+    return one_line(str(path))
 
 
 def quote(words: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ import polling
 import ssh
 import startup
 import transfer
+import typer_releases
 
 BENCHES = {
     "startup": startup,
@@ -19,6 +20,7 @@ BENCHES = {
     "imports": imports,
     "emulator": emulated,
     "transfer": transfer,
+    "typer": typer_releases,
 }
 
 

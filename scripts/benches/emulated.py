@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 import psutil
 from measure import emulator, show, tpukit
 
-from tpukit.emulator.choice import lacking
+from tpukit.emulator.workers.engines.engine_choice import lacking
 
 TYPE, NAME, WORKERS = "v4-512", "bench", 64
 #: What a worker that nobody has talked to may cost.

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import psutil
 from measure import Cost, cost
-from sshd import Crew
+from sshd import SshdWorkers
 
 
-def shared(found: Crew, count: int) -> Cost:
+def shared(found: SshdWorkers, count: int) -> Cost:
     """Measure `true` on workers to which OpenSSH has connections already."""
     sockets = found.known_hosts.parent / "shared"
     sockets.mkdir(exist_ok=True)

@@ -23,7 +23,7 @@ from statistics import median
 import psutil
 from measure import TPUKIT, Cost, cost, cpu_seconds, emulator, show, spread, tpukit
 from shared import all_at_once, shared
-from sshd import NAME, ZONE, Crew, crew, sshd_path
+from sshd import NAME, ZONE, SshdWorkers, sshd_path, sshd_workers
 
 from tpukit.accelerators import AcceleratorType
 
@@ -38,7 +38,7 @@ COLD, WARM = "tpukit, cold", "tpukit, warm"
 IN_C = ("OpenSSH", "OpenSSH, tuned", "parallel-ssh")
 BARE = "libssh2, bare"
 
-Measure = Callable[[Crew, int], Cost]
+Measure = Callable[[SshdWorkers, int], Cost]
 Samples = Mapping[tuple[str, int], Sequence[Cost]]
 
 
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="tpukit-bench-") as name:
         directory = Path(name)
         rivals = Path(options.rivals) if options.rivals else _environment(directory / "rivals")
-        with crew(directory, sshd, max(counts)) as found:
+        with sshd_workers(directory, sshd, max(counts)) as found:
             clients = _clients(rivals)
             chosen = options.clients.split(";") if options.clients else list(clients)
             try:
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _samples(
-    found: Crew, clients: Mapping[str, Measure], counts: Sequence[int], runs: int
+    found: SshdWorkers, clients: Mapping[str, Measure], counts: Sequence[int], runs: int
 ) -> Samples:
     samples: dict[tuple[str, int], list[Cost]] = {}
     for measure in clients.values():
@@ -138,45 +138,45 @@ def _clients(rivals: Path) -> dict[str, Measure]:
     if shutil.which("gcloud"):
         found["gcloud"] = _program(_gcloud)
     found["OpenSSH"] = _program(_openssh)
-    found["OpenSSH, tuned"] = _program(lambda crew, count: _openssh(crew, count, tuned=True))
+    found["OpenSSH, tuned"] = _program(lambda workers, count: _openssh(workers, count, tuned=True))
     found["OpenSSH, warm"] = shared
     for name in ("parallel-ssh", BARE, "Fabric"):
         found[name] = _program(_rival(rivals, name))
     return found
 
 
-def _program(words: Callable[[Crew, int], Sequence[str]]) -> Measure:
+def _program(words: Callable[[SshdWorkers, int], Sequence[str]]) -> Measure:
     """Return who measures a command that has to succeed within `MOST_SECONDS`."""
-    return lambda crew, count: cost(
-        ["timeout", f"{MOST_SECONDS}", *words(crew, count)], crew.environment
+    return lambda workers, count: cost(
+        ["timeout", f"{MOST_SECONDS}", *words(workers, count)], workers.environment
     )
 
 
-def _tpukit(found: Crew, count: int, *flags: str) -> Sequence[str]:
+def _tpukit(found: SshdWorkers, count: int, *flags: str) -> Sequence[str]:
     workers = f"0-{count - 1}"
     return [*TPUKIT, "--quiet", "run", NAME, *flags, "--worker", workers, "--", "true"]
 
 
-def _warm(found: Crew, count: int) -> Cost:
+def _warm(found: SshdWorkers, count: int) -> Cost:
     """Measure a run over connections that another has left, with the process that keeps them."""
     words = _tpukit(found, count, "--keep")
     cost(words, found.environment)
     listed = json.loads(tpukit(found.environment, "connections", "list", "--json"))
-    keeper = psutil.Process(listed["process"])
-    before = keeper.cpu_times()
+    pool = psutil.Process(listed["process"])
+    before = pool.cpu_times()
     client = cost(words, found.environment)
-    after = keeper.cpu_times()
+    after = pool.cpu_times()
     spent = after.user + after.system - before.user - before.system
-    memory = max(client.memory, keeper.memory_info().rss / 2**20)
+    memory = max(client.memory, pool.memory_info().rss / 2**20)
     return replace(client, cpu=client.cpu + spent, memory=memory)
 
 
-def _gcloud(found: Crew, count: int) -> Sequence[str]:
+def _gcloud(found: SshdWorkers, count: int) -> Sequence[str]:
     words = ["gcloud", "--quiet", "compute", "tpus", "tpu-vm", "ssh", NAME, f"--zone={ZONE}"]
     return [*words, f"--worker=0-{count - 1}" if count > 1 else "--worker=0", "--command=true"]
 
 
-def _openssh(found: Crew, count: int, tuned: bool = False) -> Sequence[str]:
+def _openssh(found: SshdWorkers, count: int, tuned: bool = False) -> Sequence[str]:
     """One process a worker, all at once, told to read nothing and to offer one key."""
     options = "-F none -o BatchMode=yes -o IdentitiesOnly=yes -o IdentityAgent=none"
     if tuned:
@@ -186,10 +186,10 @@ def _openssh(found: Crew, count: int, tuned: bool = False) -> Sequence[str]:
     return ["sh", "-c", all_at_once(places, f'{each} "$place" true')]
 
 
-def _rival(rivals: Path, name: str) -> Callable[[Crew, int], Sequence[str]]:
+def _rival(rivals: Path, name: str) -> Callable[[SshdWorkers, int], Sequence[str]]:
     program = Path(__file__).with_name("ssh_rivals.py")
 
-    def words(found: Crew, count: int) -> Sequence[str]:
+    def words(found: SshdWorkers, count: int) -> Sequence[str]:
         python = rivals / "bin" / "python"
         return [str(python), str(program), name, str(found.known_hosts), str(found.key), found.user,
                 str(count)]  # fmt: skip

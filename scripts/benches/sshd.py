@@ -18,8 +18,8 @@ from typing import Any
 
 import asyncssh
 
-from tpukit.emulator.server import build_server
-from tpukit.emulator.workers import PaperHost, WorkerOracle, WorkerRecord
+from tpukit.emulator.api.http_server import build_server
+from tpukit.emulator.workers.worker_host import WorkerOracle, WorkerRecord
 
 PROJECT, ZONE, NAME = "bench-project", "us-central2-b", "bench"
 _TOKEN = "token-of-the-bench"
@@ -31,11 +31,12 @@ def sshd_path() -> str | None:
     return os.environ.get("SSHD") or shutil.which("sshd") or next(iter(beside), None)
 
 
-class SshdHost(PaperHost):
+class SshdHost:
     """Boots every worker as an sshd on port 22 of a loopback address, which takes root."""
 
     def __init__(self, oracle: WorkerOracle, directory: Path, sshd: str) -> None:
-        super().__init__(oracle)
+        self.oracle = oracle
+        self.booted: set[str] = set()
         self._directory = directory
         self._sshd = sshd
         self._home = directory / "remote-home"
@@ -43,13 +44,22 @@ class SshdHost(PaperHost):
         self._servers: list[subprocess.Popen[bytes]] = []
 
     def allocate(self, node: str, count: int) -> list[WorkerRecord]:
-        return [self._real(record) for record in super().allocate(node, count)]
+        return [self._record(index) for index in range(count)]
 
     def boot(self, node: dict[str, Any], workers: Sequence[WorkerRecord]) -> None:
         if node["name"] not in self.booted:
-            super().boot(node, workers)
+            self.booted.add(node["name"])
             self._servers = [self._serve(worker) for worker in workers]
             threading.Thread(target=self._admit, args=(node["name"],), daemon=True).start()
+
+    def halt(self, node: str) -> None:
+        self.booted.discard(node)
+
+    def discard(self, node: str) -> None:
+        self.booted.discard(node)
+
+    def refresh(self) -> None:
+        """No fault is asked for."""
 
     def close(self) -> None:
         self.booted.clear()
@@ -58,16 +68,16 @@ class SshdHost(PaperHost):
         for server in self._servers:
             server.wait()
 
-    def _real(self, record: WorkerRecord) -> WorkerRecord:
+    def _record(self, index: int) -> WorkerRecord:
         private, public = new_key()
-        file = self._directory / f"host-{record.index}"
+        file = self._directory / f"host-{index}"
         file.write_bytes(private)
         file.chmod(0o600)
         return WorkerRecord(
-            index=record.index,
-            address=f"127.66.{record.index // 250}.{record.index % 250 + 1}",
+            index=index,
+            address=f"127.66.{index // 250}.{index % 250 + 1}",
             port=22,
-            hostname=record.hostname,
+            hostname=f"t1v-n-bench-w-{index}",
             host_private_key=private.decode(),
             host_public_key=public,
         )
@@ -105,7 +115,7 @@ class SshdHost(PaperHost):
 
 
 @dataclass(frozen=True)
-class Crew:
+class SshdWorkers:
     """Workers that answer, and the environment in which tpukit and gcloud find their slice."""
 
     addresses: list[str]
@@ -117,7 +127,7 @@ class Crew:
 
 
 @contextmanager
-def crew(directory: Path, sshd: str, workers: int) -> Iterator[Crew]:
+def sshd_workers(directory: Path, sshd: str, workers: int) -> Iterator[SshdWorkers]:
     """Run `workers` real SSH servers behind an emulated API, as one slice named bench."""
     from tpukit.clock import SystemClock
     from tpukit.cloud.session import Session, load_credentials
@@ -155,7 +165,7 @@ def crew(directory: Path, sshd: str, workers: int) -> Iterator[Crew]:
         lines = (f"{place} {key}\n" for place, key in zip(addresses, keys, strict=True))
         known_hosts.write_text("".join(lines))
         environment = _environment(directory, server.url)
-        yield Crew(addresses, keys, directory / "client", known_hosts, _user(), environment)
+        yield SshdWorkers(addresses, keys, directory / "client", known_hosts, _user(), environment)
     finally:
         for each in hosts:
             each.close()

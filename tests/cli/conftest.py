@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_cloud import ZONE, Cloud, bare_environment, running_cloud
+from support.local_cloud import ZONE, Cloud, bare_environment, running_cloud
 
-from tpukit import naming
 from tpukit.cli.main import status
+from tpukit.slices import naming
 
 
 @dataclass(frozen=True)

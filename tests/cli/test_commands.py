@@ -7,11 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud, bare_environment, json_reply, scripted
+from support.local_cloud import (
+    OTHER_ZONE,
+    PROJECT,
+    ZONE,
+    Cloud,
+    bare_environment,
+    json_reply,
+    scripted,
+)
 
 from cli.conftest import Run
-from tpukit import firewall, naming
+from tpukit.access import ssh_rule
 from tpukit.cli.main import application
+from tpukit.slices import naming
 
 #: Names that scripts rely on.
 CONTRACT = {
@@ -135,7 +144,7 @@ def test_create_says_what_it_did_and_is_its_own_repetition(run: Run, prompt_clou
     environment = prompt_cloud.environment()
     first = run("create", "v3-8", "demo", "--json", environment=environment)
     assert first.status == 0
-    assert set(first.document) == {"v", "slice", "created"}
+    assert set(first.document) == {"v", "slice", "created", "next"}
     assert set(first.document["slice"]) == SLICE_KEYS
     assert first.document["v"] == 1
     assert first.document["created"] is True
@@ -165,7 +174,7 @@ def test_create_sends_every_flag(run: Run, prompt_cloud: Cloud) -> None:
     assert found.labels["team"] == "vision"
     assert found.labels["tpukit-owner"] == "ada"
     assert found.tags[:2] == ("one", "two")
-    assert found.tags[2] == firewall.rule_name(found)
+    assert found.tags[2] == ssh_rule.rule_name(found)
     assert found.metadata["b"] == "x=y"
     assert found.metadata["ssh-keys"].startswith("ada:ssh-ed25519 ")
     assert not found.workers[0].external_address

@@ -9,6 +9,8 @@ import pytest
 
 from cli.conftest import Local
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def crew(local: Local) -> Iterator[str]:

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from journeys.command_line import Tpukit
+from support.command_line import Tpukit
+
+pytestmark = pytest.mark.process
 
 STORY = """
 create_seconds = 0.2

@@ -10,7 +10,9 @@ import grpc
 import pytest
 from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
-from journeys.command_line import Tpukit
+from support.command_line import Tpukit
+
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture
@@ -103,7 +105,8 @@ def test_a_damaged_state_file_is_named_with_what_to_type(tpukit: Tpukit) -> None
     told = tpukit.ends_with(2, "--local", "list").stderr.splitlines()
     assert told[0].startswith(f"error: the emulator's state file {state} cannot be used (")
     assert told[1] == "why: it was cut or changed; it is never read in part"
-    assert told[2] == f"fix: mv {state} {state}.damaged   # it then starts without slices"
+    assert told[2] == f"fix: mv {state} {state}.damaged"
+    assert told[3] == "note: it then starts without slices"
     state.rename(f"{state}.damaged")
     assert tpukit.document("--local", "list")["slices"] == []
 

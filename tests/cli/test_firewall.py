@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud
+import pytest
+from support.local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud
 
 from cli.conftest import Run
-from tpukit import firewall
+from tpukit.access import ssh_rule
+
+pytestmark = pytest.mark.process
 
 
 def leave_a_rule(cloud: Cloud, zone: str = ZONE, name: str = "demo") -> str:
     """Make the rule of a slice that does not exist, and return its name."""
-    run_rule = firewall.tag(PROJECT, zone, name)
+    run_rule = ssh_rule.tag(PROJECT, zone, name)
     cloud.firewall.insert(
-        firewall.FirewallRule(run_rule, "default", ("192.0.2.1/32",), (run_rule,))
+        ssh_rule.FirewallRule(run_rule, "default", ("192.0.2.1/32",), (run_rule,))
     )
     return run_rule
 
@@ -34,10 +37,13 @@ def test_a_rule_whose_slice_is_gone_is_shown_with_what_to_type(
         run("firewall", "apply", name, "--source-range=192.0.2.1", environment=environment)
     assert left(run, prompt_cloud) == []
     prompt_cloud.vanish("demo")
-    rule = firewall.tag(PROJECT, ZONE, "demo")
+    rule = ssh_rule.tag(PROJECT, ZONE, "demo")
     assert left(run, prompt_cloud) == [rule]
     shown = run("firewall", "list", environment=environment)
-    assert shown.err == f"warning: the slice of {rule} is gone: tpukit firewall remove {rule}\n"
+    assert shown.err.splitlines() == [
+        f"warning: the slice of rule {rule} is gone",
+        f"next: tpukit firewall remove {rule}",
+    ]
     assert len(shown.out.splitlines()) == 2
 
 
@@ -49,7 +55,7 @@ def test_the_rule_of_a_slice_that_is_gone_is_removed_by_the_slice_s_name(
     result = run("firewall", "remove", "demo", "--json", environment=prompt_cloud.environment())
     assert result.document == {"v": 1, "removed": True, "rule": rule}
     assert [each.name for each in prompt_cloud.firewall.list()] == [
-        firewall.tag(PROJECT, ZONE, "demo-2")
+        ssh_rule.tag(PROJECT, ZONE, "demo-2")
     ]
 
 
@@ -64,7 +70,7 @@ def test_where_several_slices_are_gone_the_zone_or_the_rule_says_which(
     words = ("firewall", "remove", "demo", "--zone", OTHER_ZONE)
     assert run(*words, environment=environment).status == 0
     (kept,) = prompt_cloud.firewall.list()
-    assert kept.name == firewall.tag(PROJECT, ZONE, "demo")
+    assert kept.name == ssh_rule.tag(PROJECT, ZONE, "demo")
     run(*words, environment=environment).says(3)
     assert prompt_cloud.firewall.list() == (kept,)
 
@@ -85,7 +91,7 @@ def test_a_rule_of_somebody_else_s_with_the_slice_s_name_is_left_alone(
 ) -> None:
     environment = prompt_cloud.environment()
     prompt_cloud.firewall.insert(
-        firewall.FirewallRule("demo", "default", ("192.0.2.1/32",), ("elsewhere",))
+        ssh_rule.FirewallRule("demo", "default", ("192.0.2.1/32",), ("elsewhere",))
     )
     assert run("create", "v3-8", "demo", environment=environment).status == 0
     run("firewall", "apply", "demo", "--source-range=192.0.2.1", environment=environment)

@@ -8,10 +8,10 @@ import pytest
 
 from cli.conftest import Run
 from cli.test_commands import commands
-from tpukit.cli.toolkit import Flags
-from tpukit.emulator.worker_faults import KINDS
+from tpukit.cli.global_flags import GlobalFlags
+from tpukit.emulator.faults.worker_faults import KINDS
 
-GLOBAL = "|".join(Flags.__dataclass_fields__)
+GLOBAL = "|".join(GlobalFlags.__dataclass_fields__)
 
 
 @pytest.mark.parametrize(

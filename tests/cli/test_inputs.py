@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from local_cloud import Cloud, Reply, bare_environment, json_reply, scripted
+from support.local_cloud import Cloud, Reply, bare_environment, json_reply, scripted
 
 from cli.conftest import Result, Run
 
@@ -112,11 +112,7 @@ def test_bad_usage_exits_with_2(run: Run, standing: Cloud, words: tuple[str, ...
 
 def test_a_shell_has_no_json(run: Run, standing: Cloud) -> None:
     result = run("ssh", "demo", "--json", environment=standing.environment())
-    assert result.document["error"]["fix"] == "tpukit ssh demo --json -- COMMAND"
-
-
-def test_the_tables_have_two_hundred_rows() -> None:
-    assert len(USAGE) > 200
+    assert result.document["error"]["fix"] == "tpukit ssh demo --json -- hostname"
 
 
 @pytest.mark.parametrize("words", USAGE[::9], ids=lambda words: " ".join(words))
@@ -173,7 +169,7 @@ def test_an_environment_that_cannot_be_is_refused(
 def test_without_credentials_the_exit_code_is_4(run: Run, standing: Cloud) -> None:
     environment = standing.environment()
     del environment["CLOUDSDK_AUTH_ACCESS_TOKEN_FILE"]
-    assert "tpukit --local" in run("list", environment=environment).says(4).err
+    assert "without an account: --local" in run("list", environment=environment).says(4).err
 
 
 def test_a_credentials_file_of_garbage_is_exit_code_4(

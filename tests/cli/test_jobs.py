@@ -10,6 +10,8 @@ import pytest
 
 from cli.conftest import Local
 
+pytestmark = pytest.mark.process
+
 #: Makes a device of the worker's stand-in, and leaves an orphan that holds it: its parent is gone,
 #: and so are its session and its environment. The file `held` says that it has it.
 ORPHAN = (

@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from local_cloud import Cloud
+from support.local_cloud import Cloud
 
 from cli.conftest import Local
-from tpukit import naming
+from tpukit.slices import naming
+
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,8 @@ import pytest
 
 from cli.conftest import Local
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def bare(local: Local) -> Iterator[str]:

@@ -14,6 +14,8 @@ import pytest
 
 from cli.conftest import Local
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def crew(local: Local) -> Iterator[str]:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tpukit.bootstrap import UpReport
 from tpukit.cli import views
 from tpukit.models import (
     FirewallRule,
@@ -16,6 +15,7 @@ from tpukit.models import (
     SmokeReport,
     WorkerSmokeReport,
 )
+from tpukit.up import UpReport
 
 NOTE = "v3-8 should have 1 worker, the slice has 2"
 SMOKE = SmokeReport("jax", (WorkerSmokeReport(0), WorkerSmokeReport(1)), notes=(NOTE,))
@@ -29,8 +29,9 @@ def up_report() -> UpReport:
 
 @pytest.mark.parametrize(("bills", "word"), [(True, "bills"), (False, "stays")])
 def test_up_says_what_comes_next_and_whether_it_bills(bills: bool, word: str) -> None:
-    hint = views.up(up_report(), bills).hint
-    assert hint == f"tpukit ssh demo   (it {word} until tpukit delete demo)"
+    ssh, delete = views.up(up_report(), bills).next
+    assert (str(ssh), str(delete)) == ("tpukit ssh demo", "tpukit delete demo")
+    assert delete.note == f"until then it {word}"
 
 
 @pytest.mark.parametrize("view", [views.smoke(SMOKE), views.up(up_report(), True)])

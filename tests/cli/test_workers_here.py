@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_cloud import bare_environment
+from support.local_cloud import bare_environment
 
 from cli.conftest import Run
-from tpukit.emulator import daemon
+from tpukit.emulator.process import daemon
 from tpukit.paths import Paths
+
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture

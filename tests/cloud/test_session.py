@@ -11,10 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emulator.crew import eventually
-from local_cloud import TOKEN, ZONE, Cloud, FakeClock, Reply, bare_environment, json_reply, scripted
+from support.emulated_workers import eventually
+from support.local_cloud import (
+    TOKEN,
+    ZONE,
+    Cloud,
+    FakeClock,
+    Reply,
+    bare_environment,
+    json_reply,
+    scripted,
+)
 
-from tpukit.cloud.firewall import ComputeFirewall
+from tpukit.cloud.firewall_rules import ComputeFirewall
+from tpukit.cloud.provider import Doubtful
 from tpukit.cloud.session import Session, load_credentials, on_compute_engine
 from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import (
@@ -26,7 +36,6 @@ from tpukit.errors import (
     QuotaExceeded,
     TpukitError,
 )
-from tpukit.provider import Doubtful
 
 BUSY = json_reply(503, {"error": {"status": "UNAVAILABLE", "message": "busy"}})
 EMPTY = json_reply(200, {})
@@ -123,7 +132,7 @@ def test_conflict_over_rest_is_told_from_a_name_that_is_taken(cloud: Cloud) -> N
 
 @pytest.mark.parametrize("method", ["nodes.list", "firewalls.list"])
 def test_a_server_that_stalls_is_given_up(cloud: Cloud, method: str) -> None:
-    hurried = session(cloud, patience=0.0, timeout=1.0)
+    hurried = session(cloud, retry_seconds=0.0, timeout=1.0)
     cloud.fault(method=method, kind="stall", seconds=600.0)
     readers = {
         "nodes.list": lambda: CloudTpu(hurried, "demo-project", cloud.url).list("-"),
@@ -301,7 +310,7 @@ def test_a_credentials_file_that_cannot_be_used_is_not_authenticated(
         load_credentials("", named, known, "")
     assert caught.value.why
     assert "\n" not in caught.value.why
-    assert "gcloud auth" in caught.value.fix
+    assert "gcloud auth" in str(caught.value.fix)
 
 
 @pytest.mark.parametrize("make", [as_missing, as_directory, as_bytes])

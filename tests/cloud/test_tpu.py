@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud, FakeClock, json_reply, scripted
+from support.local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud, FakeClock, json_reply, scripted
 
 from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import NotFound, TpukitError

@@ -17,10 +17,10 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
-from conformance.required import required
+from support.paper_host import PaperHost
 
-from tpukit.emulator.server import Server, build_server
-from tpukit.emulator.workers import PaperHost
+from conformance.required import required
+from tpukit.emulator.api.http_server import ApiServer, build_server
 
 _PROPERTY = "conformance"
 
@@ -61,7 +61,7 @@ def _account(request: pytest.FixtureRequest, tally: Tally) -> Iterator[None]:
 
 @dataclass
 class Emulator:
-    server: Server
+    server: ApiServer
     directory: Path
     token: str
 

@@ -7,8 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conformance.required import DISCOVERY
 from google.oauth2.credentials import Credentials
+
+from conformance.required import DISCOVERY
+
+pytestmark = pytest.mark.process
 
 PARENT = "projects/p/locations/us-central1-a"
 NODE = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
@@ -81,8 +84,8 @@ def test_nodes(tpu):
     for verb, state in (("stop", "STOPPED"), ("start", "READY")):
         assert tpu.done(tpu(f"nodes.{verb}", name=name, body={}))["state"] == state
     if tpu._prefix == "v2alpha1":
-        sick = tpu.done(tpu("nodes.simulateMaintenanceEvent", name=name, body={}))
-        assert sick["health"] == "UNHEALTHY_MAINTENANCE"
+        maintained = tpu.done(tpu("nodes.simulateMaintenanceEvent", name=name, body={}))
+        assert maintained["health"] == "UNHEALTHY_MAINTENANCE"
         well = tpu.done(tpu("nodes.performMaintenance", name=name, body={}))
         assert well["health"] == "HEALTHY"
     tpu.done(tpu("nodes.delete", name=name))

@@ -1,4 +1,4 @@
-"""The real gcloud, unmodified, against the emulator."""
+"""The real gcloud, beyond its surface: pages, refusals, batches and fingerprints."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytestmark = pytest.mark.process
 
 GCLOUD = shutil.which("gcloud")
 CREATE = ("--accelerator-type=v3-8", "--version=tpu-ubuntu2204-base")
@@ -38,8 +40,8 @@ def run(emulator: Any, tmp_path_factory: pytest.TempPathFactory) -> Gcloud:
         "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "1",
     }
 
-    def call(*words: str, status: int = 0, alpha: bool = False) -> Finished:
-        command = [GCLOUD, *(["alpha"] if alpha else []), "compute", *words]
+    def call(*words: str, status: int = 0) -> Finished:
+        command = [GCLOUD, "compute", *words]
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=300, check=False
         )
@@ -65,49 +67,10 @@ def vm(run: Gcloud, *words: str, **given: Any) -> Finished:
     return run("tpus", "tpu-vm", *words, **given)
 
 
-def test_a_created_node_is_described_and_listed(run, node):
-    found = described(run, "tpus", "tpu-vm", "describe", node)
-    assert (found["state"], found["health"]) == ("READY", "HEALTHY")
-    assert (found["labels"], found["tags"]) == ({"owner": "ada"}, ["tpu"])
-    assert found["networkEndpoints"][0]["accessConfig"]["externalIp"]
-    for zone in ("us-central1-a", "-"):
-        text = vm(run, "list", f"--zone={zone}").stdout
-        row = next(line for line in text.splitlines() if line.startswith(node))
-        assert row.split()[1:6] == ["us-central1-a", "v3-8", "V3", "2x2", "default"]
-        assert row.endswith("READY")
-
-
 def test_a_list_follows_pages(run, node):
     vm(run, "create", "second", *CREATE, "--async")
     names = vm(run, "list", "--page-size=1", "--format=value(name)").stdout.split()
     assert {"shared", "second"} <= {name.rsplit("/", 1)[-1] for name in names}
-
-
-def test_labels_tags_and_metadata_are_updated(run, node):
-    change = ("--update-labels=team=x", "--add-tags=more", "--update-metadata=k=v")
-    vm(run, "update", node, *change)
-    found = described(run, "tpus", "tpu-vm", "describe", node)
-    assert found["labels"] == {"owner": "ada", "team": "x"}
-    assert sorted(found["tags"]) == ["more", "tpu"]
-    assert found["metadata"]["k"] == "v"
-
-
-def test_a_node_is_stopped_started_and_deleted(run):
-    vm(run, "create", "brief", *CREATE)
-    vm(run, "stop", "brief")
-    assert described(run, "tpus", "tpu-vm", "describe", "brief")["state"] == "STOPPED"
-    vm(run, "start", "brief")
-    assert described(run, "tpus", "tpu-vm", "describe", "brief")["state"] == "READY"
-    assert "Deleted tpu [brief]." in vm(run, "delete", "brief").stderr
-    assert "NOT_FOUND" in vm(run, "describe", "brief", status=1).stderr
-
-
-def test_the_alpha_surface_creates_and_reads_its_own_operations(run):
-    run("tpus", "tpu-vm", "create", "alpha", *CREATE, alpha=True)
-    found = json.loads(
-        run("tpus", "tpu-vm", "describe", "alpha", "--format=json", alpha=True).stdout
-    )
-    assert found["apiVersion"] == "V2_ALPHA1"
 
 
 def test_type_and_topology_stand_for_an_accelerator_type(run):
@@ -139,36 +102,9 @@ def test_a_stockout_fails_the_create_and_leaves_nothing(run, emulator):
     assert "NOT_FOUND" in vm(run, "describe", "scarce", status=1).stderr
 
 
-def test_guest_attributes_carry_the_host_key(run, node):
-    text = vm(run, "get-guest-attributes", node).stdout
-    assert "hostkeys" in text
-    assert "AAAAC3NzaC1lZDI1NTE5" in text
-
-
-def test_ssh_finds_the_address_the_host_key_and_the_project(run, node, tmp_path):
-    key = tmp_path / "key"
-    found = described(run, "tpus", "tpu-vm", "describe", node)
-    done = vm(run, "ssh", node, "--dry-run", f"--ssh-key-file={key}", "--command=true")
-    address = found["networkEndpoints"][0]["accessConfig"]["externalIp"]
-    assert f"HostKeyAlias=tpu.{found['id']}-0-" in done.stdout
-    assert f"@{address} -- true" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (("tpus", "tpu-vm", "accelerator-types", "list"), "v3-8"),
-        (("tpus", "tpu-vm", "accelerator-types", "describe", "v3-8"), "topology: 2x2"),
-        (("tpus", "tpu-vm", "versions", "list"), "tpu-ubuntu2204-base"),
-        (("tpus", "tpu-vm", "versions", "describe", "v2-alpha-tpuv6e"), "v2-alpha-tpuv6e"),
-        (("tpus", "topologies", "list"), "2x2"),
-        (("tpus", "locations", "list"), "us-central1-a"),
-        (("networks", "list"), "default"),
-        (("networks", "describe", "default"), "autoCreateSubnetworks: true"),
-    ],
-)
-def test_the_catalogue_is_listed(run, words, text):
-    assert text in run(*words).stdout
+def test_the_networks_are_listed(run):
+    assert "default" in run("networks", "list").stdout
+    assert "autoCreateSubnetworks: true" in run("networks", "describe", "default").stdout
 
 
 def test_firewall_rules_live_and_two_are_deleted_in_one_batch(run, emulator):
@@ -181,9 +117,6 @@ def test_firewall_rules_live_and_two_are_deleted_in_one_batch(run, emulator):
     assert {"one", "two"} <= set(names)
     only = run("firewall-rules", "list", "--filter=name=one", "--format=value(name)").stdout
     assert only.split() == ["one"]
-    run("firewall-rules", "update", "one", "--source-ranges=198.51.100.0/24")
-    found = described(run, "firewall-rules", "describe", "one")
-    assert (found["sourceRanges"], found["targetTags"]) == (["198.51.100.0/24"], ["tpu"])
     run("firewall-rules", "delete", "one", "two")
     log = emulator.control("log")["requests"]
     assert [entry["method"] for entry in log[-4:]] == [
@@ -205,7 +138,7 @@ def test_project_metadata_is_added_with_its_fingerprint(run):
 
 
 def test_a_stolen_endpoint_without_the_token_is_refused(run, emulator):
-    """gcloud with another token is told so, in the words of Google's front end."""
+    """gcloud with another token is refused in the words of Google's front end."""
     path = Path(emulator.token_file)
     path.write_text("other")
     try:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tpukit.emulator import daemon
+from tpukit.emulator.process import daemon
+
+pytestmark = pytest.mark.process
 
 GCLOUD = shutil.which("gcloud")
 Finished = subprocess.CompletedProcess[str]
@@ -80,20 +82,10 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_command_runs_on_every_worker_after_gcloud_has_sent_its_key(run, four, key):
     done = ssh(run, key, four, "--worker=all", "--command=echo worker $TPU_WORKER_ID")
     assert done.returncode == 0, done.stderr
-    said = [line for line in done.stdout.splitlines() if line.startswith("worker ")]
-    assert sorted(said) == [f"worker {index}" for index in range(4)]
+    printed = [line for line in done.stdout.splitlines() if line.startswith("worker ")]
+    assert sorted(printed) == [f"worker {index}" for index in range(4)]
     assert "Propagating SSH public key to all TPU workers" in done.stderr
 
 
 def test_the_exit_status_of_a_command_is_gclouds(run, four, key):
     assert ssh(run, key, four, "--worker=0", "--command=exit 7").returncode == 7
-
-
-def test_a_file_goes_to_a_worker_and_comes_back(run, four, key, tmp_path):
-    there, back = tmp_path / "there", tmp_path / "back"
-    there.write_text("hello\n")
-    choice = ("--worker=1", f"--ssh-key-file={key}")
-    for source, target in ((str(there), f"{four}:there"), (f"{four}:there", str(back))):
-        done = run("tpus", "tpu-vm", "scp", source, target, *choice)
-        assert done.returncode == 0, done.stderr
-    assert back.read_text() == "hello\n"

@@ -13,7 +13,9 @@ from google.cloud.tpu_v2.services.tpu.transports import TpuRestTransport
 from google.cloud.tpu_v2.services.tpu.transports.rest_base import _BaseTpuRestTransport
 from google.oauth2.credentials import Credentials
 
-from tpukit.emulator.routes import find, tpu_routes
+from tpukit.emulator.api.routes import find, tpu_routes
+
+pytestmark = pytest.mark.process
 
 PARENT = "projects/p/locations/us-central1-a"
 

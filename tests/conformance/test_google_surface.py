@@ -12,7 +12,6 @@ from typing import Any
 
 import grpc
 import pytest
-from conformance.required import ALPHA, ASYNC, GRPC, REST, SECURE
 from google.api_core import exceptions
 from google.cloud import tpu_v2, tpu_v2alpha1
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport, TpuRestTransport
@@ -20,6 +19,10 @@ from google.cloud.tpu_v2alpha1.services.tpu.transports import (
     TpuGrpcTransport as AlphaTransport,
 )
 from google.oauth2.credentials import Credentials
+
+from conformance.required import ALPHA, ASYNC, GRPC, REST, SECURE
+
+pytestmark = pytest.mark.process
 
 PARENT = "projects/p/locations/us-central1-a"
 
@@ -78,9 +81,9 @@ class Google:
         several = "multi_node_params" if self.types is tpu_v2alpha1 else "multislice_params"
         count = {"node_count": 2, "node_id_prefix": f"{name}-{self.own}"}
         spec = {"parent": PARENT, "node": self.node(), several: count}
-        wish = self.types.QueuedResource(tpu={"node_spec": [spec]}, **given)
+        wanted = self.types.QueuedResource(tpu={"node_spec": [spec]}, **given)
         return self.client.create_queued_resource(
-            parent=PARENT, queued_resource_id=f"{name}-{self.own}", queued_resource=wish
+            parent=PARENT, queued_resource_id=f"{name}-{self.own}", queued_resource=wanted
         )
 
 
@@ -106,11 +109,11 @@ def plain(emulator: Any) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def secure(emulator: Any) -> Iterator[dict[str, Any]]:
     """What a client needs that brings its own channel: an address; it trusts by environment."""
-    door = emulator.control("grpc", {"secure": True})
+    shown = emulator.control("grpc", {"secure": True})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", door["authority"])
+        patch.setenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", shown["authority"])
         credentials = Credentials(emulator.token)
-        yield {"credentials": credentials, "client_options": {"api_endpoint": door["address"]}}
+        yield {"credentials": credentials, "client_options": {"api_endpoint": shown["address"]}}
 
 
 @pytest.fixture(params=[REST, GRPC, SECURE, ALPHA])
@@ -230,15 +233,13 @@ def test_operations_are_read_listed_cancelled_and_deleted(google, emulator):
         client.get_node(name=f"{PARENT}/nodes/cancelled-{google.own}")
 
 
+@pytest.mark.parametrize("google", [ALPHA], indirect=True)
 def test_what_v2alpha1_has_more_is_served(google, emulator):
     client = google.client
-    if google.types is tpu_v2:
-        assert not hasattr(tpu_v2.TpuClient, "perform_maintenance")
-        return
     node = google.create("maintained").result(timeout=120)
     request = {"name": node.name, "worker_ids": ["0"]}
-    sick = client.simulate_maintenance_event(request=request).result(timeout=120)
-    assert sick.health.name == "UNHEALTHY_MAINTENANCE"
+    maintained = client.simulate_maintenance_event(request=request).result(timeout=120)
+    assert maintained.health.name == "UNHEALTHY_MAINTENANCE"
     well = client.perform_maintenance(request={"name": node.name}).result(timeout=120)
     assert (well.state.name, well.health.name) == ("READY", "HEALTHY")
     reservation = {"name": f"{PARENT}/reservations/r", "resourceType": "v3", "size": 32}

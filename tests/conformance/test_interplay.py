@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from journeys.command_line import Finished, Tpukit
+from support.command_line import Finished, Tpukit
 
 pytestmark = pytest.mark.journey
 
@@ -37,14 +37,14 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     try:
         # As a user does it: the shell evaluates the lines, and both programs inherit the variables.
         lines = starter.succeeds("emulator", "env").stdout
-        told = subprocess.run(
+        printed = subprocess.run(
             ["bash", "-c", 'eval "$1" && env -0', "bash", lines],
             env={"PATH": os.environ["PATH"]},
             capture_output=True,
             text=True,
             check=True,
         ).stdout
-        pairs = (pair.partition("=") for pair in told.split("\0"))
+        pairs = (pair.partition("=") for pair in printed.split("\0"))
         variables = {key: value for key, _, value in pairs if key.startswith("CLOUDSDK_")}
         yield Cloud(Tpukit(home, variables), _gcloud(home, variables))
     finally:
@@ -90,7 +90,7 @@ def test_gcloud_runs_a_command_over_ssh_on_the_slice_that_tpukit_made(cloud: Clo
     _needs_port_22()
     cloud.tpukit.succeeds("create", "v3-8", "ours")
     cloud.tpukit.succeeds("firewall", "apply", "ours")
-    # The first ssh makes gcloud's key and tells of it on the same stream.
+    # The first ssh makes gcloud's key and reports it on the same stream.
     *_, theirs = cloud.gcloud("ssh", "ours", "--command=hostname").stdout.splitlines()
     # gcloud has put its key beside ours, and has not locked us out.
     assert theirs == cloud.tpukit.succeeds("ssh", "ours", "--", "hostname").stdout.strip()

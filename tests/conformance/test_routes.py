@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conformance.required import GCLOUD
 from google.cloud.tpu_v2.services.tpu.transports.grpc import TpuGrpcTransport
 from google.cloud.tpu_v2alpha1.services.tpu.transports.grpc import (
     TpuGrpcTransport as AlphaTransport,
 )
 
-from tpukit.emulator.grpc_methods import methods
-from tpukit.emulator.routes import find, tpu_routes
+from conformance.required import GCLOUD
+from tpukit.emulator.api.grpc_methods import methods
+from tpukit.emulator.api.routes import find, tpu_routes
 
 
 def generated_methods(version: str) -> Iterator[tuple[str, str, str]]:
@@ -50,22 +50,53 @@ def test_every_grpc_method_of_google_s_clients_is_served_and_no_other():
     assert set(methods()) == theirs
 
 
-def test_every_grpc_method_stands_for_a_route(emulator):
+@pytest.mark.parametrize("version", ["v2", "v2alpha1"])
+def test_every_grpc_method_stands_for_the_route_of_its_name(emulator, version):
     routes = tpu_routes(emulator.server.service)
-    collections = {
-        "Node": "nodes",
-        "QueuedResource": "queuedResources",
-        "Operation": "operations",
-        "AcceleratorType": "acceleratorTypes",
-        "RuntimeVersion": "runtimeVersions",
-    }
+    served, expected = {}, {}
     for path, method in methods().items():
         rpc = path.rsplit("/", 1)[1]
-        owner = next((c for word, c in collections.items() if word in rpc), "nodes")
-        place = "projects/x/locations/x"
-        one = place if rpc == "GetLocation" else f"{place}/{owner}/x"
-        one = "projects/x" if rpc == "ListLocations" else one
-        one = place if rpc == "ListOperations" else one
-        target = method.path.replace("{parent}", place).replace("{node.name}", one)
-        target = target.replace("{name}", one)
-        assert find(routes, method.verb, target), path
+        if f".{version}." in path or path.startswith("/google.longrunning"):
+            found = find(routes, method.verb, example(method.path, rpc))
+            served[rpc], expected[rpc] = found and found[0].name, route_name(rpc)
+    assert served == expected
+    assert len(served) >= 22
+
+
+def test_what_v2alpha1_alone_has_is_not_served_as_v2(emulator):
+    routes = tpu_routes(emulator.server.service)
+    rpcs = {path.rsplit("/", 1)[1]: method for path, method in methods().items()}
+    for rpc in ALPHA_ONLY:
+        target = example(rpcs[rpc].path, rpc)
+        assert find(routes, rpcs[rpc].verb, target)
+        assert find(routes, rpcs[rpc].verb, target.replace("v2alpha1", "v2")) is None
+
+
+ALPHA_ONLY = {
+    "SimulateMaintenanceEvent": "nodes.simulateMaintenanceEvent",
+    "PerformMaintenance": "nodes.performMaintenance",
+    "PerformMaintenanceQueuedResource": "queuedResources.performMaintenanceQueuedResource",
+    "ListReservations": "reservations.list",
+}
+NAMES = {
+    **ALPHA_ONLY,
+    "GetGuestAttributes": "nodes.getGuestAttributes",
+    "GenerateServiceIdentity": "generateServiceIdentity",
+    "UpdateNode": "nodes.patch",
+}
+
+
+def route_name(rpc: str) -> str:
+    """Return the name of a method in the REST reference: `nodes.create` for CreateNode."""
+    if rpc in NAMES:
+        return NAMES[rpc]
+    verb, noun = re.fullmatch(r"([A-Z][a-z]+)([A-Z]\w+?)s?", rpc).groups()
+    return f"{noun[0].lower()}{noun[1:]}s.{verb.lower()}"
+
+
+def example(template: str, rpc: str) -> str:
+    """Return a path that a method of gRPC could be given, with x for each id."""
+    place = "projects/x/locations/x"
+    collection = route_name(rpc).split(".")[0]
+    name = place if rpc == "ListOperations" else f"{place}/{collection}/x"
+    return template.replace("{parent}", place).replace("{node.name}", name).replace("{name}", name)

@@ -12,33 +12,33 @@ from random import Random
 from typing import Any
 
 import pytest
+from support.emulated_workers import EmulatedWorkers, emulated_workers
+from support.paper_host import PaperHost
 
-from tpukit.emulator.clock import EmulatorClock
-from tpukit.emulator.context import Call
-from tpukit.emulator.server import Server, build_server
-from tpukit.emulator.service import Service
-from tpukit.emulator.state import State
-from tpukit.emulator.workers import PaperHost, WorkerOracle
-
-from .crew import Crew, hired
+from tpukit.emulator.api.http_server import ApiServer, build_server
+from tpukit.emulator.api.service import Service
+from tpukit.emulator.core.emulator_clock import EmulatorClock
+from tpukit.emulator.core.service_context import Call
+from tpukit.emulator.core.state import EmulatorState
+from tpukit.emulator.workers.worker_host import WorkerOracle
 
 ZONE = "us-central1-a"
 PLACE = f"projects/p/locations/{ZONE}"
 
 
 @dataclass
-class World:
+class EmulatedCloud:
     """A service whose clock stands still until `pass_time`, and its host of paper workers."""
 
-    state: State = field(default_factory=State)
+    state: EmulatorState = field(default_factory=EmulatorState)
     port: int = 22
     host: PaperHost = field(init=False)
 
     def __post_init__(self) -> None:
         self.clock = EmulatorClock(base=lambda: 1_700_000_000.0)
-        self.service = Service(self.state, self.clock, Random(7), self._hire)
+        self.service = Service(self.state, self.clock, Random(7), self._make_host)
 
-    def _hire(self, oracle: WorkerOracle) -> PaperHost:
+    def _make_host(self, oracle: WorkerOracle) -> PaperHost:
         self.host = PaperHost(oracle, self.port)
         return self.host
 
@@ -77,15 +77,15 @@ def _prefixed(given: Mapping[str, Any], prefix: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def cloud() -> EmulatedCloud:
+    return EmulatedCloud()
 
 
 @dataclass
 class Api:
     """A client that knows HTTP and nothing else."""
 
-    server: Server
+    server: ApiServer
     host: PaperHost
     token: str = "secret"
 
@@ -130,16 +130,16 @@ class Emulators:
     """Starts servers over one directory; `start` again is a restart."""
 
     directory: Path
-    running: list[Server] = field(default_factory=list)
+    running: list[ApiServer] = field(default_factory=list)
 
     def start(self, create_seconds: float = 1000.0, token: str | None = "secret") -> Api:
         hosts: list[PaperHost] = []
 
-        def hire(oracle: WorkerOracle) -> PaperHost:
+        def make_host(oracle: WorkerOracle) -> PaperHost:
             hosts.append(PaperHost(oracle))
             return hosts[0]
 
-        server = build_server(self.directory, token, hire, create_seconds)
+        server = build_server(self.directory, token, make_host, create_seconds)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.running.append(server)
         return Api(server, hosts[0])
@@ -158,18 +158,18 @@ def emulators(tmp_path: Path) -> Iterator[Emulators]:
 
 
 @pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
+def workers(tmp_path: Path) -> Iterator[EmulatedWorkers]:
     """Portable workers' host, without workers yet; files with another engine have their own."""
-    with hired(tmp_path) as found:
+    with emulated_workers(tmp_path) as found:
         yield found
 
 
 @pytest.fixture
-def worker(crew: Crew) -> Crew:
+def worker(workers: EmulatedWorkers) -> EmulatedWorkers:
     """A node of one worker that answers."""
-    crew.allocate()
-    crew.boot()
-    return crew
+    workers.allocate()
+    workers.boot()
+    return workers
 
 
 @pytest.fixture

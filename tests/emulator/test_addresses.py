@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tpukit.emulator.addresses import AddressBook, free_port, listening
+from tpukit.emulator.workers.addresses import AddressBook, free_port, listening
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from tpukit.emulator.clock import EmulatorClock, parse_timestamp, timestamp
-from tpukit.emulator.context import Timing
+from tpukit.emulator.core.emulator_clock import EmulatorClock, parse_timestamp, timestamp
+from tpukit.emulator.core.service_context import Timing
 
 
 class Machine:
@@ -24,7 +24,7 @@ def machine():
     return Machine()
 
 
-def test_a_clock_runs_as_fast_as_it_is_told_and_never_jumps_by_it(machine):
+def test_a_clock_runs_at_its_speed_and_never_jumps_by_it(machine):
     clock = EmulatorClock(machine, offset=500)
     seen = [clock.time()]
     for speed in (60.0, 0.0, 1.0):
@@ -59,7 +59,7 @@ def test_a_time_reads_as_it_was_written():
 
 
 def test_realistic_times_are_those_of_reports():
-    """A stockout is told 31 to 71 seconds after the call."""
+    """A stockout is reported 31 to 71 seconds after the call."""
     timing = Timing.realistic()
     assert 31 <= timing.refusal <= 71
     assert timing.update < timing.change < timing.create < timing.maintenance

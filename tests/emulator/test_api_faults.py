@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from tpukit.emulator.errors import ApiError
-from tpukit.emulator.faults import Faults, parse_rule
-from tpukit.emulator.presets import PRESETS
+from tpukit.emulator.core.api_errors import ApiError
+from tpukit.emulator.faults.api_faults import ApiFaults, parse_rule
+from tpukit.emulator.faults.presets import PRESETS
 
 
 @pytest.mark.parametrize(
@@ -37,14 +37,14 @@ def test_a_rule_that_could_never_be_served_is_refused(document):
 
 
 def test_a_list_with_one_bad_rule_adds_none():
-    faults = Faults()
+    faults = ApiFaults()
     with pytest.raises(ApiError):
         faults.add([{"kind": "reset"}, {"kind": "explode"}])
     assert faults.documents() == []
 
 
 @pytest.mark.parametrize(
-    ("rule", "call", "strikes"),
+    ("rule", "call", "served"),
     [
         ({}, ("nodes.get", "n1", "before"), True),
         ({"method": "nodes.*"}, ("nodes.get", "n1", "before"), True),
@@ -55,22 +55,22 @@ def test_a_list_with_one_bad_rule_adds_none():
         ({"phase": "after"}, ("nodes.get", "n1", "after"), True),
     ],
 )
-def test_a_rule_strikes_by_method_name_and_phase(rule, call, strikes):
-    assert parse_rule({"kind": "reset", **rule}).strikes(*call) is strikes
+def test_a_rule_is_chosen_by_method_name_and_phase(rule, call, served):
+    assert parse_rule({"kind": "reset", **rule}).serve(*call) is served
 
 
 def test_a_rule_strikes_as_often_as_it_says_and_counts():
-    faults = Faults()
+    faults = ApiFaults()
     faults.add([{"kind": "reset", "times": 2}])
     served = [faults.take("nodes.get", "n", "before") is not None for _ in range(5)]
     assert served == [True, True, False, False, False]
     assert faults.documents()[0]["served"] == 2
 
 
-def test_a_probability_with_a_seed_strikes_the_same_calls_each_time():
+def test_a_probability_with_a_seed_spoils_the_same_calls_each_time():
     def run(seed):
         rule = parse_rule({"kind": "reset", "probability": 0.3, "seed": seed})
-        return [rule.strikes("nodes.get", "n", "before") for _ in range(1000)]
+        return [rule.serve("nodes.get", "n", "before") for _ in range(1000)]
 
     first, again, other = run(7), run(7), run(8)
     assert first == again != other

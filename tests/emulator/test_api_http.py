@@ -4,14 +4,15 @@ import json
 import socket
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from http.client import HTTPConnection, IncompleteRead, RemoteDisconnected
 
+import psutil
 import pytest
+from support.paper_host import PaperHost
 
-from tpukit.emulator.context import Timing
-from tpukit.emulator.server import LARGEST_BODY, build_server
-from tpukit.emulator.workers import PaperHost
+from tpukit.emulator.api.http_server import LARGEST_BODY, build_server
+from tpukit.emulator.core.service_context import Timing
 from tpukit.errors import BadInput
 
 PLACE = "/v2/projects/p/locations/us-central1-a"
@@ -23,7 +24,7 @@ RULE = {"name": "r1", "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}]}
     ("token", "reason"), [("", "CREDENTIALS_MISSING"), ("wrong", "ACCESS_TOKEN_TYPE_UNSUPPORTED")]
 )
 @pytest.mark.parametrize("path", [f"{PLACE}/nodes", "/_emulator/status", FIREWALLS, "/nothing"])
-def test_nobody_without_the_token_gets_past_the_door(api, token, reason, path):
+def test_nobody_without_the_token_is_answered(api, token, reason, path):
     api.token = token
     status, answer = api.call("GET", path)
     assert status == 401
@@ -37,8 +38,18 @@ def test_an_emulator_without_a_token_lets_everybody_in(emulators):
     assert api.call("GET", f"{PLACE}/nodes") == (200, {"nodes": []})
 
 
-def test_the_server_listens_on_the_loopback_address_alone(api):
-    assert api.server.url.startswith("http://127.0.0.1:")
+def test_http_and_grpc_listen_on_the_loopback_address_alone(api):
+    for secure in (False, True):
+        assert api.call("POST", "/_emulator/grpc", {"secure": secure})[0] == 200
+    ports = {int(api.server.url.rsplit(":", 1)[1])}
+    opened = api.call("GET", "/_emulator/grpc")[1].values()
+    ports |= {int(each["address"].rsplit(":", 1)[1]) for each in opened}
+    found = psutil.Process().net_connections(kind="inet")
+    listening = [each.laddr for each in found if each.status == psutil.CONN_LISTEN]
+    assert {(ip.removeprefix("::ffff:"), port) for ip, port in listening if port in ports} == {
+        ("127.0.0.1", port) for port in ports
+    }
+    assert len(ports) == 3
 
 
 def test_a_path_that_is_no_method_is_a_page_and_not_a_resource_that_is_missing(api):
@@ -92,7 +103,7 @@ def test_changes_happen_by_the_server_s_own_ticks(emulators):
     assert records[name]["node"]["state"] == "READY"
 
 
-def test_a_state_that_cannot_be_saved_is_told_and_saved_later(api, emulators):
+def test_a_state_that_cannot_be_saved_is_an_error_and_saved_later(api, emulators):
     directory = emulators.directory
     moved = directory.rename(directory.with_name("moved"))
     status, answer = api.create("n1")
@@ -119,7 +130,7 @@ def test_nodes_rules_and_the_clock_survive_a_restart(emulators):
     assert second.state_of("n2") == "READY"
 
 
-def test_a_failed_operation_is_told_in_the_operation(api):
+def test_a_failure_of_an_operation_is_in_the_operation(api):
     api.fault(preset="stockout")
     operation = api.create("n1")[1]
     api.advance(1000)
@@ -200,6 +211,19 @@ def test_a_wait_answers_when_the_operation_is_done(api):
     assert operation["status"] == "RUNNING"
     path = f"/compute/v1/projects/p/global/operations/{operation['name']}/wait"
     assert api.call("POST", path)[1]["status"] == "DONE"
+
+
+def test_a_wait_answers_after_two_minutes_at_the_latest(emulators):
+    api = emulators.start()
+    api.call("POST", "/_emulator/clock", {"speed": 0})
+    api.server.service.context.timing = Timing(update=6000)
+    operation = api.call("POST", FIREWALLS, RULE)[1]
+    path = f"/compute/v1/projects/p/global/operations/{operation['name']}/wait"
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(api.call, "POST", path)
+        while not wait([waiting], timeout=0.05).done:
+            api.advance(60)
+    assert waiting.result()[1]["status"] == "RUNNING"
 
 
 def test_others_are_served_while_one_waits(emulators):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpukit.emulator.errors import ApiError, Status
+from tpukit.emulator.core.api_errors import ApiError, Status
 
 PLACE = "projects/p/locations/us-central1-a"
 NODE = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
@@ -12,10 +12,10 @@ def spec(**given):
     return {"parent": PLACE, "node": NODE, **given}
 
 
-def ask(world, name="q", *, query_requestId="", version="v2", failure=None, delay=0.0, **given):  # noqa: N803
+def ask(cloud, name="q", *, query_requestId="", version="v2", failure=None, delay=0.0, **given):  # noqa: N803
     """Ask for one node `n`, or for what `tpu` says instead."""
     body = {"tpu": {"nodeSpec": [spec(nodeId="n")]}, **given}
-    call = world.call(
+    call = cloud.call(
         body=body,
         version=version,
         failure=failure,
@@ -23,20 +23,20 @@ def ask(world, name="q", *, query_requestId="", version="v2", failure=None, dela
         query_requestId=query_requestId,
     )
     object.__setattr__(call, "delay", delay)
-    return world.service.queued_resources.create(call)
+    return cloud.service.queued_resources.create(call)
 
 
-def call(world, verb, name="q", version="v2", **given):
-    handler = getattr(world.service.queued_resources, verb)
-    return handler(world.call(path_queued=name, version=version, **given))
+def call(cloud, verb, name="q", version="v2", **given):
+    handler = getattr(cloud.service.queued_resources, verb)
+    return handler(cloud.call(path_queued=name, version=version, **given))
 
 
-def state(world, name="q"):
-    return call(world, "get", name)["state"]
+def state(cloud, name="q"):
+    return call(cloud, "get", name)["state"]
 
 
-def node_states(world):
-    return [record["node"]["state"] for record in world.state.nodes.values()]
+def node_states(cloud):
+    return [record["node"]["state"] for record in cloud.state.nodes.values()]
 
 
 def refusal(act, *arguments, **given):
@@ -45,39 +45,39 @@ def refusal(act, *arguments, **given):
     return caught.value.status
 
 
-def active(world, **given):
-    operation = ask(world, **given)
-    world.pass_time(10)
-    assert state(world)["state"] == "ACTIVE"
+def active(cloud, **given):
+    operation = ask(cloud, **given)
+    cloud.pass_time(10)
+    assert state(cloud)["state"] == "ACTIVE"
     return operation
 
 
-def test_a_request_walks_through_its_states_and_its_node_is_an_ordinary_one(world):
-    ask(world)
-    seen = [state(world)["state"]]
+def test_a_request_walks_through_its_states_and_its_node_is_an_ordinary_one(cloud):
+    ask(cloud)
+    seen = [state(cloud)["state"]]
     for _ in range(40):
-        world.pass_time(0.1)
-        if state(world)["state"] != seen[-1]:
-            seen.append(state(world)["state"])
+        cloud.pass_time(0.1)
+        if state(cloud)["state"] != seen[-1]:
+            seen.append(state(cloud)["state"])
     assert seen == ["CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE"]
-    node = world.get("n")
+    node = cloud.get("n")
     assert (node["state"], node["queuedResource"]) == ("READY", f"{PLACE}/queuedResources/q")
-    assert world.host.booted == {f"{PLACE}/nodes/n"}
+    assert cloud.host.booted == {f"{PLACE}/nodes/n"}
 
 
-def test_a_leap_of_the_clock_lets_everything_happen_at_its_own_time(world):
-    ask(world)
-    world.pass_time(1000)
-    assert state(world) == {"state": "ACTIVE", "activeData": {}}
+def test_a_leap_of_the_clock_lets_everything_happen_at_its_own_time(cloud):
+    ask(cloud)
+    cloud.pass_time(1000)
+    assert state(cloud) == {"state": "ACTIVE", "activeData": {}}
     # 0.2 to be accepted, 0.3 and 0.3 in the queue: 22:13:20.8
-    assert world.get("n")["createTime"] == "2023-11-14T22:13:20.800000Z"
-    assert world.state.queued_resources[f"{PLACE}/queuedResources/q"]["since"] == 1_700_000_002.8
+    assert cloud.get("n")["createTime"] == "2023-11-14T22:13:20.800000Z"
+    assert cloud.state.queued_resources[f"{PLACE}/queuedResources/q"]["since"] == 1_700_000_002.8
 
 
-def test_the_operation_of_a_create_ends_when_the_request_is_accepted(world):
-    started = ask(world)
-    world.pass_time(0.2)
-    ended = world.operation(started)
+def test_the_operation_of_a_create_ends_when_the_request_is_accepted(cloud):
+    started = ask(cloud)
+    cloud.pass_time(0.2)
+    ended = cloud.operation(started)
     assert ended["done"] is True
     assert ended["response"]["@type"] == "type.googleapis.com/google.cloud.tpu.v2.QueuedResource"
     assert ended["response"]["state"]["state"] == "ACCEPTED"
@@ -86,20 +86,20 @@ def test_the_operation_of_a_create_ends_when_the_request_is_accepted(world):
 @pytest.mark.parametrize(
     ("version", "key"), [("v2", "multisliceParams"), ("v2alpha1", "multiNodeParams")]
 )
-def test_a_spec_of_several_nodes_is_written_out_with_the_ids_of_the_reference(world, version, key):
+def test_a_spec_of_several_nodes_is_written_out_with_the_ids_of_the_reference(cloud, version, key):
     several = spec(**{key: {"nodeCount": 3, "nodeIdPrefix": "np"}})
-    active(world, tpu={"nodeSpec": [several]}, version=version)
-    specs = call(world, "get")["tpu"]["nodeSpec"]
+    active(cloud, tpu={"nodeSpec": [several]}, version=version)
+    specs = call(cloud, "get")["tpu"]["nodeSpec"]
     assert [one["nodeId"] for one in specs] == ["np-0", "np-1", "np-2"]
     assert all(key not in one for one in specs)
-    nodes = [world.get(f"np-{number}") for number in range(3)]
+    nodes = [cloud.get(f"np-{number}") for number in range(3)]
     assert all(node["multisliceNode"] and node["state"] == "READY" for node in nodes)
 
 
-def test_without_a_prefix_the_id_of_the_request_is_the_prefix(world):
+def test_without_a_prefix_the_id_of_the_request_is_the_prefix(cloud):
     several = spec(multislice_params={"node_count": 2})
-    active(world, tpu={"node_spec": [{**several, "multisliceParams": {"nodeCount": 2}}]})
-    assert world.get("q-1")["state"] == "READY"
+    active(cloud, tpu={"node_spec": [{**several, "multisliceParams": {"nodeCount": 2}}]})
+    assert cloud.get("q-1")["state"] == "READY"
 
 
 @pytest.mark.parametrize(
@@ -111,10 +111,10 @@ def test_without_a_prefix_the_id_of_the_request_is_the_prefix(world):
         ({"reservationName": f"{PLACE}/reservations/-"}, {"reserved": True}),
     ],
 )
-def test_how_capacity_is_bought_shows_on_the_node(world, given, scheduling):
-    active(world, **given)
-    assert world.get("n")["schedulingConfig"] == scheduling
-    assert given.items() <= call(world, "get").items()
+def test_how_capacity_is_bought_shows_on_the_node(cloud, given, scheduling):
+    active(cloud, **given)
+    assert cloud.get("n")["schedulingConfig"] == scheduling
+    assert given.items() <= call(cloud, "get").items()
 
 
 @pytest.mark.parametrize(
@@ -153,40 +153,40 @@ def test_how_capacity_is_bought_shows_on_the_node(world, given, scheduling):
         ),
     ],
 )
-def test_a_request_is_checked_before_it_is_queued(world, given, words):
-    status = refusal(ask, world, **given)
+def test_a_request_is_checked_before_it_is_queued(cloud, given, words):
+    status = refusal(ask, cloud, **given)
     assert status.status == "INVALID_ARGUMENT"
     assert words in status.message
-    assert world.state.queued_resources == {}
+    assert cloud.state.queued_resources == {}
 
 
-def test_fields_that_only_the_alpha_service_knows_pass_there(world):
+def test_fields_that_only_the_alpha_service_knows_pass_there(cloud):
     given = {"provisioningModel": "FLEX_START", "runDuration": {"maxRunDuration": "60s"}}
-    active(world, version="v2alpha1", **given)
-    assert given.items() <= call(world, "get").items()
+    active(cloud, version="v2alpha1", **given)
+    assert given.items() <= call(cloud, "get").items()
 
 
-def test_the_names_of_a_request_and_of_its_nodes_are_taken(world):
-    ask(world)
+def test_the_names_of_a_request_and_of_its_nodes_are_taken(cloud):
+    ask(cloud)
     for again in ({}, {"name": "q2"}):
-        assert refusal(ask, world, **again).status == "ALREADY_EXISTS"
-    world.pass_time(10)
-    assert refusal(ask, world, "q2").status == "ALREADY_EXISTS"
+        assert refusal(ask, cloud, **again).status == "ALREADY_EXISTS"
+    cloud.pass_time(10)
+    assert refusal(ask, cloud, "q2").status == "ALREADY_EXISTS"
 
 
-def test_a_create_with_the_same_request_id_is_the_same_create(world):
-    first = ask(world, query_requestId="r1")
-    assert ask(world, query_requestId="r1")["name"] == first["name"]
-    assert refusal(ask, world, query_requestId="r2").status == "ALREADY_EXISTS"
-    assert len(world.state.queued_resources) == 1
+def test_a_create_with_the_same_request_id_is_the_same_create(cloud):
+    first = ask(cloud, query_requestId="r1")
+    assert ask(cloud, query_requestId="r1")["name"] == first["name"]
+    assert refusal(ask, cloud, query_requestId="r2").status == "ALREADY_EXISTS"
+    assert len(cloud.state.queued_resources) == 1
 
 
-def test_a_request_waits_for_its_valid_after_time(world):
-    ask(world, queueingPolicy={"validAfterDuration": "60s"})
-    world.pass_time(59)
-    assert state(world) == {"state": "WAITING_FOR_RESOURCES"}
-    world.pass_time(10)
-    assert state(world)["state"] == "ACTIVE"
+def test_a_request_waits_for_its_valid_after_time(cloud):
+    ask(cloud, queueingPolicy={"validAfterDuration": "60s"})
+    cloud.pass_time(59)
+    assert state(cloud) == {"state": "WAITING_FOR_RESOURCES"}
+    cloud.pass_time(10)
+    assert state(cloud)["state"] == "ACTIVE"
 
 
 @pytest.mark.parametrize(
@@ -202,141 +202,141 @@ def test_a_request_waits_for_its_valid_after_time(world):
         },
     ],
 )
-def test_a_request_that_finds_no_capacity_in_time_fails_and_stays(world, policy):
-    ask(world, queueingPolicy=policy, delay=3600.0)
-    world.pass_time(59)
-    assert state(world)["state"] == "WAITING_FOR_RESOURCES"
-    world.pass_time(2)
-    assert state(world)["failedData"]["error"]["code"] == 4
-    world.pass_time(10**6)
-    assert state(world)["state"] == "FAILED"
-    assert world.state.nodes == {}
+def test_a_request_that_finds_no_capacity_in_time_fails_and_stays(cloud, policy):
+    ask(cloud, queueingPolicy=policy, delay=3600.0)
+    cloud.pass_time(59)
+    assert state(cloud)["state"] == "WAITING_FOR_RESOURCES"
+    cloud.pass_time(2)
+    assert state(cloud)["failedData"]["error"]["code"] == 4
+    cloud.pass_time(10**6)
+    assert state(cloud)["state"] == "FAILED"
+    assert cloud.state.nodes == {}
 
 
-def test_a_stockout_goes_the_way_that_was_reported(world):
-    ask(world, failure=Status("INTERNAL", "an internal error has occurred"))
+def test_a_stockout_goes_the_way_that_was_reported(cloud):
+    ask(cloud, failure=Status("INTERNAL", "an internal error has occurred"))
     seen = []
     for _ in range(60):
-        world.pass_time(0.1)
-        if state(world)["state"] not in seen:
-            seen.append(state(world)["state"])
+        cloud.pass_time(0.1)
+        if state(cloud)["state"] not in seen:
+            seen.append(state(cloud)["state"])
     assert seen[-3:] == ["PROVISIONING", "SUSPENDING", "FAILED"]
-    assert state(world) == {
+    assert state(cloud) == {
         "state": "FAILED",
         "stateInitiator": "SERVICE",
         "failedData": {"error": {"code": 13, "message": "an internal error has occurred"}},
     }
-    assert world.state.nodes == {}
+    assert cloud.state.nodes == {}
 
 
-def test_a_node_cannot_be_stopped_in_the_words_of_the_service(world):
-    active(world)
-    status = refusal(world.service.nodes.stop, world.call(path_node="n"))
+def test_a_node_cannot_be_stopped_in_the_words_of_the_service(cloud):
+    active(cloud)
+    status = refusal(cloud.service.nodes.stop, cloud.call(path_node="n"))
     assert "StopNode is not supported for queued resources" in status.message
 
 
 @pytest.mark.parametrize("by", ["user", "service"])
-def test_a_request_that_loses_a_node_is_suspended_and_says_by_whom(world, by):
-    active(world, tpu={"nodeSpec": [spec(multisliceParams={"nodeCount": 2})]})
+def test_a_request_that_loses_a_node_is_suspended_and_says_by_whom(cloud, by):
+    active(cloud, tpu={"nodeSpec": [spec(multisliceParams={"nodeCount": 2})]})
     if by == "user":
-        world.service.nodes.delete(world.call(path_node="q-0"))
+        cloud.service.nodes.delete(cloud.call(path_node="q-0"))
     else:
-        world.service.nodes.preempt(f"{PLACE}/nodes/q-0")
-    world.pass_time(0)
-    assert state(world) == {
+        cloud.service.apply_event(f"{PLACE}/nodes/q-0", "preempt")
+    cloud.pass_time(0)
+    assert state(cloud) == {
         "state": "SUSPENDING",
         "suspendingData": {},
         "stateInitiator": by.upper(),
     }
-    world.pass_time(1)
-    assert state(world)["state"] == "SUSPENDED"
-    assert (world.state.nodes, world.host.booted) == ({}, set())
+    cloud.pass_time(1)
+    assert state(cloud)["state"] == "SUSPENDED"
+    assert (cloud.state.nodes, cloud.host.booted) == ({}, set())
 
 
-def test_a_run_duration_ends_the_nodes(world):
-    active(world, version="v2alpha1", runDuration={"maxRunDuration": "60s"})
-    world.pass_time(60)
-    assert state(world) == {
+def test_a_run_duration_ends_the_nodes(cloud):
+    active(cloud, version="v2alpha1", runDuration={"maxRunDuration": "60s"})
+    cloud.pass_time(60)
+    assert state(cloud) == {
         "state": "SUSPENDED",
         "suspendedData": {},
         "stateInitiator": "SERVICE",
     }
 
 
-def test_a_request_with_nodes_is_deleted_by_force_alone(world):
-    active(world)
-    assert refusal(call, world, "delete").status == "FAILED_PRECONDITION"
-    started = call(world, "delete", query_force="True")
-    assert (state(world)["state"], node_states(world)) == ("DELETING", ["DELETING"])
-    assert refusal(call, world, "delete", query_force="True").status == "ABORTED"
-    world.pass_time(1)
-    assert refusal(call, world, "get").status == "NOT_FOUND"
-    assert (world.state.nodes, world.host.booted) == ({}, set())
-    assert world.operation(started)["response"] == {
+def test_a_request_with_nodes_is_deleted_by_force_alone(cloud):
+    active(cloud)
+    assert refusal(call, cloud, "delete").status == "FAILED_PRECONDITION"
+    started = call(cloud, "delete", query_force="True")
+    assert (state(cloud)["state"], node_states(cloud)) == ("DELETING", ["DELETING"])
+    assert refusal(call, cloud, "delete", query_force="True").status == "ABORTED"
+    cloud.pass_time(1)
+    assert refusal(call, cloud, "get").status == "NOT_FOUND"
+    assert (cloud.state.nodes, cloud.host.booted) == ({}, set())
+    assert cloud.operation(started)["response"] == {
         "@type": "type.googleapis.com/google.protobuf.Empty"
     }
 
 
 @pytest.mark.parametrize("seconds", [0, 0.2, 0.5])
-def test_a_request_without_nodes_is_deleted_without_force(world, seconds):
-    ask(world)
-    world.pass_time(seconds)
-    call(world, "delete")
-    world.pass_time(1)
-    assert world.state.queued_resources == {}
+def test_a_request_without_nodes_is_deleted_without_force(cloud, seconds):
+    ask(cloud)
+    cloud.pass_time(seconds)
+    call(cloud, "delete")
+    cloud.pass_time(1)
+    assert cloud.state.queued_resources == {}
 
 
-def test_a_request_being_provisioned_takes_its_nodes_with_it(world):
-    ask(world)
-    world.pass_time(1)
-    assert node_states(world) == ["CREATING"]
-    call(world, "delete", query_force="true")
-    world.pass_time(10)
-    assert (world.state.queued_resources, world.state.nodes) == ({}, {})
+def test_a_request_being_provisioned_takes_its_nodes_with_it(cloud):
+    ask(cloud)
+    cloud.pass_time(1)
+    assert node_states(cloud) == ["CREATING"]
+    call(cloud, "delete", query_force="true")
+    cloud.pass_time(10)
+    assert (cloud.state.queued_resources, cloud.state.nodes) == ({}, {})
 
 
-def test_a_delete_that_fails_later_leaves_everything_as_it_was(world):
-    active(world)
+def test_a_delete_that_fails_later_leaves_everything_as_it_was(cloud):
+    active(cloud)
     failure = Status("FAILED_PRECONDITION", "not now")
-    started = call(world, "delete", query_force="true", failure=failure)
-    world.pass_time(10)
-    assert world.operation(started)["error"]["message"] == "not now"
-    assert (state(world)["state"], node_states(world)) == ("ACTIVE", ["READY"])
+    started = call(cloud, "delete", query_force="true", failure=failure)
+    cloud.pass_time(10)
+    assert cloud.operation(started)["error"]["message"] == "not now"
+    assert (state(cloud)["state"], node_states(cloud)) == ("ACTIVE", ["READY"])
 
 
-def test_a_reset_restarts_the_workers_of_an_active_request(world):
-    ask(world)
-    assert "not supported while in state CREATING" in refusal(call, world, "reset").message
-    world.pass_time(10)
-    started = call(world, "reset")
-    assert (node_states(world), world.host.booted) == (["RESTARTING"], set())
-    assert refusal(call, world, "reset").status == "ABORTED"
-    world.pass_time(1)
-    assert world.operation(started)["response"]["state"]["state"] == "ACTIVE"
-    assert (node_states(world), len(world.host.booted)) == (["READY"], 1)
+def test_a_reset_restarts_the_workers_of_an_active_request(cloud):
+    ask(cloud)
+    assert "not supported while in state CREATING" in refusal(call, cloud, "reset").message
+    cloud.pass_time(10)
+    started = call(cloud, "reset")
+    assert (node_states(cloud), cloud.host.booted) == (["RESTARTING"], set())
+    assert refusal(call, cloud, "reset").status == "ABORTED"
+    cloud.pass_time(1)
+    assert cloud.operation(started)["response"]["state"]["state"] == "ACTIVE"
+    assert (node_states(cloud), len(cloud.host.booted)) == (["READY"], 1)
 
 
-def test_maintenance_of_a_request_restarts_the_nodes_it_names(world):
-    active(world, tpu={"nodeSpec": [spec(multisliceParams={"nodeCount": 2})]})
+def test_maintenance_of_a_request_restarts_the_nodes_it_names(cloud):
+    active(cloud, tpu={"nodeSpec": [spec(multisliceParams={"nodeCount": 2})]})
     body = {"nodeNames": ["q-1"]}
-    call(world, "perform_maintenance", version="v2alpha1", body=body)
-    assert node_states(world) == ["READY", "RESTARTING"]
-    world.pass_time(1)
-    assert node_states(world) == ["READY", "READY"]
-    strange = refusal(call, world, "perform_maintenance", body={"nodeNames": ["x"]})
+    call(cloud, "perform_maintenance", version="v2alpha1", body=body)
+    assert node_states(cloud) == ["READY", "RESTARTING"]
+    cloud.pass_time(1)
+    assert node_states(cloud) == ["READY", "READY"]
+    strange = refusal(call, cloud, "perform_maintenance", body={"nodeNames": ["x"]})
     assert "'x' is not of this request" in strange.message
 
 
-def test_requests_are_listed_in_a_zone_and_in_all(world):
-    ask(world)
-    queued = world.service.queued_resources
+def test_requests_are_listed_in_a_zone_and_in_all(cloud):
+    ask(cloud)
+    queued = cloud.service.queued_resources
     for zone, count in (("us-central1-a", 1), ("-", 1), ("us-central1-b", 0)):
-        assert len(queued.list(world.call(zone=zone))["queuedResources"]) == count
+        assert len(queued.list(cloud.call(zone=zone))["queuedResources"]) == count
 
 
-def test_a_node_that_takes_the_name_meanwhile_makes_the_request_fail(world):
-    ask(world, delay=100.0)
-    world.ready("n")
-    world.pass_time(200)
-    assert state(world)["failedData"]["error"]["code"] == 6
-    assert world.get("n")["state"] == "READY"
+def test_a_node_that_takes_the_name_meanwhile_makes_the_request_fail(cloud):
+    ask(cloud, delay=100.0)
+    cloud.ready("n")
+    cloud.pass_time(200)
+    assert state(cloud)["failedData"]["error"]["code"] == 6
+    assert cloud.get("n")["state"] == "READY"

@@ -4,50 +4,50 @@ from __future__ import annotations
 
 import pytest
 
-from tpukit.emulator.errors import ApiError
-from tpukit.emulator.state import StateFile
+from tpukit.emulator.core.api_errors import ApiError
+from tpukit.emulator.core.state import StateFile
 
 RESERVATION = {"name": "projects/p/locations/us-central1-a/reservations/r", "size": 32}
 KEY = "ssh-rsa AAAA ada"
 
 
-def nodes(world, verb, **given):
-    handler = getattr(world.service.nodes, verb)
-    return handler(world.call(path_node="n", version="v2alpha1", **given))
+def nodes(cloud, verb, **given):
+    handler = getattr(cloud.service.nodes, verb)
+    return handler(cloud.call(path_node="n", version="v2alpha1", **given))
 
 
-def test_maintenance_makes_a_node_unhealthy_for_a_while(world):
-    world.ready("n")
-    nodes(world, "simulate_maintenance_event")
-    world.pass_time(0.2)
-    assert world.get("n")["health"] == "UNHEALTHY_MAINTENANCE"
-    world.pass_time(10)
-    assert world.get("n")["health"] == "HEALTHY"
+def test_maintenance_makes_a_node_unhealthy_for_a_while(cloud):
+    cloud.ready("n")
+    nodes(cloud, "simulate_maintenance_event")
+    cloud.pass_time(0.2)
+    assert cloud.get("n")["health"] == "UNHEALTHY_MAINTENANCE"
+    cloud.pass_time(10)
+    assert cloud.get("n")["health"] == "HEALTHY"
 
 
-def test_performing_maintenance_restarts_the_workers_and_ends_it(world):
-    world.ready("n")
-    nodes(world, "simulate_maintenance_event")
-    world.pass_time(0.2)
-    nodes(world, "perform_maintenance")
-    assert (world.get("n")["state"], world.host.booted) == ("RESTARTING", set())
-    world.pass_time(1)
-    found = world.get("n")
-    assert (found["state"], found["health"], len(world.host.booted)) == ("READY", "HEALTHY", 1)
+def test_performing_maintenance_restarts_the_workers_and_ends_it(cloud):
+    cloud.ready("n")
+    nodes(cloud, "simulate_maintenance_event")
+    cloud.pass_time(0.2)
+    nodes(cloud, "perform_maintenance")
+    assert (cloud.get("n")["state"], cloud.host.booted) == ("RESTARTING", set())
+    cloud.pass_time(1)
+    found = cloud.get("n")
+    assert (found["state"], found["health"], len(cloud.host.booted)) == ("READY", "HEALTHY", 1)
 
 
 @pytest.mark.parametrize("worker", ["1", "x", "-1", 7])
-def test_maintenance_of_a_worker_that_there_is_not_is_refused(world, worker):
-    world.ready("n")
+def test_maintenance_of_a_worker_that_there_is_not_is_refused(cloud, worker):
+    cloud.ready("n")
     with pytest.raises(ApiError, match="Invalid worker id"):
-        nodes(world, "simulate_maintenance_event", body={"workerIds": [worker]})
+        nodes(cloud, "simulate_maintenance_event", body={"workerIds": [worker]})
 
 
 @pytest.mark.parametrize("verb", ["simulate_maintenance_event", "perform_maintenance"])
-def test_maintenance_needs_a_node_that_is_ready(world, verb):
-    world.create("n")
+def test_maintenance_needs_a_node_that_is_ready(cloud, verb):
+    cloud.create("n")
     with pytest.raises(ApiError, match="not supported while in state CREATING"):
-        nodes(world, verb)
+        nodes(cloud, verb)
 
 
 def test_the_methods_of_v2alpha1_are_not_in_v2(api):
@@ -56,71 +56,71 @@ def test_the_methods_of_v2alpha1_are_not_in_v2(api):
     assert api.call("GET", f"/v2alpha1/{place}/reservations") == (200, {"reservations": []})
 
 
-def test_a_create_that_is_cancelled_leaves_nothing(world):
-    started = world.create("n")
-    call = world.call(path_operation=started["name"].rsplit("/", 1)[1])
-    assert world.service.cancel_operation(call) == {}
-    ended = world.operation(started)
+def test_a_create_that_is_cancelled_leaves_nothing(cloud):
+    started = cloud.create("n")
+    call = cloud.call(path_operation=started["name"].rsplit("/", 1)[1])
+    assert cloud.service.cancel_operation(call) == {}
+    ended = cloud.operation(started)
     assert (ended["error"]["code"], ended["metadata"]["cancelRequested"]) == (1, True)
-    world.pass_time(10)
-    assert world.state.nodes == {}
-    assert world.service.cancel_operation(call) == {}
+    cloud.pass_time(10)
+    assert cloud.state.nodes == {}
+    assert cloud.service.cancel_operation(call) == {}
 
 
-def test_another_operation_goes_on_although_its_end_is_asked_for(world):
-    world.ready("n")
-    started = nodes(world, "delete")
-    world.service.cancel_operation(world.call(path_operation=started["name"].rsplit("/", 1)[1]))
-    world.pass_time(1)
-    assert world.state.nodes == {}
-    assert "response" in world.operation(started)
+def test_another_operation_goes_on_although_its_end_is_asked_for(cloud):
+    cloud.ready("n")
+    started = nodes(cloud, "delete")
+    cloud.service.cancel_operation(cloud.call(path_operation=started["name"].rsplit("/", 1)[1]))
+    cloud.pass_time(1)
+    assert cloud.state.nodes == {}
+    assert "response" in cloud.operation(started)
 
 
-def test_reservations_are_made_by_the_control_plane_and_listed(world):
-    reservations = world.service.reservations
-    reservations.add(world.call(body=RESERVATION))
+def test_reservations_are_made_by_the_control_plane_and_listed(cloud):
+    reservations = cloud.service.reservations
+    reservations.add(cloud.call(body=RESERVATION))
     for zone, count in (("us-central1-a", 1), ("-", 1), ("us-central1-b", 0)):
-        assert len(reservations.list(world.call(zone=zone))["reservations"]) == count
+        assert len(reservations.list(cloud.call(zone=zone))["reservations"]) == count
 
 
 @pytest.mark.parametrize(
     "change", [{"name": "r"}, {"name": 1}, {"size": "x"}, {"size": True}, {"resourceType": 1}]
 )
-def test_a_reservation_that_is_none_is_refused(world, change):
+def test_a_reservation_that_is_none_is_refused(cloud, change):
     with pytest.raises(ApiError):
-        world.service.reservations.add(world.call(body={**RESERVATION, **change}))
+        cloud.service.reservations.add(cloud.call(body={**RESERVATION, **change}))
 
 
-def test_keys_of_os_login_count_where_it_is_on_and_no_others_do(world):
-    accounts = world.service.accounts
+def test_keys_of_os_login_count_where_it_is_on_and_no_others_do(cloud):
+    accounts = cloud.service.accounts
     user = {"path_user": "Ada.Lovelace@example.com"}
-    profile = accounts.get_login_profile(world.call(**user))
+    profile = accounts.get_login_profile(cloud.call(**user))
     assert profile["posixAccounts"][0]["username"] == "ada_lovelace_example_com"
-    answer = accounts.import_ssh_public_key(world.call(**user, body={"key": KEY}))
+    answer = accounts.import_ssh_public_key(cloud.call(**user, body={"key": KEY}))
     assert [entry["key"] for entry in answer["loginProfile"]["sshPublicKeys"].values()] == [KEY]
     metadata = {"enable-oslogin": "TRUE", "ssh-keys": "bob:ssh-rsa BBBB"}
-    with_it = world.ready("n", body={"metadata": metadata})
-    without = world.ready("m", body={"metadata": {"ssh-keys": "bob:ssh-rsa BBBB"}})
-    assert list(world.service.authorized_keys(with_it)) == [("ada_lovelace_example_com", KEY)]
-    assert list(world.service.authorized_keys(without)) == [("bob", "ssh-rsa BBBB")]
+    with_it = cloud.ready("n", body={"metadata": metadata})
+    without = cloud.ready("m", body={"metadata": {"ssh-keys": "bob:ssh-rsa BBBB"}})
+    assert list(cloud.service.authorized_keys(with_it)) == [("ada_lovelace_example_com", KEY)]
+    assert list(cloud.service.authorized_keys(without)) == [("bob", "ssh-rsa BBBB")]
 
 
 @pytest.mark.parametrize("key", [None, "", "ssh-rsa", "ssh-rsa A\nssh-rsa B", 7])
-def test_a_key_that_is_none_is_refused(world, key):
+def test_a_key_that_is_none_is_refused(cloud, key):
     with pytest.raises(ApiError):
-        world.service.accounts.import_ssh_public_key(world.call(path_user="u", body={"key": key}))
+        cloud.service.accounts.import_ssh_public_key(cloud.call(path_user="u", body={"key": key}))
 
 
-def test_a_state_file_from_before_queued_resources_is_read(world, tmp_path):
+def test_a_state_file_from_before_queued_resources_is_read(cloud, tmp_path):
     file = StateFile(tmp_path / "state.json")
-    world.ready("n")
-    file.save(world.state)
+    cloud.ready("n")
+    file.save(cloud.state)
     text = file.path.read_text()
     for name in ("queued_resources", "reservations", "logins"):
         text = text.replace(f',"{name}":{{}}', "")
     assert "logins" not in text
     file.path.write_text(text)
-    assert file.load() == world.state
+    assert file.load() == cloud.state
 
 
 def test_every_collection_of_an_empty_state_is_its_own(tmp_path):

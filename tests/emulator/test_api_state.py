@@ -1,60 +1,65 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import stat
 
 import pytest
 
-from tpukit.emulator.state import State, StateFile, replace_file
+from tpukit.emulator.core.state import EmulatorState, StateFile, replace_file
 from tpukit.errors import BadInput
 
 
 @pytest.fixture
-def saved(world, tmp_path):
-    """The file of a world with a node, an operation, a rule and project metadata."""
-    world.ready("n1")
+def saved(cloud, tmp_path):
+    """The file of a cloud with a node, an operation, a rule and project metadata."""
+    cloud.ready("n1")
     rule = {"name": "r1", "allowed": [{"IPProtocol": "all"}]}
-    world.service.firewalls.insert(world.call(body=rule))
-    world.state.projects["p"] = {"items": []}
+    cloud.service.firewalls.insert(cloud.call(body=rule))
+    cloud.state.projects["p"] = {"items": []}
     file = StateFile(tmp_path / "state.json")
-    file.save(world.state)
+    file.save(cloud.state)
     return file
 
 
 def test_no_file_is_an_empty_state(tmp_path):
-    assert StateFile(tmp_path / "state.json").load() == State()
+    assert StateFile(tmp_path / "state.json").load() == EmulatorState()
 
 
-def test_what_was_saved_is_what_is_loaded(world, saved):
-    assert saved.load() == world.state
+def test_what_was_saved_is_what_is_loaded(cloud, saved):
+    assert saved.load() == cloud.state
 
 
-def test_every_later_change_is_saved_too(world, saved):
-    world.ready("n2")
-    world.service.nodes.delete(world.call(path_node="n1"))
-    saved.save(world.state)
-    assert saved.load() == world.state
-    world.pass_time(1)
-    saved.save(world.state)
-    assert saved.load() == world.state
+def test_every_later_change_is_saved_too(cloud, saved):
+    cloud.ready("n2")
+    cloud.service.nodes.delete(cloud.call(path_node="n1"))
+    saved.save(cloud.state)
+    assert saved.load() == cloud.state
+    cloud.pass_time(1)
+    saved.save(cloud.state)
+    assert saved.load() == cloud.state
     assert list(saved.load().nodes) == ["projects/p/locations/us-central1-a/nodes/n2"]
 
 
 def test_the_file_is_readable_by_its_owner_alone_whatever_was_there(saved):
     assert stat.S_IMODE(saved.path.stat().st_mode) == 0o600
     saved.path.chmod(0o666)
-    saved.save(State())
+    saved.save(EmulatorState())
     assert stat.S_IMODE(saved.path.stat().st_mode) == 0o600
 
 
-def test_a_file_cut_at_any_place_is_refused_with_the_way_out(saved):
-    whole = saved.path.read_bytes()
-    for length in range(len(whole) - 1):
+def test_a_file_that_was_cut_is_refused_with_what_to_do(saved):
+    """Where something ended, a file that lacks the rest looks most like a whole one."""
+    whole = saved.path.read_bytes().rstrip()
+    ends = [found.end() for found in re.finditer(rb"[\]}]|:\{", whole)]
+    assert len(ends) > 20
+    for length in (0, 1, *ends[:-1], len(whole) - 1):
         saved.path.write_bytes(whole[:length])
         with pytest.raises(BadInput) as caught:
             saved.load()
     assert str(saved.path) in caught.value.what
-    assert caught.value.fix.startswith("mv ")
+    assert str(caught.value.fix).startswith("mv ")
 
 
 @pytest.mark.parametrize(
@@ -99,9 +104,20 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(tmp_path):
-    import os
+def test_a_write_is_on_disk_under_its_name_before_it_returns(tmp_path):
+    """A crash after the rename loses it, unless the directory was synced after the file."""
+    path = tmp_path / "state.json"
+    path.write_bytes(b"old")
+    synced: list[tuple[int, bytes]] = []
+    replace_file(
+        path,
+        b"new",
+        sync=lambda number: synced.append((os.fstat(number).st_ino, path.read_bytes())),
+    )
+    assert synced == [(path.stat().st_ino, b"old"), (tmp_path.stat().st_ino, b"new")]
 
+
+def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(tmp_path):
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
     (tmp_path / f".state.json.{os.getpid()}").symlink_to(victim)

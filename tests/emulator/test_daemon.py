@@ -21,12 +21,14 @@ from typing import Any
 
 import psutil
 import pytest
+from support.emulated_workers import USER, alive, eventually, make_key, needs_root
 
-from tpukit.emulator import daemon, processes
-from tpukit.emulator.daemon import Running
+from tpukit.emulator.process import daemon
+from tpukit.emulator.process.home import EmulatorHome, RunningEmulator
+from tpukit.emulator.workers import processes
 from tpukit.errors import BadInput, NotFound, TpukitError
 
-from .crew import USER, alive, eventually, make_key, needs_root
+pytestmark = pytest.mark.process
 
 PARENT = "v2/projects/tpukit-local/locations/us-central1-a/nodes"
 
@@ -67,7 +69,7 @@ class Emulation:
         return dict(self.call(f"{PARENT}/{name}"))
 
     def host_key(self, name: str = "n1") -> tuple[str, str, int]:
-        """Return the address, the host key and the SSH port as the API tells them."""
+        """Return the address, the host key and the SSH port as the API answers them."""
         path = f"{PARENT}/{name}:getGuestAttributes"
         (answer,) = self.call(path, {"workerIds": []})["guestAttributes"]
         items = {
@@ -81,7 +83,7 @@ class Emulation:
     def ssh(self, command: str) -> str:
         """Run a command on worker 0 with OpenSSH, pinned to the key of the guest attributes."""
         address, key, port = self.host_key()
-        known = self.directory / "known"
+        known = self.key.with_name("known")
         name = address if port == 22 else f"[{address}]:{port}"
         body = key if key.startswith("ssh-") else f"ssh-ed25519 {key}"
         known.write_text(f"{name} {body}\n")
@@ -102,14 +104,28 @@ class Emulation:
         return int(self.ssh(f"{line} </dev/null >/dev/null 2>&1 & echo $!"))
 
 
+@contextlib.contextmanager
+def emulated(place: Path) -> Iterator[Emulation]:
+    daemon.start(place / "emulator", create_seconds=0.05)
+    try:
+        yield Emulation(place / "emulator", make_key(place / "key"))
+    finally:
+        daemon.stop(place / "emulator")
+
+
 @pytest.fixture
 def emulation(tmp_path: Path) -> Iterator[Emulation]:
-    directory = tmp_path / "emulator"
-    daemon.start(directory, create_seconds=0.05)
-    try:
-        yield Emulation(directory, make_key(tmp_path / "key"))
-    finally:
-        daemon.stop(directory)
+    """An emulator for one test, which may stop, kill or damage it."""
+    with emulated(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulation]:
+    """One emulator with a READY node for every test that leaves it as it is."""
+    with emulated(tmp_path_factory.mktemp("shared")) as found:
+        found.node()
+        yield found
 
 
 def deaf(address: str, port: int) -> bool:
@@ -120,21 +136,21 @@ def deaf(address: str, port: int) -> bool:
     return False
 
 
-def found(emulation: Emulation) -> Running:
+def found(emulation: Emulation) -> RunningEmulator:
     running = daemon.running(emulation.directory)
     assert running is not None
     return running
 
 
-def test_start_gives_an_emulator_that_answers(emulation):
-    running = found(emulation)
-    assert emulation.call("_emulator/status") is not None
+def test_start_gives_an_emulator_that_answers(shared):
+    running = found(shared)
+    assert shared.call("_emulator/status") is not None
     assert psutil.Process(running.pid).ppid() == running.guardian
     assert running.engine == "portable"
 
 
-def test_starting_again_gives_the_same_emulator(emulation):
-    assert daemon.start(emulation.directory) == found(emulation)
+def test_starting_again_gives_the_same_emulator(shared):
+    assert daemon.start(shared.directory) == found(shared)
 
 
 def test_an_engine_that_does_not_exist_is_refused_before_anything_is_made(tmp_path):
@@ -145,7 +161,7 @@ def test_an_engine_that_does_not_exist_is_refused_before_anything_is_made(tmp_pa
 
 def test_starting_many_times_at_once_gives_one_emulator(tmp_path):
     directory = tmp_path / "emulator"
-    started: list[Running] = []
+    started: list[RunningEmulator] = []
     threads = [
         threading.Thread(target=lambda: started.append(daemon.start(directory))) for _ in range(4)
     ]
@@ -158,41 +174,39 @@ def test_starting_many_times_at_once_gives_one_emulator(tmp_path):
     assert len({running.pid for running in started}) == 1
 
 
-def test_two_directories_are_two_emulators_that_never_meet(emulation, tmp_path):
+def test_two_directories_are_two_emulators_that_never_meet(shared, tmp_path):
     other = tmp_path / "other"
     try:
         running = daemon.start(other)
-        assert running.url != found(emulation).url
-        assert running.token != found(emulation).token
-        emulation.node()
+        assert running.url != found(shared).url
+        assert running.token != found(shared).token
         daemon.stop(other)
-        assert emulation.ssh("echo here") == "here"
+        assert shared.ssh("echo here") == "here"
     finally:
         daemon.stop(other)
 
 
-def test_everything_in_the_directory_is_for_its_owner_alone(emulation):
-    emulation.node()
-    assert stat.S_IMODE(emulation.directory.stat().st_mode) == 0o700
+def test_everything_in_the_directory_is_for_its_owner_alone(shared):
+    assert stat.S_IMODE(shared.directory.stat().st_mode) == 0o700
     open_to_others = [
-        path.name for path in emulation.directory.iterdir() if path.stat().st_mode & 0o077
+        path.name for path in shared.directory.iterdir() if path.stat().st_mode & 0o077
     ]
     assert open_to_others == []
 
 
-def test_environment_names_the_variables_of_gcloud(emulation):
-    url = found(emulation).url
-    variables = daemon.environment(emulation.directory)
+def test_environment_names_the_variables_of_gcloud(shared):
+    url = found(shared).url
+    variables = daemon.environment(shared.directory)
     assert variables["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"] == f"{url}/"
     assert variables["CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE"] == f"{url}/compute/v1/"
     token = Path(variables["CLOUDSDK_AUTH_ACCESS_TOKEN_FILE"]).read_text().strip()
-    assert token == found(emulation).token
+    assert token == found(shared).token
 
 
 def test_environment_without_an_emulator_says_how_to_start_one(tmp_path):
     with pytest.raises(NotFound) as caught:
         daemon.environment(tmp_path)
-    assert caught.value.fix == "tpukit emulator start"
+    assert str(caught.value.fix) == "tpukit emulator start"
 
 
 def test_stop_ends_everything_and_says_whether_anything_ran(emulation):
@@ -231,9 +245,8 @@ def test_after_kill_9_of_either_process_nothing_of_the_emulator_is_left(emulatio
     assert daemon.running(emulation.directory) is None
 
 
-def test_orphans_that_ended_do_not_stay_as_zombies(emulation):
-    emulation.node()
-    orphans = [emulation.job("setsid sleep 0.1") for _ in range(3)]
+def test_orphans_that_ended_do_not_stay_as_zombies(shared):
+    orphans = [shared.job("setsid sleep 0.1") for _ in range(3)]
     assert eventually(lambda: not any(psutil.pid_exists(pid) for pid in orphans))
 
 
@@ -247,14 +260,14 @@ def test_stop_all_ends_every_emulator_and_what_killed_ones_have_left(emulation, 
     assert eventually(lambda: [each.pid for each in of_workers(tmp_path)] == [job])
     running = found(emulation)
     kill_both(running)
-    shutil.rmtree(emulation.directory)  # nothing but the processes themselves tells of it
+    shutil.rmtree(emulation.directory)  # nothing but the processes themselves is left of it
     stopped, left = daemon.stop_all(tmp_path / "none", mine=lambda each: mentions(each, tmp_path))
     assert (stopped, left) == ([other], 1)
     assert not alive(job)
     assert daemon.running(other) is None
 
 
-def kill_both(running: Running) -> None:
+def kill_both(running: RunningEmulator) -> None:
     """Kill the emulator and its guardian at once, so that neither cleans up after the other."""
     os.kill(running.guardian, signal.SIGSTOP)
     os.kill(running.pid, signal.SIGKILL)
@@ -343,36 +356,65 @@ def test_a_restart_keeps_nodes_addresses_host_keys_and_files(emulation, number):
     assert emulation.ssh("cat note") == "kept"
 
 
-def test_an_emulator_that_cannot_start_says_why(emulation):
-    daemon.stop(emulation.directory)
-    (emulation.directory / "state.json").write_text("{")
+@pytest.fixture
+def home(tmp_path: Path) -> EmulatorHome:
+    """The directory of an emulator that does not run."""
+    found = EmulatorHome(tmp_path / "emulator")
+    found.create()
+    return found
+
+
+def test_an_emulator_that_cannot_start_says_why(home):
+    (home.path / "state.json").write_text("{")
     with pytest.raises(BadInput, match=r"state\.json cannot be used") as caught:
-        daemon.start(emulation.directory)
+        daemon.start(home.path)
     assert caught.value.why.startswith("it was cut or changed")
-    assert caught.value.fix.startswith(f"mv {emulation.directory}/state.json ")
+    assert str(caught.value.fix).startswith(f"mv {home.path}/state.json ")
 
 
-def test_an_emulator_that_ends_without_a_word_leaves_its_log(emulation):
-    daemon.stop(emulation.directory)
-    (emulation.directory / "token").unlink()
-    (emulation.directory / "token").mkdir()
+def test_an_emulator_that_ends_without_a_word_leaves_its_log(home):
+    home.token_file.mkdir()
     with pytest.raises(TpukitError, match="did not start") as caught:
-        daemon.start(emulation.directory)
+        daemon.start(home.path)
     assert "Is a directory" in caught.value.why
-    assert caught.value.fix == f"less {emulation.directory}/emulator.log"
+    assert str(caught.value.fix) == f"less {home.path}/emulator.log"
 
 
-def test_a_stale_document_of_a_dead_emulator_is_not_believed(emulation):
-    running = found(emulation)
-    daemon.stop(emulation.directory)
-    stale = {**vars(running), "pid": os.getpid(), "guardian": os.getpid()}
-    (emulation.directory / "emulator.json").write_text(json.dumps(stale))
-    assert daemon.running(emulation.directory) is None
-    assert daemon.stop(emulation.directory) is False
+def test_a_stale_document_of_a_dead_emulator_is_not_believed(home, shared):
+    """Not even where its numbers and its address are those of an emulator that runs elsewhere."""
+    home.publish(found(shared))
+    assert daemon.running(home.path) is None
+    assert daemon.stop(home.path) is False
+    assert daemon.running(shared.directory) == found(shared)
 
 
-def test_the_foreground_refuses_a_directory_in_use(emulation):
-    line = [sys.executable, "-m", "tpukit.emulator", "--directory", str(emulation.directory)]
+def test_a_number_that_another_program_has_by_now_is_not_killed(emulation):
+    """Process numbers are used again: a published one may be a stranger's."""
+    with subprocess.Popen(["sleep", "1000"]) as stranger:
+        stale = {**vars(found(emulation)), "guardian": stranger.pid}
+        (emulation.directory / "emulator.json").write_text(json.dumps(stale))
+        assert daemon.stop(emulation.directory) is True
+        survived = stranger.poll() is None
+        stranger.kill()
+    assert survived
+
+
+def test_only_processes_of_this_user_are_this_user_s():
+    other = {"user": 65534} if os.getuid() == 0 else None
+    if other is None and psutil.Process(1).uids().real == os.getuid():
+        pytest.skip("no process of another user is here: whose emulators are ended is NOT checked")
+    assert processes.of_this_user(psutil.Process())
+    if other is None:
+        assert not processes.of_this_user(psutil.Process(1))
+        return
+    with subprocess.Popen(["sleep", "1000"], **other) as process:
+        foreign = processes.of_this_user(psutil.Process(process.pid))
+        process.kill()
+    assert not foreign
+
+
+def test_the_foreground_refuses_a_directory_in_use(shared):
+    line = [sys.executable, "-m", "tpukit.emulator", "--directory", str(shared.directory)]
     done = subprocess.run(line, capture_output=True, timeout=120, check=False)
     assert done.returncode == 2
     assert b"another emulator runs in" in done.stderr
@@ -380,7 +422,7 @@ def test_the_foreground_refuses_a_directory_in_use(emulation):
 
 def test_finding_an_emulator_loads_neither_ssh_nor_cryptography():
     """`tpukit list --local` pays for this import."""
-    code = "import sys, tpukit.emulator.daemon; print(*sys.modules)"
+    code = "import sys, tpukit.emulator.process.daemon; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     loaded = set(done.stdout.decode().split())
     assert not loaded & {"asyncssh", "cryptography", "psutil", "asyncio", "http.client"}

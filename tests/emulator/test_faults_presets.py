@@ -1,4 +1,4 @@
-"""Every preset, met by Google's own clients: what they report, and what the account says."""
+"""Every preset, met by Google's own clients: what they report, and what is counted."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuRestTransport
 from google.oauth2.credentials import Credentials
 
-from tpukit.emulator.presets import PRESETS
-
-from .conftest import Api, Emulators
+from emulator.conftest import Api, Emulators
+from tpukit.emulator.faults.presets import PRESETS
 
 PARENT = "projects/p/locations/us-central1-a"
 GCLOUD = shutil.which("gcloud")
@@ -87,7 +86,7 @@ def google(emulators: Emulators) -> Google:
 
 @dataclass(frozen=True)
 class Meeting:
-    """What a client asks for, and what it is told."""
+    """What a client asks for, and the error that it gets."""
 
     ask: Callable[[Google], Any]
     error: type[exceptions.GoogleAPICallError]
@@ -159,7 +158,7 @@ MEETINGS = {
         before=Google.queue,
     ),
 }
-#: A queued resource is accepted and fails later, by the service, which its state tells.
+#: A queued resource is accepted and fails later, by the service, which its state shows.
 QUEUED = {
     "queued-stockout-internal": (13, "an internal error has occurred"),
     "queue-closed": (7, "User does not have permission to submit requests into this queue"),
@@ -261,9 +260,9 @@ def test_a_stockout_is_one_of_a_zone_and_a_type(google: Google) -> None:
 
 @pytest.fixture
 def gcloud(google: Google, tmp_path: Path) -> Callable[..., str]:
-    """Return a function that runs a gcloud command that has to fail, and returns what it says."""
+    """Return a function that runs a gcloud command that has to fail; it returns the error."""
     if GCLOUD is None:
-        pytest.skip("gcloud is not installed: what it says of faults is NOT checked by this run")
+        pytest.skip("gcloud is not installed: its reports of faults are NOT checked by this run")
     token = tmp_path / "token"
     token.write_text(google.api.token)
     environment = {
@@ -297,8 +296,9 @@ def gcloud(google: Google, tmp_path: Path) -> Callable[..., str]:
 CREATE = ("tpus", "tpu-vm", "create", "demo", "--accelerator-type=v3-8")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
-    ("preset", "words", "said"),
+    ("preset", "words", "message"),
     [
         (
             "stockout",
@@ -329,8 +329,8 @@ CREATE = ("tpus", "tpu-vm", "create", "demo", "--accelerator-type=v3-8")
     ids=lambda value: value if isinstance(value, str) and value in PRESETS else "",
 )
 def test_gcloud_reports_what_the_real_service_says(
-    google: Google, gcloud: Callable[..., str], preset: str, words: tuple[str, ...], said: str
+    google: Google, gcloud: Callable[..., str], preset: str, words: tuple[str, ...], message: str
 ) -> None:
     google.api.fault(preset=preset)
-    assert said in gcloud(*words)
+    assert message in gcloud(*words)
     assert served(google) == [1]

@@ -14,49 +14,50 @@ from typing import Any
 
 import paramiko
 import pytest
+from support.emulated_workers import NODE, EmulatedWorkers, alive, eventually
 
-from tpukit.emulator.errors import ApiError
-from tpukit.emulator.worker_faults import KINDS, WorkerFaults, parse_rule
+from tpukit.emulator.core.api_errors import ApiError
+from tpukit.emulator.faults.worker_faults import KINDS, WorkerFaults, parse_rule
 
-from .crew import NODE, Crew, alive, eventually
+pytestmark = pytest.mark.process
 
 PLACE = (NODE, 0)
 
 
-def inflict(crew: Crew, fault: str, **rule: Any) -> None:
+def inflict(workers: EmulatedWorkers, fault: str, **rule: Any) -> None:
     """Put a rule in force as the control plane does."""
-    crew.rules.worker_faults.add([{"fault": fault, **rule}])
-    apply(crew)
+    workers.rules.worker_faults.add([{"fault": fault, **rule}])
+    apply(workers)
 
 
-def heal(crew: Crew) -> None:
-    crew.rules.worker_faults.clear()
-    apply(crew)
+def heal(workers: EmulatedWorkers) -> None:
+    workers.rules.worker_faults.clear()
+    apply(workers)
 
 
-def apply(crew: Crew) -> None:
-    if crew.rules.worker_faults.changed():
-        crew.host.refresh()
+def apply(workers: EmulatedWorkers) -> None:
+    if workers.rules.worker_faults.changed():
+        workers.host.refresh()
 
 
-def served(crew: Crew) -> int:
-    return sum(rule["served"] for rule in crew.rules.worker_faults.documents())
+def served(workers: EmulatedWorkers) -> int:
+    return sum(rule["served"] for rule in workers.rules.worker_faults.documents())
 
 
-def reach(crew: Crew, timeout: float = 0.5) -> socket.socket:
-    record = crew.workers[0]
+def reach(workers: EmulatedWorkers, timeout: float = 0.5) -> socket.socket:
+    record = workers.records[0]
     return socket.create_connection((record.address, record.port), timeout=timeout)
 
 
-def first_bytes(crew: Crew, timeout: float = 0.5) -> bytes:
-    with reach(crew, timeout) as connection:
+def first_bytes(workers: EmulatedWorkers, timeout: float = 0.5) -> bytes:
+    with reach(workers, timeout) as connection:
         return connection.recv(4)
 
 
 @contextlib.contextmanager
-def speaking(crew: Crew) -> Iterator[subprocess.Popen[bytes]]:
+def speaking(workers: EmulatedWorkers) -> Iterator[subprocess.Popen[bytes]]:
     """A client on whose connection `tick` arrives ten times a second."""
-    line = crew.words("while echo tick; do sleep 0.1; done")
+    line = workers.words("while echo tick; do sleep 0.1; done")
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout
         assert process.stdout.readline() == b"tick\n"
@@ -90,8 +91,10 @@ def _read(descriptor: int) -> bytes:
     return os.read(descriptor, 65536)
 
 
-def test_a_dead_worker_drops_packets_and_comes_back_as_after_a_reboot(worker: Crew) -> None:
-    pid = int(worker.say("sleep 1000 >/dev/null 2>&1 & echo $!"))
+def test_a_dead_worker_drops_packets_and_comes_back_as_after_a_reboot(
+    worker: EmulatedWorkers,
+) -> None:
+    pid = int(worker.output("sleep 1000 >/dev/null 2>&1 & echo $!"))
     with speaking(worker) as client:
         inflict(worker, "dead")
         with pytest.raises(TimeoutError):
@@ -104,7 +107,9 @@ def test_a_dead_worker_drops_packets_and_comes_back_as_after_a_reboot(worker: Cr
     assert first_bytes(worker, 60) == b"SSH-"
 
 
-def test_a_frozen_worker_accepts_says_nothing_and_goes_on_when_it_thaws(worker: Crew) -> None:
+def test_a_frozen_worker_accepts_answers_nothing_and_goes_on_afterwards(
+    worker: EmulatedWorkers,
+) -> None:
     with speaking(worker) as client:
         inflict(worker, "frozen")
         assert falls_silent(client)
@@ -118,7 +123,7 @@ def test_a_frozen_worker_accepts_says_nothing_and_goes_on_when_it_thaws(worker: 
         assert eventually(lambda: b"tick" in _read(again))
 
 
-def test_a_frozen_worker_counts_the_connections_that_met_it(worker: Crew) -> None:
+def test_a_frozen_worker_counts_the_connections_that_met_it(worker: EmulatedWorkers) -> None:
     with speaking(worker):
         inflict(worker, "frozen")
         for _ in range(2):
@@ -127,7 +132,7 @@ def test_a_frozen_worker_counts_the_connections_that_met_it(worker: Crew) -> Non
         assert eventually(lambda: served(worker) == 3)
 
 
-def test_a_refusing_worker_refuses_and_resets_and_listens_again(worker: Crew) -> None:
+def test_a_refusing_worker_refuses_and_resets_and_listens_again(worker: EmulatedWorkers) -> None:
     with speaking(worker) as client:
         inflict(worker, "refusing")
         with pytest.raises(ConnectionRefusedError):
@@ -137,22 +142,22 @@ def test_a_refusing_worker_refuses_and_resets_and_listens_again(worker: Crew) ->
     assert first_bytes(worker, 60) == b"SSH-"
 
 
-def test_a_fault_ends_by_itself_after_its_seconds(crew: Crew) -> None:
+def test_a_fault_ends_by_itself_after_its_seconds(workers: EmulatedWorkers) -> None:
     now = [0.0]
-    crew.rules.worker_faults = WorkerFaults(lambda: now[0])
-    crew.allocate()
-    crew.boot()
-    inflict(crew, "refusing", seconds=30)
+    workers.rules.worker_faults = WorkerFaults(lambda: now[0])
+    workers.allocate()
+    workers.boot()
+    inflict(workers, "refusing", seconds=30)
     now[0] = 29.0
-    apply(crew)  # as the emulator's ticker does
+    apply(workers)  # as the emulator's ticker does
     with pytest.raises(ConnectionRefusedError):
-        reach(crew)
+        reach(workers)
     now[0] = 30.0
-    apply(crew)
-    assert first_bytes(crew, 60) == b"SSH-"
+    apply(workers)
+    assert first_bytes(workers, 60) == b"SSH-"
 
 
-def test_a_slow_worker_carries_so_many_bytes_a_second(worker: Crew) -> None:
+def test_a_slow_worker_carries_so_many_bytes_a_second(worker: EmulatedWorkers) -> None:
     inflict(worker, "slow", rate=20_000)
     began = time.monotonic()
     done = worker.ssh("head -c 20000 /dev/zero")
@@ -162,7 +167,7 @@ def test_a_slow_worker_carries_so_many_bytes_a_second(worker: Crew) -> None:
 
 
 def test_a_line_is_cut_with_a_reset_after_so_many_bytes_and_as_often_as_asked(
-    worker: Crew,
+    worker: EmulatedWorkers,
 ) -> None:
     inflict(worker, "cut", bytes=200_000, times=1)
     done = worker.ssh("head -c 3000000 /dev/zero")
@@ -178,20 +183,22 @@ def _read_all(connection: socket.socket) -> None:
         pass
 
 
-def test_a_cut_line_is_reset_and_not_closed(worker: Crew) -> None:
+def test_a_cut_line_is_reset_and_not_closed(worker: EmulatedWorkers) -> None:
     inflict(worker, "cut", bytes=3)
     with reach(worker, 60) as connection, pytest.raises(ConnectionResetError):
         _read_all(connection)
 
 
-def test_a_key_that_comes_late_is_refused_until_then(worker: Crew) -> None:
+def test_a_key_that_comes_late_is_refused_until_then(worker: EmulatedWorkers) -> None:
     inflict(worker, "late-key", times=1)
     assert b"Permission denied (publickey)" in worker.ssh("true").stderr
     assert worker.ssh("true").returncode == 0
     assert served(worker) == 1
 
 
-def test_a_worker_with_a_swapped_host_key_is_not_taken_for_the_worker(worker: Crew) -> None:
+def test_a_worker_with_a_swapped_host_key_is_not_taken_for_the_worker(
+    worker: EmulatedWorkers,
+) -> None:
     inflict(worker, "swapped-host-key")
     done = worker.ssh("echo said")
     assert (done.returncode, done.stdout) == (255, b"")
@@ -199,35 +206,37 @@ def test_a_worker_with_a_swapped_host_key_is_not_taken_for_the_worker(worker: Cr
         worker.client()
     assert served(worker) == 2
     heal(worker)
-    assert worker.say("echo said") == "said"
+    assert worker.output("echo said") == "said"
 
 
-def test_a_new_node_on_a_reused_address_has_another_host_key(crew: Crew) -> None:
-    crew.rules.worker_faults.add([{"fault": "reused-address"}])
-    (first,) = crew.allocate()
-    crew.boot()
-    assert crew.say("hostname") == first.hostname
-    options = crew.options
-    crew.host.discard(NODE)
-    (second,) = crew.allocate()
-    crew.boot()
+def test_a_new_node_on_a_reused_address_has_another_host_key(workers: EmulatedWorkers) -> None:
+    workers.rules.worker_faults.add([{"fault": "reused-address"}])
+    (first,) = workers.allocate()
+    workers.boot()
+    assert workers.output("hostname") == first.hostname
+    options = workers.options
+    workers.host.discard(NODE)
+    (second,) = workers.allocate()
+    workers.boot()
     assert (second.address, second.port) == (first.address, first.port)
     assert second.host_public_key != first.host_public_key
-    assert crew.say("hostname") == second.hostname
-    crew.options = options  # of somebody who remembers the first
-    assert b"Host key verification failed" in crew.ssh("true").stderr
-    assert served(crew) == 1
+    assert workers.output("hostname") == second.hostname
+    workers.options = options  # of somebody who remembers the first
+    assert b"Host key verification failed" in workers.ssh("true").stderr
+    assert served(workers) == 1
 
 
-def test_without_the_fault_an_address_is_not_reused_at_once(crew: Crew) -> None:
-    (first,) = crew.allocate()
-    crew.boot()
-    crew.host.discard(NODE)
-    (second,) = crew.allocate()
+def test_without_the_fault_an_address_is_not_reused_at_once(workers: EmulatedWorkers) -> None:
+    (first,) = workers.allocate()
+    workers.boot()
+    workers.host.discard(NODE)
+    (second,) = workers.allocate()
     assert second.address != first.address or first.address == "127.0.0.1"
 
 
-def test_apt_says_that_the_lock_is_held_and_waits_as_long_as_it_is_told(worker: Crew) -> None:
+def test_apt_reports_that_the_lock_is_held_and_waits_as_long_as_it_is_asked_to(
+    worker: EmulatedWorkers,
+) -> None:
     inflict(worker, "apt-lock")
     done = worker.ssh("sudo apt-get install -y nothing-of-that-name")
     assert done.returncode == 100
@@ -242,8 +251,8 @@ def test_apt_says_that_the_lock_is_held_and_waits_as_long_as_it_is_told(worker: 
     assert b"lock" not in worker.ssh("apt-get --version").stderr
 
 
-def test_a_full_disk_takes_no_byte_and_shows_what_was_on_it(worker: Crew) -> None:
-    worker.say("echo before > kept")
+def test_a_full_disk_takes_no_byte_and_shows_what_was_on_it(worker: EmulatedWorkers) -> None:
+    worker.output("echo before > kept")
     _needs_mounts()
     inflict(worker, "disk-full")
     done = worker.ssh("cat kept; echo more > new; echo $?; mktemp -d && head -c 9999 /dev/zero > a")
@@ -251,10 +260,10 @@ def test_a_full_disk_takes_no_byte_and_shows_what_was_on_it(worker: Crew) -> Non
     assert b"No space left on device" in done.stderr
     assert done.returncode != 0
     heal(worker)
-    assert worker.say("cat kept; ls; ls $TMPDIR | wc -l").split() == ["before", "kept", "0"]
+    assert worker.output("cat kept; ls; ls $TMPDIR | wc -l").split() == ["before", "kept", "0"]
 
 
-def test_a_full_disk_passes_words_and_statuses_on(worker: Crew) -> None:
+def test_a_full_disk_passes_words_and_statuses_on(worker: EmulatedWorkers) -> None:
     _needs_mounts()
     inflict(worker, "disk-full")
     assert worker.ssh("echo 'a  b' \"$USER\"; exit 7").stdout == b"a  b ada\n"
@@ -262,7 +271,9 @@ def test_a_full_disk_passes_words_and_statuses_on(worker: Crew) -> None:
     assert served(worker) == 2
 
 
-def test_hostile_output_carries_escapes_on_both_streams_and_in_the_banner(worker: Crew) -> None:
+def test_hostile_output_carries_escapes_on_both_streams_and_in_the_banner(
+    worker: EmulatedWorkers,
+) -> None:
     inflict(worker, "hostile-output")
     done = worker.ssh("echo fine; exit 3", options=("-o", "LogLevel=INFO"))
     assert done.returncode == 3
@@ -277,26 +288,26 @@ def test_hostile_output_carries_escapes_on_both_streams_and_in_the_banner(worker
     assert b"\x1b]0;owned\x07" in banner
 
 
-def test_a_fault_strikes_the_worker_that_it_names_and_no_other(crew: Crew) -> None:
-    crew.allocate(2)
-    crew.boot("v4-16")
-    inflict(crew, "late-key", node="n1", worker=1)
-    assert crew.ssh("true", index=0).returncode == 0
-    assert crew.ssh("true", index=1).returncode == 255
+def test_a_fault_strikes_the_worker_that_it_names_and_no_other(workers: EmulatedWorkers) -> None:
+    workers.allocate(2)
+    workers.boot("v4-16")
+    inflict(workers, "late-key", node="n1", worker=1)
+    assert workers.ssh("true", index=0).returncode == 0
+    assert workers.ssh("true", index=1).returncode == 255
 
 
-def test_a_fault_waits_for_nodes_that_are_not_there_yet(crew: Crew) -> None:
-    inflict(crew, "refusing", node="n*")
-    crew.allocate()
-    crew.boot()
+def test_a_fault_waits_for_nodes_that_are_not_there_yet(workers: EmulatedWorkers) -> None:
+    inflict(workers, "refusing", node="n*")
+    workers.allocate()
+    workers.boot()
     with pytest.raises(ConnectionRefusedError):
-        reach(crew)
-    heal(crew)
-    assert first_bytes(crew, 60) == b"SSH-"
+        reach(workers)
+    heal(workers)
+    assert first_bytes(workers, 60) == b"SSH-"
 
 
-def test_frozen_workers_can_be_halted(worker: Crew) -> None:
-    pid = int(worker.say("sleep 1000 >/dev/null 2>&1 & echo $!"))
+def test_frozen_workers_can_be_halted(worker: EmulatedWorkers) -> None:
+    pid = int(worker.output("sleep 1000 >/dev/null 2>&1 & echo $!"))
     inflict(worker, "frozen")
     worker.host.halt(NODE)
     assert eventually(lambda: not alive(pid))
@@ -328,7 +339,7 @@ def test_a_rule_that_could_never_be_served_is_refused(document: Any) -> None:
 def test_every_kind_is_a_rule_by_its_name_alone(kind: str) -> None:
     rules = WorkerFaults(lambda: 0.0)
     rules.add([{"fault": kind}])
-    assert rules.strike(PLACE, kind)
+    assert rules.take(PLACE, kind)
     assert rules.documents()[0]["served"] == 1
 
 

@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.emulated_workers import needs_root
 
-from tpukit.emulator.folders import folders, mounts_below, remove
-
-from .crew import needs_root
+from tpukit.emulator.workers.worker_folders import folders, mounts_below, remove
 
 
 @pytest.fixture
@@ -59,7 +58,7 @@ def test_what_is_mounted_in_a_worker_s_home_is_not_removed(folder: Path, outside
     """In a mount namespace, so that a failure leaves no mount on this machine."""
     place = folder / "home" / "ada" / "da ta"
     place.mkdir()
-    program = "import sys, pathlib; from tpukit.emulator.folders import remove; "
+    program = "import sys, pathlib; from tpukit.emulator.workers.worker_folders import remove; "
     program += "remove(pathlib.Path(sys.argv[1]))"
     script = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
     line = ["unshare", "--mount", "sh", "-c", script, "sh", str(outside), str(place)]

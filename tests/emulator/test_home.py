@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tpukit.emulator.home import EmulatorHome, Running
+from tpukit.emulator.process.home import EmulatorHome, RunningEmulator
 
 
 @pytest.fixture
@@ -15,6 +15,13 @@ def home(tmp_path: Path) -> EmulatorHome:
     found = EmulatorHome(tmp_path / "emulator")
     found.create()
     return found
+
+
+def test_a_directory_that_was_open_to_others_is_closed(tmp_path: Path) -> None:
+    home = EmulatorHome(tmp_path)
+    tmp_path.chmod(0o755)
+    home.create()
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
 
 
 def test_a_token_is_made_once_and_is_its_owners_alone(home: EmulatorHome) -> None:
@@ -35,7 +42,7 @@ def test_a_token_that_was_cut_lets_nobody_in(home: EmulatorHome, content: bytes)
 
 
 def test_where_it_answers_cut_at_any_byte_is_nowhere(home: EmulatorHome) -> None:
-    running = Running(1, 2, "http://127.0.0.1:3", "token", "0.1.0", "portable", 4.0)
+    running = RunningEmulator(1, 2, "http://127.0.0.1:3", "token", "0.1.0", "portable", 4.0)
     home.publish(running)
     assert home.published() == running
     whole = home.document.read_bytes()

@@ -1,4 +1,4 @@
-"""The way out of a worker's own network."""
+"""The HTTP proxy of a worker's own network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from tpukit.emulator.proxy import Proxy, target
+from tpukit.emulator.workers.engines.namespaces.http_proxy import start_proxy, target
 
 
 def test_a_request_to_a_proxy_becomes_one_to_the_server():
@@ -41,15 +41,15 @@ def test_a_server_that_cannot_be_reached_is_a_bad_gateway():
         assert asyncio.run(ask(asked)).startswith(b"HTTP/1.1 502 ")
 
 
-def test_a_proxy_of_the_site_gets_everything_as_it_is():
-    """The password that the site's proxy wants is in the worker's own settings."""
+def test_a_proxy_of_the_machine_gets_everything_as_it_is():
+    """The password that the machine's own proxy wants is in the worker's own settings."""
     asked = b"CONNECT example.org:443 HTTP/1.1\r\nProxy-Authorization: Basic eA==\r\n\r\n"
 
     async def both() -> bytes:
-        heard: list[bytes] = []
+        received: list[bytes] = []
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            heard.append(await reader.readuntil(b"\r\n\r\n"))
+            received.append(await reader.readuntil(b"\r\n\r\n"))
             writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
             writer.close()
 
@@ -57,7 +57,7 @@ def test_a_proxy_of_the_site_gets_everything_as_it_is():
         answer = await ask(asked, server.sockets[0].getsockname()[:2])
         server.close()
         assert answer == b"HTTP/1.1 200 OK\r\n\r\n"
-        return heard[0]
+        return received[0]
 
     assert asyncio.run(both()) == asked
 
@@ -65,12 +65,11 @@ def test_a_proxy_of_the_site_gets_everything_as_it_is():
 async def ask(request: bytes, upstream: tuple[str, int] | None = None) -> bytes:
     """Return all that a proxy answers to a request."""
     listener = socket.create_server(("127.0.0.1", 0))
-    proxy = Proxy(upstream)
-    await proxy.start(listener)
+    proxy = await start_proxy(listener, upstream)
     reader, writer = await asyncio.open_connection(*listener.getsockname())
     writer.write(request)
     writer.write_eof()
     answer = await asyncio.wait_for(reader.read(), 60)
     writer.close()
-    proxy.stop()
+    proxy.close()
     return answer

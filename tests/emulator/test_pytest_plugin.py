@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
+from support.emulated_workers import eventually
 
-from .crew import eventually
+pytestmark = pytest.mark.process
 
 CONFTEST = 'pytest_plugins = ["tpukit.emulator.pytest_plugin"]\n'
 TESTS = """

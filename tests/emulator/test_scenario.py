@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from tpukit.emulator.errors import ApiError
-from tpukit.emulator.scenario import HEALTHS, parse_scenario
-from tpukit.emulator.scenario_file import read_scenario
+from emulator.conftest import Api, EmulatedCloud
+from tpukit.emulator.core.api_errors import ApiError
+from tpukit.emulator.faults.scenario import HEALTHS, parse_scenario, read_scenario
 from tpukit.errors import BadInput
-
-from .conftest import Api, World
 
 STORY = """
 title = "a stockout, then a preemption"
@@ -43,9 +41,9 @@ def write(directory: Path, name: str, text: str) -> Path:
 
 
 def test_a_story_is_the_same_in_toml_and_in_json(tmp_path: Path) -> None:
-    told = read_scenario(write(tmp_path, "story.toml", STORY))
-    assert told["create_seconds"] == 1.5
-    assert read_scenario(write(tmp_path, "story.json", json.dumps(told))) == told
+    found = read_scenario(write(tmp_path, "story.toml", STORY))
+    assert found["create_seconds"] == 1.5
+    assert read_scenario(write(tmp_path, "story.json", json.dumps(found))) == found
 
 
 @pytest.mark.parametrize(
@@ -89,7 +87,7 @@ def test_bytes_that_are_no_text_are_bad_input(tmp_path: Path) -> None:
         read_scenario(path)
 
 
-def test_yaml_is_read_where_there_is_a_reader_and_refused_with_the_way_out_elsewhere(
+def test_yaml_is_read_where_there_is_a_reader_and_refused_with_a_fix_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path, "story.yaml", "faults:\n- preset: stockout\n")
@@ -135,48 +133,50 @@ def test_a_stockout_then_a_preemption_are_played_and_accounted_for(api: Api) -> 
     assert api.call("GET", "/_emulator/faults")[1]["events"] == []
 
 
-def play(world: World, *events: dict[str, Any]) -> None:
-    world.service.events.extend(parse_scenario({"events": list(events)}).events)
+def play(cloud: EmulatedCloud, *events: dict[str, Any]) -> None:
+    cloud.service.events.extend(parse_scenario({"events": list(events)}).events)
 
 
-def test_an_event_befalls_the_first_nodes_that_fit_and_no_more(world: World) -> None:
-    play(world, {"node": "n*", "do": "preempt", "times": 2})
+def test_an_event_befalls_the_first_nodes_that_fit_and_no_more(cloud: EmulatedCloud) -> None:
+    play(cloud, {"node": "n*", "do": "preempt", "times": 2})
     for name in ("m1", "n1", "n2", "n3"):
-        world.ready(name)
-    world.service.advance()
-    states = [world.get(name)["state"] for name in ("m1", "n1", "n2", "n3")]
+        cloud.ready(name)
+    cloud.service.advance()
+    states = [cloud.get(name)["state"] for name in ("m1", "n1", "n2", "n3")]
     assert states == ["READY", "PREEMPTED", "PREEMPTED", "READY"]
 
 
-def test_a_node_of_the_same_name_is_another_node(world: World) -> None:
-    play(world, {"node": "n1", "do": "vanish", "times": 2})
+def test_a_node_of_the_same_name_is_another_node(cloud: EmulatedCloud) -> None:
+    play(cloud, {"node": "n1", "do": "vanish", "times": 2})
     for _ in range(2):
-        name = world.ready("n1")
-        world.service.advance()
-        assert name not in world.state.nodes
-    world.ready("n1")
-    world.service.advance()
-    assert world.get("n1")["state"] == "READY"
+        name = cloud.ready("n1")
+        cloud.service.advance()
+        assert name not in cloud.state.nodes
+    cloud.ready("n1")
+    cloud.service.advance()
+    assert cloud.get("n1")["state"] == "READY"
 
 
-def test_a_node_that_vanished_leaves_no_workers_and_no_pending_operation(world: World) -> None:
-    name = world.ready("n1")
-    world.service.nodes.patch(
-        world.call(path_node="n1", query_updateMask="labels", body={"labels": {"a": "b"}})
+def test_a_node_that_vanished_leaves_no_workers_and_no_pending_operation(
+    cloud: EmulatedCloud,
+) -> None:
+    name = cloud.ready("n1")
+    cloud.service.nodes.patch(
+        cloud.call(path_node="n1", query_updateMask="labels", body={"labels": {"a": "b"}})
     )
-    world.service.befall(name, "vanish")
-    world.pass_time(100)
+    cloud.service.apply_event(name, "vanish")
+    cloud.pass_time(100)
     with pytest.raises(ApiError) as caught:
-        world.get("n1")
+        cloud.get("n1")
     assert caught.value.status.status == "NOT_FOUND"
-    assert not world.host.booted
+    assert not cloud.host.booted
 
 
 @pytest.mark.parametrize("health", HEALTHS)
-def test_a_health_shows_while_the_state_stays_ready(world: World, health: str) -> None:
-    name = world.ready("n1")
-    world.service.befall(name, health)
-    found = world.get("n1")
+def test_a_health_shows_while_the_state_stays_ready(cloud: EmulatedCloud, health: str) -> None:
+    name = cloud.ready("n1")
+    cloud.service.apply_event(name, health)
+    found = cloud.get("n1")
     assert (found["state"], found["health"]) == ("READY", health)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -13,14 +14,22 @@ import asyncssh
 import paramiko
 import psutil
 import pytest
+from support.emulated_workers import (
+    USER,
+    EmulatedWorkers,
+    alive,
+    emulated_workers,
+    eventually,
+    possible_engines,
+)
 
-from .crew import USER, Crew, alive, eventually, hired, possible_engines
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture(params=possible_engines())
-def crew(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Crew]:
-    with hired(tmp_path, request.param) as crew:
-        yield crew
+def workers(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[EmulatedWorkers]:
+    with emulated_workers(tmp_path, request.param) as workers:
+        yield workers
 
 
 @pytest.mark.parametrize("status", [0, 1, 2, 37, 126, 127, 128, 200, 254, 255])
@@ -122,7 +131,7 @@ def test_an_interactive_shell_is_a_login_shell_with_the_workers_own_programs(wor
     script = b"shopt -q login_shell && echo name=$(hostname)\nexit 5\n"
     done = worker.ssh(options=["-tt"], given=script)
     assert done.returncode == 5
-    assert f"name={worker.workers[0].hostname}" in done.stdout.decode()
+    assert f"name={worker.records[0].hostname}" in done.stdout.decode()
 
 
 def test_only_the_clients_language_passes_from_its_environment(worker, monkeypatch):
@@ -157,13 +166,13 @@ def test_with_a_terminal_a_lost_client_hangs_up(worker):
 
 
 def test_a_detached_job_outlives_its_connection(worker):
-    pid = int(worker.say("setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!"))
+    pid = int(worker.output("setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!"))
     assert alive(pid)
 
 
 def test_a_signal_of_the_client_reaches_the_whole_process_group(worker):
     """asyncssh is the client here: it alone sends signal requests."""
-    record = worker.workers[0]
+    record = worker.records[0]
     command = "trap 'exit 8' TERM; sleep 1000 & echo here; wait"
 
     async def interrupted() -> int | None:
@@ -192,17 +201,27 @@ def test_many_sessions_share_one_connection(worker):
     assert answers == {number: str(number) for number in range(8)}
 
 
-def test_a_tunnel_reaches_the_workers_own_loopback_and_nothing_else(worker):
+def test_a_tunnel_reaches_the_workers_own_loopback(worker):
     line = worker.words(f"exec python3 -u -c '{_SERVER}'")
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
     port = int(process.stdout.readline())
     with worker.client() as client:
         channel = client.get_transport().open_channel("direct-tcpip", ("localhost", port), ("", 0))
         assert channel.recv(5) == b"hello"
-        with pytest.raises(paramiko.ChannelException):
-            client.get_transport().open_channel("direct-tcpip", ("192.0.2.1", 80), ("", 0))
     process.kill()
     process.wait()
+
+
+def test_a_tunnel_to_anywhere_else_is_refused(worker):
+    """0.0.0.0 is this machine by another name: a server that tried would reach the listener."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, worker.client() as client:
+        port = listener.getsockname()[1]
+        for host in ("0.0.0.0", "192.0.2.1"):
+            with pytest.raises(paramiko.ChannelException):
+                client.get_transport().open_channel("direct-tcpip", (host, port), ("", 0))
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
 
 
 _SERVER = (

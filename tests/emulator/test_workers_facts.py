@@ -1,4 +1,4 @@
-"""What a worker tells frameworks: environment variables and its metadata server."""
+"""What frameworks find on a worker: environment variables and its metadata server."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from support.emulated_workers import NODE, EmulatedWorkers
 
 from tpukit.accelerators import all_types
-from tpukit.emulator.facts import SliceFacts
-from tpukit.emulator.metadata_server import respond
-from tpukit.emulator.site import site_environment
-from tpukit.emulator.workers import WorkerRecord
-
-from .crew import NODE, Crew
+from tpukit.emulator.workers.inherited_environment import inherited_environment
+from tpukit.emulator.workers.metadata_server import respond
+from tpukit.emulator.workers.slice_facts import SliceFacts
+from tpukit.emulator.workers.worker_host import WorkerRecord
 
 
 def facts(accelerator_type: str, count: int) -> SliceFacts:
@@ -83,19 +82,19 @@ def test_tpu_env_has_the_keys_that_libtpu_and_torch_xla_require():
     assert found["PREEMPTIBLE"] == "'true'"
 
 
-def test_each_worker_has_a_metadata_server_of_its_own(crew: Crew):
-    crew.allocate(2)
-    crew.boot("v4-16")
+def test_each_worker_has_a_metadata_server_of_its_own(workers: EmulatedWorkers):
+    workers.allocate(2)
+    workers.boot("v4-16")
     script = "import os, urllib.request as u; b = 'http://' + os.environ['GCE_METADATA_IP']; "
     script += "r = u.Request(b + '/computeMetadata/v1/instance/attributes/agent-worker-number', "
     script += "headers={'Metadata-Flavor': 'Google'}); print(u.urlopen(r).read().decode())"
-    assert [crew.say(f'python3 -c "{script}"', index=index) for index in (0, 1)] == ["0", "1"]
+    assert [workers.output(f'python3 -c "{script}"', index=index) for index in (0, 1)] == ["0", "1"]
 
 
-def test_metadata_without_the_header_is_forbidden(crew: Crew):
-    crew.allocate()
-    crew.boot()
-    address = crew.say("echo $GCE_METADATA_IP")
+def test_metadata_without_the_header_is_forbidden(workers: EmulatedWorkers):
+    workers.allocate()
+    workers.boot()
+    address = workers.output("echo $GCE_METADATA_IP")
     with pytest.raises(urllib.error.HTTPError, match="403"):
         urllib.request.urlopen(f"http://{address}/computeMetadata/v1/instance/zone", timeout=60)
 
@@ -130,7 +129,7 @@ def test_only_network_settings_pass_from_the_emulators_environment(tmp_path: Pat
         "GOOGLE_APPLICATION_CREDENTIALS": "/key",
         "SSH_AUTH_SOCK": "/agent",
     }
-    passed = site_environment(own, tmp_path)
+    passed = inherited_environment(own, tmp_path)
     kept = {"HTTPS_PROXY", "no_proxy", "SSL_CERT_FILE", "PIP_INDEX_URL", "UV_INDEX_URL"}
     assert set(passed) == kept | {"PIP_CACHE_DIR", "UV_CACHE_DIR"}
 
@@ -139,16 +138,18 @@ def test_the_accounts_pip_and_uv_configuration_is_named(tmp_path: Path):
     for name in ("pip/pip.conf", "uv/uv.toml"):
         (tmp_path / ".config" / name).parent.mkdir(parents=True)
         (tmp_path / ".config" / name).touch()
-    passed = site_environment({}, tmp_path)
+    passed = inherited_environment({}, tmp_path)
     assert passed["PIP_CONFIG_FILE"] == str(tmp_path / ".config/pip/pip.conf")
     assert passed["UV_CONFIG_FILE"] == str(tmp_path / ".config/uv/uv.toml")
 
 
-def test_a_workers_environment_holds_nothing_of_the_emulators(crew: Crew, monkeypatch):
+def test_a_workers_environment_holds_nothing_of_the_emulators(
+    workers: EmulatedWorkers, monkeypatch
+):
     monkeypatch.setenv("SECRET_OF_EMULATOR", "x")
-    crew.allocate()
-    crew.boot()
-    text = crew.say("env")
+    workers.allocate()
+    workers.boot()
+    text = workers.output("env")
     assert "SECRET_OF_EMULATOR" not in text
-    assert f"HOME={crew.home()}" in text.splitlines()
+    assert f"HOME={workers.home()}" in text.splitlines()
     assert not [line for line in text.splitlines() if line.startswith("XDG_")]

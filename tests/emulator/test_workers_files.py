@@ -9,21 +9,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.emulated_workers import USER, EmulatedWorkers, emulated_workers, possible_engines
 
-from .crew import USER, Crew, hired, possible_engines
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture(params=possible_engines())
-def any_worker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Crew]:
+def any_worker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[EmulatedWorkers]:
     """A worker of each engine that this machine can run."""
-    with hired(tmp_path, request.param) as crew:
-        crew.allocate()
-        crew.boot()
-        yield crew
+    with emulated_workers(tmp_path, request.param) as workers:
+        workers.allocate()
+        workers.boot()
+        yield workers
 
 
-def scp(worker: Crew, *words: str) -> subprocess.CompletedProcess[bytes]:
-    port = ["-P", str(worker.workers[0].port)]
+def scp(worker: EmulatedWorkers, *words: str) -> subprocess.CompletedProcess[bytes]:
+    port = ["-P", str(worker.records[0].port)]
     return subprocess.run(
         ["scp", *worker.options, *port, *words], capture_output=True, timeout=120, check=False
     )
@@ -38,8 +39,8 @@ def test_scp_copies_a_tree_there_and_back(any_worker, tmp_path, protocol, place)
     (tree / "inner" / "data").write_bytes(os.urandom(200_000))
     (tree / "run").write_text("#!/bin/sh\n")
     (tree / "run").chmod(0o755)
-    worker.say("mkdir -p sub")
-    there = f"{USER}@{worker.workers[0].address}:{place}"
+    worker.output("mkdir -p sub")
+    there = f"{USER}@{worker.records[0].address}:{place}"
     up = scp(worker, *protocol, "-pr", str(tree), there)
     assert (up.returncode, up.stderr) == (0, b"")
     down = scp(worker, *protocol, "-pr", f"{there}tree", str(tmp_path / "back"))
@@ -49,7 +50,7 @@ def test_scp_copies_a_tree_there_and_back(any_worker, tmp_path, protocol, place)
 
 
 def test_scp_of_a_missing_file_fails(worker, tmp_path):
-    there = f"{USER}@{worker.workers[0].address}:missing"
+    there = f"{USER}@{worker.records[0].address}:missing"
     assert scp(worker, there, str(tmp_path)).returncode == 1
 
 
@@ -59,19 +60,21 @@ def test_sftp_starts_in_the_users_home_on_the_worker(worker):
         with files.open("note", "w") as file:
             file.write("hello")
         assert files.stat("note").st_size == 5
-    assert worker.say("cat note") == "hello"
+    assert worker.output("cat note") == "hello"
 
 
 def test_a_workers_python_makes_environments_of_its_own(worker):
-    worker.say("python3 -m venv env")
-    prefix = worker.say("env/bin/python -c 'import sys; print(sys.prefix)'")
-    pip = worker.say("env/bin/pip --version")
+    worker.output("python3 -m venv env")
+    prefix = worker.output("env/bin/python -c 'import sys; print(sys.prefix)'")
+    pip = worker.output("env/bin/pip --version")
     assert prefix == str(worker.home() / "env")
     assert str(worker.home()) in pip
 
 
 def test_the_emulators_own_environment_does_not_leak_into_a_workers_python(worker):
-    answer = worker.say('python3 -c "import sys; print(sys.prefix == sys.base_prefix, sys.path)"')
+    answer = worker.output(
+        'python3 -c "import sys; print(sys.prefix == sys.base_prefix, sys.path)"'
+    )
     assert answer.startswith("True")
     assert str(Path(os.__file__).parent) in answer
     assert os.environ.get("VIRTUAL_ENV", "/nowhere") not in answer
@@ -79,7 +82,7 @@ def test_the_emulators_own_environment_does_not_leak_into_a_workers_python(worke
 
 def test_pip_of_a_workers_python_installs_for_its_user_alone(worker):
     """Nothing is downloaded: the package is made here."""
-    worker.say("true")
+    worker.output("true")
     with zipfile.ZipFile(worker.home() / "own_tool-1-py3-none-any.whl", "w") as wheel:
         about = "own_tool-1.dist-info"
         wheel.writestr("own_tool.py", "")
@@ -87,15 +90,15 @@ def test_pip_of_a_workers_python_installs_for_its_user_alone(worker):
         wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
         wheel.writestr(f"{about}/RECORD", "")
     # Some distributions mark their Python as managed, and pip refuses even a user's packages.
-    worker.say("PIP_BREAK_SYSTEM_PACKAGES=1 pip3 install --no-index ./*.whl")
-    answer = worker.say("python3 -c 'import own_tool; print(own_tool.__file__)'")
+    worker.output("PIP_BREAK_SYSTEM_PACKAGES=1 pip3 install --no-index ./*.whl")
+    answer = worker.output("python3 -c 'import own_tool; print(own_tool.__file__)'")
     assert answer.startswith(str(worker.home() / ".local"))
 
 
-def test_two_workers_share_neither_home_nor_temporary_files(crew):
-    crew.allocate(2)
-    crew.boot("v4-16")
-    seen = {crew.say("echo $HOME $TMPDIR; touch mark; ls", index=index) for index in (0, 1)}
+def test_two_workers_share_neither_home_nor_temporary_files(workers):
+    workers.allocate(2)
+    workers.boot("v4-16")
+    seen = {workers.output("echo $HOME $TMPDIR; touch mark; ls", index=index) for index in (0, 1)}
     assert len(seen) == 2
     assert all("mark" in text for text in seen)
 
@@ -113,7 +116,7 @@ def test_two_workers_share_neither_home_nor_temporary_files(crew):
     ],
 )
 def test_sudo_runs_the_command_as_it_is(worker, line, answer):
-    assert worker.say(line) == answer
+    assert worker.output(line) == answer
 
 
 def test_sudo_passes_the_commands_own_status_on(worker):
@@ -121,15 +124,15 @@ def test_sudo_passes_the_commands_own_status_on(worker):
 
 
 def test_hostname_tells_the_workers_names(worker):
-    record = worker.workers[0]
-    lines = worker.say("hostname; hostname -s; hostname -f; hostname -I").splitlines()
+    record = worker.records[0]
+    lines = worker.output("hostname; hostname -s; hostname -f; hostname -I").splitlines()
     full = f"{record.hostname}.us-central1-a.c.p.internal"
     assert lines == [record.hostname, record.hostname, full, record.address]
     assert worker.ssh("sudo hostname other").returncode == 1
 
 
 def test_everything_a_worker_keeps_is_closed_to_other_accounts(worker):
-    worker.say("true")
+    worker.output("true")
     folder = worker.home().parent.parent
     modes = {path.stat().st_mode & 0o077 for path in [folder, *folder.iterdir(), worker.home()]}
     assert modes == {0}

@@ -7,20 +7,29 @@ import socket
 
 import paramiko
 import pytest
+from support.emulated_workers import (
+    NODE,
+    USER,
+    EmulatedWorkers,
+    alive,
+    emulated_workers,
+    eventually,
+    make_key,
+)
 
-from tpukit.emulator.gate import Gate
+from tpukit.emulator.workers.ssh.link import PacketFilter
 
-from .crew import NODE, USER, Crew, alive, eventually, hired, make_key
+pytestmark = pytest.mark.process
 
 
-def connect(crew: Crew, timeout: float) -> socket.socket:
-    record = crew.workers[0]
+def connect(workers: EmulatedWorkers, timeout: float) -> socket.socket:
+    record = workers.records[0]
     return socket.create_connection((record.address, record.port), timeout=timeout)
 
 
 def test_a_key_that_metadata_does_not_name_is_refused(worker, tmp_path):
     other = make_key(tmp_path / "other")
-    record = worker.workers[0]
+    record = worker.records[0]
     client = paramiko.SSHClient()
     client.set_missing_host_key_policy(paramiko.AutoAddPolicy())
     with pytest.raises(paramiko.AuthenticationException):
@@ -70,21 +79,23 @@ def test_a_rule_made_meanwhile_lets_the_held_connection_through(worker):
 def test_a_full_gate_holds_no_further_connection():
     async def ask() -> bool:
         with socket.socket() as connection:
-            return await Gate(lambda source: False, capacity=0).admit(connection, "192.0.2.1")
+            return await PacketFilter(lambda source: False, capacity=0).admit(
+                connection, "192.0.2.1"
+            )
 
     assert asyncio.run(asyncio.wait_for(ask(), 60)) is False
 
 
-def test_a_node_that_is_not_booted_answers_nothing(crew):
-    crew.allocate()
+def test_a_node_that_is_not_booted_answers_nothing(workers):
+    workers.allocate()
     with pytest.raises(ConnectionRefusedError):
-        connect(crew, timeout=60)
+        connect(workers, timeout=60)
 
 
 def test_halt_ends_listeners_connections_and_every_process(worker):
-    detached = int(worker.say("setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!"))
+    detached = int(worker.output("setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!"))
     stubborn = int(
-        worker.say("(trap '' TERM HUP; exec sleep 1001) </dev/null >/dev/null 2>&1 & echo $!")
+        worker.output("(trap '' TERM HUP; exec sleep 1001) </dev/null >/dev/null 2>&1 & echo $!")
     )
     with worker.client() as client:
         channel = client.get_transport().open_session()
@@ -97,20 +108,20 @@ def test_halt_ends_listeners_connections_and_every_process(worker):
         connect(worker, timeout=60)
 
 
-def test_halt_leaves_other_nodes_alone(crew):
-    crew.allocate(node=NODE + "2")
-    crew.boot(node=NODE + "2")
-    other = int(crew.say("setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!"))
-    crew.host.allocate(NODE, 1)
-    crew.host.halt(NODE)
+def test_halt_leaves_other_nodes_alone(workers):
+    workers.allocate(node=NODE + "2")
+    workers.boot(node=NODE + "2")
+    other = int(workers.output("setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!"))
+    workers.host.allocate(NODE, 1)
+    workers.host.halt(NODE)
     assert alive(other)
 
 
 def test_files_outlive_a_halt_and_not_a_discard(worker):
-    worker.say("touch kept; mkdir shut; touch shut/in; chmod 0 shut")
+    worker.output("touch kept; mkdir shut; touch shut/in; chmod 0 shut")
     worker.host.halt(NODE)
     worker.boot()
-    assert "kept" in worker.say("ls")
+    assert "kept" in worker.output("ls")
     folder = worker.home().parent.parent
     worker.host.discard(NODE)
     assert not folder.exists()
@@ -118,15 +129,15 @@ def test_files_outlive_a_halt_and_not_a_discard(worker):
 
 def test_a_restarted_host_serves_the_same_workers_again(worker):
     """The host key is checked by the client: known_hosts was written before the restart."""
-    worker.say("touch kept")
+    worker.output("touch kept")
     worker.host.close()
     worker.host = worker.new_host()
     worker.boot()
-    assert "kept" in worker.say("ls")
+    assert "kept" in worker.output("ls")
 
 
 def test_a_stopped_node_of_an_earlier_run_is_discarded_with_its_files(worker):
-    worker.say("true")
+    worker.output("true")
     folder = worker.home().parent.parent
     worker.host.close()
     worker.host = worker.new_host()
@@ -134,22 +145,22 @@ def test_a_stopped_node_of_an_earlier_run_is_discarded_with_its_files(worker):
     assert not folder.exists()
 
 
-def test_two_emulators_never_give_the_same_address(crew, tmp_path):
+def test_two_emulators_never_give_the_same_address(workers, tmp_path):
     (tmp_path / "other").mkdir()
-    with hired(tmp_path / "other") as other:
-        ours = {record.address for record in crew.allocate(40)}
+    with emulated_workers(tmp_path / "other") as other:
+        ours = {record.address for record in workers.allocate(40)}
         theirs = {record.address for record in other.allocate(40)}
     assert len(ours) == len(theirs) == 40
     assert not ours & theirs
 
 
-def test_an_address_that_another_took_meanwhile_is_an_error_and_not_a_wrong_worker(crew):
-    crew.allocate()
-    crew.host.close()
-    crew.host = crew.new_host()
-    record = crew.workers[0]
+def test_an_address_that_another_took_meanwhile_is_an_error_and_not_a_wrong_worker(workers):
+    workers.allocate()
+    workers.host.close()
+    workers.host = workers.new_host()
+    record = workers.records[0]
     with (
         socket.create_server((record.address, record.port)),
         pytest.raises(OSError, match="in use"),
     ):
-        crew.boot()
+        workers.boot()

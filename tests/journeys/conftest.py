@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-
-from journeys.command_line import Finished, Tpukit
+from support.command_line import Finished, Tpukit
 
 
 @dataclass(frozen=True)

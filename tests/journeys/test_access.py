@@ -8,8 +8,7 @@ import time
 
 import asyncssh
 import pytest
-
-from journeys.command_line import Tpukit
+from support.command_line import Tpukit
 
 pytestmark = pytest.mark.journey
 

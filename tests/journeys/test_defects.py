@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from pages import needs_gcloud
+from support.pages import needs_gcloud
 
-pytestmark = pytest.mark.journey
+pytestmark = [pytest.mark.journey, pytest.mark.defects]
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "explanation" / "beside-gcloud.md"
@@ -68,10 +68,10 @@ def test_a_client_that_does_nothing_is_right_in_no_row(
 ) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "scripts" / "benches"))
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    from defect_world import World
+    from comparison import Comparison
     from defects import CASES
 
-    class Idle(World):
+    class Idle(Comparison):
         def tpukit_words(self, *words: str) -> list[str]:
             return [client]
 
@@ -80,12 +80,12 @@ def test_a_client_that_does_nothing_is_right_in_no_row(
 
     (tmp_path / "gcloud").symlink_to(shutil.which(client) or client)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
-    world = Idle({**environment, "CLOUDSDK_COMPUTE_ZONE": "nowhere"}, tmp_path)
+    comparison = Idle({**environment, "CLOUDSDK_COMPUTE_ZONE": "nowhere"}, tmp_path)
     for case in CASES.values():
         with contextlib.suppress(SystemExit, ValueError):  # nothing to read: that ends the run
-            case(world)
-    assert len(world.rows) > 10
-    assert [str(row) for row in world.rows if row.gcloud.right or row.tpukit.right] == []
+            case(comparison)
+    assert len(comparison.rows) > 10
+    assert [str(row) for row in comparison.rows if row.gcloud.right or row.tpukit.right] == []
 
 
 def test_a_defect_that_is_not_listed_is_refused() -> None:

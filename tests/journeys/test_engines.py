@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from emulator.crew import needs_root
-
-from journeys.command_line import Tpukit
+from support.command_line import Tpukit
+from support.emulated_workers import needs_root
 
 pytestmark = pytest.mark.journey
 
@@ -25,14 +24,16 @@ def tpukit(tmp_path: Path) -> Iterator[Tpukit]:
 
 
 @needs_root
-def test_up_of_four_workers_passes_where_each_has_a_machine_to_itself(tpukit: Tpukit) -> None:
+def test_up_of_two_workers_passes_where_each_has_a_machine_to_itself(tpukit: Tpukit) -> None:
     tpukit.succeeds("emulator", "start", "--engine", "namespaces", "--create-seconds", "0.2")
-    done = tpukit.succeeds("--local", "up", "v4-32", "four", "--json", timeout=900)
-    assert json.loads(done.stdout)["smoke"]["ok"]
-    names = tpukit.succeeds("--local", "run", "four", "--worker", "all", "--", "hostname").stdout
-    assert len(set(names.split())) >= 4
-    again = tpukit.document("--local", "up", "v4-32", "four")
-    assert again["changes"] == 0
+    done = tpukit.succeeds("--local", "up", "v4-16", "two", "--json", timeout=900)
+    for worker in json.loads(done.stdout)["smoke"]["workers"]:
+        assert (worker["devices"], worker["global_devices"], worker["processes"]) == (4, 8, 2)
+        assert worker["global_sum"] == sum(range(1, 9))
+    names = tpukit.succeeds("--local", "run", "two", "--worker", "all", "--", "hostname").stdout
+    assert len({line.split()[1] for line in names.splitlines()}) == 2
+    again = tpukit.document("--local", "provision", "two", "jax")
+    assert again["provision"]["changes"] == 0
 
 
 @pytest.mark.parametrize(

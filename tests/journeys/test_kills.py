@@ -10,10 +10,9 @@ import subprocess
 import sys
 
 import pytest
+from support.command_line import Tpukit
 
-from journeys.command_line import Tpukit
-
-pytestmark = pytest.mark.journey
+pytestmark = [pytest.mark.journey, pytest.mark.kills]
 
 #: Lines of narration, in their order, at which `up` is killed. Its work on the worker goes on.
 MOMENTS = {

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support.command_line import Tpukit
+from support.openssh_workers import eventually
 
-from journeys.command_line import Tpukit
-from journeys.openssh_crew import eventually
-from tpukit.emulator import daemon
-from tpukit.emulator.client import EmulatorClient
+from tpukit.emulator.control_client import EmulatorClient
+from tpukit.emulator.process import daemon
 
 pytestmark = pytest.mark.journey
 
@@ -59,15 +59,15 @@ def runs(tpukit: Tpukit) -> list[str]:
     return [each["run"] for each in found if each["run"].startswith("notebook-")]
 
 
-def hears(process: subprocess.Popen[str], words: str) -> None:
-    """Read what the command says until it says these words."""
+def read_until(process: subprocess.Popen[str], words: str) -> None:
+    """Read stderr up to a line with these words."""
     assert process.stderr
-    told = []
+    lines = []
     for line in process.stderr:
-        told.append(line)
+        lines.append(line)
         if words in line:
             return
-    raise AssertionError(f"it never said {words!r}:\n{''.join(told)}")
+    raise AssertionError(f"no line has {words!r}:\n{''.join(lines)}")
 
 
 def test_jupyter_is_reached_with_its_token_alone_and_ends_with_the_command(
@@ -105,12 +105,14 @@ def test_a_lost_connection_is_made_again_to_the_same_jupyter_whose_lease_goes_on
     with opened(tpukit) as (process, url):
         before = jupyters(tpukit)
         address, _, token = url.partition("/?token=")
+        # An answer shows that there is a connection, which can be lost.
+        assert status_of(f"{address}/api/contents?token={token}") == 200
         emulator.add_worker_fault({"node": "demo", "fault": "refusing"})
         try:
-            hears(process, "the connection is lost")
+            read_until(process, "the connection is lost")
         finally:
             emulator.clear_worker_faults("demo")
-        hears(process, "connected again")
+        read_until(process, "connected again")
         assert status_of(f"{address}/api/contents?token={token}") == 200
         assert jupyters(tpukit) == before
         assert len(runs(tpukit)) == 1

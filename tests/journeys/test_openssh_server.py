@@ -4,37 +4,44 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
-
-from journeys.command_line import Tpukit
-from journeys.openssh_crew import OpenSshCrew, eventually, openssh_crew, running
+from support.command_line import Finished, Tpukit
+from support.login_account import GREETING
+from support.openssh_workers import OpenSshWorkers, eventually, openssh_workers, running
 
 pytestmark = pytest.mark.journey
 
 ALL = range(4)
 
 
+def printed(done: Finished) -> list[str]:
+    """Return the lines of stdout, sorted, without what .bashrc prints: ssh passes that on too."""
+    return sorted(line for line in done.stdout.splitlines() if not line.endswith(GREETING))
+
+
 @pytest.fixture(scope="module")
-def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenSshCrew]:
+def workers() -> Iterator[OpenSshWorkers]:
     """Four servers, one slice named pod. A worker's number is the last word of its home."""
-    with openssh_crew(tmp_path_factory.mktemp("openssh"), "v3-32") as found:
+    with openssh_workers("v3-32") as found:
         yield found
 
 
 @pytest.fixture
-def tpukit(crew: OpenSshCrew) -> Tpukit:
-    return crew.tpukit
+def tpukit(workers: OpenSshWorkers) -> Tpukit:
+    return workers.tpukit
 
 
 def test_run_keeps_each_worker_s_streams_and_status_apart(tpukit: Tpukit) -> None:
     command = 'n=${HOME##*-}; echo "out $n"; echo "err $n" >&2; test $n != 2 || exit 7'
     done = tpukit.ends_with(7, "run", "pod", "--", command)
-    assert sorted(done.stdout.splitlines()) == [f"[{n}] out {n}" for n in ALL]
+    assert printed(done) == [f"[{n}] out {n}" for n in ALL]
     told = done.stderr.splitlines()
     assert sorted(told[:4]) == [f"[{n}] err {n}" for n in ALL]
     assert told[4:] == [
@@ -46,7 +53,7 @@ def test_run_keeps_each_worker_s_streams_and_status_apart(tpukit: Tpukit) -> Non
 def test_a_command_that_a_signal_ends_has_128_and_its_number(tpukit: Tpukit) -> None:
     """OpenSSH says so in a message of its own, not with a status."""
     done = tpukit("run", "pod", "--worker", "1", "--", "kill -9 $$")
-    assert (done.returncode, done.stdout) == (128 + signal.SIGKILL, "")
+    assert (done.returncode, printed(done)) == (128 + signal.SIGKILL, [])
 
 
 def test_ten_megabytes_arrive_whole_from_every_worker(tpukit: Tpukit) -> None:
@@ -56,46 +63,46 @@ def test_ten_megabytes_arrive_whole_from_every_worker(tpukit: Tpukit) -> None:
     tpukit.succeeds("run", "pod", "--output-directory", str(folder), "--", command)
     for n in ALL:
         expected = hashlib.sha256(f"{n}\n".encode() * (size // 2)).hexdigest()
-        found = hashlib.sha256((folder / f"pod-{n}.stdout").read_bytes()).hexdigest()
-        assert found == expected, n
+        output = (folder / f"pod-{n}.stdout").read_bytes().removeprefix(f"{GREETING}\n".encode())
+        assert hashlib.sha256(output).hexdigest() == expected, n
 
 
-def test_ctrl_c_ends_the_command_on_every_worker(crew: OpenSshCrew) -> None:
+def test_ctrl_c_ends_the_command_on_every_worker(workers: OpenSshWorkers) -> None:
     """Also one that ignores INT, and what it has started."""
-    beats = [crew.host.home(n) / "beat" for n in ALL]
+    beats = [workers.host.home(n) / "beat" for n in ALL]
     command = "trap '' INT; (while :; do : >beat; sleep 0.1; done) & wait"
-    with running(crew.tpukit, "run", "pod", "--", command) as process:
+    with running(workers.tpukit, "run", "pod", "--", command) as process:
         eventually(lambda: all(beat.exists() for beat in beats))
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=120)
     assert process.returncode == 130, told
     assert "the command was ended on every worker" in told
-    assert not crew.processes()
+    assert not workers.processes()
 
 
-def test_ctrl_c_waits_for_what_the_command_leaves_behind(crew: OpenSshCrew) -> None:
+def test_ctrl_c_waits_for_what_the_command_leaves_behind(workers: OpenSshWorkers) -> None:
     """It ignores TERM and holds none of the command's streams: the command itself ends before."""
-    beat = crew.host.home(0) / "stray"
+    beat = workers.host.home(0) / "stray"
     stray = "trap '' TERM; while :; do : >stray; sleep 0.1; done"
     command = f"({stray}) >/dev/null 2>&1 & wait"
-    with running(crew.tpukit, "run", "pod", "--worker", "0", "--", command) as process:
+    with running(workers.tpukit, "run", "pod", "--worker", "0", "--", command) as process:
         eventually(beat.exists)
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=120)
     assert process.returncode == 130, told
     assert "the command was ended on every worker" in told
-    assert not crew.processes()
+    assert not workers.processes()
 
 
-def test_files_and_folders_come_and_go(crew: OpenSshCrew, tmp_path: Path) -> None:
-    tpukit, data = crew.tpukit, tmp_path / "data"
+def test_files_and_folders_come_and_go(workers: OpenSshWorkers, tmp_path: Path) -> None:
+    tpukit, data = workers.tpukit, tmp_path / "data"
     (data / "deep").mkdir(parents=True)
     (data / "deep" / "it's a name").write_bytes(os.urandom(300_000))
     (data / "tool").write_text("#!/bin/sh\n")
     (data / "tool").chmod(0o755)
     tpukit.succeeds("cp", str(data), "pod:")
     for n in ALL:
-        copy = crew.host.home(n) / "data"
+        copy = workers.host.home(n) / "data"
         assert (copy / "deep" / "it's a name").read_bytes() == (
             data / "deep" / "it's a name"
         ).read_bytes()
@@ -106,22 +113,24 @@ def test_files_and_folders_come_and_go(crew: OpenSshCrew, tmp_path: Path) -> Non
     assert found.read_bytes() == (data / "deep" / "it's a name").read_bytes()
 
 
-def test_a_working_tree_is_pushed_to_every_worker_once(crew: OpenSshCrew, tmp_path: Path) -> None:
+def test_a_working_tree_is_pushed_to_every_worker_once(
+    workers: OpenSshWorkers, tmp_path: Path
+) -> None:
     tree = tmp_path / "project"
     tree.mkdir()
     (tree / "train.py").write_text("print('trained')\n")
     subprocess.run(["git", "init", "-q", tree], check=True)
-    crew.tpukit.succeeds("push", "pod", str(tree))
-    done = crew.tpukit.succeeds("run", "pod", "--", "python3 project/train.py")
-    assert sorted(done.stdout.splitlines()) == [f"[{n}] trained" for n in ALL]
-    again = crew.tpukit.document("push", "pod", str(tree))
+    workers.tpukit.succeeds("push", "pod", str(tree))
+    done = workers.tpukit.succeeds("run", "pod", "--", "python3 project/train.py")
+    assert printed(done) == [f"[{n}] trained" for n in ALL]
+    again = workers.tpukit.document("push", "pod", str(tree))
     assert [each["result"] for each in again["copied"]] == ["unchanged"] * 4
 
 
 def test_a_detached_run_outlives_its_connection_and_is_followed_listed_and_killed(
-    crew: OpenSshCrew,
+    workers: OpenSshWorkers,
 ) -> None:
-    tpukit = crew.tpukit
+    tpukit = workers.tpukit
     command = "echo began ${HOME##*-}; sleep 1000"
     tpukit.succeeds("run", "pod", "--detach", "--run-id", "long", "--", command)
     eventually(lambda: tpukit.succeeds("logs", "pod", "long").stdout.count("began") == 4)
@@ -129,39 +138,116 @@ def test_a_detached_run_outlives_its_connection_and_is_followed_listed_and_kille
     assert sorted(lines) == [f"[{n}] began {n}" for n in ALL]
     assert _stand(tpukit, "long") == [("running", None)] * 4
     for n in ALL:  # what runs is nobody's child but init's
-        crew.restart(n)
+        workers.restart(n)
     assert _stand(tpukit, "long") == [("running", None)] * 4
     tpukit.succeeds("kill", "pod", "long")
     assert _stand(tpukit, "long") == [("finished", 143)] * 4
-    assert not crew.processes()
+    assert not workers.processes()
     tpukit.ends_with(143, "attach", "pod", "long")
 
 
 def test_ssh_passes_input_output_and_status_through(tpukit: Tpukit) -> None:
     words = ("ssh", "pod", "--worker", "2", "--")
     done = tpukit.ends_with(3, *words, "tr a-z A-Z; echo err >&2; exit 3", stdin="hello\n")
-    assert (done.stdout, done.stderr) == ("HELLO\n", "err\n")
+    assert (printed(done), done.stderr) == (["HELLO"], "err\n")
     literal = tpukit.succeeds(*words, "printf", "%s|", "a b", "$HOME", "*")
-    assert literal.stdout == "a b|$HOME|*|"
+    assert printed(literal) == ["a b|$HOME|*|"]
 
 
 def test_openssh_joins_a_shell_to_openssh(tpukit: Tpukit) -> None:
     done = tpukit.ends_with(4, "ssh", "pod", "--worker", "3", stdin="echo ${HOME##*-}; exit 4\n")
-    assert done.stdout == "3\n"
+    assert printed(done) == ["3"]
 
 
 def test_a_worker_that_is_not_who_it_should_be_gets_no_command_and_the_others_do(
-    crew: OpenSshCrew,
+    workers: OpenSshWorkers,
 ) -> None:
-    with crew.forged(1):
-        done = crew.tpukit.ends_with(9, "run", "pod", "--", ": >ran; echo ran")
+    with workers.forged(1):
+        done = workers.tpukit.ends_with(9, "run", "pod", "--", ": >ran; echo ran")
     assert "is not pod worker 1" in done.stderr
     assert "our key was not used" in done.stderr
-    assert sorted(done.stdout.splitlines()) == ["[0] ran", "[2] ran", "[3] ran"]
-    assert [(crew.host.home(n) / "ran").exists() for n in ALL] == [True, False, True, True]
-    crew.tpukit.succeeds("run", "pod", "--", "true")
+    assert printed(done) == ["[0] ran", "[2] ran", "[3] ran"]
+    assert [(workers.host.home(n) / "ran").exists() for n in ALL] == [True, False, True, True]
+    workers.tpukit.succeeds("run", "pod", "--", "true")
 
 
 def _stand(tpukit: Tpukit, run: str) -> list[tuple[str, int | None]]:
     jobs = tpukit.document("jobs", "pod", run)["jobs"]
     return [(each["state"], each["status"]) for each in jobs]
+
+
+@pytest.fixture
+def ordinary(workers: OpenSshWorkers) -> OpenSshWorkers:
+    """The workers, where an ordinary user with sudo logs in."""
+    if not workers.host.account.made:
+        pytest.skip("no ordinary user can be made: sudo and unreadable files are NOT checked")
+    return workers
+
+
+@pytest.mark.xfail(strict=True, reason="remote engine, row 1: the copy is empty, the status 0")
+def test_a_file_that_only_root_reads_is_an_error_and_empties_no_copy(
+    ordinary: OpenSshWorkers, tmp_path: Path
+) -> None:
+    copy = tmp_path / "secret"
+    copy.write_text("the copy of yesterday\n")
+    done = ordinary.tpukit("cp", "pod:secret", str(copy), "--worker", "0")
+    assert (done.returncode != 0, copy.read_text()) == (True, "the copy of yesterday\n")
+
+
+@pytest.mark.xfail(strict=True, reason="remote engine, row 1: such members are left out, status 0")
+def test_a_folder_with_a_file_that_only_root_reads_is_an_error(
+    ordinary: OpenSshWorkers, tmp_path: Path
+) -> None:
+    done = ordinary.tpukit("cp", "pod:by-root", str(tmp_path / "copy"), "--worker", "0")
+    assert done.returncode != 0
+
+
+@pytest.mark.xfail(strict=True, reason="remote engine, row 2: what runs under sudo goes on")
+def test_ctrl_c_ends_what_sudo_runs(ordinary: OpenSshWorkers) -> None:
+    seconds = f"3600.{secrets.randbelow(10**9)}"
+    command = f"sudo -n sleep {seconds}"
+    with running(ordinary.tpukit, "run", "pod", "--worker", "0", "--", command) as process:
+        eventually(lambda: sleepers(seconds))
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=120)
+    left = sleepers(seconds)
+    for each in left:
+        each.kill()
+    assert not left
+
+
+def test_kill_ends_what_a_detached_run_does_under_sudo(ordinary: OpenSshWorkers) -> None:
+    seconds = f"3600.{secrets.randbelow(10**9)}"
+    words = ("run", "pod", "--worker", "0", "--detach", "--run-id", "as-root")
+    ordinary.tpukit.succeeds(*words, "--", f"sudo -n sleep {seconds}")
+    eventually(lambda: sleepers(seconds))
+    ordinary.tpukit.succeeds("kill", "pod", "as-root", "--worker", "0")
+    assert not sleepers(seconds)
+
+
+@pytest.mark.xfail(strict=True, reason="remote engine, row 19: a greeting without a line's end")
+@pytest.mark.parametrize("words", ["run pod --detach -- true", "cp FILE pod:"])
+def test_a_greeting_that_ends_no_line_is_in_nobody_s_way(
+    ordinary: OpenSshWorkers, tmp_path: Path, words: str
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("contents\n")
+    before = {n: (ordinary.host.home(n) / ".bashrc").read_text() for n in ALL}
+    try:
+        for n in ALL:  # the title of a terminal's window
+            (ordinary.host.home(n) / ".bashrc").write_text("printf '\\033]0;worker\\007'\n")
+        ordinary.tpukit.succeeds(*words.replace("FILE", str(file)).split(), timeout=120)
+    finally:
+        for n, text in before.items():
+            (ordinary.host.home(n) / ".bashrc").write_text(text)
+
+
+def sleepers(seconds: str) -> list[psutil.Process]:
+    """Return the sleeps of so many seconds that live."""
+    listed = psutil.process_iter(["cmdline", "status"])
+    return [
+        each
+        for each in listed
+        if each.info["cmdline"] == ["sleep", seconds]
+        and each.info["status"] != psutil.STATUS_ZOMBIE
+    ]

@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
+from support.command_line import Tpukit
 
-from journeys.command_line import Tpukit
-from tpukit.emulator import daemon
-from tpukit.emulator.client import EmulatorClient
+from tpukit.emulator.control_client import EmulatorClient
+from tpukit.emulator.process import daemon
 
-pytestmark = pytest.mark.journey
+pytestmark = [pytest.mark.journey, pytest.mark.full_size]
 
 WORKERS, LINES, BATCH, RESETS = 4, 10_000, 1_000, 50
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from journeys.command_line import Tpukit
+from support.command_line import Tpukit
 
 
 @pytest.mark.gigabytes

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from journeys.command_line import Tpukit
+from support.command_line import Tpukit
 
 pytestmark = pytest.mark.journey
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support.command_line import Finished, Tpukit
+from support.openssh_workers import OpenSshWorkers, eventually, openssh_workers, running
 
-from journeys.command_line import Finished, Tpukit
-from journeys.openssh_crew import OpenSshCrew, eventually, openssh_crew, running
-from tpukit.emulator import daemon
-from tpukit.emulator.client import EmulatorClient
+from tpukit.emulator.control_client import EmulatorClient
+from tpukit.emulator.process import daemon
 
 pytestmark = pytest.mark.journey
 
@@ -111,9 +111,9 @@ def release(tpukit: Tpukit, run: str, number: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenSshCrew]:
+def workers() -> Iterator[OpenSshWorkers]:
     """One worker that is OpenSSH's own server: what ran there goes on where it moves."""
-    with openssh_crew(tmp_path_factory.mktemp("crew"), "v3-8") as found:
+    with openssh_workers("v3-8") as found:
         yield found
 
 
@@ -200,47 +200,47 @@ def test_an_impostor_at_the_worker_s_address_is_refused_in_the_middle_of_a_run(
     ids=["logs-from-a-stranger-s", "attach-from-nobody-s"],
 )
 def test_a_worker_that_moves_is_followed_to_its_new_address(
-    crew: OpenSshCrew, words: tuple[str, ...], status: int, stranger: bool
+    workers: OpenSshWorkers, words: tuple[str, ...], status: int, stranger: bool
 ) -> None:
     """What answers at its old address is not shown our key."""
     run = f"moving-{words[0]}"
-    begin(crew.tpukit, run)
-    with following(crew.tpukit, run, *words) as followed:
+    begin(workers.tpukit, run)
+    with following(workers.tpukit, run, *words) as followed:
         followed.read_to(MARKS[0])
-        crew.move(0, stranger)
-        release(crew.tpukit, run, MARKS[0])
+        workers.move(0, stranger)
+        release(workers.tpukit, run, MARKS[0])
         followed.read_to(MARKS[1])
         followed.ends_whole(status)
-    assert (crew.host.home(0) / f"{run}.starts").read_text() == "x\n"
+    assert (workers.host.home(0) / f"{run}.starts").read_text() == "x\n"
     if stranger:
-        met = crew.host.stranger_log.read_text()
+        met = workers.host.stranger_log.read_text()
         assert "remote software version paramiko" in met
         assert "userauth-request" not in met
 
 
-def test_a_worker_that_moves_long_after_it_was_lost_is_found_too(crew: OpenSshCrew) -> None:
+def test_a_worker_that_moves_long_after_it_was_lost_is_found_too(workers: OpenSshWorkers) -> None:
     """Once it was looked for, it is looked for again."""
-    begin(crew.tpukit, "late")
-    with following(crew.tpukit, "late", "logs", "-f") as followed:
+    begin(workers.tpukit, "late")
+    with following(workers.tpukit, "late", "logs", "-f") as followed:
         followed.read_to(MARKS[0])
-        crew.host.stop(0)
+        workers.host.stop(0)
         assert followed.process.stderr
         assert any("trying for" in line for line in followed.process.stderr)
-        crew.move(0, stranger=False)
+        workers.move(0, stranger=False)
         followed.ends_whole(0)
 
 
-def test_a_server_that_restarts_loses_no_line(crew: OpenSshCrew) -> None:
+def test_a_server_that_restarts_loses_no_line(workers: OpenSshWorkers) -> None:
     """The run goes on while nobody answers."""
-    begin(crew.tpukit, "restarted")
-    with following(crew.tpukit, "restarted", "logs", "-f") as followed:
+    begin(workers.tpukit, "restarted")
+    with following(workers.tpukit, "restarted", "logs", "-f") as followed:
         followed.read_to(MARKS[0])
-        crew.host.stop(0)
-        release(crew.tpukit, "restarted", MARKS[0])
+        workers.host.stop(0)
+        release(workers.tpukit, "restarted", MARKS[0])
         eventually(lambda: followed.written(MARKS[1]))
-        crew.host.serve(crew.workers[0])
+        workers.host.serve(workers.workers[0])
         followed.ends_whole(0)
-    assert (crew.host.home(0) / "restarted.starts").read_text() == "x\n"
+    assert (workers.host.home(0) / "restarted.starts").read_text() == "x\n"
 
 
 def test_a_server_that_refuses_for_a_while_loses_no_line(pod: Tpukit) -> None:

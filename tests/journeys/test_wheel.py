@@ -1,8 +1,7 @@
-"""What is released is the wheel: it holds everything, and does the main job on its own."""
+"""What is released is the wheel; scripts/demo does the main job with it."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from zipfile import ZipFile
 
 import pytest
 
-pytestmark = pytest.mark.journey
+pytestmark = [pytest.mark.journey, pytest.mark.wheel]
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -41,24 +40,3 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(wheel: Path)
     packed = set(ZipFile(wheel).namelist())
     assert {name for name in packed if ".dist-info/" not in name} == present
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in packed)
-
-
-def test_the_wheel_alone_does_the_main_job(wheel: Path, tmp_path: Path) -> None:
-    foreign = ("TPUKIT_", "CLOUDSDK_", "GOOGLE_", "PYTHON", "COVERAGE_")
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
-    own = {"PYTHON": sys.executable, "TPUKIT_WHEEL": str(wheel), "TMPDIR": str(tmp_path)}
-    done = subprocess.run(
-        [str(ROOT / "scripts" / "demo")],
-        env={**kept, **own},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    up, listed, deleted = (line.split("\t") for line in done.stdout.splitlines())
-    assert up[-2:] == ["passed", "8 CPU devices standing in for 8 TPU cores"]
-    assert listed[:4] == ["demo", "emulator-local1-a", "v3-8", "READY"]
-    assert deleted == ["demo"]
-    assert not list(tmp_path.iterdir())

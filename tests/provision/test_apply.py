@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import threading
@@ -10,16 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from emulator.crew import eventually
-from remote.clocks import HandClock
+from support.clocks import HandClock
+from support.failing_workers import DECISIVE, failing_with
+from support.local_worker import LocalConnection, LocalWorker, seconds
 
 from tpukit.clock import SystemClock
-from tpukit.errors import TransportFailed
-from tpukit.provision.apply import ProvisionEvent, provision
-from tpukit.provision.recipes import UV_VERSION, Package, Recipe, Release
-from tpukit.remote.worker import RemoteWorker
+from tpukit.errors import DeadlinePassed, ProvisionFailed, TpukitError, TransportFailed
+from tpukit.models import ProvisionReport
+from tpukit.provision.apply import ProvisionEvent, provision, require_provisioned
+from tpukit.provision.recipes import UV_VERSION, Package, Recipe, Release, SmokeProgram
+from tpukit.remote.connection.worker import RemoteWorker
 
-from .local import LocalConnection, LocalWorker, seconds
+pytestmark = pytest.mark.process
 
 EMULATED = {"TPUKIT_EMULATED_DEVICES": "8"}
 CLOCK = SystemClock()
@@ -30,18 +33,24 @@ def small_recipe(*packages: str, modules: tuple[str, ...] = ("iniconfig",)) -> R
     parsed = tuple(map(Package.parse, packages))
     pythons = ("3.11", "3.12", "3.13", "3.14")
     release = Release(pythons, parsed, parsed, 50, 50, ())
-    return Recipe("small", "for tests", modules, "3.12", "2.17", "x86_64", (release,))
+    computes = SmokeProgram("none_program.py", names_device_kind=False)
+    return Recipe("small", "for tests", modules, "3.12", "2.17", "x86_64", computes, (release,))
 
 
 SMALL = small_recipe("iniconfig==2.0.0")
 
 
 @pytest.fixture(scope="module")
-def uv(tmp_path_factory) -> Path:
+def first(tmp_path_factory) -> tuple[Path, ProvisionReport]:
+    """The home of a worker where nothing was, and the report on its first run."""
+    home = tmp_path_factory.mktemp("first")
+    return home, apply(LocalWorker(home, environment=EMULATED).remote())
+
+
+@pytest.fixture(scope="module")
+def uv(first) -> Path:
     """The folder of a uv that provisioning itself has installed."""
-    home = tmp_path_factory.mktemp("uv")
-    assert apply(LocalWorker(home, environment=EMULATED).remote()).ok
-    return home / f".tpukit/uv-{UV_VERSION}"
+    return first[0] / f".tpukit/uv-{UV_VERSION}"
 
 
 @pytest.fixture
@@ -51,12 +60,18 @@ def worker(tmp_path, uv):
     return LocalWorker(tmp_path, environment=EMULATED)
 
 
+@pytest.fixture
+def provisioned(tmp_path, first):
+    """An emulated worker after its first run."""
+    shutil.copytree(first[0], tmp_path, copy_function=os.link, symlinks=True, dirs_exist_ok=True)
+    return LocalWorker(tmp_path, environment=EMULATED)
+
+
 def apply(*workers: RemoteWorker, recipe=SMALL, requirements=None, clock=CLOCK, on_event=None):
     return provision(
         workers,
         recipe,
         requirements=requirements,
-        clock=clock,
         deadline=seconds(500, clock),
         on_event=on_event or (lambda event: None),
     )
@@ -75,13 +90,11 @@ def ended_jobs(home: Path) -> list[str]:
     return sorted(path.parent.name for path in home.glob(".tpukit/jobs/*/status"))
 
 
-def test_the_first_run_makes_everything_and_the_second_changes_nothing(tmp_path):
-    worker = LocalWorker(tmp_path, environment=EMULATED)
-    first = apply(worker.remote())
-    (report,) = first.workers
-    assert (report.error, first.ok) == ("", True)
+def test_the_first_run_makes_everything(first):
+    home, report = first[0], first[1].workers[0]
+    assert (report.error, report.ok) == ("", True)
     assert report.emulated
-    assert report.python == f"{worker.home}/.tpukit/venvs/small/bin/python"
+    assert report.python == f"{home}/.tpukit/venvs/small/bin/python"
     assert outcomes(report) == {
         "system": "unchanged",
         "disk": "unchanged",
@@ -92,11 +105,13 @@ def test_the_first_run_makes_everything_and_the_second_changes_nothing(tmp_path)
         "requirements": "unchanged",
         "verify": "changed",
     }
-    worker.commands.clear()
-    second = apply(worker.remote())
-    assert second.ok
-    assert second.changes == 0
-    assert len(worker.commands) == 1, "the facts are all that a second run asks for"
+
+
+def test_the_second_run_asks_for_the_facts_and_changes_nothing(provisioned):
+    report = apply(provisioned.remote())
+    assert report.ok
+    assert report.changes == 0
+    assert len(provisioned.commands) == 1
 
 
 def test_each_step_tells_when_it_starts_what_it_says_and_when_it_ends(worker):
@@ -108,44 +123,44 @@ def test_each_step_tells_when_it_starts_what_it_says_and_when_it_ends(worker):
     assert venv[-1].text.startswith("changed: ")
 
 
-def test_requirements_come_on_top_and_only_once(worker):
+def test_requirements_come_on_top_and_only_once(provisioned):
     wanted = b"sortedcontainers==2.4.0\n"
-    assert apply(worker.remote(), requirements=wanted).ok
-    assert {"iniconfig-2.0.0", "sortedcontainers-2.4.0"} <= installed(worker.home)
-    assert apply(worker.remote(), requirements=wanted).changes == 0
+    assert apply(provisioned.remote(), requirements=wanted).ok
+    assert {"iniconfig-2.0.0", "sortedcontainers-2.4.0"} <= installed(provisioned.home)
+    assert apply(provisioned.remote(), requirements=wanted).changes == 0
 
 
-def test_requirements_cannot_change_a_pinned_package(worker):
-    (report,) = apply(worker.remote(), requirements=b"iniconfig==1.1.1\n").workers
+def test_requirements_cannot_change_a_pinned_package(provisioned):
+    (report,) = apply(provisioned.remote(), requirements=b"iniconfig==1.1.1\n").workers
     assert report.error.startswith("step requirements: a command ended with status 1")
-    assert "iniconfig-2.0.0" in installed(worker.home)
+    assert "iniconfig-2.0.0" in installed(provisioned.home)
     assert any("iniconfig==1.1.1" in line for line in report.log_tail)
 
 
-def test_a_package_that_was_changed_by_hand_is_put_right(worker):
-    apply(worker.remote())
+def test_a_package_that_was_changed_by_hand_is_put_right(provisioned):
     installer = f".tpukit/uv-{UV_VERSION}/bin/uv"
     python = ".tpukit/venvs/small/bin/python"
-    LocalConnection(worker).run(
+    LocalConnection(provisioned).run(
         f"{installer} pip install --python {python} iniconfig==1.1.1", deadline=seconds(300)
     )
-    (report,) = apply(worker.remote()).workers
+    (report,) = apply(provisioned.remote()).workers
     assert outcomes(report)["packages"] == outcomes(report)["verify"] == "changed"
-    assert "iniconfig-2.0.0" in installed(worker.home)
+    assert "iniconfig-2.0.0" in installed(provisioned.home)
 
 
-def test_a_failed_step_is_named_with_the_end_of_its_log_and_is_tried_anew(worker):
+def test_a_failed_step_is_named_with_the_end_of_its_log_and_is_tried_anew(provisioned):
     broken = small_recipe("iniconfig==99.0.0")
-    (report,) = apply(worker.remote(), recipe=broken).workers
+    before = ended_jobs(provisioned.home)
+    (report,) = apply(provisioned.remote(), recipe=broken).workers
     assert report.error.startswith("step packages: a command ended with status 1 (missing:")
     assert outcomes(report)["packages"] == "failed"
     assert "verify" not in outcomes(report)
     assert 0 < len(report.log_tail) <= 15
     assert any("iniconfig==99.0.0" in line for line in report.log_tail)
-    log = Path(report.log_path.replace("~", str(worker.home)))
+    log = Path(report.log_path.replace("~", str(provisioned.home)))
     assert "iniconfig" in log.read_text()
-    apply(worker.remote(), recipe=broken)
-    attempts = [job for job in ended_jobs(worker.home) if job.startswith("provision-packages")]
+    apply(provisioned.remote(), recipe=broken)
+    attempts = [job for job in ended_jobs(provisioned.home) if job not in before]
     assert [attempt[-2:] for attempt in attempts] == ["-0", "-1"]
 
 
@@ -161,46 +176,78 @@ def test_with_the_package_index_down_nothing_counts_as_installed_and_later_all_i
     assert (report.error, outcomes(report)["verify"]) == ("", "changed")
 
 
-def test_a_framework_that_cannot_be_imported_is_not_verified(worker):
+def test_a_framework_that_cannot_be_imported_is_not_verified(provisioned):
+    mark = provisioned.home / ".tpukit/venvs/small/tpukit-verified"
+    mark.unlink()
     broken = replace(SMALL, modules=("iniconfig", "nothing_of_this_name"))
-    (report,) = apply(worker.remote(), recipe=broken).workers
+    (report,) = apply(provisioned.remote(), recipe=broken).workers
     assert report.error.startswith("step verify: ")
     assert "nothing_of_this_name" in report.log_tail[-1]
-    assert not (worker.home / ".tpukit/venvs/small/tpukit-verified").exists()
+    assert not mark.exists()
 
 
-def test_a_tpu_vm_without_the_drivers_library_is_not_verified(worker):
-    del worker.environment["TPUKIT_EMULATED_DEVICES"]
-    worker.environment["UV_FIND_LINKS"] = str(worker.home)
-    with zipfile.ZipFile(worker.home / "libtpu-0.0.0-py3-none-any.whl", "w") as wheel:
+def test_a_tpu_vm_without_the_drivers_library_is_not_verified(provisioned):
+    del provisioned.environment["TPUKIT_EMULATED_DEVICES"]
+    provisioned.environment["UV_FIND_LINKS"] = str(provisioned.home)
+    with zipfile.ZipFile(provisioned.home / "libtpu-0.0.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("libtpu/__init__.py", "def get_library_path(): return '/none/libtpu.so'\n")
         about = "libtpu-0.0.0.dist-info"
         wheel.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: libtpu\nVersion: 0.0.0\n")
         wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         wheel.writestr(f"{about}/RECORD", "")
     recipe = small_recipe("libtpu==0.0.0", modules=("sys",))
-    (report,) = apply(worker.remote(), recipe=recipe).workers
+    (report,) = apply(provisioned.remote(), recipe=recipe).workers
     assert report.error.startswith("step verify: ")
     assert "/none/libtpu.so" in report.log_tail[-1]
     assert not report.emulated
 
 
-def test_a_worker_that_cannot_be_reached_does_not_stop_the_others(worker, tmp_path):
+def test_a_worker_that_cannot_be_reached_does_not_stop_the_others(provisioned):
     def refuse():
         raise TransportFailed("no answer from worker 1", reason="connection refused")
 
-    report = apply(worker.remote(), RemoteWorker(1, refuse))
+    report = apply(provisioned.remote(), RemoteWorker(1, refuse))
     assert [each.ok for each in report.workers] == [True, False]
     assert report.workers[1].error == "no answer from worker 1 (connection refused)"
     assert not report.ok
 
 
-def test_a_broken_environment_is_made_anew(worker):
-    apply(worker.remote())
-    (worker.home / ".tpukit/venvs/small/bin/python").unlink()
-    (report,) = apply(worker.remote()).workers
+def test_a_broken_environment_is_made_anew(provisioned):
+    (provisioned.home / ".tpukit/venvs/small/bin/python").unlink()
+    (report,) = apply(provisioned.remote()).workers
     assert report.ok
     assert outcomes(report)["venv"] == "changed"
+
+
+def ensure(*workers: RemoteWorker, clock=CLOCK, **given):
+    return require_provisioned(provision(workers, SMALL, deadline=seconds(500, clock), **given))
+
+
+def test_provisioning_keeps_the_class_of_the_error_that_decides():
+    """Each class beside every lighter one, whichever worker comes first."""
+    for kind, lighter in itertools.combinations((*DECISIVE, TpukitError), 2):
+        workers = [failing_with(0, lighter), failing_with(1, kind)]
+        for order in (workers, workers[::-1]):
+            with pytest.raises(TpukitError) as caught:
+                ensure(*order)
+            numbers = ", ".join(str(worker.index) for worker in order)
+            error = caught.value
+            assert type(error) is kind
+            assert error.what == f"provisioning failed on workers {numbers}"
+            assert error.why == f"{kind.__name__} here (a reason)"
+            assert (error.exists, error.fix) == (("demo",), "type this")
+            assert len(error.details["workers"]) == 2
+
+
+def test_a_step_that_fails_is_a_failed_provisioning_with_the_end_of_its_log(worker):
+    worker.environment |= {"UV_OFFLINE": "1", "UV_CACHE_DIR": str(worker.home / "empty")}
+    with pytest.raises(ProvisionFailed, match="failed on worker 0") as caught:
+        ensure(worker.remote())
+    assert caught.value.why.startswith("step packages: a command ended with status")
+    assert "iniconfig" in caught.value.why.partition("\n")[2]
+    assert caught.value.fix
+    assert caught.value.fix.note.startswith("read the whole log on the worker: ~/.tpukit/jobs/")
+    assert caught.value.details["workers"][0]["ok"] is False
 
 
 class FlakyConnection(LocalConnection):
@@ -225,34 +272,36 @@ def test_connections_that_break_repeat_no_job(worker):
 
 
 def test_typed_again_after_the_deadline_it_follows_the_job_that_still_runs(worker, uv):
-    released, starts = worker.home / "released", worker.home / "starts"
+    starts, begun, go_on = (worker.home / name for name in ("starts", "begun", "go_on"))
+    for pipe in (begun, go_on):
+        os.mkfifo(pipe)
     slow = worker.home / f".tpukit/uv-{UV_VERSION}/bin/uv"
     slow.unlink()
     slow.write_text(
         f'#!/bin/sh\n[ "$3" = venv ] || exec {uv}/bin/uv "$@"\n'
-        f"echo once >>{starts}\nwhile [ ! -e {released} ]; do sleep 0.1; done\n"
-        f'exec {uv}/bin/uv "$@"\n'
+        f'echo once >>{starts}\necho >{begun}\nread line <{go_on}\nexec {uv}/bin/uv "$@"\n'
     )
     slow.chmod(0o755)
     clock = HandClock()
 
     def pass_time() -> None:
         """Let the deadline pass once the job has begun."""
-        assert eventually(lambda: starts.exists() and starts.read_text())
+        begun.read_text()
         clock.advance(500)
 
     passing = threading.Thread(target=pass_time)
     passing.start()
-    (report,) = apply(worker.remote(), clock=clock).workers
+    with pytest.raises(DeadlinePassed, match="provisioning failed on worker 0") as caught:
+        ensure(worker.remote(), clock=clock)
     passing.join()
-    assert report.error.startswith("step venv: ")
-    assert "did not end in time" in report.error
+    assert caught.value.why.startswith("step venv: ")
+    assert "did not end in time" in caught.value.why
     followed: list[ProvisionEvent] = []
 
     def release_once_followed(event: ProvisionEvent) -> None:
         followed.append(event)
         if (event.step, event.kind) == ("venv", "started"):
-            released.touch()
+            go_on.write_text("\n")
 
     assert apply(worker.remote(), on_event=release_once_followed).ok
     assert starts.read_text() == "once\n"

@@ -10,11 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.local_worker import LocalConnection, LocalWorker, seconds
 
 from tpukit.errors import ProvisionFailed
-from tpukit.provision.facts import Facts, parse_facts, program, read_facts
+from tpukit.provision.facts import Facts, parse_facts, read_facts
+from tpukit.remote.programs import program_text
 
-from .local import LocalConnection, LocalWorker, seconds
+PROGRAM = program_text("provision/facts.sh")
 
 #: What the probe needs of a worker, beside its shell.
 TOOLS = ("df", "getconf", "sed", "sh", "tr", "uname")
@@ -124,9 +126,9 @@ def test_jobs_that_ended_are_known_and_running_ones_are_not(tmp_path):
 
 def test_the_probe_is_free_of_what_plain_sh_lacks():
     if dash := shutil.which("dash"):
-        assert subprocess.run([dash, "-n"], input=program(), check=True).returncode == 0
-    assert b"[[" not in program()
-    assert b"local " not in program()
+        assert subprocess.run([dash, "-n"], input=PROGRAM.encode(), check=True).returncode == 0
+    assert "[[" not in PROGRAM
+    assert "local " not in PROGRAM
 
 
 HOST = {
@@ -153,9 +155,8 @@ def test_what_a_login_script_says_is_not_a_fact():
     assert facts.pythons[0].version == "3.10.12"
 
 
-@pytest.mark.parametrize(
-    "output",
-    [
+def test_an_answer_that_makes_no_sense_is_refused_in_one_line():
+    cases = [
         b"",
         b"\x00\xff" * 100,
         answer(HOST, PYTHON),  # cut short
@@ -171,14 +172,13 @@ def test_what_a_login_script_says_is_not_a_fact():
         answer(HOST, {**PYTHON, "version": "\x1b[2J"}, END),
         b"TPUKIT-FACT " + b"[" * 100_000 + b"\n" + answer(HOST, END),
         b'TPUKIT-FACT {"fact": "host", "home": "\n' + answer(HOST, END),
-    ],
-)
-def test_an_answer_that_makes_no_sense_is_refused_in_one_line(output):
-    with pytest.raises(ProvisionFailed) as caught:
-        parse_facts(output)
-    assert caught.value.what == "the worker's facts cannot be read"
-    assert "\x1b" not in caught.value.why
-    assert "\n" not in caught.value.why
+    ]
+    for output in cases:
+        with pytest.raises(ProvisionFailed) as caught:
+            parse_facts(output)
+        assert caught.value.what == "the worker's facts cannot be read"
+        assert "\x1b" not in caught.value.why
+        assert "\n" not in caught.value.why
 
 
 def test_a_shell_that_complains_is_quoted():

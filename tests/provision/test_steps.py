@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from tpukit.errors import ProvisionFailed
-from tpukit.provision.facts import Facts, Host, Python, Venv
+from tpukit.provision.facts import Facts, HostFacts, Python, Venv
 from tpukit.provision.recipes import UV_VERSION, Recipe
 from tpukit.provision.steps import STEPS, Plan, Run, Upload, interpreter
 
@@ -32,17 +32,17 @@ REQUIREMENTS = b"einops==0.8.0\n"
 DIGEST = hashlib.sha256(REQUIREMENTS).hexdigest()
 
 
-def host(**changes: object) -> Host:
+def host(**changes: object) -> HostFacts:
     usual = {"system": "Linux", "architecture": "x86_64", "glibc": "2.35"}
     room = {"home": HOME, "free_kilobytes": 90_000_000, "emulated_devices": 0}
-    return Host(**{**usual, **room, **changes})
+    return HostFacts(**{**usual, **room, **changes})
 
 
 def venv(version: str = "3.12.1", packages: dict[str, str] = INSTALLED, **marks: str) -> Venv:
     return Venv(name="jax", version=version, packages=packages, **marks)
 
 
-def facts(*pythons: Python, on: Host | None = None, venvs: tuple[Venv, ...] = ()) -> Facts:
+def facts(*pythons: Python, on: HostFacts | None = None, venvs: tuple[Venv, ...] = ()) -> Facts:
     return Facts(host=on or host(), pythons=pythons, venvs=venvs, uvs=frozenset())
 
 
@@ -239,17 +239,17 @@ def decide(row: Row):
     return step.decide(row.facts, Plan(Recipe.named(row.recipe), row.requirements))
 
 
-@pytest.mark.parametrize("row", TABLE.values(), ids=TABLE.keys())
-def test_a_step_yields_exactly_these_commands_or_says_why_none_is_needed(row):
-    if row.fails:
-        with pytest.raises(ProvisionFailed) as caught:
-            decide(row)
-        assert row.fails in caught.value.what
-    else:
-        decision = decide(row)
-        assert tuple(map(shown, decision.commands)) == row.commands
-        assert row.says in decision.reason
-        assert decision.reason
+def test_a_step_yields_exactly_these_commands_or_says_why_none_is_needed():
+    for row in TABLE.values():
+        if row.fails:
+            with pytest.raises(ProvisionFailed) as caught:
+                decide(row)
+            assert row.fails in caught.value.what
+        else:
+            decision = decide(row)
+            assert tuple(map(shown, decision.commands)) == row.commands
+            assert row.says in decision.reason
+            assert decision.reason
 
 
 def test_every_step_has_rows():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from provision.local import LocalWorker, seconds
+from support.local_worker import LocalWorker, seconds
 
 from tpukit.accelerators import AcceleratorType
 from tpukit.clock import SystemClock
 from tpukit.provision.apply import provision
-from tpukit.provision.recipes import Recipe, venv_python
-from tpukit.smoke.run import smoke
+from tpukit.provision.recipes import Recipe
+from tpukit.smoke.runner import smoke
 
 CLOCK = SystemClock()
 
@@ -18,15 +18,13 @@ CLOCK = SystemClock()
 def test_a_worker_provisioned_with_torch_xla_passes_and_a_second_run_changes_nothing(tmp_path):
     worker = LocalWorker(tmp_path, environment={"TPUKIT_EMULATED_DEVICES": "8"}).remote()
     recipe = Recipe.named("torch_xla")
-    first = provision([worker], recipe, clock=CLOCK, deadline=seconds(1800))
+    first = provision([worker], recipe, deadline=seconds(1800))
     assert first.workers[0].error == ""
-    assert provision([worker], recipe, clock=CLOCK, deadline=seconds(60)).changes == 0
+    assert provision([worker], recipe, deadline=seconds(60)).changes == 0
     report = smoke(
         [worker],
         AcceleratorType.parse("v3-8"),
-        "torch_xla",
-        python=venv_python("torch_xla"),
-        clock=CLOCK,
+        recipe,
         deadline=seconds(300),
     )
     assert report.workers[0].error == ""

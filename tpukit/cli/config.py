@@ -5,14 +5,12 @@ from __future__ import annotations
 import typer
 
 from tpukit.cli.toolkit import Toolkit
-from tpukit.cli.verb import verb
+from tpukit.cli.verb import group
 from tpukit.console import View
 
 
 def application() -> typer.Typer:
-    app = typer.Typer(help="Show settings and where they come from.")
-    app.command("explain")(verb(explain))
-    return app
+    return group("Show settings and where they come from.", explain)
 
 
 def explain(toolkit: Toolkit) -> View:

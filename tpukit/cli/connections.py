@@ -1,21 +1,20 @@
-"""`tpukit connections`: what is kept open between commands."""
+"""`tpukit connections`: the connection pool, which outlives commands."""
 
 from __future__ import annotations
 
 import typer
 
 from tpukit.cli.toolkit import Toolkit
-from tpukit.cli.verb import verb
+from tpukit.cli.verb import group
 from tpukit.console import View
 
 _COLUMNS = ("WORKER", "ADDRESS", "PORT", "USER", "IDLE")
 
 
 def application() -> typer.Typer:
-    app = typer.Typer(help="Show and end the connections that run --keep leaves open.")
-    for function in (list_connections, stop):
-        app.command(function.__name__.partition("_")[0])(verb(function))
-    return app
+    return group(
+        "Show and end the connections that run --keep leaves open.", list_connections, stop
+    )
 
 
 def list_connections(toolkit: Toolkit) -> View:
@@ -26,14 +25,14 @@ def list_connections(toolkit: Toolkit) -> View:
     Example:
       tpukit connections list
     """
-    from tpukit.remote import kept
+    from tpukit.remote.persistent import pool_client
 
-    found = kept.overview(toolkit.keeper) or {"connections": []}
+    found = pool_client.overview(toolkit.connection_pool) or {"connections": []}
     rows = [
         [
             each["label"],
             each["address"],
-            str(each["port"]),
+            each["port"],
             each["user"],
             "busy" if each["busy"] else f"{each['idle_seconds']:.0f}s",
         ]
@@ -52,8 +51,8 @@ def stop(toolkit: Toolkit) -> View:
     Example:
       tpukit connections stop
     """
-    from tpukit.remote import kept
+    from tpukit.remote.persistent import pool_client
 
-    stopped = kept.stop(toolkit.keeper)
+    stopped = pool_client.stop(toolkit.connection_pool)
     toolkit.console.say("stopped" if stopped else "no connections are kept")
     return View({"stopped": stopped})

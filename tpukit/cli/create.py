@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tpukit import lifecycle
 from tpukit.accelerators import AcceleratorType
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
 from tpukit.cli.request import DEFAULTS, RequestFlags, slice_request
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
+from tpukit.errors import Fix
+from tpukit.slices.ensure import ensure
 
 
 def create(
@@ -24,18 +25,18 @@ def create(
       tpukit create v3-8 demo --zone us-central1-a
       tpukit create v6e-4 demo --spot --labels team=vision
     """
-    from tpukit import bootstrap
+    from tpukit.access.key import with_access
 
     accelerator = AcceleratorType.parse(accelerator_type)
     deadline = toolkit.deadline(flag.seconds(timeout))
     request = slice_request(toolkit, accelerator, name, options)
-    ensured = lifecycle.create(
+    ensured = ensure(
         toolkit.provider,
-        bootstrap.with_access(request, toolkit.means()),
+        with_access(request, toolkit.context()),
         deadline=deadline,
         journal=toolkit.journal,
-        on_state=lambda state: toolkit.console.say(f"{request.name}: {state}"),
+        on_state=toolkit.say_state(request.name),
     )
     found = ensured.slice
-    hint = f"tpukit up {found.accelerator_type} {found.name} --zone {found.zone}"
-    return views.one_slice(found, extra={"created": ensured.created}, hint=hint)
+    words = ("tpukit", "up", found.accelerator_type, found.name, "--zone", found.zone)
+    return views.one_slice(found, extra={"created": ensured.created}, next=(Fix(words),))

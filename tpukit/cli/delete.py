@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
-from tpukit import firewall, lifecycle
+from tpukit.access import cleanup
+from tpukit.access.ssh_config import SshConfig
 from tpukit.cli import parameters as flag
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
-from tpukit.errors import NotAllowed, NotFound
+from tpukit.errors import NotFound
 from tpukit.models import Slice
-from tpukit.ssh_config import SshConfig
 
-Names = Annotated[list[str], typer.Argument(metavar="NAME…", help="Names of the slices.")]
-MissingOk = Annotated[
-    bool, typer.Option("--missing-ok", help="A slice that is not there is no error.")
-]
+Names = Annotated[list[str], Argument(metavar="NAME…", help="Names of the slices.")]
+MissingOk = Annotated[bool, Option("--missing-ok", help="A slice that is not there is no error.")]
 
 
 def delete(
@@ -32,37 +31,21 @@ def delete(
       tpukit delete demo demo2 --yes
     """
     deadline = toolkit.deadline(flag.seconds(timeout))
-    found = [each for name in names if (each := _find(toolkit, name, missing_ok))]
+    found: list[Slice] = []
+    for name in names:
+        with suppress(*[NotFound] if missing_ok else []):
+            found.append(toolkit.find(name))
     if found:
         toolkit.confirm(f"delete {', '.join(f'{each.name} ({each.zone})' for each in found)}?")
-    for each in found:
-        lifecycle.delete(
+        cleanup.delete_all(
+            found,
             toolkit.provider,
-            each,
+            toolkit.firewall,
+            SshConfig(toolkit.paths.ssh),
             deadline=deadline,
             journal=toolkit.journal,
-            on_state=lambda state, each=each: toolkit.console.say(f"{each.name}: {state}"),  # type: ignore[misc]
+            on_state=toolkit.say_state,
+            on_warning=toolkit.console.warn,
         )
-        _remove_rule(toolkit, each)
-        SshConfig(toolkit.paths.ssh).forget(each)
     deleted = [each.name for each in found]
     return View({"deleted": deleted}, rows=[[name] for name in deleted])
-
-
-def _find(toolkit: Toolkit, name: str, missing_ok: bool) -> Slice | None:
-    try:
-        return toolkit.find(name)
-    except NotFound:
-        if missing_ok:
-            return None
-        raise
-
-
-def _remove_rule(toolkit: Toolkit, found: Slice) -> None:
-    """Remove the slice's own rule; who may not read firewall rules has made none."""
-    if firewall.rule_name(found) not in found.tags:
-        return
-    try:
-        firewall.remove(toolkit.firewall, firewall.rule_name(found))
-    except NotAllowed as error:
-        toolkit.console.warn(f"its firewall rule stays: {error.what}")

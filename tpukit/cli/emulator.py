@@ -3,90 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
-from tpukit.cli import emulator_fault, emulator_world
-from tpukit.cli.emulator_client import client, running
+from tpukit.cli import emulator_control, emulator_fault
+from tpukit.cli.local import client, ensure_environment, running
 from tpukit.cli.toolkit import Toolkit
-from tpukit.cli.verb import verb
-from tpukit.console import Console, View
-from tpukit.errors import BadInput
-from tpukit.paths import Paths, private_directory
+from tpukit.cli.verb import group
+from tpukit.console import View
+from tpukit.errors import BadInput, Fix
+from tpukit.paths import private_directory
 from tpukit.text import quote
 
 if TYPE_CHECKING:
-    from tpukit.emulator.daemon import Running
+    from tpukit.emulator.process.daemon import RunningEmulator
 
-CreateSeconds = Annotated[
-    float | None,
-    typer.Option(metavar="SECONDS", min=0.0, max=86400.0, help="From create to READY; default: 2."),
-]
-ScenarioFile = Annotated[
-    str, typer.Option("--scenario", metavar="FILE", help="Faults to begin with: .toml or .json.")
-]
-Start = Annotated[bool, typer.Option("--start", help="Start the emulator if none runs.")]
-EngineName = Annotated[
-    str,
-    typer.Option(
-        "--engine",
-        metavar="auto|portable|namespaces",
-        help="What workers are made of; namespaces needs root on Linux.",
-    ),
-]
+Start = Annotated[bool, Option("--start", help="Start the emulator if none runs.")]
 Everything = Annotated[
-    bool, typer.Option("--all", help="Every emulator of this user, and what killed ones left.")
+    bool, Option("--all", help="Every emulator of this user, and what killed ones left.")
 ]
-Realistic = Annotated[
-    bool, typer.Option("--realistic", help="Changes take as long as on the real service.")
-]
-GrpcPort = Annotated[
-    int | None,
-    typer.Option(metavar="PORT", min=0, max=65535, help="Serve gRPC too; 0 takes a free port."),
-]
-Port = Annotated[
-    int,
-    typer.Option(metavar="PORT", min=0, max=65535, help="Of the API; 0 takes a free one."),
-]
+
+
+@dataclass(frozen=True)
+class EmulatorFlags:
+    """How the emulator is to run."""
+
+    create_seconds: Annotated[
+        float | None,
+        Option(metavar="SECONDS", min=0.0, max=86400.0, help="From create to READY; default: 2."),
+    ] = None
+    port: Annotated[
+        int, Option(metavar="PORT", min=0, max=65535, help="Of the API; 0 takes a free one.")
+    ] = 0
+    scenario: Annotated[
+        str, Option(metavar="FILE", help="Faults to begin with: .toml or .json.")
+    ] = ""
+    engine: Annotated[
+        str,
+        Option(
+            metavar="auto|portable|namespaces",
+            help="What workers are made of; namespaces needs root on Linux.",
+        ),
+    ] = "auto"
+    realistic: Annotated[
+        bool, Option("--realistic", help="Changes take as long as on the real service.")
+    ] = False
+    grpc_port: Annotated[
+        int | None,
+        Option(metavar="PORT", min=0, max=65535, help="Serve gRPC too; 0 takes a free port."),
+    ] = None
 
 
 def application() -> typer.Typer:
-    app = typer.Typer(help="A Cloud TPU API and firewall API on this machine.")
-    for function in (start, stop, status, env):
-        app.command(function.__name__)(verb(function))
-    app.command("preempt")(verb(emulator_world.preempt))
-    app.command("health")(verb(emulator_world.health))
-    app.command("worker")(verb(emulator_fault.worker))
-    app.command("log")(verb(emulator_world.log))
+    control = (emulator_control.preempt, emulator_control.health, emulator_fault.worker)
+    summary = "A Cloud TPU API and firewall API on this machine."
+    app = group(summary, start, stop, status, env, *control, emulator_control.log)
     app.add_typer(emulator_fault.application(), name="fault")
-    app.add_typer(emulator_world.clock_application(), name="clock")
+    app.add_typer(emulator_control.clock_application(), name="clock")
     return app
 
 
-def ensure_environment(paths: Paths, console: Console) -> Mapping[str, str]:
-    """Return the variables that point clients at the emulator; start it where none runs."""
-    from tpukit.emulator import daemon
-
-    directory = private_directory(paths.emulator)
-    if daemon.running(directory) is None:
-        daemon.start(directory)
-        console.say("emulator started   (stop it: tpukit emulator stop)")
-    return daemon.environment(directory)
-
-
-def start(
-    toolkit: Toolkit,
-    create_seconds: CreateSeconds = None,
-    port: Port = 0,
-    scenario: ScenarioFile = "",
-    engine: EngineName = "auto",
-    realistic: Realistic = False,
-    grpc_port: GrpcPort = None,
-) -> View:
+def start(toolkit: Toolkit, flags: EmulatorFlags) -> View:
     """Start the emulator in the background.
 
     One that runs already stays, and gets what --scenario, --realistic and --grpc-port add. Where it
@@ -97,28 +79,35 @@ def start(
       tpukit emulator start --scenario stockout-then-preempt.toml
       tpukit emulator start --realistic --grpc-port 0
     """
-    from tpukit.emulator import daemon
+    from tpukit.emulator.process import daemon
 
-    story = _story(scenario)
-    told = story.pop("create_seconds", None)
-    wanted = told if create_seconds is None else create_seconds
-    if realistic and wanted is not None:
+    scenario = _scenario(flags.scenario)
+    seconds = scenario.pop("create_seconds", None)
+    if flags.create_seconds is not None:
+        seconds = flags.create_seconds
+    if flags.realistic and seconds is not None:
         raise BadInput(
-            "either --realistic or a number of seconds for a create", fix="leave one out"
+            "either --realistic or a number of seconds for a create", fix=Fix(note="leave one out")
         )
-    if wanted is not None and not isfinite(wanted):
-        raise BadInput(f"{wanted} is not a number of seconds", fix="--create-seconds 2")
+    if seconds is not None and not isfinite(seconds):
+        raise BadInput(
+            f"{seconds} is not a number of seconds", fix=Fix(note="for example: --create-seconds 2")
+        )
     directory = private_directory(toolkit.paths.emulator)
-    seconds = {} if wanted is None else {"create_seconds": float(wanted)}
-    found = daemon.start(directory, port=port, engine=engine, **seconds)
-    _check_as_asked(found, client(toolkit).status(), {**seconds, "port": port, "engine": engine})
-    if realistic:
-        client(toolkit).take_realistic_times()
-    if grpc_port is not None:
-        client(toolkit).open_grpc(grpc_port)
-    if scenario:
-        client(toolkit).play(story)
-    return _view(found, client(toolkit).doors(), hint='eval "$(tpukit emulator env)"')
+    given = {} if seconds is None else {"create_seconds": float(seconds)}
+    found = daemon.start(directory, port=flags.port, engine=flags.engine, **given)
+    emulator = client(toolkit.paths)
+    asked = replace(flags, create_seconds=seconds)
+    _check_as_asked(found, asked, emulator.status()["create_seconds"])
+    if flags.realistic:
+        emulator.take_realistic_times()
+    if flags.grpc_port is not None:
+        emulator.open_grpc(flags.grpc_port)
+    if flags.scenario:
+        emulator.play(scenario)
+    note = "prints for eval what points clients here"
+    variables = Fix.command("tpukit", "emulator", "env", note=note)
+    return replace(_view(found, emulator.grpc_addresses()), next=(variables,))
 
 
 def stop(toolkit: Toolkit, everything: Everything = False) -> View:
@@ -130,7 +119,7 @@ def stop(toolkit: Toolkit, everything: Everything = False) -> View:
       tpukit emulator stop
       tpukit emulator stop --all
     """
-    from tpukit.emulator import daemon
+    from tpukit.emulator.process import daemon
 
     if everything:
         places, left = daemon.stop_all(toolkit.paths.emulator)
@@ -147,8 +136,8 @@ def status(toolkit: Toolkit) -> View:
     Example:
       tpukit emulator status --json
     """
-    found = running(toolkit)
-    view = _view(found, client(toolkit).doors())
+    found = running(toolkit.paths)
+    view = _view(found, client(toolkit.paths).grpc_addresses())
     lacks = [["lacks", each] for each in found.limits]
     return replace(view, rows=[*view.rows, ["reason", found.reason], *lacks])
 
@@ -160,52 +149,52 @@ def env(toolkit: Toolkit, start: Start = False) -> View:
       eval "$(tpukit emulator env)"
       eval "$(tpukit emulator env --start)"
     """
-    from tpukit.emulator import daemon
+    from tpukit.emulator.process import daemon
 
     if start:
         variables = dict(ensure_environment(toolkit.paths, toolkit.console))
     else:
-        running(toolkit)
+        running(toolkit.paths)
         variables = daemon.environment(toolkit.paths.emulator)
     lines = [[f"export {name}={quote([value])}"] for name, value in variables.items()]
     return View({"environment": dict(variables)}, rows=lines)
 
 
-def _check_as_asked(found: Running, status: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+def _check_as_asked(found: RunningEmulator, flags: EmulatorFlags, create_seconds: float) -> None:
     """Raise `BadInput` where the emulator that runs is not the one that was asked for."""
-    takes, port = status["create_seconds"], int(found.url.rpartition(":")[2])
+    asked, port = flags.create_seconds, int(found.url.rpartition(":")[2])
     differences = []
-    if asked.get("create_seconds", takes) != takes:
-        differences.append(f"a create takes {takes:g} s, not {asked['create_seconds']:g} s")
-    if asked["port"] not in (0, port):
-        differences.append(f"it listens on port {port}, not {asked['port']}")
-    if asked["engine"] not in ("auto", found.engine):
-        differences.append(f"its workers are {found.engine}, not {asked['engine']}")
+    if asked not in (None, create_seconds):
+        differences.append(f"a create takes {create_seconds:g} s, not {asked:g} s")
+    if flags.port not in (0, port):
+        differences.append(f"it listens on port {port}, not {flags.port}")
+    if flags.engine not in ("auto", found.engine):
+        differences.append(f"its workers are {found.engine}, not {flags.engine}")
     if differences:
+        note = "its slices are there again after the next start"
         raise BadInput(
             "the emulator that runs is not the one that is asked for",
             why="; ".join(differences),
-            fix="tpukit emulator stop   (its slices are there again after the next start)",
+            fix=Fix.command("tpukit", "emulator", "stop", note=note),
         )
 
 
-def _story(scenario: str) -> dict[str, Any]:
+def _scenario(path: str) -> dict[str, Any]:
     """Return what a scenario file holds, before anything is started for it."""
-    if not scenario:
+    if not path:
         return {}
-    from tpukit.emulator.scenario_file import read_scenario
+    from tpukit.emulator.faults.scenario import read_scenario
 
-    return read_scenario(Path(scenario))
+    return read_scenario(Path(path))
 
 
-def _view(found: Running, doors: Mapping[str, str], hint: str = "") -> View:
+def _view(found: RunningEmulator, grpc: Mapping[str, str]) -> View:
     fields = {
         "url": found.url,
-        **doors,
+        **grpc,
         "engine": found.engine,
         "version": found.version,
-        "pid": str(found.pid),
+        "pid": found.pid,
     }
-    more = {"reason": found.reason, "limits": list(found.limits)}
-    document = {"emulator": {**fields, "pid": found.pid, "started": found.started, **more}}
-    return View(document, ("FIELD", "VALUE"), [list(item) for item in fields.items()], hint=hint)
+    more = {"started": found.started, "reason": found.reason, "limits": list(found.limits)}
+    return View({"emulator": {**fields, **more}}, ("FIELD", "VALUE"), list(fields.items()))

@@ -3,95 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from tpukit.cli.emulator_client import client
+from tpukit.cli.local import client
 from tpukit.cli.toolkit import Toolkit
-from tpukit.cli.verb import verb
+from tpukit.cli.verb import group
 from tpukit.console import View
-from tpukit.errors import BadInput
+from tpukit.errors import BadInput, Fix
 from tpukit.text import one_line
 
 Preset = Annotated[
-    str, typer.Argument(metavar="[PRESET]", help="One of `tpukit emulator fault presets`.")
+    str, Argument(metavar="[PRESET]", help="One of `tpukit emulator fault presets`.")
 ]
-Method = Annotated[str, typer.Option(metavar="PATTERN", help="Of API methods: nodes.*.")]
-NodeName = Annotated[
-    str, typer.Option("--name", metavar="PATTERN", help="Of the slice or rule it is about.")
-]
-TypeName = Annotated[
-    str, typer.Option("--accelerator-type", metavar="PATTERN", help="Strikes creates alone.")
-]
-Kind = Annotated[
-    str, typer.Option(metavar="KIND", help="status, operation, reset, stall or truncate.")
-]
-Phase = Annotated[
-    str, typer.Option(metavar="PHASE", help="before or after the call is carried out.")
-]
-StatusName = Annotated[
-    str, typer.Option("--status", metavar="STATUS", help="Google's name: UNAVAILABLE, …")
-]
-Message = Annotated[str, typer.Option(metavar="TEXT", help="Text of the error.")]
-Seconds = Annotated[float, typer.Option(metavar="SECONDS", min=0.0, help="Length of a stall.")]
-Times = Annotated[
-    int, typer.Option(metavar="N", min=0, help="How often; 0: once, or always with odds.")
-]
-Probability = Annotated[
-    float, typer.Option(metavar="P", min=0.0, max=1.0, help="Odds of each call.")
-]
-Seed = Annotated[int, typer.Option(metavar="N", help="Seed of the odds.")]
+SliceName = Annotated[str, Argument(metavar="NAME", help="Name of a slice, or a pattern.")]
+Index = Annotated[str, Argument(metavar="WORKER", help="Number of a worker, or all.")]
 
-SliceName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a slice, or a pattern.")]
-Index = Annotated[str, typer.Argument(metavar="WORKER", help="Number of a worker, or all.")]
-WorkerFault = Annotated[
-    str,
-    typer.Option(
-        "--fault",
-        metavar="KIND",
-        help="dead, frozen, refusing, slow, cut, late-key, swapped-host-key, reused-address,"
-        " apt-lock, disk-full or hostile-output.",
-    ),
-]
-Lasting = Annotated[
-    float, typer.Option("--seconds", metavar="SECONDS", min=0.0, help="0: until cleared.")
-]
-Victims = Annotated[
-    int, typer.Option("--times", metavar="N", min=0, help="Connections or commands; 0: all.")
-]
-Bytes = Annotated[int, typer.Option(metavar="N", min=0, help="For cut: how many come through.")]
-Rate = Annotated[int, typer.Option(metavar="N", min=1, help="For slow: bytes a second.")]
-Clear = Annotated[bool, typer.Option("--clear", help="End the faults of these workers.")]
+
+@dataclass(frozen=True)
+class FaultFlags:
+    """Which calls of the API go wrong, how, and how often."""
+
+    method: Annotated[str, Option(metavar="PATTERN", help="Of API methods: nodes.*.")] = ""
+    name: Annotated[str, Option(metavar="PATTERN", help="Of the slice or rule it is about.")] = ""
+    accelerator_type: Annotated[str, Option(metavar="PATTERN", help="Strikes creates alone.")] = ""
+    kind: Annotated[
+        str, Option(metavar="KIND", help="status, operation, reset, stall or truncate.")
+    ] = ""
+    phase: Annotated[
+        str, Option(metavar="PHASE", help="before or after the call is carried out.")
+    ] = ""
+    status: Annotated[str, Option(metavar="STATUS", help="Google's name: UNAVAILABLE, …")] = ""
+    message: Annotated[str, Option(metavar="TEXT", help="Text of the error.")] = ""
+    seconds: Annotated[float, Option(metavar="SECONDS", min=0.0, help="Length of a stall.")] = 0.0
+    times: Annotated[
+        int, Option(metavar="N", min=0, help="How often; 0: once, or always with odds.")
+    ] = 0
+    probability: Annotated[
+        float, Option(metavar="P", min=0.0, max=1.0, help="Odds of each call.")
+    ] = 1.0
+    seed: Annotated[int, Option(metavar="N", help="Seed of the odds.")] = 0
+
+
+@dataclass(frozen=True)
+class WorkerFaultFlags:
+    """What a worker's fault is, and how far it goes."""
+
+    fault: Annotated[
+        str,
+        Option(
+            metavar="KIND",
+            help="dead, frozen, refusing, slow, cut, late-key, swapped-host-key, reused-address,"
+            " apt-lock, disk-full or hostile-output.",
+        ),
+    ] = ""
+    seconds: Annotated[float, Option(metavar="SECONDS", min=0.0, help="0: until cleared.")] = 0.0
+    times: Annotated[int, Option(metavar="N", min=0, help="Connections or commands; 0: all.")] = 0
+    bytes: Annotated[int, Option(metavar="N", min=0, help="For cut: how many come through.")] = (
+        10_000
+    )
+    rate: Annotated[int, Option(metavar="N", min=1, help="For slow: bytes a second.")] = 10_000
+    clear: Annotated[bool, Option("--clear", help="End the faults of these workers.")] = False
 
 
 def application() -> typer.Typer:
-    app = typer.Typer(help="Let calls of the API go wrong, and count those that did.")
-    for name, function in (
-        ("add", add),
-        ("list", list_faults),
-        ("clear", clear),
-        ("presets", presets),
-    ):
-        app.command(name)(verb(function))
-    return app
+    summary = "Let calls of the API go wrong, and count those that did."
+    return group(summary, add, list_faults, clear, presets)
 
 
-def add(
-    toolkit: Toolkit,
-    preset: Preset = "",
-    method: Method = "",
-    name: NodeName = "",
-    accelerator_type: TypeName = "",
-    kind: Kind = "",
-    phase: Phase = "",
-    status: StatusName = "",
-    message: Message = "",
-    seconds: Seconds = 0.0,
-    times: Times = 0,
-    probability: Probability = 1.0,
-    seed: Seed = 0,
-) -> View:
+def add(toolkit: Toolkit, preset: Preset = "", flags: FaultFlags = FaultFlags()) -> View:
     """Spoil calls of the API that fit.
 
     With the global --zone, calls in that zone alone.
@@ -100,22 +83,11 @@ def add(
       tpukit emulator fault add stockout --name demo --times 2
       tpukit emulator fault add --method nodes.get --kind reset --probability 0.2 --seed 7
     """
-    rule = {
-        "preset": preset,
-        "method": method,
-        "name": name,
-        "zone": toolkit.flags.zone,
-        "accelerator_type": accelerator_type,
-        "kind": kind,
-        "phase": phase,
-        "status": status,
-        "message": message,
-        "seconds": seconds,
-        "times": times,
-        "probability": probability if probability < 1.0 else "",
-        "seed": seed,
-    }
-    return account(client(toolkit).add_fault({key: value for key, value in rule.items() if value}))
+    rule = {"preset": preset, "zone": toolkit.flags.zone, **asdict(flags)}
+    if flags.probability == 1.0:
+        del rule["probability"]
+    given = {key: value for key, value in rule.items() if value}
+    return faults(client(toolkit.paths).add_fault(given))
 
 
 def list_faults(toolkit: Toolkit) -> View:
@@ -124,7 +96,7 @@ def list_faults(toolkit: Toolkit) -> View:
     Example:
       tpukit emulator fault list --json
     """
-    return account(client(toolkit).faults())
+    return faults(client(toolkit.paths).faults())
 
 
 def clear(toolkit: Toolkit) -> View:
@@ -135,7 +107,7 @@ def clear(toolkit: Toolkit) -> View:
     Example:
       tpukit emulator fault clear
     """
-    return account(client(toolkit).clear_faults())
+    return faults(client(toolkit.paths).clear_faults())
 
 
 def presets(toolkit: Toolkit) -> View:
@@ -144,7 +116,7 @@ def presets(toolkit: Toolkit) -> View:
     Example:
       tpukit emulator fault presets
     """
-    from tpukit.emulator.presets import PRESETS
+    from tpukit.emulator.faults.presets import PRESETS
 
     rows = [
         (name, each.method, each.kind, each.status.status, each.status.message)
@@ -159,12 +131,7 @@ def worker(
     toolkit: Toolkit,
     name: SliceName,
     index: Index = "all",
-    fault: WorkerFault = "",
-    seconds: Lasting = 0.0,
-    times: Victims = 0,
-    bytes: Bytes = 10_000,
-    rate: Rate = 10_000,
-    clear: Clear = False,
+    flags: WorkerFaultFlags = WorkerFaultFlags(),
 ) -> View:
     """Inflict a fault on workers, or end it with --clear.
 
@@ -172,50 +139,40 @@ def worker(
       tpukit emulator worker demo 1 --fault frozen --seconds 30
       tpukit emulator worker demo all --clear
     """
-    number = _number(index)
-    if clear == bool(fault):
-        raise BadInput("either --fault or --clear", fix=f"tpukit emulator worker {name} --clear")
-    if clear:
-        return account(client(toolkit).clear_worker_faults(name, number))
-    rule: dict[str, Any] = {"node": name, "worker": number, "fault": fault}
-    rule |= {"cut": {"bytes": bytes}, "slow": {"rate": rate}}.get(fault, {})
-    rule |= {key: value for key, value in (("seconds", seconds), ("times", times)) if value}
-    return account(client(toolkit).add_worker_fault(rule))
+    if index != "all" and not (index.isascii() and index.isdecimal()):
+        raise BadInput(
+            f"{one_line(index)!r} is not the number of a worker", fix=Fix(note="0, 1, … or all")
+        )
+    number = None if index == "all" else int(index)
+    if flags.clear == bool(flags.fault):
+        fix = Fix.command("tpukit", "emulator", "worker", name, index, "--clear")
+        raise BadInput("either --fault or --clear", fix=fix)
+    if flags.clear:
+        return faults(client(toolkit.paths).clear_worker_faults(name, number))
+    limits = {"cut": {"bytes": flags.bytes}, "slow": {"rate": flags.rate}}.get(flags.fault, {})
+    given = {key: value for key in ("seconds", "times") if (value := getattr(flags, key))}
+    rule = {"node": name, "worker": number, "fault": flags.fault, **limits, **given}
+    return faults(client(toolkit.paths).add_worker_fault(rule))
 
 
-def account(document: Mapping[str, Any]) -> View:
-    """Return every rule with what it struck, as one table."""
+def faults(document: Mapping[str, Any]) -> View:
+    """Show every rule with what it struck, as one table."""
+    api = [("api", each, each["method"], each["name"], each["kind"]) for each in document["faults"]]
+    workers = [
+        ("worker", each, each["fault"], each["node"], _workers(each["worker"]))
+        for each in document["workers"]
+    ]
+    events = [
+        ("event", each, each["do"], each["node"], f"after {each['after']:g}s")
+        for each in document["events"]
+    ]
     rows = [
-        *(
-            _row("api", rule, rule["method"], rule["name"], rule["kind"])
-            for rule in document["faults"]
-        ),
-        *(
-            _row("worker", rule, rule["fault"], rule["node"], _of(rule["worker"]))
-            for rule in document["workers"]
-        ),
-        *(
-            _row("event", rule, rule["do"], rule["node"], f"after {rule['after']:g}s")
-            for rule in document["events"]
-        ),
+        [where, what, name, how, "" if each["times"] is None else each["times"], each["served"]]
+        for where, each, what, name, how in (*api, *workers, *events)
     ]
     columns = ("WHERE", "WHAT", "NAME", "HOW", "TIMES", "SERVED")
-    kept = {key: document[key] for key in ("faults", "workers", "events")}
-    return View(kept, columns, rows)
+    return View({key: document[key] for key in ("faults", "workers", "events")}, columns, rows)
 
 
-def _row(where: str, rule: Mapping[str, Any], what: str, name: str, how: str) -> list[str]:
-    times = rule["times"]
-    return [where, what, name, how, "" if times is None else str(times), str(rule["served"])]
-
-
-def _of(worker: int | None) -> str:
-    return "all workers" if worker is None else f"worker {worker}"
-
-
-def _number(text: str) -> int | None:
-    if text == "all":
-        return None
-    if not (text.isascii() and text.isdecimal()):
-        raise BadInput(f"{one_line(text)!r} is not the number of a worker", fix="0, 1, … or all")
-    return int(text)
+def _workers(index: int | None) -> str:
+    return "all workers" if index is None else f"worker {index}"

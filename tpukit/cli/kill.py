@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from typer import Option
+from typer import Argument, Option
 
-from tpukit.cli import output
 from tpukit.cli import parameters as flag
+from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
-from tpukit.errors import BadInput
+from tpukit.errors import BadInput, Fix
 
-if TYPE_CHECKING:
-    from tpukit.remote.ending import EndReport
-    from tpukit.remote.worker import RemoteWorker
-
-_COLUMNS = ("SLICE", "WORKER", "ENDED", "HOLDERS ENDED", "BY KILL", "SPARED", "LOCK")
-
-RunToEnd = Annotated[str, flag.typer.Argument(metavar="[RUN]", help="Run id.")]
+RunToEnd = Annotated[str, Argument(metavar="[RUN]", help="Run id.")]
 All = Annotated[bool, Option("--all", help="Every run, and every process that holds a TPU device.")]
 
 
@@ -40,33 +34,12 @@ def kill(
       tpukit kill demo 20261121-143355-3f2a
       tpukit kill demo --all
     """
-    from tpukit import detached
+    from tpukit.work import runs
 
     if bool(run) == every:
-        raise BadInput("which run is to end?", fix=f"tpukit kill {name} RUN   (or --all)")
-    workers = toolkit.workers(name, worker, flag.seconds(timeout))
+        fix = Fix.command("tpukit", "jobs", name, note="lists the runs; --all ends every one")
+        raise BadInput("which run is to end?", fix=fix)
+    workers = toolkit.workers(toolkit.find_all(name), worker, flag.seconds(timeout))
     if run:
-        workers = detached.holding(detached.states(workers, toolkit.clock), run)
-    found = detached.end(workers, run or None, toolkit.clock)
-    failed = [each for each in found if each.error]
-    for each in failed:
-        assert each.error
-        toolkit.console.warn(each.error.summary())
-    done = [(each.item, each.value) for each in found if each.value]
-    document = {
-        "ended": [{**output.place(place), **report.document()} for place, report in done],
-        "failed": [
-            {**output.place(each.item), "error": each.error.document()}
-            for each in failed
-            if each.error
-        ],
-    }
-    rows = [_row(place, report) for place, report in done]
-    codes = [each.error.exit_code for each in failed if each.error]
-    return View(document, _COLUMNS, rows, status=max(codes, default=0))
-
-
-def _row(place: RemoteWorker, report: EndReport) -> list[str]:
-    counts = (report.ended, report.holders_ended, report.forced, len(report.spared))
-    lock = "removed" if report.lock_removed else ""
-    return [place.slice, str(place.index), *map(str, counts), lock]
+        workers = runs.holding(runs.states(workers, toolkit.clock), run)
+    return views.ended(runs.end(workers, run or None, toolkit.clock))

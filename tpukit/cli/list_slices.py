@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
+from tpukit.errors import Fix
 
 
 def list_slices(toolkit: Toolkit) -> View:
@@ -15,8 +18,7 @@ def list_slices(toolkit: Toolkit) -> View:
       tpukit list --zone us-central1-a --json
     """
     listed = toolkit.provider.list(toolkit.flags.zone or "-")
-    for project in toolkit.journal.other_projects(toolkit.settings.require("project")):
-        toolkit.console.say(
-            f"slices were also made in project {project}: tpukit list --project {project}"
-        )
-    return views.slices(listed)
+    others = toolkit.journal.other_projects(toolkit.settings.require("project"))
+    words = [("tpukit", "list", "--project", project) for project in others]
+    made_there = "slices were also made in that project"
+    return replace(views.slices(listed), next=tuple(Fix(each, made_there) for each in words))

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from tpukit.cli import output
 from tpukit.cli import parameters as flag
+from tpukit.cli import views
+from tpukit.cli.output import Lines
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
-from tpukit.errors import BadInput
+from tpukit.errors import BadInput, Fix
 
 if TYPE_CHECKING:
-    from tpukit.remote.fanout import Outcome
-    from tpukit.remote.jobs import JobResult
-    from tpukit.remote.worker import RemoteWorker
+    from tpukit.remote.command.fan_out import Outcome
+    from tpukit.remote.connection.worker import RemoteWorker
+    from tpukit.remote.job.detached_job import JobResult
 
     Followed = list[Outcome[RemoteWorker, JobResult | None]]
 
-#: Seconds for which a worker that was lost is looked for: a laptop's lid, a restart of the worker.
-PATIENCE = "5m"
-
 Follow = Annotated[bool, Option("--follow", "-f", help="Go on until the run has ended.")]
-JsonLines = Annotated[
-    bool, Option("--json-lines", help="Print each line of output as a JSON document.")
-]
+
+
+@dataclass(frozen=True)
+class FollowFlags:
+    """Whose output, in which form, and for how long a lost worker is waited for."""
+
+    worker: flag.Workers = "all"
+    json_lines: Annotated[
+        bool, Option("--json-lines", help="Print each line of output as a JSON document.")
+    ] = False
+    timeout: flag.Timeout = "5m"  # a laptop's lid, a restart of the worker
+
+
+DEFAULTS = FollowFlags()
 
 
 def logs(
@@ -34,9 +43,7 @@ def logs(
     name: flag.Names,
     run: flag.RunId = "",
     follow: Follow = False,
-    worker: flag.Workers = "all",
-    json_lines: JsonLines = False,
-    timeout: flag.Timeout = PATIENCE,
+    flags: FollowFlags = DEFAULTS,
 ) -> View:
     """Print the output of a detached run, every line once.
 
@@ -47,48 +54,34 @@ def logs(
       tpukit logs demo -f
       tpukit logs demo 20261121-143355-3f2a --worker 0
     """
-    found = read(toolkit, name, run, worker, timeout, json_lines=json_lines, to_the_end=follow)
-    codes = [each.error.exit_code for each in found if each.error]
-    return View({}, status=max(codes, default=0))
+    return View({}, status=views.worst(read(toolkit, name, run, flags, to_the_end=follow)))
 
 
 def read(
-    toolkit: Toolkit,
-    names: str,
-    run: str,
-    selection: str,
-    timeout: str,
-    *,
-    json_lines: bool,
-    to_the_end: bool,
+    toolkit: Toolkit, names: str, run: str, flags: FollowFlags, *, to_the_end: bool
 ) -> Followed:
     """Print a run's output on all workers, and say on which it was lost or out of reach."""
-    from tpukit import detached
+    from tpukit.work import runs
 
     console = toolkit.console
     if console.as_json:
-        raise BadInput("output is not one JSON document", fix="--json-lines")
-    workers = toolkit.workers(names, selection, flag.seconds(timeout))
-    states = detached.states(workers, toolkit.clock)
-    chosen = run or detached.latest(states)
-    having = detached.holding(states, chosen)
+        raise BadInput("output is not one JSON document", fix=Fix(note="--json-lines"))
+    patience = flag.seconds(flags.timeout)
+    workers = toolkit.workers(toolkit.find_all(names), flags.worker, patience)
+    states = runs.states(workers, toolkit.clock)
+    chosen = run or runs.latest(states)
+    having = runs.holding(states, chosen)
     if not run:
         console.say(f"run {chosen}")
-    tell = _teller(toolkit, having, json_lines)
-    found = detached.follow(having, chosen, tell, toolkit.clock, to_the_end=to_the_end)
+    lines = Lines(console, having, flags.json_lines)
+    found = runs.follow(
+        having,
+        chosen,
+        lambda each, line: lines.write(each, "stdout", line.encode() + b"\n"),
+        toolkit.clock,
+        to_the_end=to_the_end,
+    )
     for each in found:
         if each.error:
             console.warn(f"{each.item.label}: {each.error.summary()}")
     return found
-
-
-def _teller(
-    toolkit: Toolkit, workers: list[RemoteWorker], json_lines: bool
-) -> Callable[[RemoteWorker, str], None]:
-    console = toolkit.console
-    several = len({each.slice for each in workers}) > 1
-    emit: Any = output.as_json_lines(console) if json_lines else output.prefixed(console, several)
-    lines = output.Lines(emit)
-    if len(workers) == 1 and not json_lines:
-        lines = output.Lines(lambda _, stream, line: console.write_prefixed(stream, "", line))
-    return lambda worker, line: lines.hear(worker, "stdout", line.encode() + b"\n")

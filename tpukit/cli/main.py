@@ -9,30 +9,25 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from importlib import import_module
-from inspect import Parameter
 from typing import Annotated
 
 import typer
+from typer import Option
 from typer.exceptions import TyperException
 
 from tpukit import __version__, console
-from tpukit.cli.toolkit import Flags
-from tpukit.cli.verb import Invocation, ReaderGone, root, verb
-from tpukit.errors import BadInput, TerminationSignal, TpukitError, interruption
+from tpukit.cli.global_flags import GlobalFlags
+from tpukit.cli.verb import Invocation, ReaderGone, flat, parameters, verb
+from tpukit.errors import BadInput, Fix, TerminationSignal, TpukitError, interruption
 from tpukit.paths import Paths, private_directory
 from tpukit.text import one_line
 
-_VERSION = Parameter(
-    "version",
-    Parameter.KEYWORD_ONLY,
-    default=False,
-    annotation=Annotated[bool, typer.Option("--version", help="Print the version.")],
-)
+Version = Annotated[bool, Option("--version", help="Print the version.")]
 #: In the order of the help page. A verb is the function in the file of its name, or of `_FILES`.
 VERBS = (
     "up", "create", "list", "describe", "delete", "start", "stop", "wait", "ssh", "forward",
     "notebook", "ssh-config", "run", "cp", "push", "jobs", "logs", "attach", "kill", "provision",
-    "smoke", "types",
+    "smoke", "types"
 )  # fmt: skip
 GROUPS = ("firewall", "emulator", "connections", "config")
 _FILES = {"list": "list_slices", "ssh-config": "ssh_config"}
@@ -77,7 +72,7 @@ def application(names: Iterable[str] = (*VERBS, *GROUPS)) -> typer.Typer:
         pretty_exceptions_enable=False,
         add_completion=False,
     )
-    app.callback(invoke_without_command=True)(root(_VERSION, lambda: typer.echo(__version__)))
+    app.callback(invoke_without_command=True)(flat(_root, parameters(_root), _root))
     for name in names:
         file = _FILES.get(name, name)
         module = import_module(f"tpukit.cli.{file}")
@@ -88,9 +83,20 @@ def application(names: Iterable[str] = (*VERBS, *GROUPS)) -> typer.Typer:
     return app
 
 
+def _root(context: typer.Context, *, version: Version = False, flags: GlobalFlags) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+    context.obj.flags = flags
+    if context.invoked_subcommand is None:
+        raise BadInput("there is no command", fix=Fix.command("tpukit", "--help"))
+
+
 def _application_for(arguments: Sequence[str]) -> typer.Typer:
     """Return the command tree with the verb that is asked for alone: half of the time to start."""
-    takes_value = {f"--{each.name}" for each in fields(Flags) if isinstance(each.default, str)}
+    takes_value = {
+        f"--{each.name}" for each in fields(GlobalFlags) if isinstance(each.default, str)
+    }
     words = iter(arguments)
     for word in words:
         if word in takes_value:
@@ -113,7 +119,7 @@ def _usage(error: TyperException) -> BadInput:
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "tpukit"
-    return BadInput(message.rstrip("."), fix=f"{path} --help")
+    return BadInput(message.rstrip("."), fix=Fix.command(*path.split(), "--help"))
 
 
 def _defect(error: Exception) -> TpukitError:
@@ -134,7 +140,7 @@ def _defect(error: Exception) -> TpukitError:
     return TpukitError(
         f"a defect in tpukit: {type(error).__name__}",
         why=one_line(str(error))[:300],
-        fix=f"report it with {path}" if path else "",
+        fix=Fix(note=f"report it with {path}") if path else None,
     )
 
 
@@ -147,7 +153,7 @@ def _fail(error: TpukitError, arguments: list[str], invocation: Invocation) -> i
 
 def _plain_console(arguments: list[str]) -> console.Console:
     before = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    return console.for_this_process(as_json="--json" in before, quiet=False, verbose=False)
+    return console.for_this_process(as_json="--json" in before)
 
 
 def _terminate(number: int, frame: object) -> None:

@@ -8,18 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from tpukit.cli import parameters as flag
-from tpukit.cli.cp import workers_of
-from tpukit.cli.hints import Hints
-from tpukit.cli.route import EXTERNAL, Route
-from tpukit.cli.ssh import WorkerNumber
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
-from tpukit.errors import BadInput, TpukitError
-from tpukit.text import one_line, quote
+from tpukit.errors import Fix, TpukitError
 
 if TYPE_CHECKING:
-    from tpukit.notebooks import Notebook
-    from tpukit.remote.tunnel import Tunnels
+    from tpukit.remote.connection.forwarding import Tunnels
+    from tpukit.work.notebooks import Notebook
 
 Port = Annotated[int, Option(metavar="PORT", help="Port here; 0 takes a free one.", min=0)]
 Install = Annotated[bool, Option("--install", help="Install JupyterLab first.")]
@@ -28,12 +23,12 @@ Install = Annotated[bool, Option("--install", help="Install JupyterLab first.")]
 def notebook(
     toolkit: Toolkit,
     name: flag.Name,
-    worker: WorkerNumber = 0,
+    worker: flag.WorkerNumber = 0,
     port: Port = 8888,
-    recipe: flag.Recipe = "jax",
+    recipe: flag.Recipe = flag.DEFAULT_RECIPE,
     install: Install = False,
     timeout: flag.Timeout = "60s",
-    route: Route = EXTERNAL,
+    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Open Jupyter on a worker, with the provisioned environment.
 
@@ -44,13 +39,13 @@ def notebook(
       tpukit notebook demo
       tpukit notebook demo --worker 2 --port 0 --install
     """
-    from tpukit import notebooks
-    from tpukit.remote.tunnel import Forward, Tunnels
+    from tpukit.remote.connection.forwarding import Forward, Tunnels
+    from tpukit.work import notebooks
 
-    _check_recipe(recipe)
+    flag.check_recipe(recipe)
     toolkit = toolkit.by(route)
     found = toolkit.find(name)
-    (chosen,) = workers_of(toolkit, found, str(worker), flag.seconds(timeout))
+    (chosen,) = toolkit.workers([found], str(worker), flag.seconds(timeout))
     say = toolkit.console.say
     if install:
         say(f"installing JupyterLab on {chosen.label}")
@@ -62,21 +57,13 @@ def notebook(
             (forward,) = tunnels.forwards
             url = served.url(forward.local)
             toolkit.console.emit(View({"url": url}, rows=[[url]]))
-            reason = _keep(served, tunnels)
+            reason = _serve(served, tunnels)
     finally:
         _end(toolkit, name, served)
     raise TpukitError(f"Jupyter on {chosen.label} has ended", reason=reason)
 
 
-def _check_recipe(recipe: str) -> None:
-    from tpukit.provision.recipes import recipe_names
-
-    if recipe not in recipe_names():
-        fix = f"--with {' or '.join(recipe_names())}"
-        raise BadInput(f"there is no recipe {one_line(recipe)}", fix=fix)
-
-
-def _keep(served: Notebook, tunnels: Tunnels) -> str:
+def _serve(served: Notebook, tunnels: Tunnels) -> str:
     """Lead connections until an interrupt, or until Jupyter has ended; return how it ended."""
     reasons: list[str] = []
 
@@ -94,6 +81,5 @@ def _end(toolkit: Toolkit, name: str, served: Notebook) -> None:
         served.end()
     except TpukitError as error:
         toolkit.console.warn(f"Jupyter may still run: {error.summary()}")
-        hints = Hints.of(toolkit.flags, toolkit.environ)
-        fix = hints.complete(quote(["tpukit", "kill", name, served.run_id]))
-        toolkit.console.warn(f"it ends by itself within 5 minutes, or at once: {fix}")
+        now = "ends it at once; by itself it ends within 5 minutes"
+        toolkit.console.suggest(Fix.command("tpukit", "kill", name, served.run_id, note=now))

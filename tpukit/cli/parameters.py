@@ -3,42 +3,93 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
-from tpukit.errors import BadInput
+from tpukit.errors import BadInput, Fix
+from tpukit.provision import recipe_names
 from tpukit.text import is_utf8, one_line, quote
 
 AcceleratorTypeName = Annotated[
-    str, typer.Argument(metavar="ACCELERATOR_TYPE", help="v3-8, v6e-4, …: `tpukit types`.")
+    str, Argument(metavar="ACCELERATOR_TYPE", help="v3-8, v6e-4, …: `tpukit types`.")
 ]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the slice.")]
+Name = Annotated[str, Argument(metavar="NAME", help="Name of the slice.")]
 OptionalName = Annotated[
-    str, typer.Argument(metavar="[NAME]", help="Name of the slice; default: USER-ACCELERATOR_TYPE.")
+    str, Argument(metavar="[NAME]", help="Name of the slice; default: USER-ACCELERATOR_TYPE.")
 ]
-Names = Annotated[
-    str, typer.Argument(metavar="NAME[,NAME…]", help="Name of the slice, or of several.")
-]
+Names = Annotated[str, Argument(metavar="NAME[,NAME…]", help="Name of the slice, or of several.")]
 RunId = Annotated[
-    str, typer.Argument(metavar="[RUN]", help="Run id; default: the run that started last.")
+    str, Argument(metavar="[RUN]", help="Run id; default: the run that started last.")
 ]
-Command = Annotated[list[str] | None, typer.Argument(metavar="[-- COMMAND…]")]
-Timeout = Annotated[str, typer.Option(metavar="DURATION", help="How long to wait: 90s, 20m, 1h.")]
-Workers = Annotated[str, typer.Option("--worker", metavar="WORKERS", help="all, 0 or 0,2-5.")]
+Command = Annotated[list[str] | None, Argument(metavar="[-- COMMAND…]")]
+Timeout = Annotated[str, Option(metavar="DURATION", help="How long to wait: 90s, 20m, 1h.")]
+Workers = Annotated[str, Option("--worker", metavar="WORKERS", help="all, 0 or 0,2-5.")]
 SourceRanges = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--source-range", metavar="RANGE", help="Who may reach port 22; default: your own address."
     ),
 ]
-Recipe = Annotated[str, typer.Option("--with", metavar="RECIPE", help="jax or torch_xla.")]
+RECIPES = f"{' or '.join(recipe_names())}."
+DEFAULT_RECIPE = "jax"
+Recipe = Annotated[str, Option("--with", metavar="RECIPE", help=RECIPES)]
 Requirements = Annotated[
-    str, typer.Option("--requirements", metavar="FILE", help="requirements.txt to install on top.")
+    str, Option("--requirements", metavar="FILE", help="requirements.txt to install on top.")
 ]
 
+WorkerNumber = Annotated[int, Option("--worker", metavar="N", help="Number of the worker.")]
+
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True)
+class RouteFlags:
+    """How to reach workers; with no flag, at their external addresses where they have one."""
+
+    iap: Annotated[
+        bool, Option("--iap", help="Through Identity-Aware Proxy, by gcloud start-iap-tunnel.")
+    ] = False
+    internal_ips: Annotated[
+        bool, Option("--internal-ips", help="At internal addresses, from inside the network.")
+    ] = False
+    jump: Annotated[
+        str,
+        Option(
+            "--jump", metavar="NAME[:N]", help="At internal addresses, through a slice's worker."
+        ),
+    ] = ""
+
+    @property
+    def proxied(self) -> bool:
+        return self.iap or bool(self.jump)
+
+    @property
+    def inside(self) -> bool:
+        """Whether workers are reached at their internal addresses."""
+        return self.proxied or self.internal_ips
+
+    @property
+    def jump_worker(self) -> tuple[str, str]:
+        """The slice and the number of the worker that others are reached through."""
+        name, _, worker = self.jump.partition(":")
+        return name, worker or "0"
+
+    def check(self) -> None:
+        """Raise `BadInput` for flags that contradict each other or make no sense."""
+        if self.iap and self.jump:
+            raise BadInput(
+                "--iap and --jump are two ways to one worker", fix=Fix(note="choose one")
+            )
+        if self.jump and not re.fullmatch(r"[^:]+(:\d{1,5})?", self.jump, re.ASCII):
+            raise BadInput(
+                f"{one_line(self.jump)!r} is no worker", fix=Fix(note="--jump demo or demo:2")
+            )
+
+
+EXTERNAL = RouteFlags()
 
 
 def seconds(text: str) -> float:
@@ -46,8 +97,17 @@ def seconds(text: str) -> float:
     match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)([smh]?)", text.strip(), re.ASCII)
     value = float(match[1]) * _UNITS[match[2]] if match else 0.0
     if value < 1.0:
-        raise BadInput(f"{one_line(text)!r} is not a duration", fix="for example: --timeout 20m")
+        raise BadInput(
+            f"{one_line(text)!r} is not a duration", fix=Fix(note="for example: --timeout 20m")
+        )
     return value
+
+
+def check_recipe(name: str) -> None:
+    """Raise `BadInput` where there is no such recipe; reads none of them."""
+    if name not in recipe_names():
+        fix = Fix(note=f"--with {' or '.join(recipe_names())}")
+        raise BadInput(f"there is no recipe {one_line(name)}", fix=fix)
 
 
 def pairs(text: str, flag: str) -> dict[str, str]:
@@ -56,7 +116,9 @@ def pairs(text: str, flag: str) -> dict[str, str]:
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
         if not key.strip() or not equals:
-            raise BadInput(f"{one_line(part)!r} in {flag} is not KEY=VALUE", fix=f"{flag} a=1,b=2")
+            raise BadInput(
+                f"{one_line(part)!r} in {flag} is not KEY=VALUE", fix=Fix(note=f"{flag} a=1,b=2")
+            )
         found[key.strip()] = value
     return found
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from tpukit.cli import parameters as flag
-from tpukit.cli.cp import NoRelay, metered, uploaded, workers_of
-from tpukit.cli.route import EXTERNAL, Route
+from tpukit.cli import views
+from tpukit.cli.cp import NoRelay, metered
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 
 Directory = Annotated[
-    str, typer.Argument(metavar="[DIRECTORY]", help="Folder to push; default: this one.")
+    str, Argument(metavar="[DIRECTORY]", help="Folder to push; default: this one.")
 ]
 Target = Annotated[
-    str, typer.Option("--to", metavar="PATH", help="Folder on the workers; default: its own name.")
+    str, Option("--to", metavar="PATH", help="Folder on the workers; default: its own name.")
 ]
 
 
@@ -29,7 +29,7 @@ def push(
     worker: flag.Workers = "all",
     no_relay: NoRelay = False,
     timeout: flag.Timeout = "60s",
-    route: Route = EXTERNAL,
+    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Put a working tree on every worker.
 
@@ -40,17 +40,17 @@ def push(
       tpukit push demo
       tpukit push demo ~/src/project --to project
     """
-    from tpukit import copies, pushes
-    from tpukit.worktree import read_tree
+    from tpukit.work import copies, pushes
+    from tpukit.work.worktree import read_tree
 
     toolkit = toolkit.by(route)
     root = Path(directory).expanduser().resolve()
     tree = read_tree(root)
     target = pushes.target_path(to or root.name)
     found = toolkit.find(name)
-    workers = workers_of(toolkit, found, worker, flag.seconds(timeout))
-    with metered(toolkit, "sent", relay=not no_relay) as means:
-        outcomes = pushes.push(tree, target, copies.recipients(found, workers), means)
+    workers = toolkit.workers([found], worker, flag.seconds(timeout))
+    with metered(toolkit, "sent", relay=not no_relay) as context:
+        outcomes = pushes.push(tree, target, copies.recipients(found, workers), context)
     sent = sum(each.value == "sent" for each in outcomes)
     toolkit.console.say(f"{len(tree.names)} files; {sent} of {len(outcomes)} workers changed")
-    return uploaded(toolkit, outcomes)
+    return views.sent(outcomes)

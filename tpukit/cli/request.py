@@ -9,12 +9,12 @@ from typing import Annotated
 
 from typer import Option
 
-from tpukit import naming
 from tpukit.accelerators import AcceleratorType, runtime_fits
 from tpukit.cli.parameters import pairs, words
 from tpukit.cli.toolkit import Toolkit
-from tpukit.errors import BadInput
+from tpukit.errors import BadInput, Fix
 from tpukit.models import SliceRequest
+from tpukit.slices import naming
 
 
 @dataclass(frozen=True)
@@ -78,21 +78,17 @@ def slice_request(
 
 
 def _labels(given: Mapping[str, str]) -> Mapping[str, str]:
-    wrong = [
-        key
-        for key, value in given.items()
-        if naming.label(key) != key or naming.label(value) != value
-    ]
-    if wrong:
-        raise BadInput(
-            f"label {wrong[0]}={given[wrong[0]]} is not a label",
-            why="labels are up to 63 lower-case letters, digits, hyphens and underscores",
-        )
+    for key, value in given.items():
+        if (naming.label(key), naming.label(value)) != (key, value):
+            raise BadInput(
+                f"label {key}={value} is not a label",
+                why="labels are up to 63 lower-case letters, digits, hyphens and underscores",
+            )
     return given
 
 
 def _runtime(accelerator: AcceleratorType, wanted: str) -> str:
     bad = runtime_fits(accelerator, wanted) if wanted else None
     if bad:
-        raise BadInput(bad, fix=f"--runtime-version {accelerator.runtime_version}")
+        raise BadInput(bad, fix=Fix(note=f"--runtime-version {accelerator.runtime_version}"))
     return wanted or accelerator.runtime_version

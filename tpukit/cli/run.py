@@ -7,30 +7,33 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from tpukit.cli import output
 from tpukit.cli import parameters as flag
-from tpukit.cli.route import EXTERNAL, Route
+from tpukit.cli import views
+from tpukit.cli.output import Folder, Lines, Output, Raw
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import Console, View
-from tpukit.errors import BadInput, interruption
-from tpukit.text import one_line, quote, sanitize
+from tpukit.errors import BadInput, Fix, interruption
 
 if TYPE_CHECKING:
-    from tpukit.remote.kept import KeptRun
-    from tpukit.remote.runs import FleetRun, Order, Result
-    from tpukit.remote.worker import RemoteWorker
+    from tpukit.remote.command.attached import AttachedRun
+    from tpukit.remote.connection.worker import RemoteWorker
+    from tpukit.remote.persistent.pool_client import PooledRun
 
 #: Bytes of output that a JSON document carries of all workers together, at most.
 _DOCUMENT_BYTES = 64 << 20
-_LAST_LINES = 5
+#: The flags that have no meaning for a detached run.
+_ATTACHED = (
+    *("output_directory", "json_lines", "stdin", "deadline", "at_once", "fail_fast"),
+    *("failed", "keep"),
+)
 
 
 @dataclass(frozen=True)
-class Flags:
+class RunFlags:
     """How to run it, and what becomes of its output."""
 
     failed: Annotated[
@@ -64,7 +67,7 @@ class Flags:
 
 
 @dataclass(frozen=True)
-class Environment:
+class VariableFlags:
     """The command's variables: sent over the connection, on no command line."""
 
     env: Annotated[
@@ -82,9 +85,9 @@ class Environment:
 def run(
     toolkit: Toolkit,
     name: flag.Names,
-    how: Flags,
-    environment: Environment,
-    route: Route,
+    how: RunFlags,
+    environment: VariableFlags,
+    route: flag.RouteFlags,
     command: flag.Command = None,
     worker: flag.Workers = "all",
     timeout: flag.Timeout = "60s",
@@ -102,119 +105,103 @@ def run(
     toolkit = toolkit.by(route)
     line = flag.remote_command(command)
     if not line:
-        raise BadInput("there is no command to run", fix=f"tpukit run {name} -- hostname")
+        fix = Fix.command("tpukit", "run", name, "--", "hostname", note="for example")
+        raise BadInput("there is no command to run", fix=fix)
     lines = _shell_lines(environment, toolkit)
     _check(how, route, toolkit.console)
     patience = flag.seconds(timeout)
     if how.keep:
-        from tpukit.access import select
+        from tpukit.access.selection import select
 
-        fleet = toolkit.kept_fleet(name, patience)
-        return _attached(toolkit, select(fleet.workers, worker), how, line, lines, fleet.run)
-    workers = toolkit.workers(name, worker, patience)
+        pooled = toolkit.pooled_workers(name, patience)
+        return _attached(toolkit, select(pooled.workers, worker), how, line, lines, pooled.run)
+    workers = toolkit.workers(toolkit.find_all(name), worker, patience)
     if how.detach:
         return _detach(toolkit, name, workers, how.run_id, line, lines)
     return _attached(toolkit, workers, how, line, lines)
 
 
-def _check(how: Flags, route: Route, console: Console) -> None:
-    attached = {
-        "--output-directory": how.output_directory,
-        "--json-lines": how.json_lines,
-        "--stdin": how.stdin,
-        "--deadline": how.deadline,
-        "--at-once": how.at_once,
-        "--fail-fast": how.fail_fast,
-        "--failed": how.failed,
-        "--keep": how.keep,
-    }
-    for name, given in attached.items():
-        if given and how.detach:
-            raise BadInput(f"{name} has no meaning with --detach")
-    if how.keep and (how.stdin or how.fail_fast or route != EXTERNAL):
+def _check(how: RunFlags, route: flag.RouteFlags, console: Console) -> None:
+    for name in _ATTACHED:
+        if how.detach and getattr(how, name):
+            raise BadInput(f"--{name.replace('_', '-')} has no meaning with --detach")
+    if how.keep and (how.stdin or how.fail_fast or route != flag.EXTERNAL):
         raise BadInput(
             "--keep has no meaning with --stdin, --fail-fast, --iap, --internal-ips and --jump",
-            fix="leave it out",
+            fix=Fix(note="leave it out"),
         )
     if how.json_lines and console.as_json:
-        raise BadInput("--json and --json-lines are two forms of one output", fix="choose one")
+        raise BadInput(
+            "--json and --json-lines are two forms of one output", fix=Fix(note="choose one")
+        )
     if how.run_id and not how.detach:
-        raise BadInput("--run-id names a detached run", fix="add --detach")
+        raise BadInput("--run-id names a detached run", fix=Fix(note="add --detach"))
 
 
-def _shell_lines(given: Environment, toolkit: Toolkit) -> str:
-    from tpukit.remote import environment
+def _shell_lines(given: VariableFlags, toolkit: Toolkit) -> str:
+    from tpukit.remote.command import environment
 
     own = toolkit.environ
     content = flag.file_bytes(given.env_file, "--env-file") or b""
     variables = environment.parse_file(content.decode("utf-8", "replace"), own)
     variables |= environment.parse_assignments(given.env or (), own)
     if given.with_:
-        from tpukit.provision.recipes import recipe_names
-
-        if given.with_ not in recipe_names():
-            fix = f"--with {' or '.join(recipe_names())}"
-            raise BadInput(f"there is no recipe {one_line(given.with_)}", fix=fix)
+        flag.check_recipe(given.with_)
     return environment.shell_lines(variables, given.with_)
 
 
 def _detach(
     toolkit: Toolkit, name: str, workers: list[RemoteWorker], run_id: str, line: str, lines: str
 ) -> View:
-    from tpukit import detached
+    from tpukit.work import runs
 
-    chosen = run_id or detached.new_run_id(toolkit.clock)
+    chosen = run_id or runs.new_run_id(toolkit.clock)
     toolkit.console.say(f"run {chosen}")
-    detached.start(workers, chosen, line, lines, toolkit.clock)
+    runs.start(workers, chosen, line, lines, toolkit.clock)
     toolkit.console.say(f"{len(workers)} of {len(workers)} workers started it")
-    document = {"run": chosen, "workers": [output.place(each) for each in workers]}
-    follow = quote(["tpukit", "logs", name, chosen, "-f"])
-    return View({"started": document}, rows=[[chosen]], hint=follow)
+    return views.started(name, chosen, workers)
 
 
 def _attached(
     toolkit: Toolkit,
     workers: list[RemoteWorker],
-    how: Flags,
+    how: RunFlags,
     line: str,
     lines: str,
-    kept: Callable[..., KeptRun] | None = None,
+    start: Callable[..., PooledRun] | None = None,
 ) -> View:
-    from tpukit.last_run import FailedWorkers
-    from tpukit.remote.runs import FleetRun
+    from tpukit.remote.command.attached import AttachedRun, CommandRequest
+    from tpukit.remote.command.stdin import Broadcast
+    from tpukit.work.failed_workers import FailedWorkers
 
     console, memory = toolkit.console, FailedWorkers(toolkit.paths.last_run)
     chosen = memory.among(workers) if how.failed else workers
-    sink = _sink(console, how, chosen)
-    order = _order(how, line, lines, len(chosen), console.as_json)
-    going = (kept or FleetRun)(order, toolkit.clock, sink.hear)
-    try:
-        results = going.on_all(chosen)
-    except KeyboardInterrupt as signal:
-        raise _interrupted(signal, going) from None
-    finally:
-        sink.finish()
-    if how.fail_fast:
-        for each in going.unreached:
-            console.warn(f"the command may still run on {each.label}: not reached")
-    memory.remember(chosen, [each.item for each in results if not _succeeded(each)])
-    return _view(console, how, results)
-
-
-def _order(how: Flags, line: str, lines: str, workers: int, as_json: bool) -> Order:
-    from tpukit.remote.broadcast import Broadcast
-    from tpukit.remote.runs import Order
-
-    document = min(4 << 20, _DOCUMENT_BYTES // (2 * workers))
-    return Order(
+    output = _output(console, how, chosen)
+    in_document = min(4 << 20, _DOCUMENT_BYTES // (2 * len(chosen)))
+    request = CommandRequest(
         command=line,
         environment=lines,
         stdin=Broadcast(iter(_read_input, b"")).reader if how.stdin else None,
         limit=flag.seconds(how.deadline) if how.deadline else None,
         at_once=how.at_once,
         fail_fast=how.fail_fast,
-        keep=document if as_json else 16 << 10,
+        keep=in_document if console.as_json else 16 << 10,
     )
+    command = (start or AttachedRun)(request, toolkit.clock, output.write)
+    try:
+        results = command.on_all(chosen)
+    except KeyboardInterrupt as signal:
+        raise _interrupted(signal, command) from None
+    finally:
+        output.finish()
+    if how.fail_fast:
+        for each in command.unreached:
+            console.warn(f"the command may still run on {each.label}: not reached")
+    memory.remember(chosen, [each.item for each in results if not (each.value and each.value.ok)])
+    if how.json_lines:
+        for result in results:
+            console.write_json_line(views.ending(result))
+    return views.results(results, as_lines=how.json_lines)
 
 
 def _read_input() -> bytes:
@@ -222,81 +209,19 @@ def _read_input() -> bytes:
     return os.read(sys.stdin.fileno(), 1 << 16) if sys.stdin else b""
 
 
-def _sink(console: Console, how: Flags, workers: list[RemoteWorker]) -> output.Output:
+def _output(console: Console, how: RunFlags, workers: list[RemoteWorker]) -> Output:
     if how.output_directory:
-        folder = output.Folder(Path(how.output_directory))
-        folder.prepare(workers)
-        return folder
-    if how.json_lines:
-        return output.Lines(output.as_json_lines(console))
+        return Folder(Path(how.output_directory), workers)
     if console.as_json:
-        return output.Nowhere()
-    if len(workers) == 1:
-        return output.Raw(console)
-    several = len({each.slice for each in workers}) > 1
-    return output.Lines(output.prefixed(console, several))
+        return Output()
+    if len(workers) == 1 and not how.json_lines:
+        return Raw(console)
+    return Lines(console, workers, how.json_lines)
 
 
-def _interrupted(signal: KeyboardInterrupt, going: FleetRun | KeptRun) -> Exception:
+def _interrupted(signal: KeyboardInterrupt, command: AttachedRun | PooledRun) -> Exception:
     error = interruption(signal)
-    missed = [each.label for each in going.unreached]
+    missed = [each.label for each in command.unreached]
     error.why = "" if missed else "the command was ended on every worker"
     error.exists = tuple(f"the command may still run on {label}: not reached" for label in missed)
     return error
-
-
-def _view(console: Console, how: Flags, results: list[Result]) -> View:
-    for each in results:
-        if how.json_lines:
-            console.write_json_line(_outcome(each))
-        elif not _succeeded(each):
-            _tell(console, each, alone=len(results) == 1)
-    codes = [_code(each) for each in results if not _was_stopped(each)]
-    return View({"results": [_document(each) for each in results]}, status=max(codes, default=0))
-
-
-def _tell(console: Console, result: Result, alone: bool) -> None:
-    """Name a worker that failed, with the end of what it said."""
-    label = result.item.label
-    if result.error:
-        console.warn(result.error.summary())
-    elif result.value and not alone:
-        console.warn(f"{label} exited with status {result.value.status}")
-        said = result.value.stderr.strip() or result.value.stdout.strip()
-        for line in sanitize(said).splitlines()[-_LAST_LINES:]:
-            console.warn(f"{label}: {line}")
-
-
-def _succeeded(result: Result) -> bool:
-    return bool(result.value and result.value.ok)
-
-
-def _was_stopped(result: Result) -> bool:
-    from tpukit.remote.runs import Stopped
-
-    return isinstance(result.error, Stopped)
-
-
-def _code(result: Result) -> int:
-    if result.error:
-        return result.error.exit_code
-    assert result.value is not None
-    return result.value.status
-
-
-def _outcome(result: Result) -> dict[str, Any]:
-    if result.error:
-        return {**output.place(result.item), "error": result.error.document()}
-    assert result.value is not None
-    return {**output.place(result.item), "status": result.value.status}
-
-
-def _document(result: Result) -> dict[str, Any]:
-    done = result.value
-    if done is None:
-        return _outcome(result)
-    return {
-        **_outcome(result),
-        "stdout": done.stdout.decode("utf-8", "replace"),
-        "stderr": done.stderr.decode("utf-8", "replace"),
-    }

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
-from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.toolkit import CONNECT_SECONDS, Toolkit
 from tpukit.console import View
 
 
 def smoke(
-    toolkit: Toolkit, name: flag.Name, recipe: flag.Recipe = "jax", timeout: flag.Timeout = "10m"
+    toolkit: Toolkit,
+    name: flag.Name,
+    recipe: flag.Recipe = flag.DEFAULT_RECIPE,
+    timeout: flag.Timeout = "10m",
 ) -> View:
     """Compute on every device of every worker.
 
@@ -18,14 +21,14 @@ def smoke(
     Example:
       tpukit smoke demo --with jax
     """
-    from tpukit import bootstrap
     from tpukit.accelerators import AcceleratorType
     from tpukit.provision.recipes import Recipe
+    from tpukit.smoke.runner import ensure_computes
 
     chosen = Recipe.named(recipe)
     deadline = toolkit.deadline(flag.seconds(timeout))
     found = toolkit.find(name)
-    means = toolkit.means()
-    workers = bootstrap.remote_workers(means, found, deadline)
+    workers = toolkit.workers([found], "all", deadline.within(CONNECT_SECONDS).remaining())
     accelerator = AcceleratorType.parse(found.accelerator_type)
-    return views.smoke(bootstrap.smoked(means, workers, accelerator, chosen, deadline))
+    report = ensure_computes(workers, accelerator, chosen, deadline=deadline)
+    return views.smoke(report)

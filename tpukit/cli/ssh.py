@@ -6,31 +6,26 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from tpukit.cli import parameters as flag
-from tpukit.cli.route import EXTERNAL, Route
 from tpukit.cli.toolkit import Toolkit
 from tpukit.clock import Deadline
 from tpukit.console import View
-from tpukit.errors import BadInput
+from tpukit.errors import BadInput, Fix
 
 if TYPE_CHECKING:
     from tpukit.models import Slice
-    from tpukit.remote.ssh import Connection
-
-WorkerNumber = Annotated[int, typer.Option("--worker", metavar="N", help="Number of the worker.")]
+    from tpukit.remote.connection.client import Connection
 
 
 def ssh(
     toolkit: Toolkit,
     name: flag.Name,
     command: flag.Command = None,
-    worker: WorkerNumber = 0,
+    worker: flag.WorkerNumber = 0,
     timeout: flag.Timeout = "60s",
-    route: Route = EXTERNAL,
+    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Open a shell on a worker, or run a command.
 
@@ -41,18 +36,14 @@ def ssh(
       tpukit ssh demo
       tpukit ssh demo --worker 2 -- 'nproc; free -g'
     """
-    from tpukit import access, bootstrap
-
     toolkit = toolkit.by(route)
     line = flag.remote_command(command)
     if toolkit.flags.as_json and not line:
-        raise BadInput("--json needs a command", fix=f"tpukit ssh {name} --json -- COMMAND")
+        fix = Fix.command("tpukit", "ssh", name, "--json", "--", "hostname", note="for example")
+        raise BadInput("--json needs a command", fix=fix)
     found = toolkit.find(name)
-    patience = flag.seconds(timeout)
-    deadline = toolkit.deadline(patience)
-    workers = bootstrap.remote_workers(toolkit.means(), found, deadline, patience)
-    access.parse_workers(str(worker), [each.index for each in workers])
-    with workers[worker].connect() as connection:
+    (chosen,) = toolkit.workers([found], str(worker), flag.seconds(timeout))
+    with chosen.connect() as connection:
         if line:
             return _command(toolkit, connection, worker, line)
         return View({}, status=_shell(toolkit, found, connection))
@@ -76,14 +67,14 @@ def _command(toolkit: Toolkit, connection: Connection, worker: int, line: str) -
 
 
 def _shell(toolkit: Toolkit, found: Slice, connection: Connection) -> int:
-    """Hand over to the system's OpenSSH, which speaks to every terminal; the way in is proved."""
-    from tpukit import access
-    from tpukit.remote import keys, openssh
+    """Hand over to the system's OpenSSH, which speaks to every terminal; we could log in."""
+    from tpukit.access import host_keys
+    from tpukit.remote.connection import keys, openssh
 
     if toolkit.route.proxied or not openssh.available():
         return connection.shell()
     target = connection.target
-    pinned_as = access.alias(found, target.worker)
+    pinned_as = host_keys.alias(found, target.worker)
     keys.write_known_hosts(toolkit.paths.known_hosts, [(pinned_as, target.host_keys)])
     words = openssh.command(
         target, toolkit.key, toolkit.paths.known_hosts, pinned_as, None, sys.stdin.isatty()

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
+from tpukit.access.ssh_config import Host, SshConfig, UserConfig, host_names
 from tpukit.cli import parameters as flag
-from tpukit.cli.route import EXTERNAL, Route
+from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
-from tpukit.errors import BadInput
+from tpukit.errors import BadInput, Fix
 from tpukit.paths import home_directory
-from tpukit.ssh_config import Host, SshConfig, UserConfig, host_names
 from tpukit.text import quote
 
 if TYPE_CHECKING:
     from tpukit.models import Slice
 
 Names = Annotated[
-    list[str] | None, typer.Argument(metavar="[NAME…]", help="Slices; default: every READY one.")
+    list[str] | None, Argument(metavar="[NAME…]", help="Slices; default: every READY one.")
 ]
-Install = Annotated[
-    bool, typer.Option("--install", help="Include the file in ~/.ssh/config, for good.")
-]
+Install = Annotated[bool, Option("--install", help="Include the file in ~/.ssh/config, for good.")]
 Remove = Annotated[
-    bool,
-    typer.Option("--remove", help="Remove these hosts; without NAME all, and the inclusion too."),
+    bool, Option("--remove", help="Remove these hosts; without NAME all, and the inclusion too.")
 ]
 
 
@@ -36,7 +33,7 @@ def ssh_config(
     install: Install = False,
     remove: Remove = False,
     timeout: flag.Timeout = "60s",
-    route: Route = EXTERNAL,
+    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Let VS Code, rsync, scp and mosh reach workers.
 
@@ -48,7 +45,9 @@ def ssh_config(
       rsync -a data/ demo-2:data/
     """
     if route.jump:
-        raise BadInput("ssh-config writes no --jump", fix="--internal-ips and your own ProxyJump")
+        raise BadInput(
+            "ssh-config writes no --jump", fix=Fix(note="--internal-ips and your own ProxyJump")
+        )
     toolkit = toolkit.by(route)
     ours = SshConfig(toolkit.paths.ssh)
     user = UserConfig(home_directory(toolkit.environ) / ".ssh" / "config")
@@ -61,7 +60,7 @@ def ssh_config(
     if install and not user.includes(ours):
         toolkit.confirm(f"put a line that includes {ours.path} at the top of {user.path}?")
         user.install(ours, toolkit.clock.time())
-    return _view(ours, user, hosts)
+    return views.hosts(ours.path, user.includes(ours), hosts)
 
 
 def _slices(toolkit: Toolkit, names: list[str]) -> list[Slice]:
@@ -72,22 +71,20 @@ def _slices(toolkit: Toolkit, names: list[str]) -> list[Slice]:
 
 
 def _put(toolkit: Toolkit, ours: SshConfig, found: Slice, patience: float) -> list[Host]:
-    from tpukit import access
-    from tpukit.remote.proxy import iap_command
+    from tpukit.access.host_keys import alias
+    from tpukit.remote.connection.dial import iap_command
 
-    means, deadline = toolkit.means(), toolkit.deadline(patience)
-    access.check_reachable(found)
-    access.install_key(means.provider, found, means.user, means.key, deadline)
     hosts = [
         Host(
             host_names(found, target.worker),
             target,
-            access.alias(found, target.worker),
+            alias(found, target.worker),
             quote(iap_command(found.project, target)) if toolkit.route.iap else "none",
         )
-        for target in access.targets(means.provider, found, means.user, deadline, means.internal)
+        for each in toolkit.workers([found], "all", patience)
+        if (target := each.target)
     ]
-    ours.put(found, hosts, means.key)
+    ours.put(found, hosts, toolkit.key)
     return hosts
 
 
@@ -96,23 +93,3 @@ def _removed(ours: SshConfig, user: UserConfig, names: list[str]) -> View:
     uninstalled = not names and user.uninstall()
     document = {"removed": removed, "included": not uninstalled and user.includes(ours)}
     return View({"ssh_config": document}, rows=[[name] for name in removed])
-
-
-def _view(ours: SshConfig, user: UserConfig, hosts: list[Host]) -> View:
-    included = user.includes(ours)
-    documents = [
-        {
-            "names": list(host.names),
-            "worker": host.target.worker,
-            "address": host.target.address,
-            "port": host.target.port,
-        }
-        for host in hosts
-    ]
-    rows = [
-        [host.names[-1], host.names[0], host.target.address, str(host.target.port)]
-        for host in hosts
-    ]
-    document = {"path": str(ours.path), "included": included, "hosts": documents}
-    hint = "" if included else "tpukit ssh-config --install"
-    return View({"ssh_config": document}, ("HOST", "ALSO", "ADDRESS", "PORT"), rows, hint=hint)

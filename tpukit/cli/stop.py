@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tpukit import lifecycle
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
+from tpukit.slices import change
 
 
 def stop(toolkit: Toolkit, name: flag.Name, timeout: flag.Timeout = "20m") -> View:
@@ -17,12 +17,7 @@ def stop(toolkit: Toolkit, name: flag.Name, timeout: flag.Timeout = "20m") -> Vi
     Example:
       tpukit stop demo
     """
-    deadline = toolkit.deadline(flag.seconds(timeout))
+    deadline, on_state = toolkit.deadline(flag.seconds(timeout)), toolkit.say_state(name)
     found = toolkit.find(name)
-    result = lifecycle.stop(
-        toolkit.provider,
-        found,
-        deadline=deadline,
-        on_state=lambda state: toolkit.console.say(f"{name}: {state}"),
-    )
+    result = change.stop(toolkit.provider, found, deadline=deadline, on_state=on_state)
     return views.one_slice(result)

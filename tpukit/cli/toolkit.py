@@ -4,81 +4,65 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from typer import Option
+from typing import TYPE_CHECKING
 
 from tpukit import console as consoles
-from tpukit.cli.route import Route
+from tpukit.cli.global_flags import GlobalFlags, local_by_environment
+from tpukit.cli.parameters import EXTERNAL, RouteFlags
 from tpukit.clock import Clock, Deadline, SystemClock
 from tpukit.console import Console
-from tpukit.errors import BadInput
-from tpukit.journal import Journal
+from tpukit.errors import BadInput, Fix
 from tpukit.paths import Paths, private_directory
-from tpukit.settings import Settings
+from tpukit.settings.resolution import Settings
+from tpukit.slices.journal import Journal
 
 if TYPE_CHECKING:
+    from tpukit.access.context import Context
+    from tpukit.cloud.provider import FirewallProvider, SliceProvider
     from tpukit.cloud.session import Session
-    from tpukit.kept_fleet import KeptFleet
-    from tpukit.means import Means
     from tpukit.models import Slice
-    from tpukit.provider import FirewallProvider, SliceProvider
-    from tpukit.remote.keeper_home import KeeperHome
-    from tpukit.remote.keys import KeyPair
-    from tpukit.remote.proxy import Dial
-    from tpukit.remote.ssh import Connector
-    from tpukit.remote.worker import RemoteWorker
+    from tpukit.remote.connection.client import Connector
+    from tpukit.remote.connection.dial import Dial
+    from tpukit.remote.connection.keys import KeyPair
+    from tpukit.remote.connection.worker import RemoteWorker
+    from tpukit.remote.persistent.pool_client import PooledWorkers
+    from tpukit.remote.persistent.pool_socket import PoolSocket
 
 
 #: Of the range that Identity-Aware Proxy connects from, 35.235.240.0/20:
 #: https://cloud.google.com/iap/docs/using-tcp-forwarding
 IAP_ADDRESS = "35.235.240.1"
+#: Seconds for each connection where the timeout is that of a longer job.
+CONNECT_SECONDS = 300.0
 #: Seconds for each connection to the worker that others are reached through.
 _JUMP_SECONDS = 60.0
-#: What `TPUKIT_LOCAL` says where it does not ask for the emulator.
-NO = ("", "0", "false", "no", "off")
 
 
-@dataclass(frozen=True)
-class Flags:
-    """The global flags of a command line, before the verb or after it."""
-
-    as_json: Annotated[bool, Option("--json", help="Print one JSON document.")] = False
-    project: Annotated[str, Option(metavar="PROJECT", help="Project that pays.")] = ""
-    zone: Annotated[str, Option(metavar="ZONE", help="Zone of the slice.")] = ""
-    local: Annotated[bool, Option("--local", help="Use the emulator; start it if none runs.")] = (
-        False
-    )
-    quiet: Annotated[bool, Option("--quiet", "-q", help="No narration.")] = False
-    verbose: Annotated[bool, Option("--verbose", "-v", help="More narration.")] = False
-    yes: Annotated[bool, Option("--yes", "-y", help="Answer yes to every question.")] = False
-    no_input: Annotated[bool, Option("--no-input", help="Never ask.")] = False
-
-
+@dataclass(eq=False)
 class Toolkit:
     """What a command works with. Nothing is imported or contacted before a property is read."""
 
-    def __init__(
-        self, flags: Flags, environ: Mapping[str, str] | None = None, route: Route | None = None
-    ) -> None:
-        self.flags = flags
-        self.route = route or Route()
-        self.environ = os.environ if environ is None else environ
-        self.clock: Clock = SystemClock()
+    flags: GlobalFlags
+    route: RouteFlags = EXTERNAL
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    clock: Clock = field(default_factory=SystemClock)
 
-    def by(self, route: Route) -> Toolkit:
-        """Return a toolkit that reaches workers another way."""
+    def by(self, route: RouteFlags) -> Toolkit:
+        """Return a toolkit that reaches workers by another route."""
         route.check()
-        return Toolkit(self.flags, self.environ, route) if route != self.route else self
+        return replace(self, route=route) if route != self.route else self
 
     @cached_property
     def console(self) -> Console:
         return consoles.for_this_process(
-            as_json=self.flags.as_json, quiet=self.flags.quiet, verbose=self.flags.verbose
+            as_json=self.flags.as_json,
+            quiet=self.flags.quiet,
+            verbose=self.flags.verbose,
+            complete=lambda fix: self.flags.complete(fix, self.environ),
         )
 
     @cached_property
@@ -115,30 +99,30 @@ class Toolkit:
 
     @cached_property
     def firewall(self) -> FirewallProvider:
-        from tpukit.cloud.firewall import ComputeFirewall
+        from tpukit.cloud.firewall_rules import ComputeFirewall
 
         endpoint = self.settings.get("compute_endpoint")
         return ComputeFirewall(self.session, self.settings.require("project"), endpoint)
 
     @cached_property
     def key(self) -> KeyPair:
-        from tpukit.remote.keys import ensure_key_pair
+        from tpukit.remote.connection.keys import ensure_key_pair
 
         directory = private_directory(self.paths.key_directory)
         return ensure_key_pair(directory, comment="tpukit")
 
     @cached_property
     def connector(self) -> Connector:
-        from tpukit.remote.ssh import Connector
+        from tpukit.remote.connection.client import Connector
 
         return Connector(self.key, self.clock, dial=self._dial)
 
-    def means(self, source_ranges: tuple[str, ...] = ()) -> Means:
-        """Return what the stages of the main job work with."""
-        from tpukit.cloud.caller import source_address
-        from tpukit.means import Means
+    def context(self, source_ranges: tuple[str, ...] = ()) -> Context:
+        """Return what access to workers, and the main job, work with."""
+        from tpukit.access.caller_address import source_address
+        from tpukit.access.context import Context
 
-        return Means(
+        return Context(
             provider=self.provider,
             firewall=self.firewall,
             connector=self.connector,
@@ -154,49 +138,61 @@ class Toolkit:
     def deadline(self, seconds: float) -> Deadline:
         return Deadline.after(self.clock, seconds)
 
+    def say_state(self, name: str) -> Callable[[str], None]:
+        """Return what narrates each new state of a slice."""
+        return lambda state: self.console.say(f"{name}: {state}")
+
     def find(self, name: str) -> Slice:
         """Return the named slice, in the zone that was asked for or in any."""
-        from tpukit import existence, naming
+        from tpukit.slices import find, naming
 
         zone = self.flags.zone.removeprefix("-")  # a lone hyphen stands for all zones
-        return existence.find(self.provider, naming.check_name(name), zone)
+        return find.find(self.provider, naming.check_name(name), zone)
 
-    def workers(self, names: str, selection: str, patience: float) -> list[RemoteWorker]:
-        """Return the selected workers of one slice or several, with a way in to each.
+    def find_all(self, names: str) -> list[Slice]:
+        """Return the slices of a list such as `demo,demo2`, each once."""
+        return [self.find(name) for name in dict.fromkeys(names.split(","))]
+
+    def workers(
+        self, slices: Sequence[Slice], selection: str, patience: float
+    ) -> list[RemoteWorker]:
+        """Return the selected workers of one slice or several, each to be connected to.
 
         `patience` is in seconds, for the API and for each connection that is made later.
         """
-        from tpukit import fleet
+        from tpukit.access import slice_workers
 
-        slices = [self.find(name) for name in dict.fromkeys(names.split(","))]
-        deadline = self.deadline(patience)
-        return fleet.workers(
-            self.means(), slices, selection, deadline, patience, on_wait=self.console.say
+        deadline, say = self.deadline(patience), self.console.say
+        return slice_workers.workers(
+            self.context(), slices, selection, deadline, patience, on_wait=say
         )
 
-    def kept_fleet(self, names: str, patience: float) -> KeptFleet:
-        """Return all workers of the slices, reached over connections that are kept."""
-        from tpukit.kept_fleet import KeptFleet
-        from tpukit.remote.kept import Request
+    def pooled_workers(self, names: str, patience: float) -> PooledWorkers:
+        """Return all workers of the slices, reached over connections of the pool."""
+        from tpukit.remote.persistent.pool_client import PooledWorkers, PoolRequest
 
         settings = self.settings
-        who = [settings.get(each) for each in ("tpu_endpoint", "project", "user")]
-        request = Request("\n".join([*who, self.flags.zone, names]), self.key)
-        return KeptFleet(self.keeper, request, lambda: self.workers(names, "all", patience))
+        cloud = [settings.get(each) for each in ("tpu_endpoint", "project", "user")]
+        request = PoolRequest("\n".join([*cloud, self.flags.zone, names]), self.key)
+
+        def find() -> list[RemoteWorker]:
+            return self.workers(self.find_all(names), "all", patience)
+
+        return PooledWorkers(self.connection_pool, request, find)
 
     @property
-    def keeper(self) -> KeeperHome:
-        """Where the process is that keeps connections."""
-        from tpukit.remote.keeper_home import KeeperHome
+    def connection_pool(self) -> PoolSocket:
+        """Where the process of the connection pool listens."""
+        from tpukit.remote.persistent.pool_socket import PoolSocket
 
-        return KeeperHome(self.paths.connections)
+        return PoolSocket(self.paths.connections)
 
     def confirm(self, question: str) -> None:
         """Ask on a terminal; raise `BadInput` where nobody can answer, or the answer is no."""
         if self.flags.yes or self.environ.get("CLOUDSDK_CORE_DISABLE_PROMPTS") in ("1", "true"):
             return
         if self.flags.no_input or not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise BadInput(f"{question} needs an answer", fix="add --yes")
+            raise BadInput(f"{question} needs an answer", fix=Fix(note="add --yes"))
         sys.stderr.write(f"{question} [y/N] ")
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
@@ -204,24 +200,24 @@ class Toolkit:
 
     @property
     def _dial(self) -> Dial:
-        from tpukit.remote import proxy
+        from tpukit.remote.connection import dial
 
         if self.route.iap:
             project, say = self.settings.require("project"), self.console.detail
-            return proxy.through_program(lambda each: proxy.iap_command(project, each), say)
+            return dial.through_program(lambda each: dial.iap_command(project, each), say)
         if self.route.jump:
             name, worker = self.route.jump_worker
-            plain = self.by(Route())
-            return proxy.through_worker(
-                lambda: plain.workers(name, worker, _JUMP_SECONDS)[0].connect()
+            plain = self.by(EXTERNAL)
+            return dial.through_worker(
+                lambda: plain.workers([plain.find(name)], worker, _JUMP_SECONDS)[0].connect()
             )
-        return proxy.direct
+        return dial.direct
 
     @property
     def _overlay(self) -> Mapping[str, str] | None:
-        if not self.flags.local and self.environ.get("TPUKIT_LOCAL", "") in NO:
+        if not self.flags.local and not local_by_environment(self.environ):
             return None
-        from tpukit.cli.emulator import ensure_environment
+        from tpukit.cli.local import ensure_environment
 
         return ensure_environment(self.paths, self.console)
 

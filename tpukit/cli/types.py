@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Argument
 
 from tpukit import accelerators
 from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 
-Prefix = Annotated[
-    str, typer.Argument(metavar="[PREFIX]", help="Only types that start so: v4, v6e-.")
-]
+Prefix = Annotated[str, Argument(metavar="[PREFIX]", help="Only types that start so: v4, v6e-.")]
 
 
 def types(toolkit: Toolkit, prefix: Prefix = "") -> View:
@@ -27,5 +25,5 @@ def types(toolkit: Toolkit, prefix: Prefix = "") -> View:
     return views.types(
         each
         for each in accelerators.all_types()
-        if each.name.startswith(prefix) and (not zone or zone in each.zones)
+        if each.name.startswith(prefix) and (not zone or zone in each.facts.zones)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tpukit.accelerators import AcceleratorType
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
-from tpukit.cli.narration import narrate
+from tpukit.cli.provision import narrate
 from tpukit.cli.request import DEFAULTS, RequestFlags, slice_request
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
@@ -15,7 +15,7 @@ def up(
     toolkit: Toolkit,
     accelerator_type: flag.AcceleratorTypeName,
     name: flag.OptionalName = "",
-    recipe: flag.Recipe = "jax",
+    recipe: flag.Recipe = flag.DEFAULT_RECIPE,
     requirements: flag.Requirements = "",
     source_ranges: flag.SourceRanges = None,
     timeout: flag.Timeout = "1h",
@@ -29,7 +29,7 @@ def up(
       tpukit up v3-8
       tpukit --local up v4-32 demo --with jax
     """
-    from tpukit import bootstrap
+    from tpukit import up
     from tpukit.provision.recipes import Recipe
 
     accelerator = AcceleratorType.parse(accelerator_type)
@@ -37,13 +37,13 @@ def up(
     on_top = flag.file_bytes(requirements, "--requirements")
     deadline = toolkit.deadline(flag.seconds(timeout))
     request = slice_request(toolkit, accelerator, name, options)
-    report = bootstrap.up(
-        toolkit.means(tuple(source_ranges or ())),
+    report = up.up(
+        toolkit.context(tuple(source_ranges or ())),
         request,
         accelerator,
         chosen,
         requirements=on_top,
         deadline=deadline,
-        progress=narrate(toolkit.console, toolkit.clock),
+        progress=narrate(toolkit),
     )
     return views.up(report, toolkit.provider.bills)

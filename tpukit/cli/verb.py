@@ -6,47 +6,47 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass
 from inspect import Parameter
 from typing import Any, get_type_hints
 
 import typer
 
-from tpukit.cli.hints import Hints
-from tpukit.cli.toolkit import Flags, Toolkit
+from tpukit.cli.global_flags import GlobalFlags
+from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
-from tpukit.errors import BadInput, interruption
+from tpukit.errors import interruption
 
 
 @dataclass
 class Invocation:
-    """One run of the program: what the root callback heard, and the toolkit once it is made."""
+    """One run of the program: the flags before the verb, and the toolkit once it is made."""
 
-    flags: Flags = field(default_factory=Flags)
+    flags: GlobalFlags = field(default_factory=GlobalFlags)
     toolkit: Toolkit | None = None
 
 
+def group(summary: str, *functions: Callable[..., View]) -> typer.Typer:
+    """Return a group of commands, each called like its function's name up to an underscore."""
+    app = typer.Typer(help=summary)
+    for function in functions:
+        app.command(function.__name__.partition("_")[0])(verb(function))
+    return app
+
+
 def verb(function: Callable[..., View]) -> Callable[..., None]:
-    """Turn `function(toolkit, …)` into a Typer command that also takes the global flags.
+    """Turn `function(toolkit, …)` into a Typer command that also takes the global flags."""
 
-    A parameter whose type is a dataclass stands for one flag a field.
-    """
-    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-
-    def command(context: typer.Context, **values: Any) -> None:
-        context.obj.flags = merge(context.obj.flags, _gather(Flags, values))
+    def command(context: typer.Context, after: GlobalFlags, **values: Any) -> None:
+        context.obj.flags = context.obj.flags.merge(after)
         context.obj.toolkit = toolkit = Toolkit(context.obj.flags)
-        groups = {each.name: _gather(each.annotation, values) for each in own if _is_group(each)}
-        hints = Hints.of(toolkit.flags, toolkit.environ)
-        with _past_typer(), hints.in_errors():
-            result = function(toolkit, **values, **groups)
-            toolkit.console.emit(hints.view(result))
+        with _past_typer():
+            result = function(toolkit, **values)
+            toolkit.console.emit(result)
         raise typer.Exit(result.status)
 
-    flat = [
-        flag for each in own for flag in (_flags(each.annotation) if _is_group(each) else [each])
-    ]
-    return signed(command, [*flat, *_flags(Flags)], function)
+    context, after, _ = parameters(command)
+    return flat(command, [context, *parameters(function)[1:], after], function)
 
 
 class ReaderGone(Exception):
@@ -64,47 +64,38 @@ def _past_typer() -> Iterator[None]:
         raise ReaderGone from error
 
 
-def signed(
-    command: Callable[..., None], parameters: Iterable[Parameter], like: Callable[..., Any]
+def flat(
+    function: Callable[..., None], taken: Iterable[Parameter], like: Callable[..., Any]
 ) -> Callable[..., None]:
-    """Give a command the signature that Typer reads, and the name and docstring of `like`."""
-    context = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    named = [context, *(each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters)]
-    command.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in named}
+    """Return a function for Typer, in which a dataclass of flags is one parameter a flag.
+
+    `like` gives it its name and its docstring.
+    """
+    # Typer knows a command's flags from its signature alone, and has nothing for flags that several
+    # commands share: without a signature made here, each verb would repeat the global flags.
+    groups = {each.name: each.annotation for each in taken if is_dataclass(each.annotation)}
+
+    def command(**values: Any) -> None:
+        for name, flags in groups.items():
+            values[name] = flags(**{each.name: values.pop(each.name) for each in fields(flags)})  # type: ignore[operator]
+        function(**values)
+
+    flags = [
+        flag.replace(kind=Parameter.KEYWORD_ONLY)
+        for each in taken
+        for flag in (_flags(each.annotation) if each.name in groups else [each])
+    ]
+    command.__signature__ = inspect.Signature(flags)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in flags}
     command.__name__ = like.__name__
     # A line of \b keeps the lines of the paragraph below it apart in the help page.
     command.__doc__ = re.sub(r"\n( +)(Examples?:)", "\n\\1\b\n\\1\\2", like.__doc__ or "")
     return command
 
 
-def root(version: Parameter, show_version: Callable[[], None]) -> Callable[..., None]:
-    """Return the root callback: it hears the global flags that stand before the verb."""
-
-    def tpukit(context: typer.Context, **values: Any) -> None:
-        if values.pop(version.name):
-            show_version()
-            raise typer.Exit
-        context.obj.flags = _gather(Flags, values)
-        if context.invoked_subcommand is None:
-            raise BadInput("there is no command", fix="tpukit --help")
-
-    return signed(tpukit, [version, *_flags(Flags)], tpukit)
-
-
-def merge(before: Flags, after: Flags) -> Flags:
-    """Return both sets of flags as one: a global flag means the same before and after the verb."""
-    given = {each.name: getattr(after, each.name) for each in fields(after)}
-    return replace(before, **{name: value for name, value in given.items() if value})
-
-
-def _is_group(parameter: Parameter) -> bool:
-    return is_dataclass(parameter.annotation)
-
-
-def _gather(group: Any, values: dict[str, Any]) -> Any:
-    """Take the fields of a dataclass of flags out of `values`."""
-    return group(**{each.name: values.pop(each.name) for each in fields(group)})
+def parameters(function: Callable[..., Any]) -> list[Parameter]:
+    """Return what a function takes."""
+    return list(inspect.signature(function, eval_str=True).parameters.values())
 
 
 def _flags(group: Any) -> list[Parameter]:

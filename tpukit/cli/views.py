@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tpukit.cli.output import place
 from tpukit.console import View
+from tpukit.errors import Fix
 from tpukit.models import (
     FirewallRule,
     ProvisionReport,
@@ -15,11 +19,23 @@ from tpukit.models import (
     SmokeReport,
     WorkerSmokeReport,
 )
+from tpukit.remote.command.fan_out import Outcome
+from tpukit.text import sanitize
 
 if TYPE_CHECKING:
     from tpukit.accelerators import AcceleratorType
-    from tpukit.bootstrap import UpReport
+    from tpukit.access.ssh_config import Host
+    from tpukit.remote.command.attached import CommandOutcome
+    from tpukit.remote.command.end import EndReport
+    from tpukit.remote.command.fan_out import Outcome
+    from tpukit.remote.connection.worker import RemoteWorker
+    from tpukit.remote.job.job_list import JobState
+    from tpukit.remote.transfer.upload import Recipient
+    from tpukit.up import UpReport
+    from tpukit.work.runs import States
 
+#: Of what a failed command wrote: lines that are shown again at the end.
+_LAST_LINES = 5
 _SMOKE_COLUMNS = ("WORKER", "DEVICES", "PLATFORM", "FRAMEWORK", "ALL DEVICES", "RESULT", "NOTE")
 
 
@@ -35,13 +51,19 @@ def slices(listed: SliceList) -> View:
     return View(document, columns, rows, warnings=silent)
 
 
-def one_slice(found: Slice, *, extra: dict[str, Any] | None = None, hint: str = "") -> View:
+def one_slice(
+    found: Slice, *, extra: dict[str, Any] | None = None, next: tuple[Fix, ...] = ()
+) -> View:
     """Show one slice: its name alone where the caller is a script, its whole document as JSON."""
-    return View({"slice": found.document(), **(extra or {})}, rows=[[found.name]], hint=hint)
+    return View({"slice": found.document(), **(extra or {})}, rows=[[found.name]], next=next)
 
 
 def described(found: Slice) -> View:
     """Show everything about one slice, a field a row."""
+    workers = {
+        f"worker {each.index}": f"{each.external_address} {each.internal_address}".strip()
+        for each in found.workers
+    }
     fields = {
         "name": found.name,
         "zone": found.zone,
@@ -50,29 +72,23 @@ def described(found: Slice) -> View:
         "topology": found.topology,
         "runtime version": found.runtime_version,
         "state": found.state,
-        "health": " ".join(filter(None, (found.health, found.health_description))),
+        "health": f"{found.health} {found.health_description}".strip(),
         "capacity": found.provisioning,
         "network": found.network,
         "tags": ", ".join(found.tags),
         "labels": ", ".join(f"{key}={value}" for key, value in sorted(found.labels.items())),
         "created": found.created,
-        **{
-            f"worker {worker.index}": " ".join(
-                filter(None, (worker.external_address, worker.internal_address))
-            )
-            for worker in found.workers
-        },
+        **workers,
     }
-    return View(
-        {"slice": found.document()}, ("FIELD", "VALUE"), [list(item) for item in fields.items()]
-    )
+    return View({"slice": found.document()}, ("FIELD", "VALUE"), list(fields.items()))
 
 
 def up(report: UpReport, bills: bool) -> View:
     """Show the smoke test of a slice that is up, a worker a row."""
-    name, costs = report.slice.name, "bills" if bills else "stays"
-    hint = f"tpukit ssh {name}   (it {costs} until tpukit delete {name})"
-    return replace(smoke(report.smoke), document=report.document(), hint=hint)
+    name, until = report.slice.name, f"until then it {'bills' if bills else 'stays'}"
+    shell = Fix.command("tpukit", "ssh", name)
+    delete = Fix.command("tpukit", "delete", name, note=until)
+    return replace(smoke(report.smoke), document=report.document(), next=(shell, delete))
 
 
 def smoke(report: SmokeReport) -> View:
@@ -83,7 +99,7 @@ def smoke(report: SmokeReport) -> View:
 
 def provision(report: ProvisionReport) -> View:
     rows = [
-        [str(worker.worker), step.name, step.outcome, f"{step.seconds:.1f} s", step.detail]
+        [worker.worker, step.name, step.outcome, f"{step.seconds:.1f} s", step.detail]
         for worker in report.workers
         for step in worker.steps
     ]
@@ -109,60 +125,43 @@ def rules(found: Sequence[FirewallRule]) -> View:
 def rules_and_left_over(found: Sequence[FirewallRule], left: Sequence[FirewallRule]) -> View:
     """Show rules, and warn of those whose slice is gone."""
     shown, names = rules(found), [rule.name for rule in left]
-    warnings = [f"the slice of {name} is gone: tpukit firewall remove {name}" for name in names]
-    return replace(shown, document={**shown.document, "left_over": names}, warnings=tuple(warnings))
+    return replace(
+        shown,
+        document={**shown.document, "left_over": names},
+        warnings=tuple(f"the slice of rule {name} is gone" for name in names),
+        next=tuple(Fix.command("tpukit", "firewall", "remove", name) for name in names),
+    )
 
 
 def types(found: Iterable[AcceleratorType]) -> View:
-    listed = list(found)
-    rows = [
-        [
-            each.name,
-            str(each.chips),
-            str(each.cores),
-            str(each.workers),
-            str(each.devices),
-            each.topology,
-            each.runtime_version,
-            " ".join(each.zones),
-        ]
-        for each in listed
-    ]
+    """Show accelerator types, one a row; the generation is in the document alone."""
+    listed = [_type_document(each) for each in found]
+    shown = [[each[key] for key in each if key != "generation"] for each in listed]
     columns = ("TYPE", "CHIPS", "CORES", "WORKERS", "DEVICES", "TOPOLOGY", "RUNTIME", "ZONES")
-    return View({"types": [_type_document(each) for each in listed]}, columns, rows)
+    return View({"types": listed}, columns, [[*row[:-1], " ".join(row[-1])] for row in shown])
+
+
+def _slice_row(found: Slice) -> list[object]:
+    cells = (found.name, found.zone, found.accelerator_type, found.state, found.health)
+    owner = found.labels.get("tpukit-owner", "")
+    return [*cells, len(found.workers), found.provisioning, owner, found.created[:19]]
 
 
 def _type_document(each: AcceleratorType) -> dict[str, Any]:
+    keys = ("chips", "cores", "workers", "devices", "topology", "runtime_version")
+    own = {key: getattr(each, key) for key in keys}
+    generation = each.facts
     return {
         "name": each.name,
-        "generation": each.generation,
-        "chips": each.chips,
-        "cores": each.cores,
-        "workers": each.workers,
-        "devices": each.devices,
-        "topology": each.topology,
-        "runtime_version": each.runtime_version,
-        "zones": list(each.zones),
+        "generation": generation.name,
+        **own,
+        "zones": list(generation.zones),
     }
 
 
-def _slice_row(found: Slice) -> list[str]:
+def _smoke_row(worker: WorkerSmokeReport, stand_in: str) -> list[object]:
     return [
-        found.name,
-        found.zone,
-        found.accelerator_type,
-        found.state,
-        found.health,
-        str(len(found.workers)),
-        found.provisioning,
-        found.labels.get("tpukit-owner", ""),
-        found.created[:19],
-    ]
-
-
-def _smoke_row(worker: WorkerSmokeReport, stand_in: str) -> list[str]:
-    return [
-        str(worker.worker),
+        worker.worker,
         f"{worker.devices} of {worker.devices_expected} devices",
         worker.platform,
         f"{worker.framework} {worker.version}",
@@ -170,3 +169,158 @@ def _smoke_row(worker: WorkerSmokeReport, stand_in: str) -> list[str]:
         "passed" if worker.ok else worker.error,
         stand_in,
     ]
+
+
+def results(found: Sequence[CommandOutcome], *, as_lines: bool) -> View:
+    """Return how a command ended on each worker, with a warning for each on which it failed.
+
+    The status is the highest; who was only stopped because of another's failure does not count.
+    """
+    from tpukit.remote.command.attached import CommandCancelled
+
+    counted = [each for each in found if not isinstance(each.error, CommandCancelled)]
+    failed = [each for each in found if not as_lines and not (each.value and each.value.ok)]
+    return View(
+        {"results": [_result(each) for each in found]},
+        warnings=[line for each in failed for line in _failure(each, alone=len(found) == 1)],
+        status=max(map(_status, counted), default=0),
+    )
+
+
+def ending(result: CommandOutcome) -> dict[str, Any]:
+    """Return the document of how a command ended on a worker, without its output."""
+    end = {"error": result.error.document()} if result.error else {"status": _status(result)}
+    return {**place(result.item), **end}
+
+
+def jobs(found: States, run: str) -> View:
+    """Show the detached runs, or one, of each worker, with a warning for each that did not say."""
+    shown = sorted(
+        (
+            (state, each.item)
+            for each in found
+            for state in each.value or ()
+            if run in ("", state.run)
+        ),
+        key=lambda each: (each[0].started, each[0].run),
+    )
+    failed = [each for each in found if each.error]
+    document = {
+        "jobs": [{**place(worker), **state.document()} for state, worker in shown],
+        "unreachable": [place(each.item) for each in failed],
+    }
+    return View(
+        document,
+        ("RUN", "SLICE", "WORKER", "STATE", "STARTED", "COMMAND"),
+        [_job_row(state, worker) for state, worker in shown],
+        warnings=[each.error.summary() for each in failed if each.error],
+        status=worst(found),
+    )
+
+
+def started(name: str, run: str, workers: Sequence[RemoteWorker]) -> View:
+    """Show the id of a detached run; what comes next is to follow it."""
+    document = {"run": run, "workers": [place(each) for each in workers]}
+    follow = Fix.command("tpukit", "logs", name, run, "-f")
+    return View({"started": document}, rows=[[run]], next=(follow,))
+
+
+def worst(found: Iterable[Outcome[Any, Any]]) -> int:
+    """Return the highest exit status of the errors among these outcomes."""
+    return max((each.error.exit_code for each in found if each.error), default=0)
+
+
+def sent(found: Sequence[Outcome[Recipient, Any]]) -> View:
+    """Show what each worker got; raise the error where there is one worker and it failed."""
+    return _copied([Outcome(each.item.worker, each.value, each.error) for each in found])
+
+
+def received(found: Sequence[Outcome[RemoteWorker, list[Path]]]) -> View:
+    """Show the paths here that hold what was received; raise as `sent` does."""
+    paths = [[str(path) for path in each.value or ()] for each in found]
+    results = [
+        Outcome(each.item, here, each.error) for each, here in zip(found, paths, strict=True)
+    ]
+    return replace(_copied(results), rows=[[path] for here in paths for path in here])
+
+
+def _copied(found: Sequence[Outcome[RemoteWorker, Any]]) -> View:
+    if len(found) == 1 and found[0].error:
+        raise found[0].error
+    documents = [
+        {
+            "worker": each.item.index,
+            **({"error": each.error.document()} if each.error else {"result": each.value}),
+        }
+        for each in found
+    ]
+    failed = [f"{each.item.label}: {each.error.summary()}" for each in found if each.error]
+    return View({"copied": documents}, warnings=failed, status=worst(found))
+
+
+def hosts(path: Path, included: bool, found: Sequence[Host]) -> View:
+    """Show the hosts of an OpenSSH configuration; what comes next is to include it."""
+    keys = ("worker", "address", "port")
+    documents = [
+        {"names": list(each.names), **{key: getattr(each.target, key) for key in keys}}
+        for each in found
+    ]
+    rows = [
+        [each.names[-1], each.names[0], each.target.address, each.target.port] for each in found
+    ]
+    document = {"path": str(path), "included": included, "hosts": documents}
+    install = Fix.command("tpukit", "ssh-config", "--install")
+    columns = ("HOST", "ALSO", "ADDRESS", "PORT")
+    return View({"ssh_config": document}, columns, rows, next=() if included else (install,))
+
+
+def ended(found: Sequence[Outcome[RemoteWorker, EndReport]]) -> View:
+    """Show what was ended on each worker, with a warning for each on which that failed."""
+    done = [(each.item, each.value) for each in found if each.value]
+    failed = [(each.item, each.error) for each in found if each.error]
+    document = {
+        "ended": [{**place(worker), **report.document()} for worker, report in done],
+        "failed": [{**place(worker), "error": error.document()} for worker, error in failed],
+    }
+    return View(
+        document,
+        ("SLICE", "WORKER", "ENDED", "HOLDERS ENDED", "BY KILL", "SPARED", "LOCK"),
+        [_ended_row(worker, report) for worker, report in done],
+        warnings=[error.summary() for _, error in failed],
+        status=worst(found),
+    )
+
+
+def _job_row(job: JobState, worker: RemoteWorker) -> list[object]:
+    state = f"exited {job.status}" if job.state == "finished" else job.state
+    started = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(job.started))
+    return [job.run, worker.slice, worker.index, state, started, job.command]
+
+
+def _ended_row(worker: RemoteWorker, report: EndReport) -> list[object]:
+    counts = (report.ended, report.holders_ended, report.forced, len(report.spared))
+    return [worker.slice, worker.index, *counts, "removed" if report.lock_removed else ""]
+
+
+def _failure(result: CommandOutcome, alone: bool) -> list[str]:
+    """Name a worker on which a command failed, with the end of what it wrote."""
+    if result.error:
+        return [result.error.summary()]
+    if alone or not result.value:
+        return []
+    label, done = result.item.label, result.value
+    written = sanitize(done.stderr.strip() or done.stdout.strip()).splitlines()[-_LAST_LINES:]
+    return [f"{label} exited with status {done.status}", *(f"{label}: {line}" for line in written)]
+
+
+def _status(result: CommandOutcome) -> int:
+    if result.error:
+        return result.error.exit_code
+    assert result.value is not None
+    return result.value.status
+
+
+def _result(result: CommandOutcome) -> dict[str, Any]:
+    names = ("stdout", "stderr") if result.value else ()
+    streams = {name: getattr(result.value, name).decode("utf-8", "replace") for name in names}
+    return {**ending(result), **streams}

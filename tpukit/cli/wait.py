@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Option
 
-from tpukit import lifecycle
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
-from tpukit.errors import BadInput
+from tpukit.errors import BadInput, Fix
+from tpukit.slices import change
 
-State = Annotated[str, typer.Option("--for", metavar="STATE", help="ready or stopped.")]
+State = Annotated[str, Option("--for", metavar="STATE", help="ready or stopped.")]
 
 
 def wait(
@@ -27,12 +27,10 @@ def wait(
       tpukit wait demo --for ready --timeout 20m
     """
     if state.lower() not in ("ready", "stopped"):
-        raise BadInput(f"cannot wait for {state!r}", fix="--for ready, or --for stopped")
-    result = lifecycle.wait(
-        toolkit.provider,
-        toolkit.find(name),
-        state.upper(),
-        deadline=toolkit.deadline(flag.seconds(timeout)),
-        on_state=lambda seen: toolkit.console.say(f"{name}: {seen}"),
+        raise BadInput(f"cannot wait for {state!r}", fix=Fix(note="--for ready, or --for stopped"))
+    found = toolkit.find(name)
+    deadline, on_state = toolkit.deadline(flag.seconds(timeout)), toolkit.say_state(name)
+    result = change.wait(
+        toolkit.provider, found, state.upper(), deadline=deadline, on_state=on_state
     )
     return views.one_slice(result)

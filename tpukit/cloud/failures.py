@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import tpukit.errors as errors
-from tpukit.errors import TpukitError
-from tpukit.provider import Doubtful
+from tpukit.cloud.provider import Doubtful
+from tpukit.errors import Fix, TpukitError
 from tpukit.text import one_line
 
 _BY_STATUS: dict[str, type[TpukitError]] = {
@@ -45,12 +45,16 @@ _BY_HTTP = {
 }
 #: The status of an answer that is no answer of the API: a proxy's page, a path that is not served.
 UNREADABLE = "UNREADABLE"
-_LOGIN = "gcloud auth application-default login   (or try without an account: tpukit --local)"
+Row = Mapping[str, Any]  #: of the table
+#: What to type where there are no credentials that work.
+LOGIN = Fix.command(
+    *("gcloud", "auth", "application-default", "login"), note="or try without an account: --local"
+)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What an unsuccessful call told, whichever library said so.
+    """What is known of an unsuccessful call, whichever library made it.
 
     `status` is a canonical code name, or "" where no answer came at all. `retry_after` is in
     seconds.
@@ -62,7 +66,6 @@ class Failure:
     reason: str = ""
     links: tuple[str, ...] = ()
     retry_after: float | None = None
-    metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def doubtful(self) -> bool:
@@ -90,19 +93,28 @@ class RestFailure(Exception):
 
 
 def from_body(http: int, body: object, headers: Mapping[str, str]) -> Failure:
-    """Read an AIP-193 (or Compute Engine) error document; garbage gives a failure that says so."""
+    """Read an error document of AIP-193 or Compute Engine; anything else is UNREADABLE."""
     error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict):
-        # Not the API has spoken: a page with 404 must not be taken for "there is no such slice".
-        # Who asks for a login, or for patience, may be a proxy too.
-        spoken = http in (401, 403, 429) or http >= 500
-        status = _BY_HTTP.get(http, UNREADABLE) if spoken else UNREADABLE
+        # This is no answer of the API: a page with 404 must not be taken for "no such slice". A
+        # proxy too may ask for a login, or to wait.
+        clear = http in (401, 403, 429) or http >= 500
+        status = _BY_HTTP.get(http, UNREADABLE) if clear else UNREADABLE
         message = f"answer {http} without an error document"
         delay = _seconds(headers.get("Retry-After"))
         return Failure(status, message, http=http, retry_after=delay)
     status = str(error.get("status") or _BY_HTTP.get(http, UNREADABLE))
     message = str(error.get("message", ""))
     return _with_details(status, message, http, error.get("details"), headers)
+
+
+def from_response(http: int, response: Any) -> Failure:
+    """Read the answer of a call that failed, as requests has it."""
+    try:
+        body = response.json()
+    except ValueError:
+        body = None
+    return from_body(http, body, response.headers)
 
 
 def from_operation(error: Mapping[str, Any]) -> Failure:
@@ -165,21 +177,21 @@ def to_error(failure: Failure, doing: str, *, reading_back: bool = False) -> Tpu
     return kind(what, reason=_reason(failure, known), why=why if why != message else "", fix=fix)
 
 
-def _fix(kind: type[TpukitError], known: Mapping[str, str] | None, failure: Failure) -> str:
+def _fix(kind: type[TpukitError], known: Row | None, failure: Failure) -> Fix | None:
     if kind is errors.NotAuthenticated:
-        return _LOGIN
+        return LOGIN
     if known:
-        return known["remedy"]
-    return failure.links[0] if failure.links else ""
+        return Fix(tuple(known.get("command", ())), known["remedy"])
+    return Fix(note=f"read {failure.links[0]}") if failure.links else None
 
 
-def _reason(failure: Failure, known: Mapping[str, str] | None) -> str:
+def _reason(failure: Failure, known: Row | None) -> str:
     named = known["id"] if known else failure.reason
     return ", ".join(part for part in (failure.status or "no answer", one_line(named)) if part)
 
 
 @cache
-def _table() -> tuple[tuple[re.Pattern[str], Mapping[str, str]], ...]:
+def _table() -> tuple[tuple[re.Pattern[str], Row], ...]:
     import tomllib
 
     text = files("tpukit").joinpath("data/api_errors.toml").read_text(encoding="utf-8")
@@ -187,7 +199,7 @@ def _table() -> tuple[tuple[re.Pattern[str], Mapping[str, str]], ...]:
     return tuple((re.compile(row["pattern"], re.IGNORECASE | re.MULTILINE), row) for row in rows)
 
 
-def _known(message: str) -> Mapping[str, str] | None:
+def _known(message: str) -> Row | None:
     return next((row for pattern, row in _table() if pattern.search(message)), None)
 
 
@@ -195,11 +207,7 @@ def _from_api_core(error: Any) -> Failure:
     http = int(error.code or 0)
     if error.response is None:
         return Failure(_BY_HTTP.get(http, ""), one_line(error.message), http=http)
-    try:
-        body = error.response.json()
-    except ValueError:
-        body = None
-    return from_body(http, body, error.response.headers)
+    return from_response(http, error.response)
 
 
 def _with_details(
@@ -209,7 +217,6 @@ def _with_details(
     info = by_type.get("ErrorInfo", {})
     links = [str(link.get("url", "")) for link in _objects(by_type.get("Help", {}).get("links"))]
     delay = by_type.get("RetryInfo", {}).get("retryDelay") or headers.get("Retry-After")
-    metadata = info.get("metadata")
     return Failure(
         status,
         message,
@@ -217,7 +224,6 @@ def _with_details(
         reason=str(info.get("reason", "")),
         links=tuple(one_line(link) for link in links if link.startswith("https://")),
         retry_after=_seconds(delay),
-        metadata=metadata if isinstance(metadata, dict) else {},
     )
 
 

@@ -1,4 +1,4 @@
-"""Credentials without their traps, and the one way in which any API call is made."""
+"""Credentials, and the session that makes every API call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import google.auth.transport.requests
 import google.oauth2.credentials
 
 from tpukit.clock import Clock, Deadline
-from tpukit.cloud.failures import Failure, RestFailure, from_body, from_exception, to_error
+from tpukit.cloud.failures import LOGIN, RestFailure, from_exception, from_response, to_error
 from tpukit.errors import BadInput, NotAuthenticated
 from tpukit.text import one_line
 
@@ -24,7 +24,6 @@ SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 TIMEOUT = 20.0
 #: What google-auth runs into where a credentials file holds JSON of another shape.
 _WRONG_SHAPE = (AttributeError, KeyError, TypeError)
-_FIX = "gcloud auth application-default login   (or try without an account: tpukit --local)"
 
 
 def load_credentials(
@@ -33,9 +32,8 @@ def load_credentials(
     """Return credentials from a token file, a credentials file, or Application Default Credentials.
 
     `google.auth.default()` is not used: without credentials it asks the metadata server for up to
-    12 s, and with them it runs gcloud as a subprocess for the project. On a Compute Engine VM,
-    told by
-    DMI, the metadata server's own credentials are the last resort.
+    12 s, and with them it runs gcloud as a subprocess for the project. On a Compute Engine VM, the
+    metadata server's own credentials are the last resort.
 
     Raises:
         NotAuthenticated: none of them is there, or the file cannot be used.
@@ -50,11 +48,11 @@ def load_credentials(
         from google.auth import compute_engine
 
         return compute_engine.Credentials()
-    raise NotAuthenticated("no credentials for Google Cloud", fix=_FIX)
+    raise NotAuthenticated("no credentials for Google Cloud", fix=LOGIN)
 
 
 def on_compute_engine(product: Path = Path("/sys/class/dmi/id/product_name")) -> bool:
-    """Tell from the machine's DMI name, without any request, whether this is a Google VM."""
+    """Return whether the machine's DMI name is that of a Google VM; this makes no request."""
     try:
         return product.read_text(encoding="ascii", errors="replace").strip().startswith("Google")
     except OSError:
@@ -65,11 +63,11 @@ def _token(path: Path) -> str:
     try:
         token = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"cannot read the access token file {path}", why=str(error), fix=_FIX) from (
-            error
-        )
+        raise BadInput(
+            f"cannot read the access token file {path}", why=str(error), fix=LOGIN
+        ) from (error)
     if not token or not token.isprintable() or " " in token:
-        raise BadInput(f"the access token file {path} does not hold one token", fix=_FIX)
+        raise BadInput(f"the access token file {path} does not hold one token", fix=LOGIN)
     return token
 
 
@@ -81,7 +79,7 @@ def _from_file(path: str, quota_project: str) -> google.auth.credentials.Credent
     except (google.auth.exceptions.GoogleAuthError, OSError, ValueError, *_WRONG_SHAPE) as error:
         why = one_line(str(error)) or type(error).__name__
         raise NotAuthenticated(
-            f"cannot use the credentials in {path}", why=why, fix=_FIX
+            f"cannot use the credentials in {path}", why=why, fix=LOGIN
         ) from error
     return credentials
 
@@ -93,13 +91,13 @@ class Session:
         self,
         credentials: google.auth.credentials.Credentials,
         clock: Clock,
-        patience: float = 30.0,
+        retry_seconds: float = 30.0,
         timeout: float = TIMEOUT,
         on_retry: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.credentials = credentials
         self.clock = clock
-        self.patience = patience
+        self.retry_seconds = retry_seconds
         self.timeout = timeout
         self.on_retry = on_retry
         self._http = google.auth.transport.requests.AuthorizedSession(
@@ -107,13 +105,17 @@ class Session:
         )
 
     def call(self, doing: str, request: Callable[[], Answer], *, repeat: bool = True) -> Answer:
-        """Return what `request` returns, repeating it after passing faults for `patience` seconds.
+        """Return what `request` returns, repeating it after transient faults.
 
         `repeat=False` is for the calls that bill: such a call is made once, except where the server
-        said that it did nothing (429), and a lost answer is `Doubtful`. The waits grow from 0.5 s
-        to 8 s, or take the delay that the server names (AIP-194).
+        answered that it did nothing (429). The waits grow from 0.5 s to 8 s, or take the delay that
+        the server names (AIP-194), and end after `retry_seconds`.
+
+        Raises:
+            Doubtful: the answer to a call that is not repeated was lost.
+            TpukitError: the call failed; of the class that `failures.to_error` gives.
         """
-        deadline = Deadline.after(self.clock, self.patience)
+        deadline = Deadline.after(self.clock, self.retry_seconds)
         pause = 0.5
         while True:
             try:
@@ -141,16 +143,8 @@ class Session:
             method, url, json=body, timeout=self.timeout, max_allowed_time=self.timeout
         )
         if response.status_code >= 400:
-            raise RestFailure(_failure(response))
+            raise RestFailure(from_response(response.status_code, response))
         answer = response.json()
         if not isinstance(answer, dict):
             raise ValueError("the answer is not a JSON object")
         return answer
-
-
-def _failure(response: Any) -> Failure:
-    try:
-        body = response.json()
-    except ValueError:
-        body = None
-    return from_body(response.status_code, body, response.headers)

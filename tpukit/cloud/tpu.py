@@ -8,27 +8,27 @@ both here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from google.api_core.client_options import ClientOptions
 from google.cloud import tpu_v2
 from google.protobuf.json_format import ParseError
 
 from tpukit.cloud.failures import RestFailure, from_operation, to_error, unreadable
+from tpukit.cloud.provider import SliceProvider
 from tpukit.cloud.session import Session
 from tpukit.errors import TpukitError
 from tpukit.models import Slice, SliceList, SliceRequest, Worker, WorkerIdentity
-from tpukit.settings_table import is_loopback
+from tpukit.settings.table import is_loopback
 from tpukit.text import one_line
-
-Answer = TypeVar("Answer")
 
 PAGE_SIZE = 500
 _PROVISIONING = {"on-demand": {}, "spot": {"spot": True}, "preemptible": {"preemptible": True}}
 _PROVISIONING["reserved"] = {"reserved": True}
 
 
-class CloudTpu:
+class CloudTpu(SliceProvider):
     """The slices of one project, through `nodes` of the Cloud TPU API."""
 
     def __init__(self, session: Session, project: str, endpoint: str) -> None:
@@ -43,11 +43,7 @@ class CloudTpu:
         self._options: dict[str, Any] = {"timeout": session.timeout, "retry": None}
 
     def get(self, zone: str, name: str) -> Slice:
-        path = self._path(zone, name)
-        node = self._call(
-            f"read slice {name}", lambda: self._client.get_node(name=path, **self._options)
-        )
-        return _slice(node)
+        return _slice(self._call(f"read slice {name}", "get_node", self._named(zone, name)))
 
     def list(self, zone: str) -> SliceList:
         parent = f"projects/{self._project}/locations/{zone}"
@@ -55,7 +51,9 @@ class CloudTpu:
         unreachable: list[str] = []
         token = ""
         while True:
-            page = self._call("list slices", self._page(parent, token))
+            wanted = {"parent": parent, "page_size": PAGE_SIZE, "page_token": token}
+            # The pager's first raw page: its iterator would fetch the next without our retries.
+            page = self._call("list slices", "list_nodes", wanted)._response
             slices += [_slice(node) for node in page.nodes]
             unreachable += [one_line(location) for location in page.unreachable]
             token = page.next_page_token
@@ -64,40 +62,23 @@ class CloudTpu:
 
     def create(self, request: SliceRequest) -> str:
         parent = f"projects/{self._project}/locations/{request.zone}"
-        wanted = tpu_v2.CreateNodeRequest(parent=parent, node_id=request.name, node=_node(request))
-        operation = self._call(
-            f"create slice {request.name}",
-            lambda: self._client.create_node(wanted, **self._options),
-            repeat=False,
-        )
-        return str(operation.operation.name)
+        wanted = {"parent": parent, "node_id": request.name, "node": _node(request)}
+        return self._operation(f"create slice {request.name}", "create_node", wanted)
 
     def delete(self, zone: str, name: str) -> str:
-        path = self._path(zone, name)
-        return self._operation(
-            f"delete slice {name}", lambda: self._client.delete_node(name=path, **self._options)
-        )
+        return self._operation(f"delete slice {name}", "delete_node", self._named(zone, name))
 
     def start(self, zone: str, name: str) -> str:
-        wanted = tpu_v2.StartNodeRequest(name=self._path(zone, name))
-        return self._operation(
-            f"start slice {name}", lambda: self._client.start_node(wanted, **self._options)
-        )
+        return self._operation(f"start slice {name}", "start_node", self._named(zone, name))
 
     def stop(self, zone: str, name: str) -> str:
-        wanted = tpu_v2.StopNodeRequest(name=self._path(zone, name))
-        return self._operation(
-            f"stop slice {name}", lambda: self._client.stop_node(wanted, **self._options)
-        )
+        return self._operation(f"stop slice {name}", "stop_node", self._named(zone, name))
 
     def replace_metadata(self, zone: str, name: str, metadata: Mapping[str, str]) -> str:
-        """Replace it all, once: an answer that leaves it open is `Doubtful`, not repeated."""
-        node = tpu_v2.Node(name=self._path(zone, name), metadata=dict(metadata))
-        return self._update(name, node, "metadata", repeat=False)
+        return self._update(zone, name, repeat=False, metadata=dict(metadata))
 
     def replace_tags(self, zone: str, name: str, tags: Sequence[str]) -> str:
-        node = tpu_v2.Node(name=self._path(zone, name), tags=list(tags))
-        return self._update(name, node, "tags", repeat=True)
+        return self._update(zone, name, repeat=True, tags=list(tags))
 
     def failure(self, operation: str, doing: str) -> TpukitError | None:
         """Read it as plain JSON: the library refuses one with a detail that it does not know."""
@@ -108,40 +89,29 @@ class CloudTpu:
         return to_error(from_operation(error if isinstance(error, dict) else {}), doing)
 
     def identities(self, zone: str, name: str) -> tuple[WorkerIdentity, ...]:
-        wanted = tpu_v2.GetGuestAttributesRequest(name=self._path(zone, name))
-        answer = self._call(
-            f"read the guest attributes of slice {name}",
-            lambda: self._client.get_guest_attributes(wanted, **self._options),
-        )
+        doing = f"read the guest attributes of slice {name}"
+        answer = self._call(doing, "get_guest_attributes", self._named(zone, name))
         return tuple(
             _identity(index, attributes) for index, attributes in enumerate(answer.guest_attributes)
         )
 
-    def _operation(self, doing: str, request: Callable[[], Any]) -> str:
-        return str(self._call(doing, request, repeat=False).operation.name)
+    def _update(self, zone: str, name: str, *, repeat: bool, **changed: Any) -> str:
+        node = {**self._named(zone, name), **changed}
+        wanted = {"node": node, "update_mask": {"paths": [*changed]}}
+        return self._operation(f"update slice {name}", "update_node", wanted, repeat=repeat)
 
-    def _update(self, name: str, node: tpu_v2.Node, field: str, *, repeat: bool) -> str:
-        wanted = tpu_v2.UpdateNodeRequest(node=node, update_mask={"paths": [field]})
-        operation = self._call(
-            f"update slice {name}",
-            lambda: self._client.update_node(wanted, **self._options),
-            repeat=repeat,
-        )
-        return str(operation.operation.name)
+    def _operation(self, doing: str, method: str, request: Any, *, repeat: bool = False) -> str:
+        return str(self._call(doing, method, request, repeat=repeat).operation.name)
 
-    def _page(self, parent: str, token: str) -> Callable[[], Any]:
-        wanted = tpu_v2.ListNodesRequest(parent=parent, page_size=PAGE_SIZE, page_token=token)
-        # The pager's first raw page: its iterator would fetch the next ones without our retries.
-        return lambda: self._client.list_nodes(wanted, **self._options)._response
+    def _call(self, doing: str, method: str, request: Any, *, repeat: bool = True) -> Any:
+        call = partial(getattr(self._client, method), request, **self._options)
+        return self._session.call(doing, lambda: _readable(call), repeat=repeat)
 
-    def _call(self, doing: str, request: Callable[[], Answer], *, repeat: bool = True) -> Answer:
-        return self._session.call(doing, lambda: _readable(request), repeat=repeat)
-
-    def _path(self, zone: str, name: str) -> str:
-        return f"projects/{self._project}/locations/{zone}/nodes/{name}"
+    def _named(self, zone: str, name: str) -> dict[str, str]:
+        return {"name": f"projects/{self._project}/locations/{zone}/nodes/{name}"}
 
 
-def _readable(request: Callable[[], Answer]) -> Answer:
+def _readable(request: Callable[[], Any]) -> Any:
     """Make a call; the library fails in its own code on an answer that is not the API's."""
     try:
         return request()
@@ -154,7 +124,7 @@ def _node(request: SliceRequest) -> tpu_v2.Node:
     return tpu_v2.Node(
         accelerator_type=request.accelerator_type,
         runtime_version=request.runtime_version,
-        # Python clients default to no external address where gcloud defaults to one: say it always.
+        # Python clients default to no external address where gcloud defaults to one: always set it.
         network_config={
             "network": request.network,
             "subnetwork": request.subnetwork,

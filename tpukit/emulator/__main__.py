@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tpukit.emulator.guardian import guarded
-from tpukit.emulator.home import ENGINES, EmulatorHome, exclusively
+from tpukit.emulator.process.guardian import guarded
+from tpukit.emulator.process.home import ENGINES, EmulatorHome, exclusively
 from tpukit.errors import BadInput, TpukitError
 
 _LOCK_SECONDS = 2.0  #: how long a predecessor that is ending is waited for
@@ -22,12 +22,14 @@ def main(arguments: Sequence[str]) -> int:
     """Run an emulator until TERM or INT and return an exit status."""
     options = _parse(arguments)
     os.umask(0o022)
-    home = EmulatorHome(options.directory.absolute())
+    home = EmulatorHome(options.directory)
     try:
         home.create()
-        with _alone(home):
+        with _locked(home):
             home.document.unlink(missing_ok=True)
-            return guarded(lambda guardian: _emulate(options, home, guardian), lambda: _sweep(home))
+            return guarded(
+                lambda guardian: _emulate(options, home, guardian), lambda: _clean_up(home)
+            )
     except TpukitError as error:
         sys.stderr.write("\n".join(error.lines()) + "\n")
         if options.ready_descriptor is not None:
@@ -46,22 +48,16 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _emulate(options: argparse.Namespace, home: EmulatorHome, guardian: int) -> int:
+def _emulate(given: argparse.Namespace, home: EmulatorHome, guardian: int) -> int:
     # Imported by the emulator alone: the guardian stays small.
-    from tpukit.emulator.emulation import emulate
+    from tpukit.emulator.process.emulator_process import emulate
 
-    return emulate(
-        home,
-        options.create_seconds,
-        options.port,
-        options.engine,
-        guardian,
-        options.ready_descriptor,
-    )
+    ready = given.ready_descriptor
+    return emulate(home, given.create_seconds, given.port, given.engine, guardian, ready)
 
 
 @contextlib.contextmanager
-def _alone(home: EmulatorHome) -> Iterator[None]:
+def _locked(home: EmulatorHome) -> Iterator[None]:
     """Hold the directory's lock; the guardian and the emulator share it until both are gone."""
     give_up_at = time.monotonic() + _LOCK_SECONDS
     with contextlib.ExitStack() as held:
@@ -76,9 +72,9 @@ def _alone(home: EmulatorHome) -> Iterator[None]:
         yield
 
 
-def _sweep(home: EmulatorHome) -> None:
+def _clean_up(home: EmulatorHome) -> None:
     """End what an emulator that died could not end, and withdraw its address."""
-    from tpukit.emulator import processes
+    from tpukit.emulator.workers import processes
 
     marker = f"{home.identity()}/"
     processes.end(lambda: processes.descendants(os.getpid()) + processes.marked(marker))

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from tpukit.emulator import daemon
-from tpukit.emulator.client import EmulatorClient
+from tpukit.emulator.control_client import EmulatorClient
+from tpukit.emulator.process import daemon
 
 
 class TpuEmulator(EmulatorClient):
     """A running emulator: its control plane, and the variables that lead clients to it."""
 
-    def __init__(self, directory: Path, found: daemon.Running) -> None:
+    def __init__(self, directory: Path, found: daemon.RunningEmulator) -> None:
         super().__init__(found.url, found.token)
         self.directory = directory
         #: For `subprocess.run(env=…)`: gcloud and tpukit need no more, and no account.

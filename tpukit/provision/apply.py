@@ -10,22 +10,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from tpukit.clock import Clock, Deadline
-from tpukit.errors import ProvisionFailed, TpukitError, TransportFailed
-from tpukit.models import ProvisionReport, StepReport, WorkerProvisionReport
+from tpukit.clock import Deadline
+from tpukit.errors import Fix, ProvisionFailed, TpukitError, TransportFailed, decisive
+from tpukit.models import ProvisionReport, StepReport, WorkerProvisionReport, worker_names
 from tpukit.provision.facts import Facts, read_facts
 from tpukit.provision.recipes import Recipe
 from tpukit.provision.steps import STEPS, Decision, Plan, Run, Step, Upload, interpreter
-from tpukit.remote.fanout import fan_out
-from tpukit.remote.jobs import JobLost, JobResult, forget_job, run_job
-from tpukit.remote.worker import RemoteWorker
+from tpukit.remote.command.fan_out import fan_out
+from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.remote.job.detached_job import DetachedJob, JobLost, JobResult, forget_job
 from tpukit.text import one_line, sanitize
 
 if TYPE_CHECKING:
-    from tpukit.remote.ssh import Connection
+    from tpukit.remote.connection.client import Connection
 
-__all__ = ["OnEvent", "ProvisionEvent", "RemoteWorker", "provision"]
-
+#: Seconds that provisioning may take at most; the deadline can cut it shorter.
+PROVISION_SECONDS = 1800.0
 #: Seconds that one reading of the facts, or one upload, may take.
 _BRIEFLY = 120.0
 #: Lines of a failed step's log that its report shows.
@@ -38,7 +38,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class ProvisionEvent:
-    """What a worker's step does now: it started, wrote a line, or finished."""
+    """A worker's step started, wrote a line, or finished."""
 
     worker: int
     step: str
@@ -54,7 +54,6 @@ def provision(
     recipe: Recipe,
     *,
     requirements: bytes | None = None,
-    clock: Clock,
     deadline: Deadline,
     on_event: OnEvent = lambda event: None,
 ) -> ProvisionReport:
@@ -63,28 +62,50 @@ def provision(
     A worker that fails never stops the others, and is never raised: its report has the error.
     `on_event` is called from one thread at a time.
     """
-    turn = threading.Lock()
+    lock = threading.Lock()
+    deadline = deadline.within(PROVISION_SECONDS)
 
     def emit(event: ProvisionEvent) -> None:
-        with turn:
+        with lock:
             on_event(event)
 
     def apply(worker: RemoteWorker) -> WorkerProvisionReport:
-        return _Application(worker, Plan(recipe, requirements), clock, deadline, emit).report()
+        return _Application(worker, Plan(recipe, requirements), deadline, emit).report()
 
     outcomes = fan_out(workers, apply, window=max(1, len(workers)))
     return ProvisionReport(recipe.name, tuple(each.value for each in outcomes if each.value))
 
 
-class _Application:
-    """The steps on their way over one worker."""
+def require_provisioned(report: ProvisionReport) -> ProvisionReport:
+    """Return the report, or raise for the workers that failed, with all reports in `details`.
 
-    def __init__(
-        self, worker: RemoteWorker, plan: Plan, clock: Clock, deadline: Deadline, emit: OnEvent
-    ) -> None:
+    Raises:
+        ProvisionFailed: a step failed on a worker.
+        DeadlinePassed: a worker was not done in time; its job goes on.
+        TpukitError: a worker could not be reached: the class of the error that says why.
+    """
+    if report.ok:
+        return report
+    failed = [worker for worker in report.workers if not worker.ok]
+    cause = decisive(worker.cause for worker in failed)
+    kind = type(cause) if cause else ProvisionFailed
+    first = next((each for each in failed if cause and each.cause is cause), failed[0])
+    log = Fix(note=f"read the whole log on the worker: {first.log_path}")
+    raise kind(
+        f"provisioning failed on {worker_names(worker.worker for worker in failed)}",
+        why="\n".join([first.error, *first.log_tail]),
+        exists=cause.exists if cause else (),
+        fix=(cause.fix if cause else None) or (log if first.log_path else None),
+        details=report.document(),
+    )
+
+
+class _Application:
+    """The steps of one worker."""
+
+    def __init__(self, worker: RemoteWorker, plan: Plan, deadline: Deadline, emit: OnEvent) -> None:
         self._worker = worker
         self._plan = plan
-        self._clock = clock
         self._deadline = deadline
         self._emit = emit
         self._steps: list[StepReport] = []
@@ -109,25 +130,25 @@ class _Application:
         for _ in range(_TRIES - 1):
             with self._worker.connect() as connection, suppress(TransportFailed):
                 return act(connection, self._deadline.within(_BRIEFLY))
-            self._clock.sleep(1.0)
+            self._deadline.clock.sleep(1.0)
         with self._worker.connect() as connection:
             return act(connection, self._deadline.within(_BRIEFLY))
 
     def _take(self, step: Step, facts: Facts) -> Facts:
         """Take one step and return the facts after it."""
-        started = self._clock.monotonic()
+        started = self._deadline.clock.monotonic()
 
         def finish(outcome: str, detail: str) -> None:
-            seconds = self._clock.monotonic() - started
+            seconds = self._deadline.clock.monotonic() - started
             self._steps.append(StepReport(step.name, outcome, detail, seconds))
-            self._say(step, "finished", f"{outcome}: {detail}")
+            self._emit_event(step, "finished", f"{outcome}: {detail}")
 
         try:
             decision = step.decide(facts, self._plan)
             if not decision.commands:
                 finish("unchanged", decision.reason)
                 return facts
-            self._say(step, "started", decision.reason)
+            self._emit_event(step, "started", decision.reason)
             facts, now = self._carry_out(step, decision, facts)
             finish("changed", now.reason)
             return facts
@@ -166,14 +187,13 @@ class _Application:
         """Run the job, or join the one that runs already, or replace the one that was lost."""
 
         def run() -> JobResult:
-            return run_job(
+            started = DetachedJob(
                 self._worker.connect,
                 job,
-                command.shell,
-                deadline=self._deadline,
-                clock=self._clock,
-                on_line=lambda line: self._say(step, "line", line),
+                self._deadline,
+                lambda line: self._emit_event(step, "line", line),
             )
+            return started.run(command.shell)
 
         try:
             return run()
@@ -181,7 +201,9 @@ class _Application:
             self._briefly(lambda connection, limit: forget_job(connection, job, deadline=limit))
             return run()
 
-    def _say(self, step: Step, kind: Literal["started", "line", "finished"], text: str) -> None:
+    def _emit_event(
+        self, step: Step, kind: Literal["started", "line", "finished"], text: str
+    ) -> None:
         self._emit(ProvisionEvent(self._worker.index, step.name, kind, one_line(text)))
 
     def _reported(self, error: TpukitError | None) -> WorkerProvisionReport:
@@ -192,6 +214,7 @@ class _Application:
             python=interpreter(self._facts, self._plan) if self._facts else "",
             emulated=self._facts.host.emulated if self._facts else False,
             error=self._named(error) if error else "",
+            cause=error,
             log_tail=tuple(details.get("log_tail", ())),
             log_path=one_line(details.get("log_path", "")),
         )

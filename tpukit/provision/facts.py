@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from importlib.resources import files
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tpukit.clock import Deadline
 from tpukit.errors import ProvisionFailed
+from tpukit.remote.programs import program_text
 from tpukit.text import one_line
 
 if TYPE_CHECKING:
-    from tpukit.remote.ssh import Connection
+    from tpukit.remote.connection.client import Connection
 
 _MARK = b"TPUKIT-FACT "
 _KEEP = 1 << 20
@@ -27,10 +27,12 @@ Word = Annotated[str, Field(max_length=200)]
 
 
 class Fact(BaseModel):
+    """One fact that facts.sh prints; keys that we do not know are left out."""
+
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Host(Fact):
+class HostFacts(Fact):
     """`emulated_devices` is 0 on a TPU VM; `glibc` is empty where there is none.
 
     `emulator` is not empty on an emulated worker, which has no device either where its runtime
@@ -51,7 +53,7 @@ class Host(Fact):
 
 
 class Python(Fact):
-    """An interpreter that ran; `venv` says that it can also make environments with pip."""
+    """An interpreter that ran; `venv`: it can make environments that have pip."""
 
     path: AbsolutePath
     version: Version
@@ -86,13 +88,14 @@ class Venv(Fact):
 class Facts(Fact):
     """Everything the steps decide by. `ended_jobs` are the ids of earlier attempts."""
 
-    host: Host
+    host: HostFacts
     pythons: tuple[Python, ...] = ()
     uvs: frozenset[Version] = frozenset()
     venvs: tuple[Venv, ...] = ()
     ended_jobs: frozenset[Word] = frozenset()
 
     def venv(self, name: str) -> Venv | None:
+        """Return the environment of this name, where there is one."""
         return next((venv for venv in self.venvs if venv.name == name), None)
 
 
@@ -106,38 +109,39 @@ def normalized(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def program() -> bytes:
-    return files("tpukit.provision").joinpath("programs", "facts.sh").read_bytes()
-
-
 def read_facts(connection: Connection, deadline: Deadline) -> Facts:
     """Return the worker's facts in one round trip.
 
-    Raises:
-        ProvisionFailed: the worker's answer is incomplete or makes no sense.
+    Raises `ProvisionFailed` where the worker's answer is incomplete or makes no sense.
     """
-    completed = connection.run("sh -s", stdin=program(), deadline=deadline, keep=_KEEP)
+    completed = connection.run(
+        "sh -s", stdin=program_text("provision/facts.sh").encode(), deadline=deadline, keep=_KEEP
+    )
     return parse_facts(completed.stdout, completed.stderr)
 
 
 def parse_facts(output: bytes, complaints: bytes = b"") -> Facts:
-    """Return the facts in a program's output, whatever a login script wrote around them."""
+    """Return the facts in a program's output, whatever a login script wrote around them.
+
+    Raises `ProvisionFailed` where the output is incomplete or makes no sense.
+    """
     lines = [line for line in output.splitlines() if line.startswith(_MARK)]
     try:
         facts = [json.loads(line.removeprefix(_MARK)) for line in lines]
         kinds = [fact.pop("fact") for fact in facts]
-        if kinds[-1:] != ["end"]:
-            raise ValueError("the answer has no end")
-        return _assemble(list(zip(kinds, facts, strict=True)))
+        return _assemble(kinds, facts)
     except (ValueError, RecursionError, AttributeError, KeyError, TypeError) as error:
         # ValidationError and JSONDecodeError are ValueErrors.
         shown = one_line(complaints[-400:]) or _reason(error)
         raise ProvisionFailed("the worker's facts cannot be read", why=shown) from error
 
 
-def _assemble(facts: list[tuple[str, dict[str, Any]]]) -> Facts:
+def _assemble(kinds: list[str], facts: list[dict[str, Any]]) -> Facts:
+    if kinds[-1:] != ["end"]:
+        raise ValueError("the answer has no end")
+
     def of(kind: str) -> list[dict[str, Any]]:
-        return [values for name, values in facts if name == kind]
+        return [values for name, values in zip(kinds, facts, strict=True) if name == kind]
 
     (host,) = of("host")
     pythons = {each["path"]: each for each in of("python")}

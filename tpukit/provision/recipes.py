@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from tpukit.errors import BadInput
+from tpukit.errors import BadInput, Fix
+from tpukit.provision import recipe_names
 from tpukit.text import one_line
 
 #: The installer, the same on every worker.
@@ -28,6 +29,10 @@ class Package:
 
     @classmethod
     def parse(cls, requirement: str) -> Package:
+        """Read `name`, `name[extra]==version` and the like.
+
+        Raises `ValueError` where it is neither a bare name nor pinned to one version.
+        """
         match = _PIN.fullmatch(requirement)
         if not match:
             raise ValueError(f"not a pinned package: {requirement!r}")
@@ -51,33 +56,47 @@ class Release:
     sources: tuple[str, ...]
 
     def packages_for(self, emulated: bool) -> tuple[Package, ...]:
+        """Return the packages for a TPU VM, or those for an emulated worker."""
         return self.stand_in_packages if emulated else self.packages
 
     def megabytes_for(self, emulated: bool) -> int:
+        """Return the disk that `packages_for` needs."""
         return self.stand_in_disk_megabytes if emulated else self.disk_megabytes
+
+
+@dataclass(frozen=True)
+class SmokeProgram:
+    """What computes in a framework's smoke test."""
+
+    program: str  #: a file in `tpukit/smoke`; smoke_program.py says what it defines
+    names_device_kind: bool  #: whether the framework names the kind of a TPU (`TPU v3`)
 
 
 @dataclass(frozen=True)
 class Recipe:
     """A framework: its releases, the preferred one first, and what its wheels need of a worker."""
 
-    name: str
+    name: str  #: also of the Python package whose version is the framework's
     description: str
     modules: tuple[str, ...]  #: to import when verifying
     managed_python: str  #: the Python to fetch where the worker has none that fits
     glibc: str
     architecture: str
+    smoke: SmokeProgram
     releases: tuple[Release, ...]
 
     @classmethod
     def named(cls, name: str) -> Recipe:
-        """Return the recipe of this name; raise `BadInput` with the nearest."""
+        """Return the recipe of this name.
+
+        Raises `BadInput` where there is none; its `fix` has the nearest.
+        """
         if name in recipe_names():
             return _recipe(_read(name))
         near = difflib.get_close_matches(name[:40].lower(), recipe_names(), n=1, cutoff=0.4)
         shown = one_line(name[:40])
         fix = f"did you mean {near[0]}?" if near else f"one of {', '.join(recipe_names())}"
-        raise BadInput(f'"{shown}" is not a recipe', fix=fix)
+        raise BadInput(f'"{shown}" is not a recipe', fix=Fix(note=fix))
 
     @property
     def pythons(self) -> tuple[str, ...]:
@@ -90,32 +109,22 @@ class Recipe:
         return next((each for each in self.releases if python in each.pythons), None)
 
 
-def recipe_names() -> tuple[str, ...]:
-    """Return the names of all recipes, in order."""
-    names = (file.name for file in _folder().iterdir())
-    return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
-
-
-def venv_python(recipe: str) -> str:
-    """Return the path of a recipe's interpreter on a worker, relative to the home directory."""
-    return f".tpukit/venvs/{recipe}/bin/python"
-
-
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
 
 
-def _folder() -> Any:
-    return files("tpukit.provision").joinpath("recipes")
-
-
 def _read(name: str) -> dict[str, Any]:
-    return tomllib.loads(_folder().joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+    file = files("tpukit.provision").joinpath("recipes", f"{name}.toml")
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 def _recipe(table: dict[str, Any]) -> Recipe:
-    releases = tuple(_release(release) for release in table.pop("releases"))
-    return Recipe(**{**table, "modules": tuple(table["modules"])}, releases=releases)
+    parsed = {
+        "modules": tuple(table["modules"]),
+        "smoke": SmokeProgram(**table["smoke"]),
+        "releases": tuple(_release(release) for release in table["releases"]),
+    }
+    return Recipe(**{**table, **parsed})
 
 
 def _release(table: dict[str, Any]) -> Release:

@@ -11,11 +11,12 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 
-from tpukit.errors import ProvisionFailed
+from tpukit.errors import Fix, ProvisionFailed
 from tpukit.provision.facts import Facts, Python, Venv, minor
 from tpukit.provision.recipes import UV_VERSION, Package, Recipe, Release
+from tpukit.remote import worker_files
+from tpukit.remote.programs import program_text
 from tpukit.text import quote
 
 
@@ -40,13 +41,13 @@ class Upload:
 
 Command = Run | Upload
 
-#: The marks in an environment that `programs/facts.sh` reads.
+#: The marks in an environment that `facts.sh` reads.
 _REQUIREMENTS, _VERIFIED = "tpukit-requirements", "tpukit-verified"
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What a step wants done and why; no commands means that nothing is needed."""
+    """The commands of a step and why; without commands nothing is needed."""
 
     reason: str
     commands: tuple[Command, ...] = ()
@@ -62,12 +63,17 @@ class Plan:
 
 @dataclass(frozen=True)
 class Step:
+    """One thing that should be so on a worker; `decide` may raise `ProvisionFailed`."""
+
     name: str
     decide: Callable[[Facts, Plan], Decision]
 
 
 def system(facts: Facts, plan: Plan) -> Decision:
-    """Refuse a worker that the framework's wheels do not run on."""
+    """Refuse a worker that the framework's wheels do not run on.
+
+    Raises `ProvisionFailed` unless it is Linux of the architecture, with a C library new enough.
+    """
     host, recipe = facts.host, plan.recipe
     seen = f"{host.system} {host.architecture}" + (f", glibc {host.glibc}" if host.glibc else "")
     if host.emulated:
@@ -78,13 +84,16 @@ def system(facts: Facts, plan: Plan) -> Decision:
         raise ProvisionFailed(
             f"{recipe.name} needs glibc {recipe.glibc} or later",
             reason=seen,
-            fix="create the slice with the default runtime version of its type",
+            fix=Fix(note="create the slice with the default runtime version of its type"),
         )
     return Decision(seen)
 
 
 def disk(facts: Facts, plan: Plan) -> Decision:
-    """Refuse to fill the disk: a boot disk of 100 GB cannot grow (vllm-project/ci-infra#103)."""
+    """Refuse to fill the disk: a boot disk of 100 GB cannot grow (vllm-project/ci-infra#103).
+
+    Raises `ProvisionFailed` where the packages do not fit.
+    """
     free = facts.host.free_kilobytes // 1024
     needed = _release(facts, plan).megabytes_for(facts.host.emulated)
     if not _missing(facts, plan):
@@ -93,21 +102,24 @@ def disk(facts: Facts, plan: Plan) -> Decision:
         raise ProvisionFailed(
             f"{plan.recipe.name} needs {needed} MB of disk, {free} MB are free",
             reason=facts.host.home,
-            fix="make room on the worker: du -xhd1 ~ | sort -h",
+            fix=Fix(note="make room on the worker"),
         )
     return Decision(f"{free} MB free, {needed} MB needed")
 
 
 def uv(facts: Facts, plan: Plan) -> Decision:
-    """Put uv into a folder of its own, with whatever Python is there."""
+    """Put uv into a folder of its own, with whatever Python is there.
+
+    Raises `ProvisionFailed` where no Python has pip or venv.
+    """
     if UV_VERSION in facts.uvs:
         return Decision(f"uv {UV_VERSION}")
-    folder = _under(facts, f"uv-{UV_VERSION}")
+    folder = _in_home(facts, worker_files.uv_folder(UV_VERSION))
     partial, helper = f"{folder}.partial", f"{folder}.helper"
     install = ("-I", "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check")
     wheel = ("--only-binary=:all:", "--target", partial, f"uv=={UV_VERSION}")
     # Some images log in as root, of which pip warns; an option would stop a pip older than 22.1.
-    calm = ("env", "PIP_ROOT_USER_ACTION=ignore")
+    no_warning = ("env", "PIP_ROOT_USER_ACTION=ignore")
     clear = ("rm", "-rf", partial, helper)
     # Removed only now: a job that outlived its client may have put a whole uv there meanwhile, and
     # another step may use it.
@@ -115,7 +127,7 @@ def uv(facts: Facts, plan: Plan) -> Decision:
     if python := _first(facts.pythons, lambda each: each.pip):
         lines: tuple[tuple[str, ...], ...] = (
             clear,
-            (*calm, python.path, *install, *wheel),
+            (*no_warning, python.path, *install, *wheel),
             *ready,
         )
     elif python := _first(facts.pythons, lambda each: each.venv):
@@ -124,7 +136,7 @@ def uv(facts: Facts, plan: Plan) -> Decision:
         lines = (
             clear,
             make,
-            (*calm, f"{helper}/bin/python", *install, *wheel),
+            (*no_warning, f"{helper}/bin/python", *install, *wheel),
             *ready,
             ("rm", "-rf", helper),
         )
@@ -132,7 +144,11 @@ def uv(facts: Facts, plan: Plan) -> Decision:
         raise ProvisionFailed(
             "no Python on the worker can install uv: none has pip or venv",
             reason=_described(facts.pythons),
-            fix="create the slice with the default runtime version of its type: tpukit types",
+            fix=Fix.command(
+                "tpukit",
+                "types",
+                note="create the slice with the default runtime version of its type",
+            ),
         )
     return Decision(f"no uv {UV_VERSION} yet; installing it with {python.path}", (Run(lines),))
 
@@ -143,7 +159,7 @@ def python(facts: Facts, plan: Plan) -> Decision:
         return Decision(f"Python {venv.version} in the environment")
     if found := _own_python(facts, plan):
         return Decision(f"Python {found.version} at {found.path}")
-    wanted, folder = plan.recipe.managed_python, _under(facts, "pythons")
+    wanted, folder = plan.recipe.managed_python, _in_home(facts, worker_files.PYTHONS)
     fetch = _uv(facts, "python", "install", wanted, "--install-dir", folder, "--no-bin")
     return Decision(
         f"{plan.recipe.name} needs Python {' or '.join(plan.recipe.pythons)}, the worker has "
@@ -153,7 +169,10 @@ def python(facts: Facts, plan: Plan) -> Decision:
 
 
 def venv(facts: Facts, plan: Plan) -> Decision:
-    """Make the framework's own environment; make it anew where its Python does not fit."""
+    """Make the framework's own environment; make it anew where its Python does not fit.
+
+    Raises `ProvisionFailed` where no Python fits, though the step before should have fetched one.
+    """
     if found := _fitting_venv(facts, plan):
         return Decision(f"environment with Python {found.version}")
     base = _own_python(facts, plan)
@@ -181,7 +200,7 @@ def packages(facts: Facts, plan: Plan) -> Decision:
 
 
 def requirements(facts: Facts, plan: Plan) -> Decision:
-    """Install the requirements file, held together with the pins: a conflict fails, aloud."""
+    """Install the requirements file, resolved together with the pins: a conflict fails."""
     if plan.requirements is None:
         return Decision("none given")
     digest = hashlib.sha256(plan.requirements).hexdigest()
@@ -202,7 +221,7 @@ def requirements(facts: Facts, plan: Plan) -> Decision:
 
 def verify(facts: Facts, plan: Plan) -> Decision:
     """Import the framework with its own interpreter, once for each set of installed packages."""
-    program = files("tpukit.provision").joinpath("programs", "verify.py").read_bytes()
+    program = program_text("provision/verify_program.py").encode()
     found, pins = _fitting_venv(facts, plan), [each.pin for each in _packages(facts, plan)]
     installed = sorted(found.packages.items()) if found else []
     checked = json.dumps([found and found.version, installed, pins, program.decode()])
@@ -228,12 +247,12 @@ STEPS = tuple(
 )
 
 
-def _under(facts: Facts, *names: str) -> str:
-    return "/".join((facts.host.home.rstrip("/"), ".tpukit", *names))
+def _in_home(facts: Facts, path: str) -> str:
+    return f"{facts.host.home.rstrip('/')}/{path}"
 
 
 def _venv_path(facts: Facts, plan: Plan) -> str:
-    return _under(facts, "venvs", plan.recipe.name)
+    return _in_home(facts, worker_files.venv(plan.recipe.name))
 
 
 def _in_venv(facts: Facts, plan: Plan, name: str) -> str:
@@ -246,7 +265,8 @@ def interpreter(facts: Facts, plan: Plan) -> str:
 
 
 def _uv(facts: Facts, *words: str) -> tuple[str, ...]:
-    return (_under(facts, f"uv-{UV_VERSION}", "bin/uv"), "--no-progress", "--color=never", *words)
+    program = _in_home(facts, worker_files.uv_program(UV_VERSION))
+    return (program, "--no-progress", "--color=never", *words)
 
 
 def _install(facts: Facts, plan: Plan, wanted: Sequence[Package], *more: str) -> Run:

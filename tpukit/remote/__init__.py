@@ -1,1 +1,4 @@
-"""Workers over SSH: pinned host keys, commands at most once, detached jobs, fan-out."""
+"""SSH itself: connections, commands, jobs and transfers of workers that were found already.
+
+Nothing here knows slices, clouds or the command line.
+"""

@@ -1,0 +1,367 @@
+"""The one way in: what is decided while nobody answers, or where the slice has changed."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import pytest
+from support.access import keys_of, ready
+from support.local_cloud import ZONE, Cloud, FakeClock
+
+from tpukit.access import slice_workers
+from tpukit.access.context import Context
+from tpukit.access.key import key_line
+from tpukit.clock import Deadline
+from tpukit.errors import (
+    AuthenticationFailed,
+    BadInput,
+    HostKeyMismatch,
+    NotAllowed,
+    SecurityRefusal,
+    SliceLost,
+    TpukitError,
+    TransportFailed,
+)
+from tpukit.models import FirewallRule, Slice, WorkerIdentity
+from tpukit.remote.connection.client import Connector
+from tpukit.remote.connection.keys import KeyPair
+from tpukit.remote.connection.target import Target
+from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.slices.last_seen import LastSeen, naming_what_exists
+
+PATIENCE = 120.0
+EVERYBODY = FirewallRule("all-ssh", "default", ("0.0.0.0/0",), ())
+
+
+@dataclass
+class Rules:
+    """The firewall rules of the network, and how often they were read."""
+
+    rules: tuple[FirewallRule, ...] = (EVERYBODY,)
+    read: int = 0
+
+    def list(self) -> tuple[FirewallRule, ...]:
+        self.read += 1
+        return self.rules
+
+
+@dataclass
+class Network:
+    """Nobody answers on it; `on_dial` lets something happen at an attempt."""
+
+    clock: FakeClock
+    dialled: list[tuple[float, str]] = field(default_factory=list)
+    on_dial: Callable[[int], None] = lambda number: None
+
+    def dial(self, target: Target, attempt: Deadline) -> socket.socket:
+        self.dialled.append((self.clock.monotonic(), target.address))
+        self.on_dial(len(self.dialled))
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+@pytest.fixture
+def network(clock: FakeClock) -> Network:
+    return Network(clock)
+
+
+@pytest.fixture
+def rules() -> Rules:
+    return Rules()
+
+
+@pytest.fixture
+def context(
+    cloud: Cloud, clock: FakeClock, key: KeyPair, network: Network, rules: Rules
+) -> Context:
+    return Context(
+        provider=cloud.tpu,
+        firewall=rules,
+        connector=Connector(key, clock, dial=network.dial),
+        key=key,
+        user="ada",
+        source_ranges=(),
+        source_address=lambda address: "198.51.100.9",
+        clock=clock,
+        journal=cloud.journal,
+    )
+
+
+def workers_of(
+    context: Context, found: Slice, selection: str = "all", **how: object
+) -> list[RemoteWorker]:
+    deadline = Deadline.after(context.clock, PATIENCE)
+    return slice_workers.workers(context, [found], selection, deadline, PATIENCE, **how)
+
+
+def test_a_missing_rule_is_named_before_the_patience_is_over(
+    cloud: Cloud, context: Context, network: Network, rules: Rules
+) -> None:
+    rules.rules = ()
+    (worker,) = workers_of(context, ready(cloud))
+    with pytest.raises(TransportFailed) as caught:
+        worker.connect()
+    assert "no firewall rule of network default admits tcp:22 from 198.51.100.9" in caught.value.why
+    first, last = network.dialled[0][0], network.dialled[-1][0]
+    assert 8.0 <= last - first < 15.0
+
+
+def test_the_rules_are_read_once_for_each_connection(
+    cloud: Cloud, context: Context, rules: Rules
+) -> None:
+    (worker,) = workers_of(context, ready(cloud))
+    for number in (1, 2):
+        with pytest.raises(TransportFailed):
+            worker.connect()
+        assert rules.read == number
+
+
+def test_who_may_not_read_the_rules_still_learns_that_nothing_answered(
+    cloud: Cloud, context: Context
+) -> None:
+    class Secret(Rules):
+        def list(self) -> tuple[FirewallRule, ...]:
+            raise NotAllowed("you may not list firewall rules")
+
+    context = replace(context, firewall=Secret())
+    (worker,) = workers_of(context, ready(cloud))
+    with pytest.raises(TransportFailed) as caught:
+        worker.connect()
+    assert "firewall" not in caught.value.why
+    assert "refused" in caught.value.reason
+
+
+def test_a_connection_is_tried_for_as_long_as_was_asked_and_said_once(
+    cloud: Cloud, context: Context, network: Network
+) -> None:
+    lines: list[str] = []
+    (worker,) = workers_of(context, ready(cloud), on_wait=lines.append)
+    with pytest.raises(TransportFailed):
+        worker.connect()
+    assert network.dialled[-1][0] - network.dialled[0][0] == pytest.approx(PATIENCE, abs=6.0)
+    assert len(lines) == 1
+    assert "demo worker 0" in lines[0]
+
+
+def test_a_slice_lost_meanwhile_ends_the_wait_as_lost(
+    cloud: Cloud, context: Context, network: Network
+) -> None:
+    (worker,) = workers_of(context, ready(cloud))
+    cloud.change("demo", state="PREEMPTED")
+    with pytest.raises(SliceLost):
+        worker.connect()
+    assert network.dialled[-1][0] - network.dialled[0][0] < 20.0
+
+
+def test_a_slice_lost_meanwhile_is_noticed_by_the_shortest_patience_too(
+    cloud: Cloud, context: Context
+) -> None:
+    found = ready(cloud)
+    deadline = Deadline.after(context.clock, PATIENCE)
+    (worker,) = slice_workers.workers(context, [found], "all", deadline, patience=2.0)
+    cloud.change("demo", state="PREEMPTED")
+    with pytest.raises(SliceLost):
+        worker.connect()
+
+
+def test_a_slice_that_vanished_meanwhile_is_lost_and_nothing_is_said_to_be_left(
+    cloud: Cloud, context: Context
+) -> None:
+    found = ready(cloud)
+    (worker,) = workers_of(context, found)
+    cloud.vanish("demo")
+    with (
+        pytest.raises(SliceLost, match="demo is gone") as caught,
+        naming_what_exists(LastSeen("demo", ZONE, found.state)),
+    ):
+        worker.connect()
+    assert (caught.value.exists, caught.value.fix) == ((), None)
+
+
+class Provider:
+    """The cloud's provider, but for the answers that a test gives."""
+
+    def __init__(self, cloud: Cloud, **answers: Callable[..., object]) -> None:
+        self._cloud = cloud
+        self.__dict__.update(answers)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._cloud.tpu, name)
+
+
+def test_a_worker_that_has_moved_is_tried_where_it_is_now(
+    cloud: Cloud, context: Context, network: Network
+) -> None:
+    found = ready(cloud, {"ssh-keys": key_line("ada", context.key)})
+    moved = replace(found, workers=(replace(found.workers[0], external_address="198.51.100.77"),))
+    context = replace(context, provider=Provider(cloud, get=lambda zone, name: moved))
+    (worker,) = workers_of(context, found)
+    assert worker.target
+    with pytest.raises(TransportFailed):
+        worker.connect()
+    addresses = [address for _, address in network.dialled]
+    assert addresses[0] == worker.target.address != "198.51.100.77"
+    assert addresses[-1] == "198.51.100.77"
+
+
+def test_an_api_that_does_not_answer_ends_no_wait(
+    cloud: Cloud, context: Context, network: Network
+) -> None:
+    (worker,) = workers_of(context, ready(cloud))
+    cloud.fault(method="nodes.get", status="UNAVAILABLE", message="down", probability=1.0)
+    with pytest.raises(TransportFailed, match="worker 0"):
+        worker.connect()
+    assert network.dialled[-1][0] - network.dialled[0][0] > PATIENCE / 2
+
+
+def test_workers_are_selected_before_anything_is_asked_of_them(
+    cloud: Cloud, context: Context
+) -> None:
+    found = ready(cloud, kind="v3-32")
+    answer = cloud.tpu.identities(ZONE, "demo")
+
+    def identities(zone: str, name: str) -> list[WorkerIdentity]:
+        return [replace(e, host_keys=() if e.index == 3 else e.host_keys) for e in answer]
+
+    context = replace(context, provider=Provider(cloud, identities=identities))
+    assert [each.index for each in workers_of(context, found, "0,2")] == [0, 2]
+    with pytest.raises(SecurityRefusal, match="worker 3"):
+        workers_of(context, found)
+
+
+def test_a_selection_of_nobody_asks_the_cloud_nothing(cloud: Cloud, context: Context) -> None:
+    found = ready(cloud)
+    before = len(cloud.control("GET", "log")["requests"])
+    with pytest.raises(BadInput):
+        workers_of(context, found, "7")
+    assert len(cloud.control("GET", "log")["requests"]) == before
+
+
+def test_a_slice_that_is_lost_already_is_asked_nothing(cloud: Cloud, context: Context) -> None:
+    found = replace(ready(cloud), state="PREEMPTED")
+    before = len(cloud.control("GET", "log")["requests"])
+    with pytest.raises(SliceLost):
+        workers_of(context, found)
+    assert len(cloud.control("GET", "log")["requests"]) == before
+
+
+def test_our_key_is_on_the_slice_before_anybody_connects(cloud: Cloud, context: Context) -> None:
+    workers_of(context, ready(cloud))
+    assert key_line("ada", context.key) in keys_of(cloud)
+
+
+def test_the_patience_is_that_of_the_connection_and_not_of_the_api(
+    cloud: Cloud, context: Context, network: Network
+) -> None:
+    deadline = Deadline.after(context.clock, PATIENCE)
+    (worker,) = slice_workers.workers(context, [ready(cloud)], "all", deadline, patience=30.0)
+    with pytest.raises(TransportFailed):
+        worker.connect()
+    assert network.dialled[-1][0] - network.dialled[0][0] == pytest.approx(30.0, abs=6.0)
+
+
+def test_a_missing_rule_is_named_to_the_shortest_patience_too(
+    cloud: Cloud, context: Context, rules: Rules
+) -> None:
+    rules.rules = ()
+    found = ready(cloud)
+    deadline = Deadline.after(context.clock, PATIENCE)
+    (worker,) = slice_workers.workers(context, [found], "all", deadline, patience=2.0)
+    with pytest.raises(TransportFailed, match="worker 0 does not answer") as caught:
+        worker.connect()
+    assert "no firewall rule" in caught.value.why
+
+
+def test_a_slice_made_anew_with_fewer_workers_has_no_such_worker_now(
+    cloud: Cloud, context: Context
+) -> None:
+    found = ready(cloud, {"ssh-keys": key_line("ada", context.key)}, kind="v3-32")
+    smaller = replace(found, workers=found.workers[:1])
+    context = replace(context, provider=Provider(cloud, get=lambda zone, name: smaller))
+    with pytest.raises(TransportFailed, match="slice demo has no worker 1 now"):
+        workers_of(context, found, "0,1")[1].connect()
+
+
+def test_who_waits_learns_why(cloud: Cloud, context: Context) -> None:
+    lines: list[str] = []
+    (worker,) = workers_of(context, ready(cloud), on_wait=lines.append)
+    with pytest.raises(TransportFailed):
+        worker.connect()
+    assert "connection refused" in lines[0]
+
+
+def test_the_slice_is_looked_at_less_and_less_often_and_at_least_every_45_seconds(
+    cloud: Cloud, context: Context
+) -> None:
+    found = ready(cloud, {"ssh-keys": key_line("ada", context.key)})
+    looks: list[float] = []
+
+    def get(zone: str, name: str) -> Slice:
+        looks.append(context.clock.monotonic())
+        return found
+
+    context = replace(context, provider=Provider(cloud, get=get))
+    deadline = Deadline.after(context.clock, PATIENCE)
+    (worker,) = slice_workers.workers(context, [found], "all", deadline, patience=400.0)
+    looks.clear()
+    with pytest.raises(TransportFailed):
+        worker.connect()
+    pauses = [later - earlier for earlier, later in pairwise(looks)][:-1]
+    assert 20.0 <= pauses[0] <= 25.0
+    assert all(40.0 <= pause <= 45.0 for pause in pauses[1:])
+    assert len(pauses) > 6
+
+
+def test_somebody_else_at_the_address_is_refused_unless_the_slice_has_moved(
+    cloud: Cloud, context: Context, network: Network
+) -> None:
+    def impostor(number: int) -> None:
+        if network.dialled[-1][1] != "198.51.100.77":
+            raise HostKeyMismatch("another key")
+
+    network.on_dial = impostor
+    found = ready(cloud, {"ssh-keys": key_line("ada", context.key)})
+    (worker,) = workers_of(context, found)
+    with pytest.raises(HostKeyMismatch):
+        worker.connect()
+    assert len(network.dialled) == 1
+    moved = replace(found, workers=(replace(found.workers[0], external_address="198.51.100.77"),))
+    context = replace(context, provider=Provider(cloud, get=lambda zone, name: moved))
+    (worker,) = workers_of(context, found)
+    with pytest.raises(TransportFailed):
+        worker.connect()
+    assert [address for _, address in network.dialled[2:]] == ["198.51.100.77"] * (
+        len(network.dialled) - 2
+    )
+
+
+def test_host_keys_that_cannot_be_read_again_end_no_wait(
+    cloud: Cloud, context: Context, network: Network
+) -> None:
+    answers = [cloud.tpu.identities]
+
+    def identities(zone: str, name: str) -> list[WorkerIdentity]:
+        if not answers:
+            raise TpukitError("the API is down")
+        return answers.pop()(zone, name)
+
+    context = replace(context, provider=Provider(cloud, identities=identities))
+    (worker,) = workers_of(context, ready(cloud))
+    with pytest.raises(TransportFailed, match="worker 0"):
+        worker.connect()
+    assert network.dialled[-1][0] - network.dialled[0][0] > PATIENCE / 2
+
+
+def test_a_refused_key_is_not_blamed_on_the_firewall(
+    cloud: Cloud, context: Context, network: Network, rules: Rules
+) -> None:
+    def refuse(number: int) -> None:
+        raise AuthenticationFailed("demo worker 0 does not accept our key")
+
+    network.on_dial, rules.rules = refuse, ()
+    (worker,) = workers_of(context, ready(cloud))
+    with pytest.raises(AuthenticationFailed) as caught:
+        worker.connect()
+    assert "firewall" not in caught.value.why

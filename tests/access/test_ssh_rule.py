@@ -1,0 +1,207 @@
+"""The one rule of a slice: what it opens, to whom, and what else may be in its place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.local_cloud import Cloud
+
+from tpukit.access import ssh_rule
+from tpukit.errors import BadInput, NameTaken, SecurityRefusal
+from tpukit.models import FirewallRule, Slice
+
+SLICE = Slice("demo", "p", "z", "v3-8", "image", "READY", network="default")
+TAG = ssh_rule.rule_name(SLICE)
+TAGGED = replace(SLICE, tags=(TAG,))
+HERE = "192.0.2.7/32"
+
+
+def rule(**given: object) -> FirewallRule:
+    values = {"source_ranges": (HERE,), "target_tags": (TAG,), **given}
+    return FirewallRule(TAG, "default", **values)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["a", "demo", "x" * 63, f"{'x' * 48}-{'y' * 14}"])
+def test_a_tag_is_a_name_of_the_api_s_and_differs_in_each_place(name: str) -> None:
+    tags = {
+        ssh_rule.tag(project, zone, name)
+        for project in ("p", "q")
+        for zone in ("us-central1-a", "us-central1-b")
+    }
+    assert len(tags) == 4
+    for tag in tags:
+        assert tag.startswith("tpukit-")
+        assert len(tag) <= 63
+        assert tag.replace("-", "").isalnum()
+        assert "--" not in tag
+
+
+def test_a_rule_is_made_for_the_slice_s_tag_alone(prompt_cloud: Cloud) -> None:
+    made, changed = ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
+    assert changed
+    found = prompt_cloud.firewall.list()
+    assert found == (made,)
+    assert found[0].target_tags == (TAG,)
+    assert found[0].allowed == ("tcp:22",)
+    assert found[0].source_ranges == (HERE,)
+
+
+def test_the_same_rule_again_changes_nothing(prompt_cloud: Cloud) -> None:
+    ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
+    again, changed = ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
+    assert not changed
+    assert again.source_ranges == (HERE,)
+    assert prompt_cloud.calls("firewalls.patch") == []
+
+
+def test_another_range_joins_those_that_are_there(prompt_cloud: Cloud) -> None:
+    ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
+    wider, changed = ssh_rule.apply(prompt_cloud.firewall, TAGGED, ["198.51.100.0/24"])
+    assert changed
+    assert prompt_cloud.firewall.list() == (wider,)
+    assert wider.source_ranges == (HERE, "198.51.100.0/24")
+
+
+def test_two_slices_have_two_rules(prompt_cloud: Cloud) -> None:
+    ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
+    ssh_rule.apply(prompt_cloud.firewall, replace(SLICE, zone="y"), [HERE])
+    assert len(prompt_cloud.firewall.list()) == 2
+
+
+def test_an_insert_whose_answer_was_lost_is_found_again(prompt_cloud: Cloud) -> None:
+    prompt_cloud.fault(method="firewalls.insert", kind="reset", phase="after")
+    ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
+    assert len(prompt_cloud.firewall.list()) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"disabled": True}, "disabled"),
+        ({"targetTags": ["other"]}, "tag"),
+        ({"allowed": [{"IPProtocol": "tcp", "ports": ["80"]}]}, "port 22"),
+    ],
+)
+def test_a_rule_that_somebody_closed_is_not_taken_for_open(
+    prompt_cloud: Cloud, change: dict[str, object], reason: str
+) -> None:
+    ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
+    records = prompt_cloud.server.service.context.state.firewalls
+    for name, record in list(records.items()):
+        records[name] = {**record, **change}
+    with pytest.raises(NameTaken, match="admits nobody") as caught:
+        ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
+    assert reason in caught.value.why
+    assert str(caught.value.fix) == f"tpukit firewall remove {TAG}"
+
+
+def test_a_rule_of_another_network_is_not_taken_for_open(prompt_cloud: Cloud) -> None:
+    ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
+    with pytest.raises(NameTaken, match="admits nobody"):
+        ssh_rule.apply(prompt_cloud.firewall, replace(TAGGED, network="other"), [HERE])
+
+
+@pytest.mark.parametrize("world", ["0.0.0.0/0", "::/0", "0.0.0.0/0 ", "203.0.113.7/0"])
+def test_the_whole_world_is_refused_unless_it_is_allowed(world: str) -> None:
+    with pytest.raises(SecurityRefusal, match="whole world") as caught:
+        ssh_rule.check_ranges([HERE, world])
+    assert caught.value.exit_code == 9
+    assert ssh_rule.check_ranges([world], world=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "checked"),
+    [
+        ("192.0.2.7", "192.0.2.7/32"),
+        ("192.0.2.7/24", "192.0.2.0/24"),
+        ("2001:db8::1", "2001:db8::1/128"),
+        (" 35.235.240.0/20 ", "35.235.240.0/20"),
+    ],
+)
+def test_ranges_are_brought_into_cidr_form(given: str, checked: str) -> None:
+    assert ssh_rule.check_ranges([given]) == (checked,)
+
+
+@pytest.mark.parametrize("text", ["", "me", "1.2.3", "1.2.3.4/33", "1.2.3.4-5", "::1/129", "a\x1b"])
+def test_what_is_no_range_is_bad_input(text: str) -> None:
+    with pytest.raises(BadInput, match="is not an address range"):
+        ssh_rule.check_ranges([text])
+
+
+@pytest.mark.parametrize(
+    ("given", "admitted"),
+    [
+        ({}, True),
+        ({"target_tags": ()}, True),
+        ({"target_tags": ("other",)}, False),
+        ({"source_ranges": ("0.0.0.0/0",)}, True),
+        ({"source_ranges": ("198.51.100.0/24",)}, False),
+        ({"source_ranges": ("2001:db8::/32",)}, False),
+        ({"source_ranges": ()}, False),
+        ({"allowed": ("all",)}, True),
+        ({"allowed": ("tcp",)}, True),
+        ({"allowed": ("6:22",)}, True),
+        ({"allowed": ("tcp:20-30",)}, True),
+        ({"allowed": ("tcp:23-30",)}, False),
+        ({"allowed": ("udp:22",)}, False),
+        ({"allowed": ("icmp", "tcp:22")}, True),
+        ({"allowed": ()}, False),
+        ({"disabled": True}, False),
+    ],
+)
+def test_whether_a_rule_admits_us_is_read_from_all_of_it(
+    given: dict[str, object], admitted: bool
+) -> None:
+    assert ssh_rule.admits(rule(**given), TAGGED, "192.0.2.7") is admitted
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"allowed": ("tcp:ssh",)},
+        {"allowed": ("tcp:22-",)},
+        {"allowed": ("tcp:-",)},
+        {"source_ranges": ("anywhere",)},
+        {"source_ranges": ("192.0.2.7/99",)},
+    ],
+)
+def test_a_rule_that_cannot_be_read_admits_nobody(given: dict[str, object]) -> None:
+    assert not ssh_rule.admits(rule(**given), TAGGED, "192.0.2.7")
+
+
+def test_a_rule_of_another_network_admits_nobody() -> None:
+    assert not ssh_rule.admits(rule(), replace(TAGGED, network="other"), "192.0.2.7")
+
+
+def test_what_is_missing_is_told_in_one_sentence(prompt_cloud: Cloud) -> None:
+    missing = ssh_rule.missing(prompt_cloud.firewall, TAGGED, "192.0.2.7")
+    assert "tcp:22 from 192.0.2.7" in missing
+    assert TAG in missing
+    ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
+    assert ssh_rule.missing(prompt_cloud.firewall, TAGGED, "192.0.2.7") == ""
+    assert ssh_rule.missing(prompt_cloud.firewall, SLICE, "192.0.2.7").endswith(
+        "(the slice has none)"
+    )
+
+
+def test_a_rule_is_removed_once_and_only_ours(prompt_cloud: Cloud) -> None:
+    ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
+    assert ssh_rule.remove(prompt_cloud.firewall, TAG)
+    assert not ssh_rule.remove(prompt_cloud.firewall, TAG)
+    with pytest.raises(BadInput, match="not a rule of tpukit"):
+        ssh_rule.remove(prompt_cloud.firewall, "default-allow-ssh")
+
+
+def test_a_removal_whose_answer_was_lost_is_a_removal(prompt_cloud: Cloud) -> None:
+    ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
+    prompt_cloud.fault(method="firewalls.delete", kind="reset", phase="after")
+    ssh_rule.remove(prompt_cloud.firewall, TAG)
+    assert prompt_cloud.firewall.list() == ()
+
+
+def test_only_rules_of_ours_are_left_over() -> None:
+    """What is named here users are advised to remove: never a rule that others made."""
+    gone = replace(rule(), name=ssh_rule.tag("p", "z", "gone"))
+    others = [replace(rule(), name=name) for name in ("default-allow-ssh", "tpukit-mine")]
+    assert ssh_rule.left_over([*others, rule(), gone], [TAGGED]) == (gone,)

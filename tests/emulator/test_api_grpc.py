@@ -1,0 +1,78 @@
+"""gRPC: not served until it is asked for; TLS shows one identity for good."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tpukit.emulator.api.grpc_tls import identity
+
+
+def test_grpc_and_google_s_types_are_not_loaded_until_grpc_is_opened():
+    program = (
+        "import sys, tempfile, pathlib\n"
+        "from tpukit.emulator.api.http_server import build_server\n"
+        "server = build_server(pathlib.Path(tempfile.mkdtemp()), None, lambda oracle: None)\n"
+        "print(sorted({'grpc', 'google', 'cryptography'} & set(sys.modules)))\n"
+        "server.shutdown()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_listener_stays_on_its_port(api):
+    first = api.call("POST", "/_emulator/grpc", {})[1]
+    assert first["address"].startswith("localhost:")
+    assert api.call("POST", "/_emulator/grpc", {})[1] == first
+    assert api.call("POST", "/_emulator/grpc", {"secure": True})[1]["address"] != first["address"]
+
+
+@pytest.mark.parametrize("body", [{"secure": "yes"}, {"port": "x"}, {"port": -1}, {"port": True}])
+def test_a_listener_that_cannot_be_is_refused(api, body):
+    assert api.call("POST", "/_emulator/grpc", body)[0] == 400
+
+
+def test_a_port_that_is_taken_is_an_error_and_not_a_crash(api):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, answer = api.call("POST", "/_emulator/grpc", {"port": port})
+    assert (status, answer["error"]["status"]) == (503, "UNAVAILABLE")
+
+
+def test_the_identity_is_that_of_localhost_and_survives_a_restart(emulators):
+    api = emulators.start()
+    opened = api.call("POST", "/_emulator/grpc", {"secure": True})[1]
+    authority = Path(opened["authority"]).read_bytes()
+    port = int(opened["address"].rpartition(":")[2])
+    trusting = ssl.create_default_context(cafile=opened["authority"])
+    for name in ("localhost", "127.0.0.1"):
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=60) as plain,
+            trusting.wrap_socket(plain, server_hostname=name) as secure,
+        ):
+            assert secure.version() in ("TLSv1.2", "TLSv1.3")
+    strange = ssl.create_default_context()
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=60) as plain,
+        pytest.raises(ssl.SSLCertVerificationError),
+    ):
+        strange.wrap_socket(plain, server_hostname="localhost")
+    emulators.stop()
+    again = emulators.start().call("POST", "/_emulator/grpc", {"secure": True})[1]
+    assert Path(again["authority"]).read_bytes() == authority
+
+
+def test_an_identity_that_was_half_written_is_made_anew(tmp_path):
+    directory = tmp_path / "tls"
+    before = identity(directory)
+    (directory / "server.pem").unlink()
+    after = identity(directory)
+    assert after.certificate != before.certificate
+    assert identity(directory) == after

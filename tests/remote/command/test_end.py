@@ -1,0 +1,251 @@
+"""Processes are ended for good: those of a run, and those that hold a TPU device."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from support.ssh_fixtures import Within
+from support.ssh_server import Server
+
+from tpukit.remote.command.end import EndReport, end_processes
+from tpukit.remote.connection.client import Connection, Connector
+from tpukit.remote.job.detached_job import DetachedJob
+from tpukit.remote.programs import program_text
+
+pytestmark = pytest.mark.process
+
+JOB = "run.train"
+End = Callable[..., EndReport]
+Start = Callable[..., list[int]]
+
+
+@pytest.fixture
+def device(server: Server) -> Path:
+    """The stand-in for a TPU device on an emulated worker."""
+    folder = server.home / ".tpukit" / "emulated-devices"
+    folder.mkdir(parents=True)
+    temporary = server.home / "tmp"
+    temporary.mkdir()
+    server.variables |= {"TPUKIT_EMULATED_DEVICES": "1", "TMPDIR": str(temporary)}
+    (folder / "accel0").touch()
+    return folder / "accel0"
+
+
+@pytest.fixture
+def lock(device: Path, server: Server) -> Path:
+    """The lock file that libtpu has left behind."""
+    file = server.home / "tmp" / "libtpu_lockfile"
+    file.touch()
+    return file
+
+
+@pytest.fixture
+def connect(connector: Connector, server: Server, within: Within) -> Callable[[], Connection]:
+    return lambda: connector.connect(server.target(), within(60))
+
+
+@pytest.fixture
+def start(connect: Callable[[], Connection], server: Server, within: Within) -> Iterator[Start]:
+    """Start a job and return the processes whose ids it writes into the file `pids`."""
+    begun: list[int] = []
+
+    def start(command: str, wanted: int = 1, job: str = JOB) -> list[int]:
+        script = f'export TPUKIT_JOB="${{0%/command}}"\n{command}\n'
+        DetachedJob(connect, job, within(60)).start(script)
+        file = server.home / "pids"
+        server.wait_until(lambda: file.exists() and len(file.read_text().split()) >= wanted)
+        begun.extend(map(int, file.read_text().split()))
+        file.unlink()
+        return begun[-wanted:]
+
+    yield start
+    for pid in begun:
+        if not gone(pid):
+            os.kill(pid, 9)
+
+
+@pytest.fixture
+def end(connection: Connection, within: Within) -> End:
+    def end(**given: Any) -> EndReport:
+        options: dict[str, Any] = {"jobs": [JOB], "grace": 30.0, "deadline": within(120), **given}
+        return end_processes(connection, **options)
+
+    return end
+
+
+def gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def status(server: Server, job: str = JOB) -> str:
+    """Return the job's exit status, once it has one."""
+    file = server.home / ".tpukit" / "jobs" / job / "status"
+    server.wait_until(file.exists)
+    return file.read_text().strip()
+
+
+def holder(server: Server, device: Path, job: str = "") -> subprocess.Popen[bytes]:
+    """Start a process without a parent's care that holds the device."""
+    program = f"import time; file = open({str(device)!r}); print(flush=True); time.sleep(1000)"
+    environment = {"TPUKIT_JOB": job} if job else {}
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment
+    )
+    assert process.stdout
+    process.stdout.readline()
+    return process
+
+
+def test_a_job_s_whole_family_is_ended(start: Start, end: End, server: Server) -> None:
+    """A child in a session of its own keeps the mark; one that drops the mark keeps the session."""
+    pids = start(
+        "setsid sleep 1000 & echo $! >>pids; env -i sleep 1000 & echo $! >>pids; "
+        "echo $$ >>pids; sleep 1000",
+        wanted=3,
+    )
+    report = end()
+    assert all(gone(pid) for pid in pids)
+    assert (report.forced, report.left) == (0, ())
+    assert status(server) == "143"
+
+
+def test_a_program_that_ends_in_order_tells_its_own_status(
+    start: Start, end: End, server: Server
+) -> None:
+    """Such as one that writes a checkpoint when it is asked to end."""
+    start("trap 'echo saved; exit 3' TERM; echo $$ >>pids; while :; do sleep 0.05; done")
+    end()
+    assert status(server) == "3"
+
+
+def test_a_program_that_ignores_term_gets_kill(start: Start, end: End, server: Server) -> None:
+    (pid,) = start("trap '' TERM; echo $$ >>pids; while :; do sleep 0.05; done")
+    report = end(grace=0.3)
+    assert gone(pid)
+    assert report.forced > 0
+    assert status(server) == "137"
+
+
+def test_a_stopped_program_ends_in_order_too(start: Start, end: End, server: Server) -> None:
+    """A stopped process gets its TERM when it goes on."""
+    (pid,) = start("trap 'exit 3' TERM; echo $$ >>pids; while :; do sleep 0.05; done")
+    os.kill(pid, signal.SIGSTOP)
+    report = end(grace=5.0)
+    assert report.forced == 0
+    assert status(server) == "3"
+
+
+def test_a_finished_job_stays_as_it_is(
+    start: Start, end: End, server: Server, connect: Callable[[], Connection], within: Within
+) -> None:
+    start("echo $$ >>pids; exit 4")
+    DetachedJob(connect, JOB, within(60)).follow()
+    assert end().ended == 0
+    assert status(server) == "4"
+
+
+def test_a_recycled_process_id_is_nobody_s(server: Server, end: End) -> None:
+    """The leader's id is another process's by now: this test's own."""
+    folder = server.home / ".tpukit" / "jobs" / JOB
+    folder.mkdir(parents=True)
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    (folder / "pid").write_text(f"{os.getpid()} {boot} 12345\n")
+    assert end().ended == 0
+
+
+def test_an_orphan_that_holds_a_device_is_ended_with_any_run(
+    server: Server, end: End, device: Path, lock: Path
+) -> None:
+    orphan = holder(server, device)
+    report = end(holders="orphans")
+    assert orphan.wait(60) < 0
+    assert (report.holders_ended, report.lock_removed) == (1, True)
+    assert not lock.exists()
+
+
+def test_another_run_s_holder_is_spared_and_the_lock_file_with_it(
+    server: Server, end: End, device: Path, lock: Path
+) -> None:
+    other = holder(server, device, job=f"{server.home}/.tpukit/jobs/run.other")
+    report = end(holders="orphans")
+    assert other.poll() is None
+    assert (report.holders_ended, report.spared, report.lock_removed) == (0, (other.pid,), False)
+    assert lock.exists()
+    assert end(jobs="all", holders="all").holders_ended == 1
+    assert other.wait(60) < 0
+    assert not lock.exists()
+
+
+def test_without_a_run_s_end_no_device_and_no_lock_file_is_touched(
+    server: Server, end: End, device: Path, lock: Path
+) -> None:
+    other = holder(server, device)
+    assert end(holders="none") == EndReport()
+    assert other.poll() is None
+    assert lock.exists()
+    other.kill()
+    other.wait()
+
+
+def test_holders_are_ended_as_root_where_that_needs_no_password(
+    server: Server, end: End, device: Path, tmp_path: Path
+) -> None:
+    """A device's holder may be another user's; what a command has started never is."""
+    tools, calls = tmp_path / "tools", tmp_path / "calls"
+    tools.mkdir()
+    (tools / "sudo").write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >>{calls}\nshift\nexec "$@"\n')
+    (tools / "sudo").chmod(0o755)
+    server.path = f"{tools}:{server.path}"
+    end(holders="none")
+    assert not calls.exists()
+    orphan = holder(server, device)
+    assert end(holders="orphans").holders_ended == 1
+    assert orphan.wait(60) < 0
+    check, program = calls.read_text().splitlines()
+    assert check == "-n true"
+    assert program.startswith(f"-n python3 -I - {server.home}/.tpukit ")
+
+
+#: Devices as on TPU VMs: /dev/accelN up to v4, /dev/vfio/N from v5p on; /dev/vfio/vfio is VFIO's.
+REAL_DEVICES = """
+mount -t tmpfs none /tmp && mount -t tmpfs none /dev && mkdir /dev/vfio || exit
+touch /dev/null /dev/accel0 /dev/vfio/0 /dev/vfio/vfio /tmp/libtpu_lockfile
+for device in accel0 vfio/0 vfio/vfio; do sleep 1000 3</dev/$device & done
+exec "$@"
+"""
+
+
+def test_holders_of_real_devices_are_ended() -> None:
+    """The devices are files in a mount namespace of this test's own."""
+    alone = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc"]
+    if shutil.which("unshare") is None or subprocess.run([*alone, "true"], check=False).returncode:
+        pytest.skip("there are no user namespaces: kill on a real TPU's devices is NOT checked")
+    request = json.dumps({"marks": [], "jobs": [], "holders": "all", "grace": 5.0})
+    python = [os.path.realpath(sys.executable), "-I", "-", "/nowhere", "/tmp", "", request]
+    done = subprocess.run(
+        [*alone, "--kill-child", "sh", "-c", REAL_DEVICES, "sh", *python],
+        input=program_text("remote/command/end_program.py").encode(),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    assert json.loads(done.stdout.removeprefix(b"tpukit-end ")) == {
+        "ended": 0,
+        "holders_ended": 2,
+        "forced": 0,
+        "left": [],
+        "spared": [],
+        "lock_removed": True,
+    }

@@ -1,0 +1,134 @@
+"""Other ways to a worker than TCP: a program's streams, and another worker."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from support.ssh_fixtures import Within
+from support.ssh_server import Server
+
+from tpukit.clock import Deadline, SystemClock
+from tpukit.errors import HostKeyMismatch, TransportFailed
+from tpukit.remote.connection.client import Connector
+from tpukit.remote.connection.dial import Dial, iap_command, through_program, through_worker
+from tpukit.remote.connection.keys import KeyPair, ensure_key_pair
+from tpukit.remote.connection.target import Target
+
+#: What `gcloud start-iap-tunnel --listen-on-stdin` does, towards a port of this machine.
+RELAY = """
+import os, socket, sys, threading
+print('Testing if tunnel connection works.', file=sys.stderr, flush=True)
+far = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
+def back():
+    while data := far.recv(65536):
+        os.write(1, data)
+    os._exit(0)
+threading.Thread(target=back, daemon=True).start()
+while data := os.read(0, 65536):
+    far.sendall(data)
+"""
+CLOCK = SystemClock()
+
+
+def elsewhere(server: Server, *host_keys: str) -> Target:
+    """Return a target whose address nobody answers at: 192.0.2.0/24 is nobody's (RFC 5737)."""
+    keys = host_keys or (server.public,)
+    return Target("demo worker 0", 0, "192.0.2.1", server.port, "tester", keys, "host-0", "z-a")
+
+
+def relay(told: list[str]) -> Dial:
+    def words(target: Target) -> list[str]:
+        return [sys.executable, "-c", RELAY, str(target.port)]
+
+    return through_program(words, told.append)
+
+
+def test_a_program_carries_a_connection_and_ends_with_it(
+    server: Server, key: KeyPair, within: Within
+) -> None:
+    told: list[str] = []
+    with Connector(key, CLOCK, dial=relay(told)) as connector:
+        with connector.connect(elsewhere(server), within(60)) as connection:
+            assert connection.run("echo through", deadline=within(60)).text == "through\n"
+            (child,) = _relays()
+        server.wait_until(lambda: not child.is_running() or child.status() == "zombie", 60)
+    assert told == ["Testing if tunnel connection works."]
+
+
+def test_what_is_at_the_end_of_a_program_has_to_prove_its_key_too(
+    server: Server, key: KeyPair, within: Within, tmp_path: Path
+) -> None:
+    other = " ".join(ensure_key_pair(tmp_path / "other", "x").public.split()[:2])
+    with (
+        Connector(key, CLOCK, dial=relay([])) as connector,
+        pytest.raises(HostKeyMismatch),
+    ):
+        connector.connect(elsewhere(server, other), within(60))
+    assert server.offered == []
+
+
+def test_a_program_that_is_not_there_is_named(server: Server, key: KeyPair, within: Within) -> None:
+    dial = through_program(lambda target: ["tpukit-no-such-program"], lambda line: None)
+    with (
+        Connector(key, CLOCK, dial=dial) as connector,
+        pytest.raises(TransportFailed, match="tpukit-no-such-program cannot be run"),
+    ):
+        connector.connect(elsewhere(server), within(0.1))
+
+
+def test_another_worker_leads_to_one_that_only_it_can_reach(
+    server: Server, key: KeyPair, within: Within, tmp_path: Path
+) -> None:
+    (tmp_path / "inner").mkdir()
+    inner = Server(tmp_path / "inner").accept(key)
+    server.tunnels = True
+    try:
+        with Connector(key, CLOCK) as outside:
+            dial = through_worker(
+                lambda: outside.connect(server.target(), Deadline.after(CLOCK, 60))
+            )
+            with Connector(key, CLOCK, dial=dial) as connector:
+                first = connector.connect(inner.target(), within(60))
+                second = connector.connect(inner.target(), within(60))
+                assert first.run("pwd", deadline=within(60)).text.strip() == str(inner.home)
+                large = second.run("cat", stdin=b"x" * 300_000, deadline=within(60))
+                assert len(large.stdout) == 300_000
+                assert len(server.connections) == 1
+                server.cut()
+                again = connector.connect(inner.target(), within(60))
+                assert again.run("true", deadline=within(60)).ok
+    finally:
+        inner.close()
+
+
+def test_iap_gets_the_line_that_gcloud_itself_uses(server: Server) -> None:
+    assert iap_command("p", elsewhere(server)) == [
+        "gcloud",
+        "alpha",
+        "compute",
+        "start-iap-tunnel",
+        "host-0",
+        str(server.port),
+        "--listen-on-stdin",
+        "--project=p",
+        "--zone=z-a",
+    ]
+
+
+def test_iap_needs_the_workers_host_name(server: Server) -> None:
+    with pytest.raises(TransportFailed, match="cannot be reached through Identity-Aware Proxy"):
+        iap_command("p", server.target())
+
+
+def _relays() -> list[psutil.Process]:
+    return [each for each in psutil.Process().children() if RELAY in _command_line(each)]
+
+
+def _command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:  # a child of another test that ends, or that nobody has waited for yet
+        return ""

@@ -1,0 +1,61 @@
+"""A socket that gives up a silent peer."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from tpukit.remote.connection.watchdog import WatchedSocket
+
+Pair = tuple[WatchedSocket, socket.socket]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """A watched socket that allows a silence of a year, and its peer."""
+    ours, theirs = socket.socketpair()
+    yield WatchedSocket(ours, 365 * 86400.0), theirs
+    ours.close()
+    theirs.close()
+
+
+def receive_until_given_up(watched: WatchedSocket) -> int:
+    """Return in how many waits the peer was given up."""
+    for waits in range(1, 1000):
+        try:
+            watched.recv(1)
+        except TimeoutError:
+            continue
+        except ConnectionAbortedError:
+            return waits
+    raise AssertionError("the peer was never given up")
+
+
+def test_the_silence_that_is_allowed_can_become_shorter(pair: Pair) -> None:
+    watched, _ = pair
+    watched.allow_silence(0.3)
+    assert receive_until_given_up(watched) == 3
+    assert watched.fault == "it was silent for 0.3 s"
+
+
+def test_a_sign_of_life_starts_the_count_again(pair: Pair) -> None:
+    watched, peer = pair
+    watched.allow_silence(0.3)
+    for _ in range(3):
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                watched.recv(1)
+        peer.send(b"x")
+        assert watched.recv(1) == b"x"
+    assert not watched.fault
+
+
+def test_a_silent_peer_is_asked_once_before_it_is_given_up(pair: Pair) -> None:
+    watched, _ = pair
+    asked: list[str] = []
+    watched.ask_with(lambda: asked.append("are you there?"))
+    watched.allow_silence(0.6)
+    receive_until_given_up(watched)
+    assert asked == ["are you there?"]

@@ -1,0 +1,304 @@
+"""Detached jobs: started once, followed over any number of connections."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.clocks import HandClock, SteppedClock
+from support.ssh_fixtures import Within
+from support.ssh_server import Server
+
+from tpukit.clock import Deadline
+from tpukit.errors import BadInput, DeadlinePassed, NameTaken, TpukitError, TransportFailed
+from tpukit.remote.command.fan_out import fan_out
+from tpukit.remote.connection.client import Connection, Connector
+from tpukit.remote.job.detached_job import DetachedJob, JobLost, JobResult, forget_job
+
+Run = Callable[..., JobResult]
+
+
+@pytest.fixture
+def connect(connector: Connector, server: Server, within: Within) -> Callable[[], Connection]:
+    return lambda: connector.connect(server.target(), within(60))
+
+
+@pytest.fixture
+def run(connect: Callable[[], Connection], within: Within) -> Run:
+    def run(job: str, command: str, on_line: Callable[[str], None] | None = None) -> JobResult:
+        return DetachedJob(connect, job, within(300), on_line).run(command)
+
+    return run
+
+
+def folder(server: Server, job: str) -> Path:
+    return server.home / ".tpukit" / "jobs" / job
+
+
+def count(server: Server) -> int:
+    return len((server.home / "count").read_text().splitlines())
+
+
+def in_background(run: Run, job: str, command: str) -> threading.Thread:
+    thread = threading.Thread(target=lambda: fan_out([0], lambda _: run(job, command)), daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_job_runs_and_its_end_is_told(run: Run) -> None:
+    lines: list[str] = []
+    result = run("steps", "echo one; echo two >&2; printf three; exit 4", on_line=lines.append)
+    assert lines == ["one", "two", "three"]
+    assert result == JobResult(4, ("one", "two", "three"), "~/.tpukit/jobs/steps/log", True)
+
+
+def test_its_files_are_private_and_nothing_else_is_left(run: Run, server: Server) -> None:
+    run("steps", "true")
+    jobs = folder(server, "steps").parent
+    assert [path.name for path in jobs.iterdir()] == ["steps"]
+    assert sorted(path.name for path in folder(server, "steps").iterdir()) == [
+        "command", "log", "pid", "status",
+    ]  # fmt: skip
+    assert jobs.stat().st_mode & 0o077 == 0
+
+
+def test_a_job_runs_in_the_home_folder_with_the_commands_own_words(
+    run: Run, server: Server
+) -> None:
+    command = "pwd\nprintf '%s\\n' \"it's  \\$here\" 'äöü'\ncat; echo end of input"
+    result = run("words", command)
+    assert result.tail == (str(server.home), "it's  $here", "äöü", "end of input")
+
+
+def test_a_finished_job_is_not_run_again(run: Run, server: Server) -> None:
+    command = "echo once; echo x >>count; exit 3"
+    first, second = run("once", command), run("once", command)
+    assert (first.status, first.started) == (3, True)
+    assert (second.status, second.started, second.tail) == (3, False, ("once",))
+    assert count(server) == 1
+
+
+def test_a_running_job_is_found_again_and_followed_from_its_first_line(
+    connect: Callable[[], Connection], run: Run, server: Server
+) -> None:
+    """The first call's deadline passes at the first line that it sees."""
+    clock = HandClock()
+    command = "echo x >>count; echo first; until [ -e go ]; do sleep 0.02; done; echo last"
+    limit = Deadline.after(clock, 300)
+    with pytest.raises(DeadlinePassed, match="job long did not end in time") as passed:
+        DetachedJob(connect, "long", limit, lambda _: clock.advance(300)).run(command)
+    assert passed.value.exists == ("job long on the worker, log ~/.tpukit/jobs/long/log",)
+    (server.home / "go").touch()
+    result = run("long", command)
+    assert (result.tail, result.started) == (("first", "last"), False)
+    assert count(server) == 1
+
+
+@pytest.mark.process
+def test_two_thousand_lines_over_cut_connections_come_once_each(run: Run, server: Server) -> None:
+    """Every third answer is cut off half-way, the start's among them.
+
+    The job waits after each hundred lines until they were seen, so that it takes many answers.
+    """
+    server.loses = lambda number: number % 3 == 1
+    lines: list[str] = []
+
+    def note(line: str) -> None:
+        lines.append(line)
+        (server.home / line.replace("line ", "seen-")).touch()
+
+    command = (
+        "echo x >>count; i=0; while [ $i -lt 2000 ]; do i=$((i + 1)); echo line $i; "
+        "[ $((i % 100)) != 0 ] || until [ -e seen-$i ]; do sleep 0.01; done; done; exit 6"
+    )
+    result = run("lines", command, on_line=note)
+    assert lines == [f"line {number}" for number in range(1, 2001)]
+    assert (result.status, result.started) == (6, True)
+    assert count(server) == 1
+    assert len(server.ciphers) > 5, "connections were cut"
+
+
+def test_a_log_of_many_pieces_arrives_whole(run: Run) -> None:
+    lines: list[str] = []
+    run("pieces", "seq 1 200000", on_line=lines.append)
+    assert lines == [str(number) for number in range(1, 200001)]
+
+
+def test_of_two_starters_at_once_one_starts(run: Run, server: Server) -> None:
+    together = threading.Barrier(6)
+
+    def start(_: int) -> JobResult:
+        together.wait(60)
+        return run("race", "echo x >>count; sleep 0.3; echo out; exit 2")
+
+    outcomes = [outcome.value for outcome in fan_out(range(6), start)]
+    assert [(each.status, each.tail) for each in outcomes if each] == [(2, ("out",))] * 6
+    assert sum(each.started for each in outcomes if each) == 1
+    assert count(server) == 1
+
+
+def test_the_same_name_with_another_command_is_refused(run: Run, server: Server) -> None:
+    run("name", "echo x >>count")
+    with pytest.raises(NameTaken, match="another command"):
+        run("name", "echo x >>count; true")
+    assert count(server) == 1
+
+
+def test_a_name_that_is_no_folder_name_is_refused(run: Run, server: Server) -> None:
+    for job in ["", "..", "a/b", "A", "-x", "a b", "x" * 101, "ä"]:
+        with pytest.raises(BadInput):
+            run(job, "true")
+        assert server.commands == []
+
+
+def test_a_command_that_did_not_arrive_whole_is_not_run(
+    connect: Callable[[], Connection], run: Run, server: Server, within: Within
+) -> None:
+    """The connection is cut while the command is on its way; the next one brings it whole."""
+    cuts = [server.cut]
+    server.on_command = lambda: cuts.pop()() if cuts else None
+    result = run("whole", "echo x >>count\n" + "# padding\n" * 500_000)
+    assert result.status == 0
+    assert count(server) == 1
+
+
+def test_a_job_whose_process_was_killed_is_lost_and_not_started_again(
+    run: Run, server: Server
+) -> None:
+    command = "echo x >>count; echo started; sleep 1000"
+    follower = in_background(run, "killed", command)
+    pid = folder(server, "killed") / "pid"
+    server.wait_until(lambda: (server.home / "count").exists())
+    os.killpg(int(pid.read_text().split()[0]), signal.SIGKILL)
+    follower.join(60)
+    assert not follower.is_alive()
+    with pytest.raises(JobLost) as lost:
+        run("killed", command)
+    assert lost.value.details["tail"] == ["started"]
+    assert lost.value.exit_code == 1
+    assert count(server) == 1
+
+
+def test_a_job_that_never_says_who_it_is_is_lost(
+    connect: Callable[[], Connection], server: Server
+) -> None:
+    """Its starter died between the folder and the process: nothing will ever change."""
+    folder(server, "stuck").mkdir(parents=True)
+    (folder(server, "stuck") / "command").write_text("true")
+    clock = SteppedClock()
+    with pytest.raises(JobLost):
+        DetachedJob(connect, "stuck", Deadline.after(clock, 300)).run("true")
+    assert clock.monotonic() >= 15
+
+
+def test_a_recycled_process_id_is_not_taken_for_the_job(run: Run, server: Server) -> None:
+    """After a restart the id may be another process's: here it is this test's own."""
+    run("old", "true")
+    (folder(server, "old") / "status").unlink()
+    (folder(server, "old") / "pid").write_text(f"{os.getpid()} another-boot 12345\n")
+    with pytest.raises(JobLost, match="job old was lost"):
+        run("old", "true")
+
+
+def test_a_lost_job_can_be_forgotten_and_started_anew(
+    connect: Callable[[], Connection], run: Run, server: Server, within: Within
+) -> None:
+    run("again", "echo x >>count")
+    (folder(server, "again") / "status").unlink()
+    forget_job(connect(), "again", deadline=within(60))
+    assert not folder(server, "again").exists()
+    assert run("again", "echo x >>count").started
+    assert count(server) == 2
+
+
+def test_a_running_job_is_not_forgotten(
+    connect: Callable[[], Connection], run: Run, server: Server, within: Within
+) -> None:
+    command = "touch here; until [ -e go ]; do sleep 0.02; done"
+    follower = in_background(run, "busy", command)
+    server.wait_until((server.home / "here").exists)
+    with pytest.raises(NameTaken, match="job busy is still running"):
+        forget_job(connect(), "busy", deadline=within(60))
+    (server.home / "go").touch()
+    follower.join(60)
+    forget_job(connect(), "busy", deadline=within(60))
+    forget_job(connect(), "busy", deadline=within(60))
+    assert not folder(server, "busy").exists()
+
+
+def test_a_job_whose_folder_is_removed_while_it_runs_is_lost(run: Run, server: Server) -> None:
+    def remove(line: str) -> None:
+        shutil.rmtree(folder(server, "gone"))
+
+    with pytest.raises(JobLost) as lost:
+        run("gone", "echo out; while [ -e .tpukit/jobs/gone ]; do sleep 0.02; done", on_line=remove)
+    assert "its folder is not there" in lost.value.why
+
+
+@pytest.mark.parametrize("missing", [(), ("setsid",), ("setsid", "perl")])
+def test_a_job_has_a_session_of_its_own(
+    run: Run, server: Server, tmp_path: Path, missing: tuple[str, ...]
+) -> None:
+    """With setsid, and with perl or python3 where there is none, as on macOS."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("sh", "mkdir", "rm", "mv", "cat", "wc", "cmp", "ps", "tail", "head", "sleep",
+                 "setsid", "perl", "touch"):  # fmt: skip
+        if name not in missing and (found := shutil.which(name)):
+            (tools / name).symlink_to(found)
+    (tools / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (tools / "python3").chmod(0o755)
+    server.path = str(tools)
+    command = "touch here; until [ -e go ]; do sleep 0.02; done"
+    follower = in_background(run, "session", command)
+    server.wait_until((server.home / "here").exists)
+    leader = int((folder(server, "session") / "pid").read_text().split()[0])
+    assert os.getsid(leader) == leader != os.getsid(0)
+    (server.home / "go").touch()
+    follower.join(60)
+    assert run("session", command).status == 0
+
+
+def test_what_a_login_script_prints_is_not_taken_for_the_answer(server: Server, run: Run) -> None:
+    """A shell that greets before every command."""
+    greeting = server.home / "greeting"
+    greeting.write_text("welcome to tpukit-job finished 0\n")
+    tools = server.home / "tools"
+    tools.mkdir()
+    (tools / "sh").write_text(f'#!/bin/sh\n/bin/cat {greeting}\nexec /bin/sh "$@"\n')
+    (tools / "sh").chmod(0o755)
+    server.path = f"{tools}:{server.path}"
+    assert run("greeted", "/bin/echo out; exit 9").status == 9
+
+
+def test_hostile_lines_are_harmless_and_progress_bars_come_apart(run: Run) -> None:
+    lines: list[str] = []
+    run("hostile", r"printf 'a\r\n\033[2J\342\200\256x\n10%%\r20%%\n\377\n'", on_line=lines.append)
+    assert lines == ["a", "\\x1b[2J\\u202ex", "10%", "20%", "\ufffd"]
+
+
+def test_a_line_without_an_end_does_not_grow_for_ever(run: Run) -> None:
+    result = run("endless", "head -c 1000000 /dev/zero | tr '\\0' x")
+    assert sum(map(len, result.tail)) == 1_000_000
+    assert max(map(len, result.tail)) < 400_000
+
+
+def test_a_worker_that_cannot_keep_a_job_says_why(run: Run, server: Server) -> None:
+    (server.home / ".tpukit").write_text("in the way")
+    with pytest.raises(TpukitError, match="could not keep a job") as failed:
+        run("job", "true")
+    assert ".tpukit" in failed.value.reason
+
+
+def test_a_worker_that_is_gone_is_a_transport_failure(within: Within) -> None:
+    def connect() -> Connection:
+        raise TransportFailed("demo worker 0 does not answer")
+
+    with pytest.raises(TransportFailed):
+        DetachedJob(connect, "job", within(5)).run("true")

@@ -1,0 +1,31 @@
+"""Where a worker keeps our things is known in one place."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import tpukit
+from tpukit.remote import worker_files
+
+PACKAGE = Path(tpukit.__file__).parent
+#: Others' folders of that name: the one in a pushed tree.
+TREES = {"work/worktree.py", "work/push.sh"}
+#: It arrives on standard input, as a whole, and says itself where it looks.
+ALONE = "provision/facts.sh"
+
+
+def test_no_other_module_or_program_spells_the_folder() -> None:
+    spelled = {
+        str(path.relative_to(PACKAGE)): lines
+        for path in [*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.sh")]
+        if (lines := _lines(path.read_text(encoding="utf-8")))
+    }
+    assert spelled.keys() - TREES == {"remote/worker_files.py", ALONE}
+    assert spelled[ALONE] == [f"root=$HOME/{worker_files.ROOT}"]
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines that spell the folder, but for docstrings and comments."""
+    code = re.sub(r'"""[\s\S]*?"""|^\s*#.*$', "", text, flags=re.MULTILINE)
+    return [line for line in code.splitlines() if re.search(r"\.tpukit(/|\"|$)", line)]

@@ -1,0 +1,167 @@
+"""Archives of a hostile worker: nothing of them is ever written outside the target."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tpukit.errors import SecurityRefusal, TpukitError
+from tpukit.remote.transfer.unpack import merge, unpack
+
+Member = tuple[str, bytes, str]
+REGULAR, FOLDER, LINK, HARD = tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE
+
+
+def archive(place: Path, members: list[Member]) -> Path:
+    """Write an archive of (name, type, content or destination of a link)."""
+    with tarfile.open(place, "w", format=tarfile.GNU_FORMAT) as file:
+        for name, kind, text in members:
+            info = tarfile.TarInfo(name)
+            info.type = kind
+            content = b""
+            if kind in (LINK, HARD):
+                info.linkname = text
+            elif kind == REGULAR:
+                content = text.encode()
+                info.size = len(content)
+            file.addfile(info, io.BytesIO(content))
+    return place
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Callable[[], dict[str, str]]:
+    """Return what all is there outside the target, when asked."""
+    (tmp_path / "precious").write_text("kept")
+
+    def see() -> dict[str, str]:
+        return {
+            str(path.relative_to(tmp_path)): path.read_text() if path.is_file() else ""
+            for path in tmp_path.rglob("*")
+            if path.name != "archive" and not path.is_relative_to(tmp_path / "target")
+        }
+
+    return see
+
+
+ESCAPES: dict[str, list[Member]] = {
+    "absolute": [("/tmp/tpukit-escape", REGULAR, "x")],
+    "parent": [("../precious", REGULAR, "x")],
+    "parent in the middle": [("a/../../precious", REGULAR, "x")],
+    "hidden parent": [("./a/./../../precious", REGULAR, "x")],
+    "link to the parent": [("a", LINK, ".."), ("a/precious", REGULAR, "x")],
+    "absolute link": [("a", LINK, "/etc/passwd")],
+    "link from below": [("a/b", LINK, "../../precious")],
+    "link through a link": [
+        ("deep/link", LINK, "."),
+        ("out", LINK, "deep/link/../.."),
+        ("out/precious", REGULAR, "x"),
+    ],
+    "link over a folder": [("a", FOLDER, ""), ("a", LINK, ".."), ("a/precious", REGULAR, "x")],
+    "write through a link inside": [("a", LINK, "b"), ("a", REGULAR, "x")],
+    "hard link outside": [("a", HARD, "../precious"), ("a", REGULAR, "x")],
+    "hard link to an absolute file": [("a", HARD, "/etc/passwd")],
+    "hard link through a link": [("a", LINK, ".."), ("b", HARD, "a/precious")],
+    "device": [("a", tarfile.CHRTYPE, "")],
+    "pipe": [("a", tarfile.FIFOTYPE, "")],
+    "the root as a file": [(".", REGULAR, "x")],
+    "the same file twice": [("a", REGULAR, "x"), ("a", REGULAR, "y")],
+    "a file as a folder": [("a", REGULAR, "x"), ("a/b", REGULAR, "y")],
+    "an empty link": [("a", LINK, "")],
+}
+
+
+@pytest.mark.parametrize("members", ESCAPES.values(), ids=ESCAPES)
+@pytest.mark.parametrize("there", [False, True], ids=["new target", "existing target"])
+def test_a_hostile_archive_writes_nothing_at_all(
+    tmp_path: Path, world: Callable[[], dict[str, str]], members: list[Member], there: bool
+) -> None:
+    target = tmp_path / "target"
+    if there:
+        target.mkdir()
+    before = world()
+    honest: Member = ("honest", REGULAR, "first")
+    with pytest.raises(TpukitError):
+        unpack(archive(tmp_path / "archive", [honest, *members]), target)
+    assert world() == before
+    assert not target.exists() or not list(target.iterdir())
+    assert not Path("/tmp/tpukit-escape").exists()
+
+
+def test_a_name_that_was_not_asked_for_is_refused(tmp_path: Path) -> None:
+    place = archive(tmp_path / "archive", [("a.txt", REGULAR, "x"), (".bashrc", REGULAR, "x")])
+    with pytest.raises(SecurityRefusal, match=r"sent \.bashrc, which was not asked for"):
+        unpack(place, tmp_path / "target", lambda name: name.endswith(".txt"))
+    assert not (tmp_path / "target").exists()
+
+
+def test_an_honest_archive_arrives_with_its_links(tmp_path: Path) -> None:
+    members: list[Member] = [
+        ("./", FOLDER, ""),
+        ("./a/b/file", REGULAR, "content"),
+        ("./a/up", LINK, "../c"),
+        ("./c", LINK, "a/b/file"),
+        ("./a/second", HARD, "./a/b/file"),
+    ]
+    target = tmp_path / "target"
+    unpack(archive(tmp_path / "archive", members), target)
+    assert (target / "a" / "b" / "file").read_text() == "content"
+    assert os.readlink(target / "a" / "up") == "../c"
+    assert (target / "c").read_text() == "content"
+    assert (target / "a" / "second").read_text() == "content"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["archive", "target"]
+
+
+def test_a_header_that_asks_for_all_memory_is_refused(tmp_path: Path) -> None:
+    info = tarfile.TarInfo("././@PaxHeader")
+    info.type, info.size = tarfile.XHDTYPE, 40 << 30
+    (tmp_path / "archive").write_bytes(info.tobuf(tarfile.GNU_FORMAT) + b"\0" * 1024)
+    with pytest.raises(TpukitError, match="broken archive"):
+        unpack(tmp_path / "archive", tmp_path / "target")
+
+
+def test_a_sparse_member_cannot_be_larger_than_the_archive(tmp_path: Path) -> None:
+    info = tarfile.TarInfo("sparse")
+    info.type, info.size = tarfile.GNUTYPE_SPARSE, 0
+    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    header[483:495] = b"77777777777\0"
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    (tmp_path / "archive").write_bytes(bytes(header) + b"\0" * 1024)
+    with pytest.raises(SecurityRefusal, match="no file, folder or link"):
+        unpack(tmp_path / "archive", tmp_path / "target")
+
+
+def test_setuid_bits_and_writable_modes_do_not_arrive(tmp_path: Path) -> None:
+    info = tarfile.TarInfo("tool")
+    info.mode, info.size = 0o6777, 1
+    with tarfile.open(tmp_path / "archive", "w") as file:
+        file.addfile(info, io.BytesIO(b"x"))
+    unpack(tmp_path / "archive", tmp_path / "target")
+    assert (tmp_path / "target" / "tool").stat().st_mode & 0o7022 == 0
+
+
+def test_merging_replaces_files_and_keeps_what_else_is_there(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    for root, text in ((source, "new"), (target, "old")):
+        (root / "both").mkdir(parents=True)
+        (root / "both" / "file").write_text(text)
+        (root / "both" / text).write_text(text)
+    merge(source, target)
+    found = {path.name: path.read_text() for path in (target / "both").iterdir()}
+    assert found == {"file": "new", "new": "new", "old": "old"}
+
+
+def test_merging_never_goes_through_a_link_that_is_there(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "source" / "a").mkdir(parents=True)
+    (tmp_path / "source" / "a" / "file").write_text("x")
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "a").symlink_to("../elsewhere")
+    with pytest.raises(TpukitError, match="nothing goes through it"):
+        merge(tmp_path / "source", tmp_path / "target")
+    assert not list((tmp_path / "elsewhere").iterdir())

@@ -1,0 +1,306 @@
+"""Uploads: whole or not at all, resumed after a loss, sent to each worker once."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+
+import psutil
+import pytest
+from support.transfer_workers import ByteCounter, Fleet, fleet
+
+from tpukit.clock import Deadline, SystemClock
+from tpukit.errors import TpukitError, TransportFailed
+from tpukit.remote.connection.keys import KeyPair
+from tpukit.remote.transfer.payload import Payload, file_payload, tree_entries, tree_payload
+from tpukit.remote.transfer.spread import distribute
+from tpukit.remote.transfer.upload import Delivery, Placement, TransferContext, TransferState
+
+pytestmark = pytest.mark.process
+
+NEVER = Deadline.never(SystemClock())
+SIZE = 3 << 20
+
+
+@pytest.fixture
+def one(tmp_path: Path, key: KeyPair) -> Iterator[Fleet]:
+    with fleet(tmp_path, key, 1) as found:
+        yield found
+
+
+@pytest.fixture
+def four(tmp_path: Path, key: KeyPair) -> Iterator[Fleet]:
+    with fleet(tmp_path, key, 4) as found:
+        yield found
+
+
+@pytest.fixture
+def noise(tmp_path: Path) -> Path:
+    file = tmp_path / "noise"
+    file.write_bytes(os.urandom(SIZE))
+    return file
+
+
+@dataclass
+class CuttingGauge(ByteCounter):
+    """Acts once, in the middle of a transfer."""
+
+    act: Callable[[], None] = lambda: None
+    at: int = SIZE // 2
+
+    def advance(self, size: int) -> None:
+        before, self.moved = self.moved, self.moved + size
+        if before < self.at <= self.moved:
+            self.act()
+
+
+def send(
+    to: Fleet, payload: Payload, placement: Placement, counter: ByteCounter, relay: bool = True
+) -> list[str | TpukitError]:
+    def finish(delivery: Delivery, known: TransferState) -> str:
+        return known.word if known.word == "placed" else delivery.place(placement).word
+
+    looked_at = None if payload.archive else placement
+    context = TransferContext(NEVER, counter, relay)
+    done = distribute(payload, to.recipients, finish, context, placement=looked_at)
+    return [each.error or each.value or "" for each in done]
+
+
+def leftovers(home: Path) -> list[str]:
+    return [
+        each.name
+        for each in home.rglob("*")
+        if each.name.startswith(".tpukit.") or each.suffix == ".part"
+    ]
+
+
+def test_a_file_arrives_with_its_mode_and_leaves_nothing_beside(one: Fleet, noise: Path) -> None:
+    noise.chmod(0o750)
+    placement = Placement("./deep/down/copy", "noise", into=False, mode=0o750)
+    assert send(one, file_payload(noise), placement, ByteCounter()) == ["placed"]
+    copy = one.home(0) / "deep" / "down" / "copy"
+    assert copy.read_bytes() == noise.read_bytes()
+    assert copy.stat().st_mode & 0o777 == 0o750
+    assert not leftovers(one.home(0))
+    assert not list((one.home(0) / ".tpukit" / "transfers").iterdir())
+
+
+def test_a_file_that_is_there_already_is_not_sent(one: Fleet, noise: Path) -> None:
+    placement = Placement("./copy", "noise", into=False)
+    send(one, file_payload(noise), placement, ByteCounter())
+    counter = ByteCounter()
+    assert send(one, file_payload(noise), placement, counter) == ["placed"]
+    assert counter.moved == 0
+    assert one.taken(0) == 1
+
+
+def test_a_folder_that_is_there_takes_a_file_by_its_name(one: Fleet, noise: Path) -> None:
+    (one.home(0) / "folder").mkdir()
+    send(one, file_payload(noise), Placement("./folder", "noise", into=False), ByteCounter())
+    assert (one.home(0) / "folder" / "noise").read_bytes() == noise.read_bytes()
+
+
+def test_odd_names_arrive_as_they_are(one: Fleet, noise: Path) -> None:
+    name = "-rf $(touch canary) `touch canary`;'\"\n*"
+    placement = Placement(f"./{name}", "noise", into=False)
+    assert send(one, file_payload(noise), placement, ByteCounter()) == ["placed"]
+    assert {each.name for each in one.home(0).iterdir()} == {name, ".tpukit"}
+
+
+def test_a_lost_connection_is_made_again_and_goes_on_where_it_stopped(
+    one: Fleet, noise: Path
+) -> None:
+    counter = CuttingGauge(act=one.servers[0].cut)
+    placement = Placement("./copy", "noise", into=False)
+    assert send(one, file_payload(noise), placement, counter) == ["placed"]
+    assert (one.home(0) / "copy").read_bytes() == noise.read_bytes()
+    (first, _), (second, _) = one.uploads(0)
+    assert first == "0"
+    assert 0 <= int(second) < SIZE
+
+
+def test_what_an_earlier_process_sent_is_not_sent_again(one: Fleet, noise: Path) -> None:
+    payload = file_payload(noise)
+    transfers = one.home(0) / ".tpukit" / "transfers"
+    transfers.mkdir(parents=True)
+    (transfers / f"{payload.digest}.part").write_bytes(noise.read_bytes()[: SIZE - 1000])
+    counter = ByteCounter()
+    assert send(one, payload, Placement("./copy", "noise", into=False), counter) == ["placed"]
+    assert counter.moved == counter.expected == 1000
+    assert (one.home(0) / "copy").read_bytes() == noise.read_bytes()
+
+
+def test_a_broken_beginning_is_found_and_everything_sent_anew(one: Fleet, noise: Path) -> None:
+    payload = file_payload(noise)
+    transfers = one.home(0) / ".tpukit" / "transfers"
+    transfers.mkdir(parents=True)
+    (transfers / f"{payload.digest}.part").write_bytes(b"\0" * (SIZE - 1000))
+    send(one, payload, Placement("./copy", "noise", into=False), ByteCounter())
+    assert (one.home(0) / "copy").read_bytes() == noise.read_bytes()
+
+
+def test_a_file_that_changes_while_it_is_sent_never_arrives(one: Fleet, noise: Path) -> None:
+    payload = file_payload(noise)
+    assert payload.digest
+    noise.write_bytes(os.urandom(SIZE))
+    (found,) = send(one, payload, Placement("./copy", "noise", into=False), ByteCounter())
+    assert isinstance(found, TpukitError)
+    assert "the files changed while they were sent" in found.why
+    assert not (one.home(0) / "copy").exists()
+
+
+def test_two_senders_of_the_same_at_once_do_no_harm(one: Fleet, noise: Path) -> None:
+    """A part that another sender has written, and goes on writing, is the same part."""
+    payload = file_payload(noise)
+    other = ByteCounter()
+
+    def send_too() -> None:
+        send(one, payload, Placement("./second", "noise", into=False), other)
+
+    counter = CuttingGauge(act=send_too)
+    found = send(one, payload, Placement("./first", "noise", into=False), counter)
+    assert found == ["placed"]
+    for name in ("first", "second"):
+        assert (one.home(0) / name).read_bytes() == noise.read_bytes()
+    assert not leftovers(one.home(0))
+
+
+def test_text_is_compressed_on_its_way(one: Fleet, tmp_path: Path) -> None:
+    text = tmp_path / "log"
+    text.write_bytes(b"step 1 loss 0.5\n" * 100_000)
+    send(one, file_payload(text), Placement("./log", "log", into=False), ByteCounter())
+    assert (one.home(0) / "log").read_bytes() == text.read_bytes()
+    assert one.uploads(0) == [("0", "gzip")]
+
+
+def test_a_folder_arrives_beside_and_is_renamed_or_merged(one: Fleet, tmp_path: Path) -> None:
+    root = tmp_path / "tree"
+    (root / "sub").mkdir(parents=True)
+    (root / "sub" / "file").write_text("new")
+    (root / "link").symlink_to("sub/file")
+    payload = tree_payload(tree_entries(root, "tree"))
+    send(one, payload, Placement("./there", "tree", into=False), ByteCounter())
+    assert (one.home(0) / "there" / "link").read_text() == "new"
+    merged = one.home(0) / "folder" / "tree"
+    (merged / "sub").mkdir(parents=True)
+    (merged / "sub" / "own").write_text("kept")
+    merged.parent.chmod(0o700)
+    send(one, payload, Placement("./folder", "tree", into=True), ByteCounter())
+    assert (merged / "sub" / "file").read_text() == "new"
+    assert (merged / "sub" / "own").read_text() == "kept"
+    assert merged.parent.stat().st_mode & 0o777 == 0o700
+    assert not leftovers(one.home(0))
+
+
+def test_a_worker_that_cannot_write_says_why(one: Fleet, noise: Path) -> None:
+    (one.home(0) / ".tpukit").write_text("in the way")
+    (found,) = send(
+        one, file_payload(noise), Placement("./copy", "noise", into=False), ByteCounter()
+    )
+    assert isinstance(found, TpukitError)
+    assert "could not keep what was sent" in found.what
+    assert "File exists" in found.reason or "Not a directory" in found.reason
+
+
+def test_four_workers_get_one_upload(four: Fleet, noise: Path) -> None:
+    counter = ByteCounter()
+    placement = Placement("./copy", "noise", into=False)
+    assert send(four, file_payload(noise), placement, counter) == ["placed"] * 4
+    assert counter.moved == counter.expected == SIZE
+    assert [four.taken(index) for index in range(4)] == [1, 0, 0, 0]
+    for index in range(4):
+        assert (four.home(index) / "copy").read_bytes() == noise.read_bytes()
+
+
+def test_the_relay_is_gone_when_the_transfer_is_over(four: Fleet, noise: Path) -> None:
+    send(four, file_payload(noise), Placement("./copy", "noise", into=False), ByteCounter())
+    four.servers[0].wait_until(lambda: not _relays(four))
+
+
+def test_without_a_relay_each_worker_gets_its_own_upload(four: Fleet, noise: Path) -> None:
+    counter = ByteCounter()
+    placement = Placement("./copy", "noise", into=False)
+    assert send(four, file_payload(noise), placement, counter, relay=False) == ["placed"] * 4
+    assert counter.moved == 4 * SIZE
+    assert [four.taken(index) for index in range(4)] == [1] * 4
+
+
+def test_workers_that_cannot_reach_the_first_one_get_it_from_here(four: Fleet, noise: Path) -> None:
+    # 192.0.2.0/24 belongs to nobody (RFC 5737): no worker has the address to serve at.
+    four.addresses = ["192.0.2.1"] * 4
+    placement = Placement("./copy", "noise", into=False)
+    assert send(four, file_payload(noise), placement, ByteCounter()) == ["placed"] * 4
+    assert [four.taken(index) for index in range(4)] == [1] * 4
+
+
+def test_workers_without_python_get_it_from_here(four: Fleet, noise: Path, tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "python3").write_text("#!/bin/sh\nexit 127\n")
+    (tools / "python3").chmod(0o755)
+    for server in four.servers:
+        server.path = f"{tools}:{server.path}"
+    placement = Placement("./copy", "noise", into=False)
+    assert send(four, file_payload(noise), placement, ByteCounter()) == ["placed"] * 4
+    assert [four.taken(index) for index in range(4)] == [1] * 4
+
+
+def test_losing_the_first_worker_in_the_middle_fails_nobody(four: Fleet, noise: Path) -> None:
+    counter = CuttingGauge(act=four.servers[0].cut)
+    placement = Placement("./copy", "noise", into=False)
+    assert send(four, file_payload(noise), placement, counter) == ["placed"] * 4
+    for index in range(4):
+        assert (four.home(index) / "copy").read_bytes() == noise.read_bytes()
+
+
+def test_a_dead_worker_is_named_and_holds_up_nobody(four: Fleet, noise: Path) -> None:
+    four.end(2)
+    found = send(four, file_payload(noise), Placement("./copy", "noise", into=False), ByteCounter())
+    assert [each for index, each in enumerate(found) if index != 2] == ["placed"] * 3
+    assert isinstance(found[2], TransportFailed)
+
+
+def test_the_relay_answers_nobody_who_does_not_know_its_path(four: Fleet, noise: Path) -> None:
+    """Every request but the right one is a 404."""
+    seen: list[int] = []
+
+    def look() -> None:
+        ports = {
+            each.laddr.port
+            for relay in _relays(four)
+            for each in relay.net_connections("tcp")
+            if each.status == psutil.CONN_LISTEN
+        }
+        for port in ports:
+            for path in ("/", "/token", "/../.tpukit/transfers"):
+                connection = HTTPConnection("127.0.0.1", port, timeout=60)
+                connection.request("GET", path)
+                seen.append(connection.getresponse().status)
+                connection.close()
+
+    send(four, file_payload(noise), Placement("./c", "noise", into=False), CuttingGauge(act=look))
+    assert seen
+    assert set(seen) == {404}
+
+
+def test_the_relays_secret_path_is_on_no_command_line(four: Fleet, noise: Path) -> None:
+    send(four, file_payload(noise), Placement("./copy", "noise", into=False), ByteCounter())
+    commands = [each for server in four.servers for each in server.commands]
+    calls = [shlex.split(each)[2:] for each in commands if each.startswith("python3 ")]
+    assert sorted(words[-1] for words in calls) == ["fetch", "fetch", "fetch", "serve"]
+    assert all(len(words) == 2 for words in calls)
+
+
+def _relays(found: Fleet) -> list[psutil.Process]:
+    """Return the processes that serve in one of these homes."""
+    homes = {str(server.home) for server in found.servers}
+    return [
+        each
+        for each in psutil.process_iter(["cmdline", "environ"])
+        if (each.info["cmdline"] or [""])[-1] == "serve"
+        and (each.info["environ"] or {}).get("HOME") in homes
+    ]

@@ -1,0 +1,282 @@
+"""Creates that converge, whatever becomes of the answers."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+from support.local_cloud import PROJECT, ZONE, Cloud, FakeClock, json_reply, scripted
+from support.slices import at_sleep, create, delete, labelled
+
+from tpukit.clock import Deadline
+from tpukit.cloud.tpu import CloudTpu
+from tpukit.errors import (
+    DeadlinePassed,
+    Interrupted,
+    NameTaken,
+    NoCapacity,
+    SliceLost,
+    Terminated,
+    TerminationSignal,
+    TpukitError,
+)
+from tpukit.slices import naming
+from tpukit.slices.ensure import Ensured, ensure
+
+
+def test_a_create_returns_the_slice_once_it_is_ready(cloud: Cloud) -> None:
+    ensured = create(cloud)
+    assert ensured.created
+    assert ensured.slice.ready
+    assert cloud.states == ["CREATING", "READY"]
+
+
+def test_the_journal_is_written_before_the_call_that_bills(cloud: Cloud) -> None:
+    cloud.fault(preset="permission-denied")
+    with pytest.raises(TpukitError):
+        create(cloud)
+    assert cloud.journal.other_projects("elsewhere") == (PROJECT,)
+
+
+def test_the_same_create_again_adopts_the_slice(cloud: Cloud) -> None:
+    create(cloud)
+    again = create(cloud, labelled(cloud, nonce="n2"))
+    assert not again.created
+    assert len(cloud.calls("nodes.create")) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("accelerator_type", "v2-8"),
+        ("runtime_version", "tpu-vm-base"),
+        ("provisioning", "spot"),
+    ],
+)
+def test_another_spec_under_the_name_is_refused_with_the_difference(
+    cloud: Cloud, field: str, value: str
+) -> None:
+    create(cloud)
+    with pytest.raises(NameTaken, match="another spec") as caught:
+        create(cloud, replace(labelled(cloud, nonce="n2"), **{field: value}))
+    assert f"not {value}" in caught.value.why
+    assert len(cloud.nodes()) == 1
+
+
+def test_a_slice_of_another_owner_is_refused(cloud: Cloud) -> None:
+    create(cloud)
+    with pytest.raises(NameTaken, match="belongs to ada") as caught:
+        create(cloud, naming.labelled(cloud.request(), "eve", "n2"))
+    assert not caught.value.exists
+
+
+def test_a_slice_that_tpukit_did_not_make_is_refused(cloud: Cloud) -> None:
+    cloud.tpu.create(cloud.request())
+    with pytest.raises(NameTaken, match="not made by tpukit"):
+        create(cloud)
+
+
+def test_a_stopped_slice_is_started(cloud: Cloud) -> None:
+    create(cloud)
+    cloud.tpu.stop(ZONE, "demo")
+    cloud.clock.sleep(31.0)
+    assert not create(cloud, labelled(cloud, nonce="n2")).created
+    assert len(cloud.calls("nodes.start")) == 1
+
+
+def test_a_slice_that_is_being_deleted_is_waited_out_and_made_again(cloud: Cloud) -> None:
+    create(cloud)
+    cloud.tpu.delete(ZONE, "demo")
+    ensured = create(cloud, labelled(cloud, nonce="n2"))
+    assert ensured.created
+    assert ensured.slice.labels[naming.NONCE] == "n2"
+    assert "DELETING" in cloud.states
+
+
+@pytest.mark.parametrize("when", ["before", "while creating"])
+def test_a_preempted_slice_is_lost_and_its_delete_command_named(
+    cloud: Cloud, clock: FakeClock, when: str
+) -> None:
+    def preempt() -> None:
+        cloud.control("POST", f"nodes/{cloud.full_name('demo')}:preempt")
+
+    if when == "before":
+        create(cloud)
+        preempt()
+    else:
+        at_sleep(clock, 3, preempt)
+    with pytest.raises(SliceLost, match="PREEMPTED") as caught:
+        create(cloud)
+    assert str(caught.value.fix) == f"tpukit delete demo --zone {ZONE}"
+    assert "PREEMPTED when last seen" in caught.value.exists[0]
+
+
+def test_a_slice_that_vanishes_while_it_is_created_is_lost_and_nothing_is_said_to_exist(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    at_sleep(clock, 3, lambda: cloud.vanish("demo"))
+    with pytest.raises(SliceLost, match="vanished") as caught:
+        create(cloud)
+    assert caught.value.exists == ()
+
+
+@pytest.mark.parametrize("preset", ["stockout", "stockout-reserved", "stockout-internal"])
+def test_a_stockout_in_the_operation_leaves_nothing_and_says_so(cloud: Cloud, preset: str) -> None:
+    cloud.fault(preset=preset)
+    with pytest.raises(NoCapacity) as caught:
+        create(cloud)
+    assert caught.value.exists == ()
+    assert cloud.nodes() == []
+
+
+def test_a_stockout_whose_create_was_not_answered_is_asked_for_anew(cloud: Cloud) -> None:
+    cloud.fault(preset="stockout")
+    cloud.fault(method="nodes.create", kind="reset", phase="after")
+    assert create(cloud).created
+    assert len(cloud.nodes()) == 1
+
+
+def test_a_deadline_names_what_exists_and_the_delete_command(cloud: Cloud) -> None:
+    with pytest.raises(DeadlinePassed, match="not READY yet") as caught:
+        create(cloud, seconds=10.0)
+    assert caught.value.exit_code == 8
+    assert caught.value.exists == (
+        f"slice demo in {ZONE}, CREATING when last seen; it bills until it is deleted",
+    )
+    assert str(caught.value.fix) == f"tpukit wait demo --zone {ZONE}"
+    assert "note: or type the same command again" in caught.value.lines()
+    assert str(caught.value.otherwise) == f"tpukit delete demo --zone {ZONE}"
+    assert len(cloud.nodes()) == 1
+
+
+def test_a_create_after_a_deadline_takes_up_the_same_slice(cloud: Cloud) -> None:
+    with pytest.raises(DeadlinePassed):
+        create(cloud, seconds=10.0)
+    assert create(cloud).created  # by its nonce it is this very request's
+    assert len(cloud.calls("nodes.create")) == 1
+
+
+def test_a_slice_that_is_slow_to_be_seen_is_waited_for(cloud: Cloud, clock: FakeClock) -> None:
+    """The API accepts a create and does not show the node yet; at the deadline it may bill."""
+    operation = {"name": f"projects/{PROJECT}/locations/{ZONE}/operations/o"}
+    unseen = json_reply(404, {"error": {"status": "NOT_FOUND", "message": "no"}})
+    with scripted(unseen, json_reply(200, operation), unseen, json_reply(200, operation)) as server:
+        tpu = CloudTpu(cloud.session, PROJECT, server.url)
+        with pytest.raises(TpukitError) as caught:
+            ensure(
+                tpu,
+                labelled(cloud),
+                deadline=cloud.deadline(1.0),
+                journal=cloud.journal,
+                on_state=cloud.states.append,
+            )
+    assert "requested when last seen" in caught.value.exists[0]
+
+
+@pytest.mark.parametrize(
+    ("signal", "kind"), [(KeyboardInterrupt, Interrupted), (TerminationSignal, Terminated)]
+)
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_a_signal_at_any_moment_names_what_exists(
+    cloud: Cloud, clock: FakeClock, signal: type[BaseException], kind: type, number: int
+) -> None:
+    def interrupt() -> None:
+        raise signal
+
+    at_sleep(clock, number, interrupt)
+    with pytest.raises(kind) as caught:
+        create(cloud)
+    assert caught.value.exists
+    assert str(caught.value.fix) == f"tpukit delete demo --zone {ZONE}"
+
+
+def test_a_signal_while_a_state_is_told_names_that_state(cloud: Cloud) -> None:
+    def hear(state: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted) as caught:
+        ensure(
+            cloud.tpu,
+            labelled(cloud),
+            deadline=cloud.deadline(),
+            journal=cloud.journal,
+            on_state=hear,
+        )
+    assert "CREATING when last seen" in caught.value.exists[0]
+
+
+def test_a_refused_create_says_of_nothing_that_it_exists(cloud: Cloud) -> None:
+    cloud.fault(preset="quota")
+    cloud.fault(preset="quota", probability=1.0)
+    with pytest.raises(TpukitError) as caught:
+        create(cloud)
+    assert caught.value.exit_code == 6
+    assert caught.value.exists == ()
+
+
+FAULTS = [
+    {"kind": "status", "status": "UNAVAILABLE", "phase": "before"},
+    {"kind": "status", "status": "UNAVAILABLE", "phase": "after"},
+    {"kind": "reset", "phase": "before"},
+    {"kind": "reset", "phase": "after"},
+]
+
+
+@pytest.mark.process
+def test_two_hundred_creates_under_faults_make_two_hundred_slices(cloud: Cloud) -> None:
+    """30 % of all calls fail, half of them after the call was carried out."""
+    for seed, fault in enumerate(FAULTS):
+        cloud.fault(method="nodes.*", probability=0.085, seed=seed, **fault)
+    cloud.fault(method="operations.*", kind="status", probability=0.3, seed=11)
+    made = [create(cloud, labelled(cloud, f"s{number}")).slice.name for number in range(200)]
+    assert made == [f"s{number}" for number in range(200)]
+    assert cloud.nodes() == sorted(cloud.full_name(name) for name in made)
+    assert cloud.served() > 200
+
+
+@pytest.mark.process
+def test_deletes_under_the_same_faults_leave_nothing(cloud: Cloud) -> None:
+    found = [create(cloud, labelled(cloud, f"s{number}")).slice for number in range(20)]
+    for seed, fault in enumerate(FAULTS):
+        cloud.fault(method="nodes.*", probability=0.085, seed=seed, **fault)
+    for each in found:
+        delete(cloud, each)
+    assert cloud.nodes() == []
+    assert cloud.served() > 10
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_of_two_creates_at_once_one_makes_the_slice(prompt_cloud: Cloud, same: bool) -> None:
+    """Each on the machine's own clock and with a client of its own."""
+    outcomes: list[Ensured | TpukitError] = []
+    barrier = threading.Barrier(2)
+
+    def run(number: int) -> None:
+        request = labelled(prompt_cloud, nonce=f"n{number}")
+        if number and not same:
+            request = replace(request, accelerator_type="v2-8")
+        barrier.wait()
+        try:
+            outcomes.append(
+                ensure(
+                    CloudTpu(prompt_cloud.session, PROJECT, prompt_cloud.url),
+                    request,
+                    deadline=Deadline.after(prompt_cloud.clock, 120.0),
+                    journal=prompt_cloud.journal,
+                    on_state=lambda state: None,
+                )
+            )
+        except TpukitError as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(150)
+    assert len(prompt_cloud.nodes()) == 1
+    winners = [each for each in outcomes if isinstance(each, Ensured)]
+    assert sum(each.created for each in winners) == 1
+    assert len(winners) == (2 if same else 1)
+    assert same or any(isinstance(each, NameTaken) for each in outcomes)

@@ -1,0 +1,67 @@
+"""A slice found by its name, and whether its workers can answer."""
+
+from __future__ import annotations
+
+import pytest
+from support.local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud, json_reply, scripted
+from support.slices import create, labelled
+
+from tpukit.cloud.tpu import CloudTpu
+from tpukit.errors import BadInput, NotFound, SliceLost, TpukitError
+from tpukit.models import Slice, Worker
+from tpukit.slices import find
+
+
+def test_a_slice_is_found_in_whichever_zone_it_is(cloud: Cloud) -> None:
+    create(cloud, labelled(cloud, zone=OTHER_ZONE))
+    assert find.find(cloud.tpu, "demo").zone == OTHER_ZONE
+    with pytest.raises(NotFound):
+        find.find(cloud.tpu, "demo", ZONE)
+
+
+def test_a_name_in_two_zones_needs_the_zone(cloud: Cloud) -> None:
+    for zone in (ZONE, OTHER_ZONE):
+        create(cloud, labelled(cloud, zone=zone))
+    with pytest.raises(BadInput, match="in several zones") as caught:
+        find.find(cloud.tpu, "demo")
+    assert ZONE in caught.value.what
+    assert OTHER_ZONE in caught.value.what
+    assert str(caught.value.fix).startswith("add --zone ")
+
+
+def test_a_name_close_to_one_that_exists_is_suggested(cloud: Cloud) -> None:
+    create(cloud)
+    with pytest.raises(NotFound) as caught:
+        find.find(cloud.tpu, "demmo")
+    assert str(caught.value.fix) == "did you mean demo?"
+
+
+def test_not_found_is_not_said_while_a_zone_is_silent(cloud: Cloud) -> None:
+    answer = json_reply(200, {"unreachable": [f"projects/p/locations/{ZONE}"]})
+    with scripted(answer) as server, pytest.raises(TpukitError) as caught:
+        find.find(CloudTpu(cloud.session, PROJECT, server.url), "demo")
+    assert not isinstance(caught.value, NotFound)
+    assert ZONE in caught.value.why
+
+
+@pytest.mark.parametrize("state", ["PREEMPTED", "TERMINATED"])
+def test_a_lost_slice_cannot_be_reached(state: str) -> None:
+    with pytest.raises(SliceLost) as caught:
+        find.check_reachable(Slice("demo", "p", "z", "v3-8", "i", state))
+    assert str(caught.value.fix) == "tpukit delete demo --zone z"
+
+
+@pytest.mark.parametrize(
+    ("state", "fix"),
+    [("STOPPED", "tpukit start demo --zone z"), ("STOPPING", "None"), ("DELETING", "None")],
+)
+def test_a_slice_at_rest_cannot_be_reached(state: str, fix: str) -> None:
+    with pytest.raises(TpukitError, match=f"is {state}") as caught:
+        find.check_reachable(Slice("demo", "p", "z", "v3-8", "i", state))
+    assert str(caught.value.fix) == fix
+
+
+@pytest.mark.parametrize("state", ["READY", "REPAIRING", "CREATING", "99"])
+def test_any_other_state_may_answer(state: str) -> None:
+    workers = (Worker(0, "10.0.0.2"),)
+    find.check_reachable(Slice("demo", "p", "z", "v3-8", "i", state, workers=workers))

@@ -1,0 +1,33 @@
+"""What is said to be left where something ends early."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpukit.errors import Interrupted, NameTaken, TpukitError
+from tpukit.slices.last_seen import LastSeen, naming_what_exists
+
+
+@pytest.mark.parametrize(("bills", "word"), [(True, "bills"), (False, "stays")])
+def test_a_slice_that_is_left_bills_unless_it_is_emulated(bills: bool, word: str) -> None:
+    seen = LastSeen("demo", "zone", "READY", bills)
+    assert seen.exists() == [
+        f"slice demo in zone, READY when last seen; it {word} until it is deleted"
+    ]
+
+
+def test_an_interruption_names_what_exists_and_how_to_delete_it() -> None:
+    with pytest.raises(Interrupted) as caught, naming_what_exists(LastSeen("demo", "z", "READY")):
+        raise KeyboardInterrupt
+    assert caught.value.exists == tuple(LastSeen("demo", "z", "READY").exists())
+    assert str(caught.value.fix) == "tpukit delete demo --zone z"
+
+
+def test_a_name_that_is_somebody_else_s_and_a_slice_never_seen_are_not_ours_to_name() -> None:
+    for error, seen in (
+        (NameTaken("taken"), LastSeen("demo", "z", "READY")),
+        (TpukitError("refused"), LastSeen("demo", "z")),
+    ):
+        with pytest.raises(TpukitError) as caught, naming_what_exists(seen):
+            raise error
+        assert caught.value.exists == ()

@@ -1,0 +1,83 @@
+"""One client at a time tests the devices of a slice, over real connections to a real worker."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.ssh_server import Server
+
+from tpukit.clock import Deadline, SystemClock
+from tpukit.remote.connection.client import Connector
+from tpukit.remote.connection.keys import ensure_key_pair
+from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.smoke.runner import smoke_lock
+
+
+def within(seconds: float) -> Deadline:
+    return Deadline.after(SystemClock(), seconds)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    key = ensure_key_pair(tmp_path / "keys", "tester")
+    (tmp_path / "home").mkdir()
+    server = Server(tmp_path / "home").accept(key)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def worker(server: Server, tmp_path: Path) -> Iterator[RemoteWorker]:
+    key = ensure_key_pair(tmp_path / "keys", "tester")
+    with Connector(key, SystemClock()) as connector:
+        yield RemoteWorker(0, lambda: connector.connect(server.target(), within(60)))
+
+
+def second_client(worker: RemoteWorker, seconds: float) -> tuple[threading.Thread, threading.Event]:
+    """Take the lock in a thread; the event says that it has it, or that the wait is over."""
+    locked = threading.Event()
+
+    def take() -> None:
+        with smoke_lock(worker, sys.executable, within(seconds)):
+            locked.set()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    return thread, locked
+
+
+def test_the_second_client_waits_until_the_first_is_done(
+    server: Server, worker: RemoteWorker
+) -> None:
+    with smoke_lock(worker, sys.executable, within(300)):
+        thread, locked = second_client(worker, 300)
+        server.wait_until(lambda: len(server.commands) == 2)
+        assert not locked.wait(0.5)
+    assert locked.wait(60)
+    thread.join(60)
+
+
+def test_a_client_that_is_lost_does_not_keep_the_lock(server: Server, worker: RemoteWorker) -> None:
+    with smoke_lock(worker, sys.executable, within(300)):
+        server.cut()
+        thread, locked = second_client(worker, 300)
+        assert locked.wait(60)
+    thread.join(60)
+
+
+def test_the_wait_for_the_lock_ends_at_the_deadline(worker: RemoteWorker) -> None:
+    with smoke_lock(worker, sys.executable, within(300)):
+        thread, locked = second_client(worker, 1.0)
+        assert locked.wait(60)
+    thread.join(60)
+
+
+def test_a_worker_without_the_interpreter_holds_nobody_up(worker: RemoteWorker) -> None:
+    started = time.monotonic()
+    with smoke_lock(worker, "no/such/python", within(300)):
+        assert time.monotonic() - started < 60

@@ -1,0 +1,270 @@
+"""The smoke test over real processes: real JAX on virtual devices, and faulty interpreters."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from support.clocks import HandClock
+from support.failing_workers import DECISIVE, failing_with
+from support.local_worker import HastyClock, LocalConnection, LocalWorker, seconds
+
+from tpukit.accelerators import AcceleratorType
+from tpukit.clock import SystemClock
+from tpukit.errors import BadInput, DeadlinePassed, SmokeFailed, TpukitError, TransportFailed
+from tpukit.provision.recipes import Recipe
+from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.remote.programs import program_text
+from tpukit.remote.worker_files import venv_python
+from tpukit.smoke.runner import ensure_computes, smoke
+
+pytestmark = pytest.mark.process
+
+CLOCK = SystemClock()
+JAX = Recipe.named("jax")
+V3_8 = AcceleratorType.parse("v3-8")
+V4_16 = AcceleratorType.parse("v4-16")
+
+
+def run(*workers, accelerator=V3_8, timeout=300.0, clock=CLOCK):
+    return smoke(workers, accelerator, JAX, deadline=seconds(timeout, clock))
+
+
+def with_interpreter(home: Path, script: str, index: int = 0, devices: int = 4) -> LocalWorker:
+    """A worker whose provisioned interpreter is a shell script."""
+    python = home / venv_python("jax")
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    return LocalWorker(home, index, {"TPUKIT_EMULATED_DEVICES": str(devices)})
+
+
+def free_port() -> str:
+    """Return a free port below those that systems give to whoever asks for any."""
+    while True:
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            port = random.randrange(20_000, 30_000)
+            listener.bind(("127.0.0.1", port))
+            return str(port)
+
+
+def test_eight_virtual_devices_of_a_provisioned_worker_compute(jax_home):
+    worker = LocalWorker(jax_home, environment={"TPUKIT_EMULATED_DEVICES": "8"})
+    report = run(worker.remote())
+    (seen,) = report.workers
+    assert (seen.error, seen.log_tail) == ("", ())
+    assert report.stand_in == "8 CPU devices standing in for 8 TPU cores"
+    assert (seen.devices, seen.global_devices, seen.processes) == (8, 8, 1)
+    assert (seen.matmul, seen.global_sum) == (16777216.0, 36.0)
+    assert (seen.platform, seen.emulated, seen.framework) == ("cpu", True, "jax")
+    assert len(worker.commands) == 2, "one look and one run"
+
+
+def test_two_workers_detect_each_other_and_add_up_what_all_devices_hold(jax_home):
+    port = free_port()
+
+    def member(index: int) -> LocalWorker:
+        found_by_jax = {
+            "JAX_FORCE_TPU_INIT": "1",
+            "JAX_COORDINATOR_PORT": port,
+            "TPU_SKIP_MDS_QUERY": "1",
+            "TPU_WORKER_ID": str(index),
+            "TPU_WORKER_HOSTNAMES": "127.0.0.1,127.0.0.1",
+            "MEGASCALE_COORDINATOR_ADDRESS": "127.0.0.1",
+            "MEGASCALE_NUM_SLICES": "1",
+            "MEGASCALE_SLICE_ID": "0",
+        }
+        return LocalWorker(jax_home, index, {"TPUKIT_EMULATED_DEVICES": "4", **found_by_jax})
+
+    members = [member(0).remote(), member(1).remote()]
+    report = run(*members, accelerator=V4_16)
+    assert [seen.error for seen in report.workers] == ["", ""]
+    assert [seen.processes for seen in report.workers] == [2, 2]
+    assert [seen.global_sum for seen in report.workers] == [36.0, 36.0]
+    assert report.stand_in == "8 CPU devices standing in for 8 TPU chips"
+
+
+def test_a_worker_with_seven_devices_is_no_v3_8(jax_home):
+    worker = LocalWorker(jax_home, environment={"TPUKIT_EMULATED_DEVICES": "7"})
+    report = run(worker.remote())
+    assert report.workers[0].error.startswith("7 of 8 devices")
+    assert report.stand_in == "7 CPU devices standing in for 8 TPU cores"
+
+
+def test_a_worker_that_is_not_emulated_has_to_compute_on_a_tpu(jax_home):
+    report = run(LocalWorker(jax_home).remote())
+    (seen,) = report.workers
+    assert seen.error == "the program gave no answer and ended with status 1"
+    assert any("initialize backend 'tpu'" in line for line in seen.log_tail)
+    assert report.stand_in == ""
+
+
+HANGING = """
+import time
+PACKAGES = ()
+def prepare(emulated): pass
+def compute(workers, side): time.sleep(6000)
+"""
+
+
+def start_hanging(seconds_allowed: str) -> subprocess.Popen[bytes]:
+    """Start the program with a computation that never ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-", "jax", "1", seconds_allowed],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdin.write((HANGING + program_text("smoke/smoke_program.py")).encode())
+    process.stdin.close()
+    return process
+
+
+def test_a_program_whose_time_is_over_ends_itself_and_shows_where_it_was():
+    process = start_hanging("0.5")
+    assert process.wait(timeout=120) == 1
+    assert process.stderr.read().startswith(b"Timeout (0:00:00.5")
+
+
+def test_a_program_ends_when_nobody_listens_any_more():
+    process = start_hanging("600")
+    process.stdout.close()
+    assert process.wait(timeout=120) == 1
+
+
+def test_without_a_provisioned_python_it_says_what_comes_first(tmp_path):
+    worker = LocalWorker(tmp_path, environment={"TPUKIT_EMULATED_DEVICES": "8"})
+    (seen,) = run(worker.remote()).workers
+    assert seen.error == (
+        "there is no Python at .tpukit/venvs/jax/bin/python: tpukit provision comes first"
+    )
+
+
+def test_with_one_worker_not_ready_no_program_is_started(tmp_path):
+    ready = with_interpreter(tmp_path / "a", f"touch {tmp_path}/started")
+
+    def refuse():
+        raise TransportFailed("no answer from demo worker 1", reason="timed out")
+
+    report = run(ready.remote(), RemoteWorker(1, refuse), accelerator=V4_16)
+    assert [seen.error for seen in report.workers] == [
+        "waited for worker 1",
+        "no answer from demo worker 1 (timed out)",
+    ]
+    assert not (tmp_path / "started").exists()
+
+
+def test_when_one_worker_crashes_the_others_are_ended_and_not_blamed(tmp_path):
+    clock = HastyClock(10)
+    waiting = with_interpreter(tmp_path / "a", "exec sleep 6000")
+    crashing = with_interpreter(tmp_path / "b", "echo no numpy >&2; exit 3", index=1)
+    began = time.monotonic()
+    report = run(
+        waiting.remote(), crashing.remote(), accelerator=V4_16, timeout=6000.0, clock=clock
+    )
+    assert time.monotonic() - began < 120
+    assert [seen.error for seen in report.workers] == [
+        "waited for worker 1",
+        "the program gave no answer and ended with status 3",
+    ]
+    assert report.workers[1].log_tail == ("no numpy",)
+
+
+def test_silence_past_the_deadline_is_a_failure(tmp_path):
+    clock = HandClock()
+    started = tmp_path / "started"
+    os.mkfifo(started)
+    silent = with_interpreter(tmp_path, f"echo >{started}; exec sleep 6000")
+
+    def pass_time() -> None:
+        started.read_text()  # returns once the program has begun
+        clock.advance(300.0)
+
+    passing = threading.Thread(target=pass_time)
+    passing.start()
+    (seen,) = run(silent.remote(), clock=clock).workers
+    passing.join()
+    assert re.fullmatch(r"no answer within \d+ s", seen.error)
+
+
+def test_huge_and_hostile_output_fails_in_a_short_and_plain_report(tmp_path):
+    noise = "yes 'TPUKIT-SMOKE \033[2J' | head -c 20000000"
+    (seen,) = run(with_interpreter(tmp_path, noise, devices=8).remote()).workers
+    assert seen.error.startswith("the program gave ")
+    assert len(str(seen.document())) < 20_000
+    assert "\x1b" not in str(seen.document())
+
+
+def test_a_worker_that_does_not_say_whether_it_is_ready_is_not_ready(tmp_path):
+    class Mute(LocalConnection):
+        def run(self, command, **options):
+            return super().run("echo TPUKIT-READY maybe 8", **options)
+
+    (seen,) = run(RemoteWorker(0, lambda: Mute(LocalWorker(tmp_path)))).workers
+    assert seen.error == "it gave no answer whether it is ready"
+
+
+def test_a_slice_without_workers_is_refused():
+    for refused in (run, ensure):
+        with pytest.raises(BadInput, match="no workers"):
+            refused()
+
+
+def ensure(*workers, accelerator=V4_16, timeout=300.0, clock=CLOCK):
+    limit = seconds(timeout, clock)
+    return ensure_computes(workers, accelerator, JAX, deadline=limit)
+
+
+def test_the_smoke_test_keeps_the_class_of_the_error_that_decides():
+    """Each class beside every lighter one, whichever worker comes first."""
+    for kind, lighter in itertools.combinations((*DECISIVE, TpukitError), 2):
+        workers = [failing_with(0, lighter), failing_with(1, kind)]
+        for order in (workers, workers[::-1]):
+            with pytest.raises(TpukitError) as caught:
+                ensure(*order)
+            numbers = ", ".join(str(worker.index) for worker in order)
+            error = caught.value
+            assert type(error) is kind
+            assert error.what == f"the smoke test failed on workers {numbers}"
+            assert error.why == f"{kind.__name__} here (a reason)"
+            assert (error.exists, error.fix) == (("demo",), "type this")
+            assert len(error.details["workers"]) == 2
+
+
+def test_a_computation_that_hangs_passes_the_deadline_and_no_traceback_is_shown(tmp_path):
+    hung = "echo 'Timeout (0:00:48)!' >&2; echo '  File innermost' >&2; exit 1"
+    with pytest.raises(DeadlinePassed) as caught:
+        ensure(with_interpreter(tmp_path, hung, devices=8).remote(), accelerator=V3_8)
+    assert caught.value.exit_code == 8
+    assert re.fullmatch(r"no answer within \d+ s", caught.value.why)
+    assert caught.value.details["workers"][0]["log_tail"][-1] == "  File innermost"
+
+
+def test_a_crash_is_a_failed_smoke_test_with_the_end_of_its_output(tmp_path):
+    crashing = with_interpreter(tmp_path, "echo no numpy >&2; exit 3", devices=8)
+    with pytest.raises(SmokeFailed, match="failed on worker 0") as caught:
+        ensure(crashing.remote(), accelerator=V3_8)
+    assert caught.value.why.splitlines() == [
+        "the program gave no answer and ended with status 3",
+        "no numpy",
+    ]
+
+
+def test_the_smoke_test_runs_under_the_lock_of_the_first_worker(tmp_path):
+    """The interpreter is asked for the lock first, and computes while that command still runs."""
+    begun = tmp_path / "begun"
+    script = f'[ "$2" = -c ] && {{ echo TPUKIT-LOCKED; cat; echo over >>{begun}; exit; }}\n'
+    worker = with_interpreter(tmp_path / "home", f"{script}echo computed >>{begun}; exit 3")
+    with pytest.raises(SmokeFailed):
+        ensure(worker.remote(), accelerator=V3_8)
+    assert begun.read_text().split() == ["computed", "over"]

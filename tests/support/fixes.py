@@ -1,0 +1,122 @@
+"""A plugin of pytest: every command that tpukit suggested in any test is fed to its real parser.
+
+Each `Fix` raises an audit event, in this process and in those that the tests start. At the end of
+the session all of them are judged; a wrong one fails the session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
+
+from support.fix_recorder import FOLDER, VARIABLE, environment
+from tpukit.cli.main import application
+
+#: Programs whose command lines are not ours to judge.
+_SYSTEM = ("chmod", "less", "ls", "mv", "python", "rm")
+#: What a user would have to replace before the command means anything.
+_BLANK = re.compile(r"[A-Z][A-Z_]+|.*(…|\.\.\.).*|<.*>")
+
+Words = tuple[str, ...]
+_FAULTS = pytest.StashKey[dict[Words, str]]()
+_SUMMARY = pytest.StashKey[str]()
+
+
+def faults(commands: Iterable[Words]) -> dict[Words, str]:
+    """Return what is wrong with each of the commands that cannot be typed as they stand."""
+    found = {words: _fault(words) for words in commands}
+    return {words: text for words, text in found.items() if text}
+
+
+def _fault(words: Words) -> str:
+    program, *rest = words
+    if blank := next(filter(_BLANK.fullmatch, rest), None):
+        return f"{blank} is left to the reader"
+    if program == "tpukit":
+        return _fault_of_ours(rest)
+    if program == "gcloud":
+        return _fault_of_gcloud(words) if shutil.which("gcloud") else ""
+    return "" if program in _SYSTEM else f"nobody here knows {program}"
+
+
+def _fault_of_ours(words: list[str]) -> str:
+    """Parse the words as the program would, and call nothing."""
+    command: Any = typer.main.get_command(application())
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # --help prints as soon as it is parsed
+            context = command.make_context("tpukit", words)
+            while isinstance(command, TyperGroup):
+                left = [*context._protected_args, *context.args]
+                if not left:
+                    return "there is no verb"
+                name, command, rest = command.resolve_command(context, left)
+                context = command.make_context(name, rest, parent=context)
+    except typer.Exit:
+        return ""
+    except TyperException as error:
+        return error.format_message() if hasattr(error, "format_message") else str(error)
+    return ""
+
+
+@cache
+def _fault_of_gcloud(words: Words) -> str:
+    with tempfile.TemporaryDirectory() as home:
+        done = subprocess.run(
+            ["gcloud", "meta", "lint-gcloud-commands", f"--command-string={shlex.join(words)}"],
+            env={**os.environ, "CLOUDSDK_CONFIG": home},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
+    (verdict,) = json.loads(done.stdout)
+    return "" if verdict["success"] else str(verdict["error_message"])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ.update({VARIABLE: environment()[VARIABLE]})
+    runpy.run_path(str(FOLDER / "sitecustomize.py"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workerinput"):
+        return
+    file = Path(environment()[VARIABLE])
+    lines = set(file.read_text(encoding="ascii").splitlines())
+    commands = sorted(words for line in lines if (words := tuple(json.loads(line))))
+    file.unlink()
+    wrong = session.config.stash[_FAULTS] = faults(commands)
+    foreign = sum(words[0] == "gcloud" for words in commands)
+    unseen = f"; gcloud is not installed: {foreign} of its own were not parsed"
+    session.config.stash[_SUMMARY] = f"{len(commands)} suggested commands, {len(wrong)} wrong" + (
+        unseen if foreign and not shutil.which("gcloud") else ""
+    )
+    if wrong and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    for words, text in config.stash.get(_FAULTS, {}).items():
+        terminalreporter.write_line(f"cannot be typed: {shlex.join(words)}: {text}", red=True)
+    if summary := config.stash.get(_SUMMARY, ""):
+        terminalreporter.write_line(summary)

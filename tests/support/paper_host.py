@@ -1,0 +1,49 @@
+"""Workers on paper, for tests of the API alone."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from itertools import count as numbers
+from typing import Any
+
+from tpukit.emulator.workers.worker_host import WorkerOracle, WorkerRecord
+
+
+class PaperHost:
+    """Addresses and host keys, and no machine behind them; `booted` has the nodes that are up."""
+
+    def __init__(self, oracle: WorkerOracle, port: int = 22) -> None:
+        self.oracle = oracle
+        self.booted: set[str] = set()
+        self._port = port
+        self._numbers = numbers(1)
+
+    def allocate(self, node: str, count: int) -> list[WorkerRecord]:
+        return [self._record(index, next(self._numbers)) for index in range(count)]
+
+    def boot(self, node: dict[str, Any], workers: Sequence[WorkerRecord]) -> None:
+        self.booted.add(node["name"])
+
+    def halt(self, node: str) -> None:
+        self.booted.discard(node)
+
+    def discard(self, node: str) -> None:
+        self.booted.discard(node)
+
+    def refresh(self) -> None:
+        """Nothing runs that a fault could act on."""
+
+    def _record(self, index: int, number: int) -> WorkerRecord:
+        """Return a worker with an address of the default network's range and a key nobody holds."""
+        kind = b"ssh-ed25519"
+        fields = (kind, number.to_bytes(32, "big"))
+        body = b"".join(len(text).to_bytes(4, "big") + text for text in fields)
+        return WorkerRecord(
+            index=index,
+            address=f"10.128.{number // 250}.{number % 250 + 1}",
+            port=self._port,
+            hostname=f"t1v-n-{number:08x}-w-{index}",
+            host_private_key="",
+            host_public_key=f"{kind.decode()} {b64encode(body).decode()}",
+        )

@@ -1,0 +1,90 @@
+"""Fixtures of the SSH tests: a key, a real server, a connector."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from support import ssh_server
+from support.ssh_server import Server
+from tpukit.clock import Deadline, SystemClock
+from tpukit.remote.connection.client import Connection, Connector
+from tpukit.remote.connection.keys import KeyPair, ensure_key_pair
+from tpukit.remote.connection.target import Target
+from tpukit.remote.connection.worker import RemoteWorker
+
+Within = Callable[[float], Deadline]
+
+
+@pytest.fixture
+def within() -> Within:
+    return lambda seconds: Deadline.after(SystemClock(), seconds)
+
+
+@pytest.fixture(scope="session")
+def key(tmp_path_factory: pytest.TempPathFactory) -> KeyPair:
+    return ensure_key_pair(tmp_path_factory.mktemp("keys") / "private", "tester")
+
+
+@pytest.fixture
+def server(tmp_path: Path, key: KeyPair) -> Iterator[Server]:
+    home = tmp_path / "home"
+    home.mkdir()
+    server = Server(home).accept(key)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def distant(tmp_path: Path, key: KeyPair) -> Iterator[tuple[subprocess.Popen[str], Target]]:
+    """A server in a process of its own, and where it answers."""
+    words = [sys.executable, ssh_server.__file__, str(tmp_path)]
+    process = subprocess.Popen(
+        [*words, " ".join(key.public.split()[:2])],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin:/bin"},
+    )
+    assert process.stdout is not None
+    port, host_key = process.stdout.readline().strip().split(" ", 1)
+    yield process, Target("demo worker 1", 1, "127.0.0.1", int(port), "tester", (host_key,))
+    process.kill()
+    process.wait(60)
+
+
+@pytest.fixture
+def connector(key: KeyPair) -> Iterator[Connector]:
+    with Connector(key, SystemClock(), attempt_seconds=30.0) as connector:
+        yield connector
+
+
+@pytest.fixture
+def connection(connector: Connector, server: Server, within: Within) -> Connection:
+    return connector.connect(server.target(), within(60))
+
+
+@pytest.fixture
+def servers(tmp_path: Path, key: KeyPair) -> Iterator[list[Server]]:
+    """Three workers of one slice."""
+    started = []
+    for index in range(3):
+        home = tmp_path / f"home-{index}"
+        home.mkdir()
+        started.append(Server(home).accept(key))
+        started[index].variables["WORKER"] = str(index)
+    yield started
+    for server in started:
+        server.close()
+
+
+@pytest.fixture
+def workers(servers: list[Server], connector: Connector, within: Within) -> list[RemoteWorker]:
+    def connect(server: Server) -> Callable[[], Connection]:
+        return lambda: connector.connect(server.target(), within(60))
+
+    return [RemoteWorker(index, connect(server), "demo") for index, server in enumerate(servers)]

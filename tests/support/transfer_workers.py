@@ -1,0 +1,87 @@
+"""Several real SSH servers with homes of their own, as the workers of one slice."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from support.ssh_server import Server
+from tpukit.clock import Deadline, SystemClock
+from tpukit.remote.connection.client import Connection, Connector
+from tpukit.remote.connection.keys import KeyPair
+from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.remote.transfer.upload import Recipient
+
+
+@dataclass
+class ByteCounter:
+    """Adds up what it hears."""
+
+    expected: int = 0
+    moved: int = 0
+
+    def expect(self, size: int) -> None:
+        self.expected += size
+
+    def advance(self, size: int) -> None:
+        self.moved += size
+
+
+@dataclass
+class Fleet:
+    """The servers, and the workers that the client sees in them."""
+
+    connector: Connector
+    servers: list[Server]
+    addresses: list[str]
+    dead: set[int] = field(default_factory=set)
+    patience: float = 60.0  #: for a worker that answers
+
+    @property
+    def workers(self) -> list[RemoteWorker]:
+        return [
+            RemoteWorker(index, lambda index=index: self._connect(index), "demo")
+            for index in range(len(self.servers))
+        ]
+
+    @property
+    def recipients(self) -> list[Recipient]:
+        return [Recipient(each, self.addresses[each.index]) for each in self.workers]
+
+    def home(self, index: int) -> Path:
+        return self.servers[index].home
+
+    def end(self, index: int) -> None:
+        """Let a worker answer nobody any more."""
+        self.servers[index].close()
+        self.dead.add(index)
+
+    def uploads(self, index: int) -> list[tuple[str, str]]:
+        """Return (offset, coding) of what this worker received from the client."""
+        words = [shlex.split(command) for command in self.servers[index].commands]
+        return [(line[7], line[8]) for line in words if line[4:5] == ["receive"]]
+
+    def taken(self, index: int) -> int:
+        return len(self.uploads(index))
+
+    def _connect(self, index: int) -> Connection:
+        target = self.servers[index].target()
+        patience = 2.0 if index in self.dead else self.patience
+        return self.connector.connect(target, Deadline.after(SystemClock(), patience))
+
+
+@contextmanager
+def fleet(directory: Path, key: KeyPair, count: int) -> Iterator[Fleet]:
+    servers = []
+    for index in range(count):
+        home = directory / f"home-{index}"
+        home.mkdir()
+        servers.append(Server(home).accept(key))
+    with Connector(key, SystemClock(), attempt_seconds=30.0) as connector:
+        found = Fleet(connector, servers, ["127.0.0.1"] * count)
+        yield found
+    for index in set(range(count)) - found.dead:
+        servers[index].close()

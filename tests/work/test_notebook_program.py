@@ -1,0 +1,149 @@
+"""The program that keeps Jupyter on a worker: on the loopback, for as long as its lease is renewed.
+
+A small server takes Jupyter's place under its name; the real one runs in the journeys.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.measured_python import measuring
+
+from tpukit.remote.programs import program_text
+
+SERVER = """
+import os, socket, sys
+options = dict(each.removeprefix("--ServerApp.").split("=") for each in sys.argv[1:])
+open("served", "w").write(f"{os.getpid()} {options['ip']} {os.environ['JUPYTER_TOKEN']}")
+server = socket.create_server((options["ip"], int(options["port"])))
+while True:
+    server.accept()
+"""
+Start = Callable[[float], "subprocess.Popen[str]"]
+Ahead = Callable[..., None]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    (tmp_path / "serve.py").write_text(program_text("work/notebook_program.py"))
+    started: list[subprocess.Popen[str]] = []
+
+    def call(seconds: float) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [measuring(Path(sys.executable), tmp_path / "python"), "serve.py", str(seconds)],
+            cwd=tmp_path,
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": str(tmp_path / "packages"),
+                "TPUKIT_JOB": str(tmp_path),
+                "JUPYTER_TOKEN": "hidden",
+            },
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield call
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def jupyter(tmp_path: Path) -> None:
+    folder = tmp_path / "packages" / "jupyterlab"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    (folder / "__main__.py").write_text(SERVER)
+
+
+#: Python reads this before any program: a clock that a file sets forward, and that counts.
+CLOCK = """
+import time
+real = time.time
+def shifted():
+    with open("looks", "a") as file:
+        file.write("x")
+    with open("ahead") as file:
+        return real() + float(file.read())
+time.time = shifted
+"""
+
+
+@pytest.fixture
+def ahead(tmp_path: Path) -> Ahead:
+    """Set the program's clock forward, and return when it has looked at it often enough."""
+    (tmp_path / "packages").mkdir(exist_ok=True)
+    (tmp_path / "packages" / "sitecustomize.py").write_text(CLOCK)
+    (tmp_path / "ahead").write_text("0")
+
+    def ahead(seconds: float, looks: int = 3) -> None:
+        (tmp_path / "new").write_text(str(seconds))
+        (tmp_path / "new").replace(tmp_path / "ahead")
+        before, give_up = (tmp_path / "looks").stat().st_size, time.monotonic() + 20
+        while (tmp_path / "looks").stat().st_size < before + looks and time.monotonic() < give_up:
+            time.sleep(0.02)
+
+    return ahead
+
+
+def served(folder: Path) -> list[str]:
+    return (folder / "served").read_text().split()
+
+
+def first_line(process: subprocess.Popen[str]) -> list[str]:
+    assert process.stdout
+    return process.stdout.readline().split()
+
+
+@pytest.mark.usefixtures("jupyter")
+def test_it_serves_on_the_loopback_and_ends_when_nobody_renews_the_lease(
+    start: Start, tmp_path: Path
+) -> None:
+    process = start(3600)
+    word, port = first_line(process)
+    assert (word, port.isdigit()) == ("tpukit-notebook", True)
+    pid, address, token = served(tmp_path)
+    assert (address, token) == ("127.0.0.1", "hidden")
+    long_ago = time.time() - 4000
+    os.utime(tmp_path / "lease", (long_ago, long_ago))
+    process.wait(60)
+    assert not Path("/proc", pid).exists()
+    assert not (tmp_path / "lease").exists()
+
+
+@pytest.mark.usefixtures("jupyter")
+def test_it_goes_on_while_the_lease_is_renewed(start: Start, tmp_path: Path, ahead: Ahead) -> None:
+    """The worker's clock is set forward by more than the lease, which was renewed meanwhile."""
+    process = start(100)
+    first_line(process)
+    for seconds in (80, 160):
+        renewed = time.time() + seconds
+        os.utime(tmp_path / "lease", (renewed, renewed))
+        ahead(seconds)
+        assert process.poll() is None
+    ahead(300, looks=0)
+    assert process.wait(60) is not None
+
+
+@pytest.mark.usefixtures("jupyter")
+def test_it_ends_when_it_is_asked_to(start: Start, tmp_path: Path) -> None:
+    process = start(3600)
+    first_line(process)
+    process.terminate()
+    process.wait(60)
+    assert not Path("/proc", served(tmp_path)[0]).exists()
+    assert not (tmp_path / "lease").exists()
+
+
+def test_without_jupyter_it_says_so(start: Start) -> None:
+    process = start(3600)
+    assert first_line(process) == ["tpukit-notebook", "absent"]
+    assert process.wait(60) == 69

@@ -1,0 +1,270 @@
+"""Pushes to real SSH servers: only what changed, sent once, built beside and checked."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.transfer_workers import ByteCounter, Fleet, fleet
+
+from tpukit.clock import Deadline, SystemClock
+from tpukit.errors import BadInput, TpukitError
+from tpukit.remote.connection.keys import KeyPair, ensure_key_pair
+from tpukit.remote.transfer.upload import TransferContext
+from tpukit.work.pushes import push, target_path
+from tpukit.work.worktree import read_tree
+
+pytestmark = pytest.mark.process
+
+Push = Callable[[], list[str | TpukitError]]
+TARGET = "./project"
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> KeyPair:
+    return ensure_key_pair(tmp_path_factory.mktemp("keys") / "private", "tester")
+
+
+@pytest.fixture
+def three(tmp_path: Path, key: KeyPair) -> Iterator[Fleet]:
+    with fleet(tmp_path, key, 3) as found:
+        yield found
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    place = tmp_path / "tree"
+    (place / "sub" / "deep").mkdir(parents=True)
+    (place / "a.py").write_text("print(1)\n")
+    (place / "sub" / "deep" / "b.py").write_text("print(2)\n")
+    (place / "large").write_text("0123456789\n" * 20_000)
+    (place / "run").write_text("#!/bin/sh\n")
+    (place / "run").chmod(0o755)
+    (place / "link").symlink_to("a.py")
+    return place
+
+
+@pytest.fixture
+def counter() -> ByteCounter:
+    return ByteCounter()
+
+
+@pytest.fixture
+def context(counter: ByteCounter) -> TransferContext:
+    return TransferContext(Deadline.never(SystemClock()), counter)
+
+
+@pytest.fixture
+def again(three: Fleet, root: Path, counter: ByteCounter, context: TransferContext) -> Push:
+    """Push the tree to every worker and return what came of it on each."""
+
+    def again() -> list[str | TpukitError]:
+        counter.moved = 0
+        done = push(read_tree(root), TARGET, three.recipients, context)
+        return [each.error or each.value or "" for each in done]
+
+    return again
+
+
+def files(home: Path, target: str = "project") -> dict[str, str]:
+    place = home / target
+    return {
+        str(path.relative_to(place)): path.read_text()
+        for path in place.rglob("*")
+        if path.is_file() and ".tpukit" not in path.parts
+    }
+
+
+def test_every_worker_has_the_tree_from_one_upload(
+    three: Fleet, root: Path, again: Push, counter: ByteCounter
+) -> None:
+    assert again() == ["sent"] * 3
+    wanted = {str(p.relative_to(root)): p.read_text() for p in root.rglob("*") if p.is_file()}
+    for index in range(3):
+        assert files(three.home(index)) == wanted
+        assert (three.home(index) / "project" / "run").stat().st_mode & 0o111
+        assert (three.home(index) / "project" / "link").is_symlink()
+    assert sum(three.taken(index) for index in range(3)) == 1
+
+
+def test_what_is_unchanged_is_not_sent_again(
+    three: Fleet, again: Push, counter: ByteCounter
+) -> None:
+    again()
+    assert again() == ["unchanged"] * 3
+    assert counter.moved == 0
+    assert sum(three.taken(index) for index in range(3)) == 1
+
+
+def test_only_the_file_that_changed_is_sent(
+    three: Fleet, root: Path, again: Push, counter: ByteCounter
+) -> None:
+    again()
+    (root / "a.py").write_text("print(3)\n")
+    assert again() == ["sent"] * 3
+    assert counter.moved < 10_000
+    assert files(three.home(2))["a.py"] == "print(3)\n"
+    assert files(three.home(2))["large"] == (root / "large").read_text()
+
+
+def test_what_is_gone_here_goes_there_and_what_was_made_there_stays(
+    three: Fleet, root: Path, again: Push
+) -> None:
+    again()
+    place = three.home(1) / "project"
+    (place / "checkpoints").mkdir()
+    (place / "checkpoints" / "1").write_text("precious")
+    (place / "sub" / "own").write_text("kept")
+    (root / "sub" / "deep" / "b.py").unlink()
+    (root / "run").unlink()
+    assert again() == ["sent"] * 3
+    assert files(three.home(1))["checkpoints/1"] == "precious"
+    assert files(three.home(1))["sub/own"] == "kept"
+    assert "run" not in files(three.home(1))
+    assert not (place / "sub" / "deep").exists()
+    assert not (three.home(0) / "project" / "sub").exists()
+
+
+def test_a_program_that_writes_in_the_tree_goes_on_writing_to_the_same_file(
+    three: Fleet, root: Path, again: Push
+) -> None:
+    again()
+    with (three.home(0) / "project" / "log").open("a") as log:
+        log.write("before\n")
+        log.flush()
+        (root / "a.py").write_text("print(3)\n")
+        again()
+        log.write("after\n")
+    assert files(three.home(0))["log"] == "before\nafter\n"
+
+
+def test_a_file_becomes_a_folder_and_a_folder_a_file(three: Fleet, root: Path, again: Push) -> None:
+    again()
+    (root / "sub" / "deep" / "b.py").unlink()
+    (root / "sub" / "deep").rmdir()
+    (root / "sub" / "deep").write_text("now a file")
+    (root / "run").unlink()
+    (root / "run").mkdir()
+    (root / "run" / "inner").write_text("now a folder")
+    assert again() == ["sent"] * 3
+    found = files(three.home(0))
+    assert found["sub/deep"] == "now a file"
+    assert found["run/inner"] == "now a folder"
+
+
+def test_a_file_that_was_changed_on_a_worker_is_put_right(three: Fleet, again: Push) -> None:
+    again()
+    (three.home(1) / "project" / "a.py").write_text("tampered")
+    assert again() == ["unchanged", "sent", "unchanged"]
+    assert files(three.home(1))["a.py"] == "print(1)\n"
+
+
+def test_a_worker_that_never_had_it_gets_everything(three: Fleet, root: Path, again: Push) -> None:
+    again()
+    (three.home(2) / "project").rename(three.home(2) / "moved away")
+    (root / "a.py").write_text("print(3)\n")
+    assert again() == ["sent"] * 3
+    assert files(three.home(2)) == files(three.home(0))
+
+
+def test_a_folder_that_no_push_made_is_left_alone(three: Fleet, again: Push) -> None:
+    place = three.home(0) / "project"
+    place.mkdir()
+    (place / "thesis").write_text("years")
+    first, *others = again()
+    assert isinstance(first, TpukitError)
+    assert "it holds files and no push has made it" in first.reason
+    assert others == ["sent", "sent"]
+    assert files(three.home(0)) == {"thesis": "years"}
+
+
+@pytest.mark.parametrize("target", [".", "~", "~/", "", "/", "..", "a/../..", "a\nb", "./", "/."])
+def test_a_target_that_is_no_folder_of_its_own_is_refused(target: str) -> None:
+    with pytest.raises(BadInput):
+        target_path(target)
+
+
+@pytest.mark.parametrize("above", [0, 1])
+def test_a_folder_that_holds_the_home_folder_is_refused(
+    three: Fleet, root: Path, context: TransferContext, above: int
+) -> None:
+    home = three.home(0)
+    target = str([home, home.parent][above])
+    (found,) = push(read_tree(root), target, three.recipients[:1], context)
+    assert found.error is not None
+    assert "the home folder is in it" in found.error.reason
+    assert home.is_dir()
+    assert not list(home.parent.glob(".*tpukit*"))
+
+
+def test_a_file_in_the_way_is_refused(three: Fleet, again: Push) -> None:
+    (three.home(0) / "project").write_text("mine")
+    first, *_ = again()
+    assert isinstance(first, TpukitError)
+    assert (three.home(0) / "project").read_text() == "mine"
+
+
+def test_a_link_to_a_folder_stays_a_link(three: Fleet, again: Push) -> None:
+    for index in range(3):
+        (three.home(index) / "disk").mkdir()
+        (three.home(index) / "project").symlink_to("disk")
+    assert again() == ["sent"] * 3
+    assert (three.home(0) / "project").is_symlink()
+    assert "a.py" in files(three.home(0), "disk")
+
+
+def test_a_push_that_was_cut_off_between_its_renames_is_repaired(three: Fleet, again: Push) -> None:
+    again()
+    (three.home(0) / "project").rename(three.home(0) / ".project.tpukit-old")
+    assert again() == ["unchanged"] * 3
+    assert "a.py" in files(three.home(0))
+
+
+def test_a_payload_that_is_not_what_the_manifest_says_changes_nothing(
+    three: Fleet, root: Path, context: TransferContext, again: Push
+) -> None:
+    again()
+    before = files(three.home(0))
+    tree = read_tree(root)
+    assert tree.manifest.digest
+    (root / "a.py").write_text("changed after the manifest was made\n")
+    (root / "new").write_text("1")
+    stale = read_tree(root)
+    assert stale.manifest.digest
+    (root / "new").write_text("2")
+    (found, *_) = push(stale, TARGET, three.recipients, context)
+    assert found.error is not None
+    assert "would not be those that were sent" in found.error.what
+    assert files(three.home(0)) == before
+
+
+def test_workers_that_share_the_folder_do_not_race(
+    three: Fleet, root: Path, context: TransferContext, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared" / "project"
+    for _ in range(3):
+        done = push(read_tree(root), str(shared), three.recipients, context)
+        assert [each.error for each in done] == [None] * 3
+        assert (shared / "a.py").read_text() == (root / "a.py").read_text()
+        (root / "a.py").write_text((root / "a.py").read_text() + "#\n")
+    assert {path.name for path in shared.parent.iterdir()} == {"project", ".project.tpukit-lock"}
+
+
+def test_a_hostile_manifest_removes_nothing_on_other_workers(
+    three: Fleet, root: Path, again: Push
+) -> None:
+    """A worker names a file outside the tree as pushed before; nobody removes it."""
+    again()
+    line = "0" * 64 + "  ./../precious\n"
+    for index in range(3):
+        (three.home(index) / "precious").write_text("kept")
+        manifest = three.home(index) / "project" / ".tpukit" / "manifest"
+        manifest.write_text(manifest.read_text() + line)
+    (root / "a.py").write_text("print(3)\n")
+    again()
+    for index in range(3):
+        assert (three.home(index) / "precious").read_text() == "kept"
+    commands = [shlex.split(each) for server in three.servers for each in server.commands]
+    assert any(line[4:5] == ["apply"] for line in commands)

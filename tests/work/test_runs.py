@@ -1,0 +1,228 @@
+"""Runs that go on by themselves: on every worker or on none, each line once, ended for good."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import defaultdict
+
+import pytest
+from support.ssh_server import Server
+
+from tpukit.clock import SystemClock
+from tpukit.errors import BadInput, NameTaken, NotFound, TransportFailed
+from tpukit.remote.command.environment import shell_lines
+from tpukit.remote.connection.client import Connection
+from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.work import runs
+
+CLOCK = SystemClock()
+
+
+def start(workers: list[RemoteWorker], command: str, run_id: str = "train") -> None:
+    runs.start(workers, run_id, command, shell_lines({"GREETING": "it's me"}), CLOCK)
+
+
+def follow(workers: list[RemoteWorker], run_id: str = "train") -> dict[int, list[str]]:
+    lines: dict[int, list[str]] = defaultdict(list)
+    found = runs.follow(
+        workers, run_id, lambda worker, line: lines[worker.index].append(line), CLOCK
+    )
+    assert [each.error for each in found] == [None] * len(workers)
+    return lines
+
+
+def stand(workers: list[RemoteWorker]) -> list[tuple[str, int | None]]:
+    """Return the state of the one run on each worker."""
+    found = [each.value for each in runs.states(workers, CLOCK)]
+    return [(state.state, state.status) for (state,) in filter(None, found)]
+
+
+def test_a_run_is_started_on_all_listed_followed_and_told_how_it_ended(
+    workers: list[RemoteWorker],
+) -> None:
+    start(workers, "echo $GREETING $WORKER; exit $WORKER")
+    assert follow(workers) == {index: [f"it's me {index}"] for index in range(3)}
+    assert stand(workers) == [("finished", 0), ("finished", 1), ("finished", 2)]
+    (state,) = runs.states(workers, CLOCK)[0].value or ()
+    assert state.command == "echo $GREETING $WORKER; exit $WORKER"
+    assert state.started == pytest.approx(CLOCK.time(), abs=60)
+
+
+def test_the_environment_is_kept_where_only_its_owner_reads_it(
+    workers: list[RemoteWorker], servers: list[Server]
+) -> None:
+    start(workers, "true")
+    folder = servers[0].home / ".tpukit" / "jobs" / "run.train"
+    assert "it" in (folder / "command").read_text()
+    assert (folder / "command").stat().st_mode & 0o077 == 0
+    assert not any("it's me" in command for command in servers[0].commands)
+
+
+def test_the_same_run_id_is_refused_and_starts_nothing(
+    workers: list[RemoteWorker], servers: list[Server]
+) -> None:
+    start(workers[1:2], "echo x >>count")
+    with pytest.raises(NameTaken, match="run train is on demo worker 0 already"):
+        start(workers, "echo x >>count")
+    follow(workers[1:2])
+    assert [(server.home / "count").exists() for server in servers] == [False, True, False]
+
+
+def test_of_two_starts_at_once_one_is_refused(
+    workers: list[RemoteWorker], servers: list[Server]
+) -> None:
+    together = threading.Barrier(2)
+    refused: list[NameTaken] = []
+
+    def race() -> None:
+        together.wait(60)
+        try:
+            start(workers, "echo x >>count; sleep 0.2")
+        except NameTaken as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=race) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert len(refused) == 1
+    follow(workers)
+    assert [(server.home / "count").read_text() for server in servers] == ["x\n"] * 3
+
+
+def test_nothing_starts_where_one_worker_does_not_answer(
+    workers: list[RemoteWorker], servers: list[Server]
+) -> None:
+    def connect() -> Connection:
+        raise TransportFailed("demo worker 2 does not answer")
+
+    with pytest.raises(TransportFailed, match="worker 2"):
+        start([*workers[:2], RemoteWorker(2, connect, "demo")], "touch ran")
+    assert not any((server.home / "ran").exists() for server in servers)
+
+
+def test_a_start_that_fails_half_way_leaves_nothing_running(
+    workers: list[RemoteWorker], servers: list[Server]
+) -> None:
+    """Worker 1 can list its runs and keep none."""
+    jobs = servers[1].home / ".tpukit"
+    jobs.mkdir()
+    (jobs / "jobs").write_text("in the way")
+    with pytest.raises(Exception, match="could not keep a job"):
+        start(workers, "sleep 1000")
+    assert stand(workers[::2]) == [("finished", 143)] * 2
+
+
+@pytest.mark.process
+def test_every_line_comes_once_over_fifty_cut_connections(
+    workers: list[RemoteWorker], servers: list[Server]
+) -> None:
+    """The connections of a random worker are reset at random lines, fifty times.
+
+    Each worker waits after every hundred lines until they were seen, so that none is quick enough
+    to be read at once.
+    """
+    chance = random.Random(4)
+    left = {chance.randrange(1, 6000) for _ in range(50)}
+    seen = 0
+    lock = threading.Lock()
+    lines: dict[int, list[str]] = defaultdict(list)
+
+    def note(worker: RemoteWorker, line: str) -> None:
+        nonlocal seen
+        lines[worker.index].append(line)
+        (servers[worker.index].home / f"seen-{line}").touch()
+        with lock:
+            seen += 1
+            cut = seen in left
+        if cut:
+            servers[chance.randrange(3)].cut()
+
+    start(
+        workers,
+        "echo x >>count; i=0; while [ $i -lt 2000 ]; do i=$((i + 1)); echo $i; "
+        "[ $((i % 100)) != 0 ] || until [ -e seen-$i ]; do sleep 0.01; done; done; exit $WORKER",
+    )
+    found = runs.follow(workers, "train", note, CLOCK)
+    assert lines == {index: [str(n) for n in range(1, 2001)] for index in range(3)}
+    assert [each.value.status for each in found if each.value] == [0, 1, 2]
+    assert [(server.home / "count").read_text() for server in servers] == ["x\n"] * 3
+    assert sum(len(server.ciphers) for server in servers) > 15, "connections were cut"
+
+
+def test_a_log_can_be_read_while_the_run_goes_on(
+    workers: list[RemoteWorker], servers: list[Server]
+) -> None:
+    start(workers[:1], "echo first; touch there; until [ -e go ]; do sleep 0.02; done; echo last")
+    servers[0].wait_until((servers[0].home / "there").exists)
+    lines: list[str] = []
+    found = runs.follow(
+        workers[:1], "train", lambda _, line: lines.append(line), CLOCK, to_the_end=False
+    )
+    assert (lines, found[0].value, found[0].error) == (["first"], None, None)
+    (servers[0].home / "go").touch()
+    assert follow(workers[:1]) == {0: ["first", "last"]}
+
+
+def test_ending_a_run_ends_it_on_every_worker(
+    workers: list[RemoteWorker], servers: list[Server]
+) -> None:
+    start(workers, "touch there; sleep 1000")
+    servers[0].wait_until(lambda: all((server.home / "there").exists() for server in servers))
+    assert stand(workers) == [("running", None)] * 3
+    assert [each.error for each in runs.end(workers, "train", CLOCK)] == [None] * 3
+    assert stand(workers) == [("finished", 143)] * 3
+
+
+def test_after_a_restart_of_a_worker_its_run_is_lost(
+    workers: list[RemoteWorker], servers: list[Server]
+) -> None:
+    start(workers, "sleep 0.1")
+    follow(workers)
+    folder = servers[1].home / ".tpukit" / "jobs" / "run.train"
+    (folder / "status").unlink()
+    pid, _, born = (folder / "pid").read_text().split()
+    (folder / "pid").write_text(f"{pid} another-boot {born}\n")
+    assert stand(workers) == [("finished", 0), ("lost", None), ("finished", 0)]
+
+
+def test_the_run_that_started_last_is_meant_where_none_is_named(
+    workers: list[RemoteWorker],
+) -> None:
+    start(workers[:1], "true", "zebra")
+    start(workers[1:], "true", "ant")
+    found = runs.states(workers, CLOCK)
+    assert runs.latest(found) == "ant"
+    assert [each.index for each in runs.holding(found, "ant")] == [1, 2]
+    with pytest.raises(NotFound):
+        runs.holding(found, "cat")
+
+
+def test_without_any_run_that_is_said(workers: list[RemoteWorker]) -> None:
+    with pytest.raises(NotFound, match="there is no run"):
+        runs.latest(runs.states(workers, CLOCK))
+
+
+def test_what_names_no_folder_names_no_run(workers: list[RemoteWorker]) -> None:
+    for run_id in ["", "..", "a b", "A", "x" * 81]:
+        with pytest.raises(BadInput):
+            start(workers, "true", run_id)
+
+
+def test_hostile_headers_and_commands_of_others_are_harmless(
+    workers: list[RemoteWorker], servers: list[Server]
+) -> None:
+    start(workers[:1], "printf '\\033[2J'; true\n# tpukit-run {}")
+    headers = ["", "# tpukit-run {", '# tpukit-run {"started": []}', "# tpukit-run 7", "\x1b[2J"]
+    for number, header in enumerate(headers):
+        folder = servers[0].home / ".tpukit" / "jobs" / f"run.forged{number}"
+        folder.mkdir()
+        (folder / "command").write_text(f"{header}\n")
+    (states,) = [each.value for each in runs.states(workers[:1], CLOCK)]
+    assert states is not None
+    assert sorted(state.run for state in states) == [
+        *(f"forged{number}" for number in range(5)), "train",
+    ]  # fmt: skip
+    assert not any("\x1b" in state.command for state in states)

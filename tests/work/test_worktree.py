@@ -1,0 +1,166 @@
+"""Which files of a working tree are sent, and the manifest that says what they hold."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tpukit.errors import BadInput
+from tpukit.work.worktree import Manifest, Tree, read_tree
+
+
+def write(root: Path, **files: str) -> None:
+    for name, text in files.items():
+        path = root / name.replace("__", "/").replace("_dot_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def git(root: Path, *words: str) -> None:
+    settings = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+    subprocess.run(["git", *settings, *words], cwd=root, check=True, capture_output=True)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A repository with tracked, changed, deleted, new and ignored files."""
+    place = tmp_path / "project"
+    place.mkdir()
+    git(place, "init", "--quiet")
+    write(place, tracked="1", changed="1", deleted="1", sub__deep="1", big__data="1", notes="1")
+    write(place, _dot_gitignore="*.pyc\n", _dot_tpukitignore="big/\n/notes\n")
+    git(place, "add", ".")
+    git(place, "commit", "--quiet", "-m", "first")
+    write(place, changed="2", new="1", sub__new="1", sub__notes="1")
+    (place / "module.pyc").write_text("1")
+    (place / "deleted").unlink()
+    (place / "link").symlink_to("tracked")
+    return place
+
+
+def test_a_tree_is_what_git_tracks_and_what_is_new_but_for_what_is_ignored(root: Path) -> None:
+    assert list(read_tree(root).names) == [
+        ".gitignore",
+        ".tpukitignore",
+        "changed",
+        "link",
+        "new",
+        "sub/deep",
+        "sub/new",
+        "sub/notes",
+        "tracked",
+    ]
+
+
+def test_a_folder_of_a_repository_is_a_tree_of_its_own(root: Path) -> None:
+    assert list(read_tree(root / "sub").names) == ["deep", "new", "notes"]
+
+
+def test_a_folder_without_a_repository_obeys_both_ignore_files(tmp_path: Path) -> None:
+    place = tmp_path / "plain"
+    write(place, a="1", b="1", c="1", sub__b="1")
+    write(place, _dot_gitignore="/b\n", _dot_tpukitignore="c\n")
+    assert list(read_tree(place).names) == [".gitignore", ".tpukitignore", "a", "sub/b"]
+    assert not (place / ".git").exists()
+
+
+def test_variables_of_another_repository_change_nothing(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "index"))
+    assert "tracked" in read_tree(root).names
+
+
+def test_a_repositorys_own_programs_are_not_run(root: Path, tmp_path: Path) -> None:
+    git(root, "config", "core.fsmonitor", f"touch {tmp_path / 'canary'}")
+    read_tree(root)
+    assert not (tmp_path / "canary").exists()
+
+
+def test_files_of_submodules_are_sent(root: Path, tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    git(inner, "init", "--quiet")
+    write(inner, library="1")
+    git(inner, "add", ".")
+    git(inner, "commit", "--quiet", "-m", "first")
+    git(root, "-c", "protocol.file.allow=always", "submodule", "add", "--quiet", str(inner), "lib")
+    assert "lib/library" in read_tree(root).names
+
+
+@pytest.mark.parametrize("name", ["line\nend", "back\\slash", ".tpukit/manifest", "a\rb"])
+def test_a_name_that_a_manifest_could_not_hold_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "tree" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("1")
+    with pytest.raises(BadInput, match="cannot be pushed"):
+        read_tree(tmp_path / "tree")
+
+
+def test_an_empty_tree_and_a_file_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="nothing to push"):
+        read_tree(tmp_path)
+    (tmp_path / "file").write_text("1")
+    with pytest.raises(BadInput, match="is not a folder"):
+        read_tree(tmp_path / "file")
+
+
+def odd_tree(root: Path) -> Tree:
+    names = ["plain", "-dash", " blank ", "#x .", "#l link", os.fsdecode(b"latin-\xe9"), "sub/ü"]
+    for name in names:
+        (root / name).parent.mkdir(exist_ok=True, parents=True)
+        (root / name).write_text(name.encode("utf-8", "replace").decode())
+    (root / "plain").chmod(0o755)
+    (root / "link").symlink_to("elsewhere -> there")
+    return Tree(root, [*names, "link"])
+
+
+def test_a_manifest_is_read_again_as_it_was_written(tmp_path: Path) -> None:
+    written = odd_tree(tmp_path).manifest
+    parsed = Manifest.parse(written.encoded)
+    assert parsed == written
+    assert written.digest == hashlib.sha256(written.encoded).hexdigest()
+
+
+def test_sha256sum_checks_a_manifest(tmp_path: Path) -> None:
+    text = odd_tree(tmp_path).manifest.encoded
+    line = ["sha256sum", "--check", "--strict"]
+    done = subprocess.run(line, cwd=tmp_path, input=text, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "-dash").write_text("other")
+    done = subprocess.run(line, cwd=tmp_path, input=text, capture_output=True, check=False)
+    assert done.returncode != 0
+
+
+@pytest.mark.parametrize("change", ["content", "mode", "link"])
+def test_every_kind_of_change_shows_in_the_manifest(tmp_path: Path, change: str) -> None:
+    before = odd_tree(tmp_path).manifest
+    if change == "content":
+        (tmp_path / "-dash").write_text("other")
+    elif change == "mode":
+        (tmp_path / "-dash").chmod(0o755)
+    else:
+        (tmp_path / "link").unlink()
+        (tmp_path / "link").symlink_to("other")
+    assert Tree(tmp_path, list(before.files)).manifest.digest != before.digest
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"0" * 64 + b"  ./../x\n",
+        b"0" * 64 + b"  .//etc/passwd\n",
+        b"0" * 64 + b"  ./a/../../x\n",
+        b"0" * 64 + b"  ./a\n" + b"1" * 64 + b"  ./a\n",
+        b"../x\n",
+        b"\x1b[2J",
+        b"#x ./a\n",
+    ],
+)
+def test_a_manifest_that_we_would_not_have_written_is_none(text: bytes) -> None:
+    assert Manifest.parse(text) is None

@@ -1,0 +1,41 @@
+"""Which workers of a slice are meant: `all`, `0` or `0,2-5`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tpukit.errors import BadInput, Fix
+from tpukit.remote.connection.worker import RemoteWorker
+
+
+def select(workers: Sequence[RemoteWorker], words: str) -> list[RemoteWorker]:
+    """Return the workers that `words` selects in each slice; raise as `parse_workers` does."""
+    found: list[RemoteWorker] = []
+    for name in dict.fromkeys(each.slice for each in workers):
+        present = [each for each in workers if each.slice == name]
+        chosen = set(parse_workers(words, [each.index for each in present]))
+        found += [each for each in present if each.index in chosen]
+    return found
+
+
+def parse_workers(words: str, present: Sequence[int]) -> list[int]:
+    """Return the worker numbers that `words` selects out of those `present`.
+
+    Raises `BadInput` where the words select nothing, or a worker that is not present.
+    """
+    if words == "all":
+        return list(present)
+    chosen: set[int] = set()
+    for part in words.split(","):
+        match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", part.strip(), re.ASCII)
+        if not match or int(match[2] or match[1]) < int(match[1]):
+            raise BadInput(
+                f"{words!r} does not select workers", fix=Fix(note="--worker all, 0 or 0,2-5")
+            )
+        chosen |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
+    absent = sorted(chosen - set(present))
+    if absent:
+        there = f"0 to {max(present)}" if present else "none"
+        raise BadInput(f"there is no worker {absent[0]}", why=f"the slice's workers: {there}")
+    return sorted(chosen)

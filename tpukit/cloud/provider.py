@@ -1,0 +1,71 @@
+"""A cloud as the use-cases know it: two small protocols, none of Google's names.
+
+Every method raises the errors of `tpukit.errors`; `NotFound` means that the cloud answered so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from tpukit.errors import TpukitError
+from tpukit.models import FirewallRule, Slice, SliceList, SliceRequest, WorkerIdentity
+
+
+class Doubtful(TpukitError):
+    """The request may or may not have been carried out: read back before repeating it."""
+
+
+class SliceProvider(Protocol):
+    """A place where slices live."""
+
+    bills: bool  #: whether its slices cost money: those of the emulator do not
+
+    def get(self, zone: str, name: str) -> Slice:
+        """Return a slice; raise `NotFound` where there is none."""
+
+    def list(self, zone: str) -> SliceList:
+        """List the slices of a zone, or of all zones where `zone` is `-`."""
+
+    def create(self, request: SliceRequest) -> str:
+        """Ask once and return the operation's name; `Doubtful` where the answer was lost."""
+
+    def delete(self, zone: str, name: str) -> str:
+        """Ask once, as `start` and `stop` do: repeated blindly they are refused."""
+
+    def start(self, zone: str, name: str) -> str:
+        """Ask once that a stopped slice starts and return the operation's name."""
+
+    def stop(self, zone: str, name: str) -> str:
+        """Ask once that a slice stops and return the operation's name."""
+
+    def replace_metadata(self, zone: str, name: str, metadata: Mapping[str, str]) -> str:
+        """Replace all of it, once; `Doubtful` where the answer was lost."""
+
+    def replace_tags(self, zone: str, name: str, tags: Sequence[str]) -> str:
+        """Replace all network tags and return the operation's name."""
+
+    def failure(self, operation: str, doing: str) -> TpukitError | None:
+        """Return why an operation failed, or None while it runs and after it succeeded.
+
+        `doing` names in the error what it was for: `create slice demo`.
+        """
+
+    def identities(self, zone: str, name: str) -> Sequence[WorkerIdentity]:
+        """Return the identities that workers have published so far, in any order."""
+
+
+class FirewallProvider(Protocol):
+    """The firewall rules of a project, global to all its networks."""
+
+    def list(self) -> Sequence[FirewallRule]:
+        """Return every rule that allows ingress over TCP."""
+
+    def insert(self, rule: FirewallRule) -> None:
+        """Make a rule and return once it is there."""
+
+    def replace_source_ranges(self, name: str, source_ranges: Sequence[str]) -> None:
+        """Replace the sources that a rule admits and return once it is done."""
+
+    def delete(self, name: str) -> None:
+        """Remove a rule and return once it is gone."""

@@ -1,0 +1,176 @@
+"""The emulator's own methods: faults, clock, preemption, status, request log."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import asdict
+
+from tpukit.emulator.api.service import Service
+from tpukit.emulator.core.api_errors import Json, invalid, is_number, not_found
+from tpukit.emulator.core.emulator_clock import parse_timestamp, timestamp
+from tpukit.emulator.core.service_context import Call, Timing
+from tpukit.emulator.faults.api_faults import ApiFaults
+from tpukit.emulator.faults.presets import PRESETS
+from tpukit.emulator.faults.scenario import HEALTHS, parse_scenario
+
+#: Requests that the log remembers.
+LOGGED = 1000
+#: Bounds of the clock: seconds of one step, and seconds in a second.
+_FARTHEST, _FASTEST = 1e9, 1e6
+
+
+class ControlPlane:
+    """What a user does to the emulator, beside calling the emulated APIs."""
+
+    def __init__(self, service: Service, faults: ApiFaults) -> None:
+        self._service = service
+        self._faults = faults
+        self.log: deque[Json] = deque(maxlen=LOGGED)
+
+    def add_faults(self, call: Call) -> Json:
+        """Add `{"faults": [rule, …]}` or one rule."""
+        documents = call.body.get("faults", [call.body])
+        if not isinstance(documents, list):
+            raise invalid("faults must be a list.")
+        self._faults.add(documents)
+        return self.list_faults(call)
+
+    def list_faults(self, call: Call) -> Json:
+        """Return every rule with the number of times it was served."""
+        return {
+            "faults": self._faults.documents(),
+            "workers": self._service.worker_faults.documents(),
+            "events": [event.document() for event in self._service.events],
+            "presets": list(PRESETS),
+        }
+
+    def clear_faults(self, call: Call) -> Json:
+        """Drop the rules of every kind; the answer has their last counts."""
+        account = self.list_faults(call)
+        self._faults.clear()
+        self._service.events.clear()
+        self._service.worker_faults.clear()
+        self._service.advance()
+        return account
+
+    def play(self, call: Call) -> Json:
+        """Add everything that a scenario holds, or nothing of it."""
+        scenario = parse_scenario(call.body)
+        self._faults.add(scenario.faults)
+        self._service.worker_faults.add(scenario.workers)
+        self._service.events.extend(scenario.events)
+        self._service.advance()
+        return self.list_faults(call)
+
+    def add_worker_fault(self, call: Call) -> Json:
+        """Inflict a fault on workers; it is in force when the answer comes."""
+        self._service.worker_faults.add([call.body])
+        self._service.advance()
+        return self.list_faults(call)
+
+    def clear_worker_faults(self, call: Call) -> Json:
+        """Drop the workers' rules of one node pattern, as it was given, and of one worker of it."""
+        account = self.list_faults(call)
+        worker = call.query.get("worker", "")
+        if worker and not worker.isdecimal():
+            raise invalid("worker must be a number.")
+        number = int(worker) if worker else None
+        self._service.worker_faults.clear(call.query.get("node", "*"), number)
+        self._service.advance()
+        return account
+
+    def show_clock(self, call: Call) -> Json:
+        clock = self._service.context.clock
+        return {"time": timestamp(clock.time()), "speed": clock.speed}
+
+    def change_clock(self, call: Call) -> Json:
+        """Take `{"advance": seconds}`, `{"set": time}` or `{"speed": factor}`, or several of them.
+
+        `set` is an RFC 3339 text that is not in the clock's past; speed 0 stops the clock.
+        """
+        clock = self._service.context.clock
+        if call.body.keys() - {"advance", "set", "speed"} or not call.body:
+            raise invalid("A clock is changed by advance, set and speed.")
+        steps = _between(call, "advance", 0, _FARTHEST)
+        speed = _between(call, "speed", clock.speed, _FASTEST)
+        target = _time(call.body["set"], clock.time()) if "set" in call.body else None
+        if speed != clock.speed:
+            clock.speed = speed
+        if target is not None:
+            steps += max(0.0, target - clock.time())
+        self._service.advance_clock(steps)
+        return self.show_clock(call)
+
+    def change_timing(self, call: Call) -> Json:
+        """Take `{"realistic": true}`, or `{"create_seconds": n}` to which all else is scaled."""
+        body, context = call.body, self._service.context
+        if body == {"realistic": True}:
+            context.timing = Timing.realistic()
+        elif body.keys() == {"create_seconds"}:
+            context.timing = Timing.for_create(_between(call, "create_seconds", 0, _FARTHEST))
+        else:
+            raise invalid("Times are realistic, or those of create_seconds.")
+        return asdict(context.timing)
+
+    def preempt(self, call: Call) -> Json:
+        """Preempt a node; with `vanish` nothing of it is left."""
+        name = self._node(call.path["path"])
+        node = self._service.node_store.view(name)
+        self._service.apply_event(name, "vanish" if call.body.get("vanish") is True else "preempt")
+        return self._service.node_store.view(name) if not call.body.get("vanish") else node
+
+    def set_health(self, call: Call) -> Json:
+        name, health = self._node(call.path["path"]), call.body.get("health")
+        if health not in HEALTHS:
+            raise invalid(f"A health is one of {', '.join(HEALTHS)}.")
+        self._service.apply_event(name, health)
+        return self._service.node_store.view(name)
+
+    def _node(self, text: str) -> str:
+        """Return the full name of a node that is called by it or, if it is the only one, in short.
+
+        Names are unique in a zone of a project.
+        """
+        names = self._service.context.state.nodes
+        found = [text] if text in names else [n for n in names if n.endswith(f"/nodes/{text}")]
+        if not found:
+            raise not_found(text)
+        if len(found) > 1:
+            raise invalid(f"Several nodes are called so: {', '.join(found)}")
+        return found[0]
+
+    def status(self, call: Call) -> Json:
+        context = self._service.context
+        records, requests = context.state.nodes.values(), context.state.queued_resources.values()
+        return {
+            "time": context.stamp(),
+            "speed": context.clock.speed,
+            "create_seconds": context.timing.create,
+            "nodes": dict(Counter(record["node"]["state"] for record in records)),
+            "queued_resources": dict(Counter(record["state"] for record in requests)),
+            "workers": sum(len(record["workers"]) for record in records),
+            "firewalls": len(context.state.firewalls),
+            "faults": len(self._faults.documents()),
+        }
+
+    def show_log(self, call: Call) -> Json:
+        """Return the last requests, the oldest first."""
+        return {"requests": list(self.log)}
+
+
+def _between(call: Call, key: str, default: float, most: float) -> float:
+    value = call.body.get(key, default)
+    if not is_number(value, most=most):
+        raise invalid(f"{key} must be a number from 0 to {most:.0f}.")
+    return float(value)
+
+
+def _time(text: object, now: float) -> float:
+    """Return a time given as RFC 3339 text, in seconds since the epoch."""
+    try:
+        seconds = parse_timestamp(text) if isinstance(text, str) else -1.0
+    except ValueError:
+        seconds = -1.0
+    if not now <= seconds <= now + _FARTHEST:
+        raise invalid("set must be a time like 2030-01-01T00:00:00Z, and not in the clock's past.")
+    return seconds

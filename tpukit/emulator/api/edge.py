@@ -1,0 +1,218 @@
+"""From a request to a reply: token, route, faults, then the handler, one caller at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from threading import Condition, Event
+
+from tpukit.emulator.api.control_plane import ControlPlane
+from tpukit.emulator.api.exchange import (
+    BATCH_PATH,
+    ApiReply,
+    ApiRequest,
+    answer_batch,
+    unknown_path,
+)
+from tpukit.emulator.api.grpc_listeners import GrpcListeners
+from tpukit.emulator.api.routes import (
+    ApiRoute,
+    compute_routes,
+    control_routes,
+    find,
+    oslogin_routes,
+    tpu_routes,
+)
+from tpukit.emulator.api.service import Service
+from tpukit.emulator.core.api_errors import ApiError, Status, error_info
+from tpukit.emulator.core.emulator_clock import timestamp
+from tpukit.emulator.core.service_context import Call
+from tpukit.emulator.faults.api_faults import ApiFaults, FaultRule
+from tpukit.emulator.faults.presets import filled
+from tpukit.errors import TpukitError
+
+#: Compute Engine API reference, globalOperations.wait: it answers after 2 minutes at the latest.
+LONGEST_WAIT = 120.0
+
+
+class Edge:
+    """Answers requests over one service. Safe to call from many threads.
+
+    `save` keeps the state after a change and before the answer to it; `directory` is for what else
+    has to be kept.
+    """
+
+    def __init__(
+        self, service: Service, token: str | None, save: Callable[[], None], directory: Path
+    ) -> None:
+        self.faults = ApiFaults()
+        self.grpc = GrpcListeners(self.answer, directory)
+        self.control = ControlPlane(service, self.faults)
+        self._service = service
+        self._token = token
+        self._save = save
+        self._lock = Condition()
+        self._closed = Event()
+        self._routes = (
+            *tpu_routes(service),
+            *compute_routes(service),
+            *oslogin_routes(service),
+            *control_routes(self.control, self.grpc, service),
+        )
+
+    def answer(self, request: ApiRequest) -> ApiReply:
+        """Return the reply; nothing is raised."""
+        compute = request.path.startswith(("/compute/", "/batch/"))
+        try:
+            self._authenticate(request)
+            if request.path == BATCH_PATH and request.verb == "POST":
+                return answer_batch(request, self.answer)
+            found = find(self._routes, request.verb, request.path)
+            if found is None:
+                return self._logged(request, "", unknown_path(request))
+            route, path = found
+            version = path.get("version") or path.get("alpha", "v2")
+            call = Call(path, request.query, request.document(), version)
+            return self._logged(request, route.name, self._serve(route, call))
+        except ApiError as error:
+            return self._logged(request, "", ApiReply.error(error.status, compute))
+        except (TpukitError, OSError, TypeError, ValueError, KeyError, AttributeError) as error:
+            status = Status("INTERNAL", f"the emulator failed: {type(error).__name__}: {error}")
+            return self._logged(request, "", ApiReply.error(status, compute))
+
+    def tick(self) -> None:
+        """Let due changes happen without a request."""
+        with self._lock:
+            self._service.advance()
+            self._commit()
+
+    def close(self) -> None:
+        """End stalls and waits, and keep the time that a fast clock has come to."""
+        self._closed.set()
+        with self._lock:
+            self._lock.notify_all()
+            self._service.context.changed |= self._service.context.clock.speed != 1
+            with contextlib.suppress(OSError):
+                self._commit()
+
+    def _serve(self, route: ApiRoute, call: Call) -> ApiReply:
+        if route.is_control:
+            return self._handle(route, call)
+        before = self._take(route, call, "before")
+        if before and before.kind == "operation":
+            call = replace(call, failure=_status(before, call))
+        elif before and before.kind == "wait":
+            call = replace(call, delay=before.seconds)
+        elif before and (spoiled := self._spoil(before, route, call)):
+            return spoiled
+        reply = self._handle(route, call)
+        after = self._take(route, call, "after")
+        if after and after.kind == "truncate":
+            return replace(reply, cut="truncate")
+        return (after and self._spoil(after, route, call)) or reply
+
+    def _handle(self, route: ApiRoute, call: Call) -> ApiReply:
+        with self._lock:
+            self._service.advance()
+            try:
+                if route.name == "globalOperations.wait":
+                    self._await(call)
+                reply = ApiReply.of(route.handler(call))
+            except ApiError as error:
+                reply = ApiReply.error(error.status, route.is_compute)
+            self._commit()
+            self._lock.notify_all()
+            return reply
+
+    def _await(self, call: Call) -> None:
+        """Release the lock until an operation is done, at most for `LONGEST_WAIT`."""
+        clock = self._service.context.clock
+        until = min(self._service.compute_operations.due(call), clock.time() + LONGEST_WAIT)
+        while (left := until - clock.time()) > 0 and not self._closed.is_set():
+            self._lock.wait(clock.real_seconds(left))
+
+    def _take(self, route: ApiRoute, call: Call, phase: str) -> FaultRule | None:
+        zone, kind = call.path.get("zone", ""), _accelerator_type(call)
+        with self._lock:
+            return self.faults.take(route.name, _subject(call), phase, zone, kind)
+
+    def _spoil(self, rule: FaultRule, route: ApiRoute, call: Call) -> ApiReply | None:
+        """Return the reply that a fault puts in place of the right one; None after a stall."""
+        if rule.kind == "stall":
+            self._closed.wait(rule.seconds)
+            return None
+        if rule.kind == "reset":
+            return ApiReply(0, b"", cut="reset")
+        return ApiReply.error(_status(rule, call), route.is_compute)
+
+    def _commit(self) -> None:
+        if self._service.context.changed:
+            context = self._service.context
+            context.state.clock_offset = context.clock.offset
+            self._save()
+            context.changed = False
+
+    def _authenticate(self, request: ApiRequest) -> None:
+        """Refuse a request without the token, whose bearer can run commands as this account."""
+        given = request.authorization.removeprefix("Bearer ").strip()
+        if self._token is None:
+            return
+        if not hmac.compare_digest(given.encode(), self._token.encode()):
+            raise _unauthenticated(bool(given))
+
+    def _logged(self, request: ApiRequest, name: str, reply: ApiReply) -> ApiReply:
+        entry = {
+            "time": timestamp(self._service.context.clock.time()),
+            "verb": request.verb,
+            "path": request.target,
+            "method": name,
+            "status": reply.status,
+            "cut": reply.cut,
+        }
+        if not request.path.startswith("/_emulator/"):
+            self.control.log.append(entry)
+        return reply
+
+
+def _subject(call: Call) -> str:
+    """Return the short name of what a call is about, for the `name` of a fault rule."""
+    ids = [call.path.get(key) for key in ("node", "queued", "firewall", "operation")]
+    ids += [call.query.get("nodeId"), call.query.get("queuedResourceId"), call.body.get("name")]
+    return str(next((text for text in ids if text), ""))
+
+
+def _accelerator_type(call: Call) -> str:
+    """Return the accelerator type that a create asks for, of a node or of a queued resource."""
+    tpu = call.body.get("tpu")
+    specs = tpu.get("nodeSpec") if isinstance(tpu, dict) else None
+    first = specs[0] if isinstance(specs, list) and specs else None
+    node = first.get("node") if isinstance(first, dict) else call.body
+    return str(node.get("acceleratorType") or "") if isinstance(node, dict) else ""
+
+
+def _status(rule: FaultRule, call: Call) -> Status:
+    zone = call.path.get("zone", "")
+    words = {
+        "project": call.path.get("project", ""),
+        "zone": zone,
+        "region": zone.rpartition("-")[0],
+        "name": _subject(call),
+        "type": _accelerator_type(call),
+    }
+    return filled(rule.status or Status("UNAVAILABLE", ""), words)
+
+
+def _unauthenticated(given: bool) -> ApiError:
+    """Return the refusal of Google's front end, for a wrong token and for none."""
+    what = "Request had invalid authentication credentials."
+    if not given:
+        what = "Request is missing required authentication credential."
+    reason = "ACCESS_TOKEN_TYPE_UNSUPPORTED" if given else "CREDENTIALS_MISSING"
+    hint = (
+        "Expected OAuth 2 access token, login cookie or other valid authentication credential. "
+        "See https://developers.google.com/identity/sign-in/web/devconsole-project."
+    )
+    return ApiError("UNAUTHENTICATED", f"{what} {hint}", [error_info(reason)])

@@ -1,0 +1,62 @@
+"""Listeners of gRPC, plain or with TLS, opened on request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tpukit.emulator.api.exchange import ApiReply, ApiRequest
+from tpukit.emulator.core.api_errors import ApiError, Json, invalid, is_whole
+from tpukit.emulator.core.service_context import Call
+
+if TYPE_CHECKING:
+    from tpukit.emulator.api.grpc_server import GrpcServer
+
+
+class GrpcListeners:
+    """The gRPC servers of an emulator; there is none until somebody asks for one."""
+
+    def __init__(self, answer: Callable[[ApiRequest], ApiReply], directory: Path) -> None:
+        self._answer = answer
+        self._directory = directory
+        self._open: dict[bool, GrpcServer] = {}
+
+    def open(self, call: Call) -> Json:
+        """Open gRPC, with `{"secure": true}` over TLS, on `port` or a free one; return the address.
+
+        One that is open already stays on its port. Clients of a secure one have to trust the file
+        `authority`.
+        """
+        secure, port = call.body.get("secure", False), call.body.get("port", 0)
+        if not isinstance(secure, bool):
+            raise invalid("secure must be true or false.")
+        if not is_whole(port, most=65535):
+            raise invalid("port must be a number from 0 to 65535.")
+        if secure not in self._open:
+            try:
+                self._open[secure] = self._server(port, secure)
+            except (RuntimeError, ImportError) as error:
+                raise ApiError("UNAVAILABLE", f"gRPC cannot be served: {error}") from error
+        return self._address(secure)
+
+    def show(self, call: Call) -> Json:
+        """Return the addresses of those that are open, `plain` and `secure`."""
+        names = {False: "plain", True: "secure"}
+        return {name: self._address(key) for key, name in names.items() if key in self._open}
+
+    def close(self) -> None:
+        for server in self._open.values():
+            server.stop()
+        self._open.clear()
+
+    def _address(self, secure: bool) -> Json:
+        authority = {"authority": str(self._directory / "tls" / "authority.pem")} if secure else {}
+        return {"address": f"localhost:{self._open[secure].port}", **authority}
+
+    def _server(self, port: int, secure: bool) -> GrpcServer:
+        from tpukit.emulator.api.grpc_server import GrpcServer
+        from tpukit.emulator.api.grpc_tls import identity
+
+        shown = identity(self._directory / "tls") if secure else None
+        return GrpcServer(self._answer, port, shown)

@@ -1,0 +1,184 @@
+"""The emulator's HTTP server: sockets in, `Edge` asked, sockets out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from random import SystemRandom
+from socketserver import TCPServer, ThreadingMixIn
+from threading import Event, Lock, Thread
+from typing import ClassVar
+
+from tpukit.emulator.api.edge import Edge
+from tpukit.emulator.api.exchange import ApiReply, ApiRequest
+from tpukit.emulator.api.service import Service
+from tpukit.emulator.core.api_errors import Status
+from tpukit.emulator.core.emulator_clock import EmulatorClock
+from tpukit.emulator.core.service_context import Timing
+from tpukit.emulator.core.state import StateFile
+from tpukit.emulator.workers.worker_host import WorkerHostFactory
+from tpukit.errors import BadInput
+
+#: Names of the state file in its directory, and the largest request body in bytes.
+STATE_NAME = "state.json"
+LARGEST_BODY = 8 * 1024 * 1024
+TICK_SECONDS = 0.2
+
+
+class ApiServer:
+    """The emulator's APIs on 127.0.0.1; `serve_forever` blocks until `shutdown`."""
+
+    def __init__(self, listener: _Listener, service: Service, edge: Edge) -> None:
+        self.service = service
+        self.edge = edge
+        self.url = listener.url
+        self._listener = listener
+        self._lock = Lock()
+        self._stopping = Event()
+        self._ticker = Thread(target=self._tick, name="ticker", daemon=True)
+
+    def serve_forever(self) -> None:
+        with self._lock:
+            if self._stopping.is_set():
+                return
+            self._ticker.start()
+        self._listener.serve_forever(poll_interval=0.1)
+
+    def shutdown(self) -> None:
+        """Stop answering. The workers are their host's to end."""
+        with self._lock:
+            self._stopping.set()
+            started = self._ticker.ident is not None
+        self.edge.close()
+        self.edge.grpc.close()
+        if started:
+            self._listener.shutdown()
+            self._ticker.join()
+        self._listener.server_close()
+
+    def _tick(self) -> None:
+        while not self._stopping.wait(TICK_SECONDS):
+            # The next caller gets the error; the state is saved as soon as it can be.
+            with contextlib.suppress(OSError):
+                self.edge.tick()
+
+
+def build_server(
+    state_directory: Path,
+    token: str | None,
+    worker_host_factory: WorkerHostFactory,
+    create_seconds: float = 2.0,
+    clock: EmulatorClock | None = None,
+    port: int = 0,
+) -> ApiServer:
+    """Return a server that listens and has its saved nodes back, and does not answer yet.
+
+    `token` None lets everybody in. Raises `BadInput` for a state file that cannot be used and for a
+    port that is taken.
+    """
+    state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = StateFile(state_directory / STATE_NAME)
+    state = file.load()
+    clock = clock or EmulatorClock(offset=state.clock_offset)
+    try:
+        listener = _Listener(port)
+    except OSError as error:
+        raise BadInput(f"port {port} cannot be listened on", reason=error.strerror or "") from error
+    try:
+        service = Service(
+            state,
+            clock,
+            SystemRandom(),
+            worker_host_factory,
+            Timing.for_create(create_seconds),
+            compute_base=f"{listener.url}/compute/v1/",
+        )
+        edge = Edge(service, token, lambda: file.save(state), state_directory)
+        listener.answer = edge.answer
+        service.resume()
+        edge.tick()
+    except BaseException:
+        listener.server_close()
+        raise
+    return ApiServer(listener, service, edge)
+
+
+class _Listener(ThreadingMixIn, TCPServer):
+    """A thread a connection; without the name look-up of the standard library's HTTPServer."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def __init__(self, port: int) -> None:
+        self.answer: Callable[[ApiRequest], ApiReply] = _not_yet
+        super().__init__(("127.0.0.1", port), _Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Print nothing: clients may go away at any time."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Listener
+    protocol_version = "HTTP/1.1"
+    server_version = "tpukit-emulator"
+    sys_version = ""
+    disable_nagle_algorithm = True
+    timeout: ClassVar[float] = 300  # an idle connection
+
+    def _serve(self) -> None:
+        body = self._body()
+        if body is None:
+            status = Status("INVALID_ARGUMENT", "Request payload size exceeds the limit.", http=413)
+            self.close_connection = True
+            self._send(ApiReply.error(status, compute=False))
+            return
+        kind = self.headers.get("Content-Type", "")
+        authorization = self.headers.get("Authorization", "")
+        request = ApiRequest(self.command, self.path, body, authorization, kind)
+        self._send(self.server.answer(request))
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Print nothing: the control plane has the log."""
+
+    def _body(self) -> bytes | None:
+        text = self.headers.get("Content-Length", "0")
+        if self.headers.get("Transfer-Encoding") or not text.isdecimal():
+            return None
+        return self.rfile.read(int(text)) if int(text) <= LARGEST_BODY else None
+
+    def _send(self, reply: ApiReply) -> None:
+        if reply.cut == "reset":
+            self._reset()
+            return
+        self.send_response(reply.status)
+        self.send_header("Content-Type", reply.content_type)
+        self.send_header("Content-Length", str(len(reply.body)))
+        self.end_headers()
+        if reply.cut == "truncate":
+            self.close_connection = True
+            self.wfile.write(reply.body[: len(reply.body) // 2])
+        else:
+            self.wfile.write(reply.body)
+
+    def _reset(self) -> None:
+        """Close with RST, as a load balancer that drops its back end does."""
+        self.close_connection = True
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        os.close(self.connection.detach())
+
+
+def _not_yet(request: ApiRequest) -> ApiReply:
+    return ApiReply.error(Status("UNAVAILABLE", "The emulator is starting."), compute=False)

@@ -1,0 +1,214 @@
+"""Every method the emulator serves, as the APIs' reference pages list them.
+
+Cloud TPU API v2 and v2alpha1, its v1 locations, Compute Engine API v1, OS Login API v1, control
+plane.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from urllib.parse import unquote
+
+from tpukit.emulator.api.control_plane import ControlPlane
+from tpukit.emulator.api.grpc_listeners import GrpcListeners
+from tpukit.emulator.api.service import Service
+from tpukit.emulator.core.api_errors import Json
+from tpukit.emulator.core.service_context import Call
+
+Handler = Callable[[Call], Json]
+
+_PLACE = "/{VERSION}/projects/{project}/locations/{zone}"
+#: What a placeholder of a template matches. Project ids of a domain have a colon in them.
+_PATTERNS = {
+    "version": "v2|v2alpha1",
+    "alpha": "v2alpha1",
+    # gcloud's alpha track asks for the alpha versions of these two.
+    "legacy": "v1|v1alpha1",
+    "login": "v1|v1alpha",
+    "project": "[^/]+",
+    "path": ".+",
+    "user": "[^/]+",
+}
+
+
+@dataclass(frozen=True)
+class ApiRoute:
+    """One method: its name in the API, the HTTP verb, the path template, who answers."""
+
+    name: str
+    verb: str
+    template: str
+    handler: Handler
+
+    @property
+    def is_compute(self) -> bool:
+        return self.template.startswith("/compute/")
+
+    @property
+    def is_control(self) -> bool:
+        return self.template.startswith("/_emulator/")
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        parts = re.split(r"\{(\w+)\}", self.template)
+        names = parts[1::2]
+        groups = [f"(?P<{name}>{_PATTERNS.get(name, '[^/:]+')})" for name in names]
+        literals = [re.escape(text) for text in parts[::2]]
+        return re.compile("".join(a + b for a, b in zip(literals, [*groups, ""], strict=True)))
+
+
+#: What the API calls a method by its verb; a GET of one resource is a `get`.
+_STANDARD = {"POST": "create", "GET": "list", "PATCH": "patch", "DELETE": "delete"}
+
+
+def _routes(prefix: str, *methods: tuple[str, str, str, Handler]) -> tuple[ApiRoute, ...]:
+    return tuple(
+        ApiRoute(name, verb, prefix + path, handler) for name, verb, path, handler in methods
+    )
+
+
+def _named(parent: str, handlers: Mapping[str, Handler], prefix: str = "") -> Iterator[ApiRoute]:
+    """Yield the methods of "VERB /collection/{id}:custom", by the names of the API reference."""
+    for request, handler in handlers.items():
+        verb, _, path = request.partition(" ")
+        resource, _, custom = path.partition(":")
+        _, collection, *one = (resource or "/").split("/")
+        method = custom or ("get" if one and verb == "GET" else _STANDARD[verb])
+        name = f"{prefix}{collection}.{method}" if collection else method
+        yield ApiRoute(name, verb, parent + path, handler)
+
+
+def tpu_routes(service: Service) -> tuple[ApiRoute, ...]:
+    """Return the Cloud TPU API: v2, v2alpha1, and what v1 still answers."""
+    nodes, operations, catalogue = service.nodes, service.operations, service.catalogue
+    queued, legacy = service.queued_resources, service.tpu_nodes
+    types: dict[str, Handler] = {
+        "GET /acceleratorTypes": catalogue.list_types,
+        "GET /acceleratorTypes/{type}": catalogue.get_type,
+    }
+    both: dict[str, Handler] = {
+        "POST /nodes": nodes.create,
+        "GET /nodes": nodes.list,
+        "GET /nodes/{node}": nodes.get,
+        "PATCH /nodes/{node}": nodes.patch,
+        "DELETE /nodes/{node}": nodes.delete,
+        "POST /nodes/{node}:start": nodes.start,
+        "POST /nodes/{node}:stop": nodes.stop,
+        "POST /nodes/{node}:getGuestAttributes": nodes.get_guest_attributes,
+        "POST /queuedResources": queued.create,
+        "GET /queuedResources": queued.list,
+        "GET /queuedResources/{queued}": queued.get,
+        "DELETE /queuedResources/{queued}": queued.delete,
+        "POST /queuedResources/{queued}:reset": queued.reset,
+        "GET /operations": operations.list,
+        "GET /operations/{operation}": operations.get,
+        "DELETE /operations/{operation}": operations.delete,
+        "POST /operations/{operation}:cancel": service.cancel_operation,
+        "POST :generateServiceIdentity": service.accounts.generate_service_identity,
+        **types,
+        "GET /runtimeVersions": catalogue.list_runtime_versions,
+        "GET /runtimeVersions/{runtime}": catalogue.get_runtime_version,
+    }
+    performed = "POST /queuedResources/{queued}:performMaintenanceQueuedResource"
+    alpha: dict[str, Handler] = {
+        "POST /nodes/{node}:simulateMaintenanceEvent": nodes.simulate_maintenance_event,
+        "POST /nodes/{node}:performMaintenance": nodes.perform_maintenance,
+        performed: queued.perform_maintenance,
+        "GET /queuedResources/{queued}:getMaintenanceInfo": queued.get_maintenance_info,
+        "GET /reservations": service.reservations.list,
+    }
+    locations: dict[str, Handler] = {
+        "GET /locations": catalogue.list_locations,
+        "GET /locations/{zone}": catalogue.get_location,
+    }
+    # The TPU Node architecture; faults of `nodes.*` leave it alone.
+    v1: dict[str, Handler] = {
+        "POST /nodes": legacy.create,
+        "GET /nodes": legacy.list,
+        "GET /nodes/{node}": legacy.find,
+        "DELETE /nodes/{node}": legacy.find,
+        "POST /nodes/{node}:start": legacy.find,
+        "POST /nodes/{node}:stop": legacy.find,
+        "POST /nodes/{node}:reimage": legacy.find,
+        "GET /tensorflowVersions": legacy.list_versions,
+        "GET /tensorflowVersions/{runtime}": legacy.get_version,
+        **types,
+    }
+    return (
+        *_named(_PLACE.replace("VERSION", "version"), both),
+        *_named(_PLACE.replace("VERSION", "alpha"), alpha),
+        *_named("/{version}/projects/{project}", locations),
+        *_named("/v1/projects/{project}", locations),
+        *_named(_PLACE.replace("VERSION", "legacy"), v1, "v1."),
+    )
+
+
+def compute_routes(service: Service) -> tuple[ApiRoute, ...]:
+    """Return the part of the Compute Engine API that TPU tools use."""
+    firewalls, operations = service.firewalls, service.compute_operations
+    set_metadata = service.projects.set_common_instance_metadata
+    return _routes(
+        "/compute/v1/projects/{project}",
+        ("firewalls.insert", "POST", "/global/firewalls", firewalls.insert),
+        ("firewalls.list", "GET", "/global/firewalls", firewalls.list),
+        ("firewalls.get", "GET", "/global/firewalls/{firewall}", firewalls.get),
+        ("firewalls.patch", "PATCH", "/global/firewalls/{firewall}", firewalls.patch),
+        ("firewalls.update", "PUT", "/global/firewalls/{firewall}", firewalls.update),
+        ("firewalls.delete", "DELETE", "/global/firewalls/{firewall}", firewalls.delete),
+        ("globalOperations.list", "GET", "/global/operations", operations.list),
+        ("globalOperations.get", "GET", "/global/operations/{operation}", operations.get),
+        ("globalOperations.wait", "POST", "/global/operations/{operation}/wait", operations.get),
+        ("networks.list", "GET", "/global/networks", service.networks.list),
+        ("networks.get", "GET", "/global/networks/{network}", service.networks.get),
+        ("projects.get", "GET", "", service.projects.get),
+        ("projects.setCommonInstanceMetadata", "POST", "/setCommonInstanceMetadata", set_metadata),
+    )
+
+
+def oslogin_routes(service: Service) -> tuple[ApiRoute, ...]:
+    """Return the part of the OS Login API that gcloud uses."""
+    accounts = service.accounts
+    return _routes(
+        "/{login}/users/{user}",
+        ("users.getLoginProfile", "GET", "/loginProfile", accounts.get_login_profile),
+        ("users.importSshPublicKey", "POST", ":importSshPublicKey", accounts.import_ssh_public_key),
+    )
+
+
+def control_routes(
+    control: ControlPlane, grpc: GrpcListeners, service: Service
+) -> tuple[ApiRoute, ...]:
+    """Return the emulator's own methods."""
+    return _routes(
+        "/_emulator",
+        ("grpc.show", "GET", "/grpc", grpc.show),
+        ("grpc.open", "POST", "/grpc", grpc.open),
+        ("clock.show", "GET", "/clock", control.show_clock),
+        ("clock.change", "POST", "/clock", control.change_clock),
+        ("timing.change", "POST", "/timing", control.change_timing),
+        ("reservations.add", "POST", "/reservations", service.reservations.add),
+        ("faults.add", "POST", "/faults", control.add_faults),
+        ("faults.list", "GET", "/faults", control.list_faults),
+        ("faults.clear", "DELETE", "/faults", control.clear_faults),
+        ("nodes.preempt", "POST", "/nodes/{path}:preempt", control.preempt),
+        ("nodes.setHealth", "POST", "/nodes/{path}:setHealth", control.set_health),
+        ("workers.addFault", "POST", "/workers", control.add_worker_fault),
+        ("workers.clearFaults", "DELETE", "/workers", control.clear_worker_faults),
+        ("scenario.play", "POST", "/scenario", control.play),
+        ("status", "GET", "/status", control.status),
+        ("log", "GET", "/log", control.show_log),
+    )
+
+
+def find(
+    routes: Iterable[ApiRoute], verb: str, path: str
+) -> tuple[ApiRoute, Mapping[str, str]] | None:
+    """Return the route of a request and the values of its placeholders."""
+    for route in routes:
+        found = route.pattern.fullmatch(path) if route.verb == verb else None
+        if found:
+            return route, {name: unquote(text) for name, text in found.groupdict().items()}
+    return None

@@ -1,0 +1,156 @@
+"""The emulated services over one state, and the clock that makes their changes fall due.
+
+No protocol and no thread is in here. One caller at a time may change it. Workers may call
+`authorized_keys` and `admits` from any thread: the documents that these read are replaced, never
+changed in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from tpukit.emulator.compute_service.firewall_store import Firewalls
+from tpukit.emulator.compute_service.projects import Accounts, ComputeOperations, Networks, Projects
+from tpukit.emulator.core.api_errors import Json, Status, not_found
+from tpukit.emulator.core.emulator_clock import EmulatorClock
+from tpukit.emulator.core.service_context import Call, ServiceContext, Timing
+from tpukit.emulator.core.state import EmulatorState
+from tpukit.emulator.faults.scenario import ScenarioEvent
+from tpukit.emulator.faults.worker_faults import WorkerFaults
+from tpukit.emulator.tpu_service.catalogue import Catalogue, Reservations
+from tpukit.emulator.tpu_service.node_store import NodeStore
+from tpukit.emulator.tpu_service.nodes import Nodes
+from tpukit.emulator.tpu_service.operations import TpuOperations
+from tpukit.emulator.tpu_service.queue import Queue
+from tpukit.emulator.tpu_service.queued_resources import QueuedResources
+from tpukit.emulator.tpu_service.tpu_node import TpuNodes
+from tpukit.emulator.workers.worker_host import WorkerHostFactory
+
+
+class Service:
+    """The Cloud TPU API and the firewall API over one state."""
+
+    def __init__(
+        self,
+        state: EmulatorState,
+        clock: EmulatorClock,
+        random: Random,
+        host: WorkerHostFactory,
+        timing: Timing | None = None,
+        compute_base: str = "",
+    ) -> None:
+        timing = timing or Timing()
+        self.worker_faults = WorkerFaults(clock.time)
+        self.events: list[ScenarioEvent] = []
+        self.context = ServiceContext(state, clock, random, timing, compute_base=compute_base)
+        self.catalogue = Catalogue()
+        self.operations = TpuOperations(self.context)
+        self.compute_operations = ComputeOperations(self.context)
+        self.projects = Projects(self.context, self.compute_operations)
+        self.networks = Networks(self.context)
+        self.firewalls = Firewalls(self.context, self.compute_operations)
+        self.accounts = Accounts(self.context, self.catalogue)
+        self.reservations = Reservations(self.context, self.catalogue)
+        self.tpu_nodes = TpuNodes(self.catalogue)
+        parts = self.context, self.catalogue, self.operations
+        self._host = host(self)
+        self.node_store = NodeStore(self.context, self.operations, self._host)
+        self.queue = Queue(*parts, self.node_store)
+        self.nodes = Nodes(*parts, self.node_store)
+        self.queued_resources = QueuedResources(*parts, self.node_store, self.queue)
+
+    def resume(self) -> None:
+        """Pick up where the saved state ends: boot the workers of what is READY."""
+        self.node_store.boot_ready()
+        self.advance()
+
+    def advance(self) -> None:
+        """Apply all that has fallen due, each at its time and in its order."""
+        self._settle()
+        for event in self.events:
+            for name in event.due(self.context.state.nodes, self.context.now()):
+                self.apply_event(name, event.do)
+        self.queue.advance()
+        if self.worker_faults.changed():
+            self._host.refresh()
+
+    def apply_event(self, node: str, what: str) -> None:
+        """Preempt a node, let it vanish, or give it a health."""
+        if node not in self.node_store:
+            raise not_found(node)
+        if what == "preempt":
+            self.node_store.preempt(node)
+        elif what == "vanish":
+            self.node_store.vanish(node)
+        else:
+            self.node_store.set_health(node, what)
+
+    def advance_clock(self, seconds: float) -> None:
+        self.context.clock.advance(seconds)
+        self.context.changed = True
+        self.advance()
+
+    def cancel_operation(self, call: Call) -> Json:
+        """Cancel a create that is under way; other operations go on, as AIP-151 allows."""
+        found = self.operations.request_cancel(call)
+        if found and found[1]["verb"] == "create":
+            name, record = found
+            queued = record["target"] in self.queue
+            drop = self.queue.drop if queued else self.node_store.drop
+            error = drop(record["target"]) or Status("CANCELLED", "Cancelled.").operation_error()
+            self.operations.finish(name, None, error)
+        return {}
+
+    def _settle(self) -> None:
+        """End what is due until nothing is: a queued resource begins nodes, which become READY."""
+        self.queue.advance()
+        while due := self.operations.due():
+            for name, record in due:
+                with self.context.moment(record["due"]):
+                    self._complete(name, record)
+                    self.queue.advance()
+            self.queue.advance()
+
+    def _complete(self, name: str, record: Json) -> None:
+        # What else happened at the same time may have ended it.
+        if not self.context.state.operations[name]["done"]:
+            owner = self.queue if record["target"] in self.queue else self.node_store
+            owner.complete(name, record)
+
+    def authorized_keys(self, node: str) -> Sequence[tuple[str, str]]:
+        """Return (user, public key line) pairs; node metadata comes before the project's."""
+        document = self._node(node)
+        if document is None:
+            return []
+        project = node.split("/")[1]
+        items = self.projects.metadata_items(project)
+        shared = {item["key"]: item.get("value", "") for item in items}
+        own_metadata = document.get("metadata", {})
+        # OS Login documentation: where it is on, keys in metadata are not used.
+        if {**shared, **own_metadata}.get("enable-oslogin", "").upper() == "TRUE":
+            return list(self.accounts.keys())
+        blocked = own_metadata.get("block-project-ssh-keys", "").upper() == "TRUE"
+        own, common = own_metadata.get("ssh-keys", ""), shared.get("ssh-keys", "")
+        return [*_keys(own), *([] if blocked else _keys(common))]
+
+    def admits(self, node: str, source_ip: str, port: int) -> bool:
+        """Return whether the firewall rules let `source_ip` reach this TCP port of the workers."""
+        document = self._node(node)
+        if document is None:
+            return False
+        network = document["networkConfig"]["network"]
+        return self.firewalls.admits(network, document.get("tags", ()), source_ip, port)
+
+    def _node(self, name: str) -> Json | None:
+        record = self.context.state.nodes.get(name)
+        return record["node"] if record else None
+
+
+def _keys(text: str) -> list[tuple[str, str]]:
+    """Return the pairs of a metadata value `ssh-keys`, one `user:key` a line.
+
+    Compute Engine documentation, "Add SSH keys to VMs": lines without a user are not used.
+    """
+    pairs = (line.strip().partition(":") for line in text.splitlines())
+    return [(user, key.strip()) for user, _, key in pairs if user and key.strip()]

@@ -1,0 +1,206 @@
+"""Firewall rules of the Compute Engine API, and the question they exist to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+from tpukit.emulator.compute_service.projects import ComputeOperations, found_page, not_found
+from tpukit.emulator.core.api_errors import ApiError, Json, invalid, is_whole
+from tpukit.emulator.core.emulator_clock import timestamp
+from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceContext
+from tpukit.emulator.tpu_service.node_request import full_network
+
+_SETTABLE = frozenset(
+    "allowed denied description destinationRanges direction disabled logConfig name network"  # noqa: SIM905
+    " params priority sourceRanges sourceServiceAccounts sourceTags targetServiceAccounts"
+    " targetTags".split()
+)
+_OUTPUT_ONLY = frozenset(("creationTimestamp", "id", "kind", "selfLink"))
+_LISTS = frozenset(
+    ("allowed", "denied", "destinationRanges", "sourceRanges", "sourceTags", "targetTags")
+)
+_PROTOCOLS = frozenset(("tcp", "udp", "icmp", "esp", "ah", "sctp", "ipip", "all"))
+_NAME_RULE = f"Must be a match of regex '{RESOURCE_ID.pattern}'"
+_SOURCES = ("sourceRanges", "sourceTags", "sourceServiceAccounts")
+
+
+class Firewalls:
+    """The firewall rules of every project. A change holds at once, its operation ends later."""
+
+    def __init__(self, context: ServiceContext, operations: ComputeOperations) -> None:
+        self._context = context
+        self._operations = operations
+        self._records = context.state.firewalls
+
+    def insert(self, call: Call) -> Json:
+        rule = self._parse(call, call.body)
+        name = _full_name(call.project, rule["name"])
+        if name in self._records:
+            raise ApiError("ALREADY_EXISTS", f"The resource '{name}' already exists")
+        created = timestamp(self._context.now())
+        rule = {**rule, "id": self._context.number(), "creationTimestamp": created}
+        return self._store(call, "insert", name, rule)
+
+    def get(self, call: Call) -> Json:
+        return self._view(self._find(call))
+
+    def list(self, call: Call) -> Json:
+        prefix = _full_name(call.project, "")
+        mine = ((name, self._view(name)) for name in self._records if name.startswith(prefix))
+        return {
+            "kind": "compute#firewallList",
+            "id": f"projects/{call.project}/global/firewalls",
+            "selfLink": f"{self._context.compute_base}projects/{call.project}/global/firewalls",
+            **found_page(call, mine),
+        }
+
+    def patch(self, call: Call) -> Json:
+        """Change the fields that the body names; a null or empty value clears one."""
+        name = self._find(call)
+        kept = {key: value for key, value in self._records[name].items() if key in _SETTABLE}
+        return self._replace(call, "patch", name, {**kept, **call.body})
+
+    def update(self, call: Call) -> Json:
+        """Replace the rule; name and network may be left out."""
+        name = self._find(call)
+        fixed = {key: self._records[name][key] for key in ("name", "network")}
+        return self._replace(call, "update", name, {**fixed, **call.body})
+
+    def delete(self, call: Call) -> Json:
+        name = self._find(call)
+        del self._records[name]
+        self._context.changed = True
+        return self._operations.begin(call, "delete", name)
+
+    def admits(self, network: str, tags: Iterable[str], source: str, port: int) -> bool:
+        """Return whether `source` may open a TCP connection to `port` of a machine.
+
+        The rule with the lowest priority number decides, deny before allow, and nothing is
+        admitted without a rule: Compute Engine documentation, "VPC firewall rules".
+        """
+        reached = [
+            (rule.get("priority", 1000), "denied" not in rule)
+            for rule in tuple(self._records.values())
+            if rule["network"] == network and _applies(rule, set(tags), source, port)
+        ]
+        return min(reached)[1] if reached else False
+
+    def _replace(self, call: Call, verb: str, name: str, wanted: Json) -> Json:
+        old, rule = self._records[name], self._parse(call, wanted)
+        for key in ("name", "network", "direction"):
+            if rule[key] != old[key]:
+                raise invalid(f"Invalid value for field 'resource.{key}': it cannot be changed.")
+        kept = {key: old[key] for key in ("id", "creationTimestamp")}
+        return self._store(call, verb, name, {**rule, **kept})
+
+    def _store(self, call: Call, verb: str, name: str, rule: Json) -> Json:
+        self._records[name] = rule
+        self._context.changed = True
+        return self._operations.begin(call, verb, name)
+
+    def _view(self, name: str) -> Json:
+        rule = self._records[name]
+        base = self._context.compute_base
+        links = {"network": base + rule["network"], "selfLink": base + name}
+        return {"kind": "compute#firewall", **rule, **links}
+
+    def _find(self, call: Call) -> str:
+        name = _full_name(call.project, call.path["firewall"])
+        if name not in self._records:
+            raise not_found(name)
+        return name
+
+    def _parse(self, call: Call, body: Json) -> Json:
+        unknown = [key for key in body if key not in _SETTABLE | _OUTPUT_ONLY]
+        if unknown:
+            text = f'Invalid JSON payload received. Unknown name "{unknown[0]}": Cannot find field.'
+            raise invalid(text)
+        rule = {k: v for k, v in body.items() if k in _SETTABLE and v not in (None, [], "")}
+        if not RESOURCE_ID.fullmatch(str(rule.get("name", ""))):
+            raise _bad("name", rule.get("name", ""), _NAME_RULE)
+        for key in _LISTS & rule.keys():
+            if not isinstance(rule[key], list):
+                raise _bad(key, rule[key], "Must be a list")
+        network = full_network(call.project, str(rule.get("network") or "default"))
+        if network.rsplit("/", 1)[1] not in self._context.networks:
+            raise not_found(network)
+        rule = {"direction": "INGRESS", "priority": 1000, "disabled": False, **rule}
+        rule = {"logConfig": {"enable": False}, **rule, "network": network}
+        if rule["direction"] == "INGRESS" and not any(map(rule.get, _SOURCES)):
+            rule["sourceRanges"] = ["0.0.0.0/0"]
+        _check_traffic(rule)
+        _check_ranges(rule)
+        return rule
+
+
+def _full_name(project: str, name: str) -> str:
+    return f"projects/{project}/global/firewalls/{name}"
+
+
+def _bad(field: str, value: Any, why: str) -> ApiError:
+    return invalid(f"Invalid value for field 'resource.{field}': '{value}'. {why}")
+
+
+def _check_traffic(rule: Json) -> None:
+    if bool(rule.get("allowed")) == bool(rule.get("denied")):
+        raise _bad("allowed", "", "Exactly one of allowed and denied must be specified.")
+    for entry in rule.get("allowed") or rule["denied"]:
+        if not isinstance(entry, dict) or not isinstance(entry.get("ports", []), list):
+            raise _bad("allowed[0]", entry, "Must have a protocol and a list of ports.")
+        protocol = str(entry.get("IPProtocol", "")).lower()
+        if protocol not in _PROTOCOLS and not protocol.isdecimal():
+            raise _bad("allowed[0].IPProtocol", protocol, "Unknown protocol.")
+        for port in entry.get("ports", ()):
+            if _port_range(str(port)) is None:
+                raise _bad("allowed[0].ports[0]", port, "Must be a port or a range of ports.")
+    priority = rule["priority"]
+    if not is_whole(priority, most=65535):
+        raise _bad("priority", priority, "Must be between 0 and 65535.")
+
+
+def _check_ranges(rule: Json) -> None:
+    for text in rule.get("sourceRanges", ()):
+        try:
+            ip_network(text)
+        except (ValueError, TypeError) as error:
+            raise _bad("sourceRanges[0]", text, "Must be a valid CIDR address range.") from error
+    for tag in (*rule.get("targetTags", ()), *rule.get("sourceTags", ())):
+        if not isinstance(tag, str) or not RESOURCE_ID.fullmatch(tag):
+            raise _bad("targetTags[0]", tag, _NAME_RULE)
+
+
+def _port_range(text: str) -> range | None:
+    first, dash, last = text.partition("-")
+    if not first.isdecimal() or (dash and not last.isdecimal()):
+        return None
+    bounds = (int(first), int(last) if dash else int(first))
+    return range(bounds[0], bounds[1] + 1) if bounds[0] <= bounds[1] <= 65535 else None
+
+
+def _applies(rule: Json, tags: set[str], source: str, port: int) -> bool:
+    """Source tags and service accounts admit nobody: no emulated machine connects under one."""
+    if rule["disabled"] or rule["direction"] != "INGRESS":
+        return False
+    targets = rule.get("targetTags")
+    if rule.get("targetServiceAccounts") or (targets and not tags & set(targets)):
+        return False
+    entries = rule.get("allowed") or rule["denied"]
+    return _from(rule, source) and any(_covers(entry, port) for entry in entries)
+
+
+def _from(rule: Json, source: str) -> bool:
+    address = ip_address(source)
+    networks = [ip_network(text) for text in rule.get("sourceRanges", ())]
+    return any(address.version == net.version and address in net for net in networks)
+
+
+def _covers(entry: Json, port: int) -> bool:
+    protocol = str(entry["IPProtocol"]).lower()
+    if protocol == "all":
+        return True
+    ports = [_port_range(str(text)) for text in entry.get("ports", ())]
+    return protocol in ("tcp", "6") and (
+        not ports or any(port in found for found in ports if found)
+    )

@@ -1,0 +1,266 @@
+"""Projects with their metadata, networks and global operations; accounts and OS Login profiles."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+
+from tpukit.emulator.core.api_errors import ApiError, Json, invalid
+from tpukit.emulator.core.emulator_clock import timestamp
+from tpukit.emulator.core.service_context import Call, ServiceContext, page, project_number
+from tpukit.emulator.tpu_service.catalogue import Catalogue
+
+#: Compute Engine keeps operations for a time; here their number is bounded.
+KEPT = 1000
+
+
+class ComputeOperations:
+    """Global operations; they end by the clock alone."""
+
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+        self._records = context.state.compute_operations
+
+    def begin(self, call: Call, verb: str, target: str) -> Json:
+        """Record an operation on a resource, and return it as the API answers it."""
+        now = self._context.now()
+        name = f"projects/{call.project}/global/operations/{self._context.operation_id()}"
+        self._records[name] = {
+            "id": self._context.number(),
+            "operationType": verb,
+            "target": target,
+            "started": now,
+            "due": now + self._context.timing.update,
+        }
+        self._context.changed = True
+        for old in list(self._records)[: max(0, len(self._records) - KEPT)]:
+            del self._records[old]
+        return self._view(name)
+
+    def get(self, call: Call) -> Json:
+        return self._view(self._find(call))
+
+    def list(self, call: Call) -> Json:
+        prefix = f"projects/{call.project}/global/operations/"
+        mine = ((name, self._view(name)) for name in self._records if name.startswith(prefix))
+        return {"kind": "compute#operationList", **found_page(call, mine)}
+
+    def due(self, call: Call) -> float:
+        """Return when the operation of a `wait` call will be done."""
+        return float(self._records[self._find(call)]["due"])
+
+    def _find(self, call: Call) -> str:
+        name = f"projects/{call.project}/global/operations/{call.path['operation']}"
+        if name not in self._records:
+            raise not_found(name)
+        return name
+
+    def _view(self, name: str) -> Json:
+        record, base = self._records[name], self._context.compute_base
+        done = record["due"] <= self._context.now()
+        started = timestamp(record["started"])
+        return {
+            "kind": "compute#operation",
+            "id": record["id"],
+            "name": name.rsplit("/", 1)[1],
+            "operationType": record["operationType"],
+            "targetLink": base + record["target"],
+            "status": "DONE" if done else "RUNNING",
+            "progress": 100 if done else 0,
+            "insertTime": started,
+            "startTime": started,
+            **({"endTime": timestamp(record["due"])} if done else {}),
+            "selfLink": base + name,
+        }
+
+
+class Projects:
+    """Projects and their common metadata. Every project id that is asked for exists."""
+
+    def __init__(self, context: ServiceContext, operations: ComputeOperations) -> None:
+        self._context = context
+        self._operations = operations
+
+    def get(self, call: Call) -> Json:
+        project = call.project
+        items = self.metadata_items(project)
+        metadata: Json = {"kind": "compute#metadata", "fingerprint": _fingerprint(items)}
+        number = project_number(project)
+        return {
+            "kind": "compute#project",
+            "id": number,
+            "name": project,
+            "creationTimestamp": timestamp(0),
+            "commonInstanceMetadata": {**metadata, **({"items": items} if items else {})},
+            "defaultServiceAccount": f"{number}-compute@developer.gserviceaccount.com",
+            "defaultNetworkTier": "PREMIUM",
+            "selfLink": f"{self._context.compute_base}projects/{project}",
+        }
+
+    def set_common_instance_metadata(self, call: Call) -> Json:
+        """Replace the metadata for the caller who has seen its latest fingerprint."""
+        items = call.body.get("items") or []
+        if not all(_is_item(item) for item in items):
+            raise invalid("Invalid value for field 'metadata.items': every item needs a key.")
+        if call.body.get("fingerprint") != _fingerprint(self.metadata_items(call.project)):
+            raise ApiError(
+                "FAILED_PRECONDITION",
+                "Supplied fingerprint does not match current metadata fingerprint.",
+                http=412,
+                reason="conditionNotMet",
+            )
+        self._context.state.projects[call.project] = {"items": items}
+        return self._operations.begin(call, "setMetadata", f"projects/{call.project}")
+
+    def metadata_items(self, project: str) -> list[Json]:
+        record = self._context.state.projects.get(project)
+        return list(record["items"]) if record else []
+
+
+class Networks:
+    """The networks that exist in every project of the emulator."""
+
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+
+    def get(self, call: Call) -> Json:
+        if call.path["network"] not in self._context.networks:
+            raise not_found(f"projects/{call.project}/global/networks/{call.path['network']}")
+        return self._view(call.project, call.path["network"])
+
+    def list(self, call: Call) -> Json:
+        mine = ((name, self._view(call.project, name)) for name in self._context.networks)
+        found = filtered(mine, call.query.get("filter", ""))
+        return {"kind": "compute#networkList", "items": [document for _, document in found]}
+
+    def _view(self, project: str, name: str) -> Json:
+        path = f"projects/{project}/global/networks/{name}"
+        return {
+            "kind": "compute#network",
+            "id": project_number(path),
+            "name": name,
+            "autoCreateSubnetworks": True,
+            "routingConfig": {"routingMode": "REGIONAL"},
+            "selfLink": self._context.compute_base + path,
+        }
+
+
+def not_found(name: str) -> ApiError:
+    return ApiError("NOT_FOUND", f"The resource '{name}' was not found")
+
+
+#: One comparison of a list filter. `eq` and `ne` take regular expressions, `=` and `!=` literals:
+#: Compute Engine API reference, parameter `filter`.
+_TERM = re.compile(
+    r"\(?\s*(?P<field>[A-Za-z.]+)\s*(?P<test>!=|=|:|\beq\b|\bne\b)\s*"
+    r"(?P<value>\"[^\"]*\"|'[^']*'|[^\s()]+)\s*\)?"
+)
+
+
+def found_page(call: Call, items: Iterable[tuple[str, Json]]) -> Json:
+    """Return what a list call of Compute Engine answers of some (name, document) pairs."""
+    query = call.query
+    found = filtered(items, query.get("filter", ""))
+    shown, token = page(found, query.get("maxResults", ""), query.get("pageToken", ""), 500)
+    return {**({"items": shown} if shown else {}), **({"nextPageToken": token} if token else {})}
+
+
+def filtered(items: Iterable[tuple[str, Json]], text: str) -> Iterator[tuple[str, Json]]:
+    """Yield the documents that satisfy a list filter; raise for one that is not understood."""
+    terms = [_TERM.fullmatch(part.strip()) for part in re.split(r"\sAND\s|(?<=\))\s*(?=\()", text)]
+    found = [term for term in terms if term]
+    if text.strip() and len(found) != len(terms):
+        raise invalid(
+            f"Invalid value for field 'filter': '{text}'. Invalid list filter expression."
+        )
+    return (item for item in items if all(_satisfies(item[1], term) for term in found))
+
+
+def _satisfies(document: Json, term: re.Match[str]) -> bool:
+    value = document.get(term["field"], "")
+    texts = [str(entry) for entry in value] if isinstance(value, list) else [_as_text(value)]
+    wanted = term["value"].strip("\"'")
+    if term["test"] == ":":
+        return any(wanted in text for text in texts)
+    if term["test"] in ("=", "!="):
+        return any(text == wanted for text in texts) == (term["test"] == "=")
+    try:
+        return any(re.fullmatch(wanted, text) for text in texts) == (term["test"] == "eq")
+    except re.error as error:
+        raise invalid(f"Invalid value for field 'filter': '{wanted}'.") from error
+
+
+def _as_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _is_item(item: object) -> bool:
+    return isinstance(item, dict) and isinstance(item.get("key"), str) and bool(item["key"])
+
+
+def _fingerprint(items: list[Json]) -> str:
+    """Return a fingerprint; both it and the real one are base64, which clients decode."""
+    return base64.b64encode(sha256(json.dumps(items).encode()).digest()[:8]).decode()
+
+
+#: OS Login documentation: user names are at most 32 characters long.
+_LONGEST_NAME = 32
+
+
+class Accounts:
+    """Accounts exist once they are asked for."""
+
+    def __init__(self, context: ServiceContext, catalogue: Catalogue) -> None:
+        self._context = context
+        self._catalogue = catalogue
+
+    def generate_service_identity(self, call: Call) -> Json:
+        """Answer the project's service agent, whose name the Cloud TPU documentation gives."""
+        self._catalogue.check_zone(call)
+        agent = f"service-{project_number(call.project)}@cloud-tpu.iam.gserviceaccount.com"
+        return {"identity": {"email": agent}}
+
+    def get_login_profile(self, call: Call) -> Json:
+        return self._profile(call.path["user"])
+
+    def import_ssh_public_key(self, call: Call) -> Json:
+        """Add a key, `{"key": "ssh-rsa …"}`, to a user's profile."""
+        user, key = call.path["user"], call.body.get("key")
+        if not isinstance(key, str) or len(key.split()) < 2 or "\n" in key.strip():
+            raise invalid("Invalid value at 'ssh_public_key.key'")
+        record = self._context.state.logins.get(user, {"keys": {}})
+        fingerprint = sha256(key.split()[1].encode()).hexdigest()
+        keys = {**record["keys"], fingerprint: {"key": key.strip(), "fingerprint": fingerprint}}
+        self._context.state.logins[user] = {"keys": keys}
+        self._context.changed = True
+        return {"loginProfile": self._profile(user)}
+
+    def keys(self) -> Iterator[tuple[str, str]]:
+        """Yield (POSIX user name, public key line) of every profile."""
+        for user, record in list(self._context.state.logins.items()):
+            for entry in record["keys"].values():
+                yield _posix_name(user), entry["key"]
+
+    def _profile(self, user: str) -> Json:
+        name = _posix_name(user)
+        number = str(int.from_bytes(sha256(user.encode()).digest()[:3]) + 10**9)
+        account = {
+            "primary": True,
+            "username": name,
+            "uid": number,
+            "gid": number,
+            "homeDirectory": f"/home/{name}",
+            "shell": "/bin/bash",
+            "operatingSystemType": "LINUX",
+            "accountId": "emulator",
+        }
+        keys = self._context.state.logins.get(user, {"keys": {}})["keys"]
+        return {"name": user, "posixAccounts": [account], "sshPublicKeys": keys}
+
+
+def _posix_name(user: str) -> str:
+    """Return the name OS Login makes of an e-mail address: what is no letter or digit becomes _."""
+    return re.sub(r"[^a-z0-9]", "_", user.lower())[:_LONGEST_NAME]

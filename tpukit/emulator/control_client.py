@@ -1,0 +1,131 @@
+"""A client of the emulator's control plane, which is plain HTTP with a bearer token."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from tpukit.errors import BadInput, NotFound, TpukitError
+from tpukit.text import one_line
+
+Json = dict[str, Any]
+
+_SECONDS = 30.0  #: how long an answer may take; only a fault on a slow machine needs more than one
+
+
+class EmulatorClient:
+    """Adds faults, moves the clock and reads the state and log of one running emulator."""
+
+    def __init__(self, url: str, token: str, seconds: float = _SECONDS) -> None:
+        self.url = url
+        self._token = token
+        self._seconds = seconds
+
+    def status(self) -> Json:
+        """Return the time, the speed of the clock, and the number of resources of each kind."""
+        return self.call("GET", "status")
+
+    def log(self) -> list[Json]:
+        """Return the requests that were served, the oldest first."""
+        return list(self.call("GET", "log")["requests"])
+
+    def faults(self) -> Json:
+        """Return every rule with its count: `faults`, `workers`, `events`; and the `presets`."""
+        return self.call("GET", "faults")
+
+    def add_fault(self, rule: Mapping[str, Any]) -> Json:
+        """Add a fault of the API; raise `BadInput` for a rule that could never be served."""
+        return self.call("POST", "faults", rule)
+
+    def clear_faults(self) -> Json:
+        """Drop every rule of every kind, and return their last counts."""
+        return self.call("DELETE", "faults")
+
+    def add_worker_fault(self, rule: Mapping[str, Any]) -> Json:
+        """Add a fault of workers; it is in force on return."""
+        return self.call("POST", "workers", rule)
+
+    def clear_worker_faults(self, node: str = "*", worker: int | None = None) -> Json:
+        """Drop the workers' rules of a node pattern, as it was given; return their last counts."""
+        query = {"node": node, **({} if worker is None else {"worker": worker})}
+        return self.call("DELETE", f"workers?{urlencode(query)}")
+
+    def play(self, scenario: Mapping[str, Any]) -> Json:
+        """Begin a scenario."""
+        return self.call("POST", "scenario", scenario)
+
+    def move_clock(self, **change: float) -> Json:
+        """Change the emulator's clock: `advance` by seconds, or `speed` it up."""
+        return self.call("POST", "clock", change)
+
+    def take_realistic_times(self) -> None:
+        """Let every change take as long as it does on the real service."""
+        self.call("POST", "timing", {"realistic": True})
+
+    def grpc_addresses(self) -> dict[str, str]:
+        """Return the host and port of gRPC, `grpc` and `grpc_tls`, where they are open."""
+        found = self.call("GET", "grpc")
+        names = {"plain": "grpc", "secure": "grpc_tls"}
+        return {name: str(found[key]["address"]) for key, name in names.items() if key in found}
+
+    def open_grpc(self, port: int = 0) -> str:
+        """Return the host and port of gRPC without TLS, opened on `port` or a free one.
+
+        Raises `TpukitError` where it is open elsewhere or cannot be opened.
+        """
+        address = str(self.call("POST", "grpc", {"port": port})["address"])
+        if port and not address.endswith(f":{port}"):
+            raise TpukitError(f"gRPC is served on {one_line(address)} already")
+        return address
+
+    def preempt(self, node: str, vanish: bool = False) -> Json:
+        """Preempt a node, or let it vanish; return it as it was last."""
+        return self.call("POST", f"nodes/{quote(node)}:preempt", {"vanish": vanish})
+
+    def set_health(self, node: str, health: str) -> Json:
+        """Give a READY node a health; raise `BadInput` for one that the API does not have."""
+        return self.call("POST", f"nodes/{quote(node)}:setHealth", {"health": health})
+
+    def call(self, verb: str, path: str, body: Mapping[str, Any] | None = None) -> Json:
+        """Return the answer to one request below `/_emulator/`.
+
+        Raises `BadInput` for HTTP 400, `NotFound` for 404, `TpukitError` for others and no answer.
+        """
+        connection = http.client.HTTPConnection(
+            self.url.removeprefix("http://"), timeout=self._seconds
+        )
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body)
+        try:
+            connection.request(verb, f"/_emulator/{path}", data, headers)
+            answer = connection.getresponse()
+            document = json.loads(answer.read())
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise TpukitError(
+                "the emulator does not answer", reason=one_line(str(error))
+            ) from error
+        finally:
+            connection.close()
+        if answer.status != 200:
+            raise _refusal(answer.status, document)
+        return dict(document)
+
+    def served(self) -> int:
+        """Return how many faults have been served in all."""
+        account = self.faults()
+        return sum(rule["served"] for name in ACCOUNTS for rule in account[name])
+
+
+ACCOUNTS: Sequence[str] = ("faults", "workers", "events")
+
+
+def _refusal(status: int, document: Any) -> TpukitError:
+    error = document.get("error", {}) if isinstance(document, dict) else {}
+    message = one_line(str(error.get("message", "")))
+    kinds = {400: BadInput, 404: NotFound}
+    return kinds.get(status, TpukitError)(
+        message or "the emulator refuses", reason=f"HTTP {status}"
+    )

@@ -1,0 +1,151 @@
+"""Errors as Google's APIs answer them (AIP-193), and checks of the values in a request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from sys import float_info
+from typing import Any, TypeGuard
+
+Json = dict[str, Any]
+
+#: google/rpc/code.proto: name -> (number, HTTP status).
+CODES: Mapping[str, tuple[int, int]] = {
+    "CANCELLED": (1, 499),
+    "UNKNOWN": (2, 500),
+    "INVALID_ARGUMENT": (3, 400),
+    "DEADLINE_EXCEEDED": (4, 504),
+    "NOT_FOUND": (5, 404),
+    "ALREADY_EXISTS": (6, 409),
+    "PERMISSION_DENIED": (7, 403),
+    "RESOURCE_EXHAUSTED": (8, 429),
+    "FAILED_PRECONDITION": (9, 400),
+    "ABORTED": (10, 409),
+    "OUT_OF_RANGE": (11, 400),
+    "UNIMPLEMENTED": (12, 501),
+    "INTERNAL": (13, 500),
+    "UNAVAILABLE": (14, 503),
+    "DATA_LOSS": (15, 500),
+    "UNAUTHENTICATED": (16, 401),
+}
+
+
+@dataclass(frozen=True)
+class Status:
+    """A google.rpc.Status by its name; `http` overrides the usual HTTP status where it is not 0.
+
+    `reason` is the one word that Compute Engine gives in place of the status.
+    """
+
+    status: str
+    message: str
+    details: Sequence[Json] = ()
+    http: int = 0
+    reason: str = ""
+
+    @property
+    def code(self) -> int:
+        return CODES[self.status][0]
+
+    @property
+    def http_code(self) -> int:
+        return self.http or CODES[self.status][1]
+
+    def operation_error(self) -> Json:
+        """Return the error as a finished operation carries it."""
+        details = {"details": list(self.details)} if self.details else {}
+        return {"code": self.code, "message": self.message, **details}
+
+    def body(self) -> Json:
+        """Return the HTTP body of the Cloud TPU API."""
+        return self._body({"status": self.status})
+
+    def compute_body(self) -> Json:
+        """Return the HTTP body of the Compute Engine API, which names a reason, not a status.
+
+        Its refusals of credentials come from the front end that both APIs share and do carry one.
+        """
+        if self.status == "UNAUTHENTICATED":
+            return self.body()
+        reason = self.reason or _COMPUTE_REASONS.get(self.status, "backendError")
+        item = {"message": self.message, "domain": "global", "reason": reason}
+        return self._body({"errors": [item]})
+
+    def _body(self, entries: Json) -> Json:
+        details = {"details": list(self.details)} if self.details else {}
+        error = {"code": self.http_code, "message": self.message, **entries, **details}
+        return {"error": error}
+
+
+_COMPUTE_REASONS = {
+    "INVALID_ARGUMENT": "invalid",
+    "NOT_FOUND": "notFound",
+    "ALREADY_EXISTS": "alreadyExists",
+    "PERMISSION_DENIED": "forbidden",
+    "RESOURCE_EXHAUSTED": "rateLimitExceeded",
+    "FAILED_PRECONDITION": "conditionNotMet",
+}
+
+
+class ApiError(Exception):
+    """A refusal by the emulated service."""
+
+    def __init__(
+        self,
+        status: str,
+        message: str,
+        details: Sequence[Json] = (),
+        http: int = 0,
+        reason: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.status = Status(status, message, details, http, reason)
+
+
+def invalid(message: str, details: Sequence[Json] = ()) -> ApiError:
+    return ApiError("INVALID_ARGUMENT", message, details)
+
+
+def not_found(name: str) -> ApiError:
+    return ApiError("NOT_FOUND", f"Resource '{name}' was not found")
+
+
+def wrong_value(field: str, value: object) -> ApiError:
+    """Return the refusal of a value of another type than the API's message has there."""
+    text = f"Invalid value at '{field}', {value!r}"
+    return invalid(text, [field_violation(field, text)])
+
+
+def unknown_field(message: str, name: str) -> ApiError:
+    """Return the refusal of a field that the API's message does not have."""
+    text = f"Invalid JSON payload received. Unknown name \"{name}\" at '{message}': "
+    text += "Cannot find field."
+    return invalid(text, [field_violation(message, text)])
+
+
+def is_number(value: object, least: float = 0, most: float = float_info.max) -> TypeGuard[float]:
+    """Return whether a JSON value is a number within bounds; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+
+
+def is_whole(value: object, least: float = 0, most: float = float_info.max) -> TypeGuard[int]:
+    """Return whether a JSON value is a whole number within bounds."""
+    return isinstance(value, int) and is_number(value, least, most)
+
+
+def error_info(reason: str, domain: str = "googleapis.com", **metadata: str) -> Json:
+    """Return the google.rpc.ErrorInfo detail."""
+    kind = "type.googleapis.com/google.rpc.ErrorInfo"
+    return {"@type": kind, "reason": reason, "domain": domain, "metadata": metadata}
+
+
+def field_violation(field: str, description: str) -> Json:
+    """Return the google.rpc.BadRequest detail with one violation."""
+    violation = {"field": field, "description": description}
+    return {"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": [violation]}
+
+
+def encode(document: Any) -> bytes:
+    """Return JSON as the wire carries it."""
+    return json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")

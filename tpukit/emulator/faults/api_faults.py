@@ -1,0 +1,170 @@
+"""Faults of the API on request: rules for chosen calls, and the count of what was really served."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from math import inf
+from random import Random
+from typing import Any
+
+from tpukit.emulator.core.api_errors import CODES, Json, Status, invalid, is_number
+from tpukit.emulator.faults.presets import PRESETS
+
+KINDS = ("status", "operation", "wait", "reset", "stall", "truncate")
+PHASES = ("before", "after")
+#: Kinds that last, and kinds that only some methods can have.
+_LASTING = ("stall", "wait")
+_CHANGES = ("nodes.create", "nodes.delete", "queuedResources.create", "queuedResources.delete")
+_METHODS = {"operation": _CHANGES, "wait": ("queuedResources.create",)}
+_KEYS = frozenset(
+    "preset method name zone accelerator_type phase kind status"  # noqa: SIM905
+    " message details http seconds times probability seed".split()
+)
+#: A count no test gets to: a rule with a probability and no `times` goes on.
+_ALWAYS = 10**9
+
+
+@dataclass
+class FaultRule:
+    """One rule and how often it was served.
+
+    A fault of phase "after" is served once the call has been carried out. An "operation" fault lets
+    the call be accepted and its operation fail; "wait" leaves a queued resource without capacity
+    for `seconds`. The accelerator type is the request's: a rule with one is for creates alone.
+    """
+
+    method: str
+    kind: str
+    name: str = "*"
+    zone: str = "*"
+    accelerator_type: str = "*"
+    phase: str = "before"
+    status: Status | None = None
+    seconds: float = 0.0
+    times: int = 1
+    probability: float = 1.0
+    seed: int = 0
+    matched: int = 0
+    served: int = 0
+    random: Random = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.random = Random(self.seed)
+
+    def serve(
+        self, method: str, name: str, phase: str, zone: str = "", accelerator_type: str = ""
+    ) -> bool:
+        """Return whether the rule is served to this call, and count it."""
+        texts = (method, name, zone, accelerator_type)
+        patterns = (self.method, self.name, self.zone, self.accelerator_type)
+        fits = phase == self.phase and all(map(fnmatchcase, texts, patterns))
+        if not fits or self.served >= self.times:
+            return False
+        self.matched += 1
+        if self.random.random() >= self.probability:
+            return False
+        self.served += 1
+        return True
+
+    def document(self) -> Json:
+        """Return the rule as the control plane shows it."""
+        return {
+            "method": self.method,
+            "name": self.name,
+            "zone": self.zone,
+            "accelerator_type": self.accelerator_type,
+            "phase": self.phase,
+            "kind": self.kind,
+            **(self.status.operation_error() if self.status else {}),
+            **({"seconds": self.seconds} if self.kind in _LASTING else {}),
+            "times": None if self.times == _ALWAYS else self.times,
+            "probability": self.probability,
+            "seed": self.seed,
+            "matched": self.matched,
+            "served": self.served,
+        }
+
+
+class ApiFaults:
+    """The rules in force; the first one that fits a call is served."""
+
+    def __init__(self) -> None:
+        self._rules: list[FaultRule] = []
+
+    def add(self, documents: Sequence[Json]) -> None:
+        """Add rules, all or none."""
+        self._rules += [parse_rule(document) for document in documents]
+
+    def clear(self) -> None:
+        self._rules = []
+
+    def take(
+        self, method: str, name: str, phase: str, zone: str = "", accelerator_type: str = ""
+    ) -> FaultRule | None:
+        call = method, name, phase, zone, accelerator_type
+        return next((rule for rule in self._rules if rule.serve(*call)), None)
+
+    def documents(self) -> list[Json]:
+        return [rule.document() for rule in self._rules]
+
+
+def parse_rule(document: Any) -> FaultRule:
+    """Return the rule that a JSON object describes; raise `ApiError` for an impossible one."""
+    if not isinstance(document, dict) or document.keys() - _KEYS:
+        raise invalid(f"A fault is an object with keys of {', '.join(sorted(_KEYS))}.")
+    preset = PRESETS.get(document.get("preset", ""))
+    if "preset" in document and preset is None:
+        raise invalid(f"The presets are {', '.join(PRESETS)}.")
+    kind = str(document.get("kind", preset.kind if preset else "status"))
+    unlimited = "probability" in document
+    rule = FaultRule(
+        method=str(document.get("method", preset.method if preset else "*")),
+        kind=kind,
+        name=str(document.get("name", "*")),
+        zone=str(document.get("zone", "*")),
+        accelerator_type=str(document.get("accelerator_type", "*")),
+        phase=str(document.get("phase", "after" if kind == "truncate" else "before")),
+        status=preset.status if preset else _status(document, kind),
+        seconds=float(_number(document, "seconds", 0)),
+        times=int(_number(document, "times", _ALWAYS if unlimited else 1)),
+        probability=float(_number(document, "probability", 1)),
+        seed=int(_number(document, "seed", 0)),
+    )
+    _check(rule)
+    return rule
+
+
+def _check(rule: FaultRule) -> None:
+    if rule.kind not in KINDS or rule.phase not in PHASES:
+        raise invalid(f"A fault's kind is one of {', '.join(KINDS)}; its phase before or after.")
+    methods = _METHODS.get(rule.kind)
+    if methods and (rule.method not in methods or rule.phase != "before"):
+        raise invalid(
+            f"A fault of kind {rule.kind} belongs to {' or '.join(methods)}, phase before."
+        )
+    if rule.kind == "truncate" and rule.phase != "after":
+        raise invalid("An answer can be truncated only after the call.")
+    if rule.kind in _LASTING and rule.seconds <= 0:
+        raise invalid(f"A {rule.kind} needs its seconds.")
+    if not 0 <= rule.probability <= 1 or rule.times < 1:
+        raise invalid("A probability is between 0 and 1, and times at least 1.")
+
+
+def _status(document: Json, kind: str) -> Status | None:
+    if kind not in ("status", "operation"):
+        return None
+    name = str(document.get("status", "UNAVAILABLE"))
+    details = document.get("details", [])
+    if name not in CODES or not isinstance(details, list):
+        raise invalid(f"A status is one of {', '.join(CODES)}; details are a list.")
+    message = str(document.get("message", "The service is currently unavailable."))
+    return Status(name, message, tuple(details), int(_number(document, "http", 0)))
+
+
+def _number(document: Json, key: str, default: float) -> float:
+    value = document.get(key, default)
+    if not is_number(value, -inf):
+        raise invalid(f"{key} must be a number.")
+    return value

@@ -1,0 +1,54 @@
+"""Refusals of the real service that a user can ask for by name: `presets.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import Any
+
+from tpukit.emulator.core.api_errors import Status
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What is served, on which method, and whether the call or its operation fails."""
+
+    method: str
+    kind: str  #: "status" or "operation"
+    status: Status
+
+
+def _read() -> dict[str, Preset]:
+    text = (files("tpukit.emulator.faults") / "presets.toml").read_text(encoding="utf-8")
+    return {
+        name: Preset(
+            each["method"],
+            each["kind"],
+            Status(each["status"], each["message"], tuple(each.get("details", ()))),
+        )
+        for name, each in tomllib.loads(text).items()
+    }
+
+
+PRESETS: Mapping[str, Preset] = _read()
+
+
+def filled(status: Status, words: Mapping[str, str]) -> Status:
+    """Return the status with its placeholders replaced, in the message and in the details."""
+    details = tuple(_fill(detail, words) for detail in status.details)
+    return replace(status, message=_fill(status.message, words), details=details)
+
+
+def _fill(value: Any, words: Mapping[str, str]) -> Any:
+    match value:
+        case str():
+            for word, text in words.items():
+                value = value.replace("{" + word + "}", text)
+            return value
+        case dict():
+            return {key: _fill(entry, words) for key, entry in value.items()}
+        case list():
+            return [_fill(entry, words) for entry in value]
+    return value

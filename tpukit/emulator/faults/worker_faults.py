@@ -1,0 +1,168 @@
+"""Faults of workers on request: rules in force, and how often each was served.
+
+Pure data: workers ask here at every connection, and the service calls them when a rule changes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from math import inf
+from typing import Any
+
+from tpukit.emulator.core.api_errors import Json, invalid, is_number, is_whole
+
+#: What a user can inflict, and what one sees of it.
+KINDS: Mapping[str, str] = {
+    "dead": "packets are dropped and nothing runs; it comes back as after a reboot",
+    "frozen": "connections are accepted and nothing answers, every process stands still",
+    "refusing": "connections are refused, those that exist are reset",
+    "slow": "new connections carry --rate bytes a second",
+    "cut": "new connections are reset after --bytes bytes",
+    "late-key": "keys of the metadata are not accepted yet",
+    "swapped-host-key": "another host key than the one in the guest attributes",
+    "reused-address": "a new slice gets the addresses of the one deleted last, with new host keys",
+    "apt-lock": "another process holds the package lock",
+    "disk-full": "no space is left in the home folder and for temporary files",
+    "hostile-output": "commands and the login banner send escape sequences and markup",
+}
+_KEYS = frozenset({"node", "worker", "fault", "seconds", "times", "bytes", "rate"})
+#: A count that nothing gets to: until the rule is cleared.
+_ALWAYS = 10**9
+
+Place = tuple[str, int]  #: full name of the node, index of the worker
+
+
+@dataclass
+class WorkerFault:
+    """One rule: `node` and `worker` say where, `seconds` how long from where it first applies.
+
+    `served` counts connections, offered keys, commands or addresses; for faults
+    whose victims send nothing that could be counted (dead, refusing, apt-lock), workers.
+    """
+
+    kind: str
+    node: str = "*"
+    worker: int | None = None
+    seconds: float = 0.0
+    times: int = _ALWAYS
+    bytes: int = 0
+    rate: int = 0
+    served: int = 0
+    since: dict[Place, float] = field(default_factory=dict)
+
+    def applies(self, place: Place, now: float) -> bool:
+        """Return whether the rule is in force there; its time starts with the first call."""
+        name, index = place
+        fits = fnmatchcase(name.rsplit("/", 1)[-1], self.node) or fnmatchcase(name, self.node)
+        if not fits or self.worker not in (None, index) or self.served >= self.times:
+            return False
+        began = self.since.setdefault(place, now)
+        return not self.seconds or now < began + self.seconds
+
+    def document(self) -> Json:
+        """Return the rule as the control plane shows it."""
+        return {
+            "node": self.node,
+            "worker": self.worker,
+            "fault": self.kind,
+            "seconds": self.seconds or None,
+            "times": None if self.times == _ALWAYS else self.times,
+            **({"bytes": self.bytes} if self.kind == "cut" else {}),
+            **({"rate": self.rate} if self.kind == "slow" else {}),
+            "served": self.served,
+        }
+
+
+class WorkerFaults:
+    """The rules in force. Safe to call from any thread; `now` is the emulator's clock."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+        self._rules: list[WorkerFault] = []
+        self._applied: list[list[Place]] = []
+
+    def add(self, documents: Sequence[Json]) -> None:
+        """Add rules, all or none."""
+        rules = [parse_rule(document) for document in documents]
+        with self._lock:
+            self._rules = [*self._rules, *rules]
+
+    def clear(self, node: str = "*", worker: int | None = None) -> None:
+        """Drop the rules of one node pattern, as it was given, or of one worker of it; or all."""
+        with self._lock:
+            self._rules = [
+                rule
+                for rule in self._rules
+                if node not in ("*", rule.node) or worker not in (None, rule.worker)
+            ]
+
+    def find(self, place: Place, kind: str) -> WorkerFault | None:
+        """Return the rule of a kind that is in force at a place."""
+        with self._lock:
+            return self._find(place, kind)
+
+    def take(self, place: Place, kind: str) -> WorkerFault | None:
+        """Return the rule that is served now, and count it."""
+        with self._lock:
+            rule = self._find(place, kind)
+            if rule:
+                rule.served += 1
+            return rule
+
+    def changed(self) -> bool:
+        """Return whether a rule came, went or ran out since the last call."""
+        with self._lock:
+            now = self._now()
+            applied = [
+                [place for place in rule.since if rule.applies(place, now)] for rule in self._rules
+            ]
+            before, self._applied = self._applied, applied
+            return before != applied
+
+    def restart(self, place: Place) -> None:
+        """Let the time of every rule begin anew at a place: a new worker is there."""
+        with self._lock:
+            for rule in self._rules:
+                rule.since.pop(place, None)
+
+    def documents(self) -> list[Json]:
+        with self._lock:
+            return [rule.document() for rule in self._rules]
+
+    def _find(self, place: Place, kind: str) -> WorkerFault | None:
+        now = self._now()
+        return next((r for r in self._rules if r.kind == kind and r.applies(place, now)), None)
+
+
+def parse_rule(document: Any) -> WorkerFault:
+    """Return the rule that a JSON object describes; raise `ApiError` for an impossible one."""
+    if not isinstance(document, dict) or document.keys() - _KEYS:
+        raise invalid(f"A worker's fault is an object with keys of {', '.join(sorted(_KEYS))}.")
+    kind = str(document.get("fault"))
+    if kind not in KINDS:
+        raise invalid(f"A worker's fault is one of {', '.join(KINDS)}.")
+    worker = document.get("worker")
+    if worker is not None and not is_whole(worker, -inf):
+        raise invalid("worker must be a number, or null for every worker.")
+    return WorkerFault(
+        kind=kind,
+        node=str(document.get("node", "*")),
+        worker=worker,
+        seconds=_number(document, "seconds", 0.0),
+        times=int(_number(document, "times", _ALWAYS, least=1)),
+        bytes=int(_number(document, "bytes", 10_000)),
+        rate=int(_number(document, "rate", 10_000, least=1)),
+    )
+
+
+def _number(document: Json, key: str, default: float, least: float = 0) -> float:
+    value = document.get(key)
+    if value is None:
+        return default
+    if not is_number(value, least):
+        raise invalid(f"{key} must be a number, {least:g} at least.")
+    return float(value)

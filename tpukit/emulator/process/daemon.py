@@ -1,0 +1,218 @@
+"""Starts, finds and stops the emulator of a directory; light enough for every command to import."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tpukit.emulator.process.home import ENGINES, READY, EmulatorHome, RunningEmulator, exclusively
+from tpukit.errors import BadInput, Fix, NotFound, TpukitError, from_document
+from tpukit.text import one_line
+
+if TYPE_CHECKING:
+    import psutil
+
+__all__ = ["RunningEmulator", "environment", "running", "start", "stop", "stop_all"]
+
+PROJECT = "tpukit-local"
+#: Offers every accelerator type: `catalogue.EVERYTHING_ZONE`.
+ZONE = "emulator-local1-a"
+
+_ANSWER_SECONDS = 10.0
+_STOP_SECONDS = 30.0
+#: Bytes of what a starting emulator reports: `READY`, or the document of its error.
+_LONGEST_REPORT = 1 << 16
+
+
+def start(
+    directory: Path,
+    create_seconds: float = 2.0,
+    port: int = 0,
+    timeout: float = 120.0,
+    engine: str = "auto",
+) -> RunningEmulator:
+    """Return the directory's emulator, started in the background unless it runs already.
+
+    `create_seconds` is how long nodes are CREATING; `port` 0 lets the system choose;
+    `engine` is one of `home.ENGINES`. Raises `BadInput` for another one, and `TpukitError` with
+    the last lines of its log when the emulator does not come up within `timeout` seconds.
+    """
+    if engine not in ENGINES:
+        raise BadInput(
+            f"no engine {one_line(engine)}", fix=Fix(note=f"--engine {'|'.join(ENGINES)}")
+        )
+    home = EmulatorHome(directory)
+    home.create()
+    with exclusively(home.path / "start.lock"):
+        return running(directory) or _spawn(home, create_seconds, port, timeout, engine)
+
+
+def running(directory: Path) -> RunningEmulator | None:
+    """Return the directory's emulator if it lives and answers, else None."""
+    home = EmulatorHome(directory)
+    found = home.published()
+    return found if found and home.is_locked() and _answers(found) else None
+
+
+def stop(directory: Path) -> bool:
+    """End the directory's emulator and all of its workers' processes; return whether one ran.
+
+    Its nodes stay in the directory for the next start. Raises `TpukitError` if it outlives KILL.
+    """
+    home = EmulatorHome(directory)
+    found = home.published()
+    if not home.is_locked():
+        _clean_up(home, None)  # what was left by an emulator that was killed with its guardian
+        return False
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in _live_pids(found):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        if _gone(home, found, _STOP_SECONDS):
+            _clean_up(home, found)
+            return True
+    raise TpukitError(f"the emulator in {home.path} does not end", why=_log_tail(home))
+
+
+def stop_all(
+    directory: Path, mine: Callable[[psutil.Process], bool] | None = None
+) -> tuple[list[Path], int]:
+    """End every emulator of this user, and what killed ones have left anywhere.
+
+    Returns the directories of those that ran, and the number of processes that were left over.
+    `directory` is looked at whatever runs; `mine` selects the processes to consider.
+    """
+    from tpukit.emulator.workers import processes
+
+    mine = mine or processes.of_this_user
+    directories = {directory.absolute(), *processes.emulator_directories(mine)}
+    stopped = [found for found in sorted(directories) if stop(found)]
+    left = [process for process in processes.marked_by_any() if mine(process)]
+    processes.end(lambda: [process for process in processes.marked_by_any() if mine(process)])
+    return stopped, len(left)
+
+
+def environment(directory: Path) -> dict[str, str]:
+    """Return the variables that point gcloud and tpukit at the directory's running emulator.
+
+    Raises `NotFound` when none runs.
+    """
+    found = running(directory)
+    if found is None:
+        raise NotFound(
+            f"no emulator runs in {one_line(str(directory))}",
+            fix=Fix.command("tpukit", "emulator", "start"),
+        )
+    return {
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{found.url}/",
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{found.url}/compute/v1/",
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_OSLOGIN": f"{found.url}/",
+        "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(EmulatorHome(directory).token_file),
+        "CLOUDSDK_CORE_PROJECT": PROJECT,
+        "CLOUDSDK_COMPUTE_ZONE": ZONE,
+        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
+    }
+
+
+def _spawn(
+    home: EmulatorHome, create_seconds: float, port: int, timeout: float, engine: str
+) -> RunningEmulator:
+    ready, theirs = os.pipe()
+    # -P: a file random.py where the user stands is not to be imported.
+    words = [sys.executable, "-P", "-m", "tpukit.emulator", "--directory", str(home.path)]
+    words += ["--create-seconds", str(create_seconds), "--port", str(port)]
+    words += ["--engine", engine, "--ready-descriptor", str(theirs)]
+    log = os.open(home.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(theirs,),
+            start_new_session=True,
+        )
+    finally:
+        os.close(theirs)
+        os.close(log)
+    report = os.read(ready, _LONGEST_REPORT) if select.select([ready], [], [], timeout)[0] else b""
+    os.close(ready)
+    found = home.published() if report == READY else None
+    if found is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise _refusal(report) or TpukitError(
+            "the emulator did not start",
+            why=_log_tail(home),
+            fix=Fix.command("less", str(home.log)),
+        )
+    # The emulator outlives this process, which is not to warn that it never waited for it.
+    process.returncode = 0
+    return found
+
+
+def _refusal(report: bytes) -> TpukitError | None:
+    """Return the error with which an emulator ended that was about to start, if it reported one."""
+    try:
+        return from_document(json.loads(report))
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _answers(found: RunningEmulator) -> bool:
+    from tpukit.emulator.control_client import EmulatorClient
+
+    try:
+        return bool(EmulatorClient(found.url, found.token, _ANSWER_SECONDS).status())
+    except TpukitError:
+        return False
+
+
+def _live_pids(found: RunningEmulator | None) -> list[int]:
+    """Return the published processes that still are an emulator: their numbers are used again."""
+    import psutil
+
+    living = []
+    for pid in (found.guardian, found.pid) if found else ():
+        with contextlib.suppress(psutil.Error):
+            if "tpukit.emulator" in psutil.Process(pid).cmdline():
+                living.append(pid)
+    return living
+
+
+def _clean_up(home: EmulatorHome, found: RunningEmulator | None) -> None:
+    from tpukit.emulator.workers import processes
+
+    if home.identity_file.exists():
+        processes.end(lambda: processes.marked(f"{home.identity()}/"))
+    if found:
+        with contextlib.suppress(ChildProcessError):  # where it was this process that started it
+            os.waitpid(found.guardian, os.WNOHANG)
+    home.document.unlink(missing_ok=True)
+
+
+def _gone(home: EmulatorHome, found: RunningEmulator | None, seconds: float) -> bool:
+    give_up_at = time.monotonic() + seconds
+    while home.is_locked() or _live_pids(found):
+        if time.monotonic() >= give_up_at:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _log_tail(home: EmulatorHome) -> str:
+    try:
+        lines = home.log.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return "\n".join(one_line(line) for line in lines[-3:])

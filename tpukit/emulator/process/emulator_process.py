@@ -1,0 +1,118 @@
+"""The emulator's own process: the APIs, the workers, and an orderly end."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import random
+import resource
+import select
+import signal
+import threading
+import time
+
+from tpukit import __version__
+from tpukit.emulator.api.http_server import ApiServer, build_server
+from tpukit.emulator.process.guardian import reap_orphans
+from tpukit.emulator.process.home import READY, EmulatorHome, RunningEmulator
+from tpukit.emulator.workers import processes
+from tpukit.emulator.workers.engines.engine_choice import EngineChoice, choose
+from tpukit.emulator.workers.local_worker_host import LocalWorkerHost
+from tpukit.emulator.workers.worker_host import WorkerOracle
+
+
+def emulate(
+    home: EmulatorHome,
+    create_seconds: float,
+    port: int,
+    engine: str = "auto",
+    guardian: int | None = None,
+    ready: int | None = None,
+) -> int:
+    """Serve until TERM, INT or the end of the `guardian` descriptor; then end every worker.
+
+    Writes `READY` to the `ready` descriptor once clients are answered.
+    """
+    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.WARNING)
+    logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
+    ending = _ending(guardian)
+    _allow_many_descriptors()
+    # What a predecessor left that was killed together with its guardian.
+    processes.end(lambda: processes.marked(f"{home.identity()}/"), grace=0)
+    hosts: list[LocalWorkerHost] = []
+    identity, token, randomness = home.identity(), home.token(), random.SystemRandom()
+    choice = choose(engine, home.workers, identity, os.environ)
+
+    def make_host(oracle: WorkerOracle) -> LocalWorkerHost:
+        hosts.append(LocalWorkerHost(home.workers, identity, oracle, choice.engine, randomness))
+        return hosts[-1]
+
+    try:
+        server = build_server(home.path, token, make_host, create_seconds, port=port)
+        _serve(server, home, choice, ready, ending)
+    finally:
+        for host in hosts:
+            host.close()
+        # What a worker's program stripped of its environment, and with it of its marker.
+        processes.end(lambda: processes.descendants(os.getpid()))
+    return 0
+
+
+def _serve(
+    server: ApiServer,
+    home: EmulatorHome,
+    choice: EngineChoice,
+    ready: int | None,
+    ending: threading.Event,
+) -> None:
+    threading.Thread(target=reap_orphans, args=(ending,), daemon=True).start()
+    serving = threading.Thread(target=server.serve_forever, name="api", daemon=True)
+    serving.start()
+    home.publish(
+        RunningEmulator(
+            pid=os.getpid(),
+            guardian=os.getppid(),
+            url=server.url,
+            token=home.token(),
+            version=__version__,
+            engine=choice.engine.name,
+            started=time.time(),
+            reason=choice.reason,
+            limits=choice.engine.limits,
+        )
+    )
+    if ready is not None:
+        os.write(ready, READY)
+    ending.wait()
+    home.document.unlink(missing_ok=True)
+    server.shutdown()
+    serving.join()
+
+
+def _allow_many_descriptors() -> None:
+    """Use all that the system allows: a v3-2048 alone listens on 512 sockets and reserves 256."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # macOS names a limit that it does not grant
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _ending(guardian: int | None) -> threading.Event:
+    """Return an event that is set by TERM, by INT and by the end of the guardian."""
+    event = threading.Event()
+    asked, ask = os.pipe()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Nothing that takes a lock: a second signal may come while the first one is handled.
+        signal.signal(number, lambda *_: os.write(ask, b"1"))
+    # A shell in the background, and nohup, start us with some signals ignored, and what is ignored
+    # stays so in every command of a worker. With a handler it is the default there.
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, lambda *_: None)
+    ends = [asked] if guardian is None else [asked, guardian]
+    threading.Thread(target=_watch, args=(ends, event), daemon=True).start()
+    return event
+
+
+def _watch(ends: list[int], event: threading.Event) -> None:
+    select.select(ends, [], [])
+    event.set()

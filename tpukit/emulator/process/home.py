@@ -1,0 +1,124 @@
+"""The emulator's directory: who runs in it, where it answers, and its secrets.
+
+lock            held as long as the emulator or its guardian lives
+emulator.json   where it answers; written after the server listens
+token           the bearer token; gcloud reads it as an access token file
+identity        marks the processes of this directory's workers
+state.json      what the API knows
+workers/        each worker's files
+emulator.log    standard output and error of the emulator started in the background
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+#: What workers can be made of.
+ENGINES = ("auto", "portable", "namespaces")
+#: What an emulator writes to its `ready` descriptor once clients are answered.
+READY = b"1"
+
+_SECRET = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True)
+class RunningEmulator:
+    """An emulator that runs, as `emulator.json` describes it."""
+
+    pid: int
+    guardian: int
+    url: str
+    token: str
+    version: str
+    engine: str
+    started: float  #: seconds since the epoch
+    reason: str = ""  #: why this engine
+    limits: tuple[str, ...] = ()  #: what its workers lack beside TPU VMs
+
+
+class EmulatorHome:
+    """One emulator's directory, for its owner alone."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory.absolute()
+        self.lock = self.path / "lock"
+        self.document = self.path / "emulator.json"
+        self.token_file = self.path / "token"
+        self.log = self.path / "emulator.log"
+        self.identity_file = self.path / "identity"
+        self.workers = self.path / "workers"
+
+    def create(self) -> None:
+        """Make the directory, and close it to everybody else."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path.chmod(0o700)
+
+    def token(self) -> str:
+        """Return the bearer token, made once a directory."""
+        return self._secret(self.token_file)
+
+    def identity(self) -> str:
+        """Return the random name that marks this emulator's processes, made once a directory."""
+        return self._secret(self.identity_file)
+
+    def publish(self, running: RunningEmulator) -> None:
+        """Write where the emulator answers; a reader sees all of it or nothing."""
+        write_privately(self.document, json.dumps(asdict(running), indent=2) + "\n")
+
+    def published(self) -> RunningEmulator | None:
+        """Return what was published last, which need not live any more."""
+        try:
+            document = json.loads(self.document.read_text())
+            return RunningEmulator(**{**document, "limits": tuple(document.get("limits", ()))})
+        except (OSError, ValueError, TypeError, AttributeError):
+            return None
+
+    def is_locked(self) -> bool:
+        """Return whether an emulator or a guardian lives in this directory."""
+        try:
+            with self.lock.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
+    def _secret(self, path: Path) -> str:
+        """Return a file's secret; what a crash has cut short is no secret and is made anew."""
+        with contextlib.suppress(FileNotFoundError, UnicodeDecodeError):
+            found = path.read_text().strip()
+            if _SECRET.fullmatch(found):
+                return found
+        value = secrets.token_hex(16)
+        write_privately(path, value + "\n")
+        return value
+
+
+@contextlib.contextmanager
+def exclusively(path: Path, wait: bool = True) -> Iterator[None]:
+    """Hold a file's lock; raise `BlockingIOError` where another has it and `wait` is false."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def write_privately(path: Path, text: str) -> None:
+    """Replace a file at once by one that only its owner can read."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    temporary.replace(path)

@@ -1,0 +1,180 @@
+"""What there is and where: zones, accelerator types, runtime versions, reservations."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from math import inf
+
+from tpukit.accelerators import AcceleratorType, all_types
+from tpukit.emulator.core.api_errors import ApiError, Json, error_info, invalid, is_whole, not_found
+from tpukit.emulator.core.service_context import Call, ServiceContext, listing
+
+#: Names seen in the Cloud TPU page "TPU software versions" and in use on the v6e generation. A
+#: runtime version that does not fit a generation is accepted, as by the real service.
+RUNTIME_VERSIONS = (
+    "tpu-ubuntu2204-base",
+    "tpu-vm-base",
+    "tpu-vm-pt-1.13",
+    "tpu-vm-pt-2.0",
+    "tpu-vm-tf-2.16.1",
+    "tpu-vm-tf-2.16.1-pjrt",
+    "tpu-vm-tf-2.16.1-pod",
+    "tpu-vm-tf-2.16.1-pod-pjrt",
+    "tpu-vm-tf-2.17.0-pjrt",
+    "tpu-vm-tf-2.17.0-pod-pjrt",
+    "v2-alpha-tpuv5",
+    "v2-alpha-tpuv5-lite",
+    "v2-alpha-tpuv6e",
+    "v6e-ubuntu-2404",
+)
+
+#: The emulator's own zone, the only invented one: it offers every accelerator type. In all others a
+#: type is offered where the real service offers it.
+EVERYTHING_ZONE = "emulator-local1-a"
+
+#: google.cloud.tpu.v2.AcceleratorConfig.Type; google-cloud-tpu sends the numbers over REST.
+TYPE_NUMBERS = {2: "V2", 4: "V3", 7: "V4", 9: "V5LITE_POD", 10: "V5P", 11: "V6E"}
+
+
+class Catalogue:
+    """The zones of the API and what each of them offers."""
+
+    @cached_property
+    def zones(self) -> tuple[str, ...]:
+        real = {zone for kind in all_types() for zone in kind.facts.zones}
+        return tuple(sorted({EVERYTHING_ZONE, *real}))
+
+    def check_zone(self, call: Call) -> None:
+        """Refuse a zone that does not exist in the words of the real service.
+
+        Source: the public error report quoted for v4 zones, "(or it may not exist)".
+        """
+        zone = call.path["zone"]
+        if zone in self.zones:
+            return
+        text = f"Permission denied on 'locations/{zone}' (or it may not exist)."
+        names = {"consumer": f"projects/{call.project}", "location": zone}
+        info = error_info("LOCATION_POLICY_VIOLATED", **names, service="tpu.googleapis.com")
+        raise ApiError("PERMISSION_DENIED", text, [info])
+
+    def in_zone(self, zone: str) -> tuple[AcceleratorType, ...]:
+        return tuple(k for k in all_types() if zone in ("-", EVERYTHING_ZONE, *k.facts.zones))
+
+    def by_name(self, zone: str, name: str) -> AcceleratorType | None:
+        return next((kind for kind in self.in_zone(zone) if kind.name == name), None)
+
+    def by_topology(self, zone: str, api_type: str, topology: str) -> AcceleratorType | None:
+        wanted = (api_type, topology)
+        return next(
+            (k for k in self.in_zone(zone) if (k.facts.api_type, k.topology) == wanted), None
+        )
+
+    def workers_of(self, zone: str, node: Json) -> int:
+        """Return the number of workers that a node, checked before, has."""
+        kind = self.by_name(zone, node["acceleratorType"])
+        return kind.workers if kind else 1
+
+    def prefix(self, call: Call, collection: str) -> str:
+        """Return how the names of a list call's resources start; the zone `-` is every zone."""
+        if call.path["zone"] == "-":
+            return f"projects/{call.project}/locations/"
+        self.check_zone(call)
+        return f"{call.parent}/{collection}/"
+
+    def list_locations(self, call: Call) -> Json:
+        return listing(call, "locations", ((z, _location(call.project, z)) for z in self.zones))
+
+    def get_location(self, call: Call) -> Json:
+        self.check_zone(call)
+        return _location(call.project, call.path["zone"])
+
+    def list_types(self, call: Call) -> Json:
+        documents = (
+            _type(parent, kind)
+            for zone, parent in self._places(call)
+            for kind in self.in_zone(zone)
+        )
+        return listing(call, "acceleratorTypes", ((d["name"], d) for d in documents))
+
+    def get_type(self, call: Call) -> Json:
+        self.check_zone(call)
+        kind = self.by_name(call.path["zone"], call.path["type"])
+        if kind is None:
+            raise not_found(f"{call.parent}/acceleratorTypes/{call.path['type']}")
+        return _type(call.parent, kind)
+
+    def list_runtime_versions(self, call: Call) -> Json:
+        documents = (_runtime(p, v) for _, p in self._places(call) for v in RUNTIME_VERSIONS)
+        return listing(call, "runtimeVersions", ((d["name"], d) for d in documents))
+
+    def get_runtime_version(self, call: Call) -> Json:
+        self.check_zone(call)
+        if call.path["runtime"] not in RUNTIME_VERSIONS:
+            raise not_found(f"{call.parent}/runtimeVersions/{call.path['runtime']}")
+        return _runtime(call.parent, call.path["runtime"])
+
+    def _places(self, call: Call) -> list[tuple[str, str]]:
+        """Return each zone that a list call is about, and the name of its location."""
+        zone, prefix = call.path["zone"], f"projects/{call.project}/locations/"
+        if zone != "-":
+            self.check_zone(call)
+        return [(each, prefix + each) for each in (self.zones if zone == "-" else (zone,))]
+
+
+def _location(project: str, zone: str) -> Json:
+    return {"name": f"projects/{project}/locations/{zone}", "locationId": zone}
+
+
+def _type(parent: str, kind: AcceleratorType) -> Json:
+    return {
+        "name": f"{parent}/acceleratorTypes/{kind.name}",
+        "type": kind.name,
+        "acceleratorConfigs": [{"type": kind.facts.api_type, "topology": kind.topology}],
+    }
+
+
+def _runtime(parent: str, version: str) -> Json:
+    return {"name": f"{parent}/runtimeVersions/{version}", "version": version}
+
+
+_NAME = re.compile(
+    r"projects/([^/]+)/locations/([^/]+)/reservations/([a-z]([-a-z0-9]{0,61}[a-z0-9])?)"
+)
+
+
+class Reservations:
+    """Reserved capacity. It is listed and counts nothing: the emulator has room for all."""
+
+    def __init__(self, context: ServiceContext, catalogue: Catalogue) -> None:
+        self._context = context
+        self._catalogue = catalogue
+        self._records = context.state.reservations
+
+    def list(self, call: Call) -> Json:
+        prefix = self._catalogue.prefix(call, "reservations")
+        found = ((name, doc) for name, doc in self._records.items() if name.startswith(prefix))
+        return listing(call, "reservations", found)
+
+    def add(self, call: Call) -> Json:
+        """Make `{"name": FULL_NAME, "resourceType": "v4", "size": 64}`, a size in chips."""
+        name, size = call.body.get("name"), call.body.get("size", 1)
+        kind = call.body.get("resourceType", "")
+        found = _NAME.fullmatch(name) if isinstance(name, str) else None
+        if found is None or found[2] not in self._catalogue.zones:
+            raise invalid("name must be projects/P/locations/ZONE/reservations/R of a known zone.")
+        if not is_whole(size, -inf) or not isinstance(kind, str):
+            raise invalid("size must be a number of chips, and resourceType a text.")
+        self._records[found[0]] = {
+            "name": found[0],
+            "state": "ACTIVE",
+            "standard": {
+                "size": size,
+                "capacityUnits": "CHIPS",
+                "resourceType": kind,
+                "interval": {"startTime": self._context.stamp()},
+                "usage": {"total": "0"},
+            },
+        }
+        self._context.changed = True
+        return self._records[found[0]]

@@ -1,0 +1,203 @@
+"""The nodes that there are, and how a change that fell due happens to them and their workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from tpukit.emulator.core.api_errors import Json, Status
+from tpukit.emulator.core.emulator_clock import timestamp
+from tpukit.emulator.core.service_context import Call, ServiceContext
+from tpukit.emulator.tpu_service.operations import TpuOperations
+from tpukit.emulator.workers.worker_host import WorkerHost, WorkerRecord
+from tpukit.errors import TpukitError
+
+#: The one field inside another that an update may name.
+EXTERNAL = "networkConfig.enableExternalIps"
+
+
+class NodeStore:
+    """Nodes by their full names. A change starts an operation and happens when that falls due."""
+
+    def __init__(
+        self, context: ServiceContext, operations: TpuOperations, host: WorkerHost
+    ) -> None:
+        self._context = context
+        self._records = context.state.nodes
+        self._operations = operations
+        self._host = host
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._records
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._records)
+
+    def add(self, call: Call, name: str, document: Json, workers: int) -> Json:
+        """Begin a node of so many workers; return the operation as the API answers it."""
+        records = [asdict(worker) for worker in self._host.allocate(name, workers)]
+        node = {
+            **document,
+            "name": name,
+            "id": self._context.number(),
+            "apiVersion": "V2" if call.version == "v2" else "V2_ALPHA1",
+            "createTime": self._context.stamp(),
+            "state": "CREATING",
+        }
+        self._records[name] = {"node": node, "workers": records}
+        timing = self._context.timing
+        return self.begin(call, "create", name, timing.refusal if call.failure else timing.create)
+
+    def begin(
+        self, call: Call, verb: str, name: str, seconds: float, change: Json | None = None
+    ) -> Json:
+        return self._operations.view(self._operations.begin(call, verb, name, seconds, change))
+
+    def halt(self, name: str, state: str) -> None:
+        """End what runs on the workers, keep their files, and show `state`."""
+        self._host.halt(name)
+        self.set_state(name, state)
+
+    def remove(self, call: Call, name: str) -> Json:
+        """Begin to delete; what else was under way on the node ends as cancelled."""
+        self._operations.abandon(name, Status("CANCELLED", "The node is being deleted."))
+        change = {"before": self.state(name)}
+        self.halt(name, "DELETING")
+        return self.begin(call, "delete", name, self._context.timing.change, change)
+
+    def restart(self, call: Call, name: str, verb: str) -> Json:
+        """Begin to start the workers anew; their files stay."""
+        self.halt(name, "RESTARTING")
+        return self.begin(call, verb, name, self._context.timing.change)
+
+    def preempt(self, name: str) -> None:
+        """Take a node away as Google does with a spot slice."""
+        self._operations.abandon(name, Status("ABORTED", "The node was preempted."))
+        self.halt(name, "PREEMPTED")
+
+    def vanish(self, name: str) -> None:
+        """Take a node away so that nothing of it is left, as happens to spot slices too.
+
+        Source: skypilot-org/skypilot#1468, where the state of lost slices varies.
+        """
+        self._operations.abandon(name, Status("ABORTED", "The node was preempted."))
+        self.drop(name)
+
+    def view(self, name: str) -> Json:
+        """Return the node as the API answers it."""
+        node = self.node(name)
+        if node["state"] == "CREATING":
+            return dict(node)
+        external = node["networkConfig"]["enableExternalIps"]
+        endpoints = [_endpoint(worker, external) for worker in self.workers(name)]
+        found = "UNHEALTHY_MAINTENANCE" if self.maintenance(name) else node.get("health", "HEALTHY")
+        health = {"health": found} if node["state"] == "READY" else {}
+        return {**node, **health, "networkEndpoints": endpoints}
+
+    def node(self, name: str) -> Json:
+        document: Json = self._records[name]["node"]
+        return document
+
+    def workers(self, name: str) -> Sequence[WorkerRecord]:
+        return [WorkerRecord(**worker) for worker in self._records[name]["workers"]]
+
+    def state(self, name: str) -> str:
+        """Return the node's state; GONE where there is no such node."""
+        return str(self.node(name)["state"]) if name in self else "GONE"
+
+    def set_state(self, name: str, state: str) -> None:
+        self._update(name, node={**self.node(name), "state": state})
+
+    def maintenance(self, name: str) -> Json | None:
+        """Return the maintenance that a node is under, as v2alpha1 describes it."""
+        until = self._records[name].get("maintenance_until", 0.0) if name in self else 0.0
+        if until <= self._context.now():
+            return None
+        return {
+            "type": "UNSCHEDULED",
+            "maintenanceStatus": "ONGOING",
+            "canReschedule": True,
+            "windowStartTime": timestamp(until - self._context.timing.maintenance),
+            "windowEndTime": timestamp(until),
+        }
+
+    def set_health(self, name: str, health: str) -> None:
+        """Let the service find something wrong with a node that stays READY."""
+        self._update(name, node={**self.node(name), "health": health})
+
+    def boot_ready(self) -> None:
+        """Bring the workers back after a restart of the emulator."""
+        for name in list(self._records):
+            if self.state(name) == "READY":
+                self._boot(name, "TERMINATED")
+
+    def complete(self, operation: str, record: Json) -> None:
+        """Let an operation that fell due happen."""
+        name, verb, failure = record["target"], record["verb"], record["failure"]
+        if verb == "create" and failure:
+            failure = self.drop(name) or failure
+        elif verb == "delete" and failure:
+            self._restore(name, record["change"]["before"])
+        elif verb in ("create", "start", "reset", "performMaintenance"):
+            failure = self._boot(name, "STOPPED" if verb == "start" else "TERMINATED")
+        elif verb == "delete":
+            failure = self.drop(name)
+        elif verb == "stop":
+            self.set_state(name, "STOPPED")
+        elif verb == "simulateMaintenanceEvent":
+            until = record["due"] + self._context.timing.maintenance
+            self._update(name, maintenance_until=until)
+        elif verb == "update":
+            self._change(name, record["change"])
+        response = self.view(name) if name in self._records else None
+        self._operations.finish(operation, response, failure)
+
+    def drop(self, name: str) -> Json | None:
+        """Forget a node and its workers at once; return the error where they do not go."""
+        try:
+            self._host.discard(name)
+        except (TpukitError, OSError) as error:
+            return self._broken(name, "TERMINATED", f"the workers cannot be removed: {error}")
+        del self._records[name]
+        self._context.changed = True
+        return None
+
+    def _restore(self, name: str, state: str) -> None:
+        """Put a node that could not be deleted back where it was."""
+        self.set_state(name, state)
+        if state == "READY":
+            self._boot(name, "TERMINATED")
+
+    def _boot(self, name: str, fallback: str) -> Json | None:
+        try:
+            self._host.boot(self.node(name), self.workers(name))
+        except (TpukitError, OSError) as error:
+            return self._broken(name, fallback, f"the workers cannot start: {error}")
+        self._update(name, maintenance_until=0.0)
+        self.set_state(name, "READY")
+        return None
+
+    def _broken(self, name: str, state: str, why: str) -> Json:
+        """Leave a node whose workers do not obey in a state from which it can be deleted."""
+        self.set_state(name, state)
+        return Status("INTERNAL", why).operation_error()
+
+    def _change(self, name: str, change: Json) -> None:
+        node = dict(self.node(name))
+        for path, value in change.items():
+            if path == EXTERNAL:
+                node["networkConfig"] = {**node["networkConfig"], "enableExternalIps": value}
+            elif value is None:
+                node.pop(path, None)
+            else:
+                node[path] = value
+        self._update(name, node=node)
+
+    def _update(self, name: str, **change: object) -> None:
+        self._records[name] = {**self._records[name], **change}
+        self._context.changed = True
+
+
+def _endpoint(worker: WorkerRecord, external: bool) -> Json:
+    access = {"accessConfig": {"externalIp": worker.address}} if external else {}
+    return {"ipAddress": worker.address, "port": 8470, **access}

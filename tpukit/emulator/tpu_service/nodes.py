@@ -1,0 +1,173 @@
+"""The node methods of the Cloud TPU API: who may ask for which change, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from tpukit.emulator.core.api_errors import ApiError, Json, invalid, not_found
+from tpukit.emulator.core.service_context import Call, ServiceContext, listing
+from tpukit.emulator.tpu_service.catalogue import Catalogue
+from tpukit.emulator.tpu_service.node_request import camel, parse_fields, parse_node
+from tpukit.emulator.tpu_service.node_store import EXTERNAL, NodeStore
+from tpukit.emulator.tpu_service.operations import TpuOperations
+from tpukit.emulator.workers.worker_host import WorkerRecord
+
+#: Cloud TPU API reference, projects.locations.nodes.patch: the fields of updateMask. gcloud also
+#: sends data_disks: surface/compute/tpus/tpu_vm/update.yaml.
+_UPDATABLE = frozenset({"description", "tags", "labels", "metadata", "dataDisks"})
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of every project and zone."""
+
+    _context: ServiceContext
+    _catalogue: Catalogue
+    _operations: TpuOperations
+    _store: NodeStore
+
+    def create(self, call: Call) -> Json:
+        self._catalogue.check_zone(call)
+        node_id = self._context.given_or_random_id(call.query.get("nodeId", ""), "node")
+        name = f"{call.parent}/nodes/{node_id}"
+        document = parse_node(self._context, self._catalogue, call)
+        if name in self._store:
+            raise ApiError("ALREADY_EXISTS", f"Resource '{name}' already exists")
+        workers = self._catalogue.workers_of(call.path["zone"], document)
+        return self._store.add(call, name, document, workers)
+
+    def get(self, call: Call) -> Json:
+        return self._store.view(self._find(call))
+
+    def list(self, call: Call) -> Json:
+        """List a zone's nodes, or every zone's for the zone `-`."""
+        prefix = self._catalogue.prefix(call, "nodes")
+        found = ((n, self._store.view(n)) for n in self._store if n.startswith(prefix))
+        return listing(call, "nodes", found)
+
+    def delete(self, call: Call) -> Json:
+        """Delete in any state."""
+        name = self._find(call)
+        if self._store.state(name) == "DELETING":
+            raise conflict(name)
+        return self._store.remove(call, name)
+
+    def stop(self, call: Call) -> Json:
+        name = self._changeable(call, "stop", {"READY"})
+        self._refuse_queued(name, "StopNode")
+        self._refuse_pod(name, "stopped")
+        self._store.halt(name, "STOPPING")
+        return self._store.begin(call, "stop", name, self._context.timing.change)
+
+    def start(self, call: Call) -> Json:
+        name = self._changeable(call, "start", {"STOPPED"})
+        self._refuse_pod(name, "started")
+        self._store.set_state(name, "STARTING")
+        return self._store.begin(call, "start", name, self._context.timing.create)
+
+    def patch(self, call: Call) -> Json:
+        """Change the fields of the update mask; they show once the operation is done."""
+        name = self._changeable(call, "update", {"READY", "STOPPED"})
+        mask = [_camel_path(path) for path in call.query.get("updateMask", "").split(",") if path]
+        refused = [path for path in mask if path not in _UPDATABLE and path != EXTERNAL]
+        if refused or not mask:
+            raise self._context.bad_request(f"invalid update mask {','.join(refused)!r}")
+        given = parse_fields(call)
+        change: Json = {path: given.get(path) for path in mask if path != EXTERNAL}
+        if EXTERNAL in mask:
+            change[EXTERNAL] = bool(given.get("networkConfig", {}).get("enableExternalIps"))
+        return self._store.begin(call, "update", name, self._context.timing.update, change)
+
+    def simulate_maintenance_event(self, call: Call) -> Json:
+        """Let the node report maintenance for a while; without ids it is worker 0's."""
+        name = self._changeable(call, "simulateMaintenanceEvent", {"READY"})
+        for text in call.body.get("workerIds") or ["0"]:
+            _worker_index(text, self._store.workers(name))
+        seconds = self._context.timing.update
+        return self._store.begin(call, "simulateMaintenanceEvent", name, seconds)
+
+    def perform_maintenance(self, call: Call) -> Json:
+        """Restart the workers, which ends a maintenance event."""
+        name = self._changeable(call, "performMaintenance", {"READY"})
+        return self._store.restart(call, name, "performMaintenance")
+
+    def get_guest_attributes(self, call: Call) -> Json:
+        """Answer one entry a worker, in the order of the workers; empty until they have booted."""
+        name = self._find(call)
+        booted, workers = self._store.state(name) == "READY", self._store.workers(name)
+        wanted = [text for text in call.body.get("workerIds") or [] if text != ""]
+        path = str(call.body.get("queryPath") or "")
+        chosen = [workers[_worker_index(text, workers)] for text in wanted] if wanted else workers
+        items = [_entries(worker, path) if booted else [] for worker in chosen]
+        found = [{"queryPath": path, "queryValue": {"items": each}} for each in items]
+        return {"guestAttributes": found}
+
+    def _find(self, call: Call) -> str:
+        self._catalogue.check_zone(call)
+        name = f"{call.parent}/nodes/{call.path['node']}"
+        if name not in self._store:
+            raise not_found(name)
+        return name
+
+    def _changeable(self, call: Call, verb: str, states: Collection[str]) -> str:
+        name = self._find(call)
+        state = self._store.state(name)
+        if state not in states:
+            # Source: skypilot-org/skypilot#1468 has this sentence for update and PREEMPTED.
+            raise self._context.bad_request(f"{verb} is not supported while in state {state}")
+        if self._operations.pending(name):
+            raise conflict(name)
+        return name
+
+    def _refuse_queued(self, name: str, rpc: str) -> None:
+        # The sentence is a public report's; the frame is that of the other refusals.
+        if self._store.node(name).get("queuedResource"):
+            raise self._context.bad_request(f"{rpc} is not supported for queued resources")
+
+    def _refuse_pod(self, name: str, done: str) -> None:
+        # Documentation "Manage TPUs": a slice of several workers can only be deleted. The words
+        # of the real refusal are not on record.
+        if len(self._store.workers(name)) > 1:
+            raise self._context.bad_request(f"a slice with several workers cannot be {done}")
+
+
+def conflict(name: str) -> ApiError:
+    """Return the refusal of a change while another is under way.
+
+    409 ABORTED is AIP-151's answer to a parallel operation; gcloud expects a 409 when two users
+    add a key at once: command_lib/compute/tpus/tpu_vm/ssh.py.
+    """
+    return ApiError("ABORTED", f"Another operation on '{name}' is in progress.")
+
+
+def _camel_path(path: str) -> str:
+    return ".".join(camel(part) for part in path.strip().split("."))
+
+
+def _worker_index(text: object, workers: Sequence[WorkerRecord]) -> int:
+    """Return the number of a worker that a call names; raise for one that there is not."""
+    if not str(text).isdecimal() or int(str(text)) >= len(workers):
+        raise invalid(f"Invalid worker id {text!r}")
+    return int(str(text))
+
+
+def _entries(worker: WorkerRecord, path: str) -> Sequence[Json]:
+    """Return what the worker published below `path`, a namespace or a namespace and a key.
+
+    gcloud looks for the key `hostname`, the guest agent writes `Hostname`: both are here. The
+    namespace `ssh` is the emulator's own, and only where its port is not the usual one.
+    """
+    kind, body = worker.host_public_key.split()[:2]
+    entries = [
+        ("guestInventory", "Hostname", worker.hostname),
+        ("guestInventory", "hostname", worker.hostname),
+        ("hostkeys", kind, body),
+    ]
+    if worker.port != 22:
+        entries.append(("ssh", "port", str(worker.port)))
+    return [
+        {"namespace": namespace, "key": key, "value": value}
+        for namespace, key, value in entries
+        if path.strip("/") in ("", namespace, f"{namespace}/{key}")
+    ]

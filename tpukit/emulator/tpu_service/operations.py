@@ -1,0 +1,132 @@
+"""Long-running operations of the Cloud TPU API: changes that fall due."""
+
+from __future__ import annotations
+
+from tpukit.emulator.core.api_errors import ApiError, Json, Status, not_found
+from tpukit.emulator.core.emulator_clock import timestamp
+from tpukit.emulator.core.service_context import Call, ServiceContext, listing
+
+#: The real service forgets operations after some 30 days (AIP-151); here their number is bounded.
+KEPT = 1000
+#: The type of the resources of a collection.
+_TYPES = {"nodes": "Node", "queuedResources": "QueuedResource"}
+
+
+class TpuOperations:
+    """Starts, shows and ends operations; what an operation does is its resource's business."""
+
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+        self._records = context.state.operations
+
+    def begin(
+        self, call: Call, verb: str, target: str, seconds: float, change: Json | None = None
+    ) -> str:
+        """Record an operation on `target` that falls due in `seconds`; return its name.
+
+        It remembers the API version of the call: a client of v2alpha1 cannot read v2's types.
+        """
+        now = self._context.now()
+        name = f"{target.rsplit('/', 2)[0]}/operations/{self._context.operation_id()}"
+        self._records[name] = {
+            "version": call.version,
+            "verb": verb,
+            "target": target,
+            "created": now,
+            "due": now + seconds,
+            "done": False,
+            "change": change or {},
+            "failure": call.failure.operation_error() if call.failure else None,
+        }
+        self._context.changed = True
+        self._forget()
+        return name
+
+    def due(self) -> list[tuple[str, Json]]:
+        """Return the operations whose time has come, the earliest first."""
+        now = self._context.now()
+        ready = [item for item in self.pending() if item[1]["due"] <= now]
+        return sorted(ready, key=lambda item: item[1]["due"])
+
+    def pending(self, target: str = "") -> list[tuple[str, Json]]:
+        """Return the operations that are not done, on one target or on all."""
+        records = self._records.items()
+        return [
+            item for item in records if not item[1]["done"] and target in ("", item[1]["target"])
+        ]
+
+    def finish(self, name: str, response: Json | None, error: Json | None = None) -> None:
+        """End an operation with the resource as it is now (none after a delete), or an error."""
+        record = self._records[name]
+        ended = min(record["due"], self._context.now())
+        outcome = {"error": error} if error else {"response": response}
+        self._records[name] = {**record, "done": True, "ended": ended, **outcome}
+        self._context.changed = True
+
+    def abandon(self, target: str, status: Status) -> None:
+        """End every pending operation on a target that something else took over."""
+        for name, _ in self.pending(target):
+            self.finish(name, None, status.operation_error())
+
+    def view(self, name: str) -> Json:
+        """Return the operation as the API answers it."""
+        record = self._records[name]
+        package = f"type.googleapis.com/google.cloud.tpu.{record['version']}"
+        metadata: Json = {
+            "@type": f"{package}.OperationMetadata",
+            "createTime": timestamp(record["created"]),
+            "target": record["target"],
+            "verb": record["verb"],
+            "cancelRequested": record.get("cancel_requested", False),
+            "apiVersion": record["version"],
+        }
+        if not record["done"]:
+            return {"name": name, "metadata": metadata, "done": False}
+        metadata["endTime"] = timestamp(record["ended"])
+        return {"name": name, "metadata": metadata, "done": True, **_outcome(record, package)}
+
+    def get(self, call: Call) -> Json:
+        return self.view(self._find(call))
+
+    def list(self, call: Call) -> Json:
+        prefix = f"{call.parent}/operations/"
+        found = ((name, self.view(name)) for name in self._records if name.startswith(prefix))
+        return listing(call, "operations", found, 500)
+
+    def delete(self, call: Call) -> Json:
+        """Forget a finished operation."""
+        name = self._find(call)
+        if not self._records[name]["done"]:
+            raise ApiError("FAILED_PRECONDITION", f"Operation '{name}' is not done.")
+        del self._records[name]
+        self._context.changed = True
+        return {}
+
+    def request_cancel(self, call: Call) -> tuple[str, Json] | None:
+        """Note that an operation shall be cancelled and return it; None if it is done already."""
+        name = self._find(call)
+        if self._records[name]["done"]:
+            return None
+        self._records[name] = {**self._records[name], "cancel_requested": True}
+        self._context.changed = True
+        return name, self._records[name]
+
+    def _find(self, call: Call) -> str:
+        name = f"{call.parent}/operations/{call.path['operation']}"
+        if name not in self._records:
+            raise not_found(name)
+        return name
+
+    def _forget(self) -> None:
+        done = [name for name, record in self._records.items() if record["done"]]
+        for name in done[: max(0, len(done) - KEPT)]:
+            del self._records[name]
+
+
+def _outcome(record: Json, package: str) -> Json:
+    if "error" in record:
+        return {"error": record["error"]}
+    if record["response"] is None:
+        return {"response": {"@type": "type.googleapis.com/google.protobuf.Empty"}}
+    kind = _TYPES[record["target"].rsplit("/", 2)[1]]
+    return {"response": {"@type": f"{package}.{kind}", **record["response"]}}

@@ -1,0 +1,99 @@
+"""Which engine runs the workers, and why."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tpukit.emulator.workers.engines.engine import EmulatedWorker, Engine, Login, base_interpreter
+from tpukit.emulator.workers.engines.portable import PortableEngine
+from tpukit.emulator.workers.inherited_environment import inherited_environment
+from tpukit.emulator.workers.slice_facts import SliceFacts
+from tpukit.emulator.workers.worker_folders import remove
+from tpukit.emulator.workers.worker_host import WorkerRecord
+from tpukit.errors import TpukitError
+
+_PROGRAMS = ("ip", "mount", "nsenter", "setsid", "unshare")
+_TRIAL_NODE = "projects/p/locations/z/nodes/trial"
+_TRIAL_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class EngineChoice:
+    engine: Engine
+    reason: str
+
+
+def choose(name: str, folder: Path, identity: str, environment: Mapping[str, str]) -> EngineChoice:
+    """Return the engine of a name; `auto` is the portable one, which every machine can run.
+
+    `folder` keeps the workers' files, `identity` marks their processes. Raises `TpukitError` where
+    the machine cannot run the engine.
+    """
+    inherited = inherited_environment(environment, Path.home())
+    if name == "namespaces":
+        from tpukit.emulator.workers.engines.namespaces import namespaces_engine
+
+        hidden = namespaces_engine.hidden_folders(Path.home(), folder.parent)
+        engine = namespaces_engine.NamespacesEngine(inherited, base_interpreter(), hidden)
+        try:
+            _try(engine, folder, identity)
+        except subprocess.TimeoutExpired as error:
+            raise TpukitError("a trial worker of the namespaces engine is silent") from error
+        return EngineChoice(engine, "asked for; a trial worker ran")
+    missing = _missing()
+    other = f"namespaces needs {missing}" if missing else "--engine namespaces is possible here"
+    portable = PortableEngine(inherited, base_interpreter(), is_root=os.geteuid() == 0)
+    return EngineChoice(portable, f"runs on every machine; {other}")
+
+
+def lacking(platform: str, user: int, find: Callable[[str], object]) -> str:
+    """Return what keeps the namespaces engine from running; `find` looks for a program."""
+    if platform != "linux":
+        return "Linux"
+    if user != 0:
+        return "root"
+    return ", ".join(name for name in _PROGRAMS if not find(name))
+
+
+def _missing() -> str:
+    return lacking(sys.platform, os.geteuid(), shutil.which)
+
+
+def _try(engine: Engine, folder: Path, identity: str) -> None:
+    """Run a command on a worker that is made and removed for it."""
+    if missing := _missing():
+        raise TpukitError("the namespaces engine cannot run here", reason=f"it needs {missing}")
+    bits = random.SystemRandom().getrandbits(32)
+    record = WorkerRecord(0, "127.77.254.254", 22, f"trial-{bits:08x}", "", "")
+    node = {"name": _TRIAL_NODE, "acceleratorType": "v3-8"}
+    marker = f"{identity}/{_TRIAL_NODE}/0"
+    folder = folder / record.hostname
+    worker = EmulatedWorker(record, SliceFacts.of(node, [record]), folder, marker)
+    sockets = None
+    try:
+        sockets = engine.start(worker)
+        login = Login("trial", "test -w / && hostname", ("127.0.0.1", 1, record.address, 22))
+        program = engine.program(worker, login)
+        done = subprocess.run(
+            program.words,
+            env=program.environment,
+            capture_output=True,
+            text=True,
+            timeout=_TRIAL_SECONDS,
+            check=False,
+        )
+        if done.stdout.strip() != record.hostname:
+            raise TpukitError("a trial worker of the namespaces engine fails", why=done.stderr)
+    finally:
+        engine.end(marker)
+        for socket in (sockets.metadata, sockets.ssh, sockets.proxy) if sockets else ():
+            if socket:
+                socket.close()
+        remove(folder)

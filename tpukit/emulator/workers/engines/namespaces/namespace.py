@@ -1,0 +1,111 @@
+"""A worker's own namespaces: a process that holds them, and the network it is in."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import signal
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tpukit.emulator.workers import processes
+from tpukit.emulator.workers.engines.engine import EmulatedWorker
+from tpukit.emulator.workers.engines.namespaces.network import NetworkNamespace
+from tpukit.errors import TpukitError
+from tpukit.text import one_line
+
+_SECONDS = 30.0  #: of silence; one that cannot be made ends
+_MOST = 4096
+_READY = re.compile(rb"^ready ([1-9][0-9]*)\n", re.MULTILINE)
+#: --kill-child: who kills `unshare` kills the first process, and with it every other one.
+_UNSHARE = ("unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child")
+_ENTER = ("--mount", "--uts", "--ipc", "--net", "--pid")
+
+
+@dataclass(frozen=True)
+class WorkerNamespaces:
+    """One worker's namespaces, as long as its first process lives."""
+
+    network: NetworkNamespace
+    holder: subprocess.Popen[bytes]
+    first: int  #: process number of the first process, as this machine counts
+    life: int  #: a pipe that ends with this process
+
+    @property
+    def root(self) -> Path:
+        return Path(f"/proc/{self.first}/root")
+
+    @property
+    def alive(self) -> bool:
+        return self.holder.poll() is None
+
+    def enter(self) -> tuple[str, ...]:
+        """Return the words that start a command inside, as the leader of a session of its own."""
+        return ("nsenter", "--target", str(self.first), *_ENTER, "--", "setsid")
+
+    def end(self) -> None:
+        """Kill every process inside and wait for it; the mounts and interfaces go with them."""
+        os.close(self.life)
+        if self.alive:  # otherwise the number may be another process's by now
+            # Once the parent of the first process knows of its end, all inside is gone.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.first, signal.SIGKILL)
+        self.holder.wait()
+        self.network.close()
+
+
+def make_namespaces(
+    worker: EmulatedWorker, network: NetworkNamespace, chips: int
+) -> WorkerNamespaces:
+    """Start the worker's first process in namespaces of its own.
+
+    Raises `TpukitError` where the system does not allow it.
+    """
+    words = [*_UNSHARE, "--", "/bin/sh", str(worker.folder / "bin/init")]
+    words += [worker.record.hostname, str(chips)]
+    theirs, life = os.pipe()
+    try:
+        holder = network.inside(lambda: _started(words, worker, theirs))
+    finally:
+        os.close(theirs)
+    output = _output(holder)
+    ready = _READY.search(output)
+    if ready is None:
+        os.close(life)
+        holder.kill()
+        holder.wait()
+        raise TpukitError(
+            "a worker's namespaces cannot be made", why=one_line(output.decode(errors="replace"))
+        )
+    return WorkerNamespaces(network, holder, int(ready[1]), life)
+
+
+def _started(words: Sequence[str], worker: EmulatedWorker, life: int) -> subprocess.Popen[bytes]:
+    environment = {"PATH": f"{os.defpath}:/usr/sbin:/sbin", processes.MARKER: worker.marker}
+    return subprocess.Popen(
+        words,
+        cwd=worker.folder,
+        env=environment,
+        stdin=life,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def _output(holder: subprocess.Popen[bytes]) -> bytes:
+    """Return what the first process prints until it is ready or ends."""
+    assert holder.stdout
+    output = b""
+    with holder.stdout:
+        while not _READY.search(output):
+            waited = select.select([holder.stdout], [], [], _SECONDS)[0]
+            read = os.read(holder.stdout.fileno(), _MOST) if waited else b""
+            if not read:
+                break
+            output += read
+    return output

@@ -1,0 +1,221 @@
+"""The engine of Linux with root: every worker has a network, a root and processes of its own."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tpukit.emulator.workers import processes
+from tpukit.emulator.workers.engines.engine import (
+    SYSTEM_PATH,
+    EmulatedWorker,
+    Login,
+    SftpFolders,
+    WorkerProgram,
+    WorkerSockets,
+    home_folder,
+    install_programs,
+    make_folders,
+)
+from tpukit.emulator.workers.engines.namespaces import http_proxy
+from tpukit.emulator.workers.engines.namespaces.namespace import WorkerNamespaces, make_namespaces
+from tpukit.emulator.workers.engines.namespaces.network import Bridge, NetworkNamespace
+from tpukit.emulator.workers.worker_folders import remove
+from tpukit.errors import TpukitError
+
+#: Where Compute Engine's metadata server is.
+METADATA = "169.254.169.254"
+_FOLDERS = ("bin", "home", "tmp", "etc", "upper", "work", "root")
+_REPLACED = ("/home", "/root", "/tmp")  #: a worker has folders of its own in their place
+_PROXY = f"127.0.0.1:{http_proxy.PORT}"
+_PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
+_PROGRAMS = "/opt/emulated-worker/bin"
+_SECONDS = 10.0
+
+
+class NamespacesEngine:
+    """Makes a worker's namespaces at its first login.
+
+    `inherited` and `interpreter` are those of the portable engine; `hidden` are folders of this
+    machine that workers do not see, but for what `inherited` names there.
+    """
+
+    name = "namespaces"
+    limits: tuple[str, ...] = (
+        "every user is root, and sudo changes nothing",
+        "root on a worker is root of this machine's kernel: accidents stay inside, attacks do not",
+        "connections leave a worker through an HTTP proxy alone: no name resolution, no other way",
+        "what a worker runs is limited by this machine's processors and memory, not by its own",
+        "accelerator device files are there and cannot be used",
+    )
+
+    def __init__(
+        self, inherited: Mapping[str, str], interpreter: Path, hidden: Sequence[Path]
+    ) -> None:
+        self._inherited = {
+            name: value for name, value in inherited.items() if "proxy" not in name.lower()
+        }
+        self._proxy = _proxy_of(inherited)
+        self._interpreter = interpreter
+        self._hidden = tuple(hidden)
+        self._namespaces: dict[str, WorkerNamespaces] = {}
+        self._bridge: Bridge | None = None
+        self._changing = threading.Lock()
+
+    @property
+    def _upstream(self) -> tuple[str, int] | None:
+        """This machine's own proxy, which workers' connections go through."""
+        found = urlsplit(self._proxy)
+        return (found.hostname, found.port or 80) if found.hostname else None
+
+    def start(self, worker: EmulatedWorker) -> WorkerSockets | None:
+        if self._is_running(worker):
+            return None
+        remove(worker.folder / "work")  # the kernel's own notes, of no use to the next mount
+        make_folders(worker, _FOLDERS)
+        # The root of every process inside, of whichever account.
+        (worker.folder / "upper").chmod(0o755)
+        (worker.folder / "tmp").chmod(0o1777)
+        install_programs(worker, ("sudo", "python3", "pip3", "init"), self._interpreter)
+        self._write_settings(worker)
+        network = NetworkNamespace()
+        try:
+            self._connect_to_bridge(network, worker.address)
+            sockets = WorkerSockets(
+                metadata=network.listening(METADATA, 80),
+                ssh=network.listening(worker.address, 22),
+                proxy=network.listening("127.0.0.1", http_proxy.PORT),
+                upstream=self._upstream,
+            )
+            chips = worker.facts.accelerator.chips_per_worker if worker.facts.devices else 0
+            namespaces = make_namespaces(worker, network, chips)
+        except (OSError, TpukitError):
+            network.close()
+            raise
+        with self._changing:
+            self._namespaces[worker.marker] = namespaces
+        return sockets
+
+    def files(self, worker: EmulatedWorker, user: str) -> SftpFolders:
+        return SftpFolders(self._home(worker, user), self._namespaces_of(worker).root)
+
+    def program(self, worker: EmulatedWorker, login: Login) -> WorkerProgram:
+        namespaces = self._namespaces_of(worker)
+        home = self._home(worker, login.user)
+        environment = {
+            **self._inherited,
+            "UV_LINK_MODE": "copy",  # the caches are another mount
+            **self._proxies(worker),
+            **worker.facts.environment(worker.index, METADATA),
+            **login.environment(home),
+            "PATH": f"{_PROGRAMS}:{SYSTEM_PATH}",
+            "TMPDIR": "/tmp",
+            processes.MARKER: worker.marker,
+        }
+        return WorkerProgram(
+            arguments=("env", f"--chdir={home}", *login.words),
+            environment=environment,
+            directory=Path("/"),
+            enter=namespaces.enter(),
+            terminals=namespaces.root / "dev/pts",
+        )
+
+    def connect(self, worker: EmulatedWorker, host: str, port: int) -> socket.socket:
+        network = self._namespaces_of(worker).network
+        return network.inside(lambda: socket.create_connection((host, port), _SECONDS))
+
+    def end(self, marker: str) -> None:
+        with self._changing:
+            found = [name for name in self._namespaces if name.startswith(marker)]
+            all_namespaces = [self._namespaces.pop(name) for name in found]
+        for namespaces in all_namespaces:
+            namespaces.end()
+
+    def close(self) -> None:
+        if self._bridge:
+            self._bridge.close()
+            self._bridge = None
+
+    def _namespaces_of(self, worker: EmulatedWorker) -> WorkerNamespaces:
+        namespaces = self._namespaces.get(worker.marker)
+        if namespaces is None:
+            raise TpukitError("the worker's namespaces could not be made")
+        return namespaces
+
+    def _is_running(self, worker: EmulatedWorker) -> bool:
+        with self._changing:
+            namespaces = self._namespaces.get(worker.marker)
+            if namespaces is None or namespaces.alive:
+                return namespaces is not None
+            del self._namespaces[worker.marker]
+        namespaces.end()  # somebody inside killed the first process
+        return False
+
+    def _connect_to_bridge(self, network: NetworkNamespace, address: str) -> None:
+        with self._changing:
+            self._bridge = self._bridge or Bridge()
+        self._bridge.attach(network, [METADATA], address)
+
+    def _home(self, worker: EmulatedWorker, user: str) -> Path:
+        home_folder(worker, user).mkdir(mode=0o700, exist_ok=True)
+        return Path("/home", user)
+
+    def _write_settings(self, worker: EmulatedWorker) -> None:
+        facts = worker.facts
+        lines = ["127.0.0.1 localhost", f"{METADATA} metadata.google.internal metadata"]
+        for record in facts.workers:
+            lines.append(f"{record.address} {facts.full_hostname(record.index)} {record.hostname}")
+        (worker.folder / "etc/hosts").write_text("\n".join(lines) + "\n")
+        apt = [f'Acquire::{kind}::Proxy "{self._proxy_url}";' for kind in ("http", "https")]
+        (worker.folder / "etc/apt.conf").write_text("\n".join(apt) + "\n")
+        (worker.folder / "etc/layout").write_text("".join(f"{line}\n" for line in self._layout()))
+
+    @property
+    def _proxy_url(self) -> str:
+        """The proxy by the name it has inside; the machine's own may want a password with it."""
+        secret, at, _ = urlsplit(self._proxy).netloc.rpartition("@")
+        return f"http://{secret}{at}{_PROXY}"
+
+    def _proxies(self, worker: EmulatedWorker) -> dict[str, str]:
+        # Addresses one by one: not everybody reads networks in no_proxy.
+        direct = ["localhost", "127.0.0.1", METADATA, "metadata.google.internal", "metadata"]
+        direct += [*worker.facts.addresses, *(record.hostname for record in worker.facts.workers)]
+        exceptions = dict.fromkeys(("no_proxy", "NO_PROXY"), ",".join(direct))
+        return {**dict.fromkeys(_PROXIES, self._proxy_url), **exceptions}
+
+    def _layout(self) -> Iterator[str]:
+        """Hide this machine's private folders, and show what the inherited settings name."""
+        replaced = [Path(name) for name in _REPLACED]
+        for folder in self._hidden:
+            if not any(folder.is_relative_to(each) for each in replaced):
+                yield f"hide\t{folder}"
+        if self._is_hidden(Path(sys.base_prefix)):
+            yield f"show\t{sys.base_prefix}"
+        for name, value in self._inherited.items():
+            path = Path(value)
+            if not path.is_absolute() or not self._is_hidden(path):
+                continue
+            if name.endswith("_CACHE_DIR"):
+                path.mkdir(parents=True, exist_ok=True)
+                yield f"share\t{path}"
+            elif path.exists():
+                yield f"show\t{path}"
+
+    def _is_hidden(self, path: Path) -> bool:
+        return any(path.is_relative_to(folder) for folder in self._hidden)
+
+
+def hidden_folders(home: Path, emulator: Path) -> tuple[Path, ...]:
+    """Return the folders of this machine that are nobody's business on a worker."""
+    found = [*(Path(name) for name in (*_REPLACED, "/var/tmp")), home, emulator]
+    return tuple(dict.fromkeys(folder.resolve() for folder in found))
+
+
+def _proxy_of(inherited: Mapping[str, str]) -> str:
+    names = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")
+    found = next((inherited[name] for name in names if inherited.get(name)), "")
+    return found if found.startswith("http://") else ""

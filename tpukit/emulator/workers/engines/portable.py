@@ -1,0 +1,98 @@
+"""The engine that works everywhere: a worker's commands are processes of this account."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from tpukit.emulator.workers import processes
+from tpukit.emulator.workers.addresses import listening
+from tpukit.emulator.workers.engines.engine import (
+    SYSTEM_PATH,
+    EmulatedWorker,
+    Login,
+    SftpFolders,
+    WorkerProgram,
+    WorkerSockets,
+    home_folder,
+    install,
+    install_programs,
+    make_folders,
+)
+
+_SECONDS = 10.0
+_ACCOUNT = (
+    "sudo changes no user: no system package can be installed that this account cannot install",
+)
+_ROOT = (
+    "the emulator runs as root, so every command on a worker is root on this machine, with or"
+    " without sudo: it can install here, and destroy anything",
+)
+_ALWAYS = (
+    "workers share the machine's files, packages, process list and network: what a command"
+    " removes there it removes here",
+    "the metadata server is not on 169.254.169.254: GCE_METADATA_IP names it",
+    "no accelerator device files",
+)
+
+
+class PortableEngine:
+    """Needs no privilege, on any Linux or macOS machine.
+
+    `inherited` are variables of the emulator's environment, `interpreter` is a worker's `python3`;
+    `is_root` says that this account is root.
+    """
+
+    name = "portable"
+
+    def __init__(
+        self, inherited: Mapping[str, str], interpreter: Path, is_root: bool = False
+    ) -> None:
+        self.limits: tuple[str, ...] = (*(_ROOT if is_root else _ACCOUNT), *_ALWAYS)
+        self._inherited = dict(inherited)
+        self._interpreter = interpreter
+        self._metadata: dict[str, str] = {}  #: marker: host:port
+
+    def start(self, worker: EmulatedWorker) -> WorkerSockets | None:
+        if worker.marker in self._metadata:
+            return None
+        make_folders(worker, ("bin", "home", "tmp", "etc"))
+        install_programs(worker, ("hostname", "sudo", "python3", "pip3"), self._interpreter)
+        metadata = listening(worker.address, 0)
+        host, port = metadata.getsockname()
+        self._metadata[worker.marker] = f"{host}:{port}"
+        return WorkerSockets(metadata)
+
+    def files(self, worker: EmulatedWorker, user: str) -> SftpFolders:
+        return SftpFolders(self._home(worker, user))
+
+    def program(self, worker: EmulatedWorker, login: Login) -> WorkerProgram:
+        home = self._home(worker, login.user)
+        environment = {
+            **self._inherited,
+            **worker.facts.environment(worker.index, self._metadata[worker.marker]),
+            **login.environment(home),
+            "PATH": f"{worker.folder / 'bin'}:{SYSTEM_PATH}",
+            "TMPDIR": str(worker.folder / "tmp"),
+            processes.MARKER: worker.marker,
+        }
+        return WorkerProgram(login.words, environment, home)
+
+    def connect(self, worker: EmulatedWorker, host: str, port: int) -> socket.socket:
+        return socket.create_connection((host, port), _SECONDS)
+
+    def end(self, marker: str) -> None:
+        processes.end(lambda: processes.marked(marker))
+        for found in [each for each in self._metadata if each.startswith(marker)]:
+            del self._metadata[found]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _home(self, worker: EmulatedWorker, user: str) -> Path:
+        home = home_folder(worker, user)
+        if not home.exists():
+            home.mkdir(mode=0o700)
+            install("profile", home / ".profile", 0o600)
+        return home

@@ -1,0 +1,213 @@
+"""The emulated TPU VMs of this machine: `WorkerHost` with real SSH servers.
+
+All servers share one loop in one thread; an idle worker costs its listeners.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+
+from tpukit.emulator.workers.addresses import AddressBook, free_port, listening
+from tpukit.emulator.workers.engines.engine import EmulatedWorker, Engine, WorkerSockets
+from tpukit.emulator.workers.metadata_server import start_metadata_server
+from tpukit.emulator.workers.slice_facts import SliceFacts
+from tpukit.emulator.workers.ssh.ssh_server import SshServer
+from tpukit.emulator.workers.worker_folders import folders, remove
+from tpukit.emulator.workers.worker_host import WorkerOracle, WorkerRecord
+from tpukit.errors import TpukitError
+
+_STOP_SECONDS = 10.0
+
+_log = logging.getLogger(__name__)
+
+_Answer = TypeVar("_Answer")
+
+
+class _Vm:
+    """One worker that answers; what lies behind its SSH server is made at the first login."""
+
+    def __init__(self, worker: EmulatedWorker, engine: Engine, oracle: WorkerOracle) -> None:
+        self.ssh = SshServer(worker, engine, oracle, self._start_worker)
+        self._worker = worker
+        self._engine = engine
+        self._servers: list[asyncio.AbstractServer] = []
+        self._changing = asyncio.Lock()
+        self._stopped = False
+
+    async def stop(self) -> None:
+        async with self._changing:
+            self._stopped = True
+        for server in self._servers:
+            server.close()
+        await self.ssh.stop()
+
+    async def _start_worker(self) -> None:
+        async with self._changing:
+            if self._stopped:
+                return
+            try:
+                sockets = await asyncio.to_thread(self._engine.start, self._worker)
+            except (OSError, TpukitError) as error:  # the session then fails and says so
+                text = " ".join(error.lines()) if isinstance(error, TpukitError) else str(error)
+                _log.warning("%s does not start: %s", self._worker.record.hostname, text)
+                return
+            if sockets:
+                await self._open(sockets)
+
+    async def _open(self, sockets: WorkerSockets) -> None:
+        for old in self._servers:
+            old.close()
+        self._servers = [await start_metadata_server(self._worker, sockets.metadata)]
+        if sockets.proxy:
+            # Of an optional engine: loaded where it is used.
+            from tpukit.emulator.workers.engines.namespaces.http_proxy import start_proxy
+
+            self._servers.append(await start_proxy(sockets.proxy, sockets.upstream))
+        if sockets.ssh:
+            self.ssh.accept_from_workers(sockets.ssh)
+
+
+class LocalWorkerHost:
+    """Runs workers on this machine; `identity` marks this emulator's processes among all others.
+
+    `directory` keeps the workers' files, each in a folder with the worker's own hostname.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        identity: str,
+        oracle: WorkerOracle,
+        engine: Engine,
+        randomness: random.Random,
+    ) -> None:
+        self._directory = directory
+        self._identity = identity
+        self._oracle = oracle
+        self._engine = engine
+        self._randomness = randomness
+        self._addresses = AddressBook(randomness)
+        self._vms: dict[str, list[_Vm]] = {}
+        self._released: list[str] = []  #: the addresses of the node deleted last
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="workers", daemon=True)
+        self._thread.start()
+
+    def allocate(self, node: str, count: int) -> list[WorkerRecord]:
+        """Choose addresses, names and host keys for a node's workers; nothing listens yet."""
+        slice_id = f"{self._randomness.getrandbits(32):08x}"
+        return [
+            _new_record(index, address, f"t1v-n-{slice_id}-w-{index}")
+            for index, address in enumerate(self._choose(node, count))
+        ]
+
+    def boot(self, node: dict[str, Any], workers: Sequence[WorkerRecord]) -> None:
+        """Let the workers of a READY node answer; a node that runs already is left as it is.
+
+        Raises `OSError` where an address was taken while the emulator was not running.
+        """
+        name = node["name"]
+        if name in self._vms:
+            return
+        facts = SliceFacts.of(node, workers)
+        self._vms[name] = self._call(self._start(facts))
+
+    def refresh(self) -> None:
+        """Apply the faults that came, and undo those that went."""
+        self._call(self._refresh())
+
+    def halt(self, node: str) -> None:
+        """End the workers' connections, listeners and processes; keep their files."""
+        vms = self._vms.pop(node, [])
+        self._call(self._stop(vms))
+        if vms:
+            self._engine.end(self._marker(node))
+
+    def discard(self, node: str) -> None:
+        """Halt, remove the workers' files and free their addresses."""
+        self.halt(node)
+        for folder in folders(self._directory, node):
+            remove(folder)
+        self._released = self._addresses.release(node) or self._released
+
+    def close(self) -> None:
+        """Halt every node; what is on disk stays for the next start."""
+        vms = [vm for group in self._vms.values() for vm in group]
+        self._vms.clear()
+        self._call(self._stop(vms))
+        self._engine.end(f"{self._identity}/")
+        self._engine.close()
+        self._addresses.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_STOP_SECONDS)
+
+    def _choose(self, node: str, count: int) -> list[str]:
+        """Return addresses: new ones, or those of the node deleted last where a fault wants it."""
+        last = self._released[:count]
+        fault = len(last) == count and self._oracle.worker_faults.take((node, 0), "reused-address")
+        if not fault:
+            return self._addresses.take(node, count)
+        for address in last:
+            self._addresses.keep(node, address)
+        return last
+
+    def _marker(self, node: str) -> str:
+        return f"{self._identity}/{node}/"
+
+    async def _start(self, facts: SliceFacts) -> list[_Vm]:
+        started: list[_Vm] = []
+        try:
+            for record in facts.workers:
+                started.append(await self._start_one(facts, record))
+        except OSError:
+            await self._stop(started)
+            raise
+        return started
+
+    async def _start_one(self, facts: SliceFacts, record: WorkerRecord) -> _Vm:
+        self._oracle.worker_faults.restart((facts.node, record.index))
+        folder = self._directory / record.hostname
+        worker = EmulatedWorker(record, facts, folder, f"{self._marker(facts.node)}{record.index}")
+        self._addresses.keep(facts.node, record.address)
+        vm = _Vm(worker, self._engine, self._oracle)
+        vm.ssh.start(listening(record.address, record.port))
+        await vm.ssh.fault_effects.refresh()
+        return vm
+
+    async def _refresh(self) -> None:
+        vms = [vm for group in self._vms.values() for vm in group]
+        await asyncio.gather(*(vm.ssh.fault_effects.refresh() for vm in vms))
+
+    async def _stop(self, vms: Sequence[_Vm]) -> None:
+        await asyncio.gather(*(vm.stop() for vm in vms))
+
+    def _call(self, work: Coroutine[Any, Any, _Answer]) -> _Answer:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=60)
+
+
+def _new_record(index: int, address: str, hostname: str) -> WorkerRecord:
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    return WorkerRecord(
+        index=index,
+        address=address,
+        port=free_port(address),
+        hostname=hostname,
+        host_private_key=private.decode(),
+        host_public_key=public.decode(),
+    )

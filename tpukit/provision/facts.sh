@@ -1,0 +1,121 @@
+# Print what is true on this worker, one `TPUKIT-FACT {json}` line a fact. Changes nothing.
+#
+#     sh -s < facts.sh
+#
+# POSIX sh and no more: python3 can be as old as 3.8 (runtime version tpu-vm-base), or missing.
+
+root=$HOME/.tpukit
+
+python_fact='
+import json, platform, sys
+from importlib.util import find_spec
+print("TPUKIT-FACT " + json.dumps({
+    "fact": "python",
+    "path": sys.executable,
+    "version": platform.python_version(),
+    "implementation": platform.python_implementation(),
+    "pip": find_spec("pip") is not None,
+    "venv": find_spec("venv") is not None and find_spec("ensurepip") is not None,
+}))'
+
+venv_fact='
+import importlib.metadata, json, os, platform, sys
+def mark(name):
+    try:
+        with open(os.path.join(sys.argv[1], name)) as file:
+            return file.read(200)
+    except OSError:
+        return ""
+print("TPUKIT-FACT " + json.dumps({
+    "fact": "venv",
+    "name": os.path.basename(sys.argv[1]),
+    "version": platform.python_version(),
+    "packages": {d.metadata["Name"]: d.version for d in importlib.metadata.distributions()},
+    "requirements": mark("tpukit-requirements"),
+    "verified": mark("tpukit-verified"),
+}))'
+
+# A word as the inside of a JSON string.
+text() {
+    printf '%s' "$1" | tr -d '[:cntrl:]' | sed 's/["\\]/\\&/g'
+}
+
+fact() {
+    printf 'TPUKIT-FACT {"fact": "%s"%s}\n' "$1" "$2"
+}
+
+# Ten seconds for a program that may hang, such as one on a network disk that is gone.
+briefly() {
+    if command -v timeout >/dev/null 2>&1; then timeout 10 "$@"; else "$@"; fi 2>/dev/null
+}
+
+free_kilobytes() {
+    df -Pk "$HOME" 2>/dev/null | {
+        read -r heading
+        read -r device total used free rest
+        printf '%s' "${free:-0}"
+    }
+}
+
+host() {
+    glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null)
+    printf ', "home": "%s"' "$(text "$HOME")"
+    printf ', "system": "%s"' "$(text "$(uname -s)")"
+    printf ', "architecture": "%s"' "$(text "$(uname -m)")"
+    printf ', "glibc": "%s"' "$(text "${glibc#glibc }")"
+    printf ', "free_kilobytes": %s' "$(free_kilobytes)"
+    printf ', "emulated_devices": "%s"' "$(text "$TPUKIT_EMULATED_DEVICES")"
+    printf ', "emulator": "%s"' "${TPUKIT_EMULATED_DEVICES:+yes}"
+}
+
+# Being found is not enough: a pyenv shim is there for a Python that is not. Only what runs counts.
+pythons() {
+    for managed in "$root"/pythons/*/bin/python3; do
+        [ -x "$managed" ] && briefly "$managed" -I -c "$python_fact"
+    done
+    set -f
+    IFS=:
+    for directory in $PATH; do
+        for name in python3.14 python3.13 python3.12 python3.11 python3.10 python3; do
+            [ -x "$directory/$name" ] && briefly "$directory/$name" -I -c "$python_fact"
+        done
+    done
+    unset IFS
+    set +f
+}
+
+uvs() {
+    for uv in "$root"/uv-*/bin/uv; do
+        [ -x "$uv" ] || continue
+        version=$(briefly "$uv" --version) || continue
+        version=${version#uv }
+        fact uv ", \"version\": \"$(text "${version%% *}")\""
+    done
+}
+
+venvs() {
+    for venv in "$root"/venvs/*; do
+        [ -x "$venv/bin/python" ] && briefly "$venv/bin/python" -I -c "$venv_fact" "$venv"
+    done
+}
+
+# Jobs that have ended: the next attempt at the same command takes the next number.
+jobs_that_ended() {
+    for status in "$root"/jobs/provision-*/status; do
+        [ -f "$status" ] || continue
+        job=${status%/status}
+        fact job ", \"name\": \"$(text "${job##*/}")\""
+    done
+}
+
+main() {
+    fact host "$(host)"
+    pythons
+    uvs
+    venvs
+    jobs_that_ended
+    fact end
+}
+
+# The program itself is on standard input: nothing that it starts may read it.
+main </dev/null

@@ -1,0 +1,234 @@
+"""One command on many workers at once: started together, ended together, never left behind."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from tpukit.clock import Clock, Deadline
+from tpukit.errors import DeadlinePassed, TpukitError
+from tpukit.remote.command.end import EndReport, end_processes
+from tpukit.remote.command.fan_out import Outcome, fan_out
+from tpukit.remote.connection.target import Completed
+from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.remote.programs import program_line
+
+if TYPE_CHECKING:
+    from tpukit.remote.connection.client import Connection
+
+#: Seconds that a worker gets to end a command, TERM and KILL together.
+_END_SECONDS = 12.0
+_GRACE_SECONDS = 5.0
+_SAME_INTERRUPT_SECONDS = 1.0
+
+OnWorkerOutput = Callable[[RemoteWorker, str, bytes], None]
+CommandOutcome = Outcome[RemoteWorker, Completed]
+
+
+@dataclass(frozen=True)
+class CommandRequest:
+    """A command to run, the shell lines before it, its input, and its limits.
+
+    The lines travel on standard input and may hold secrets; the command is seen by all on the
+    worker.
+
+    `limit` is in seconds for each worker's command. `at_once` bounds the commands that run at the
+    same time, zero does not. `keep` is in bytes for each stream of each worker.
+    """
+
+    command: str
+    environment: str = ""
+    stdin: Callable[[], Iterable[bytes]] | None = None
+    limit: float | None = None
+    at_once: int = 0
+    fail_fast: bool = False
+    keep: int = 64 << 10
+
+
+class CommandCancelled(TpukitError):
+    """The command was ended, or not started, because another worker's failed."""
+
+
+@dataclass
+class _Live:
+    """A worker on which the command may be running."""
+
+    worker: RemoteWorker
+    connection: Connection
+    mark: str
+    ending: threading.Event | None = None  #: set when the attempt to end it is over
+
+
+@dataclass
+class AttachedRun:
+    """One command on its way over the workers; `on_output` is called from a thread for each.
+
+    A command is started at most once on each worker.
+    """
+
+    request: CommandRequest
+    clock: Clock
+    on_output: OnWorkerOutput
+    _live: dict[int, _Live] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _ended: set[int] = field(default_factory=set)
+    _stopped: bool = False
+
+    def on_all(self, workers: Sequence[RemoteWorker]) -> list[CommandOutcome]:
+        """Return each worker's outcome, in their request.
+
+        An interrupt ends the command on every worker, as `stop` does, and is raised again.
+        """
+        window = self.request.at_once or len(workers)
+        try:
+            return fan_out(
+                workers, self._work, window=window, cancel=lambda: shield(self.stop, self.clock)
+            )
+        finally:
+            self.abandon()
+
+    def stop(self) -> None:
+        """Start nothing more and end the command wherever it runs."""
+        with self._lock:
+            self._stopped = True
+            live = [each for each in self._live.values() if id(each) not in self._ended]
+            for each in live:
+                each.ending = threading.Event()
+        fan_out(live, self._end, window=max(len(live), 1))
+
+    @property
+    def unreached(self) -> list[RemoteWorker]:
+        """The workers on which the command was started, and its end was not seen."""
+        with self._lock:
+            return [each.worker for each in self._live.values() if id(each) not in self._ended]
+
+    def abandon(self) -> None:
+        """Start nothing more, and close the connections over which a command may be running."""
+        with self._lock:
+            self._stopped = True
+            live = list(self._live.values())
+        for each in live:
+            each.connection.close()
+
+    def _work(self, worker: RemoteWorker) -> Completed:
+        try:
+            done = self._run(worker)
+        except CommandCancelled:
+            raise
+        except TpukitError:
+            self._fail()
+            raise
+        if not done.ok:
+            self._fail()
+        return done
+
+    def _run(self, worker: RemoteWorker) -> Completed:
+        if self._stopped:
+            raise CommandCancelled(f"not started on {worker.label}")
+        connection = worker.connect()
+        live = _Live(worker, connection, f"{secrets.token_hex(8)}.{worker.index}")
+        with connection:
+            self._enter(live)
+            done = self._command(live)
+            self._leave(live)
+        # A failure after the others were stopped is taken for its consequence.
+        if self._stopped and not done.ok:
+            raise CommandCancelled(f"ended on {worker.label}")
+        return done
+
+    def _command(self, live: _Live) -> Completed:
+        request = self.request
+        # Without variables there is nothing to send, and nothing that a worker has to wait for.
+        reads = ["input"] if request.environment or request.stdin else []
+        head = f"{request.environment}{live.mark}\n".encode() if reads else b""
+        never = Deadline.never(self.clock)
+        limit = Deadline.after(self.clock, request.limit) if request.limit else never
+        try:
+            return live.connection.run(
+                program_line(
+                    "remote/command/device.sh",
+                    "remote/command/run.sh",
+                    words=(live.mark, request.command, *reads),
+                ),
+                stdin=chain([head], request.stdin()) if request.stdin else head,
+                on_output=partial(self.on_output, live.worker),
+                deadline=limit,
+                keep=request.keep,
+            )
+        except DeadlinePassed as error:
+            raise self._too_long(live) from error
+
+    def _too_long(self, live: _Live) -> DeadlinePassed:
+        what = f"the command on {live.worker.label} did not end in {self.request.limit:g} s"
+        try:
+            self._end(live)
+        except TpukitError as error:
+            return DeadlinePassed(what, why=f"it may still be running: {error.what}")
+        return DeadlinePassed(what, why="it was ended")
+
+    def _end(self, live: _Live) -> EndReport:
+        try:
+            report = end_processes(
+                live.connection,
+                marks=[live.mark],
+                grace=_GRACE_SECONDS,
+                deadline=Deadline.after(self.clock, _END_SECONDS),
+            )
+            if report.left:
+                raise TpukitError(f"processes on {live.worker.label} cannot be ended")
+            with self._lock:
+                self._ended.add(id(live))
+            return report
+        finally:
+            if live.ending:
+                live.ending.set()
+
+    def _enter(self, live: _Live) -> None:
+        with self._lock:
+            if not self._stopped:
+                self._live[id(live)] = live
+                return
+        raise CommandCancelled(f"not started on {live.worker.label}")
+
+    def _leave(self, live: _Live) -> None:
+        """Let a worker go; where the command was to be ended, not before all it started is."""
+        with self._lock:
+            if not live.ending:
+                self._live.pop(id(live))
+                return
+        live.ending.wait(_END_SECONDS)
+
+    def _fail(self) -> None:
+        if self.request.fail_fast and not self._stopped:
+            self.stop()
+
+
+def shield(stop: Callable[[], None], clock: Clock) -> None:
+    """Call `stop` and wait for it, also where the interrupt is repeated within a second.
+
+    Then it is the same one, passed on by somebody's wrapper; raises KeyboardInterrupt for a later
+    one.
+    """
+    begun, over = clock.monotonic(), threading.Event()
+
+    def work() -> None:
+        try:
+            stop()
+        finally:
+            over.set()
+
+    with suppress(KeyboardInterrupt):
+        threading.Thread(target=work, name="tpukit-stop", daemon=True).start()
+    # Not `join`: Python 3.11 takes a thread whose join was interrupted for ended.
+    while not over.is_set():
+        try:
+            over.wait(0.2)
+        except KeyboardInterrupt:
+            if clock.monotonic() - begun > _SAME_INTERRUPT_SECONDS:
+                raise

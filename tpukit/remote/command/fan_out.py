@@ -1,0 +1,106 @@
+"""The same work on many items at once, each with an outcome of its own."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from tpukit.errors import TpukitError
+
+#: What an interrupt leaves cancelled work to end in, over all of it.
+_GRACE_SECONDS = 0.5
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[Item, Value]):
+    """What became of one item: a value, or the error that it ended with."""
+
+    item: Item
+    value: Value | None = None
+    error: TpukitError | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+
+def fan_out(
+    items: Sequence[Item],
+    work: Callable[[Item], Value],
+    *,
+    window: int = 32,
+    cancel: Callable[[], None] | None = None,
+) -> list[Outcome[Item, Value]]:
+    """Return the outcome of `work` on every item, in order; at most `window` run at once.
+
+    A `TpukitError` is that item's outcome. Any other exception is a defect and is raised once every
+    item has ended. An interrupt calls `cancel`, which is to end what still runs, and
+    leaves within half a second.
+    """
+    if not items:
+        return []
+    pending = queue.SimpleQueue[int]()
+    finished = queue.SimpleQueue[tuple[int, Outcome[Item, Value] | Exception]]()
+    for index in range(len(items)):
+        pending.put(index)
+
+    def serve() -> None:
+        while (index := _next(pending)) is not None:
+            finished.put((index, _outcome(items[index], work)))
+
+    # Daemons: work that hangs in somebody else's code must not keep an interrupted command.
+    threads = [
+        threading.Thread(target=serve, name="tpukit-fan-out", daemon=True)
+        for _ in range(min(window, len(items)))
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        found = dict(finished.get() for _ in items)
+    except BaseException:
+        while _next(pending) is not None:
+            pass
+        if cancel is not None:
+            cancel()
+        # Python aborts when it ends in the middle of a daemon's print.
+        for thread in filter(threading.Thread.is_alive, threads):
+            thread.join(_GRACE_SECONDS / len(threads))
+        raise
+    return [_raise_defect(found[index]) for index in range(len(items))]
+
+
+def values(outcomes: Iterable[Outcome[Item, Value]]) -> list[Value]:
+    """Return the values of all outcomes; raise the first error, where there is one."""
+    found = list(outcomes)
+    for each in found:
+        if each.error:
+            raise each.error
+    return [each.value for each in found]  # type: ignore[misc]
+
+
+def _outcome(item: Item, work: Callable[[Item], Value]) -> Outcome[Item, Value] | Exception:
+    try:
+        return Outcome(item, work(item))
+    except TpukitError as error:
+        return Outcome(item, error=error)
+    except Exception as defect:  # noqa: BLE001 - handed to the caller's thread, which raises it
+        return defect
+
+
+def _raise_defect(found: Outcome[Item, Value] | Exception) -> Outcome[Item, Value]:
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def _next(pending: queue.SimpleQueue[int]) -> int | None:
+    try:
+        return pending.get_nowait()
+    except queue.Empty:
+        return None

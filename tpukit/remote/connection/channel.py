@@ -1,0 +1,155 @@
+"""One command on one channel: started once, its streams followed to the end."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tpukit.clock import Deadline
+
+OnOutput = Callable[[str, bytes], None]
+
+_CHUNK = 1 << 17
+#: Bytes of input that go out at once, in one packet that a peer which just answered will take.
+_SHORT = 16 << 10
+#: Seconds between looks at the deadline while nothing arrives: its clock need not be the system's.
+_POLL_SECONDS = 0.5
+
+
+class Exchange:
+    """Run one command on an open paramiko channel.
+
+    Input that could block without an end of its own is sent by a helper thread, so that the
+    caller's thread keeps to the deadline. `stdout` and `stderr` keep the last `keep` bytes of each
+    stream.
+    """
+
+    def __init__(self, channel: Any, on_output: OnOutput | None, keep: int) -> None:
+        self._channel = channel
+        self._on_output = on_output
+        self._woken = _Wake()
+        self.stdout, self.stderr = Tail(keep), Tail(keep)
+        for buffer in (channel.in_buffer, channel.in_stderr_buffer):
+            buffer.set_event(self._woken)
+
+    def run(self, command: str, stdin: bytes | Iterable[bytes], deadline: Deadline) -> int | None:
+        """Return the exit status, -1 where there is none, or None when the deadline passed."""
+        starter = threading.Thread(
+            target=self._start, args=(command, stdin), name="tpukit-stdin", daemon=True
+        )
+        short = isinstance(stdin, bytes) and len(stdin) <= self._without_waiting
+        (starter.run if short else starter.start)()
+        try:
+            status = self._follow(deadline)
+        except BaseException:
+            self._abandon()
+            raise
+        if status is None:
+            self._abandon()
+        else:
+            self._close()
+            if isinstance(stdin, bytes) and starter.ident:
+                starter.join(1.0)  # other input may never end: nothing waits for it
+        return status
+
+    @property
+    def _without_waiting(self) -> int:
+        """How many bytes of input are sent before the peer has to make room for more."""
+        return min(_SHORT, int(self._channel.out_window_size))
+
+    def _start(self, command: str, stdin: bytes | Iterable[bytes]) -> None:
+        from tpukit.remote.connection.transport import request_command
+
+        # A refused command, a lost connection and a command that ended without reading its input
+        # all close the channel, and whoever follows the channel judges that. Input that cannot be
+        # had, or sent, has to end it too: the command would wait for the rest.
+        try:
+            request_command(self._channel, command)
+            for chunk in (stdin,) if isinstance(stdin, bytes) else stdin:
+                self._channel.sendall(chunk)
+            self._channel.shutdown_write()
+        except Exception:  # noqa: BLE001
+            self._close()
+
+    def _follow(self, deadline: Deadline) -> int | None:
+        channel = self._channel
+        while not deadline.passed():
+            self._woken.rearm()
+            ended = channel.closed or (channel.eof_received and channel.exit_status_ready())
+            try:
+                drained = self._drain()
+            except _Broken:
+                return -1
+            if drained:
+                continue
+            if ended:
+                return int(channel.recv_exit_status())
+            self._woken.wait(min(_POLL_SECONDS, deadline.remaining()))
+        return None
+
+    def _drain(self) -> bool:
+        channel = self._channel
+        out = _taken(channel.recv) if channel.recv_ready() else b""
+        err = _taken(channel.recv_stderr) if channel.recv_stderr_ready() else b""
+        for name, tail, chunk in (("stdout", self.stdout, out), ("stderr", self.stderr, err)):
+            if chunk:
+                tail.append(chunk)
+                if self._on_output is not None:
+                    self._on_output(name, chunk)
+        return bool(out or err)
+
+    def _abandon(self) -> None:
+        # Closing sends a message, which a frozen peer can hold up: not the caller's problem.
+        threading.Thread(target=self._close, name="tpukit-close", daemon=True).start()
+
+    def _close(self) -> None:
+        # A connection that was closed meanwhile has closed the channel with it.
+        with contextlib.suppress(Exception):
+            self._channel.close()
+
+
+class _Broken(Exception):
+    """The connection broke, and what was taken from it last is lost."""
+
+
+def _taken(receive: Callable[[int], bytes]) -> bytes:
+    """Return what has arrived; paramiko tells the peer at once that it may send more."""
+    from tpukit.remote.connection.transport import FAILURES
+
+    try:
+        return receive(_CHUNK)
+    except FAILURES as error:
+        raise _Broken from error
+
+
+class Tail:
+    """The last `keep` bytes of a stream."""
+
+    def __init__(self, keep: int) -> None:
+        self._keep = keep
+        self._size = 0
+        self._chunks: deque[bytes] = deque()
+
+    def append(self, chunk: bytes) -> None:
+        """Add a chunk, and drop what lies too far back."""
+        self._chunks.append(chunk)
+        self._size += len(chunk)
+        while self._size - len(self._chunks[0]) >= self._keep:
+            self._size -= len(self._chunks.popleft())
+
+    def __bytes__(self) -> bytes:
+        joined = b"".join(self._chunks)
+        return joined[max(0, len(joined) - self._keep) :]
+
+
+class _Wake(threading.Event):
+    """An event for both buffers of a channel: neither may clear what the other has set."""
+
+    def clear(self) -> None:
+        return
+
+    def rearm(self) -> None:
+        super().clear()

@@ -1,0 +1,317 @@
+"""Connections to workers: the host key is proved first, then one key is offered, then commands run.
+
+`transport`, and with it paramiko, is imported when the first connection is made: it costs 135 ms.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import posixpath
+import socket
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import Any
+
+from tpukit.clock import Clock, Deadline, polls
+from tpukit.errors import DeadlinePassed, HostKeyMismatch, TransportFailed
+from tpukit.remote.connection.channel import Exchange, OnOutput
+from tpukit.remote.connection.dial import Dial, direct
+from tpukit.remote.connection.handshake import given_up, no_answer, pins, seconds
+from tpukit.remote.connection.keys import KeyPair
+from tpukit.remote.connection.target import Completed, Target
+from tpukit.remote.connection.terminal import interact, terminal_size
+from tpukit.remote.connection.watchdog import WatchedSocket
+from tpukit.text import one_line, quote
+
+__all__ = ["Completed", "Connection", "Connector", "NotStarted", "Target"]
+
+#: Handshakes at the same time: more only wait for this machine's processors.
+HANDSHAKES = 32
+#: Receives a file on standard input and puts it in place only when it is whole: a lost connection
+#: looks like the end of the file to `cat`.
+_RECEIVE = (
+    'umask 077; new="$1.$$"; mkdir -p -- "$2" && cat >"$new" && [ "$(wc -c <"$new")" -eq "$3" ] '
+    '&& chmod -- "$4" "$new" && mv -f -- "$new" "$1" || { rm -f -- "$new"; exit 1; }'
+)
+
+
+AfterFailure = Callable[[Target, TransportFailed | HostKeyMismatch], Target]
+
+
+def try_again(target: Target, error: TransportFailed | HostKeyMismatch) -> Target:
+    """Return the same target, unless somebody else answered there."""
+    if isinstance(error, HostKeyMismatch):
+        raise error
+    return target
+
+
+class NotStarted(TransportFailed):
+    """No session could be opened for a command: nothing has run."""
+
+
+class Connector(AbstractContextManager["Connector"]):
+    """Makes connections with one key; closing it closes them all."""
+
+    def __init__(
+        self,
+        key: KeyPair,
+        clock: Clock,
+        *,
+        attempt_seconds: float = 10.0,
+        silence_seconds: float = 12.0,
+        dial: Dial = direct,
+    ) -> None:
+        self._key = key
+        self._clock = clock
+        self._attempt_seconds = attempt_seconds
+        self._silence_seconds = silence_seconds
+        self._dial = dial
+        self._closed = False
+        self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._handshakes = threading.Semaphore(HANDSHAKES)
+
+    def connect(
+        self, target: Target, deadline: Deadline, after_failure: AfterFailure = try_again
+    ) -> Connection:
+        """Return an authenticated connection, tried for until the deadline.
+
+        Repeating is safe, for nothing has run yet, and needed: sshd starts late, firewall rules and
+        new keys take effect late (a key about 25 s after it is written to the metadata).
+        `after_failure` decides after each attempt: it returns the target of the next one, or
+        raises.
+
+        Raises:
+            SecurityRefusal: no host key is pinned.
+            HostKeyMismatch: at once, before our key is used.
+            AuthenticationFailed: the worker still refused our key at the deadline.
+            TransportFailed: nothing answered by the deadline; the last cause is the reason.
+        """
+        _check_address(target)
+        started, attempts = self._clock.monotonic(), 0
+        for remaining in polls(deadline):
+            if attempts and (not remaining or self._closed):
+                break
+            attempts += 1
+            try:
+                return self.connect_once(target, deadline)
+            except (TransportFailed, HostKeyMismatch) as error:
+                last = error
+                target = after_failure(target, error)
+        if isinstance(last, HostKeyMismatch):
+            raise last
+        raise given_up(target, last, attempts, self._clock.monotonic() - started) from last
+
+    def connect_once(self, target: Target, deadline: Deadline) -> Connection:
+        """Return an authenticated connection, or raise after one attempt what `connect` raises."""
+        _check_address(target)
+        return self._keep(self._attempt(target, pins(target), deadline))
+
+    def close(self) -> None:
+        """Close every connection; whoever waits on one gets `TransportFailed`."""
+        with self._lock:
+            self._closed = True
+            connections = list(self._connections)
+        for connection in connections:
+            connection.close()
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def _keep(self, connection: Connection) -> Connection:
+        with self._lock:
+            self._connections.add(connection)
+            late = self._closed
+        if late:
+            connection.close()
+        return connection
+
+    def _attempt(self, target: Target, pinned: tuple[str, ...], deadline: Deadline) -> Connection:
+        from tpukit.remote.connection import transport
+
+        dialled = self._dialled(target, deadline.within(self._attempt_seconds))
+        watched = WatchedSocket(dialled, self._silence_seconds)
+        try:
+            with self._handshakes:  # not around the dial: a dead worker keeps nobody out
+                attempt = deadline.within(self._attempt_seconds)
+                session = transport.authenticated(watched, target, pinned, self._private, attempt)
+        except BaseException:
+            watched.close()
+            raise
+        return Connection(target, session, watched, self._clock)
+
+    def _dialled(self, target: Target, attempt: Deadline) -> socket.socket:
+        try:
+            return self._dial(target, attempt)
+        except OSError as error:
+            raise no_answer(target, error) from error
+
+    @cached_property
+    def _private(self) -> Any:
+        from tpukit.remote.connection import transport
+
+        return transport.private_key(self._key.private_path)
+
+
+class Connection(AbstractContextManager["Connection"]):
+    """An authenticated connection to one worker. Several threads may run commands over it."""
+
+    def __init__(
+        self, target: Target, transport: Any, watched: WatchedSocket, clock: Clock
+    ) -> None:
+        self.target = target
+        self._transport = transport
+        self._socket = watched
+        self._clock = clock
+
+    @property
+    def label(self) -> str:
+        return self.target.label
+
+    @property
+    def alive(self) -> bool:
+        """Whether nothing is known against it yet."""
+        return bool(self._transport.is_active())
+
+    def run(
+        self,
+        command: str,
+        *,
+        stdin: bytes | Iterable[bytes] = b"",
+        on_output: OnOutput | None = None,
+        deadline: Deadline,
+        keep: int = 4 << 20,
+    ) -> Completed:
+        """Run a shell command at most once and return how it ended.
+
+        `on_output` gets each chunk as `("stdout" | "stderr", bytes)`, unsanitized. The result keeps
+        the last `keep` bytes of each stream.
+
+        Raises:
+            TransportFailed: the connection broke; unless the error says otherwise the command may
+                have run.
+            DeadlinePassed: the session was closed; the command may still run.
+        """
+        deadline.check(f"no time is left for a command on {self.label}")
+        exchange = Exchange(self._session(deadline), on_output, keep)
+        status = exchange.run(command, stdin, deadline)
+        if status is None:
+            raise DeadlinePassed(
+                f"a command on {self.label} did not end in time",
+                why="its session was closed; the command may still be running",
+            )
+        if status < 0:
+            raise self._lost()
+        return Completed(status, bytes(exchange.stdout), bytes(exchange.stderr))
+
+    def upload(
+        self, data: bytes, path: str, mode: int = 0o600, *, deadline: Deadline | None = None
+    ) -> None:
+        """Write a file on the worker, whole or not at all; its folder is made.
+
+        `path` is absolute or relative to the home folder; `~` means nothing in it. Without a
+        deadline: a minute, and more for more than 6 MB.
+
+        Raises:
+            TransportFailed: the connection broke, or the worker could not write the file.
+            DeadlinePassed: it is not written yet.
+        """
+        words = [path, posixpath.dirname(path) or ".", str(len(data)), f"{mode:o}"]
+        command = quote(["sh", "-c", _RECEIVE, "sh", *words])
+        limit = deadline or Deadline.after(self._clock, 60.0 + len(data) / 1e5)
+        done = self.run(command, stdin=data, deadline=limit)
+        if not done.ok:
+            what = f"could not write {one_line(path)} on {self.label}"
+            raise TransportFailed(what, reason=done.reason)
+
+    def shell(
+        self,
+        command: str | None = None,
+        *,
+        term: str = "xterm-256color",
+        keyboard: int = 0,
+        screen: int = 1,
+    ) -> int:
+        """Join the terminal to a shell or command on the worker and return its exit status.
+
+        For systems without an OpenSSH client. `keyboard` and `screen` are file descriptors.
+        """
+        from tpukit.remote.connection.transport import FAILURES
+
+        channel = self._session(Deadline.after(self._clock, 30.0))
+        columns, rows = terminal_size(screen)
+        try:
+            channel.get_pty(term, columns, rows)
+            channel.exec_command(command) if command else channel.invoke_shell()
+            status = interact(channel, keyboard, screen)
+        except FAILURES as error:
+            raise self._lost() from error
+        if status < 0:
+            raise self._lost()
+        return status
+
+    def dial(self, host: str, port: int, deadline: Deadline) -> Any:
+        """Return a stream (a paramiko channel) to an address as the worker sees it.
+
+        Raises `TransportFailed` where nothing listens there, or the connection broke.
+        """
+        from tpukit.remote.connection.transport import FAILURES
+
+        try:
+            return self._transport.open_channel(
+                "direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=seconds(deadline)
+            )
+        except FAILURES as error:
+            reason = self._cause("nothing listens there")
+            raise TransportFailed(
+                f"{self.label} does not connect to {host}:{port}", reason=reason
+            ) from error
+
+    def allow_silence(self, seconds: float) -> None:
+        """Give the worker up after so much silence from now on, and ask it when a third is over."""
+        self._socket.allow_silence(seconds)
+
+    def close(self) -> None:
+        """End the connection at once, for everything that waits on it."""
+        self._socket.abort("it was closed here")
+        self._transport.close()
+        self._socket.close()
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def _session(self, deadline: Deadline) -> Any:
+        from tpukit.remote.connection.transport import FAILURES
+
+        try:
+            return self._transport.open_session(timeout=seconds(deadline))
+        except FAILURES as error:
+            raise NotStarted(
+                f"{self.label} did not start the command",
+                reason=self._cause("it allows no further session"),
+                why="nothing has run",
+            ) from error
+
+    def _lost(self) -> TransportFailed:
+        return TransportFailed(
+            f"lost {self.label} while a command ran",
+            reason=self._cause("no exit status came"),
+            why="the command may have run, and may still be running",
+        )
+
+    def _cause(self, otherwise: str) -> str:
+        # Channels notice a broken connection a moment before the transport's thread has ended.
+        self._transport.join(0.2)
+        return self._socket.fault or (otherwise if self.alive else "the connection broke")
+
+
+def _check_address(target: Target) -> None:
+    """Refuse names: a resolver must have no say in where we connect."""
+    try:
+        ipaddress.ip_address(target.address)
+    except ValueError:
+        address = one_line(target.address)
+        raise TransportFailed(f"{target.label} has no IP address", reason=address) from None

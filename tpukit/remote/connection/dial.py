@@ -1,0 +1,144 @@
+"""How a worker's SSH server is reached: directly, through a program, through another worker."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from typing import IO, Any, Protocol
+
+from tpukit.clock import Deadline
+from tpukit.errors import TransportFailed
+from tpukit.remote.connection.handshake import seconds
+from tpukit.remote.connection.target import Target
+from tpukit.text import one_line
+
+_CHUNK = 1 << 16
+
+#: Opens a connected socket to a worker's SSH server, or raises `TransportFailed`.
+Dial = Callable[[Target, Deadline], socket.socket]
+
+
+class Jump(Protocol):
+    """A connection to another worker, as far as a dial needs it."""
+
+    @property
+    def alive(self) -> bool: ...
+
+    def dial(self, host: str, port: int, deadline: Deadline) -> Any:
+        """Return a stream to an address as the other worker sees it."""
+
+
+def direct(target: Target, attempt: Deadline) -> socket.socket:
+    """Connect to the target's address; raise `OSError`."""
+    dialled = socket.create_connection((target.address, target.port), seconds(attempt))
+    dialled.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return dialled
+
+
+def through_program(
+    words: Callable[[Target], Sequence[str]], on_line: Callable[[str], None]
+) -> Dial:
+    """Return a dial that speaks to standard input and output of a program, one a connection.
+
+    The program ends with its input, as OpenSSH's ProxyCommand does; `on_line` gets its stderr.
+    """
+
+    def dial(target: Target, attempt: Deadline) -> socket.socket:
+        command = list(words(target))
+        near, far = socket.socketpair()
+        with far:
+            try:
+                process = subprocess.Popen(
+                    command,
+                    stdin=far.fileno(),
+                    stdout=far.fileno(),
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                near.close()
+                raise TransportFailed(
+                    f"{one_line(command[0])} cannot be run", reason=error.strerror or str(error)
+                ) from error
+        assert process.stderr
+        in_thread(_attend, process, process.stderr, on_line)
+        return near
+
+    return dial
+
+
+def through_worker(connect: Callable[[], Jump]) -> Dial:
+    """Return a dial that goes through another worker, over one connection to it for all."""
+    lock = threading.Lock()
+    shared: list[Jump] = []
+
+    def jump() -> Jump:
+        with lock:
+            if not shared or not shared[0].alive:
+                shared[:] = [connect()]
+            return shared[0]
+
+    def dial(target: Target, attempt: Deadline) -> socket.socket:
+        channel = jump().dial(target.address, target.port, attempt)
+        near, far = socket.socketpair()
+        in_thread(splice, far, channel)
+        return near
+
+    return dial
+
+
+def splice(local: socket.socket, channel: Any) -> None:
+    """Copy between a socket and a channel until both directions have ended; close both."""
+    back = threading.Thread(target=_copy_back, args=(channel, local), daemon=True)
+    back.start()
+    with contextlib.suppress(OSError, EOFError):
+        while data := local.recv(_CHUNK):
+            channel.sendall(data)
+        channel.shutdown_write()
+    back.join()
+    with contextlib.suppress(OSError, EOFError):  # the connection may be gone
+        channel.close()
+    local.close()
+
+
+def _copy_back(channel: Any, local: socket.socket) -> None:
+    with contextlib.suppress(OSError, EOFError):
+        while data := channel.recv(_CHUNK):
+            local.sendall(data)
+    # The other end has finished; one that is gone altogether will not read on either.
+    with contextlib.suppress(OSError):
+        local.shutdown(socket.SHUT_RDWR if channel.closed else socket.SHUT_WR)
+
+
+def iap_command(project: str, target: Target) -> list[str]:
+    """Return gcloud's command line that reaches a worker through Identity-Aware Proxy.
+
+    As gcloud's own ssh has it: googlecloudsdk/command_lib/compute/tpus/tpu_vm/ssh.py. The worker's
+    name comes from its guest attributes; raise `TransportFailed` where they have none.
+    """
+    if not target.hostname:
+        raise TransportFailed(
+            f"{target.label} cannot be reached through Identity-Aware Proxy",
+            why="its guest attributes do not have its host name",
+        )
+    return [
+        *("gcloud", "alpha", "compute", "start-iap-tunnel", target.hostname),
+        *(str(target.port), "--listen-on-stdin", f"--project={project}", f"--zone={target.zone}"),
+    ]
+
+
+def in_thread(work: Callable[..., None], *arguments: Any) -> None:
+    """Start a daemon thread: nobody waits for it."""
+    threading.Thread(target=work, args=arguments, name="tpukit-stream", daemon=True).start()
+
+
+def _attend(
+    process: subprocess.Popen[bytes], stream: IO[bytes], on_line: Callable[[str], None]
+) -> None:
+    with stream:
+        for line in stream:
+            on_line(one_line(line))
+    process.wait()

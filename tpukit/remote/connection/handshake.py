@@ -1,0 +1,117 @@
+"""What a handshake has to hold to: strong algorithms, a pinned host key, causes by name."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from tpukit.clock import Deadline
+from tpukit.errors import HostKeyMismatch, SecurityRefusal, TransportFailed
+from tpukit.remote.connection.keys import HOST_KEY_TYPES
+from tpukit.remote.connection.target import Target
+from tpukit.text import one_line
+
+#: paramiko 5.1 still offers these: paramiko/paramiko:paramiko/transport.py, _preferred_ciphers.
+_WEAK = re.compile(r"cbc|3des|md5|sha1$|sha1-|dss")
+#: An RSA key signs under two names, neither of them SHA-1: RFC 8332.
+_SIGNATURES = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
+
+
+def pins(target: Target) -> tuple[str, ...]:
+    """Return the target's host keys of the types we pin, as `TYPE BODY`, best type first.
+
+    Raises `SecurityRefusal` where there is none: an unknown worker is never trusted.
+    """
+    keys = [tuple(line.split()[:2]) for line in target.host_keys]
+    known = [" ".join(key) for kind in HOST_KEY_TYPES for key in keys if key[:1] == (kind,)]
+    if not known:
+        raise SecurityRefusal(
+            f"no host key of {target.label} is known",
+            why="its guest attributes hold none, so nothing could tell it from an impostor",
+        )
+    return tuple(known)
+
+
+def restrict(options: Any, pinned: Iterable[str]) -> None:
+    """Leave a paramiko `SecurityOptions` with the pinned key types and no weak algorithm."""
+    options.kex = _strong(options.kex)
+    options.ciphers = _strong(options.ciphers)
+    options.digests = _strong(options.digests)
+    kinds = dict.fromkeys(line.split()[0] for line in pinned)
+    options.key_types = tuple(name for kind in kinds for name in _SIGNATURES.get(kind, (kind,)))
+
+
+def check_host_key(target: Target, pinned: tuple[str, ...], kind: str, body: str) -> None:
+    """Raise `HostKeyMismatch` unless the key that the server proved to hold is a pinned one."""
+    if f"{kind} {body}" not in pinned:
+        raise mismatch(target, pinned, f"its host key is {_fingerprint(f'{kind} {body}')}")
+
+
+def mismatch(target: Target, pinned: tuple[str, ...], reason: str) -> HostKeyMismatch:
+    """Return the error for a server that is not the worker."""
+    return HostKeyMismatch(
+        f"what answers at {place(target)} is not {target.label}",
+        reason=reason,
+        why=f"its guest attributes publish {', '.join(map(_fingerprint, pinned))}; "
+        "nothing was sent and our key was not used",
+        details={"worker": target.worker, "address": target.address},
+    )
+
+
+def given_up(target: Target, last: TransportFailed, attempts: int, spent: float) -> TransportFailed:
+    """Return the error of a connection that was not made in time, of the last attempt's kind."""
+    return type(last)(
+        last.what,
+        reason=last.reason,
+        why=f"{attempts} attempt{'s' if attempts > 1 else ''} in {spent:.0f} s",
+        details={"worker": target.worker, "address": target.address, "attempts": attempts},
+    )
+
+
+def place(target: Target) -> str:
+    """Return `address:port` as URLs write it."""
+    host = f"[{target.address}]" if ":" in target.address else target.address
+    return f"{host}:{target.port}"
+
+
+def no_answer(target: Target, error: Exception) -> TransportFailed:
+    """Return the error of one attempt to which nobody, or no SSH server, answered."""
+    what = f"{target.label} does not answer at {place(target)}"
+    return TransportFailed(what, reason=_cause(error))
+
+
+def seconds(deadline: Deadline) -> float:
+    """Return what is left as a time-out; zero would mean "do not block" to a socket."""
+    return max(0.05, deadline.remaining())
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, OSError):
+        return one_line(error.strerror or str(error))
+    if "banner" in str(error):
+        return "no SSH server greeted us"
+    return one_line(str(error))[:200] or "the connection was closed during the handshake"
+
+
+def _strong(offered: Iterable[str]) -> tuple[str, ...]:
+    """Drop the weak names; put ciphers that authenticate, and MACs over the ciphertext, first."""
+    kept = [name for name in offered if not _WEAK.search(name)]
+    return tuple(sorted(kept, key=lambda name: "gcm" not in name and "etm" not in name))
+
+
+def _fingerprint(line: str) -> str:
+    """Return `TYPE SHA256:…` as ssh-keygen shows it."""
+    kind, _, body = line.partition(" ")
+    try:
+        digest = hashlib.sha256(base64.b64decode(body, validate=True)).digest()
+    except binascii.Error:
+        return f"{kind} (not a key)"
+    return f"{kind} SHA256:{base64.b64encode(digest).decode().rstrip('=')}"

@@ -1,0 +1,104 @@
+"""One worker, and what is done on it over as many connections as it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from tpukit.clock import Deadline, polls
+from tpukit.errors import DeadlinePassed, TransportFailed
+from tpukit.remote.connection.target import Completed, Target
+
+if TYPE_CHECKING:
+    from tpukit.remote.connection.client import Connection
+
+#: Attempts one after the other that bring nothing before a worker is given up.
+_FRUITLESS = 5
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class RemoteWorker:
+    """A worker and how to open a new connection to it; the caller closes what it opened.
+
+    `slice` is the name of the slice that it belongs to, `target` where it answered when it was
+    found, where that is known.
+    """
+
+    index: int
+    connect: Callable[[], Connection]
+    slice: str = ""
+    target: Target | None = None
+
+    @property
+    def label(self) -> str:
+        """The worker as messages name it: `demo worker 0`."""
+        return f"{self.slice} worker {self.index}".strip()
+
+
+class RetryingConnection(AbstractContextManager["RetryingConnection"]):
+    """A connection to one worker, opened when it is used, and again after a loss."""
+
+    def __init__(self, connect: Callable[[], Connection], deadline: Deadline) -> None:
+        self._connect = connect
+        self._connection: Connection | None = None
+        self._deadline = deadline
+        self._fruitful = False
+
+    @property
+    def connection(self) -> Connection:
+        if self._connection is None or not self._connection.alive:
+            self.close()
+            self._connection = self._connect()
+        return self._connection
+
+    def retry(self, action: Callable[[Connection], Value]) -> Value:
+        """Return the action's value; raise what the fifth attempt in a row without progress raised.
+
+        A connection that cannot be made is not tried for again: `connect` has tried long enough.
+        """
+        fruitless = 0
+        while True:
+            self._fruitful = False
+            connection = self.connection
+            try:
+                return action(connection)
+            except TransportFailed:
+                self.close()
+                fruitless = 0 if self._fruitful else fruitless + 1
+                if fruitless == _FRUITLESS:
+                    raise
+
+    def retry_until(self, deadline: Deadline, action: Callable[[Connection], Value]) -> Value:
+        """Return the action's value, which is tried for, with pauses, until the deadline.
+
+        Raises `DeadlinePassed` for the last loss, and what `connect` raises.
+        """
+        for _ in polls(deadline, first=0.2):
+            connection = self.connection
+            try:
+                return action(connection)
+            except TransportFailed as error:
+                self.close()
+                last = error
+        raise DeadlinePassed(last.what, reason=last.reason) from last
+
+    def run(self, command: str, keep: int = 1 << 20) -> Completed:
+        """Run a command that does no harm when it runs twice; raise as `retry` does."""
+        return self.retry(lambda each: each.run(command, deadline=self._deadline, keep=keep))
+
+    def progressed(self) -> None:
+        """Note that the action at hand brought something, whatever becomes of it."""
+        self._fruitful = True
+
+    def close(self) -> None:
+        """Close the connection; the next command opens another one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()

@@ -1,0 +1,200 @@
+"""What a transfer carries: bytes of a known size and digest that can be read from any offset."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tarfile
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import BinaryIO
+
+from tpukit.errors import BadInput, TpukitError
+from tpukit.text import shown_path
+
+_CHUNK = 1 << 20
+#: A sample that shrinks less than this is sent as it is.
+_WORTHWHILE = 0.9
+_SAMPLE = 4 << 20
+_GZIP = 31  #: zlib's window size, with gzip's header
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stretch of a payload: bytes as they are, or the first `size` bytes of a file."""
+
+    size: int
+    data: bytes = b""
+    path: Path | None = None
+
+    def chunks(self, offset: int) -> Iterator[bytes]:
+        """Yield the bytes from `offset` on; raise `TpukitError` where the file became shorter."""
+        if self.path is None:
+            yield self.data[offset:]
+            return
+        left = self.size - offset
+        with _opened(self.path) as file:
+            file.seek(offset)
+            while left:
+                chunk = file.read(min(left, _CHUNK))
+                if not chunk:
+                    raise TpukitError(f"{shown_path(self.path)} became shorter while it was read")
+                left -= len(chunk)
+                yield chunk
+
+
+@dataclass(frozen=True)
+class Payload:
+    """One file as it is, or a tar archive that is made while it is read.
+
+    Nothing is kept on this disk: an archive of unchanged files is the same archive every time.
+    """
+
+    parts: tuple[Part, ...]
+    archive: bool
+
+    @property
+    def size(self) -> int:
+        return sum(part.size for part in self.parts)
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of all bytes, in hexadecimal."""
+        found = hashlib.sha256()
+        for chunk in self.chunks():
+            found.update(chunk)
+        return found.hexdigest()
+
+    @cached_property
+    def compressible(self) -> bool:
+        """Whether compressing the first megabytes is worth the time."""
+        sample = b""
+        for chunk in self.chunks():
+            sample += chunk
+            if len(sample) >= _SAMPLE:
+                break
+        return worthwhile(len(zlib.compress(sample[:_SAMPLE], 1)), len(sample[:_SAMPLE]))
+
+    def chunks(self, offset: int = 0) -> Iterator[bytes]:
+        """Yield the bytes from `offset` to the end."""
+        for part in self.parts:
+            if offset < part.size:
+                yield from part.chunks(offset)
+            offset = max(0, offset - part.size)
+
+
+def worthwhile(compressed: int, plain: int) -> bool:
+    """Tell from a sample of `plain` bytes whether what it is from is worth compressing."""
+    return compressed < plain * _WORTHWHILE
+
+
+def compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield chunks as a gzip stream."""
+    squeezer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
+    for chunk in chunks:
+        if data := squeezer.compress(chunk):
+            yield data
+    yield squeezer.flush()
+
+
+class Inflation:
+    """Undoes `compressed` chunk by chunk, never more than a megabyte at a time."""
+
+    def __init__(self) -> None:
+        self._inflater = zlib.decompressobj(_GZIP)
+
+    def chunks(self, data: bytes) -> Iterator[bytes]:
+        """Yield what `data` holds; raise `TpukitError` where it is no gzip stream."""
+        try:
+            while data:
+                yield self._inflater.decompress(data, _CHUNK)
+                data = self._inflater.unconsumed_tail
+        except zlib.error as error:
+            raise TpukitError("the worker sent what is no gzip stream") from error
+
+
+def file_payload(path: Path) -> Payload:
+    """Return a single file as a payload."""
+    return Payload((Part(path.stat().st_size, path=path),), archive=False)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One member of an archive: its name in there, and the file, folder or link that it is from."""
+
+    name: str
+    path: Path
+
+
+def tree_entries(root: Path, name: str) -> Iterator[Entry]:
+    """Yield a file or folder, and all that is below it, as members called `name` and `name/…`."""
+    yield Entry(name, root)
+    if root.is_dir():
+        for folder, folders, files in os.walk(root, onerror=_raise):
+            folders.sort()
+            below = Path(folder)
+            prefix = name if below == root else f"{name}/{below.relative_to(root).as_posix()}"
+            for each in sorted([*folders, *files]):
+                yield Entry(f"{prefix}/{each}", below / each)
+
+
+def tree_payload(entries: Iterable[Entry], texts: Iterable[tuple[str, bytes]] = ()) -> Payload:
+    """Return the archive of entries, after files with the given texts, made up here."""
+    parts: list[Part] = []
+    for name, text in texts:
+        _add(parts, tarfile.TarInfo(name), Part(len(text), text))
+    for entry in entries:
+        info = _info(entry)
+        _add(parts, info, Part(info.size, path=entry.path) if info.isreg() else Part(0))
+    ending = b"\0" * (2 * tarfile.BLOCKSIZE)
+    return Payload((*parts, Part(len(ending), ending)), archive=True)
+
+
+def _add(parts: list[Part], info: tarfile.TarInfo, content: Part) -> None:
+    info.size = content.size
+    # GNU's own format has names as they are on disk, and both GNU tar and bsdtar read it.
+    header = info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+    padding = b"\0" * (-content.size % tarfile.BLOCKSIZE)
+    parts += [Part(len(header), header), content, Part(len(padding), padding)]
+
+
+def _info(entry: Entry) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(entry.name)
+    found = _status(entry.path)
+    info.mode = stat.S_IMODE(found.st_mode) & 0o777
+    info.mtime = int(found.st_mtime)
+    if stat.S_ISDIR(found.st_mode):
+        info.type = tarfile.DIRTYPE
+    elif stat.S_ISLNK(found.st_mode):
+        info.type, info.linkname = tarfile.SYMTYPE, os.readlink(entry.path)
+    elif stat.S_ISREG(found.st_mode):
+        info.size = found.st_size
+    else:
+        raise BadInput(f"{shown_path(entry.path)} is no file, folder or link: it cannot be copied")
+    return info
+
+
+def _status(path: Path) -> os.stat_result:
+    try:
+        return path.lstat()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _raise(error: OSError) -> None:
+    raise _unreadable(Path(error.filename), error)
+
+
+def _unreadable(path: Path, error: OSError) -> BadInput:
+    return BadInput(f"cannot read {shown_path(path)}", reason=error.strerror or str(error))

@@ -1,0 +1,162 @@
+"""Archives that a worker sent, unpacked without believing a name in them."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tpukit.errors import SecurityRefusal, TpukitError
+from tpukit.text import one_line, shown_path
+
+#: More than any header of an honest archive; a hostile one could ask for all memory.
+_LARGEST_HEADER = 1 << 20
+_CHUNK = 1 << 20
+
+#: Says whether the first component of a member's name was asked for.
+Expected = Callable[[str], bool]
+
+
+def unpack(archive: Path, target: Path, expected: Expected = lambda name: True) -> None:
+    """Unpack a tar archive into the folder `target`, which is made; nothing is left by half.
+
+    Members go into a new folder beside the target first: folders and files, then links, so that
+    nothing is ever written through a link; then each is renamed into place.
+
+    Raises:
+        SecurityRefusal: a name or a link leads out of the target, or was not asked for, or a member
+            is neither file, folder nor link. Nothing of the archive reached the target.
+        TpukitError: it is no archive, or what is in the target already stands in the way.
+    """
+    with _beside(target) as stage:
+        try:
+            _fill(stage, archive, expected)
+        except tarfile.TarError as error:
+            raise TpukitError("the worker sent a broken archive", reason=str(error)) from error
+        except OSError as error:
+            raise _unwritable(error) from error
+        merge(stage, target)
+
+
+def merge(source: Path, target: Path) -> None:
+    """Move all that is in a folder into another one, which is made; files there are replaced.
+
+    Raises:
+        TpukitError: a symbolic link stands where a folder would go, or a file cannot be moved.
+    """
+    try:
+        if target.is_dir() or not os.path.lexists(target):
+            target.mkdir(parents=True, exist_ok=True)
+        for each in sorted(os.scandir(source), key=lambda entry: entry.name):
+            place = target / each.name
+            if each.is_dir(follow_symlinks=False) and os.path.lexists(place):
+                if place.is_symlink():
+                    raise TpukitError(
+                        f"{shown_path(place)} is a symbolic link: nothing goes through it"
+                    )
+                merge(Path(each.path), place)
+            else:
+                os.replace(each.path, place)
+    except OSError as error:
+        raise _unwritable(error) from error
+
+
+@contextmanager
+def _beside(target: Path) -> Iterator[Path]:
+    """Make an empty private folder on the target's file system, and remove it afterwards."""
+    parent = target if target.is_dir() else target.parent
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        stage = Path(tempfile.mkdtemp(prefix=".tpukit-", dir=parent))
+    except OSError as error:
+        raise _unwritable(error) from error
+    try:
+        yield stage
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def _fill(stage: Path, archive: Path, expected: Expected) -> None:
+    links: list[tuple[Path, str]] = []
+    with _Bounded(io.FileIO(archive)) as file, tarfile.open(fileobj=file, mode="r:") as opened:
+        while (member := opened.next()) is not None:
+            opened.members = []  # type: ignore[attr-defined]  # it keeps every one that it has seen
+            parts = _parts(member.name)
+            if parts and not expected(parts[0]):
+                raise _refusal(f"sent {_name(member.name)}, which was not asked for")
+            place = stage.joinpath(*parts)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if member.issym():
+                links.append((place, _inside(member, len(parts) - 1)))
+            elif member.isdir():
+                place.mkdir(exist_ok=True)
+            elif member.islnk():
+                # A second name of a file that came before.
+                os.link(stage.joinpath(*_parts(member.linkname)), place, follow_symlinks=False)
+            elif member.isreg() and not member.issparse() and parts:
+                _write(opened, member, place)
+            else:
+                raise _refusal(f"sent {_name(member.name)}, which is no file, folder or link")
+    for place, destination in links:
+        os.symlink(destination, place)
+
+
+def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
+    source = archive.extractfile(member)
+    assert source is not None
+    mode = 0o755 if member.mode & 0o100 else 0o644
+    # A name that comes twice is refused: O_EXCL.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with os.fdopen(os.open(place, flags, mode), "wb") as file:
+        shutil.copyfileobj(source, file, _CHUNK)
+    os.utime(place, (member.mtime, member.mtime))
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    parts = tuple(part for part in name.split("/") if part not in ("", "."))
+    if name.startswith("/") or ".." in parts or "\0" in name:
+        raise _refusal(f"sent the name {_name(name)}, which leads out of the target")
+    return parts
+
+
+def _inside(member: tarfile.TarInfo, depth: int) -> str:
+    """Return a link's destination if it stays inside whatever the links on its way are.
+
+    `..` counts from the link's own folder, which is a real one, and only at the beginning: after
+    the name of another link it would count from wherever that one leads.
+    """
+    parts = [part for part in member.linkname.split("/") if part not in ("", ".")]
+    climbs = next((n for n, part in enumerate(parts) if part != ".."), len(parts))
+    outside = member.linkname.startswith("/") or climbs > depth or ".." in parts[climbs:]
+    if outside or "\0" in member.linkname or not member.linkname:
+        raise _refusal(
+            f"sent the link {_name(member.name)}, which leads to {_name(member.linkname)}"
+        )
+    return member.linkname
+
+
+class _Bounded(io.BufferedReader):
+    """A file that tarfile reads headers from, none of them large."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or not 0 <= size <= _LARGEST_HEADER:
+            raise tarfile.ReadError("a header is too large")
+        return super().read(size)
+
+
+def _refusal(what: str) -> SecurityRefusal:
+    return SecurityRefusal(f"the worker {what}", why="nothing of its archive was kept")
+
+
+def _unwritable(error: OSError) -> TpukitError:
+    where = f" {shown_path(Path(error.filename))}" if isinstance(error.filename, str) else ""
+    return TpukitError(f"cannot write{where}", reason=error.strerror or str(error))
+
+
+def _name(name: str) -> str:
+    return one_line(name)[:200]

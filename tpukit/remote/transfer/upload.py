@@ -1,0 +1,149 @@
+"""Bytes to workers: named by their digest, resumed where they stopped, verified.
+
+A payload lies in a worker's folder of transfers until it is put in place; an interrupted one stays
+for a week, and whoever sends the same bytes goes on where it ends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from tpukit.clock import Deadline
+from tpukit.errors import TpukitError
+from tpukit.remote.connection.client import Connection
+from tpukit.remote.connection.target import Completed
+from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection
+from tpukit.remote.programs import answer, program_line
+from tpukit.remote.transfer.payload import Payload, compressed
+
+_STATE = re.compile(rb"^tpukit-transfer ([a-z]+) ?([0-9]*)$", re.MULTILINE)
+
+
+class ByteCounter(Protocol):
+    """Learns how many bytes a transfer is going to move, and how many it moved."""
+
+    def expect(self, size: int) -> None:
+        """Add bytes to those that will be moved."""
+
+    def advance(self, size: int) -> None:
+        """Add bytes to those that were moved."""
+
+
+@dataclass(frozen=True)
+class TransferContext:
+    """What all transfers of one command have in common."""
+
+    deadline: Deadline
+    counter: ByteCounter
+    relay: bool = True  #: whether workers may fetch from each other
+    cancel: Callable[[], None] | None = None  #: ends what still runs after an interrupt
+
+
+@dataclass(frozen=True)
+class Recipient:
+    """A worker that a payload goes to, and where the others find it."""
+
+    worker: RemoteWorker
+    address: str  #: internal, for the other workers of its slice
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a payload goes: `into` a folder, under `name`, or to `target` itself."""
+
+    target: str
+    name: str
+    into: bool
+    mode: int = 0o644
+
+    @property
+    def words(self) -> tuple[str, str, str]:
+        return self.target, "yes" if self.into else "no", self.name
+
+
+@dataclass(frozen=True)
+class TransferState:
+    """How a payload stands on a worker: complete, placed, corrupt, or partial with `size` bytes."""
+
+    word: str
+    size: int = 0
+
+    @property
+    def arrived(self) -> bool:
+        return self.word in ("complete", "placed")
+
+    @classmethod
+    def of(cls, done: Completed) -> TransferState:
+        """Return what a program answered; raise `TpukitError` where it failed."""
+        found = answer(done, _STATE, "a worker could not keep what was sent")
+        return cls(found[1].decode(), int(found[2] or 0))
+
+
+class Delivery:
+    """One payload on its way to one worker."""
+
+    def __init__(
+        self, payload: Payload, connection: RetryingConnection, context: TransferContext
+    ) -> None:
+        self.payload = payload
+        self.connection = connection
+        self.context = context
+
+    def look(self, placement: Placement | None = None) -> TransferState:
+        """Return what of the payload the worker has; `placed` where it needs nothing more."""
+        words = placement.words if placement else ()
+        return TransferState.of(self.connection.run(self._command("look", *words)))
+
+    def send(self, known: TransferState) -> TransferState:
+        """Send what is missing until the worker has verified the whole; return how it stands.
+
+        Raises:
+            TpukitError: what arrived is not what was sent, twice: the files change meanwhile.
+            TransportFailed: the worker is out of reach.
+        """
+        corrupt = 0
+        while not known.arrived:
+            known = self.connection.retry(self._send)
+            corrupt += known.word == "corrupt"
+            if corrupt == 2:
+                raise TpukitError(
+                    "what arrived is not what was sent",
+                    why="the files changed while they were sent, or something on the way is broken",
+                )
+        return known
+
+    def place(self, placement: Placement) -> TransferState:
+        """Put the payload in place; another answer than `placed` asks to send it again."""
+        kind = "tree" if self.payload.archive else "file"
+        words = (kind, *placement.words, f"{placement.mode:o}")
+        return TransferState.of(self.connection.run(self._command("place", *words)))
+
+    def _send(self, connection: Connection) -> TransferState:
+        # Each attempt looks first: the last one may have brought more than we know of.
+        deadline = self.context.deadline
+        known = TransferState.of(connection.run(self._command("look"), deadline=deadline))
+        if known.arrived:
+            return known
+        chunks = self._counted(self.payload.chunks(known.size))
+        coding = "gzip" if self.payload.compressible else "plain"
+        done = connection.run(
+            self._command("receive", str(known.size), coding),
+            stdin=compressed(chunks) if coding == "gzip" else chunks,
+            deadline=deadline,
+        )
+        return TransferState.of(done)
+
+    def _counted(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            yield chunk
+            self.connection.progressed()
+            self.context.counter.advance(len(chunk))
+
+    def _command(self, verb: str, *words: str) -> str:
+        payload = self.payload
+        return program_line(
+            "remote/transfer/upload.sh", words=[verb, payload.digest, str(payload.size), *words]
+        )

@@ -1,0 +1,101 @@
+# Receive bytes under the name of their SHA-256, whole or in pieces, and put them in place.
+#   sh -c PROGRAM sh VERB DIGEST SIZE [ARGUMENT…]
+#     look [TARGET]                   how much of it is here
+#     receive OFFSET plain|gzip          write standard input at OFFSET
+#     place file|tree TARGET INTO NAME MODE
+# Answers one line, "tpukit-transfer WORD [BYTES]": complete, partial BYTES, corrupt (it was
+# removed), placed (TARGET has these very bytes).
+
+umask 077
+verb=$1 digest=$2 size=$3
+shift 3
+folder=$tpukit/transfers
+whole=$folder/$digest
+part=$whole.part
+mkdir -p "$folder" || exit 1
+
+digest_of() {
+    if command -v sha256sum >/dev/null 2>&1; then sha256sum; else shasum -a 256; fi <"$1" |
+        cut -c 1-64
+}
+answer() {
+    echo "tpukit-transfer $*"
+    exit 0
+}
+bytes_here() {
+    if [ -f "$part" ]; then echo $(($(wc -c <"$part"))); else echo 0; fi
+}
+finish() {
+    if [ "$(bytes_here)" -lt "$size" ]; then answer partial "$(bytes_here)"; fi
+    if [ "$(digest_of "$part")" != "$digest" ]; then
+        rm -f "$part"
+        answer corrupt
+    fi
+    # A sender whose connection was lost may have left a writer that finished a moment earlier.
+    mv -f "$part" "$whole" 2>/dev/null || [ -f "$whole" ] || exit 1
+    answer complete
+}
+
+# The file that a TARGET means: in a folder that is there, or is asked for, by its own name.
+resolve() { # TARGET INTO NAME
+    target=$1
+    if [ "$2" = yes ] || [ -d "$1" ]; then target=${1%/}/$3; fi
+}
+
+case $verb in
+look)
+    find "$folder" -type f -mtime +7 -exec rm -f {} + 2>/dev/null
+    if [ "$#" -gt 0 ]; then
+        resolve "$@"
+        if [ -f "$target" ] && [ "$(($(wc -c <"$target")))" -eq "$size" ] &&
+            [ "$(digest_of "$target")" = "$digest" ]; then
+            answer placed
+        fi
+    fi
+    if [ -f "$whole" ]; then
+        [ "$(digest_of "$whole")" = "$digest" ] && answer complete
+        rm -f "$whole"
+    fi
+    answer partial "$(bytes_here)"
+    ;;
+receive)
+    # Whoever sends a digest writes the same bytes to the same places: two at once do no harm.
+    : >>"$part" || exit 1
+    {
+        dd bs=1 count=0 seek="$1" conv=notrunc </dev/null 2>/dev/null
+        if [ "$2" = gzip ]; then gzip -dc 2>/dev/null; else cat; fi
+    } 1<>"$part"
+    finish
+    ;;
+place)
+    [ -f "$whole" ] || answer partial "$(bytes_here)"
+    if [ "$1" = file ]; then
+        resolve "$2" "$3" "$4"
+        parent=$(dirname -- "$target")
+        (umask 022 && mkdir -p -- "$parent") || exit 1
+        new=$parent/.tpukit.$digest.$$
+        trap 'rm -rf -- "$new"' EXIT
+        # A link where the file system is the same one, else a copy; either is renamed when whole.
+        ln "$whole" "$new" 2>/dev/null || cp "$whole" "$new" || exit 1
+        chmod -- "$5" "$new" && mv -f -- "$new" "$target" || exit 1
+    else
+        target=${2%/}
+        parent=$(dirname -- "$target")
+        [ "$3" = yes ] && parent=$target
+        (umask 022 && mkdir -p -- "$parent") || exit 1
+        new=$parent/.tpukit.$digest.$$
+        trap 'rm -rf -- "$new"' EXIT
+        mkdir "$new" && (umask 022 && tar -xof "$whole" -C "$new") || exit 1
+        if [ "$3" = yes ] || [ -d "$target" ]; then
+            for each in "$new"/* "$new"/.[!.]* "$new"/..?*; do
+                [ -e "$each" ] || [ -L "$each" ] || continue
+                cp -RPpf -- "$each" "$target/" || exit 1
+            done
+        else
+            mv -- "$new/$4" "$target" || exit 1
+        fi
+    fi
+    rm -f "$whole"
+    answer placed
+    ;;
+esac

@@ -1,0 +1,174 @@
+"""The three kinds of files that settings come from: tpukit.toml, config.toml and gcloud's INI."""
+
+from __future__ import annotations
+
+import configparser
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tpukit.errors import BadInput, Fix, SecurityRefusal
+from tpukit.text import one_line, shown_path
+
+PROJECT_FILE = "tpukit.toml"
+
+
+def project_file(directory: Path, home: Path | None) -> Path | None:
+    """Return the nearest tpukit.toml from `directory` up to the root of its git tree, or to home.
+
+    Outside of both only `directory` itself counts, not what somebody else left further up.
+    """
+    resolved = home.resolve() if home else None
+    found = (place / PROJECT_FILE for place in _searched(directory.resolve(), resolved))
+    return next((path for path in found if os.path.exists(path)), None)
+
+
+def _searched(directory: Path, home: Path | None) -> Sequence[Path]:
+    above = [directory, *directory.parents]
+    for index, place in enumerate(above):
+        if place == home or os.path.exists(place / ".git"):
+            return above[: index + 1]
+    return above[:1]
+
+
+def read_toml(path: Path, known: Sequence[str], refused: Sequence[str] = ()) -> dict[str, str]:
+    """Return the settings of a TOML file, lists joined by commas; {} where there is no file.
+
+    Raises:
+        BadInput: anything else is in it; with file, line and key.
+        SecurityRefusal: one of the `refused` keys is in it.
+    """
+    text = _read(path)
+    if text is None:
+        return {}
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(
+            f"{shown_path(path)} is not TOML",
+            reason=one_line(str(error)),
+            fix=Fix(note=f"edit {shown_path(path)}"),
+        ) from error
+    for key in table:
+        _check_key(_place(path, text, key), key, known, refused)
+    return {key: _text_value(_place(path, text, key), key, value) for key, value in table.items()}
+
+
+def _check_key(place: str, key: str, known: Sequence[str], refused: Sequence[str]) -> None:
+    if key in refused:
+        raise SecurityRefusal(
+            f"{place}: {key} cannot be set by a project file",
+            why="whoever wrote the project could have your credentials sent elsewhere",
+            fix=Fix(note=f"set TPUKIT_{key.upper()}, or put {key} into your own config.toml"),
+        )
+    if key not in known:
+        near = difflib.get_close_matches(key, known, n=1)
+        raise BadInput(
+            f"{place}: there is no setting {one_line(key)}",
+            reason="" if near else f"the settings are {', '.join(known)}",
+            fix=Fix(note=f"did you mean {near[0]}?" if near else f"remove {one_line(key)}"),
+        )
+
+
+def _text_value(place: str, key: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    many = key == "source_ranges"
+    if many and isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ",".join(value)
+    kind = "a list of strings" if many else "a string"
+    raise BadInput(
+        f"{place}: {key} is not {kind}",
+        reason=f"it is {one_line(repr(value))[:60]}",
+        fix=Fix(note=f"write {key} = " + ('["203.0.113.7/32"]' if many else '"…"')),
+    )
+
+
+def _place(path: Path, text: str, key: str) -> str:
+    """Return `FILE, line N`, where the line of a key is found."""
+    start = re.compile(rf"\s*\[*\s*[\"']?{re.escape(key)}[\"']?\s*[=.\]]")
+    for number, line in enumerate(text.splitlines(), 1):
+        if start.match(line):
+            return f"{shown_path(path)}, line {number}"
+    return shown_path(path)
+
+
+def read_gcloud(environ: Mapping[str, str], home: Path | None) -> tuple[str, Mapping[str, str]]:
+    """Return the name of gcloud's active configuration and its values as `section/property`.
+
+    The files are those of `gcloud topic configurations`; NONE stands for no configuration at all.
+
+    Raises:
+        BadInput: a file cannot be read, or the configuration that the environment names is not
+            there: gcloud takes a missing one for an empty one.
+    """
+    named = environ.get("CLOUDSDK_CONFIG")
+    if not named and home is None:
+        return "", {}
+    directory = Path(named) if named else Path(home or "") / ".config" / "gcloud"
+    asked = environ.get("CLOUDSDK_ACTIVE_CONFIG_NAME", "")
+    name = asked or (_read(directory / "active_config") or "").strip() or "default"
+    if name == "NONE":
+        return name, {}
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        raise BadInput(
+            f'"{one_line(name)[:60]}" does not name a gcloud configuration',
+            reason="CLOUDSDK_ACTIVE_CONFIG_NAME"
+            if asked
+            else shown_path(directory / "active_config"),
+            fix=Fix.command("gcloud", "config", "configurations", "list"),
+        )
+    path = directory / "configurations" / f"config_{name}"
+    text = _read(path)
+    if text is None and asked:
+        raise BadInput(
+            f"there is no gcloud configuration {name}",
+            reason=f"CLOUDSDK_ACTIVE_CONFIG_NAME, {shown_path(path)}",
+            fix=Fix.command("gcloud", "config", "configurations", "list"),
+        )
+    return name, dict(_properties(path, text or ""))
+
+
+def _properties(path: Path, text: str) -> Iterator[tuple[str, str]]:
+    parser = configparser.ConfigParser(
+        interpolation=None, strict=False, allow_no_value=True, default_section=""
+    )
+    try:
+        parser.read_string(text)
+    except configparser.Error as error:
+        raise BadInput(
+            f"{shown_path(path)} is not a gcloud configuration",
+            reason=one_line(str(error)),
+            fix=Fix.command("gcloud", "config", "configurations", "list"),
+        ) from error
+    for section in parser.sections():
+        for key, value in parser.items(section):
+            yield f"{section}/{key}", value or ""
+
+
+def _read(path: Path) -> str | None:
+    """Return the text of a regular file, None where there is no such file."""
+    try:
+        if not path.exists():
+            return None
+        if not path.is_file():  # a directory cannot be read, and a pipe would never end
+            raise BadInput(
+                f"{shown_path(path)} is not a file", fix=Fix(note=f"remove {shown_path(path)}")
+            )
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInput(
+            f"{shown_path(path)} is not UTF-8 text",
+            reason=f"byte {error.start}",
+            fix=Fix(note="save it as UTF-8"),
+        ) from error
+    except OSError as error:
+        raise BadInput(
+            f"{shown_path(path)} cannot be read",
+            reason=error.strerror or "",
+            fix=Fix.command("ls", "-ld", str(path), note="shows who may read it"),
+        ) from error

@@ -1,0 +1,217 @@
+"""Settings: each value with the place it came from.
+
+The order is flag > `TPUKIT_*` > the emulator > `CLOUDSDK_*` and Google's variables > project file >
+user file > gcloud's active configuration > default. While the emulator is in use, endpoints and
+credentials come from it alone: a local run cannot reach the real cloud.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+
+from tpukit.errors import BadInput, Fix, TpukitError
+from tpukit.paths import Paths
+from tpukit.settings.files import project_file, read_gcloud, read_toml
+from tpukit.settings.table import BY_NAME, DEFINITIONS, Definition, check_path, is_loopback
+from tpukit.text import one_line
+
+NOT_SET = "not set"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value and where it came from; without one, `value` is empty and `origin` is "not set"."""
+
+    name: str
+    value: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of one command, by name."""
+
+    values: Mapping[str, Setting]
+
+    @classmethod
+    def load(
+        cls,
+        flags: Mapping[str, str | None],
+        environ: Mapping[str, str],
+        directory: Path,
+        overlay: Mapping[str, str] | None = None,
+    ) -> Settings:
+        """Read every place settings come from; `overlay` holds the emulator's CLOUDSDK_* variables.
+
+        Raises:
+            BadInput: a value cannot be, or a file cannot be read; it names the origin.
+            SecurityRefusal: an endpoint would get credentials in the clear, or a project file sets
+                where they go.
+        """
+        places = tuple(_places(flags, environ, directory, overlay))
+        local = overlay is not None
+        settings = cls({each.name: _resolve(each, places, local) for each in DEFINITIONS})
+        _refuse_mixed_endpoints(settings, local)
+        return settings
+
+    def get(self, name: str) -> str:
+        """Return the value, empty where there is none."""
+        return self.values[name].value
+
+    def require(self, name: str, *, allow_all: bool = False) -> str:
+        """Return the value; `allow_all` admits the zone `-`, which stands for all zones.
+
+        Raises `BadInput` where there is none, or not one; its `fix` has the ways to give it.
+        """
+        setting, spoken = self.values[name], name.replace("_", " ")
+        if not setting.value:
+            raise BadInput(f"there is no {spoken}", fix=BY_NAME[name].fix)
+        if setting.value == "-" and not allow_all:
+            raise BadInput(
+                f"one {spoken} is needed, - stands for all",
+                reason=setting.origin,
+                fix=BY_NAME[name].fix,
+            )
+        return setting.value
+
+    @property
+    def source_ranges(self) -> tuple[str, ...]:
+        """The address ranges that may reach the workers, in CIDR notation."""
+        return tuple(filter(None, self.get("source_ranges").split(",")))
+
+    def explain(self) -> tuple[Setting, ...]:
+        """Return every setting with its origin, those without a value too."""
+        return tuple(self.values.values())
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Settings from one place, and where relative paths in it start."""
+
+    found: Mapping[str, Setting]
+    base: Path
+    explicit: bool = False  #: typed on the command line
+    emulator: bool = False
+
+
+def _places(
+    flags: Mapping[str, str | None],
+    environ: Mapping[str, str],
+    directory: Path,
+    overlay: Mapping[str, str] | None,
+) -> Iterator[_Place]:
+    """Yield the places in the order in which they win."""
+    google = attrgetter("google_variables")
+    home = Path(environ["HOME"]) if environ.get("HOME", "").startswith("/") else None
+    given = {
+        name: Setting(name, value, f"flag {BY_NAME[name].flag}")
+        for name, value in flags.items()
+        if value is not None  # an empty one is a wrong value
+    }
+    yield _Place(given, directory, explicit=True)
+    yield _Place(_found(environ, lambda each: (each.variable,)), directory)
+    if overlay is not None:
+        found = _found(overlay, google, lambda key: "emulator")
+        yield _Place(found, directory, emulator=True)
+    yield _Place(_found(environ, google), directory)
+    if project := project_file(directory, home):
+        guarded = [each.name for each in DEFINITIONS if each.guarded]
+        yield _from_toml(project, refused=guarded)
+    yield _from_toml(Paths.from_environment(environ).config_file)
+    configuration, properties = read_gcloud(environ, home)
+    origin = f"gcloud configuration '{configuration}'"
+    found = _found(properties, lambda each: (each.gcloud,), lambda key: origin)
+    yield _Place(found, home or directory)
+    yield _Place(_defaults(environ), directory)
+
+
+def _found(
+    values: Mapping[str, str],
+    names: Callable[[Definition], tuple[str, ...]],
+    origin: Callable[[str], str] = lambda key: key,
+) -> dict[str, Setting]:
+    """Return the settings that have a value under one of their names, the first of which wins."""
+    return {
+        each.name: Setting(each.name, values[key], origin(key))
+        for each in DEFINITIONS
+        for key in reversed(names(each))
+        if values.get(key)
+    }
+
+
+def _defaults(environ: Mapping[str, str]) -> dict[str, Setting]:
+    defaults = [(each.name, each.default, "default") for each in DEFINITIONS if each.default]
+    defaults.append(("user", _user_of(environ), "default, the local account"))
+    return {name: Setting(name, value, origin) for name, value, origin in defaults}
+
+
+def _from_toml(path: Path, refused: Sequence[str] = ()) -> _Place:
+    values = read_toml(path, tuple(BY_NAME), refused)
+    found = {name: Setting(name, value, one_line(str(path))) for name, value in values.items()}
+    return _Place(found, path.parent)
+
+
+def _user_of(environ: Mapping[str, str]) -> str:
+    """Return the name of the local account in the letters that a worker's user name may have."""
+    name = environ.get("USER") or environ.get("LOGNAME") or _account_name()
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    safe = re.sub(r"[^a-z0-9_-]", "_", plain)[:31]
+    # Compute Engine documentation, "Connect to Linux VMs as the root user": sshd refuses root.
+    if safe in ("", "root"):
+        return "tpukit"
+    return safe if re.match(r"[a-z_]", safe) else f"_{safe}"
+
+
+def _account_name() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container whose user id has no account
+        return ""
+
+
+def _resolve(definition: Definition, places: tuple[_Place, ...], local: bool) -> Setting:
+    """Return the setting of the first place that has it and may give it."""
+    for place in places:
+        setting = place.found.get(definition.name)
+        if setting is None:
+            continue
+        if local and definition.guarded and not place.emulator:
+            if place.explicit:
+                raise BadInput(
+                    f"{definition.flag} contradicts --local",
+                    fix=Fix(note=f"leave out {definition.flag}"),
+                )
+            continue
+        return _checked(definition, setting, place.base)
+    return Setting(definition.name, "", NOT_SET)
+
+
+def _checked(definition: Definition, setting: Setting, base: Path) -> Setting:
+    try:
+        value = definition.check(setting.value)
+    except TpukitError as error:
+        reason = "; ".join(filter(None, (setting.origin, error.reason)))
+        raise type(error)(error.what, reason=reason, why=error.why, fix=error.fix) from error
+    if definition.check is check_path:
+        value = str(base / value)
+    return Setting(definition.name, value, setting.origin)
+
+
+def _refuse_mixed_endpoints(settings: Settings, local: bool) -> None:
+    """Refuse to make slices in one cloud and firewall rules in the other."""
+    pair = [settings.values[name] for name in ("tpu_endpoint", "compute_endpoint")]
+    here = [bool(setting.value) and is_loopback(setting.value) for setting in pair]
+    if all(here) or not (any(here) or local):
+        return
+    raise BadInput(
+        "the two endpoints do not belong to one cloud",
+        reason="; ".join(f"{s.name} {s.value or 'is missing'}, {s.origin}" for s in pair),
+        fix=Fix(note="add --local, or set both endpoints or none"),
+    )

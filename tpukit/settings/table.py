@@ -1,0 +1,203 @@
+"""The settings there are, with checks that return the value to use or raise `BadInput`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+from tpukit.errors import BadInput, Fix, SecurityRefusal
+from tpukit.text import one_line
+
+_URL_FIX = Fix(note="use https and a host, or http on 127.0.0.1 for the emulator")
+
+
+def check_endpoint(url: str) -> str:
+    """Return the URL of an API endpoint; credentials go to it.
+
+    Raises `BadInput` for what is no plain http(s) URL, `SecurityRefusal` for http beyond loopback.
+    """
+    parts = _parts(url)
+    if parts.scheme == "http" and not is_loopback(url):
+        raise SecurityRefusal(
+            f"{_shown(url)} would get credentials over http",
+            reason="http is for this machine alone",
+            fix=_URL_FIX,
+        )
+    return url
+
+
+def is_loopback(url: str) -> bool:
+    """Return whether a URL reaches this machine alone.
+
+    Raises `BadInput` where it is no URL of an API endpoint.
+    """
+    from ipaddress import ip_address
+
+    host = _parts(url).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _parts(url: str) -> SplitResult:
+    # Clients disagree about blanks, backslashes and user names in a URL, so nobody knows which
+    # host such a URL reaches.
+    if re.search(r"[^!-~]|[\\@?#]", url):
+        raise BadInput(f"{_shown(url)} is not the URL of an API endpoint", fix=_URL_FIX)
+    try:
+        parts = urlsplit(url)
+        complete = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError as error:
+        raise BadInput(f"{_shown(url)} is not a URL", reason=str(error), fix=_URL_FIX) from error
+    if not complete:
+        raise BadInput(f"{_shown(url)} is not an http or https URL", fix=_URL_FIX)
+    return parts
+
+
+def _matching(noun: str, pattern: str, *, reason: str = "", fix: Fix) -> Callable[[str], str]:
+    """Return the check that a value matches a pattern as a whole."""
+
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value, re.ASCII):
+            raise BadInput(f'"{_shown(value)}" is not {noun}', reason=reason, fix=fix)
+        return value
+
+    return check
+
+
+# Google Cloud documentation, "Creating and managing projects": 6 to 30 characters; older ids may
+# carry a domain, as example.com:name.
+check_project = _matching(
+    "a project id",
+    r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]",
+    reason="6 to 30 of a-z, 0-9 and -, from a letter on; neither its number nor its title",
+    fix=Fix.command("gcloud", "projects", "list"),
+)
+check_user = _matching(
+    "a user name",
+    r"[a-z_][a-z0-9_-]{0,31}",
+    reason="at most 32 of a-z, 0-9, _ and -, from a letter on",
+    fix=Fix(note="set TPUKIT_USER to such a name"),
+)
+check_network = _matching(
+    "a network", r"[a-z0-9][a-z0-9:._/-]*", fix=Fix.command("gcloud", "compute", "networks", "list")
+)
+
+
+def check_zone(value: str) -> str:
+    """Return a zone, or `-` for all of them; raise `BadInput` for anything else."""
+    if value != "-" and not re.fullmatch(r"[a-z]+-[a-z]+\d+-[a-z0-9]+", value, re.ASCII):
+        raise BadInput(
+            f'"{_shown(value)}" is not a zone',
+            reason="a region has no last part" if re.fullmatch(r"[a-z]+-[a-z]+\d", value) else "",
+            fix=Fix.command(
+                "tpukit", "types", note="shows the zones; their names are like us-central1-a"
+            ),
+        )
+    return value
+
+
+def check_ranges(value: str) -> str:
+    """Return address ranges in CIDR notation, joined by commas; raise `BadInput` for others."""
+    from ipaddress import ip_network
+
+    parts = [part.strip() for part in value.split(",") if part.strip()]
+    for part in parts:
+        try:
+            ip_network(part, strict=True)
+        except ValueError as error:
+            raise BadInput(
+                f'"{_shown(part)}" is not an address range',
+                reason=one_line(str(error)),
+                fix=Fix(note="use CIDR notation, as 203.0.113.7/32"),
+            ) from error
+    return ",".join(parts)
+
+
+def check_path(value: str) -> str:
+    """Return a path; raise `BadInput` for one with `~`, which only a shell replaces."""
+    if not value or "\0" in value or value.startswith("~"):
+        raise BadInput(f'"{_shown(value)}" is not a path', fix=Fix(note="write the path in full"))
+    return value
+
+
+def _shown(value: str) -> str:
+    return one_line(value)[:60]
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One setting: its check, its names in gcloud and in the environment, its default.
+
+    `guarded` settings decide where requests and credentials go.
+    """
+
+    name: str
+    check: Callable[[str], str]
+    gcloud: str = ""  #: `section/property`; its variable is CLOUDSDK_SECTION_PROPERTY
+    google: str = ""  #: the environment variable of Google's libraries
+    guarded: bool = False
+    default: str = ""
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def variable(self) -> str:
+        return f"TPUKIT_{self.name.upper()}"
+
+    @property
+    def google_variables(self) -> tuple[str, ...]:
+        """The variables of gcloud and of Google's libraries, in the order they are looked at."""
+        gcloud = f"CLOUDSDK_{self.gcloud.replace('/', '_').upper()}" if self.gcloud else ""
+        return tuple(filter(None, (gcloud, self.google)))
+
+    @property
+    def fix(self) -> Fix:
+        """Three ways to give the setting."""
+        file = "config.toml" if self.guarded else "tpukit.toml"
+        stored = f"gcloud's {self.gcloud}" if self.gcloud else f"{self.name} in {file}"
+        return Fix(note=f"pass {self.flag}, or set {self.variable}, or {stored}")
+
+
+DEFINITIONS = (
+    Definition("project", check_project, "core/project", "GOOGLE_CLOUD_PROJECT"),
+    Definition("zone", check_zone, "compute/zone"),
+    Definition("user", check_user),
+    Definition("network", check_network, default="default"),
+    Definition("source_ranges", check_ranges),
+    Definition(
+        "tpu_endpoint",
+        check_endpoint,
+        "api_endpoint_overrides/tpu",
+        guarded=True,
+        default="https://tpu.googleapis.com/",
+    ),
+    Definition(
+        "compute_endpoint",
+        check_endpoint,
+        "api_endpoint_overrides/compute",
+        guarded=True,
+        default="https://compute.googleapis.com/compute/v1/",
+    ),
+    Definition("access_token_file", check_path, "auth/access_token_file", guarded=True),
+    Definition(
+        "credentials_file",
+        check_path,
+        "auth/credential_file_override",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        guarded=True,
+    ),
+    Definition(
+        "quota_project",
+        check_project,
+        "billing/quota_project",
+        "GOOGLE_CLOUD_QUOTA_PROJECT",
+        guarded=True,
+    ),
+)
+BY_NAME = {each.name: each for each in DEFINITIONS}

@@ -1,0 +1,66 @@
+"""Find a slice by its name, and tell whether its workers can answer."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from tpukit.cloud.provider import SliceProvider
+from tpukit.errors import BadInput, Fix, NotFound, SliceLost, TpukitError
+from tpukit.models import Slice
+
+
+def find(provider: SliceProvider, name: str, zone: str = "") -> Slice:
+    """Return the slice of that name, looked for in every zone unless one is given.
+
+    Raises:
+        NotFound: every zone answered, and none has it.
+        BadInput: several zones have one.
+        TpukitError: some zones did not answer and the others do not have it.
+    """
+    if zone:
+        return provider.get(zone, name)
+    listed = provider.list("-")
+    matches = [each for each in listed.slices if each.name == name]
+    if len(matches) > 1:
+        zones = ", ".join(sorted(each.zone for each in matches))
+        raise BadInput(
+            f"slice {name} exists in several zones: {zones}",
+            fix=Fix(note=f"add --zone {matches[0].zone}"),
+        )
+    if matches:
+        return matches[0]
+    if listed.unreachable:
+        silent = ", ".join(listed.unreachable)
+        raise TpukitError(
+            f"cannot tell whether slice {name} exists", why=f"no answer from {silent}"
+        )
+    close = get_close_matches(name, [each.name for each in listed.slices], n=1)
+    listing = Fix.command("tpukit", "list", note="shows the slices there are")
+    raise NotFound(
+        f"no slice {name} in any zone of the project",
+        fix=Fix(note=f"did you mean {close[0]}?") if close else listing,
+    )
+
+
+def check_reachable(found: Slice) -> None:
+    """Raise unless the slice's state lets its workers answer.
+
+    Raises:
+        SliceLost: it was preempted or terminated.
+        TpukitError: it is stopped or being deleted, or it has no workers yet.
+    """
+    if found.lost:
+        raise SliceLost(
+            f"slice {found.name} is {found.state}: its workers are gone",
+            exists=(f"slice {found.name} in {found.zone}, {found.state}; it keeps its quota",),
+            fix=Fix.command("tpukit", "delete", found.name, "--zone", found.zone),
+        )
+    if found.state in ("STOPPED", "STOPPING", "DELETING"):
+        start = Fix.command("tpukit", "start", found.name, "--zone", found.zone)
+        stopped = found.state == "STOPPED"
+        raise TpukitError(f"slice {found.name} is {found.state}", fix=start if stopped else None)
+    if not found.workers:
+        raise TpukitError(
+            f"slice {found.name} is {found.state} and has no workers yet",
+            fix=Fix.command("tpukit", "wait", found.name, "--zone", found.zone),
+        )

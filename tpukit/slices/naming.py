@@ -1,0 +1,48 @@
+"""What a slice may be called, and the labels that say whose it is and which call made it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from tpukit.errors import BadInput, Fix
+from tpukit.models import SliceRequest
+from tpukit.text import one_line
+
+MANAGED, NONCE, OWNER = "tpukit-managed", "tpukit-nonce", "tpukit-owner"
+
+#: Node ids as the API takes them: RFC 1035 labels.
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def check_name(name: str) -> str:
+    """Return `name` where the API would take it, else raise `BadInput`."""
+    if _NAME.fullmatch(name):
+        return name
+    shown = one_line(name)[:80]
+    suggestion = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")[:63].strip("-")
+    raise BadInput(
+        f"{shown!r} is not a slice name",
+        why="a name is 1 to 63 lower-case letters, digits and hyphens, and starts with a letter",
+        fix=Fix(note=f"for example: {suggestion}") if suggestion else None,
+    )
+
+
+def default_name(user: str, accelerator_type: str) -> str:
+    """Return the name of a slice that was not given one: the same for the same user and type.
+
+    A command typed again therefore finds the slice that the first one made.
+    """
+    safe = re.sub(r"[^a-z0-9]+", "-", user.lower()).strip("-0123456789") or "user"
+    return f"{safe[: 62 - len(accelerator_type)].strip('-')}-{accelerator_type}"
+
+
+def label(text: str) -> str:
+    """Return text as a label value: lower case letters, digits, hyphens and underscores."""
+    return re.sub(r"[^a-z0-9_-]", "-", text.lower())[:63]
+
+
+def labelled(request: SliceRequest, owner: str, nonce: str) -> SliceRequest:
+    """Return the request with the labels that say who made the slice, and by which call."""
+    ours = {MANAGED: "1", OWNER: label(owner), NONCE: nonce}
+    return replace(request, labels={**request.labels, **ours})

@@ -1,0 +1,251 @@
+"""Run the smoke test: one program on every worker at once, with the provisioned interpreter."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from tpukit.accelerators import AcceleratorType
+from tpukit.clock import Deadline, polls
+from tpukit.errors import BadInput, DeadlinePassed, SmokeFailed, TpukitError, decisive
+from tpukit.models import SmokeReport, worker_names
+from tpukit.provision.recipes import Recipe
+from tpukit.remote.command.fan_out import fan_out
+from tpukit.remote.connection.target import Completed
+from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.remote.programs import program_text
+from tpukit.remote.worker_files import SMOKE_LOCK, venv_python
+from tpukit.smoke.judge import Expectation, Observation, judge
+from tpukit.text import quote
+
+if TYPE_CHECKING:
+    from tpukit.remote.connection.client import Connection
+
+#: Seconds that the smoke test may take at most; the deadline can cut it shorter.
+SMOKE_SECONDS = 600.0
+#: Seconds for a worker to answer whether it is ready.
+_READY_SECONDS = 60.0
+#: Seconds that the others get after one worker failed: they may fail for a reason of their own.
+_GRACE_SECONDS = 15.0
+#: Bytes at the end of each stream that are kept.
+_KEEP = 1 << 20
+_READY = re.compile(rb"^TPUKIT-READY (ready|missing) ([0-9]{1,6})$", re.MULTILINE)
+
+_LOCKED = b"TPUKIT-LOCKED"
+_RELEASE_SECONDS = 5.0
+
+Item = TypeVar("Item")
+
+
+def ensure_computes(
+    workers: Sequence[RemoteWorker],
+    accelerator: AcceleratorType,
+    recipe: Recipe,
+    *,
+    deadline: Deadline,
+) -> SmokeReport:
+    """Compute as `smoke` does, after any other client's smoke test of the slice, or raise.
+
+    Raises:
+        BadInput: there are no workers.
+        SmokeFailed: a worker did not compute, or not rightly.
+        DeadlinePassed: a worker gave no answer in time.
+        TpukitError: a worker could not be reached: the class of the error that says why.
+            Each of these has every worker's report in `details`.
+    """
+    if not workers:
+        raise BadInput("no workers to compute on")
+    with smoke_lock(workers[0], venv_python(recipe.name), deadline):
+        limit = deadline.within(SMOKE_SECONDS)
+        report = smoke(workers, accelerator, recipe, deadline=limit)
+    if not report.ok:
+        raise _failure(report)
+    return report
+
+
+def smoke(
+    workers: Sequence[RemoteWorker],
+    accelerator: AcceleratorType,
+    recipe: Recipe,
+    *,
+    deadline: Deadline,
+) -> SmokeReport:
+    """Compute on every device of every worker and return what came out.
+
+    Each worker's provisioned interpreter runs the recipe's program at most once, and only when all
+    workers are ready: with one missing the others would hang. A program ends at the deadline, and
+    when its connection is gone. A worker that fails is never raised: its report has the error.
+
+    Raises `BadInput` where there are no workers.
+    """
+    if not workers:
+        raise BadInput("no workers to compute on")
+    run = _Run(recipe, len(workers), deadline)
+    try:
+        observations = run.on_all(workers)
+    finally:
+        run.close()
+    return judge(observations, Expectation(accelerator, recipe, len(workers)))
+
+
+@contextmanager
+def smoke_lock(worker: RemoteWorker, python: str, deadline: Deadline) -> Iterator[None]:
+    """Run the block while no other client of this user tests the slice of `worker`.
+
+    Two at once would fail each other: a process has a TPU to itself, and `jax.distributed` has one
+    coordinator port a slice. `worker` is the slice's first: its lock is that of all. It goes with
+    the connection that holds it. The block runs without a lock that cannot be had by the deadline:
+    the smoke test shows better what is wrong with a worker.
+    """
+    program = program_text("smoke/lock_program.py")
+    command = quote([python, "-I", "-c", program, SMOKE_LOCK])
+    locked, over = threading.Event(), threading.Event()
+
+    def read(stream: str, chunk: bytes) -> None:
+        if _LOCKED in chunk:
+            locked.set()
+
+    def hold() -> None:
+        try:
+            with suppress(TpukitError), worker.connect() as connection:
+                stdin = _nothing_until(over)
+                connection.run(command, stdin=stdin, on_output=read, deadline=deadline)
+        finally:
+            locked.set()
+
+    holder = threading.Thread(target=hold, name="tpukit-smoke-lock", daemon=True)
+    holder.start()
+    try:
+        locked.wait(deadline.remaining())
+        yield
+    finally:
+        over.set()
+        holder.join(_RELEASE_SECONDS)
+
+
+def _nothing_until(over: threading.Event) -> Iterator[bytes]:
+    over.wait()
+    yield b""
+
+
+def _failure(report: SmokeReport) -> TpukitError:
+    failed = [worker for worker in report.workers if not worker.ok]
+    cause = decisive(worker.cause for worker in failed)
+    kind = type(cause) if cause else SmokeFailed
+    first = next((each for each in failed if cause and each.cause is cause), failed[0])
+    # Of a computation that hung, the tail is a traceback: it is in the details.
+    tail = () if cause else first.log_tail
+    return kind(
+        f"the smoke test failed on {worker_names(worker.worker for worker in failed)}",
+        why="\n".join([first.error, *report.notes, *tail]),
+        exists=cause.exists if cause else (),
+        fix=cause.fix if cause else None,
+        details=report.document(),
+    )
+
+
+class _Run:
+    """One connection a worker; first to see whether all are ready, then for the program."""
+
+    def __init__(self, recipe: Recipe, workers: int, deadline: Deadline) -> None:
+        self._recipe = recipe
+        self._python = venv_python(recipe.name)
+        self._workers = workers
+        self._deadline = deadline
+        self._lock = threading.Lock()
+        self._connections: dict[int, Connection] = {}
+        self._running: set[int] = set()
+        self._stopped: set[int] = set()
+
+    def on_all(self, workers: Sequence[RemoteWorker]) -> list[Observation]:
+        """Start the program on all workers, or on none where one is not ready."""
+        looks = self._at_once(workers, self._look)
+        if any(look.error for look in looks):
+            idle = SmokeFailed("not started")
+            return [
+                look if look.error else replace(look, error=idle, waiting=True) for look in looks
+            ]
+        self._running = {look.worker for look in looks}
+        return self._at_once(looks, self._run)
+
+    def close(self) -> None:
+        """Close every connection, which also ends what runs over it."""
+        with self._lock:
+            connections = list(self._connections.values())
+        for connection in connections:
+            connection.close()
+
+    def _at_once(
+        self, items: Sequence[Item], work: Callable[[Item], Observation]
+    ) -> list[Observation]:
+        outcomes = fan_out(items, work, window=len(items), cancel=self.close)
+        return [outcome.value for outcome in outcomes if outcome.value]
+
+    def _look(self, worker: RemoteWorker) -> Observation:
+        """See whether the worker is ready, over the connection that the program will use."""
+        seen = Observation(worker.index)
+        try:
+            connection = worker.connect()
+            with self._lock:
+                self._connections[worker.index] = connection
+            command = quote(["sh", "-s", "--", self._python])
+            limit = self._deadline.within(_READY_SECONDS)
+            done = connection.run(
+                command, stdin=program_text("smoke/ready.sh").encode(), deadline=limit
+            )
+        except TpukitError as error:
+            return replace(seen, error=error)
+        return _read_readiness(seen, done, self._python)
+
+    def _run(self, look: Observation) -> Observation:
+        """Run the program once; where it fails, end the others, which wait for it."""
+        started = self._deadline.clock.monotonic()
+        limit = self._deadline.remaining()
+        seconds = f"{max(limit - 5.0, limit * 0.8):.3f}"
+        words = [self._python, "-I", "-", self._recipe.name, str(self._workers), seconds]
+        program = program_text(f"smoke/{self._recipe.smoke.program}", "smoke/smoke_program.py")
+        try:
+            done = self._connections[look.worker].run(
+                quote(words), stdin=program.encode(), deadline=self._deadline, keep=_KEEP
+            )
+            seen = replace(look, status=done.status, stdout=done.stdout, stderr=done.stderr)
+        except DeadlinePassed:
+            late = DeadlinePassed(f"no answer within {limit:.0f} s")
+            seen = replace(look, error=late, waiting=True)
+        except TpukitError as error:
+            seen = replace(look, error=error, waiting=look.worker in self._stopped)
+        seen = replace(seen, seconds=self._deadline.clock.monotonic() - started)
+        self._leave(look.worker, failed=seen.status != 0)
+        return seen
+
+    def _leave(self, worker: int, failed: bool) -> None:
+        """Count a worker out; after a failure give the others a grace, then end them."""
+        with self._lock:
+            self._running.discard(worker)
+        if not failed:
+            return
+        for _ in polls(self._deadline.within(_GRACE_SECONDS), first=0.2, most=1.0):
+            if not self._running:
+                return
+        with self._lock:
+            self._stopped |= self._running
+            connections = [self._connections[index] for index in self._running]
+        for connection in connections:
+            connection.close()
+
+
+def _read_readiness(seen: Observation, done: Completed, python: str) -> Observation:
+    found = _READY.findall(done.stdout)
+    if len(found) != 1:
+        failed = SmokeFailed("it gave no answer whether it is ready")
+        return replace(seen, error=failed, stderr=done.stderr)
+    state, devices = found[0]
+    ready = replace(seen, emulated_devices=int(devices))
+    if state == b"ready":
+        return ready
+    missing = SmokeFailed(f"there is no Python at {python}: tpukit provision comes first")
+    return replace(ready, error=missing)

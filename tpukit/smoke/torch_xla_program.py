@@ -1,0 +1,52 @@
+"""The smoke test's computation in PyTorch/XLA; a worker gets smoke_program.py after it."""
+
+import os
+
+#: Packages whose versions the report shows.
+PACKAGES = ("torch_xla", "torch", "libtpu")
+
+
+def prepare(emulated: int) -> None:
+    """Force the platform: otherwise torch_xla takes the CPU with a warning (its runtime.py)."""
+    os.environ["PJRT_DEVICE"] = "CPU" if emulated else "TPU"
+    if emulated:
+        os.environ["CPU_NUM_DEVICES"] = str(emulated)
+
+
+def compute(workers: int, side: int) -> dict:
+    import numpy
+    import torch
+    import torch_xla
+    import torch_xla.distributed.spmd as spmd
+    import torch_xla.runtime as runtime
+
+    if workers > 1 and runtime.device_type() == "CPU":
+        raise SystemExit(
+            "torch_xla joins several workers on TPUs only: "
+            "an emulated slice of several workers cannot run this smoke test"
+        )
+    # One process sees all devices of its worker only in SPMD mode (pytorch/xla docs, spmd_basic).
+    runtime.use_spmd()
+    count = runtime.global_runtime_device_count()
+    mesh = spmd.Mesh(numpy.arange(count), (count,), ("device",))
+
+    def spread(tensor: "torch.Tensor") -> "torch.Tensor":
+        moved = tensor.to(torch_xla.device())
+        spmd.mark_sharding(moved, mesh, ("device",) + (None,) * (tensor.dim() - 1))
+        return moved
+
+    squares = spread(torch.ones(count, side, side, dtype=torch.bfloat16))
+    sums = torch.bmm(squares, squares).to(torch.float32).sum(dim=(1, 2))
+    products = spmd.mark_sharding(sums, mesh, ("device",))
+    total = spread(torch.arange(1, count + 1, dtype=torch.int32)).sum()
+    torch_xla.sync(wait=True)
+    return {
+        "platform": runtime.device_type().lower(),
+        "device_kind": "",
+        "devices": runtime.addressable_runtime_device_count(),
+        "global_devices": count,
+        "process": runtime.process_index(),
+        "processes": runtime.process_count(),
+        "matmuls": [float(shard.data.sum()) for shard in products.local_shards],
+        "global_sum": float(total.cpu()),
+    }

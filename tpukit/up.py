@@ -1,0 +1,120 @@
+"""The main job: create, firewall, connect, provision, smoke.
+
+Each stage looks before it acts, so the job typed again does only what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tpukit.accelerators import AcceleratorType
+from tpukit.access import slice_workers, ssh_rule
+from tpukit.access.context import Context
+from tpukit.access.key import with_access
+from tpukit.clock import Deadline
+from tpukit.models import FirewallRule, ProvisionReport, Slice, SliceRequest, SmokeReport
+from tpukit.provision.apply import ProvisionEvent, provision, require_provisioned
+from tpukit.provision.recipes import Recipe
+from tpukit.remote.command.fan_out import fan_out, values
+from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.slices.ensure import ensure
+from tpukit.slices.last_seen import LastSeen, naming_what_exists
+from tpukit.smoke.runner import ensure_computes
+
+#: Seconds that connecting may take at most; the whole job's deadline cuts it shorter.
+CONNECT_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is called with progress: (stage, line) of the job, events of each worker's steps."""
+
+    on_stage: Callable[[str, str], None]
+    on_provision: Callable[[ProvisionEvent], None]
+
+
+@dataclass(frozen=True)
+class UpReport:
+    """What `up` made sure of, and what of it it had to change."""
+
+    slice: Slice
+    created: bool
+    rule: FirewallRule
+    rule_changed: bool
+    provision: ProvisionReport
+    smoke: SmokeReport
+
+    @property
+    def changes(self) -> int:
+        return int(self.created) + int(self.rule_changed) + self.provision.changes
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON value."""
+        return {
+            "slice": self.slice.document(),
+            "created": self.created,
+            "changes": self.changes,
+            "firewall": {**self.rule.document(), "changed": self.rule_changed},
+            "provision": self.provision.document(),
+            "smoke": self.smoke.document(),
+        }
+
+
+def up(
+    context: Context,
+    request: SliceRequest,
+    accelerator: AcceleratorType,
+    recipe: Recipe,
+    *,
+    requirements: bytes | None,
+    deadline: Deadline,
+    progress: Progress,
+) -> UpReport:
+    """Make sure that the slice exists, can be reached, is provisioned, and computes.
+
+    Raises:
+        ProvisionFailed, SmokeFailed: with every worker's report in `details`.
+        TpukitError: whatever a stage raises; the slice stays, and the error says so.
+    """
+    say = progress.on_stage
+    ssh_rule.check_ranges(context.source_ranges)  # before anything bills
+    ensured = ensure(
+        context.provider,
+        with_access(request, context),
+        deadline=deadline,
+        journal=context.journal,
+        on_state=lambda state: say("create", state),
+    )
+    found = ensured.slice
+    with naming_what_exists(LastSeen(found.name, found.zone, found.state, context.provider.bills)):
+        say("create", "created" if ensured.created else "already there")
+        found, rule, changed = ssh_rule.open_for(context, found)
+        say("firewall", "opened" if changed else "already open")
+        workers = _connected(context, found, deadline, say)
+        say("connect", f"{len(workers)} of {len(found.workers)} workers, host keys verified")
+        report = provision(
+            workers,
+            recipe,
+            requirements=requirements,
+            deadline=deadline,
+            on_event=progress.on_provision,
+        )
+        require_provisioned(report)
+        say("provision", f"{report.changes} changes")
+        result = ensure_computes(workers, accelerator, recipe, deadline=deadline)
+        say("smoke", "passed")
+    return UpReport(found, ensured.created, rule, changed, report, result)
+
+
+def _connected(
+    context: Context, found: Slice, deadline: Deadline, say: Callable[[str, str], None]
+) -> Sequence[RemoteWorker]:
+    """Return the workers once every one has answered over authenticated SSH."""
+    limit = deadline.within(CONNECT_SECONDS)
+    workers = slice_workers.workers(
+        context, [found], "all", limit, limit.remaining(), on_wait=lambda line: say("connect", line)
+    )
+    values(fan_out(workers, lambda worker: worker.connect().close()))
+    return workers

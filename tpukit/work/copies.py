@@ -1,0 +1,172 @@
+"""What `tpukit cp` copies: paths here and on workers, and what stands for them on the way."""
+
+from __future__ import annotations
+
+import glob
+import posixpath
+import re
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tpukit.errors import BadInput, Fix
+from tpukit.models import Slice
+from tpukit.remote.command.fan_out import Outcome, fan_out
+from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection
+from tpukit.remote.transfer.download import Source, download
+from tpukit.remote.transfer.payload import Entry, Payload, file_payload, tree_entries, tree_payload
+from tpukit.remote.transfer.spread import distribute
+from tpukit.remote.transfer.upload import (
+    Delivery,
+    Placement,
+    Recipient,
+    TransferContext,
+    TransferState,
+)
+from tpukit.text import one_line, shown_path
+
+# What a slice's name can be, before the first colon: everything else is a path here.
+_REMOTE = re.compile(r"([a-z][-a-z0-9]{0,61}):(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class RemotePath:
+    """`NAME:PATH`: a path on the workers of a slice, counted from the home folder."""
+
+    slice: str
+    path: str
+
+    @property
+    def clean(self) -> str:
+        """The path for a worker's programs: never empty, never taken for an option."""
+        below_home = self.path.removeprefix("~/") if self.path != "~" else ""
+        return below_home if below_home.startswith("/") else f"./{below_home}"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A command line that makes sense: everything goes up to one slice, or down from one."""
+
+    slice: str
+    direction: Literal["up", "down"]
+    sources: tuple[str, ...]
+    destination: str
+    into: bool  #: whether the destination is a folder in any case
+
+    @classmethod
+    def parse(cls, words: Sequence[str]) -> Copy:
+        """Return what `SOURCE… DESTINATION` asks for; raise `BadInput` where it is unclear."""
+        if len(words) < 2:
+            raise BadInput(
+                "cp needs what to copy and where to", fix=Fix.command("tpukit", "cp", "--help")
+            )
+        *sources, destination = [_parse(word) for word in words]
+        several = len(sources) > 1
+        if isinstance(destination, RemotePath):
+            local = [each for each in sources if isinstance(each, str)]
+            if len(local) < len(sources):
+                raise BadInput("cp copies to workers or from them, not between them")
+            into = several or destination.path in ("", "~") or destination.path.endswith("/")
+            return cls(destination.slice, "up", tuple(local), destination.clean, into)
+        remote = [each for each in sources if isinstance(each, RemotePath)]
+        if len(remote) < len(sources) or len({each.slice for each in remote}) > 1:
+            raise BadInput(
+                "one side of a copy is a slice, and only one",
+                fix=Fix.command(
+                    "tpukit", "cp", "--help", note="results.csv demo: or demo:results ."
+                ),
+            )
+        paths = tuple(each.clean for each in remote)
+        return cls(remote[0].slice, "down", paths, destination, several or destination[-1:] == "/")
+
+
+def recipients(found: Slice, workers: Iterable[RemoteWorker]) -> list[Recipient]:
+    """Return the workers with the addresses at which they find each other."""
+    internal = {each.index: each.internal_address for each in found.workers}
+    return [Recipient(each, internal.get(each.index, "")) for each in workers]
+
+
+def upload(
+    copy: Copy, to: Sequence[Recipient], context: TransferContext
+) -> list[Outcome[Recipient, Literal["sent", "unchanged"]]]:
+    """Copy files and folders to every worker; a file that is there already is not sent."""
+    payload, placement = packed(copy)
+
+    def place(delivery: Delivery, known: TransferState) -> Literal["sent", "unchanged"]:
+        if known.word == "placed":
+            return "unchanged"
+        # The worker has lost it again where an answer was lost after it was put in place.
+        while delivery.place(placement).word != "placed":
+            delivery.send(TransferState("partial"))
+        return "sent"
+
+    # Of a folder only the worker's own files could tell whether it is there already.
+    looked_at = None if payload.archive else placement
+    return distribute(payload, to, place, context, placement=looked_at)
+
+
+def packed(copy: Copy) -> tuple[Payload, Placement]:
+    """Return what an upload sends, and where it goes.
+
+    Raises `BadInput` where a source is not there, or two have the same name.
+    """
+    paths = [path for word in copy.sources for path in _local(word)]
+    into = copy.into or len(paths) > 1
+    first, name = paths[0], _name(paths[0])
+    target = copy.destination.rstrip("/") or "/"
+    if len(paths) == 1 and first.is_file():
+        mode = stat.S_IMODE(first.stat().st_mode) & 0o777
+        return file_payload(first), Placement(target, name, into, mode)
+    entries: list[Entry] = []
+    names = [_name(path) for path in paths]
+    if len(set(names)) < len(names):
+        raise BadInput("two of the sources have the same name")
+    for path, each in zip(paths, names, strict=True):
+        entries += tree_entries(path.resolve(), each)
+    return tree_payload(entries), Placement(target, name, into)
+
+
+def fetch(
+    copy: Copy, workers: Sequence[RemoteWorker], context: TransferContext
+) -> list[Outcome[RemoteWorker, list[Path]]]:
+    """Copy from workers to this machine; from several, each into a folder `worker-N` of its own."""
+    several = len(workers) > 1
+    sources = [Source(path) for path in copy.sources]
+    for source in sources:
+        source.check()
+
+    def work(worker: RemoteWorker) -> list[Path]:
+        target = Path(copy.destination, f"worker-{worker.index}" if several else "")
+        into = several or copy.into
+        with RetryingConnection(worker.connect, context.deadline) as connection:
+            return [download(connection, each, target, context, into=into) for each in sources]
+
+    return fan_out(workers, work, window=8, cancel=context.cancel)
+
+
+def _parse(word: str) -> RemotePath | str:
+    if not word or "\0" in word:
+        raise BadInput("an empty path names nothing")
+    found = _REMOTE.fullmatch(word)
+    return RemotePath(found[1], found[2]) if found else word
+
+
+def _local(word: str) -> list[Path]:
+    """Return the paths that a word names here; a pattern that the shell left is expanded."""
+    path = Path(word)
+    if path.exists():
+        return [path]
+    found = [Path(each) for each in sorted(glob.glob(word, recursive=True))]
+    if not found:
+        raise BadInput(f"there is no {one_line(word)} here")
+    return found
+
+
+def _name(path: Path) -> str:
+    """Return the name under which a path arrives, for `.` and `..` too."""
+    name = posixpath.basename(str(path)) if path.name not in ("", "..") else path.resolve().name
+    if not name:
+        raise BadInput(f"{shown_path(path)} has no name to be copied under")
+    return name

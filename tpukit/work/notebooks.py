@@ -1,0 +1,132 @@
+"""Jupyter on a worker: a detached run that ends when nobody renews its lease any more."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+from contextlib import suppress
+
+from tpukit.clock import Clock, Deadline, polls
+from tpukit.errors import DeadlinePassed, Fix, NotFound, TpukitError
+from tpukit.provision.recipes import UV_VERSION
+from tpukit.remote import worker_files
+from tpukit.remote.command.environment import shell_lines
+from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.remote.job.detached_job import DetachedJob, JobResult, forget_job
+from tpukit.remote.job.job_list import job_name
+from tpukit.remote.programs import program_text
+from tpukit.text import one_line
+from tpukit.work import runs
+
+#: Seconds after which Jupyter ends where nobody renews its lease, and between two renewals.
+LEASE_SECONDS, RENEWAL_SECONDS = 300.0, 10.0
+_INSTALL_SECONDS, _START_SECONDS, _ASK_SECONDS = 600.0, 90.0, 30.0
+_PORT = re.compile(r"tpukit-notebook (absent|\d{1,5})")
+
+
+def install(worker: RemoteWorker, recipe: str, clock: Clock) -> None:
+    """Put JupyterLab into a recipe's environment; raise `TpukitError` where that fails."""
+    program = worker_files.shell_word(worker_files.uv_program(UV_VERSION))
+    uv = f"{program} --no-progress --color=never pip install"
+    with worker.connect() as connection:
+        deadline = Deadline.after(clock, _INSTALL_SECONDS)
+        line = f"{uv} --python {_interpreter(recipe)} jupyterlab"
+        done = connection.run(line, deadline=deadline)
+    if not done.ok:
+        raise TpukitError(
+            f"JupyterLab could not be installed on {worker.label}", reason=done.reason
+        )
+
+
+class Notebook:
+    """Jupyter on one worker, started here and ended here."""
+
+    def __init__(self, worker: RemoteWorker, recipe: str, clock: Clock) -> None:
+        self.run_id = f"notebook-{runs.new_run_id(clock)}"
+        self._worker = worker
+        self._recipe = recipe
+        self._clock = clock
+        self._token = secrets.token_urlsafe(24)
+        self._ended = threading.Event()
+
+    def start(self) -> int:
+        """Start Jupyter and return its port on the worker's loopback.
+
+        Raises:
+            NotFound: the recipe's environment, or Jupyter in it, is not there.
+            TpukitError: Jupyter ended early; the reason is the end of its log.
+            DeadlinePassed: it did not answer within 90 s.
+        """
+        with self._worker.connect() as connection:
+            deadline = Deadline.after(self._clock, _ASK_SECONDS)
+            program = program_text("work/notebook_program.py").encode()
+            connection.upload(program, worker_files.NOTEBOOK_PROGRAM, deadline=deadline)
+            there = connection.run(f"test -x {_interpreter(self._recipe)}", deadline=deadline)
+        name = self._worker.slice
+        if not there.ok:
+            raise NotFound(
+                f"{self._worker.label} has no environment {self._recipe}",
+                fix=Fix.command("tpukit", "provision", name, self._recipe),
+            )
+        program_path = worker_files.shell_word(worker_files.NOTEBOOK_PROGRAM)
+        words = f"exec {_interpreter(self._recipe)} -I {program_path} {LEASE_SECONDS:.0f}"
+        lines = shell_lines({"JUPYTER_TOKEN": self._token}, self._recipe)
+        runs.start([self._worker], self.run_id, words, lines, self._clock)
+        return self._port()
+
+    def url(self, port: int) -> str:
+        """Return what a browser here opens, for a port of this machine."""
+        return f"http://127.0.0.1:{port}/?token={self._token}"
+
+    def wait(self) -> str:
+        """Renew the lease until `end`; where Jupyter ends by itself, return how it ended."""
+        lease = f"{worker_files.job_folder(job_name(self.run_id))}/lease"
+        there = f"test -e {lease} && touch -c {lease}"
+        while not self._ended.wait(RENEWAL_SECONDS):
+            with suppress(TpukitError), self._worker.connect() as connection:
+                deadline = Deadline.after(self._clock, _ASK_SECONDS)
+                if connection.run(there, deadline=deadline).status == 1:
+                    return self._how_it_ended()
+        return ""
+
+    def end(self) -> None:
+        """End Jupyter with its kernels, and remove its log and its token from the worker."""
+        self._ended.set()
+        job = job_name(self.run_id)
+        with self._worker.connect() as connection:
+            # Another program of the user's may hold the TPU: it is none of ours.
+            runs.end_jobs(connection, [job], "none", self._clock)
+            forget_job(connection, job, deadline=Deadline.after(self._clock, _ASK_SECONDS))
+
+    def _port(self) -> int:
+        for _ in polls(Deadline.after(self._clock, _START_SECONDS)):
+            lines: list[str] = []
+            ended = self._follow(lines)
+            found = _PORT.search("\n".join(lines))
+            if found and found[1] == "absent":
+                raise NotFound(
+                    f"{self._worker.label} has no Jupyter in its environment {self._recipe}",
+                    fix=Fix(note="add --install: it puts JupyterLab into that environment"),
+                )
+            if ended:
+                tail = one_line(" ".join(ended.tail[-3:]))[-300:]
+                raise TpukitError(f"Jupyter ended on {self._worker.label}", reason=tail)
+            if found:
+                return int(found[1])
+        raise DeadlinePassed(f"Jupyter on {self._worker.label} does not answer")
+
+    def _how_it_ended(self) -> str:
+        try:
+            ended = self._follow([], to_the_end=True)
+        except TpukitError as error:
+            return error.summary()
+        return f"status {ended.status}" if ended else ""
+
+    def _follow(self, lines: list[str], to_the_end: bool = False) -> JobResult | None:
+        limit, name = Deadline.after(self._clock, _ASK_SECONDS), job_name(self.run_id)
+        return DetachedJob(self._worker.connect, name, limit, lines.append).follow(to_the_end)
+
+
+def _interpreter(recipe: str) -> str:
+    return worker_files.shell_word(worker_files.venv_python(recipe))

@@ -1,0 +1,175 @@
+"""The files of a working tree that are worth sending, and a manifest of what they hold."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+from tpukit.errors import BadInput, Fix
+from tpukit.text import one_line, shown_path
+
+IGNORE_FILE = ".tpukitignore"
+#: Where a tree on a worker keeps its manifest.
+STATE_FOLDER = ".tpukit"
+_LINE = re.compile(r"([0-9a-f]{64})  \./(.+)")
+_LINK = re.compile(r"#l ([0-9a-f]{64})  \./(.+)")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What every file holds: names to `SHA256`, `SHA256 x` for a program, `-> SHA256` for a link.
+
+    Its text is what sha256sum checks; what that cannot say is in comments.
+    """
+
+    files: Mapping[str, str]
+
+    @cached_property
+    def text(self) -> str:
+        return "".join(_lines(name, self.files[name]) for name in sorted(self.files))
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(self.encoded).hexdigest()
+
+    @property
+    def encoded(self) -> bytes:
+        """The text as bytes, with names as they are on disk."""
+        return _encoded(self.text)
+
+    @classmethod
+    def parse(cls, text: bytes) -> Manifest | None:
+        """Return the manifest that a worker keeps, or None where it is not one of ours."""
+        files: dict[str, str] = {}
+        programs: set[str] = set()
+        for line in text.decode("utf-8", "surrogateescape").split("\n"):
+            if found := _LINE.fullmatch(line):
+                files[found[2]] = found[1]
+            elif found := _LINK.fullmatch(line):
+                files[found[2]] = f"-> {found[1]}"
+            elif line.startswith("#x ./"):
+                programs.add(line.removeprefix("#x ./"))
+        files.update((name, f"{files[name]} x") for name in programs & set(files))
+        parsed = cls(files)
+        unsafe = any(".." in PurePosixPath(name).parts or name.startswith("/") for name in files)
+        return None if unsafe or _encoded(parsed.text) != text else parsed
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The files below a folder that are to be the same on every worker."""
+
+    root: Path
+    names: Sequence[str]
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        return Manifest({name: _fingerprint(self.root / name) for name in self.names})
+
+
+def read_tree(root: Path) -> Tree:
+    """Return what git tracks below a folder and what is new there, but for what is ignored.
+
+    `.gitignore` hides what git does not track, `.tpukitignore` also what it tracks; both have
+    gitignore(5)'s patterns. A folder outside any repository is read as if it were one.
+
+    Raises `BadInput` where there is no git, nothing to send, or a name that cannot be sent.
+    """
+    if not root.is_dir():
+        raise BadInput(f"{shown_path(root)} is not a folder")
+    if shutil.which("git") is None:
+        raise BadInput("push asks git which files count", fix=Fix(note="install git"))
+    tracked, new, ignored = _listed(root)
+    names = sorted((tracked | new) - ignored)
+    present = [name for name in names if _is_sent(root / name)]
+    if not present:
+        raise BadInput(f"there is nothing to push in {shown_path(root)}")
+    for name in present:
+        _check(name)
+    return Tree(root, present)
+
+
+def _listed(root: Path) -> tuple[set[str], set[str], set[str]]:
+    """Return the names that git tracks, those that are new, and those that are to be ignored."""
+    with _repository(root) as place:
+        ours = (f"--exclude-per-directory={IGNORE_FILE}", "--ignored")
+        tracked = _git(root, place, "ls-files", "-z", "--cached", "--recurse-submodules")
+        new = _git(root, place, "ls-files", "-z", "--others", "--exclude-standard")
+        ignored = [
+            _git(root, place, "ls-files", "-z", kind, *ours) for kind in ("--cached", "--others")
+        ]
+    return tracked, new, set().union(*ignored)
+
+
+@contextmanager
+def _repository(root: Path) -> Iterator[Mapping[str, str]]:
+    """Yield the variables that make git see the folder as part of a repository."""
+    own = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    if _run(root, own, "rev-parse", "--is-inside-work-tree").stdout.strip() == b"true":
+        yield own
+        return
+    with tempfile.TemporaryDirectory(prefix="tpukit-") as empty:
+        _run(root, own, "init", "--quiet", "--bare", empty)
+        yield {**own, "GIT_DIR": empty, "GIT_WORK_TREE": str(root.resolve())}
+
+
+def _git(root: Path, environment: Mapping[str, str], *words: str) -> set[str]:
+    """Return the names that a git command lists, counted from the folder."""
+    done = _run(root, environment, *words)
+    if done.returncode:
+        raise BadInput("git cannot list the files", reason=one_line(done.stderr[-400:]))
+    return {os.fsdecode(name) for name in done.stdout.split(b"\0") if name}
+
+
+def _run(
+    root: Path, environment: Mapping[str, str], *words: str
+) -> subprocess.CompletedProcess[bytes]:
+    # A repository's own file system monitor is a program that it names; none is needed here.
+    line = ["git", "-c", "core.fsmonitor=false", *words]
+    return subprocess.run(
+        line, cwd=root, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+
+
+def _is_sent(path: Path) -> bool:
+    """Tell whether a listed name is a file or link that is there; submodules are neither."""
+    return path.is_symlink() or path.is_file()
+
+
+def _check(name: str) -> None:
+    if name.split("/")[0] == STATE_FOLDER:
+        raise BadInput(f"{one_line(name)} cannot be pushed: {STATE_FOLDER} is tpukit's own")
+    # sha256sum would escape them in a manifest.
+    if re.search(r"[\\\n\r]", name) or len(name.splitlines()) != 1:
+        raise BadInput(f"{one_line(name)!r} cannot be pushed: its name has a line end or backslash")
+
+
+def _fingerprint(path: Path) -> str:
+    try:
+        if path.is_symlink():
+            return f"-> {hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest()}"
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        return f"{found} x" if path.stat().st_mode & 0o100 else found
+    except OSError as error:
+        raise BadInput(f"cannot read {shown_path(path)}", reason=error.strerror or "") from error
+
+
+def _lines(name: str, fingerprint: str) -> str:
+    if fingerprint.startswith("-> "):
+        return f"#l {fingerprint.removeprefix('-> ')}  ./{name}\n"
+    program = f"#x ./{name}\n" if fingerprint.endswith(" x") else ""
+    return f"{program}{fingerprint.removesuffix(' x')}  ./{name}\n"
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
