@@ -130,7 +130,8 @@ class SshdWorkers:
 def sshd_workers(directory: Path, sshd: str, workers: int) -> Iterator[SshdWorkers]:
     """Run `workers` real SSH servers behind an emulated API, as one slice named bench."""
     from tpukit.clock import SystemClock
-    from tpukit.cloud.session import Session, load_credentials
+    from tpukit.cloud.credentials import load_credentials
+    from tpukit.cloud.session import Session
     from tpukit.cloud.tpu import CloudTpu
     from tpukit.models import SliceRequest
 

@@ -16,8 +16,9 @@ from typing import Any
 from support import fix_recorder
 from support.paper_host import PaperHost
 from tpukit.clock import Clock, Deadline, SystemClock
+from tpukit.cloud.credentials import load_credentials
 from tpukit.cloud.firewall_rules import ComputeFirewall
-from tpukit.cloud.session import Session, load_credentials
+from tpukit.cloud.session import Session
 from tpukit.cloud.tpu import CloudTpu
 from tpukit.emulator.api.http_server import ApiServer, build_server
 from tpukit.emulator.core.emulator_clock import EmulatorClock

@@ -80,15 +80,16 @@ class Toolkit:
 
     @cached_property
     def session(self) -> Session:
-        from tpukit.cloud import session
+        from tpukit.cloud.credentials import load_credentials
+        from tpukit.cloud.session import Session
 
-        credentials = session.load_credentials(
+        credentials = load_credentials(
             self.settings.get("access_token_file"),
             self.settings.get("credentials_file"),
             self._well_known_file,
             self.settings.get("quota_project"),
         )
-        return session.Session(credentials, self.clock, on_retry=self.console.say)
+        return Session(credentials, self.clock, on_retry=self.console.say)
 
     @cached_property
     def provider(self) -> SliceProvider:
