@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import subprocess
+import sys
 import threading
 import zipfile
 from dataclasses import replace
@@ -21,6 +23,7 @@ from tpukit.models import ProvisionReport
 from tpukit.provision.apply import ProvisionEvent, provision, require_provisioned
 from tpukit.provision.recipes import UV_VERSION, Package, Recipe, Release, SmokeProgram
 from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.remote.programs import program_text
 
 pytestmark = pytest.mark.process
 
@@ -248,6 +251,54 @@ def test_a_step_that_fails_is_a_failed_provisioning_with_the_end_of_its_log(work
     assert caught.value.fix
     assert caught.value.fix.note.startswith("read the whole log on the worker: ~/.tpukit/jobs/")
     assert caught.value.details["workers"][0]["ok"] is False
+
+
+def test_packages_that_a_dead_installer_has_half_written_are_installed_again(provisioned):
+    """It looks installed and verified; the mark that the installer left is all there is to see."""
+    (package,) = provisioned.home.glob(".tpukit/venvs/small/lib/python*/site-packages/iniconfig")
+    shutil.rmtree(package)
+    (provisioned.home / ".tpukit/venvs/small/tpukit-installing").touch()
+    (report,) = apply(provisioned.remote()).workers
+    assert report.error == ""
+    assert (package / "__init__.py").exists()
+    assert apply(provisioned.remote()).changes == 0
+
+
+def test_two_installers_of_uv_at_once_and_a_dead_one_before_them_leave_one_that_works(tmp_path, uv):
+    """pip is a script that waits until both have begun: each has a folder of its own."""
+    folder, begun = tmp_path / f"uv-{UV_VERSION}", tmp_path / "begun"
+    (tmp_path / f"{folder.name}.partial.99999999/uv").mkdir(parents=True)
+    begun.mkdir()
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\n[ "$3" = pip ] || exec {sys.executable} "$@"\n'
+        f"touch {begun}/$$\nwhile [ $(ls {begun} | wc -l) -lt 2 ]; do sleep 0.05; done\n"
+        f'for last; do [ "$before" = --target ] && into=$last; before=$last; done\n'
+        f'cp -r {uv} "$into"\n'
+    )
+    python.chmod(0o755)
+    program = program_text("provision/install_uv.sh")
+    line = ["sh", "-c", program, "sh", str(python), "pip", str(folder), UV_VERSION]
+    both = [subprocess.Popen(line) for _ in range(2)]
+    assert [each.wait(120) for each in both] == [0, 0]
+    assert subprocess.run([folder / "bin/uv", "--version"], check=True).returncode == 0
+    assert [path.name for path in tmp_path.glob("uv-*")] == [folder.name]
+
+
+def test_a_job_that_is_lost_twice_shows_the_end_of_its_log(worker, uv):
+    """The installer kills the job's runner, as an out-of-memory killer would."""
+    broken = worker.home / f".tpukit/uv-{UV_VERSION}/bin/uv"
+    broken.unlink()
+    broken.write_text(
+        f'#!/bin/sh\n[ "$3" = venv ] || exec {uv}/bin/uv "$@"\necho the last words\n'
+        "kill -9 $(cat ../*/jobs/provision-venv-*/pid .tpukit/jobs/provision-venv-*/pid"
+        " 2>/dev/null | cut -d' ' -f1)\n"
+    )
+    broken.chmod(0o755)
+    with pytest.raises(TpukitError) as caught:
+        ensure(worker.remote())
+    assert "was lost" in caught.value.why
+    assert caught.value.why.splitlines()[-1] == "the last words"
 
 
 class FlakyConnection(LocalConnection):

@@ -101,6 +101,18 @@ def test_an_environment_tells_its_packages_and_marks(tmp_path):
     assert found.version == sys.version.split()[0]
 
 
+def test_a_broken_distribution_hides_no_other(tmp_path):
+    venv = tmp_path / ".tpukit/venvs/jax"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    packages = next(venv.glob("lib/python*/site-packages"))
+    whole = "Metadata-Version: 2.1\nName: whole\nVersion: 1.5\n"
+    for name, metadata in (("whole", whole), ("half", "Name: half\n"), ("none", None)):
+        (packages / f"{name}-1.5.dist-info").mkdir()
+        if metadata:
+            (packages / f"{name}-1.5.dist-info/METADATA").write_text(metadata)
+    assert facts_of(tmp_path).venv("jax").packages == {"whole": "1.5"}
+
+
 def test_an_environment_whose_python_is_gone_is_no_environment(tmp_path):
     binary = tmp_path / ".tpukit/venvs/jax/bin"
     binary.mkdir(parents=True)
@@ -114,6 +126,13 @@ def test_only_a_uv_that_runs_is_there(tmp_path):
         binary.mkdir(parents=True)
         script(binary / "uv", text)
     assert facts_of(tmp_path).uvs == {"0.13.9"}
+
+
+def test_a_uv_that_is_being_installed_is_not_there_yet(tmp_path):
+    for name in ("uv-0.13.9.partial", "uv-0.13.9.partial.17/uv"):
+        (tmp_path / f".tpukit/{name}/bin").mkdir(parents=True)
+        script(tmp_path / f".tpukit/{name}/bin/uv", "echo 'uv 0.13.9'")
+    assert facts_of(tmp_path).uvs == set()
 
 
 def test_jobs_that_ended_are_known_and_running_ones_are_not(tmp_path):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shlex
+import subprocess
 from dataclasses import dataclass
 
 import pytest
@@ -12,6 +14,7 @@ from tpukit.errors import ProvisionFailed
 from tpukit.provision.facts import Facts, HostFacts, Python, Venv
 from tpukit.provision.recipes import UV_VERSION, Recipe
 from tpukit.provision.steps import STEPS, Plan, Run, Upload, interpreter
+from tpukit.remote.programs import program_text
 
 HOME = "/home/me"
 UV = f"{HOME}/.tpukit/uv-{UV_VERSION}"
@@ -38,7 +41,7 @@ def host(**changes: object) -> HostFacts:
     return HostFacts(**{**usual, **room, **changes})
 
 
-def venv(version: str = "3.12.1", packages: dict[str, str] = INSTALLED, **marks: str) -> Venv:
+def venv(version: str = "3.12.1", packages: dict[str, str] = INSTALLED, **marks: object) -> Venv:
     return Venv(name="jax", version=version, packages=packages, **marks)
 
 
@@ -59,13 +62,10 @@ class Row:
     requirements: bytes | None = None
 
 
-CALM = "env PIP_ROOT_USER_ACTION=ignore"
-PIP = "-I -m pip install --quiet --no-input --disable-pip-version-check --only-binary=:all:"
-CLEAR = f"rm -rf {UV}.partial {UV}.helper"
-INTO = f"--target {UV}.partial uv=={UV_VERSION}"
-PLACE = f"rm -rf {UV} && mv {UV}.partial {UV}"
 MAKE = "venv --clear --no-project --no-python-downloads --python"
-INSTALL = f"rm -f {VENV}/tpukit-verified && {RUN_UV} pip install --python {VENV}/bin/python"
+INSTALL = f"install_packages.sh {VENV} {RUN_UV} pip install --python {VENV}/bin/python"
+#: What the shell programs are shown as.
+PROGRAMS = ("install_uv.sh", "install_packages.sh")
 
 TABLE = {
     "a TPU VM that fits": Row("system", facts(), says="Linux x86_64, glibc 2.35"),
@@ -98,15 +98,12 @@ TABLE = {
     "uv by pip": Row(
         "uv",
         facts(PYTHON_3_8),
-        (f"{CLEAR} && {CALM} /usr/bin/python3 {PIP} {INTO} && {PLACE}",),
+        (f"install_uv.sh /usr/bin/python3 pip {UV} {UV_VERSION}",),
     ),
     "uv by a throw-away environment": Row(
         "uv",
         facts(Python(path="/usr/bin/python3", version="3.10.12", venv=True)),
-        (
-            f"{CLEAR} && /usr/bin/python3 -I -m venv {UV}.helper"
-            f" && {CALM} {UV}.helper/bin/python {PIP} {INTO} && {PLACE} && rm -rf {UV}.helper",
-        ),
+        (f"install_uv.sh /usr/bin/python3 venv {UV} {UV_VERSION}",),
     ),
     "neither pip nor venv": Row(
         "uv",
@@ -127,7 +124,7 @@ TABLE = {
     "another uv is there": Row(
         "uv",
         facts(PYTHON_3_8).model_copy(update={"uvs": frozenset({"0.13.8"})}),
-        (f"{CLEAR} && {CALM} /usr/bin/python3 {PIP} {INTO} && {PLACE}",),
+        (f"install_uv.sh /usr/bin/python3 pip {UV} {UV_VERSION}",),
     ),
     "the worker's own Python fits": Row(
         "python", facts(PYTHON_3_10, PYTHON_3_11), says="Python 3.11.7 at /opt/python3.11"
@@ -182,6 +179,12 @@ TABLE = {
     "all packages there": Row(
         "packages", facts(venvs=(venv(),)), says="jax==0.12.0.1, jaxlib==0.12.0.1, libtpu"
     ),
+    "an installation that was cut short": Row(
+        "packages",
+        facts(venvs=(venv(installing=True),)),
+        (f"{INSTALL} {JAX_PINS}",),
+        says="an installation was not finished",
+    ),
     "the driver is no matter on an emulated worker": Row(
         "packages",
         facts(
@@ -231,7 +234,13 @@ TABLE = {
 
 
 def shown(command: Run | Upload) -> str:
-    return command.shell if isinstance(command, Run) else f"upload {command.path}"
+    if isinstance(command, Upload):
+        return f"upload {command.path}"
+    line = command.shell
+    for name in PROGRAMS:
+        program = shlex.join(["sh", "-c", program_text(f"provision/{name}"), "sh"])
+        line = line.replace(program, name)
+    return line
 
 
 def decide(row: Row):
@@ -276,6 +285,13 @@ def test_no_command_reaches_outside_its_own_folder_or_for_more_rights():
                     for word in words
                     if word.startswith("/") and "python" not in word
                 )
+
+
+def test_the_programs_stay_below_the_folder_they_are_given_and_ask_for_no_more_rights():
+    for name in PROGRAMS:
+        program = program_text(f"provision/{name}")
+        assert not re.search(r"sudo|apt|reboot|\s/(?!dev/null)", program), name
+        subprocess.run(["sh", "-n"], input=program.encode(), check=True)
 
 
 def test_a_home_with_blanks_reaches_the_shell_as_one_word():

@@ -67,11 +67,15 @@ class Python(Fact):
 
 
 class Venv(Fact):
-    """One environment; `requirements` and `verified` are the marks that steps leave in it."""
+    """One environment; `requirements` and `verified` are the marks that steps leave in it.
+
+    `installing`: packages are being installed, or whoever did so has died.
+    """
 
     name: Word
     version: Version
     packages: dict[Word, Word]
+    installing: bool = False
     requirements: Word = ""
     verified: Word = ""
 

@@ -26,11 +26,21 @@ def mark(name):
             return file.read(200)
     except OSError:
         return ""
+def packages():
+    # A folder .dist-info without a file METADATA, or with half of one, has no name or no version.
+    for found in importlib.metadata.distributions():
+        try:
+            name, version = found.metadata["Name"], found.version
+        except Exception:
+            continue
+        if name and version:
+            yield name, version
 print("TPUKIT-FACT " + json.dumps({
     "fact": "venv",
     "name": os.path.basename(sys.argv[1]),
     "version": platform.python_version(),
-    "packages": {d.metadata["Name"]: d.version for d in importlib.metadata.distributions()},
+    "packages": dict(packages()),
+    "installing": os.path.exists(os.path.join(sys.argv[1], "tpukit-installing")),
     "requirements": mark("tpukit-requirements"),
     "verified": mark("tpukit-verified"),
 }))'
@@ -84,12 +94,15 @@ pythons() {
     set +f
 }
 
+# In the folder of its version: one that is being installed still lies elsewhere.
 uvs() {
     for uv in "$root"/uv-*/bin/uv; do
         [ -x "$uv" ] || continue
         version=$(briefly "$uv" --version) || continue
         version=${version#uv }
-        fact uv ", \"version\": \"$(text "${version%% *}")\""
+        version=${version%% *}
+        [ "$uv" = "$root/uv-$version/bin/uv" ] || continue
+        fact uv ", \"version\": \"$(text "$version")\""
     done
 }
 
@@ -108,12 +121,13 @@ jobs_that_ended() {
     done
 }
 
+# The jobs come first: what one does that ends from here on is joined, not done again.
 main() {
+    jobs_that_ended
     fact host "$(host)"
     pythons
     uvs
     venvs
-    jobs_that_ended
     fact end
 }
 

@@ -114,33 +114,11 @@ def uv(facts: Facts, plan: Plan) -> Decision:
     """
     if UV_VERSION in facts.uvs:
         return Decision(f"uv {UV_VERSION}")
-    folder = _in_home(facts, worker_files.uv_folder(UV_VERSION))
-    partial, helper = f"{folder}.partial", f"{folder}.helper"
-    install = ("-I", "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check")
-    wheel = ("--only-binary=:all:", "--target", partial, f"uv=={UV_VERSION}")
-    # Some images log in as root, of which pip warns; an option would stop a pip older than 22.1.
-    no_warning = ("env", "PIP_ROOT_USER_ACTION=ignore")
-    clear = ("rm", "-rf", partial, helper)
-    # Removed only now: a job that outlived its client may have put a whole uv there meanwhile, and
-    # another step may use it.
-    ready = (("rm", "-rf", folder), ("mv", partial, folder))
-    if python := _first(facts.pythons, lambda each: each.pip):
-        lines: tuple[tuple[str, ...], ...] = (
-            clear,
-            (*no_warning, python.path, *install, *wheel),
-            *ready,
-        )
-    elif python := _first(facts.pythons, lambda each: each.venv):
-        # A Python without pip that can make an environment with one: made, used, thrown away.
-        make = (python.path, "-I", "-m", "venv", helper)
-        lines = (
-            clear,
-            make,
-            (*no_warning, f"{helper}/bin/python", *install, *wheel),
-            *ready,
-            ("rm", "-rf", helper),
-        )
-    else:
+    by = "pip"
+    python = _first(facts.pythons, lambda each: each.pip)
+    if python is None:
+        by, python = "venv", _first(facts.pythons, lambda each: each.venv)
+    if python is None:
         raise ProvisionFailed(
             "no Python on the worker can install uv: none has pip or venv",
             reason=_described(facts.pythons),
@@ -150,7 +128,9 @@ def uv(facts: Facts, plan: Plan) -> Decision:
                 note="create the slice with the default runtime version of its type",
             ),
         )
-    return Decision(f"no uv {UV_VERSION} yet; installing it with {python.path}", (Run(lines),))
+    folder = _in_home(facts, worker_files.uv_folder(UV_VERSION))
+    install = _program("install_uv.sh", python.path, by, folder, UV_VERSION)
+    return Decision(f"no uv {UV_VERSION} yet; installing it with {python.path}", (Run((install,)),))
 
 
 def python(facts: Facts, plan: Plan) -> Decision:
@@ -191,12 +171,14 @@ def venv(facts: Facts, plan: Plan) -> Decision:
 def packages(facts: Facts, plan: Plan) -> Decision:
     """Install the pinned packages."""
     wanted, missing = _packages(facts, plan), _missing(facts, plan)
-    if not missing:
+    found = _fitting_venv(facts, plan)
+    if missing:
+        why = f"missing: {', '.join(package.pin for package in missing)}"
+    elif found and found.installing:
+        why = "an installation was not finished"
+    else:
         return Decision(", ".join(package.pin for package in wanted if package.version))
-    return Decision(
-        f"missing: {', '.join(package.pin for package in missing)}",
-        (_install(facts, plan, wanted),),
-    )
+    return Decision(why, (_install(facts, plan, wanted),))
 
 
 def requirements(facts: Facts, plan: Plan) -> Decision:
@@ -269,11 +251,14 @@ def _uv(facts: Facts, *words: str) -> tuple[str, ...]:
     return (program, "--no-progress", "--color=never", *words)
 
 
+def _program(name: str, *words: str) -> tuple[str, ...]:
+    return ("sh", "-c", program_text(f"provision/{name}"), "sh", *words)
+
+
 def _install(facts: Facts, plan: Plan, wanted: Sequence[Package], *more: str) -> Run:
-    # What was verified is no longer what is there, from before the first file changes.
-    forget = ("rm", "-f", _in_venv(facts, plan, _VERIFIED))
     into = ("pip", "install", "--python", interpreter(facts, plan))
-    return Run((forget, _uv(facts, *into, *(each.requirement for each in wanted), *more)))
+    install = _uv(facts, *into, *(each.requirement for each in wanted), *more)
+    return Run((_program("install_packages.sh", _venv_path(facts, plan), *install),))
 
 
 def _fitting_venv(facts: Facts, plan: Plan) -> Venv | None:

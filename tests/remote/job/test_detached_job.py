@@ -180,7 +180,7 @@ def test_a_job_whose_process_was_killed_is_lost_and_not_started_again(
     assert not follower.is_alive()
     with pytest.raises(JobLost) as lost:
         run("killed", command)
-    assert lost.value.details["tail"] == ["started"]
+    assert lost.value.details["log_tail"] == ["started"]
     assert lost.value.exit_code == 1
     assert count(server) == 1
 

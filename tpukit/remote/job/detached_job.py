@@ -177,7 +177,7 @@ class DetachedJob:
         return JobLost(
             f"job {self._name} was lost",
             why=gone if word == "absent" else why,
-            details={"log_path": self._log_path, "tail": list(self._log.tail)},
+            details={"log_path": self._log_path, "log_tail": list(self._log.tail)},
         )
 
 

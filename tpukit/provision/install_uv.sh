@@ -1,0 +1,26 @@
+# Install uv, with a Python that has pip or can make an environment that has it.
+#     sh -c PROGRAM sh PYTHON pip|venv FOLDER VERSION
+# Two at once, and one that was killed, do not meet: each fills a folder of its own, and the first
+# that is whole gets the name.
+
+folder=$3
+partial=$folder.partial.$$
+works() {
+    "$folder/bin/uv" --version >/dev/null 2>&1
+}
+for left in "$folder".partial.*; do
+    kill -0 "${left##*.}" 2>/dev/null || rm -rf "$left"
+done
+works || rm -rf "$folder"
+trap 'rm -rf "$partial"' EXIT
+mkdir -p "$partial" || exit
+python=$1
+if [ "$2" = venv ]; then
+    "$1" -I -m venv "$partial/helper" || exit
+    python=$partial/helper/bin/python
+fi
+# Some images log in as root, of which pip warns; an option would stop a pip older than 22.1.
+PIP_ROOT_USER_ACTION=ignore "$python" -I -m pip install --quiet --no-input \
+    --disable-pip-version-check --only-binary=:all: --target "$partial/uv" "uv==$4" || exit
+# Unlike mv, it fails where another one's is there.
+"$1" -I -c 'import os, sys; os.rename(*sys.argv[1:])' "$partial/uv" "$folder" 2>/dev/null || works
