@@ -40,10 +40,21 @@ class Worker(Documented):
 
 
 @dataclass(frozen=True)
-class Slice(Documented):
-    """A slice as the cloud describes it. `state` and `health` are the API's own words."""
+class DataDisk(Documented):
+    """A disk beside the boot disk: `projects/…/zones/…/disks/…`."""
 
-    _hidden = ("subnetwork", "metadata", "service_account")  # metadata can carry secrets
+    source: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True)
+class Slice(Documented):
+    """A slice as the cloud describes it. `state` and `health` are the API's own words.
+
+    `external_addresses` is what was asked for: workers get theirs a little later.
+    """
+
+    _hidden = ("metadata",)  # it can carry secrets
     name: str
     project: str
     zone: str
@@ -63,10 +74,22 @@ class Slice(Documented):
     created: str = ""  #: RFC 3339, as the API gives it
     queued_resource: str = ""
     service_account: str = ""
+    external_addresses: bool = False
+    data_disks: tuple[DataDisk, ...] = ()
 
     @property
     def ready(self) -> bool:
-        return self.state == "READY"
+        """Whether it is READY and every worker has the addresses that were asked for."""
+        return self.state == "READY" and not self.unaddressed
+
+    @property
+    def unaddressed(self) -> str:
+        """Which workers of a READY slice still lack an address that was asked for, or ""."""
+        if not self.workers:
+            return "it has no workers yet"
+        kind = "external" if self.external_addresses else "internal"
+        lacking = [each.index for each in self.workers if not getattr(each, f"{kind}_address")]
+        return f"{worker_names(lacking)} without {kind} address yet" if lacking else ""
 
     @property
     def lost(self) -> bool:
@@ -89,7 +112,7 @@ class SliceRequest:
     labels: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
-    data_disks: tuple[str, ...] = ()
+    data_disks: tuple[DataDisk, ...] = ()
     service_account: str = ""
 
 

@@ -58,7 +58,12 @@ SLICE_KEYS = {
     "tags",
     "created",
     "queued_resource",
+    "subnetwork",
+    "service_account",
+    "external_addresses",
+    "data_disks",
 }
+DISK = "projects/demo-project/zones/us-central1-a/disks/d"
 RULE_KEYS = {
     "name",
     "network",
@@ -231,8 +236,35 @@ def test_describe_shows_a_field_a_row(run: Run, prompt_cloud: Cloud) -> None:
     assert rows["name"] == "demo"
     assert rows["accelerator type"] == "v3-8"
     assert "worker 0" in rows
+    assert rows["subnetwork"] == "default"
+    assert rows["external addresses"] == "yes"
+    assert rows["service account"].endswith("-compute@developer.gserviceaccount.com")
+    assert {"data disks", "queued resource"} <= rows.keys()
     document = run("describe", "demo", "--json", environment=environment).document
     assert set(document) == {"v", "slice"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "shown"),
+    [
+        ("v3-8", DISK, DISK),
+        ("v3-8", f"source={DISK},mode=read-only", f"{DISK} (read-only)"),
+        ("v3-32", DISK, f"{DISK} (read-only)"),
+    ],
+)
+def test_a_data_disk_is_for_several_workers_to_read(
+    run: Run, prompt_cloud: Cloud, kind: str, given: str, shown: str
+) -> None:
+    environment = prompt_cloud.environment()
+    assert run("create", kind, "demo", "--data-disk", given, environment=environment).status == 0
+    rows = run("describe", "demo", environment=environment).out.splitlines()
+    assert f"data disks\t{shown}" in rows
+
+
+def test_preemptible_capacity_can_be_asked_for(run: Run, prompt_cloud: Cloud) -> None:
+    environment = prompt_cloud.environment()
+    run("create", "v3-8", "demo", "--preemptible", environment=environment)
+    assert prompt_cloud.tpu.get(ZONE, "demo").provisioning == "preemptible"
 
 
 @pytest.mark.parametrize("zone", ["-", ZONE])

@@ -42,6 +42,9 @@ ZONES = ["us-central1", "US-CENTRAL1-A", "us central1-a", "a", "../x", "us-centr
 PROJECTS = ["12", "A-Project", "p" * 31, "my project", "a/b", "../x", "-abcdef", "\x1b]0;x\x07"]
 LABELS = ["a", "=b", "A=b", "a=B", "a=b c", f"{'x' * 64}=1", f"a={'x' * 64}", "a=\x1b", "ä=1"]
 RANGES = ["me", "1.2.3", "1.2.3.4/33", "::1/129", "1.2.3.4 5.6.7.8", "\x1b"]
+CAPACITIES = ["--spot", "--preemptible", "--reserved"]
+DISK = "projects/demo-project/zones/us-central1-a/disks/d"
+DISKS = ["", "foo", "source=foo", f"{DISK},mode=x", f"{DISK},mode=read-write", f"{DISK}/e", "\x1b"]
 WORKERS = ["", "-1", "1", "0-9", "a", "0,", "²"]
 
 USAGE: list[tuple[str, ...]] = [
@@ -63,7 +66,8 @@ USAGE: list[tuple[str, ...]] = [
     ("describe", "demo", "extra"),
     ("create",),
     ("create", "v3-8", "a", "b"),
-    ("create", "v3-8", "--spot", "--reserved"),
+    *(("create", "v3-8", *two) for two in itertools.combinations(CAPACITIES, 2)),
+    *(("create", "v3-32", f"--data-disk={disk}") for disk in DISKS),
     ("create", "v3-8", "--zone", "-"),
     ("delete",),
     ("delete", "demo"),

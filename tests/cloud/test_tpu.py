@@ -142,7 +142,7 @@ def test_a_word_of_tomorrow_s_api_does_not_end_the_command(cloud: Cloud) -> None
 
 
 def test_fields_of_tomorrow_s_api_are_passed_over(cloud: Cloud) -> None:
-    assert read(cloud, node("n", state="READY", fieldOfTomorrow={"a": [1]})).ready
+    assert read(cloud, node("n", state="READY", fieldOfTomorrow={"a": [1]})).state == "READY"
 
 
 def test_no_field_of_a_node_carries_an_escape_or_a_line_end(cloud: Cloud) -> None:
@@ -190,6 +190,15 @@ def test_a_stockout_in_the_operation_is_told_under_whatever_code(
     assert cloud.tpu.failure(operation, "create slice demo") is None
     cloud.clock.sleep(31.0)
     assert type(cloud.tpu.failure(operation, "create slice demo")).__name__ == kind
+
+
+def test_a_service_account_gets_every_scope(cloud: Cloud) -> None:
+    cloud.tpu.create(cloud.request(service_account="a@b.iam.gserviceaccount.com"))
+    (sent,) = cloud.server.service.context.state.nodes.values()
+    assert sent["node"]["serviceAccount"] == {
+        "email": "a@b.iam.gserviceaccount.com",
+        "scope": ["https://www.googleapis.com/auth/cloud-platform"],
+    }
 
 
 @pytest.mark.parametrize(

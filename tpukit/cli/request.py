@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ from tpukit.accelerators import AcceleratorType, runtime_fits
 from tpukit.cli.parameters import pairs, words
 from tpukit.cli.toolkit import Toolkit
 from tpukit.errors import BadInput, Fix
-from tpukit.models import SliceRequest
+from tpukit.models import DataDisk, SliceRequest
 from tpukit.slices import naming
+from tpukit.text import one_line
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,9 @@ class RequestFlags:
         str, Option(metavar="VERSION", help="Image of the workers; default: the type's own.")
     ] = ""
     spot: Annotated[bool, Option("--spot", help="Cheaper capacity that can be preempted.")] = False
+    preemptible: Annotated[
+        bool, Option("--preemptible", help="Spot's older form: 24 hours at most.")
+    ] = False
     reserved: Annotated[bool, Option("--reserved", help="Capacity of a reservation.")] = False
     labels: Annotated[str, Option(metavar="KEY=VALUE,…", help="Labels of the slice.")] = ""
     tags: Annotated[str, Option(metavar="TAG,…", help="More network tags.")] = ""
@@ -34,12 +39,18 @@ class RequestFlags:
     internal_ips: Annotated[bool, Option("--internal-ips", help="No external addresses.")] = False
     data_disks: Annotated[
         list[str] | None,
-        Option("--data-disk", metavar="DISK", help="projects/…/zones/…/disks/…; repeatable."),
+        Option(
+            "--data-disk",
+            metavar="DISK",
+            help="projects/…/zones/…/disks/…[,mode=read-only]; repeatable. Several workers share "
+            "it read-only.",
+        ),
     ] = None
     service_account: Annotated[str, Option(metavar="EMAIL", help="Account of the workers.")] = ""
 
 
 DEFAULTS = RequestFlags()
+_DISK = re.compile(r"projects/[^/\s]+/(zones|regions)/[^/\s]+/disks/[^/\s]+")
 
 
 def slice_request(
@@ -50,8 +61,6 @@ def slice_request(
     Raises:
         BadInput: flags that contradict each other, or a runtime version known to leave no chip.
     """
-    if flags.spot and flags.reserved:
-        raise BadInput("--spot and --reserved exclude each other")
     settings = toolkit.settings
     user = settings.get("user")
     chosen = naming.check_name(name or naming.default_name(user, accelerator.name))
@@ -61,20 +70,49 @@ def slice_request(
         zone=settings.require("zone"),
         accelerator_type=accelerator.name,
         runtime_version=_runtime(accelerator, flags.runtime_version),
-        provisioning="spot" if flags.spot else "reserved" if flags.reserved else "on-demand",
+        provisioning=_provisioning(flags),
         network=flags.network or settings.get("network") or "default",
         subnetwork=flags.subnetwork,
         external_addresses=not flags.internal_ips,
         labels=_labels(pairs(flags.labels, "--labels")),
         tags=words(flags.tags),
         metadata=pairs(flags.metadata, "--metadata"),
-        data_disks=tuple(flags.data_disks or ()),
+        data_disks=tuple(_disk(each, accelerator) for each in flags.data_disks or ()),
         service_account=flags.service_account,
     )
     toolkit.console.say(
         f"slice {chosen}: {accelerator.name} in {request.zone} of project {request.project}"
     )
     return naming.labelled(request, user, secrets.token_hex(6))
+
+
+def _provisioning(flags: RequestFlags) -> str:
+    given = [each for each in ("spot", "preemptible", "reserved") if getattr(flags, each)]
+    if len(given) > 1:
+        raise BadInput(f"--{given[0]} and --{given[1]} exclude each other")
+    return given[0] if given else "on-demand"
+
+
+def _disk(text: str, accelerator: AcceleratorType) -> DataDisk:
+    """Read a disk as `PATH`, or in gcloud's form `source=PATH,mode=read-only`.
+
+    Several workers can only read one disk: Cloud TPU documentation, "Attach durable block storage".
+    """
+    source, *options = text.removeprefix("source=").split(",")
+    mode = {"": "", "mode=read-only": "read-only", "mode=read-write": "read-write"}.get(
+        ",".join(options)
+    )
+    if mode is None or not _DISK.fullmatch(source):
+        raise BadInput(
+            f"{one_line(text)!r} is not a data disk",
+            fix=Fix(note="for example: --data-disk projects/my-project/zones/ZONE/disks/my-disk"),
+        )
+    if mode == "read-write" and accelerator.workers > 1:
+        raise BadInput(
+            f"the {accelerator.workers} workers of a {accelerator.name} can only read a data disk",
+            fix=Fix(note="add mode=read-only, or leave the mode out"),
+        )
+    return DataDisk(source, mode == "read-only" or accelerator.workers > 1)
 
 
 def _labels(given: Mapping[str, str]) -> Mapping[str, str]:

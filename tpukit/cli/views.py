@@ -12,6 +12,7 @@ from tpukit.cli.output import place
 from tpukit.console import View
 from tpukit.errors import Fix
 from tpukit.models import (
+    DataDisk,
     FirewallRule,
     ProvisionReport,
     Slice,
@@ -75,12 +76,21 @@ def described(found: Slice) -> View:
         "health": f"{found.health} {found.health_description}".strip(),
         "capacity": found.provisioning,
         "network": found.network,
+        "subnetwork": found.subnetwork,
+        "external addresses": "yes" if found.external_addresses else "no",
+        "service account": found.service_account,
+        "data disks": ", ".join(map(_disk, found.data_disks)),
+        "queued resource": found.queued_resource,
         "tags": ", ".join(found.tags),
         "labels": ", ".join(f"{key}={value}" for key, value in sorted(found.labels.items())),
         "created": found.created,
         **workers,
     }
     return View({"slice": found.document()}, ("FIELD", "VALUE"), list(fields.items()))
+
+
+def _disk(disk: DataDisk) -> str:
+    return f"{disk.source} (read-only)" if disk.read_only else disk.source
 
 
 def up(report: UpReport, bills: bool) -> View:

@@ -15,11 +15,12 @@ from google.api_core.client_options import ClientOptions
 from google.cloud import tpu_v2
 from google.protobuf.json_format import ParseError
 
+from tpukit.cloud.credentials import SCOPES
 from tpukit.cloud.failures import RestFailure, from_operation, to_error, unreadable
 from tpukit.cloud.provider import SliceProvider
 from tpukit.cloud.session import Session
 from tpukit.errors import TpukitError
-from tpukit.models import Slice, SliceList, SliceRequest, Worker, WorkerIdentity
+from tpukit.models import DataDisk, Slice, SliceList, SliceRequest, Worker, WorkerIdentity
 from tpukit.settings.table import is_loopback
 from tpukit.text import one_line
 
@@ -120,7 +121,12 @@ def _readable(request: Callable[[], Any]) -> Any:
 
 
 def _node(request: SliceRequest) -> tpu_v2.Node:
-    disks = [{"source_disk": disk, "mode": "READ_WRITE"} for disk in request.data_disks]
+    disks = [
+        {"source_disk": disk.source, "mode": "READ_ONLY" if disk.read_only else "READ_WRITE"}
+        for disk in request.data_disks
+    ]
+    # `tpu_v2.ServiceAccount`: no scope at all means access to all Cloud APIs. Said all the same.
+    account = {"email": request.service_account, "scope": list(SCOPES)}
     return tpu_v2.Node(
         accelerator_type=request.accelerator_type,
         runtime_version=request.runtime_version,
@@ -131,7 +137,7 @@ def _node(request: SliceRequest) -> tpu_v2.Node:
             "enable_external_ips": request.external_addresses,
         },
         scheduling_config=_PROVISIONING[request.provisioning],
-        service_account={"email": request.service_account} if request.service_account else None,
+        service_account=account if request.service_account else None,
         labels=dict(request.labels),
         tags=list(request.tags),
         metadata=dict(request.metadata),
@@ -166,7 +172,14 @@ def _slice(node: Any) -> Slice:
         created=node.create_time.isoformat() if node.create_time else "",
         queued_resource=one_line(node.queued_resource).rpartition("/")[2],
         service_account=one_line(node.service_account.email),
+        external_addresses=bool(node.network_config.enable_external_ips),
+        data_disks=tuple(_disk(each) for each in node.data_disks),
     )
+
+
+def _disk(attached: Any) -> DataDisk:
+    read_only = tpu_v2.AttachedDisk.pb(attached).mode == tpu_v2.AttachedDisk.DiskMode.READ_ONLY
+    return DataDisk(one_line(attached.source_disk), read_only)
 
 
 def _worker(index: int, endpoint: Any) -> Worker:
