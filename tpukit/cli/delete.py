@@ -9,6 +9,7 @@ from typer import Argument, Option
 
 from tpukit.access import cleanup
 from tpukit.access.ssh_config import SshConfig
+from tpukit.cli import ownership
 from tpukit.cli import parameters as flag
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
@@ -20,11 +21,16 @@ MissingOk = Annotated[bool, Option("--missing-ok", help="A slice that is not the
 
 
 def delete(
-    toolkit: Toolkit, names: Names, missing_ok: MissingOk = False, timeout: flag.Timeout = "20m"
+    toolkit: Toolkit,
+    names: Names,
+    missing_ok: MissingOk = False,
+    force: ownership.Force = False,
+    timeout: flag.Timeout = "20m",
 ) -> View:
     """Delete slices and wait until they are gone.
 
-    Their firewall rules go too. It returns once the API answers "not found".
+    Their firewall rules go too. It returns once the API answers "not found". What belongs to
+    another owner is asked about, or refused where nobody can answer.
 
     Examples:
       tpukit delete demo
@@ -35,8 +41,8 @@ def delete(
     for name in names:
         with suppress(*[NotFound] if missing_ok else []):
             found.append(toolkit.find(name))
+    ownership.confirm(toolkit, "delete", found, force=force, always=True)
     if found:
-        toolkit.confirm(f"delete {', '.join(f'{each.name} ({each.zone})' for each in found)}?")
         cleanup.delete_all(
             found,
             toolkit.provider,

@@ -62,8 +62,7 @@ def slice_request(
         BadInput: flags that contradict each other, or a runtime version known to leave no chip.
     """
     settings = toolkit.settings
-    user = settings.get("user")
-    chosen = naming.check_name(name or naming.default_name(user, accelerator.name))
+    chosen = naming.check_name(name or naming.default_name(toolkit.account, accelerator.name))
     request = SliceRequest(
         name=chosen,
         project=settings.require("project"),
@@ -83,7 +82,7 @@ def slice_request(
     toolkit.console.say(
         f"slice {chosen}: {accelerator.name} in {request.zone} of project {request.project}"
     )
-    return naming.labelled(request, user, secrets.token_hex(6))
+    return naming.labelled(request, toolkit.owner, secrets.token_hex(6))
 
 
 def _provisioning(flags: RequestFlags) -> str:

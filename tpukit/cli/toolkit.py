@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,8 @@ from tpukit.clock import Clock, Deadline, SystemClock
 from tpukit.console import Console
 from tpukit.errors import BadInput, Fix
 from tpukit.paths import Paths, private_directory
-from tpukit.settings.resolution import Settings
+from tpukit.settings.resolution import ROOT_USER, Settings
+from tpukit.slices import naming
 from tpukit.slices.journal import Journal
 
 if TYPE_CHECKING:
@@ -73,6 +75,18 @@ class Toolkit:
     def settings(self) -> Settings:
         flags = {"project": self.flags.project or None, "zone": self.flags.zone or None}
         return Settings.load(flags, self.environ, Path.cwd(), self._overlay)
+
+    @cached_property
+    def account(self) -> str:
+        """Whose slices this command makes: the local account."""
+        user = self.settings.get("user")
+        # Everybody is root in a container: the machine's name tells them apart.
+        return user if user != ROOT_USER else f"{user}-{socket.gethostname()}"
+
+    @property
+    def owner(self) -> str:
+        """The account as the label of a slice has it."""
+        return naming.label(self.account)
 
     @cached_property
     def journal(self) -> Journal:
@@ -145,7 +159,7 @@ class Toolkit:
 
     def find(self, name: str) -> Slice:
         """Return the named slice, in the zone that was asked for or in any."""
-        from tpukit.slices import find, naming
+        from tpukit.slices import find
 
         zone = self.flags.zone.removeprefix("-")  # a lone hyphen stands for all zones
         return find.find(self.provider, naming.check_name(name), zone)
@@ -188,16 +202,26 @@ class Toolkit:
 
         return PoolSocket(self.paths.connections)
 
+    @property
+    def can_ask(self) -> bool:
+        """Whether somebody is there to answer a question, and it was not answered already."""
+        return not (self._answered or self.flags.no_input) and _on_a_terminal()
+
     def confirm(self, question: str) -> None:
         """Ask on a terminal; raise `BadInput` where nobody can answer, or the answer is no."""
-        if self.flags.yes or self.environ.get("CLOUDSDK_CORE_DISABLE_PROMPTS") in ("1", "true"):
+        if self._answered:
             return
-        if self.flags.no_input or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if not self.can_ask:
             raise BadInput(f"{question} needs an answer", fix=Fix(note="add --yes"))
         sys.stderr.write(f"{question} [y/N] ")
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise BadInput("nothing was done")
+
+    @property
+    def _answered(self) -> bool:
+        disabled = self.environ.get("CLOUDSDK_CORE_DISABLE_PROMPTS", "").lower()
+        return self.flags.yes or disabled in ("1", "true", "yes", "on")
 
     @property
     def _dial(self) -> Dial:
@@ -226,3 +250,7 @@ class Toolkit:
     def _well_known_file(self) -> Path:
         directory = self.environ.get("CLOUDSDK_CONFIG") or f"{Path.home()}/.config/gcloud"
         return Path(directory) / "application_default_credentials.json"
+
+
+def _on_a_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()

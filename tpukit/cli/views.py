@@ -21,6 +21,7 @@ from tpukit.models import (
     WorkerSmokeReport,
 )
 from tpukit.remote.command.fan_out import Outcome
+from tpukit.slices import naming
 from tpukit.text import sanitize
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def types(found: Iterable[AcceleratorType]) -> View:
 
 def _slice_row(found: Slice) -> list[object]:
     cells = (found.name, found.zone, found.accelerator_type, found.state, found.health)
-    owner = found.labels.get("tpukit-owner", "")
+    owner = naming.owner(found)
     return [*cells, len(found.workers), found.provisioning, owner, found.created[:19]]
 
 

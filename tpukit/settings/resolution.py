@@ -23,6 +23,9 @@ from tpukit.settings.table import BY_NAME, DEFINITIONS, Definition, check_path, 
 from tpukit.text import one_line
 
 NOT_SET = "not set"
+#: Who root is on the workers, where sshd refuses root (Compute Engine documentation, "Connect to
+#: Linux VMs as the root user").
+ROOT_USER = "tpukit"
 
 
 @dataclass(frozen=True)
@@ -163,9 +166,8 @@ def _user_of(environ: Mapping[str, str]) -> str:
     name = environ.get("USER") or environ.get("LOGNAME") or _account_name()
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     safe = re.sub(r"[^a-z0-9_-]", "_", plain)[:31]
-    # Compute Engine documentation, "Connect to Linux VMs as the root user": sshd refuses root.
     if safe in ("", "root"):
-        return "tpukit"
+        return ROOT_USER
     return safe if re.match(r"[a-z_]", safe) else f"_{safe}"
 
 

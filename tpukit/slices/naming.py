@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from tpukit.errors import BadInput, Fix
-from tpukit.models import SliceRequest
+from tpukit.models import Slice, SliceRequest
 from tpukit.text import one_line
 
 MANAGED, NONCE, OWNER = "tpukit-managed", "tpukit-nonce", "tpukit-owner"
@@ -28,12 +28,13 @@ def check_name(name: str) -> str:
     )
 
 
-def default_name(user: str, accelerator_type: str) -> str:
-    """Return the name of a slice that was not given one: the same for the same user and type.
+def default_name(account: str, accelerator_type: str) -> str:
+    """Return the name of a slice that was not given one: the same for the same account and type.
 
     A command typed again therefore finds the slice that the first one made.
     """
-    safe = re.sub(r"[^a-z0-9]+", "-", user.lower()).strip("-0123456789") or "user"
+    user = account.partition("@")[0].lower()
+    safe = re.sub(r"[^a-z0-9]+", "-", user).strip("-0123456789") or "user"
     return f"{safe[: 62 - len(accelerator_type)].strip('-')}-{accelerator_type}"
 
 
@@ -42,7 +43,12 @@ def label(text: str) -> str:
     return re.sub(r"[^a-z0-9_-]", "-", text.lower())[:63]
 
 
-def labelled(request: SliceRequest, owner: str, nonce: str) -> SliceRequest:
+def owner(found: Slice) -> str:
+    """Return the label that says whose a slice is; empty where tpukit did not make it."""
+    return found.labels.get(OWNER, "")
+
+
+def labelled(request: SliceRequest, whose: str, nonce: str) -> SliceRequest:
     """Return the request with the labels that say who made the slice, and by which call."""
-    ours = {MANAGED: "1", OWNER: label(owner), NONCE: nonce}
+    ours = {MANAGED: "1", OWNER: label(whose), NONCE: nonce}
     return replace(request, labels={**request.labels, **ours})

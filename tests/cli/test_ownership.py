@@ -1,0 +1,87 @@
+"""What belongs to another is changed after a question that names the owner, or with --force."""
+
+from __future__ import annotations
+
+import os
+import pty
+import socket
+import subprocess
+import sys
+
+import pytest
+from support.local_cloud import ZONE, Cloud
+
+from cli.conftest import Run
+from tpukit.slices import naming
+
+
+@pytest.fixture
+def alices(prompt_cloud: Cloud) -> Cloud:
+    """A cloud with a slice of alice's, where the local user is ada."""
+    request = naming.labelled(prompt_cloud.request("pod"), "alice", "nonce")
+    prompt_cloud.tpu.create(request)
+    return prompt_cloud
+
+
+def answered(answer: str, words: list[str], environment: dict[str, str]) -> tuple[int, str]:
+    """Run words on a terminal, type an answer, and return the status and what stderr showed."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "tpukit", *words]
+    process = subprocess.Popen(
+        command, env=environment, stdin=theirs, stdout=subprocess.DEVNULL, stderr=theirs
+    )
+    os.close(theirs)
+    shown = b""
+    while b"[y/N]" not in shown:
+        shown += os.read(ours, 4096)
+    os.write(ours, f"{answer}\n".encode())
+    status = process.wait(60)
+    os.close(ours)
+    return status, shown.decode()
+
+
+@pytest.mark.parametrize("verb", ["delete", "stop"])
+def test_another_s_slice_is_refused_where_nobody_can_be_asked(
+    run: Run, alices: Cloud, verb: str
+) -> None:
+    environment = alices.environment()
+    told = run(verb, "pod", "--yes", environment=environment).says(4).err
+    assert "error: slice pod belongs to alice (you are ada)" in told
+    assert f"fix: tpukit {verb} pod --force --yes" in told
+    assert alices.tpu.get(ZONE, "pod").ready
+    assert run(verb, "pod", "--yes", "--force", environment=environment).status == 0
+
+
+def test_one_of_another_refuses_all_before_the_first_is_deleted(run: Run, alices: Cloud) -> None:
+    alices.tpu.create(naming.labelled(alices.request("mine"), "ada", "nonce"))
+    run("delete", "mine", "pod", "--yes", environment=alices.environment()).says(4)
+    assert len(alices.nodes()) == 2
+
+
+@pytest.mark.parametrize("verb", ["delete", "stop"])
+@pytest.mark.parametrize(("answer", "status"), [("y", 0), ("n", 2)])
+def test_on_a_terminal_the_question_names_the_owner(
+    alices: Cloud, verb: str, answer: str, status: int
+) -> None:
+    ended, shown = answered(answer, [verb, "pod"], alices.environment())
+    assert f"{verb} pod ({ZONE}, of alice)? [y/N]" in shown
+    assert ended == status
+
+
+def test_one_s_own_and_nobody_s_are_changed_without_force(run: Run, prompt_cloud: Cloud) -> None:
+    prompt_cloud.tpu.create(naming.labelled(prompt_cloud.request("mine"), "ada", "nonce"))
+    prompt_cloud.tpu.create(prompt_cloud.request("foreign"))
+    environment = prompt_cloud.environment()
+    assert run("stop", "mine", environment=environment).status == 0
+    assert run("delete", "mine", "foreign", "--yes", environment=environment).status == 0
+
+
+def test_root_of_one_machine_is_not_root_of_another(run: Run, prompt_cloud: Cloud) -> None:
+    environment = {**prompt_cloud.environment(), "USER": "root"}
+    name = run("create", "v3-8", environment=environment).out.strip()
+    assert name == naming.default_name(f"tpukit-{socket.gethostname()}", "v3-8")
+    owner = naming.owner(prompt_cloud.tpu.get(ZONE, name))
+    assert owner == naming.label(f"tpukit-{socket.gethostname()}")
+    prompt_cloud.change(name, labels={naming.MANAGED: "1", naming.OWNER: "tpukit-other"})
+    told = run("up", "v3-8", name, environment=environment).says(5).err
+    assert "belongs to tpukit-other" in told

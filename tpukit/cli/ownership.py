@@ -1,0 +1,44 @@
+"""Whose slices a command changes: another's only after a question, or with `--force`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from typer import Option
+
+from tpukit.cli.toolkit import Toolkit
+from tpukit.errors import Fix, NotAllowed
+from tpukit.models import Slice
+from tpukit.slices import naming
+
+Force = Annotated[bool, Option("--force", help="Also a slice of another owner.")]
+
+
+def confirm(
+    toolkit: Toolkit, verb: str, slices: Sequence[Slice], *, force: bool, always: bool
+) -> None:
+    """Ask whether to `verb` these slices, naming the owner of each that is another's.
+
+    One's own slices are asked about where `always` says so. A slice without an owner's label was
+    not made by tpukit: nobody's.
+
+    Raises:
+        NotAllowed: one is another's, without `force`, and nobody is there to be asked.
+        BadInput: nobody can be asked, or the answer is no.
+    """
+    others = [each for each in slices if naming.owner(each) not in ("", toolkit.owner)]
+    if others and not force and not toolkit.can_ask:
+        yes = ["--yes"] if toolkit.flags.yes else []
+        raise NotAllowed(
+            f"slice {others[0].name} belongs to {naming.owner(others[0])}",
+            reason=f"you are {toolkit.owner}",
+            fix=Fix.command("tpukit", verb, *[each.name for each in slices], "--force", *yes),
+        )
+    if slices and (always or (others and not force)):
+        asked = [_shown(each, naming.owner(each) if each in others else "") for each in slices]
+        toolkit.confirm(f"{verb} {', '.join(asked)}?")
+
+
+def _shown(found: Slice, owner: str) -> str:
+    return f"{found.name} ({found.zone}{owner and f', of {owner}'})"
