@@ -56,7 +56,8 @@ class Paths:
 
     @property
     def known_hosts(self) -> Path:
-        return self.state / "known_hosts"
+        """A known-hosts file for each worker that OpenSSH was started for."""
+        return self.state / "known_hosts.d"
 
     @property
     def last_run(self) -> Path:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from pathlib import Path
 
-from tpukit.errors import Fix, TpukitError
+from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.text import one_line
 
 #: ns1.google.com, which answers the TXT question below with the address that asked.
 _SERVER = "216.239.32.10"
 _QUESTION = "o-o.myaddr.l.google.com"
 _SECONDS = 3.0
+#: From which Identity-Aware Proxy connects: https://cloud.google.com/iap/docs/using-tcp-forwarding
+IAP_RANGE = "35.235.240.0/20"
+#: What Compute Engine's firmware calls itself, which is how google-auth knows it:
+#: google/auth/compute_engine/_metadata.py, detect_gce_residency_linux.
+_PRODUCT = Path("/sys/class/dmi/id/product_name")
 
 
 def source_address(worker_address: str) -> str:
@@ -32,6 +38,23 @@ def source_address(worker_address: str) -> str:
     if destination.is_global and behind_translation:
         return public_address()
     return local
+
+
+def check_inside(product: Path = _PRODUCT) -> None:
+    """Raise `BadInput` unless this machine is on Google's network, as its firmware tells."""
+    try:
+        inside = product.read_text(encoding="utf-8", errors="replace").startswith("Google")
+    except OSError:
+        inside = False
+    if not inside:
+        raise BadInput(
+            "a slice without external addresses cannot be reached from this machine",
+            why="it is not on Google's network",
+            fix=Fix(
+                note="add --iap, or --jump with what is inside; where a VPN leads there, "
+                "--source-range with this machine's address in it"
+            ),
+        )
 
 
 def route_address(destination: str) -> str:

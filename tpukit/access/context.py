@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 from tpukit.clock import Clock
 from tpukit.cloud.provider import FirewallProvider, SliceProvider
+from tpukit.errors import BadInput, Fix
+from tpukit.models import Slice
 from tpukit.remote.connection.client import Connector
 from tpukit.remote.connection.keys import KeyPair
+from tpukit.slices import find
 from tpukit.slices.journal import Journal
 
 
@@ -26,3 +29,17 @@ class Context:
     clock: Clock
     journal: Journal
     internal: bool = False  #: whether workers are reached at their internal addresses
+
+    def check_reachable(self, found: Slice) -> None:
+        """Raise unless the slice's workers can answer, and have the addresses that we go to.
+
+        Raises:
+            BadInput: they have no external addresses, and no other route was asked for.
+            SliceLost, TpukitError: as `find.check_reachable` raises.
+        """
+        find.check_reachable(found)
+        if not self.internal and not all(each.external_address for each in found.workers):
+            raise BadInput(
+                f"the workers of slice {found.name} have no external addresses",
+                fix=Fix(note="add --iap, --jump with what is inside, or --internal-ips from there"),
+            )

@@ -30,7 +30,6 @@ from tpukit.remote.command.fan_out import fan_out, values
 from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.target import Target
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.slices.find import check_reachable
 
 #: Seconds of trying after which the firewall rules are read, once for each connection.
 _RULE_SECONDS = 8.0
@@ -57,14 +56,15 @@ def workers(
     worker that does not answer.
 
     Raises:
-        BadInput: the selection names no worker, or one that a slice lacks.
+        BadInput: the selection names no worker, or one that a slice lacks; or the workers have no
+            external addresses, and no other route was asked for.
         SliceLost: a slice was preempted or terminated.
         SecurityRefusal: a selected worker has not published its host keys.
         AuthenticationFailed: a slice lets people in by OS Login.
         TpukitError: a slice has no workers yet, or the API failed.
     """
     for each in slices:
-        check_reachable(each)
+        context.check_reachable(each)
     chosen = [
         _SliceAccess(
             context, each, parse_workers(selection, [w.index for w in each.workers]), on_wait
@@ -153,7 +153,7 @@ class _SliceAccess:
             raise SliceLost(f"slice {name} is gone", why="it was there a moment ago") from error
         except TpukitError:
             return None
-        check_reachable(self._slice)
+        context.check_reachable(self._slice)
         try:
             return self._read(deadline)
         except SecurityRefusal:

@@ -12,7 +12,6 @@ from tpukit.access.context import Context
 from tpukit.cloud.provider import FirewallProvider
 from tpukit.errors import BadInput, Fix, NameTaken, NotFound, SecurityRefusal
 from tpukit.models import FirewallRule, Slice
-from tpukit.slices.find import check_reachable
 
 SSH = "tcp:22"
 #: The names of our rules start so.
@@ -102,9 +101,9 @@ def open_for(
 
     Raises:
         SecurityRefusal: the ranges are the whole world, and `world` does not allow that.
-        SliceLost, NameTaken, BadInput, TpukitError: as `check_reachable` and `apply` raise.
+        SliceLost, NameTaken, BadInput, TpukitError: as `Context.check_reachable` and `apply` raise.
     """
-    check_reachable(found)
+    context.check_reachable(found)
     own = rule_name(found)
     if own not in found.tags:
         context.provider.replace_tags(found.zone, found.name, (*found.tags, own))
@@ -145,7 +144,10 @@ def apply_command(found: Slice) -> Fix:
 
 
 def admits(rule: FirewallRule, found: Slice, source: str) -> bool:
-    """Tell whether an ingress allow rule lets `source` reach port 22 of the slice's workers."""
+    """Tell whether an ingress allow rule lets `source` reach port 22 of the slice's workers.
+
+    `source` is an address or a range, all of which has to be admitted.
+    """
     if rule.disabled or rule.network != (found.network or "default"):
         return False
     if rule.target_tags and not set(rule.target_tags) & set(found.tags):
@@ -153,8 +155,9 @@ def admits(rule: FirewallRule, found: Slice, source: str) -> bool:
     if not any(_opens_ssh(entry) for entry in rule.allowed):
         return False
     try:
-        address = ipaddress.ip_address(source)
-        return any(address in _network(text) for text in rule.source_ranges)
+        wanted = _network(source)
+        admitted = [_network(text) for text in rule.source_ranges]
+        return any(wanted[0] in each and wanted[-1] in each for each in admitted)
     except BadInput:  # ranges of a kind that this version cannot read
         return False
 

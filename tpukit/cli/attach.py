@@ -11,7 +11,11 @@ from tpukit.errors import Fix, interruption
 
 
 def attach(
-    toolkit: Toolkit, name: flag.Names, run: flag.RunId = "", flags: FollowFlags = DEFAULTS
+    toolkit: Toolkit,
+    name: flag.Names,
+    run: flag.RunId = "",
+    flags: FollowFlags = DEFAULTS,
+    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Follow a detached run to its end and return its exit status.
 
@@ -22,7 +26,7 @@ def attach(
       tpukit attach demo 20261121-143355-3f2a
     """
     try:
-        found = read(toolkit, name, run, flags, to_the_end=True)
+        found = read(toolkit.by(route), name, run, flags, to_the_end=True)
     except KeyboardInterrupt as signal:
         error = interruption(signal)
         error.exists = (f"run {run or '(the last one)'} goes on",)

@@ -31,16 +31,19 @@ def apply(
     name: flag.Name,
     source_ranges: flag.SourceRanges = None,
     allow_world: AllowWorld = False,
+    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Let your own address reach port 22 of a slice.
 
-    With --source-range the addresses that it names. What the rule admits already stays.
+    With --iap Identity-Aware Proxy, with --jump that worker, with --source-range the addresses that
+    it names. What the rule admits already stays.
 
     Examples:
       tpukit firewall apply demo
-      tpukit firewall apply demo --source-range 35.235.240.0/20
+      tpukit firewall apply demo --iap
     """
     ranges = ssh_rule.check_ranges(source_ranges or (), world=allow_world)
+    toolkit = toolkit.by(route)
     context, found = toolkit.context(ranges), toolkit.find(name)
     _, rule, changed = ssh_rule.open_for(context, found, allow_world)
     toolkit.console.say(f"rule {rule.name}: {'changed' if changed else 'already there'}")

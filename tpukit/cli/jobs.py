@@ -20,6 +20,7 @@ def jobs(
     run: RunToShow = "",
     worker: flag.Workers = "all",
     timeout: flag.Timeout = "60s",
+    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """List the detached runs on every worker.
 
@@ -31,6 +32,7 @@ def jobs(
     """
     from tpukit.work import runs
 
+    toolkit = toolkit.by(route)
     workers = toolkit.workers(toolkit.find_all(name), worker, flag.seconds(timeout))
     found = runs.states(workers, toolkit.clock)
     if run:

@@ -23,6 +23,7 @@ def kill(
     every: All = False,
     worker: flag.Workers = "all",
     timeout: flag.Timeout = "60s",
+    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """End a detached run on every worker.
 
@@ -39,6 +40,7 @@ def kill(
     if bool(run) == every:
         fix = Fix.command("tpukit", "jobs", name, note="lists the runs; --all ends every one")
         raise BadInput("which run is to end?", fix=fix)
+    toolkit = toolkit.by(route)
     workers = toolkit.workers(toolkit.find_all(name), worker, flag.seconds(timeout))
     if run:
         workers = runs.holding(runs.states(workers, toolkit.clock), run)

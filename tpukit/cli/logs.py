@@ -44,6 +44,7 @@ def logs(
     run: flag.RunId = "",
     follow: Follow = False,
     flags: FollowFlags = DEFAULTS,
+    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Print the output of a detached run, every line once.
 
@@ -54,7 +55,9 @@ def logs(
       tpukit logs demo -f
       tpukit logs demo 20261121-143355-3f2a --worker 0
     """
-    return View({}, status=views.worst(read(toolkit, name, run, flags, to_the_end=follow)))
+    return View(
+        {}, status=views.worst(read(toolkit.by(route), name, run, flags, to_the_end=follow))
+    )
 
 
 def read(

@@ -45,20 +45,27 @@ WorkerNumber = Annotated[int, Option("--worker", metavar="N", help="Number of th
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
+#: user@host:port, of which a slice's name has neither the @ nor a dot.
+_JUMP_HOST = re.compile(
+    r"(?P<user>[^@:\s-][^@:\s]*@)?(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*)(?::(?P<port>\d{1,5}))?",
+    re.ASCII,
+)
+_JUMP_WORKER = re.compile(r"(?P<slice>[a-z][a-z0-9-]*)(?::(?P<worker>\d{1,5}))?", re.ASCII)
+
+
 @dataclass(frozen=True)
-class RouteFlags:
-    """How to reach workers; with no flag, at their external addresses where they have one."""
+class ProxyFlags:
+    """Who leads to workers at their internal addresses."""
 
     iap: Annotated[
         bool, Option("--iap", help="Through Identity-Aware Proxy, by gcloud start-iap-tunnel.")
     ] = False
-    internal_ips: Annotated[
-        bool, Option("--internal-ips", help="At internal addresses, from inside the network.")
-    ] = False
     jump: Annotated[
         str,
         Option(
-            "--jump", metavar="NAME[:N]", help="At internal addresses, through a slice's worker."
+            "--jump",
+            metavar="NAME[:N]|USER@HOST[:PORT]",
+            help="Through a slice's worker, or through a host that your own ssh reaches.",
         ),
     ] = ""
 
@@ -67,15 +74,16 @@ class RouteFlags:
         return self.iap or bool(self.jump)
 
     @property
-    def inside(self) -> bool:
-        """Whether workers are reached at their internal addresses."""
-        return self.proxied or self.internal_ips
+    def jump_worker(self) -> tuple[str, str]:
+        """The slice and the number of the worker that others are reached through, or "" twice."""
+        match = _JUMP_WORKER.fullmatch(self.jump)
+        return (match["slice"], match["worker"] or "0") if match else ("", "")
 
     @property
-    def jump_worker(self) -> tuple[str, str]:
-        """The slice and the number of the worker that others are reached through."""
-        name, _, worker = self.jump.partition(":")
-        return name, worker or "0"
+    def jump_host(self) -> tuple[str, str]:
+        """The host as ssh(1) takes it and its port, of which the latter may be ""."""
+        match = None if self.jump_worker[0] else _JUMP_HOST.fullmatch(self.jump)
+        return (f"{match['user'] or ''}{match['host']}", match["port"] or "") if match else ("", "")
 
     def check(self) -> None:
         """Raise `BadInput` for flags that contradict each other or make no sense."""
@@ -83,13 +91,28 @@ class RouteFlags:
             raise BadInput(
                 "--iap and --jump are two ways to one worker", fix=Fix(note="choose one")
             )
-        if self.jump and not re.fullmatch(r"[^:]+(:\d{1,5})?", self.jump, re.ASCII):
+        if self.jump and not (self.jump_worker[0] or self.jump_host[0]):
             raise BadInput(
-                f"{one_line(self.jump)!r} is no worker", fix=Fix(note="--jump demo or demo:2")
+                f"{one_line(self.jump)!r} is neither a worker nor a host",
+                fix=Fix(note="--jump demo, demo:2 or ada@bastion.example.com:22"),
             )
 
 
-EXTERNAL = RouteFlags()
+@dataclass(frozen=True)
+class RouteFlags(ProxyFlags):
+    """How to reach workers; with no flag, at their external addresses."""
+
+    internal_ips: Annotated[
+        bool, Option("--internal-ips", help="At internal addresses, from inside the network.")
+    ] = False
+
+    @property
+    def inside(self) -> bool:
+        """Whether workers are reached at their internal addresses."""
+        return self.proxied or self.internal_ips
+
+
+DIRECT, EXTERNAL = ProxyFlags(), RouteFlags()
 
 
 def seconds(text: str) -> float:

@@ -24,6 +24,7 @@ def provision(
     recipe: RecipeName = flag.DEFAULT_RECIPE,
     requirements: flag.Requirements = "",
     timeout: flag.Timeout = "30m",
+    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Install a framework on every worker.
 
@@ -37,6 +38,7 @@ def provision(
     from tpukit.provision.apply import require_provisioned
     from tpukit.provision.recipes import Recipe
 
+    toolkit = toolkit.by(route)
     chosen = Recipe.named(recipe)
     on_top = flag.file_bytes(requirements, "--requirements")
     deadline = toolkit.deadline(flag.seconds(timeout))

@@ -13,6 +13,7 @@ def smoke(
     name: flag.Name,
     recipe: flag.Recipe = flag.DEFAULT_RECIPE,
     timeout: flag.Timeout = "10m",
+    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Compute on every device of every worker.
 
@@ -25,6 +26,7 @@ def smoke(
     from tpukit.provision.recipes import Recipe
     from tpukit.smoke.runner import ensure_computes
 
+    toolkit = toolkit.by(route)
     chosen = Recipe.named(recipe)
     deadline = toolkit.deadline(flag.seconds(timeout))
     found = toolkit.find(name)

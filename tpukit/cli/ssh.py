@@ -13,6 +13,7 @@ from tpukit.cli.toolkit import Toolkit
 from tpukit.clock import Deadline
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix
+from tpukit.paths import private_directory
 
 if TYPE_CHECKING:
     from tpukit.models import Slice
@@ -75,10 +76,10 @@ def _shell(toolkit: Toolkit, found: Slice, connection: Connection) -> int:
         return connection.shell()
     target = connection.target
     pinned_as = host_keys.alias(found, target.worker)
-    keys.write_known_hosts(toolkit.paths.known_hosts, [(pinned_as, target.host_keys)])
-    words = openssh.command(
-        target, toolkit.key, toolkit.paths.known_hosts, pinned_as, None, sys.stdin.isatty()
-    )
+    # A file for each worker: two shells at once would rewrite one between writing and reading it.
+    known_hosts = private_directory(toolkit.paths.known_hosts) / pinned_as
+    keys.write_known_hosts(known_hosts, [(pinned_as, target.host_keys)])
+    words = openssh.command(target, toolkit.key, known_hosts, pinned_as, None, sys.stdin.isatty())
     connection.close()
     return subprocess.run(words, check=False).returncode
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
@@ -11,12 +12,13 @@ from tpukit.cli import parameters as flag
 from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
-from tpukit.errors import BadInput, Fix
+from tpukit.errors import BadInput
 from tpukit.paths import home_directory
 from tpukit.text import quote
 
 if TYPE_CHECKING:
     from tpukit.models import Slice
+    from tpukit.remote.connection.target import Target
 
 Names = Annotated[
     list[str] | None, Argument(metavar="[NAME…]", help="Slices; default: every READY one.")
@@ -44,10 +46,6 @@ def ssh_config(
       tpukit ssh-config demo --install
       rsync -a data/ demo-2:data/
     """
-    if route.jump:
-        raise BadInput(
-            "ssh-config writes no --jump", fix=Fix(note="--internal-ips and your own ProxyJump")
-        )
     toolkit = toolkit.by(route)
     ours = SshConfig(toolkit.paths.ssh)
     user = UserConfig(home_directory(toolkit.environ) / ".ssh" / "config")
@@ -67,25 +65,42 @@ def _slices(toolkit: Toolkit, names: list[str]) -> list[Slice]:
     if names:
         return [toolkit.find(name) for name in dict.fromkeys(names)]
     listed = toolkit.provider.list(toolkit.flags.zone or "-")
+    if listed.unreachable:
+        silent = ", ".join(listed.unreachable)
+        toolkit.console.warn(f"no answer from {silent}: slices there are left out")
     return [each for each in listed.slices if each.ready]
 
 
 def _put(toolkit: Toolkit, ours: SshConfig, found: Slice, patience: float) -> list[Host]:
     from tpukit.access.host_keys import alias
-    from tpukit.remote.connection.dial import iap_command
 
+    proxy = _proxy(toolkit, ours, found, patience)
     hosts = [
-        Host(
-            host_names(found, target.worker),
-            target,
-            alias(found, target.worker),
-            quote(iap_command(found.project, target)) if toolkit.route.iap else "none",
-        )
+        Host(host_names(found, target.worker), target, alias(found, target.worker), proxy(target))
         for each in toolkit.workers([found], "all", patience)
         if (target := each.target)
     ]
     ours.put(found, hosts, toolkit.key)
     return hosts
+
+
+def _proxy(
+    toolkit: Toolkit, ours: SshConfig, found: Slice, patience: float
+) -> Callable[[Target], str]:
+    """Return what gives the ProxyCommand of a worker; the slice of a jump gets its hosts too."""
+    from tpukit.remote.connection.dial import iap_command, jump_command
+
+    host, port = toolkit.route.jump_host
+    if host:
+        return lambda target: quote(jump_command(host, port, target))
+    name, worker = toolkit.route.jump_worker
+    if name:
+        plain = toolkit.by(flag.EXTERNAL)
+        jump = _put(plain, ours, plain.find(name), patience)[int(worker)].names[-1]
+        words = ("ssh", "-F", str(ours.path).replace("%", "%%"), "-W", "[%h]:%p", jump)
+        return lambda target: quote(words)
+    iap = toolkit.route.iap
+    return lambda target: quote(iap_command(found.project, target)) if iap else "none"
 
 
 def _removed(ours: SshConfig, user: UserConfig, names: list[str]) -> View:

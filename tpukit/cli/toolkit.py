@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from tpukit.remote.persistent.pool_socket import PoolSocket
 
 
-#: Of the range that Identity-Aware Proxy connects from, 35.235.240.0/20:
-#: https://cloud.google.com/iap/docs/using-tcp-forwarding
-IAP_ADDRESS = "35.235.240.1"
 #: Seconds for each connection where the timeout is that of a longer job.
 CONNECT_SECONDS = 300.0
 #: Seconds for each connection to the worker that others are reached through.
@@ -134,7 +131,6 @@ class Toolkit:
 
     def context(self, source_ranges: tuple[str, ...] = ()) -> Context:
         """Return what access to workers, and the main job, work with."""
-        from tpukit.access.caller_address import source_address
         from tpukit.access.context import Context
 
         return Context(
@@ -144,7 +140,7 @@ class Toolkit:
             key=self.key,
             user=self.settings.get("user"),
             source_ranges=source_ranges or self.settings.source_ranges,
-            source_address=(lambda _: IAP_ADDRESS) if self.route.iap else source_address,
+            source_address=self._source_address,
             clock=self.clock,
             journal=self.journal,
             internal=self.route.inside,
@@ -227,16 +223,41 @@ class Toolkit:
     def _dial(self) -> Dial:
         from tpukit.remote.connection import dial
 
+        say = self.console.say
         if self.route.iap:
-            project, say = self.settings.require("project"), self.console.detail
+            project = self.settings.require("project")
             return dial.through_program(lambda each: dial.iap_command(project, each), say)
-        if self.route.jump:
-            name, worker = self.route.jump_worker
+        host, port = self.route.jump_host
+        if host:
+            return dial.through_program(lambda each: dial.jump_command(host, port, each), say)
+        name, worker = self.route.jump_worker
+        if name:
             plain = self.by(EXTERNAL)
-            return dial.through_worker(
-                lambda: plain.workers([plain.find(name)], worker, _JUMP_SECONDS)[0].connect()
-            )
+            (jump,) = plain.workers([plain.find(name)], worker, _JUMP_SECONDS)
+            return dial.through_worker(jump.connect)
         return dial.direct
+
+    def _source_address(self, worker_address: str) -> str:
+        """Return the address or range from which the worker sees what comes by this route.
+
+        Raises `TpukitError` where it cannot be found out.
+        """
+        from tpukit.access import caller_address, selection
+
+        if self.route.iap:
+            return caller_address.IAP_RANGE
+        host, _ = self.route.jump_host
+        if host:
+            raise BadInput(
+                f"the address of {host} inside the network is not known",
+                fix=Fix(note="give it: --source-range 10.128.0.7/32"),
+            )
+        name, worker = self.route.jump_worker
+        if name:
+            jump = self.find(name).workers
+            (index,) = selection.parse_workers(worker, [each.index for each in jump])
+            return jump[index].internal_address
+        return caller_address.source_address(worker_address)
 
     @property
     def _overlay(self) -> Mapping[str, str] | None:

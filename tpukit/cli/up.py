@@ -20,6 +20,7 @@ def up(
     source_ranges: flag.SourceRanges = None,
     timeout: flag.Timeout = "1h",
     options: RequestFlags = DEFAULTS,
+    proxy: flag.ProxyFlags = flag.DIRECT,
 ) -> View:
     """Create, reach, provision and test a slice.
 
@@ -30,15 +31,21 @@ def up(
       tpukit --local up v4-32 demo --with jax
     """
     from tpukit import up
+    from tpukit.access import caller_address
     from tpukit.provision.recipes import Recipe
 
     accelerator = AcceleratorType.parse(accelerator_type)
     chosen = Recipe.named(recipe)
     on_top = flag.file_bytes(requirements, "--requirements")
+    route = flag.RouteFlags(proxy.iap, proxy.jump, options.internal_ips)
+    toolkit = toolkit.by(route)
+    context = toolkit.context(tuple(source_ranges or ()))
+    if route.internal_ips and not route.proxied and not context.source_ranges:
+        caller_address.check_inside()
     deadline = toolkit.deadline(flag.seconds(timeout))
     request = slice_request(toolkit, accelerator, name, options)
     report = up.up(
-        toolkit.context(tuple(source_ranges or ())),
+        context,
         request,
         accelerator,
         chosen,

@@ -74,9 +74,14 @@ def states(workers: Sequence[RemoteWorker], clock: Clock) -> States:
 
 
 def latest(found: States) -> str:
-    """Return the run that was started last; raise `NotFound` where there is none."""
+    """Return the run that was started last.
+
+    Raises `NotFound` where there is none, and what every worker has failed with.
+    """
     every = [state for each in found for state in each.value or ()]
     if not every:
+        if all(each.error for each in found):
+            values(found)
         name = found[0].item.slice
         start = Fix.command("tpukit", "run", name, "--detach", "--", "hostname", note="starts one")
         raise NotFound("there is no run", fix=start)

@@ -43,8 +43,15 @@ def through_program(
 ) -> Dial:
     """Return a dial that speaks to standard input and output of a program, one a connection.
 
-    The program ends with its input, as OpenSSH's ProxyCommand does; `on_line` gets its stderr.
+    The program ends with its input, as OpenSSH's ProxyCommand does; `on_line` gets each line of
+    stderr once, however many connections have it.
     """
+    told: set[str] = set()
+
+    def tell(line: str) -> None:
+        if line not in told:
+            told.add(line)
+            on_line(line)
 
     def dial(target: Target, attempt: Deadline) -> socket.socket:
         command = list(words(target))
@@ -64,7 +71,7 @@ def through_program(
                     f"{one_line(command[0])} cannot be run", reason=error.strerror or str(error)
                 ) from error
         assert process.stderr
-        in_thread(_attend, process, process.stderr, on_line)
+        in_thread(_attend, process, process.stderr, tell)
         return near
 
     return dial
@@ -128,6 +135,17 @@ def iap_command(project: str, target: Target) -> list[str]:
         *("gcloud", "alpha", "compute", "start-iap-tunnel", target.hostname),
         *(str(target.port), "--listen-on-stdin", f"--project={project}", f"--zone={target.zone}"),
     ]
+
+
+def jump_command(host: str, port: str, target: Target) -> list[str]:
+    """Return the command line by which the user's own OpenSSH reaches a worker through a host.
+
+    `host` is `user@host` or a name of ssh_config(5). Who we are there, and which host key it has,
+    is up to the user's configuration; the worker's host key is proved to us behind it.
+    """
+    port_words = ["-p", port] if port else []
+    where = ["-W", f"[{target.address}]:{target.port}"]
+    return ["ssh", "-T", "-o", "BatchMode=yes", *where, *port_words, "--", host]
 
 
 def in_thread(work: Callable[..., None], *arguments: Any) -> None:
