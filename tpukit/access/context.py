@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tpukit.clock import Clock
 from tpukit.cloud.provider import FirewallProvider, SliceProvider
-from tpukit.errors import BadInput, Fix
+from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.models import Slice
 from tpukit.remote.connection.client import Connector
 from tpukit.remote.connection.keys import KeyPair
@@ -38,8 +38,14 @@ class Context:
             SliceLost, TpukitError: as `find.check_reachable` raises.
         """
         find.check_reachable(found)
-        if not self.internal and not all(each.external_address for each in found.workers):
-            raise BadInput(
-                f"the workers of slice {found.name} have no external addresses",
-                fix=Fix(note="add --iap, --jump with what is inside, or --internal-ips from there"),
+        if self.internal or all(each.external_address for each in found.workers):
+            return
+        if found.external_addresses:
+            raise TpukitError(
+                f"the workers of slice {found.name} have no external addresses yet",
+                fix=Fix.command("tpukit", "wait", found.name, "--zone", found.zone),
             )
+        raise BadInput(
+            f"the workers of slice {found.name} have no external addresses",
+            fix=Fix(note="add --iap, --jump with what is inside, or --internal-ips from there"),
+        )
