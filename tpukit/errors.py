@@ -14,7 +14,8 @@
     │   └── HostKeyMismatch    9   the worker is not who the API says it is
     ├── VerificationFailed    10   provisioning or the smoke test failed
     │   ├── ProvisionFailed   10
-    │   └── SmokeFailed       10
+    │   ├── SmokeFailed       10
+    │   └── DevicesBusy       10  another process holds the devices: they cannot be tested
     ├── Interrupted          130   Ctrl-C
     ├── Terminated           143   SIGTERM
     └── TransportFailed      255   no SSH connection, or it broke
@@ -180,6 +181,10 @@ class SmokeFailed(VerificationFailed):
     pass
 
 
+class DevicesBusy(VerificationFailed):
+    pass
+
+
 class Interrupted(TpukitError):
     exit_code = 130
 
@@ -245,6 +250,7 @@ _DECISIVE = (
     DeadlinePassed,
     AuthenticationFailed,
     TransportFailed,
+    DevicesBusy,
 )
 
 

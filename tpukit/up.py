@@ -103,7 +103,13 @@ def up(
         )
         require_provisioned(report)
         say("provision", f"{report.changes} changes")
-        result = ensure_computes(workers, accelerator, recipe, deadline=deadline)
+        result = ensure_computes(
+            workers,
+            accelerator,
+            recipe,
+            deadline=deadline,
+            on_wait=lambda line: say("smoke", line),
+        )
         say("smoke", "passed")
     return UpReport(found, ensured.created, rule, changed, report, result)
 

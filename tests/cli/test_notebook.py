@@ -32,3 +32,10 @@ def test_without_the_environment_it_says_how_to_get_it_and_starts_nothing(
     done = local.run("notebook", bare, "--port", "0").says(3)
     assert f"fix: tpukit provision {bare} jax" in done.err
     assert local.run("jobs", bare).out == ""
+
+
+def test_it_takes_the_environment_that_is_there(local: Local, bare: str) -> None:
+    made = "python3 -m venv --without-pip .tpukit/venvs/torch_xla"
+    assert local.run("run", bare, "--", made).status == 0
+    done = local.run("notebook", bare, "--port", "0").says(3)
+    assert f"{bare} worker 0 has no Jupyter in its environment torch_xla" in done.err

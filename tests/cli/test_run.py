@@ -45,6 +45,24 @@ def test_a_failing_worker_is_named_at_the_end_with_its_last_lines(local: Local, 
     assert end[1:] == [f"warning: crew worker 2: {number}" for number in range(6, 11)]
 
 
+def test_an_environment_that_was_not_provisioned_is_one_error_with_the_command_for_it(
+    local: Local, crew: str
+) -> None:
+    for words in (["--with", "torch_xla"], ["--with", "torch_xla", "--detach"]):
+        done = local.run("run", crew, *words, "--", "python", "-V").says(3)
+        assert f"error: {crew} has no environment torch_xla on workers 0, 1, 2, 3" in done.err
+        assert f"fix: tpukit provision {crew} torch_xla" in done.err
+    assert local.run("jobs", crew).out == ""
+
+
+def test_a_program_that_is_missing_in_an_environment_is_the_commands_own_failure(
+    local: Local, single: str
+) -> None:
+    made = "python3 -m venv --without-pip .tpukit/venvs/jax"
+    assert local.run("run", single, "--", made).status == 0
+    assert local.run("run", single, "--with", "jax", "--", "no-such-program").status == 127
+
+
 def test_the_workers_that_failed_can_be_tried_again_alone(local: Local, crew: str) -> None:
     assert local.run("run", crew, "--", "test $((TPU_WORKER_ID % 2)) = 0").status == 1
     done = local.run("run", crew, "--failed", "--", "hostname | sed 's/.*-//'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ import pytest
 from support.ssh_server import Server
 
 from tpukit.clock import Deadline, SystemClock
+from tpukit.errors import DeadlinePassed
 from tpukit.remote.connection.client import Connector
 from tpukit.remote.connection.keys import ensure_key_pair
 from tpukit.remote.connection.worker import RemoteWorker
@@ -70,11 +72,18 @@ def test_a_client_that_is_lost_does_not_keep_the_lock(server: Server, worker: Re
     thread.join(60)
 
 
-def test_the_wait_for_the_lock_ends_at_the_deadline(worker: RemoteWorker) -> None:
+def test_who_waits_for_the_lock_says_who_has_it_and_passes_its_own_deadline(
+    worker: RemoteWorker, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    refused = pytest.raises(DeadlinePassed, match="the smoke test had no turn")
     with smoke_lock(worker, sys.executable, within(300)):
-        thread, locked = second_client(worker, 1.0)
-        assert locked.wait(60)
-    thread.join(60)
+        with refused as caught, smoke_lock(worker, sys.executable, within(3.0), told.append):
+            pass
+        holder = (tmp_path / "home/.tpukit/smoke.lock").read_text().strip()
+    assert told == [f"another smoke test of the slice runs: {holder}"]
+    assert re.match(r"PID \d+", holder)
+    assert caught.value.why == told[0]
 
 
 def test_a_worker_without_the_interpreter_holds_nobody_up(worker: RemoteWorker) -> None:

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,14 @@ from support.local_worker import HastyClock, LocalConnection, LocalWorker, secon
 
 from tpukit.accelerators import AcceleratorType
 from tpukit.clock import SystemClock
-from tpukit.errors import BadInput, DeadlinePassed, SmokeFailed, TpukitError, TransportFailed
+from tpukit.errors import (
+    BadInput,
+    DeadlinePassed,
+    DevicesBusy,
+    SmokeFailed,
+    TpukitError,
+    TransportFailed,
+)
 from tpukit.provision.recipes import Recipe
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text
@@ -67,7 +76,7 @@ def test_eight_virtual_devices_of_a_provisioned_worker_compute(jax_home):
     assert (seen.devices, seen.global_devices, seen.processes) == (8, 8, 1)
     assert (seen.matmul, seen.global_sum) == (16777216.0, 36.0)
     assert (seen.platform, seen.emulated, seen.framework) == ("cpu", True, "jax")
-    assert len(worker.commands) == 2, "one look and one run"
+    assert len(worker.commands) == 3, "whether it is ready, who holds its devices, one run"
 
 
 def test_two_workers_detect_each_other_and_add_up_what_all_devices_hold(jax_home):
@@ -148,6 +157,9 @@ def test_without_a_provisioned_python_it_says_what_comes_first(tmp_path):
     assert seen.error == (
         "there is no Python at .tpukit/venvs/jax/bin/python: tpukit provision comes first"
     )
+    with pytest.raises(SmokeFailed) as caught:
+        ensure(replace(worker.remote(), slice="demo"), accelerator=V3_8)
+    assert str(caught.value.fix) == "tpukit provision demo jax"
 
 
 def test_with_one_worker_not_ready_no_program_is_started(tmp_path):
@@ -248,6 +260,43 @@ def test_a_computation_that_hangs_passes_the_deadline_and_no_traceback_is_shown(
     assert caught.value.exit_code == 8
     assert re.fullmatch(r"no answer within \d+ s", caught.value.why)
     assert caught.value.details["workers"][0]["log_tail"][-1] == "  File innermost"
+
+
+@contextlib.contextmanager
+def training(worker: LocalWorker, mark: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that holds the stand-in for a device, of the run that the mark names."""
+    device = worker.home / ".tpukit/emulated-devices/accel0"
+    device.parent.mkdir(parents=True)
+    os.mkfifo(device)
+    held = {"env": {**worker.environment, "TPUKIT_JOB": mark}, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(["sleep", "1000"], stdin=device.open("r+b", 0), **held) as process:
+        yield process
+        process.kill()
+
+
+def test_devices_that_a_training_job_holds_are_busy_and_not_computed_on(tmp_path):
+    """A process of a detached run, named with it; the program is not even started."""
+    started = tmp_path / "started"
+    worker = with_interpreter(tmp_path, f'[ "$2" = -c ] || touch {started}', devices=8)
+    with training(worker, "/home/me/.tpukit/jobs/run.night-3") as process:
+        with pytest.raises(DevicesBusy) as caught:
+            ensure(replace(worker.remote(), slice="demo"), accelerator=V3_8)
+        known = f"PID {process.pid} (run night-3, sleep 1000)"
+    assert caught.value.what == f"the devices of demo worker 0 are busy with {known}"
+    assert str(caught.value.fix) == "tpukit attach demo night-3"
+    assert caught.value.exit_code == 10
+    assert not started.exists()
+
+
+def test_devices_that_are_let_go_within_seconds_are_not_busy(tmp_path):
+    """As by a smoke test whose client has gone: it ends by itself."""
+    worker = with_interpreter(tmp_path, "exit 3", devices=8)
+    with training(worker, "") as process:
+        gone = threading.Timer(1.5, process.kill)
+        gone.start()
+        (seen,) = run(worker.remote()).workers
+        gone.join()
+    assert seen.error == "the program gave no answer and ended with status 3"
 
 
 def test_a_crash_is_a_failed_smoke_test_with_the_end_of_its_output(tmp_path):

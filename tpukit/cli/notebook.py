@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from tpukit.work.notebooks import Notebook
 
 Port = Annotated[int, Option(metavar="PORT", help="Port here; 0 takes a free one.", min=0)]
+Recipe = Annotated[
+    str, Option("--with", metavar="RECIPE", help=f"{flag.RECIPES} Default: what is there.")
+]
 Install = Annotated[bool, Option("--install", help="Install JupyterLab first.")]
 
 
@@ -25,7 +28,7 @@ def notebook(
     name: flag.Name,
     worker: flag.WorkerNumber = 0,
     port: Port = 8888,
-    recipe: flag.Recipe = flag.DEFAULT_RECIPE,
+    recipe: Recipe = "",
     install: Install = False,
     timeout: flag.Timeout = "60s",
     route: flag.RouteFlags = flag.EXTERNAL,
@@ -41,12 +44,15 @@ def notebook(
     """
     from tpukit.remote.connection.forwarding import Forward, Tunnels
     from tpukit.work import notebooks
+    from tpukit.work.environments import usual_environment
 
-    flag.check_recipe(recipe)
+    if recipe:
+        flag.check_recipe(recipe)
     toolkit = toolkit.by(route)
     found = toolkit.find(name)
     (chosen,) = toolkit.workers([found], str(worker), flag.seconds(timeout))
     say = toolkit.console.say
+    recipe = recipe or usual_environment(chosen, flag.DEFAULT_RECIPE, toolkit.clock)
     if install:
         say(f"installing JupyterLab on {chosen.label}")
         notebooks.install(chosen, recipe, toolkit.clock)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Bytes of output that a JSON document carries of all workers together, at most.
 _DOCUMENT_BYTES = 64 << 20
+#: A shell's status for a program that is not there.
+_NO_PROGRAM = 127
 #: The flags that have no meaning for a detached run.
 _ATTACHED = (
     *("output_directory", "json_lines", "stdin", "deadline", "at_once", "fail_fast"),
@@ -114,11 +116,13 @@ def run(
         from tpukit.access.selection import select
 
         pooled = toolkit.pooled_workers(name, patience)
-        return _attached(toolkit, select(pooled.workers, worker), how, line, lines, pooled.run)
-    workers = toolkit.workers(toolkit.find_all(name), worker, patience)
+        workers, start = select(pooled.workers, worker), pooled.run
+    else:
+        workers, start = toolkit.workers(toolkit.find_all(name), worker, patience), None
+    recipe = environment.with_
     if how.detach:
-        return _detach(toolkit, name, workers, how.run_id, line, lines)
-    return _attached(toolkit, workers, how, line, lines)
+        return _detach(toolkit, name, workers, how.run_id, line, lines, recipe)
+    return _attached(toolkit, workers, how, line, lines, recipe, start)
 
 
 def _check(how: RunFlags, route: flag.RouteFlags, console: Console) -> None:
@@ -151,10 +155,18 @@ def _shell_lines(given: VariableFlags, toolkit: Toolkit) -> str:
 
 
 def _detach(
-    toolkit: Toolkit, name: str, workers: list[RemoteWorker], run_id: str, line: str, lines: str
+    toolkit: Toolkit,
+    name: str,
+    workers: list[RemoteWorker],
+    run_id: str,
+    line: str,
+    lines: str,
+    recipe: str,
 ) -> View:
-    from tpukit.work import runs
+    from tpukit.work import environments, runs
 
+    if recipe:
+        environments.require_environment(workers, recipe, toolkit.clock)
     chosen = run_id or runs.new_run_id(toolkit.clock)
     toolkit.console.say(f"run {chosen}")
     runs.start(workers, chosen, line, lines, toolkit.clock)
@@ -168,7 +180,8 @@ def _attached(
     how: RunFlags,
     line: str,
     lines: str,
-    start: Callable[..., PooledRun] | None = None,
+    recipe: str,
+    start: Callable[..., PooledRun] | None,
 ) -> View:
     from tpukit.remote.command.attached import AttachedRun, CommandRequest
     from tpukit.remote.command.stdin import Broadcast
@@ -198,6 +211,11 @@ def _attached(
         for each in command.unreached:
             console.warn(f"the command may still run on {each.label}: not reached")
     memory.remember(chosen, [each.item for each in results if not (each.value and each.value.ok)])
+    missing = [each.item for each in results if each.value and each.value.status == _NO_PROGRAM]
+    if recipe and missing:
+        from tpukit.work.environments import require_environment
+
+        require_environment(missing, recipe, toolkit.clock)
     if how.json_lines:
         for result in results:
             console.write_json_line(views.ending(result))

@@ -32,5 +32,7 @@ def smoke(
     found = toolkit.find(name)
     workers = toolkit.workers([found], "all", deadline.within(CONNECT_SECONDS).remaining())
     accelerator = AcceleratorType.parse(found.accelerator_type)
-    report = ensure_computes(workers, accelerator, chosen, deadline=deadline)
+    report = ensure_computes(
+        workers, accelerator, chosen, deadline=deadline, on_wait=toolkit.console.say
+    )
     return views.smoke(report)

@@ -1,4 +1,9 @@
-"""Lock this worker's devices, print that it is done, and unlock when standard input ends."""
+"""Lock this worker's devices, print that it is done, and unlock when standard input ends.
+
+    python -I -c PROGRAM FILE
+
+Where another one has the lock, "TPUKIT-WAITING " and what that one has left in the file come first.
+"""
 
 import fcntl
 import os
@@ -6,7 +11,16 @@ import sys
 
 path = os.path.join(os.path.expanduser("~"), sys.argv[1])
 os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-with open(path, "w") as lock:
-    fcntl.flock(lock, fcntl.LOCK_EX)
+with open(path, "a+") as lock:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        print("TPUKIT-WAITING", lock.readline(200).strip(), flush=True)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
+    lock.truncate(0)
+    lock.write(f"PID {os.getpid()}{client and ', for ' + client}\n")
+    lock.flush()
     print("TPUKIT-LOCKED", flush=True)
     sys.stdin.read()

@@ -11,16 +11,25 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tpukit.accelerators import AcceleratorType
 from tpukit.clock import Deadline, polls
-from tpukit.errors import BadInput, DeadlinePassed, SmokeFailed, TpukitError, decisive
+from tpukit.errors import (
+    BadInput,
+    DeadlinePassed,
+    DevicesBusy,
+    Fix,
+    SmokeFailed,
+    TpukitError,
+    decisive,
+)
 from tpukit.models import SmokeReport, worker_names
 from tpukit.provision.recipes import Recipe
+from tpukit.remote.command.end import Holder, device_holders
 from tpukit.remote.command.fan_out import fan_out
 from tpukit.remote.connection.target import Completed
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text
 from tpukit.remote.worker_files import SMOKE_LOCK, venv_python
 from tpukit.smoke.judge import Expectation, Observation, judge
-from tpukit.text import quote
+from tpukit.text import one_line, quote
 
 if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
@@ -31,13 +40,17 @@ SMOKE_SECONDS = 600.0
 _READY_SECONDS = 60.0
 #: Seconds that the others get after one worker failed: they may fail for a reason of their own.
 _GRACE_SECONDS = 15.0
+#: Seconds in which a program whose client is gone lets the devices go: smoke_program.py.
+_ORPHAN_SECONDS = 5.0
 #: Bytes at the end of each stream that are kept.
 _KEEP = 1 << 20
 _READY = re.compile(rb"^TPUKIT-READY (ready|missing) ([0-9]{1,6})$", re.MULTILINE)
 
 _LOCKED = b"TPUKIT-LOCKED"
+_WAITING = re.compile(rb"^TPUKIT-WAITING (.*)$", re.MULTILINE)
 _RELEASE_SECONDS = 5.0
 
+OnWait = Callable[[str], None]
 Item = TypeVar("Item")
 
 
@@ -47,19 +60,21 @@ def ensure_computes(
     recipe: Recipe,
     *,
     deadline: Deadline,
+    on_wait: OnWait = lambda line: None,
 ) -> SmokeReport:
     """Compute as `smoke` does, after any other client's smoke test of the slice, or raise.
 
     Raises:
         BadInput: there are no workers.
         SmokeFailed: a worker did not compute, or not rightly.
-        DeadlinePassed: a worker gave no answer in time.
+        DevicesBusy: another process holds a worker's devices.
+        DeadlinePassed: a worker gave no answer in time, or another smoke test did not end.
         TpukitError: a worker could not be reached: the class of the error that says why.
             Each of these has every worker's report in `details`.
     """
     if not workers:
         raise BadInput("no workers to compute on")
-    with smoke_lock(workers[0], venv_python(recipe.name), deadline):
+    with smoke_lock(workers[0], venv_python(recipe.name), deadline, on_wait):
         limit = deadline.within(SMOKE_SECONDS)
         report = smoke(workers, accelerator, recipe, deadline=limit)
     if not report.ok:
@@ -93,21 +108,32 @@ def smoke(
 
 
 @contextmanager
-def smoke_lock(worker: RemoteWorker, python: str, deadline: Deadline) -> Iterator[None]:
+def smoke_lock(
+    worker: RemoteWorker, python: str, deadline: Deadline, on_wait: OnWait = lambda line: None
+) -> Iterator[None]:
     """Run the block while no other client of this user tests the slice of `worker`.
 
     Two at once would fail each other: a process has a TPU to itself, and `jax.distributed` has one
     coordinator port a slice. `worker` is the slice's first: its lock is that of all. It goes with
-    the connection that holds it. The block runs without a lock that cannot be had by the deadline:
-    the smoke test shows better what is wrong with a worker.
+    the connection that holds it. `on_wait` gets one line where another client has the lock. The
+    block runs without a lock that nobody has and that cannot be had: the smoke test shows better
+    what is wrong with a worker.
+
+    Raises `DeadlinePassed` where another client has the lock until the deadline.
     """
     program = program_text("smoke/lock_program.py")
     command = quote([python, "-I", "-c", program, SMOKE_LOCK])
-    locked, over = threading.Event(), threading.Event()
+    settled, over = threading.Event(), threading.Event()
+    told, ahead = bytearray(), [""]  # ahead: who has the lock, while another one has it
 
     def read(stream: str, chunk: bytes) -> None:
-        if _LOCKED in chunk:
-            locked.set()
+        told.extend(chunk)
+        if _LOCKED in told:
+            ahead[0] = ""
+            settled.set()
+        elif not ahead[0] and (found := _WAITING.search(told)):
+            ahead[0] = f"another smoke test of the slice runs: {one_line(found[1])}"
+            on_wait(ahead[0])
 
     def hold() -> None:
         try:
@@ -115,12 +141,14 @@ def smoke_lock(worker: RemoteWorker, python: str, deadline: Deadline) -> Iterato
                 stdin = _nothing_until(over)
                 connection.run(command, stdin=stdin, on_output=read, deadline=deadline)
         finally:
-            locked.set()
+            settled.set()
 
     holder = threading.Thread(target=hold, name="tpukit-smoke-lock", daemon=True)
     holder.start()
     try:
-        locked.wait(deadline.remaining())
+        settled.wait(deadline.remaining())
+        if ahead[0] and deadline.passed():
+            raise DeadlinePassed("the smoke test had no turn", why=ahead[0])
         yield
     finally:
         over.set()
@@ -139,11 +167,13 @@ def _failure(report: SmokeReport) -> TpukitError:
     first = next((each for each in failed if cause and each.cause is cause), failed[0])
     # Of a computation that hung, the tail is a traceback: it is in the details.
     tail = () if cause else first.log_tail
+    named = worker_names(worker.worker for worker in failed)
+    fix = cause or first.cause
     return kind(
-        f"the smoke test failed on {worker_names(worker.worker for worker in failed)}",
+        cause.what if isinstance(cause, DevicesBusy) else f"the smoke test failed on {named}",
         why="\n".join([first.error, *report.notes, *tail]),
         exists=cause.exists if cause else (),
-        fix=cause.fix if cause else None,
+        fix=fix.fix if fix else None,
         details=report.document(),
     )
 
@@ -197,9 +227,13 @@ class _Run:
             done = connection.run(
                 command, stdin=program_text("smoke/ready.sh").encode(), deadline=limit
             )
+            ready = _read_readiness(seen, done, self._python, self._provision(worker))
+            return ready if ready.error else replace(ready, error=_busy(worker, connection, limit))
         except TpukitError as error:
             return replace(seen, error=error)
-        return _read_readiness(seen, done, self._python)
+
+    def _provision(self, worker: RemoteWorker) -> Fix:
+        return Fix.command("tpukit", "provision", worker.slice, self._recipe.name)
 
     def _run(self, look: Observation) -> Observation:
         """Run the program once; where it fails, end the others, which wait for it."""
@@ -238,7 +272,24 @@ class _Run:
             connection.close()
 
 
-def _read_readiness(seen: Observation, done: Completed, python: str) -> Observation:
+def _busy(worker: RemoteWorker, connection: Connection, limit: Deadline) -> DevicesBusy | None:
+    """Return the error for devices that another process holds, and goes on holding."""
+    held: list[Holder] = []
+    for _ in polls(limit.within(_ORPHAN_SECONDS)):
+        # Without a Python of the system nobody can look: the smoke test shows what is wrong.
+        with suppress(TpukitError):
+            held = device_holders(connection, deadline=limit)
+        if not held:
+            return None
+    run = next((each.run for each in held if each.run), "")
+    attach = Fix.command("tpukit", "attach", worker.slice, run, note="waits until it has ended")
+    return DevicesBusy(
+        f"the devices of {worker.label} are busy with {', '.join(map(str, held))}",
+        fix=attach if run else Fix(note="the same command goes on once it has ended"),
+    )
+
+
+def _read_readiness(seen: Observation, done: Completed, python: str, fix: Fix) -> Observation:
     found = _READY.findall(done.stdout)
     if len(found) != 1:
         failed = SmokeFailed("it gave no answer whether it is ready")
@@ -247,5 +298,5 @@ def _read_readiness(seen: Observation, done: Completed, python: str) -> Observat
     ready = replace(seen, emulated_devices=int(devices))
     if state == b"ready":
         return ready
-    missing = SmokeFailed(f"there is no Python at {python}: tpukit provision comes first")
+    missing = SmokeFailed(f"there is no Python at {python}: tpukit provision comes first", fix=fix)
     return replace(ready, error=missing)

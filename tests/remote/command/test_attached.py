@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import subprocess
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -114,6 +115,10 @@ def test_torch_xla_is_told_its_device_unless_somebody_has(
 
 def test_a_recipe_s_programs_come_first(workers: list[RemoteWorker], servers: list[Server]) -> None:
     seen = Collected()
+    for server in servers:
+        python = server.home / ".tpukit/venvs/jax/bin/python"
+        python.parent.mkdir(parents=True)
+        python.symlink_to(sys.executable)
     request = CommandRequest('printf "%s %s" "$VIRTUAL_ENV" "$PATH"', shell_lines({}, "jax"))
     run(workers[:1], request, seen)
     environment = f"{servers[0].home}/.tpukit/venvs/jax"

@@ -4,7 +4,8 @@
 
 FOLDER is where our things are. REQUEST is a JSON object: `marks` are values of TPUKIT_JOB, `jobs`
 names of folders of jobs, `holders` is "none", "orphans" (of no run but those that end) or "all",
-`grace` the seconds between TERM and KILL. Answers one line, "tpukit-end " and a JSON object.
+`grace` the seconds between TERM and KILL. Answers one line, "tpukit-end " and a JSON object. Where
+`holders` is "look", nothing is ended: it only says who holds a device.
 
 On an emulated worker the files of FOLDER/emulated-devices stand in for the devices. Runs on the
 Python of the oldest runtime version, 3.8, with nothing but its standard library.
@@ -44,6 +45,11 @@ class Process:
             for pair in file.read().split(b"\0"):
                 if pair.startswith(b"TPUKIT_JOB="):
                     self.job = os.fsdecode(pair[len(b"TPUKIT_JOB=") :])
+
+    def command(self):
+        with contextlib.suppress(OSError), open(f"/proc/{self.pid}/cmdline", "rb") as file:
+            return file.read(1000).replace(b"\0", b" ").decode("utf-8", "replace").strip()
+        return ""
 
     def open_files(self):
         found = set()
@@ -152,7 +158,11 @@ def devices(folder, emulated):
 
 
 def holders(paths, alive):
-    return {each.pid: each.job for each in alive if paths & each.open_files()}
+    return {each.pid: each for each in alive if paths & each.open_files()}
+
+
+def described(process):
+    return {"pid": process.pid, "job": process.job, "command": process.command()}
 
 
 def remove_lock(path):
@@ -171,6 +181,11 @@ def remove_lock(path):
 
 def main(folder, temporary, emulated, request):
     request = json.loads(request)
+    paths = devices(folder, emulated)
+    if request["holders"] == "look":
+        held = holders(paths, look()).values()
+        print("tpukit-end " + json.dumps({"held": [described(each) for each in held]}))
+        return
     kind = Run if os.path.isdir("/proc/self") else Elsewhere
     jobs = os.path.join(folder, "jobs")
     names = request["jobs"]
@@ -179,7 +194,6 @@ def main(folder, temporary, emulated, request):
     folders = [os.path.join(jobs, name) for name in names]
     runs = [kind(mark) for mark in request["marks"]] + [kind(path, path) for path in folders]
     marks = {run.mark for run in runs}
-    paths = devices(folder, emulated)
     lock = os.path.join(temporary if emulated else "/tmp", "libtpu_lockfile")
 
     def of_runs():
@@ -194,7 +208,7 @@ def main(folder, temporary, emulated, request):
 
     def of_devices():
         held = holders(paths | {lock}, look())
-        return {pid for pid, job in held.items() if not spared(job)}
+        return {pid for pid, each in held.items() if not spared(each.job)}
 
     ended, forced, left = end(of_commands, request["grace"])
     # The leader notes how its command has ended, and goes.

@@ -15,12 +15,14 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 def shell_lines(variables: Mapping[str, str], recipe: str = "") -> str:
     """Return the POSIX shell lines that set up a command's environment.
 
-    `recipe` names the provisioned environment whose programs come first in PATH.
+    `recipe` names the provisioned environment whose programs come first in PATH. Where it is not,
+    they end with 127, as for a program that is not there.
     """
     activate = ""
     if recipe:
         folder = worker_files.shell_word(worker_files.venv(recipe))
-        activate = f'export VIRTUAL_ENV={folder} PATH={folder}/bin:"$PATH"\n'
+        there = f"[ -x {worker_files.shell_word(worker_files.venv_python(recipe))} ] || exit 127\n"
+        activate = f'{there}export VIRTUAL_ENV={folder} PATH={folder}/bin:"$PATH"\n'
     exports = "".join(f"export {name}={quote([value])}\n" for name, value in variables.items())
     return activate + exports
 

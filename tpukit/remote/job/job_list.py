@@ -53,6 +53,12 @@ def job_name(run_id: str) -> str:
     return _PREFIX + run_id
 
 
+def run_of(mark: str) -> str:
+    """Return the run that a process with this TPUKIT_JOB belongs to, or nothing."""
+    job = mark.rpartition("/")[2]
+    return job.removeprefix(_PREFIX) if job.startswith(_PREFIX) else ""
+
+
 def job_script(command: str, environment: str, *, nonce: str, started: float) -> str:
     """Return the file that a job runs: a header for listings, its environment, its command.
 

@@ -1,0 +1,43 @@
+"""The environments that provisioning has made on workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpukit.clock import Clock, Deadline
+from tpukit.errors import Fix, NotFound
+from tpukit.models import worker_names
+from tpukit.remote import worker_files
+from tpukit.remote.command.fan_out import fan_out, values
+from tpukit.remote.connection.worker import RemoteWorker
+
+_ASK_SECONDS = 30.0
+
+
+def environments(worker: RemoteWorker, clock: Clock) -> tuple[str, ...]:
+    """Return the names of the environments on a worker, in order; raise what `connect` raises."""
+    home, pattern = '"$HOME"/', worker_files.venv_python("*")
+    line = f'for each in {home}{pattern}; do [ -x "$each" ] && echo "$each"; done; true'
+    with worker.connect() as connection:
+        done = connection.run(line, deadline=Deadline.after(clock, _ASK_SECONDS))
+    paths = done.stdout.decode("utf-8", "replace").splitlines()
+    return tuple(path.split("/")[-3] for path in paths if path.count("/") > 3)
+
+
+def require_environment(workers: Sequence[RemoteWorker], recipe: str, clock: Clock) -> None:
+    """Raise `NotFound` where a worker has no environment of that recipe."""
+    found = values(fan_out(workers, lambda worker: environments(worker, clock)))
+    missing = [worker for worker, there in zip(workers, found, strict=True) if recipe not in there]
+    if missing:
+        name = missing[0].slice
+        named = worker_names(each.index for each in missing if each.slice == name)
+        raise NotFound(
+            f"{name} has no environment {recipe} on {named}",
+            fix=Fix.command("tpukit", "provision", name, recipe),
+        )
+
+
+def usual_environment(worker: RemoteWorker, first: str, clock: Clock) -> str:
+    """Return the environment that is there; of several `first`, of none that name itself."""
+    there = environments(worker, clock)
+    return first if first in there or not there else there[0]
