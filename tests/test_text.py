@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import subprocess
+import time
 import unicodedata
 
 import pytest
@@ -25,6 +26,8 @@ HOSTILE = [
     "lone \ud800 surrogate",
     "\u200emark\u200f\u061c",
     "vertical\x0btab form\x0cfeed",
+    "tag\U000e0001\U000e0041",
+    "annotated\ufff9\ufffb\u206a",
 ]
 CONTROLS = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n\r"]
 
@@ -59,6 +62,12 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
 
 def test_what_is_replaced_stays_visible() -> None:
     assert sanitize("\x1b[2J\u202e") == "\\x1b[2J\\u202e"
+
+
+def test_hostile_text_holds_nobody_up() -> None:
+    started = time.process_time()
+    sanitize("\0" * 4_000_000)
+    assert time.process_time() - started < 2.5  # one at a time took 5 s
 
 
 def test_carriage_returns_become_line_ends() -> None:

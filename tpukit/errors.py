@@ -70,7 +70,9 @@ class Fix:
 class TpukitError(Exception):
     """Something failed; `exit_code` is the contract with scripts.
 
-    `fix` is what to type next, `otherwise` another thing to type in its place.
+    `fix` is what to type next, `otherwise` another thing to type in its place. `retry` tells when
+    the same may succeed, where that is known: `same-zone` a little later, `other-zone` there,
+    `after-fix` once that is done, `never`.
     """
 
     exit_code = 1
@@ -84,6 +86,7 @@ class TpukitError(Exception):
         exists: Sequence[str] = (),
         fix: Fix | None = None,
         otherwise: Fix | None = None,
+        retry: str = "",
         details: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(what)
@@ -93,6 +96,7 @@ class TpukitError(Exception):
         self.exists = tuple(exists)
         self.fix = fix
         self.otherwise = otherwise
+        self.retry = retry
         self.details = details or {}
 
     def lines(self) -> list[str]:
@@ -120,6 +124,7 @@ class TpukitError(Exception):
             "fix": str(self.fix or ""),
             "fix_arguments": list(self.fix.arguments) if self.fix else [],
             "fix_note": self.fix.note if self.fix else "",
+            **({"retry": self.retry} if self.retry else {}),
             **({"otherwise": self.otherwise.document()} if self.otherwise else {}),
             **({"details": self.details} if self.details else {}),
         }
@@ -225,6 +230,7 @@ def from_document(
         exists=document["exists"],
         fix=fix if str(fix) else None,
         otherwise=Fix(tuple(other["arguments"]), other["note"]) if other else None,
+        retry=document.get("retry", ""),
         details=document.get("details"),
     )
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
-# C0 without \t and \n, DEL, C1, line and paragraph separators, bidirectional controls.
+# C0 without \t and \n, DEL, C1, line and paragraph separators, bidirectional controls, deprecated
+# format characters, annotations, lone surrogates, tags (a text that no terminal shows).
 _UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u206f"
+    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]+"
 )
 
 
@@ -21,7 +24,7 @@ def sanitize(text: str | bytes) -> str:
     """
     decoded = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
     unified = decoded.replace("\r\n", "\n").replace("\r", "\n")
-    return _UNSAFE.sub(lambda match: _visible(match[0]), unified)
+    return _UNSAFE.sub(lambda found: "".join(map(_visible, found[0])), unified)
 
 
 def one_line(text: str | bytes) -> str:
@@ -39,9 +42,9 @@ def quote(words: Sequence[str]) -> str:
     return shlex.join(words)
 
 
+@cache
 def _visible(character: str) -> str:
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    return character.encode("unicode_escape").decode("ascii")
 
 
 def is_utf8(text: str) -> bool:

@@ -137,8 +137,40 @@ def test_fields_of_a_wrong_type_are_passed_over() -> None:
         assert from_body(404, {"error": {"status": value, "message": value}}, {})
 
 
+def test_whatever_comes_with_a_refusal_it_stays_one() -> None:
+    for value in [None, 7, "text", [7], [[]], {"a": 1}, [{"@type": []}]]:
+        for shape in (body("PERMISSION_DENIED", details=value), {"error": {"details": value}}):
+            assert type(to_error(from_body(403, shape, {}), "do it")) is errors.NotAllowed
+
+
+def test_only_the_beginning_of_a_long_message_is_shown() -> None:
+    details = [detail("ErrorInfo", reason="r" * 9000), detail("Help", links=[{"url": "u" * 9000}])]
+    found = to_error(from_body(400, body("INTERNAL", "m" * 9_000_000, details=details), {}), "do")
+    assert len("".join(found.lines())) < 5000
+
+
+def test_an_error_tells_when_the_same_may_succeed() -> None:
+    cases = [
+        (Failure("", "reset"), "same-zone"),
+        (Failure("UNAVAILABLE", "busy", http=503), "same-zone"),
+        (Failure("RESOURCE_EXHAUSTED", "slow down", http=429), "same-zone"),
+        (
+            Failure("RESOURCE_EXHAUSTED", "Quota 'TPUX' exhausted. Limit 1 in zone z", 429),
+            "after-fix",
+        ),
+        (Failure("INTERNAL", 'There is no more capacity in the zone "z"'), "other-zone"),
+        (Failure("PERMISSION_DENIED", "no", http=403), ""),
+    ]
+    for failure, retry in cases:
+        error = to_error(failure, "create it")
+        assert error.retry == retry
+        assert error.document().get("retry", "") == retry
+        assert errors.from_document(error.document()).retry == retry
+
+
 def test_a_failed_operation_is_read_by_its_code() -> None:
-    assert from_operation({"code": Code.Value("PERMISSION_DENIED")}).status == "PERMISSION_DENIED"
+    for name, number in Code.items():
+        assert from_operation({"code": number}).status == name
     assert from_operation({"code": 999, "message": "?"}).status == "UNKNOWN"
     assert from_operation({}).status == "UNKNOWN"
 

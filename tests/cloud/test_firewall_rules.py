@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
-from support.local_cloud import PROJECT, Cloud, json_reply, scripted
+from support.local_cloud import PROJECT, Cloud, FakeClock, Reply, json_reply, scripted
 
-from tpukit.cloud.firewall_rules import ComputeFirewall
-from tpukit.errors import NameTaken, NotAllowed, NotFound, TpukitError
+from tpukit.cloud.firewall_rules import OPERATION_SECONDS, ComputeFirewall
+from tpukit.cloud.session import Session
+from tpukit.errors import DeadlinePassed, NameTaken, NotAllowed, NotFound, TpukitError
 from tpukit.models import FirewallRule
 
 RULE = FirewallRule("tpukit-demo", "default", ("192.0.2.7/32",), ("tag",), description="why")
@@ -113,6 +115,31 @@ def test_an_operation_is_waited_for_until_it_is_done(cloud: Cloud) -> None:
         ComputeFirewall(cloud.session, PROJECT, server.url).delete("r")
         assert [verb for verb, _ in server.seen] == ["DELETE", "POST", "POST"]
         assert server.seen[1][1].endswith("/operations/o/wait")
+
+
+def test_a_wait_that_the_server_holds_back_is_waited_for(cloud: Cloud) -> None:
+    """The server answers after 1 s, and any other request is given up after 0.5 s."""
+    session = Session(cloud.credentials, cloud.clock, timeout=0.5)
+    running, done = {"name": "o", "status": "RUNNING"}, {"name": "o", "status": "DONE"}
+    held = Reply(200, json.dumps(done).encode(), seconds=1.0)
+    with scripted(json_reply(200, running), held) as server:
+        ComputeFirewall(session, PROJECT, server.url).delete("r")
+        assert len(server.seen) == 2
+
+
+def test_an_operation_that_never_ends_passes_its_deadline(cloud: Cloud, clock: FakeClock) -> None:
+    running = json_reply(200, {"name": "o", "status": "RUNNING"})
+    with scripted(running) as server, pytest.raises(DeadlinePassed):
+        ComputeFirewall(cloud.session, PROJECT, server.url).delete("r")
+    assert sum(clock.slept) == OPERATION_SECONDS
+
+
+@pytest.mark.parametrize("name", ["", None, 7, "../../other", "o?x=1", "o" * 1000])
+def test_an_operation_without_a_name_is_not_waited_for(cloud: Cloud, name: Any) -> None:
+    with scripted(json_reply(200, {"name": name, "status": "RUNNING"})) as server:
+        with pytest.raises(TpukitError, match="could not be read"):
+            ComputeFirewall(cloud.session, PROJECT, server.url).delete("r")
+        assert len(server.seen) == 1
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,15 @@ def test_a_refused_connection_is_an_error_that_names_no_python(cloud: Cloud) -> 
     assert caught.value.reason == "no answer"
 
 
+def test_a_list_that_leads_back_to_a_page_ends_at_once(cloud: Cloud, clock: FakeClock) -> None:
+    pages = [json_reply(200, {"nextPageToken": each}) for each in ("a", "b", "a")]
+    with scripted(*pages) as server:
+        with pytest.raises(TpukitError, match="a page that leads to itself"):
+            ComputeFirewall(cloud.session, "demo-project", server.url).list()
+        assert len(server.seen) == 3
+    assert clock.slept == []
+
+
 PAGES = {
     "a page": Reply(200, b"<html>log in to the airport's network</html>"),
     "nothing": Reply(200, b""),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -183,12 +184,13 @@ def running_cloud(
 
 @dataclass(frozen=True)
 class Reply:
-    """What a scripted server sends; a `cut` reply promises more than it sends."""
+    """What a scripted server sends after some `seconds`; a `cut` reply promises more than that."""
 
     status: int
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
     cut: bool = False
+    seconds: float = 0.0
 
 
 class ScriptedServer:
@@ -204,6 +206,7 @@ class ScriptedServer:
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 seen.append((self.command, self.path))
                 reply = script[0] if len(script) == 1 else script.pop(0)
+                time.sleep(reply.seconds)
                 self.send_response(reply.status)
                 for name, value in reply.headers.items():
                     self.send_header(name, value)

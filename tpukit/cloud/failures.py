@@ -43,6 +43,14 @@ _BY_HTTP = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
+#: The canonical codes by their numbers: https://github.com/googleapis/googleapis/blob/master/google/rpc/code.proto
+_CODES = (
+    "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND",
+    "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED",
+    "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"
+)  # fmt: skip
+#: The most characters of an API's message that anybody reads.
+_LONGEST_MESSAGE = 2048
 #: The status of an answer that is no answer of the API: a proxy's page, a path that is not served.
 UNREADABLE = "UNREADABLE"
 Row = Mapping[str, Any]  #: of the table
@@ -103,9 +111,8 @@ def from_body(http: int, body: object, headers: Mapping[str, str]) -> Failure:
         message = f"answer {http} without an error document"
         delay = _seconds(headers.get("Retry-After"))
         return Failure(status, message, http=http, retry_after=delay)
-    status = str(error.get("status") or _BY_HTTP.get(http, UNREADABLE))
-    message = str(error.get("message", ""))
-    return _with_details(status, message, http, error.get("details"), headers)
+    status = _text(error.get("status")) or _BY_HTTP.get(http, UNREADABLE)
+    return _with_details(status, error, http, headers)
 
 
 def from_response(http: int, response: Any) -> Failure:
@@ -119,12 +126,10 @@ def from_response(http: int, response: Any) -> Failure:
 
 def from_operation(error: Mapping[str, Any]) -> Failure:
     """Read the `google.rpc.Status` of a failed operation, as a dict of its JSON form."""
-    from google.rpc.code_pb2 import Code
-
-    given = error.get("code")
-    code = given if isinstance(given, int) else Code.Value("UNKNOWN")
-    status = Code.Name(code) if code in Code.values() else "UNKNOWN"
-    return _with_details(status, str(error.get("message", "")), 0, error.get("details"), {})
+    code = error.get("code")
+    if isinstance(code, int) and code in range(len(_CODES)):
+        return _with_details(_CODES[code], error, 0, {})
+    return _with_details("UNKNOWN", error, 0, {})
 
 
 def from_exception(error: Exception) -> Failure | None:
@@ -174,7 +179,13 @@ def to_error(failure: Failure, doing: str, *, reading_back: bool = False) -> Tpu
     why = known["cause"] if known else message
     fix = _fix(kind, known, failure)
     what = f"cannot {doing}: {message or 'no answer'}"
-    return kind(what, reason=_reason(failure, known), why=why if why != message else "", fix=fix)
+    return kind(
+        what,
+        reason=_reason(failure, known),
+        why=why if why != message else "",
+        fix=fix,
+        retry="same-zone" if failure.transient else str(known["retry"]) if known else "",
+    )
 
 
 def _fix(kind: type[TpukitError], known: Row | None, failure: Failure) -> Fix | None:
@@ -211,20 +222,26 @@ def _from_api_core(error: Any) -> Failure:
 
 
 def _with_details(
-    status: str, message: str, http: int, details: object, headers: Mapping[str, str]
+    status: str, error: Mapping[str, Any], http: int, headers: Mapping[str, str]
 ) -> Failure:
-    by_type = {str(each.get("@type", "")).rpartition(".")[2]: each for each in _objects(details)}
+    details = _objects(error.get("details"))
+    by_type = {_text(each.get("@type")).rpartition(".")[2]: each for each in details}
     info = by_type.get("ErrorInfo", {})
-    links = [str(link.get("url", "")) for link in _objects(by_type.get("Help", {}).get("links"))]
+    links = [_text(link.get("url")) for link in _objects(by_type.get("Help", {}).get("links"))]
     delay = by_type.get("RetryInfo", {}).get("retryDelay") or headers.get("Retry-After")
     return Failure(
         status,
-        message,
+        _text(error.get("message")),
         http=http,
-        reason=str(info.get("reason", "")),
+        reason=_text(info.get("reason")),
         links=tuple(one_line(link) for link in links if link.startswith("https://")),
         retry_after=_seconds(delay),
     )
+
+
+def _text(found: object) -> str:
+    """Return a text, cut to what anybody reads; nothing of anything else."""
+    return found[:_LONGEST_MESSAGE] if isinstance(found, str) else ""
 
 
 def _objects(found: object) -> list[dict[str, Any]]:
@@ -233,5 +250,5 @@ def _objects(found: object) -> list[dict[str, Any]]:
 
 
 def _seconds(delay: object) -> float | None:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)s?", str(delay or ""))
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)s?", _text(delay))
     return float(match[1]) if match else None

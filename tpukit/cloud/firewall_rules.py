@@ -6,21 +6,24 @@ endpoint it was given.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlencode
 
-from tpukit.clock import Deadline
+from tpukit.clock import Deadline, polls
 from tpukit.cloud.failures import from_operation, to_error, unreadable
 from tpukit.cloud.provider import FirewallProvider
 from tpukit.cloud.session import Session
-from tpukit.errors import NotFound
+from tpukit.errors import DeadlinePassed, NotFound
 from tpukit.models import FirewallRule
 from tpukit.text import one_line
 
 #: Seconds for a rule to be made or removed: an operation of Compute Engine, usually done in 5 to
 #: 10.
 OPERATION_SECONDS = 120.0
+#: Seconds for which the server holds back the answer of `wait` while an operation runs:
+#: https://cloud.google.com/compute/docs/reference/rest/v1/globalOperations/wait
+HELD_SECONDS = 120.0
 
 
 class ComputeFirewall(FirewallProvider):
@@ -33,17 +36,10 @@ class ComputeFirewall(FirewallProvider):
         self._global = f"{root}/projects/{project}/global"
 
     def list(self) -> tuple[FirewallRule, ...]:
-        rules: list[FirewallRule] = []
-        token = ""
-        while True:
-            query = urlencode({"maxResults": 500, **({"pageToken": token} if token else {})})
-            page = self._session.rest(
-                "list firewall rules", "GET", f"{self._global}/firewalls?{query}"
-            )
-            rules += _rules(page)
-            token = page.get("nextPageToken", "")
-            if not token:
-                return tuple(rules)
+        pages = self._session.pages(
+            "list firewall rules", f"{self._global}/firewalls", {"maxResults": 500}
+        )
+        return tuple(rule for page in pages for rule in _rules(page))
 
     def insert(self, rule: FirewallRule) -> None:
         self._change(f"create firewall rule {rule.name}", "POST", "firewalls", self._body(rule))
@@ -58,11 +54,12 @@ class ComputeFirewall(FirewallProvider):
     def _change(self, doing: str, method: str, path: str, body: Any) -> None:
         operation = self._session.rest(doing, method, f"{self._global}/{path}", body=body)
         deadline = Deadline.after(self._session.clock, OPERATION_SECONDS)
-        while operation.get("status") != "DONE":
-            deadline.check(f"cannot {doing} in {OPERATION_SECONDS:g} s; it may still happen")
-            wait = f"{self._global}/operations/{operation.get('name', '')}/wait"
-            operation = self._session.rest(doing, "POST", wait)
-        _raise_failed(doing, operation)
+        for _ in polls(deadline):
+            if operation.get("status") == "DONE":
+                return _raise_failed(doing, operation)
+            wait = f"{self._global}/operations/{_operation_name(doing, operation)}/wait"
+            operation = self._session.hold(doing, wait, HELD_SECONDS, deadline)
+        raise DeadlinePassed(f"cannot {doing} in {OPERATION_SECONDS:g} s; it may still happen")
 
     def _body(self, rule: FirewallRule) -> dict[str, Any]:
         return {
@@ -82,6 +79,13 @@ def _rules(page: dict[str, Any]) -> list[FirewallRule]:
         return [_rule(item) for item in page.get("items", []) if _admits_anything(item)]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise to_error(unreadable(error), "list firewall rules") from error
+
+
+def _operation_name(doing: str, operation: dict[str, Any]) -> str:
+    name = operation.get("name")
+    if isinstance(name, str) and re.fullmatch(r"[\w-]{1,200}", name):
+        return name
+    raise to_error(unreadable(ValueError("an operation without a name")), doing)
 
 
 def _raise_failed(doing: str, operation: dict[str, Any]) -> None:

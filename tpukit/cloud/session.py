@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 import google.auth.credentials
 import google.auth.transport.requests
 
 from tpukit.clock import Clock, Deadline
-from tpukit.cloud.failures import RestFailure, from_exception, from_response, to_error
+from tpukit.cloud.failures import RestFailure, from_exception, from_response, to_error, unreadable
 
 Answer = TypeVar("Answer")
 
@@ -37,18 +38,25 @@ class Session:
             credentials, max_refresh_attempts=1
         )
 
-    def call(self, doing: str, request: Callable[[], Answer], *, repeat: bool = True) -> Answer:
+    def call(
+        self,
+        doing: str,
+        request: Callable[[], Answer],
+        *,
+        repeat: bool = True,
+        deadline: Deadline | None = None,
+    ) -> Answer:
         """Return what `request` returns, repeating it after transient faults.
 
         `repeat=False` is for the calls that bill: such a call is made once, except where the server
         answered that it did nothing (429). The waits grow from 0.5 s to 8 s, or take the delay that
-        the server names (AIP-194), and end after `retry_seconds`.
+        the server names (AIP-194), and end at the deadline: `retry_seconds` from now, unless given.
 
         Raises:
             Doubtful: the answer to a call that is not repeated was lost.
             TpukitError: the call failed; of the class that `failures.to_error` gives.
         """
-        deadline = Deadline.after(self.clock, self.retry_seconds)
+        deadline = deadline or Deadline.after(self.clock, self.retry_seconds)
         pause = 0.5
         while True:
             try:
@@ -69,11 +77,37 @@ class Session:
         self, doing: str, method: str, url: str, *, body: Any = None, repeat: bool = True
     ) -> dict[str, Any]:
         """Make one REST call with a JSON body and return the JSON object of the answer."""
-        return self.call(doing, lambda: self._rest(method, url, body), repeat=repeat)
+        return self.call(doing, lambda: self._rest(method, url, body, self.timeout), repeat=repeat)
 
-    def _rest(self, method: str, url: str, body: Any) -> dict[str, Any]:
+    def hold(self, doing: str, url: str, seconds: float, deadline: Deadline) -> dict[str, Any]:
+        """POST where the server holds its answer back for up to `seconds`, and return it."""
+
+        def request() -> dict[str, Any]:
+            longest = max(1.0, min(seconds + self.timeout, deadline.remaining()))
+            return self._rest("POST", url, None, longest)
+
+        return self.call(doing, request, deadline=deadline)
+
+    def pages(
+        self, doing: str, url: str, query: Mapping[str, str | int]
+    ) -> Iterator[dict[str, Any]]:
+        """Yield each page of a list; raise where a page leads back to one that was read."""
+        token, known = "", {""}
+        while True:
+            words = urlencode({**query, **({"pageToken": token} if token else {})})
+            page = self.rest(doing, "GET", f"{url}?{words}")
+            yield page
+            token = page.get("nextPageToken") or ""
+            if not token:
+                return
+            if not isinstance(token, str) or token in known:
+                why = ValueError("a page that leads to itself")
+                raise to_error(unreadable(why), doing)
+            known.add(token)
+
+    def _rest(self, method: str, url: str, body: Any, seconds: float) -> dict[str, Any]:
         response = self._http.request(
-            method, url, json=body, timeout=self.timeout, max_allowed_time=self.timeout
+            method, url, json=body, timeout=seconds, max_allowed_time=seconds
         )
         if response.status_code >= 400:
             raise RestFailure(from_response(response.status_code, response))
