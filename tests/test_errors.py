@@ -33,10 +33,12 @@ CODES = {
     "VerificationFailed": 10,
     "ProvisionFailed": 10,
     "SmokeFailed": 10,
+    "DevicesBusy": 10,
     "Interrupted": 130,
     "Terminated": 143,
     "TransportFailed": 255,
     "AuthenticationFailed": 255,
+    "Unanswered": 255,
 }
 
 

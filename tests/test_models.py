@@ -60,6 +60,8 @@ def test_the_document_of_a_rule_names_everything_it_opens() -> None:
         "source_ranges": ["192.0.2.0/24"],
         "target_tags": ["t"],
         "allowed": ["tcp:22"],
+        "denied": [],
+        "target_service_accounts": [],
         "priority": 1000,
         "disabled": False,
     }
@@ -97,7 +99,11 @@ def test_every_document_has_these_keys_and_no_others() -> None:
             "health_description provisioning network subnetwork workers labels tags created "
             "queued_resource service_account external_addresses data_disks",
         ),
-        (rule, "name network source_ranges target_tags allowed priority disabled"),
+        (
+            rule,
+            "name network source_ranges target_tags allowed denied target_service_accounts "
+            "priority disabled",
+        ),
         (step, "name outcome detail seconds"),
         (provisioned, "worker ok changes python emulated steps error log_tail log_path"),
         (ProvisionReport("jax", (provisioned,)), "recipe ok changes workers"),

@@ -19,7 +19,8 @@
     ├── Interrupted          130   Ctrl-C
     ├── Terminated           143   SIGTERM
     └── TransportFailed      255   no SSH connection, or it broke
-        └── AuthenticationFailed 255  the worker refused our key
+        ├── AuthenticationFailed 255  the worker refused our key
+        └── Unanswered         255  nothing came back at all, as where a firewall drops packets
 
 Errors carry what a reader needs next: what failed, why, what still exists (and bills), and the
 command to type.
@@ -203,6 +204,10 @@ class TransportFailed(TpukitError):
 
 
 class AuthenticationFailed(TransportFailed):
+    pass
+
+
+class Unanswered(TransportFailed):
     pass
 
 

@@ -126,9 +126,11 @@ class SliceList:
 
 @dataclass(frozen=True)
 class FirewallRule(Documented):
-    """An ingress allow rule for TCP ports of the workers that carry one of `target_tags`.
+    """An ingress rule of a network; without targets it is for every machine there.
 
-    `allowed` keeps every protocol and port the rule opens, as `tcp:22`, `icmp` or `all`.
+    Either `allowed` or `denied` holds every protocol and port that it is about, as `tcp:22`, `icmp`
+    or `all`. Of two rules the one with the lower `priority` decides, of equal ones that which
+    denies.
     """
 
     _hidden = ("description",)
@@ -137,6 +139,8 @@ class FirewallRule(Documented):
     source_ranges: tuple[str, ...]
     target_tags: tuple[str, ...]
     allowed: tuple[str, ...] = ("tcp:22",)
+    denied: tuple[str, ...] = ()
+    target_service_accounts: tuple[str, ...] = ()
     description: str = ""
     priority: int = 1000
     disabled: bool = False

@@ -42,10 +42,14 @@ class Rules:
 
     rules: tuple[FirewallRule, ...] = (EVERYBODY,)
     read: int = 0
+    policies: bool = False
 
     def list(self) -> tuple[FirewallRule, ...]:
         self.read += 1
         return self.rules
+
+    def has_policies(self, network: str) -> bool:
+        return self.policies
 
 
 @dataclass
@@ -53,13 +57,14 @@ class Network:
     """Nobody answers on it; `on_dial` lets something happen at an attempt."""
 
     clock: FakeClock
+    failure: OSError = field(default_factory=lambda: TimeoutError(110, "timed out"))
     dialled: list[tuple[float, str]] = field(default_factory=list)
     on_dial: Callable[[int], None] = lambda number: None
 
     def dial(self, target: Target, attempt: Deadline) -> socket.socket:
         self.dialled.append((self.clock.monotonic(), target.address))
         self.on_dial(len(self.dialled))
-        raise ConnectionRefusedError(111, "Connection refused")
+        raise self.failure
 
 
 @pytest.fixture
@@ -130,7 +135,43 @@ def test_who_may_not_read_the_rules_still_learns_that_nothing_answered(
     with pytest.raises(TransportFailed) as caught:
         worker.connect()
     assert "firewall" not in caught.value.why
-    assert "refused" in caught.value.reason
+    assert caught.value.reason == "timed out"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ConnectionRefusedError(111, "Connection refused"),
+        ConnectionResetError(104, "Connection reset by peer"),
+    ],
+)
+def test_an_answer_shows_that_packets_arrive_and_no_firewall_is_blamed(
+    cloud: Cloud, context: Context, network: Network, rules: Rules, answer: OSError
+) -> None:
+    rules.rules, network.failure = (), answer
+    (worker,) = workers_of(context, ready(cloud))
+    with pytest.raises(TransportFailed) as caught:
+        worker.connect()
+    assert (rules.read, caught.value.fix) == (0, None)
+    assert "firewall" not in caught.value.why
+    assert network.dialled[-1][0] - network.dialled[0][0] > PATIENCE / 2
+
+
+def test_where_a_firewall_policy_may_decide_a_missing_rule_is_said_and_ends_nothing(
+    cloud: Cloud, context: Context, network: Network, rules: Rules
+) -> None:
+    """Rules of organisations are in no list of the project's: nothing is certain then."""
+    lines: list[str] = []
+    rules.rules, rules.policies = (), True
+    (worker,) = workers_of(context, ready(cloud), on_wait=lines.append)
+    with pytest.raises(TransportFailed) as caught:
+        worker.connect()
+    assert network.dialled[-1][0] - network.dialled[0][0] == pytest.approx(PATIENCE, abs=16.0)
+    assert "does not answer" in caught.value.what
+    assert caught.value.reason == "timed out"
+    assert "no firewall rule" in caught.value.why
+    assert str(caught.value.fix).startswith("tpukit firewall apply demo")
+    assert sum("tpukit firewall apply demo" in line for line in lines) == 1
 
 
 def test_a_connection_is_tried_for_as_long_as_was_asked_and_said_once(
@@ -289,7 +330,7 @@ def test_who_waits_learns_why(cloud: Cloud, context: Context) -> None:
     (worker,) = workers_of(context, ready(cloud), on_wait=lines.append)
     with pytest.raises(TransportFailed):
         worker.connect()
-    assert "connection refused" in lines[0]
+    assert "timed out" in lines[0]
 
 
 def test_the_slice_is_looked_at_less_and_less_often_and_at_least_every_45_seconds(

@@ -102,12 +102,23 @@ def test_a_rule_of_another_network_is_not_taken_for_open(prompt_cloud: Cloud) ->
         ssh_rule.apply(prompt_cloud.firewall, replace(TAGGED, network="other"), [HERE])
 
 
-@pytest.mark.parametrize("world", ["0.0.0.0/0", "::/0", "0.0.0.0/0 ", "203.0.113.7/0"])
-def test_the_whole_world_is_refused_unless_it_is_allowed(world: str) -> None:
+@pytest.mark.parametrize(
+    "world",
+    [
+        "0.0.0.0/0",
+        "::/0",
+        "0.0.0.0/0 ",
+        "203.0.113.7/0",
+        "0.0.0.0/1,128.0.0.0/1",
+        "0.0.0.0/2,64.0.0.0/2,192.0.0.0/2",
+        "2000::/4,3000::/4",
+    ],
+)
+def test_the_whole_world_is_refused_in_however_many_parts(world: str) -> None:
     with pytest.raises(SecurityRefusal, match="whole world") as caught:
-        ssh_rule.check_ranges([HERE, world])
+        ssh_rule.check_ranges([HERE, *world.split(",")])
     assert caught.value.exit_code == 9
-    assert ssh_rule.check_ranges([world], world=True)
+    assert ssh_rule.check_ranges(world.split(","), world=True)
 
 
 @pytest.mark.parametrize(
@@ -127,51 +138,6 @@ def test_ranges_are_brought_into_cidr_form(given: str, checked: str) -> None:
 def test_what_is_no_range_is_bad_input(text: str) -> None:
     with pytest.raises(BadInput, match="is not an address range"):
         ssh_rule.check_ranges([text])
-
-
-@pytest.mark.parametrize(
-    ("given", "admitted"),
-    [
-        ({}, True),
-        ({"target_tags": ()}, True),
-        ({"target_tags": ("other",)}, False),
-        ({"source_ranges": ("0.0.0.0/0",)}, True),
-        ({"source_ranges": ("198.51.100.0/24",)}, False),
-        ({"source_ranges": ("2001:db8::/32",)}, False),
-        ({"source_ranges": ()}, False),
-        ({"allowed": ("all",)}, True),
-        ({"allowed": ("tcp",)}, True),
-        ({"allowed": ("6:22",)}, True),
-        ({"allowed": ("tcp:20-30",)}, True),
-        ({"allowed": ("tcp:23-30",)}, False),
-        ({"allowed": ("udp:22",)}, False),
-        ({"allowed": ("icmp", "tcp:22")}, True),
-        ({"allowed": ()}, False),
-        ({"disabled": True}, False),
-    ],
-)
-def test_whether_a_rule_admits_us_is_read_from_all_of_it(
-    given: dict[str, object], admitted: bool
-) -> None:
-    assert ssh_rule.admits(rule(**given), TAGGED, "192.0.2.7") is admitted
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"allowed": ("tcp:ssh",)},
-        {"allowed": ("tcp:22-",)},
-        {"allowed": ("tcp:-",)},
-        {"source_ranges": ("anywhere",)},
-        {"source_ranges": ("192.0.2.7/99",)},
-    ],
-)
-def test_a_rule_that_cannot_be_read_admits_nobody(given: dict[str, object]) -> None:
-    assert not ssh_rule.admits(rule(**given), TAGGED, "192.0.2.7")
-
-
-def test_a_rule_of_another_network_admits_nobody() -> None:
-    assert not ssh_rule.admits(rule(), replace(TAGGED, network="other"), "192.0.2.7")
 
 
 def test_what_is_missing_is_told_in_one_sentence(prompt_cloud: Cloud) -> None:

@@ -114,3 +114,58 @@ def test_who_may_not_list_slices_still_lists_rules(run: Run, prompt_cloud: Cloud
     assert result.status == 0
     assert len(result.document["rules"]) == 1
     assert result.document["left_over"] == []
+
+
+def insert(cloud: Cloud, name: str, **given: object) -> None:
+    """Make a rule as others make them."""
+    path = f"projects/{PROJECT}/global"
+    rule = {"name": name, "network": f"{path}/networks/default", "direction": "INGRESS", **given}
+    cloud.session.rest("insert", "POST", f"{cloud.url}/compute/v1/{path}/firewalls", body=rule)
+
+
+def default_ssh(cloud: Cloud, **given: object) -> None:
+    """Make the rule that Google makes in every new project."""
+    ssh = [{"IPProtocol": "tcp", "ports": ["22"]}]
+    values = {"allowed": ssh, "sourceRanges": ["0.0.0.0/0"], "priority": 65534, **given}
+    insert(cloud, "default-allow-ssh", **values)
+
+
+CLOSE = f"gcloud compute firewall-rules update default-allow-ssh --disabled --project {PROJECT}"
+
+
+def test_a_list_says_aloud_which_rule_lets_the_world_in_and_what_closes_it(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    default_ssh(prompt_cloud)
+    shown = run("firewall", "list", environment=prompt_cloud.environment())
+    assert (shown.status, shown.out) == (0, "")
+    assert shown.err.splitlines() == [
+        "warning: rule default-allow-ssh lets the whole world reach port 22 of every machine on "
+        "default",
+        f"next: {CLOSE}",
+        "note: --no-disabled opens it again",
+    ]
+
+
+def test_an_audit_lists_every_rule_that_lets_the_world_in_and_fails(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    assert run("firewall", "audit", environment=environment).status == 0
+    default_ssh(prompt_cloud)
+    everything = [{"IPProtocol": "all"}]
+    halves = ["0.0.0.0/1", "128.0.0.0/1"]
+    insert(prompt_cloud, "allow-all", allowed=everything, sourceRanges=halves, targetTags=["a"])
+    insert(prompt_cloud, "internal", allowed=everything, sourceRanges=["10.0.0.0/8"])
+    audit = run("firewall", "audit", environment=environment)
+    assert audit.status == 9
+    assert [row.split("\t")[0] for row in audit.out.splitlines()] == [
+        "allow-all",
+        "default-allow-ssh",
+    ]
+    assert f"next: {CLOSE}" in audit.err
+    document = run("firewall", "audit", "--json", environment=environment).document
+    assert document["open_to_world"] == ["allow-all", "default-allow-ssh"]
+    assert [rule["name"] for rule in document["rules"]] == document["open_to_world"]
+    insert(prompt_cloud, "shut", denied=everything, sourceRanges=["0.0.0.0/0"], priority=10)
+    assert run("firewall", "audit", environment=environment).status == 0

@@ -93,8 +93,13 @@ def test_without_a_rule_the_missing_rule_is_named_soon(local: Local) -> None:
     started = time.monotonic()
     done = local.run("ssh", "closed", "--", "true").says(255)
     assert time.monotonic() - started < 60.0
+    assert "does not answer at" in done.err
     assert "no firewall rule of network default admits tcp:22" in done.err
     assert "fix: tpukit firewall apply closed --zone" in done.err
+    started = time.monotonic()
+    done = local.run("run", "closed", "--", "true")
+    assert (done.status, time.monotonic() - started < 50.0) == (255, True)
+    assert "next: tpukit firewall apply closed --zone" in done.err
     assert local.run("delete", "closed", "--yes").status == 0
 
 

@@ -76,18 +76,33 @@ def test_every_page_is_read(cloud: Cloud) -> None:
     assert [rule.name for rule in found] == ["a", "b"]
 
 
-def test_only_rules_that_let_somebody_in_are_listed(cloud: Cloud) -> None:
+def test_rules_for_ingress_are_listed_those_that_deny_too(cloud: Cloud) -> None:
     page = {
         "items": [
-            item("in", allowed=SSH),
-            item("deny", denied=SSH),
+            item("in", allowed=SSH, targetServiceAccounts=["a@b"]),
+            item("deny", denied=SSH, priority=900),
             item("out", allowed=SSH, direction="EGRESS"),
         ]
     }
-    found = listed(cloud, page)
-    assert [rule.name for rule in found] == ["in"]
-    assert found[0].allowed == ("tcp:22", "tcp:80-90", "icmp")
-    assert found[0].network == "n"
+    allowing, denying = listed(cloud, page)
+    traffic = ("tcp:22", "tcp:80-90", "icmp")
+    assert (allowing.name, allowing.allowed, allowing.denied) == ("in", traffic, ())
+    assert (allowing.network, allowing.target_service_accounts) == ("n", ("a@b",))
+    assert (denying.name, denying.allowed, denying.denied) == ("deny", (), traffic)
+    assert denying.priority == 900
+
+
+@pytest.mark.parametrize(
+    ("actions", "expected"), [((), False), (("goto_next",), False), (("goto_next", "allow"), True)]
+)
+def test_policies_decide_unless_they_leave_it_to_the_next_level(
+    cloud: Cloud, actions: tuple[str, ...], expected: bool
+) -> None:
+    rules = [{"action": action} for action in actions]
+    answer = {"firewalls": [], **({"firewallPolicys": [{"rules": rules}]} if rules else {})}
+    with scripted(json_reply(200, answer)) as server:
+        assert ComputeFirewall(cloud.session, PROJECT, server.url).has_policies("n") is expected
+        assert server.seen[0][1].endswith("/global/networks/n/getEffectiveFirewalls")
 
 
 def test_no_field_of_a_rule_carries_an_escape(cloud: Cloud) -> None:

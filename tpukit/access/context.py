@@ -29,6 +29,7 @@ class Context:
     clock: Clock
     journal: Journal
     internal: bool = False  #: whether workers are reached at their internal addresses
+    proxied: bool = False  #: whether they are reached through something that answers for them
 
     def check_reachable(self, found: Slice) -> None:
         """Raise unless the slice's workers can answer, and have the addresses that we go to.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from tpukit.access import ssh_rule
 from tpukit.access.context import Context
@@ -18,12 +19,14 @@ from tpukit.access.selection import parse_workers
 from tpukit.clock import Deadline
 from tpukit.errors import (
     AuthenticationFailed,
+    Fix,
     HostKeyMismatch,
     NotFound,
     SecurityRefusal,
     SliceLost,
     TpukitError,
     TransportFailed,
+    Unanswered,
 )
 from tpukit.models import Slice
 from tpukit.remote.command.fan_out import fan_out, values
@@ -31,12 +34,14 @@ from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.target import Target
 from tpukit.remote.connection.worker import RemoteWorker
 
-#: Seconds of trying after which the firewall rules are read, once for each connection.
+#: Seconds of trying after which the firewall rules are looked at.
 _RULE_SECONDS = 8.0
 #: Seconds of trying after which the slice is looked at again, first and at the latest.
 _FIRST_LOOK_SECONDS, _LONGEST_PAUSE_SECONDS = 10.0, 40.0
 #: Seconds for which one look at the slice serves all of its workers.
 _FRESH_SECONDS = 5.0
+#: Seconds for which one look at the firewall rules does.
+_RULES_FRESH_SECONDS = 30.0
 
 OnWait = Callable[[str], None]
 
@@ -75,6 +80,18 @@ def workers(
     return [worker for found in opened for worker in found]
 
 
+@dataclass(frozen=True)
+class Suspicion:
+    """Why a firewall may be what keeps packets from coming back: a hint, beside the real error.
+
+    `certain` where no firewall policy of the network or organisation may decide otherwise.
+    """
+
+    why: str
+    fix: Fix
+    certain: bool
+
+
 class _SliceAccess:
     """The chosen workers of one slice, and where they were when they were last looked for."""
 
@@ -88,6 +105,9 @@ class _SliceAccess:
         self._targets: dict[int, Target] = {}
         self._fresh_until = 0.0
         self._lock = threading.Lock()
+        self._suspicion: Suspicion | None = None
+        self._rules_fresh_until = 0.0
+        self._rules_lock = threading.Lock()
 
     def open(self, deadline: Deadline, patience: float) -> list[RemoteWorker]:
         """Make sure of our key and read the workers' host keys."""
@@ -161,21 +181,44 @@ class _SliceAccess:
         except TpukitError:
             return None
 
-    def missing_rule(self, target: Target, error: TransportFailed) -> TransportFailed | None:
-        """Return the error that names the firewall rule that is missing, None where none is."""
-        context = self._context
+    def may_be_filtered(self, error: TransportFailed) -> bool:
+        """Tell whether an error leaves open that packets were dropped.
+
+        Any answer, a reset too, shows that they arrive. Through a proxy nobody can tell.
+        """
+        proxied = self._context.proxied and not isinstance(error, AuthenticationFailed)
+        return proxied or isinstance(error, Unanswered)
+
+    def suspicion(self, target: Target) -> Suspicion | None:
+        """Return what the firewall rules have to do with it that nobody answers, where they can.
+
+        One look at the rules serves all workers.
+        """
+        now = self._context.clock.monotonic()
+        with self._rules_lock:
+            if now >= self._rules_fresh_until:
+                self._rules_fresh_until = now + _RULES_FRESH_SECONDS
+                self._suspicion = self._suspected(target)
+            return self._suspicion
+
+    def _suspected(self, target: Target) -> Suspicion | None:
+        context, network = self._context, self._slice.network or "default"
         try:
-            missing = ssh_rule.missing(
-                context.firewall, self._slice, context.source_address(target.address)
-            )
+            source = context.source_address(target.address)
+            missing = ssh_rule.missing(context.firewall, self._slice, source)
         except TpukitError:  # not allowed to read the rules, or our address is unknown
             return None
-        fix = ssh_rule.apply_command(self._slice)
-        return TransportFailed(error.what, why=missing, fix=fix) if missing else None
+        if not missing:
+            return None
+        try:
+            certain = not context.firewall.has_policies(network)
+        except TpukitError:
+            certain = False
+        return Suspicion(missing, ssh_rule.apply_command(self._slice), certain)
 
-    def wait(self, error: TpukitError, deadline: Deadline) -> None:
+    def wait(self, error: TpukitError, deadline: Deadline, why: str = "") -> None:
         left = f"trying for {deadline.remaining():.0f} s more"
-        self._on_wait(f"{error.what} ({error.reason or error.why}); {left}")
+        self._on_wait(f"{error.what} ({why or error.reason or error.why}); {left}")
 
 
 class _Search:
@@ -187,7 +230,8 @@ class _Search:
         self._started = self._now()
         self._pause = _FIRST_LOOK_SECONDS
         self._next_look = self._started + self._pause
-        self._rule_checked = False
+        self._rules_read = False
+        self._suspicion: Suspicion | None = None
         self._waited = False
 
     def next(self, target: Target, error: TransportFailed | HostKeyMismatch) -> Target:
@@ -197,8 +241,8 @@ class _Search:
             if now == target:
                 raise error
             return now
-        if self._now() - self._started >= _RULE_SECONDS:
-            self._check_rule(target, error)
+        if isinstance(error, Unanswered) and self._now() - self._started >= _RULE_SECONDS:
+            self._suspect(target, error)
         if self._now() < self._next_look:
             return target
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
@@ -210,20 +254,27 @@ class _Search:
         return now
 
     def explain(self, target: Target, error: TransportFailed) -> None:
-        """Raise a better error than the last attempt's, where there is one: the slice is lost, or
-        no firewall rule admits us.
+        """Complete the last attempt's error with a hint where a firewall may be the cause.
+
+        Raises `SliceLost` where the slice is lost.
         """
         self._access.look_again(target, self._deadline)
-        self._check_rule(target, error)
-
-    def _check_rule(self, target: Target, error: TransportFailed) -> None:
-        # A refused key is an answer: packets arrive, and the error keeps its own class.
-        if self._rule_checked or isinstance(error, AuthenticationFailed):
+        if error.fix or not self._access.may_be_filtered(error):
             return
-        self._rule_checked = True
-        missing = self._access.missing_rule(target, error)
-        if missing:
-            raise missing from error
+        found = self._suspicion or (None if self._rules_read else self._access.suspicion(target))
+        if found:
+            error.why = "; ".join(filter(None, (error.why, found.why)))
+            error.fix = found.fix
+
+    def _suspect(self, target: Target, error: Unanswered) -> None:
+        if self._rules_read:
+            return
+        self._rules_read = True
+        self._suspicion = found = self._access.suspicion(target)
+        if found and found.certain:
+            raise Unanswered(error.what, reason=error.reason, why=found.why, fix=found.fix)
+        if found:
+            self._access.wait(error, self._deadline, f"{found.why}; fix: {found.fix}")
 
     def _now(self) -> float:
         return self._deadline.clock.monotonic()

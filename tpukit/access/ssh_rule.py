@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from tpukit.access import packet_filter
 from tpukit.access.context import Context
 from tpukit.cloud.provider import FirewallProvider
 from tpukit.errors import BadInput, Fix, NameTaken, NotFound, SecurityRefusal
@@ -52,10 +52,10 @@ def check_ranges(ranges: Sequence[str], *, world: bool = False) -> tuple[str, ..
 
     Raises:
         BadInput: one of them is not an address or a range.
-        SecurityRefusal: one of them is the whole world, and `world` does not allow that.
+        SecurityRefusal: together they are the whole world, and `world` does not allow that.
     """
-    checked = tuple(_network(text) for text in ranges)
-    if not world and any(network.prefixlen == 0 for network in checked):
+    checked = tuple(str(packet_filter.parse_range(text)) for text in ranges)
+    if not world and packet_filter.is_world(checked):
         raise SecurityRefusal(
             "refusing to open port 22 to the whole world",
             why="CIS Google Cloud benchmark 3.6: SSH must not be reachable from every address",
@@ -63,7 +63,7 @@ def check_ranges(ranges: Sequence[str], *, world: bool = False) -> tuple[str, ..
                 note="leave --source-range out: your own address, or give one with --allow-world"
             ),
         )
-    return tuple(str(network) for network in checked)
+    return checked
 
 
 def apply(
@@ -131,10 +131,13 @@ def remove(provider: FirewallProvider, name: str) -> bool:
 
 def missing(provider: FirewallProvider, found: Slice, source: str) -> str:
     """Return which rule SSH from `source` to the slice lacks, or "" where one admits it."""
-    if any(admits(rule, found, source) for rule in provider.list()):
+    deciding = packet_filter.deciding(provider.list(), found, source)
+    if deciding and deciding.allowed:
         return ""
-    tags = ", ".join(found.tags) or "(the slice has none)"
     network = found.network or "default"
+    if deciding:
+        return f"firewall rule {deciding.name} of network {network} denies {SSH} from {source}"
+    tags = ", ".join(found.tags) or "(the slice has none)"
     return f"no firewall rule of network {network} admits {SSH} from {source} to the tags {tags}"
 
 
@@ -143,23 +146,12 @@ def apply_command(found: Slice) -> Fix:
     return Fix.command("tpukit", "firewall", "apply", found.name, "--zone", found.zone)
 
 
-def admits(rule: FirewallRule, found: Slice, source: str) -> bool:
-    """Tell whether an ingress allow rule lets `source` reach port 22 of the slice's workers.
-
-    `source` is an address or a range, all of which has to be admitted.
-    """
-    if rule.disabled or rule.network != (found.network or "default"):
-        return False
-    if rule.target_tags and not set(rule.target_tags) & set(found.tags):
-        return False
-    if not any(_opens_ssh(entry) for entry in rule.allowed):
-        return False
-    try:
-        wanted = _network(source)
-        admitted = [_network(text) for text in rule.source_ranges]
-        return any(wanted[0] in each and wanted[-1] in each for each in admitted)
-    except BadInput:  # ranges of a kind that this version cannot read
-        return False
+def close_command(rule: FirewallRule, project: str) -> Fix:
+    """Return the command that closes a rule; one that others made is only disabled."""
+    if is_ours(rule):
+        return Fix.command("tpukit", "firewall", "remove", rule.name)
+    update = ("gcloud", "compute", "firewall-rules", "update", rule.name, "--disabled")
+    return Fix.command(*update, "--project", project, note="--no-disabled opens it again")
 
 
 def rule_name(found: Slice) -> str:
@@ -169,14 +161,6 @@ def rule_name(found: Slice) -> str:
 
 def _stem(name: str) -> str:
     return f"{PREFIX}{name[:49].rstrip('-')}"
-
-
-def _opens_ssh(entry: str) -> bool:
-    protocol, _, ports = entry.partition(":")
-    if protocol not in ("tcp", "6", "all"):
-        return False
-    match = re.fullmatch(r"(\d+)(?:-(\d+))?", ports)
-    return not ports or bool(match and int(match[1]) <= 22 <= int(match[2] or match[1]))
 
 
 def _rule(provider: FirewallProvider, name: str) -> FirewallRule | None:
@@ -200,7 +184,7 @@ def _check_ours(present: FirewallRule, wanted: FirewallRule) -> None:
         "it is disabled": present.disabled,
         f"it is of network {present.network}": present.network != wanted.network,
         "it has not the slice's tag": not set(wanted.target_tags) <= set(present.target_tags),
-        "it does not open port 22": not any(_opens_ssh(entry) for entry in present.allowed),
+        "it does not open port 22": not packet_filter.opens_ssh(present.allowed),
     }
     reasons = [reason for reason, holds in closed.items() if holds]
     if reasons:
@@ -209,13 +193,3 @@ def _check_ours(present: FirewallRule, wanted: FirewallRule) -> None:
             why="; ".join(reasons),
             fix=Fix.command("tpukit", "firewall", "remove", present.name),
         )
-
-
-def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    try:
-        return ipaddress.ip_network(text.strip(), strict=False)
-    except ValueError as error:
-        raise BadInput(
-            f"{text!r} is not an address range",
-            fix=Fix(note="for example: --source-range 203.0.113.7/32"),
-        ) from error

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from tpukit.access import cleanup, ssh_rule
+from tpukit.access import cleanup, packet_filter, ssh_rule
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
@@ -23,7 +23,7 @@ RuleOwner = Annotated[
 
 
 def application() -> typer.Typer:
-    return group("Show, open and close the way to port 22.", apply, list_rules, remove)
+    return group("Show, open and close the way to port 22.", apply, list_rules, audit, remove)
 
 
 def apply(
@@ -53,7 +53,8 @@ def apply(
 def list_rules(toolkit: Toolkit, everything: All = False) -> View:
     """List the firewall rules that tpukit has made.
 
-    With --all every ingress rule. A rule whose slice was deleted by another tool is warned of.
+    With --all every ingress rule. A rule whose slice was deleted by another tool is warned of, and
+    so is every rule that lets the whole world reach port 22.
 
     Examples:
       tpukit firewall list
@@ -62,7 +63,23 @@ def list_rules(toolkit: Toolkit, everything: All = False) -> View:
     rules = toolkit.firewall.list()
     ours = [rule for rule in rules if rule.name.startswith(ssh_rule.PREFIX)]
     gone = cleanup.left_over(toolkit.provider, ours, toolkit.console.warn)
-    return views.rules_and_left_over(rules if everything else ours, gone)
+    exposing = packet_filter.open_to_world(rules)
+    project = toolkit.settings.require("project")
+    return views.listed_rules(rules if everything else ours, gone, exposing, project)
+
+
+def audit(toolkit: Toolkit) -> View:
+    """List every rule of the project that lets the whole world reach port 22.
+
+    The exit status is 9 where there is one. Rules that deny, and priorities, are considered;
+    firewall policies of networks and organisations are not.
+
+    Examples:
+      tpukit firewall audit
+      tpukit firewall audit --project my-host-project --json
+    """
+    exposing = packet_filter.open_to_world(toolkit.firewall.list())
+    return views.audit(exposing, toolkit.settings.require("project"))
 
 
 def remove(toolkit: Toolkit, name: RuleOwner) -> View:

@@ -144,6 +144,7 @@ class Toolkit:
             clock=self.clock,
             journal=self.journal,
             internal=self.route.inside,
+            proxied=self.route.proxied,
         )
 
     def deadline(self, seconds: float) -> Deadline:

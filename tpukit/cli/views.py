@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpukit.cli.output import place
 from tpukit.console import View
-from tpukit.errors import Fix
+from tpukit.errors import Fix, SecurityRefusal
 from tpukit.models import (
     DataDisk,
     FirewallRule,
@@ -123,9 +123,9 @@ def rules(found: Sequence[FirewallRule]) -> View:
         [
             rule.name,
             rule.network,
-            ",".join(rule.allowed),
+            ",".join(rule.allowed) or f"denies {','.join(rule.denied)}",
             ",".join(rule.source_ranges),
-            ",".join(rule.target_tags) or "(every worker)",
+            _targets(rule) or "(every worker)",
         ]
         for rule in found
     ]
@@ -133,15 +133,48 @@ def rules(found: Sequence[FirewallRule]) -> View:
     return View({"rules": [rule.document() for rule in found]}, columns, rows)
 
 
-def rules_and_left_over(found: Sequence[FirewallRule], left: Sequence[FirewallRule]) -> View:
-    """Show rules, and warn of those whose slice is gone."""
-    shown, names = rules(found), [rule.name for rule in left]
+def listed_rules(
+    shown: Sequence[FirewallRule],
+    left: Sequence[FirewallRule],
+    exposing: Sequence[FirewallRule],
+    project: str,
+) -> View:
+    """Show rules; warn of those whose slice is gone, and of those that let the world in."""
+    names = [rule.name for rule in left]
+    gone = [f"the slice of rule {name} is gone" for name in names]
+    remove = [Fix.command("tpukit", "firewall", "remove", name) for name in names]
+    return _with_exposing(
+        replace(rules(shown), warnings=gone, next=remove), exposing, project, left_over=names
+    )
+
+
+def audit(exposing: Sequence[FirewallRule], project: str) -> View:
+    """Show the rules that let the world in; there being any is a failure."""
+    status = SecurityRefusal.exit_code if exposing else 0
+    return _with_exposing(replace(rules(exposing), status=status), exposing, project)
+
+
+def _with_exposing(
+    shown: View, exposing: Sequence[FirewallRule], project: str, **more: Any
+) -> View:
+    """Add a warning and the command that closes it for each rule that lets the world in."""
+    from tpukit.access.ssh_rule import close_command
+
     return replace(
         shown,
-        document={**shown.document, "left_over": names},
-        warnings=tuple(f"the slice of rule {name} is gone" for name in names),
-        next=tuple(Fix.command("tpukit", "firewall", "remove", name) for name in names),
+        document={**shown.document, **more, "open_to_world": [rule.name for rule in exposing]},
+        warnings=(*shown.warnings, *map(_exposure, exposing)),
+        next=(*shown.next, *(close_command(rule, project) for rule in exposing)),
     )
+
+
+def _exposure(rule: FirewallRule) -> str:
+    whom = f"the machines of {_targets(rule)}" if _targets(rule) else "every machine"
+    return f"rule {rule.name} lets the whole world reach port 22 of {whom} on {rule.network}"
+
+
+def _targets(rule: FirewallRule) -> str:
+    return ",".join((*rule.target_tags, *rule.target_service_accounts))
 
 
 def types(found: Iterable[AcceleratorType]) -> View:
@@ -194,6 +227,9 @@ def results(found: Sequence[CommandOutcome], *, as_lines: bool) -> View:
     return View(
         {"results": [_result(each) for each in found]},
         warnings=[line for each in failed for line in _failure(each, alone=len(found) == 1)],
+        next=tuple(
+            dict.fromkeys(each.error.fix for each in failed if each.error and each.error.fix)
+        ),
         status=max(map(_status, counted), default=0),
     )
 

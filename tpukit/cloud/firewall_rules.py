@@ -41,6 +41,16 @@ class ComputeFirewall(FirewallProvider):
         )
         return tuple(rule for page in pages for rule in _rules(page))
 
+    def has_policies(self, network: str) -> bool:
+        url = f"{self._global}/networks/{network}/getEffectiveFirewalls"
+        answer = self._session.rest("read the effective firewalls", "GET", url)
+        try:
+            rules = [rule for each in answer.get("firewallPolicys", []) for rule in each["rules"]]
+            # Every hierarchical policy ends with rules that leave the decision to the next level.
+            return any(rule["action"] != "goto_next" for rule in rules)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise to_error(unreadable(error), "read the effective firewalls") from error
+
     def insert(self, rule: FirewallRule) -> None:
         self._change(f"create firewall rule {rule.name}", "POST", "firewalls", self._body(rule))
 
@@ -76,7 +86,7 @@ class ComputeFirewall(FirewallProvider):
 
 def _rules(page: dict[str, Any]) -> list[FirewallRule]:
     try:
-        return [_rule(item) for item in page.get("items", []) if _admits_anything(item)]
+        return [_rule(item) for item in page.get("items", []) if _is_ingress(item)]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise to_error(unreadable(error), "list firewall rules") from error
 
@@ -100,8 +110,8 @@ def _raise_failed(doing: str, operation: dict[str, Any]) -> None:
     raise NotFound(failed.what) if "NOT_FOUND" in code else failed
 
 
-def _admits_anything(item: dict[str, Any]) -> bool:
-    return item.get("direction", "INGRESS") == "INGRESS" and bool(item.get("allowed"))
+def _is_ingress(item: dict[str, Any]) -> bool:
+    return bool(item.get("direction", "INGRESS") == "INGRESS")
 
 
 def _allowed(word: str) -> dict[str, Any]:
@@ -110,18 +120,27 @@ def _allowed(word: str) -> dict[str, Any]:
 
 
 def _rule(item: dict[str, Any]) -> FirewallRule:
-    allowed = [
-        f"{one_line(entry.get('IPProtocol', ''))}{':' + one_line(port) if port else ''}"
-        for entry in item["allowed"]
-        for port in entry.get("ports") or [""]
-    ]
     return FirewallRule(
         name=one_line(item.get("name", "")),
         network=one_line(item.get("network", "")).rpartition("/")[2],
-        source_ranges=tuple(one_line(each) for each in item.get("sourceRanges", [])),
-        target_tags=tuple(one_line(each) for each in item.get("targetTags", [])),
-        allowed=tuple(allowed),
+        source_ranges=_lines(item, "sourceRanges"),
+        target_tags=_lines(item, "targetTags"),
+        target_service_accounts=_lines(item, "targetServiceAccounts"),
+        allowed=_traffic(item, "allowed"),
+        denied=_traffic(item, "denied"),
         description=one_line(item.get("description", "")),
         priority=int(item.get("priority", 1000)),
         disabled=bool(item.get("disabled", False)),
+    )
+
+
+def _lines(item: dict[str, Any], key: str) -> tuple[str, ...]:
+    return tuple(one_line(each) for each in item.get(key, []))
+
+
+def _traffic(item: dict[str, Any], key: str) -> tuple[str, ...]:
+    return tuple(
+        f"{one_line(entry.get('IPProtocol', ''))}{':' + one_line(port) if port else ''}"
+        for entry in item.get(key, [])
+        for port in entry.get("ports") or [""]
     )

@@ -59,7 +59,10 @@ class FirewallProvider(Protocol):
     """The firewall rules of a project, global to all its networks."""
 
     def list(self) -> Sequence[FirewallRule]:
-        """Return every rule that allows ingress over TCP."""
+        """Return every rule for ingress, those that deny too."""
+
+    def has_policies(self, network: str) -> bool:
+        """Return whether firewall policies, which `list` does not show, decide for a network."""
 
     def insert(self, rule: FirewallRule) -> None:
         """Make a rule and return once it is there."""

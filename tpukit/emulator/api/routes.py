@@ -163,6 +163,12 @@ def compute_routes(service: Service) -> tuple[ApiRoute, ...]:
         ("globalOperations.wait", "POST", "/global/operations/{operation}/wait", operations.get),
         ("networks.list", "GET", "/global/networks", service.networks.list),
         ("networks.get", "GET", "/global/networks/{network}", service.networks.get),
+        (
+            "networks.getEffectiveFirewalls",
+            "GET",
+            "/global/networks/{network}/getEffectiveFirewalls",
+            firewalls.effective,
+        ),
         ("projects.get", "GET", "", service.projects.get),
         ("projects.setCommonInstanceMetadata", "POST", "/setCommonInstanceMetadata", set_metadata),
     )

@@ -56,6 +56,12 @@ class Firewalls:
             **found_page(call, mine),
         }
 
+    def effective(self, call: Call) -> Json:
+        """Return every rule that a network has; it has no firewall policies."""
+        network = f"projects/{call.project}/global/networks/{call.path['network']}"
+        names = (name for name, rule in self._records.items() if rule["network"] == network)
+        return {"firewalls": [self._view(name) for name in names]}
+
     def patch(self, call: Call) -> Json:
         """Change the fields that the body names; a null or empty value clears one."""
         name = self._find(call)

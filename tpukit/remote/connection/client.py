@@ -19,7 +19,7 @@ from tpukit.clock import Clock, Deadline, polls
 from tpukit.errors import DeadlinePassed, HostKeyMismatch, TransportFailed
 from tpukit.remote.connection.channel import Exchange, OnOutput
 from tpukit.remote.connection.dial import Dial, direct
-from tpukit.remote.connection.handshake import given_up, no_answer, pins, seconds
+from tpukit.remote.connection.handshake import given_up, no_answer, pins, seconds, unanswered
 from tpukit.remote.connection.keys import KeyPair
 from tpukit.remote.connection.target import Completed, Target
 from tpukit.remote.connection.terminal import interact, terminal_size
@@ -146,6 +146,8 @@ class Connector(AbstractContextManager["Connector"]):
     def _dialled(self, target: Target, attempt: Deadline) -> socket.socket:
         try:
             return self._dial(target, attempt)
+        except TimeoutError as error:
+            raise unanswered(target) from error
         except OSError as error:
             raise no_answer(target, error) from error
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tpukit.clock import Deadline
-from tpukit.errors import HostKeyMismatch, SecurityRefusal, TransportFailed
+from tpukit.errors import HostKeyMismatch, SecurityRefusal, TransportFailed, Unanswered
 from tpukit.remote.connection.keys import HOST_KEY_TYPES
 from tpukit.remote.connection.target import Target
 from tpukit.text import one_line
@@ -82,6 +82,12 @@ def no_answer(target: Target, error: Exception) -> TransportFailed:
     """Return the error of one attempt to which nobody, or no SSH server, answered."""
     what = f"{target.label} does not answer at {place(target)}"
     return TransportFailed(what, reason=_cause(error))
+
+
+def unanswered(target: Target) -> Unanswered:
+    """Return the error of one attempt in which nothing came back, as where a firewall drops."""
+    error = no_answer(target, TimeoutError())
+    return Unanswered(error.what, reason=error.reason)
 
 
 def seconds(deadline: Deadline) -> float:

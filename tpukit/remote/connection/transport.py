@@ -20,6 +20,7 @@ from tpukit.remote.connection.handshake import (
     place,
     restrict,
     seconds,
+    unanswered,
 )
 from tpukit.remote.connection.target import Target
 from tpukit.remote.connection.watchdog import WatchedSocket
@@ -29,6 +30,8 @@ FAILURES: tuple[type[Exception], ...] = (paramiko.SSHException, EOFError, OSErro
 
 #: Bytes a worker may send ahead of our reading: 100 Mbit/s over 150 ms keeps 2 MB in flight.
 _WINDOW = 8 << 20
+#: Seconds before the end of an attempt in which paramiko may notice it.
+_MOMENT = 0.5
 _LOG = "tpukit.remote.connection.client"
 # paramiko logs what peers say at error level; without a handler Python prints that to stderr, raw.
 logging.getLogger(_LOG).addHandler(logging.NullHandler())
@@ -89,7 +92,9 @@ def _prove(transport: Any, target: Target, pinned: tuple[str, ...], attempt: Dea
             raise mismatch(target, pinned, "it has no host key of a published type") from error
         raise no_answer(target, error) from error
     except FAILURES as error:
-        raise no_answer(target, error) from error
+        # A middlebox, as the emulator, may accept a connection whose packets it then drops.
+        silent = not transport.remote_version and attempt.remaining() < _MOMENT
+        raise (unanswered(target) if silent else no_answer(target, error)) from error
     check_host_key(target, pinned, key.get_name(), key.get_base64())
 
 
