@@ -6,7 +6,7 @@ import time
 
 import pytest
 from support.local_cloud import PROJECT, ZONE, Cloud, FakeClock, json_reply, scripted
-from support.slices import create, delete, labelled
+from support.slices import at_sleep, create, delete, labelled
 
 from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import (
@@ -108,6 +108,36 @@ def test_a_refused_delete_says_that_the_slice_bills(cloud: Cloud) -> None:
         delete(cloud, found)
     assert caught.value.exit_code == 4
     assert "READY when last seen" in caught.value.exists[0]
+
+
+def test_a_delete_that_a_slice_at_rest_refuses_is_told_and_ends_soon(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    found = create(cloud).slice
+    cloud.states.clear()
+    cloud.fault(
+        method="nodes.delete", status="FAILED_PRECONDITION", message="held", probability=1.0
+    )
+    began = clock.now
+    with pytest.raises(TpukitError, match="held") as caught:
+        delete(cloud, found)
+    assert 60.0 <= clock.now - began < 75.0
+    assert sum("held" in each for each in cloud.states) == 1
+    assert "READY when last seen" in caught.value.exists[0]
+
+
+def test_a_delete_of_a_busy_slice_waits_for_it(cloud: Cloud, clock: FakeClock) -> None:
+    cloud.tpu.create(labelled(cloud))
+    refused = {"method": "nodes.delete", "status": "FAILED_PRECONDITION", "message": "busy"}
+    cloud.fault(**refused, probability=1.0)
+    began = clock.now
+    with pytest.raises(DeadlinePassed) as caught:
+        delete(cloud, cloud.tpu.get(ZONE, "demo"), seconds=20.0)
+    assert "busy" in caught.value.why
+    at_sleep(clock, 3, lambda: cloud.control("DELETE", "faults"))
+    delete(cloud, cloud.tpu.get(ZONE, "demo"))
+    assert cloud.nodes() == []
+    assert clock.now - began > 20.0
 
 
 # Start, stop, wait

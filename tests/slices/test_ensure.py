@@ -16,11 +16,13 @@ from tpukit.errors import (
     Interrupted,
     NameTaken,
     NoCapacity,
+    QuotaExceeded,
     SliceLost,
     Terminated,
     TerminationSignal,
     TpukitError,
 )
+from tpukit.models import DataDisk
 from tpukit.slices import naming
 from tpukit.slices.ensure import Ensured, ensure
 
@@ -32,11 +34,94 @@ def test_a_create_returns_the_slice_once_it_is_ready(cloud: Cloud) -> None:
     assert cloud.states == ["CREATING", "READY"]
 
 
-def test_the_journal_is_written_before_the_call_that_bills(cloud: Cloud) -> None:
-    cloud.fault(preset="permission-denied")
+def test_the_journal_is_written_before_the_call_that_bills(cloud: Cloud, clock: FakeClock) -> None:
+    cloud.fault(method="nodes.create", kind="reset")
+    noted: list[tuple[str, ...]] = []
+    at_sleep(clock, 1, lambda: noted.append(cloud.journal.other_projects("elsewhere")))
+    create(cloud)
+    assert noted == [(PROJECT,)]
+
+
+@pytest.mark.parametrize("preset", ["permission-denied", "quota", "stockout"])
+def test_what_was_refused_is_nothing_to_remember(cloud: Cloud, preset: str) -> None:
+    cloud.fault(preset=preset, probability=1.0)
     with pytest.raises(TpukitError):
         create(cloud)
+    assert cloud.journal.other_projects("elsewhere") == ()
+
+
+# A create that commits late
+
+
+def late(cloud: Cloud, clock: FakeClock, seconds: float) -> None:
+    """Let the first create be answered by nobody and carried out so much later, the second be
+    refused for want of quota."""
+    cloud.fault(method="nodes.create", kind="reset")
+    cloud.fault(preset="quota")
+    commits = clock.now + seconds
+    done: list[str] = []
+
+    def commit() -> None:
+        if clock.now >= commits and not done:
+            done.append(cloud.tpu.create(labelled(cloud)))
+
+    clock.on_sleep = commit
+
+
+def test_a_create_that_commits_late_is_found_although_the_next_was_refused(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    late(cloud, clock, 40.0)
+    assert create(cloud).created
+    assert len(cloud.nodes()) == 1
+
+
+def test_what_may_still_appear_is_named_and_the_same_create_adopts_it(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    late(cloud, clock, 300.0)
+    with pytest.raises(QuotaExceeded) as caught:
+        create(cloud)
+    assert caught.value.exists == ()
+    assert f"slice demo in {ZONE} may still appear" in caught.value.why
+    assert "bills until it is deleted" in caught.value.why
+    assert "quota" in caught.value.why.splitlines()[1]  # the remedy has not gone
+    assert str(caught.value.fix) == f"tpukit describe demo --zone {ZONE}"
+    assert str(caught.value.otherwise) == f"tpukit delete demo --zone {ZONE}"
     assert cloud.journal.other_projects("elsewhere") == (PROJECT,)
+    clock.sleep(300.0)
+    assert create(cloud, labelled(cloud, nonce="n2")).slice.ready
+    assert len(cloud.nodes()) == 1
+
+
+@pytest.mark.parametrize("signal", [KeyboardInterrupt, TerminationSignal])
+def test_a_signal_after_a_create_that_was_not_answered_names_what_may_appear(
+    cloud: Cloud, clock: FakeClock, signal: type[BaseException]
+) -> None:
+    def interrupt() -> None:
+        raise signal
+
+    cloud.fault(method="nodes.create", kind="reset")
+    at_sleep(clock, 1, interrupt)
+    with pytest.raises(TpukitError) as caught:
+        create(cloud)
+    assert caught.value.exists == ()
+    assert "may still appear" in caught.value.why
+
+
+def test_creates_that_are_never_confirmed_leave_nothing_that_is_said_to_exist(
+    cloud: Cloud,
+) -> None:
+    said = cloud.states
+    cloud.fault(method="nodes.create", status="UNAVAILABLE", message="down", probability=1.0)
+    with pytest.raises(TpukitError, match="was not created before the deadline") as caught:
+        create(cloud, seconds=120.0)
+    assert caught.value.exit_code == 1
+    assert caught.value.exists == ()
+    assert "UNAVAILABLE" in caught.value.why
+    assert "may still appear" in caught.value.why
+    assert len(said) == 1
+    assert cloud.nodes() == []
 
 
 def test_the_same_create_again_adopts_the_slice(cloud: Cloud) -> None:
@@ -46,22 +131,51 @@ def test_the_same_create_again_adopts_the_slice(cloud: Cloud) -> None:
     assert len(cloud.calls("nodes.create")) == 1
 
 
+DISK = f"projects/{PROJECT}/zones/{ZONE}/disks/d"
+
+
 @pytest.mark.parametrize(
-    ("field", "value"),
+    ("field", "value", "told"),
     [
-        ("accelerator_type", "v2-8"),
-        ("runtime_version", "tpu-vm-base"),
-        ("provisioning", "spot"),
+        ("accelerator_type", "v2-8", "not v2-8"),
+        ("runtime_version", "tpu-vm-base", "not tpu-vm-base"),
+        ("provisioning", "spot", "not spot"),
+        ("network", "lab", "network is default, not lab"),
+        ("subnetwork", "lab", "not lab"),
+        ("service_account", "a@b.c", "not a@b.c"),
+        ("external_addresses", False, "it has external addresses"),
+        ("data_disks", (DataDisk(DISK),), "data disk d is not attached to read and write"),
+        ("tags", ("web",), "tag web is missing"),
+        ("labels", {"team": "vision"}, "labels: team is not set, not vision"),
+        ("metadata", {"a": "1"}, "metadata: a is not set, not 1"),
     ],
 )
 def test_another_spec_under_the_name_is_refused_with_the_difference(
-    cloud: Cloud, field: str, value: str
+    cloud: Cloud, field: str, value: object, told: str
 ) -> None:
     create(cloud)
+    wanted = labelled(cloud, nonce="n2")
+    value = {**wanted.labels, **value} if field == "labels" else value  # type: ignore[dict-item]
     with pytest.raises(NameTaken, match="another spec") as caught:
-        create(cloud, replace(labelled(cloud, nonce="n2"), **{field: value}))
-    assert f"not {value}" in caught.value.why
+        create(cloud, replace(wanted, **{field: value}))
+    assert told in caught.value.why
     assert len(cloud.nodes()) == 1
+
+
+def test_a_slice_with_all_that_is_asked_for_and_more_is_adopted(cloud: Cloud) -> None:
+    everything = {
+        "network": f"projects/{PROJECT}/global/networks/default",
+        "subnetwork": "default",
+        "service_account": "a@b.c",
+        "external_addresses": False,
+        "data_disks": (DataDisk(DISK),),
+        "tags": ("web", "more"),
+        "labels": {"team": "vision"},
+        "metadata": {"a": "1", "ssh-keys": "ada:key"},
+    }
+    create(cloud, labelled(cloud, **everything))
+    for given in (everything, {"external_addresses": False, "tags": ("web",)}):
+        assert not create(cloud, labelled(cloud, nonce="n2", **given)).created
 
 
 def test_a_slice_of_another_owner_is_refused(cloud: Cloud) -> None:

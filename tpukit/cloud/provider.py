@@ -6,7 +6,7 @@ Every method raises the errors of `tpukit.errors`; `NotFound` means that the clo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, Self
 
 from tpukit.errors import TpukitError
 from tpukit.models import FirewallRule, Slice, SliceList, SliceRequest, WorkerIdentity
@@ -20,6 +20,9 @@ class SliceProvider(Protocol):
     """A place where slices live."""
 
     bills: bool  #: whether its slices cost money: those of the emulator do not
+
+    def once(self) -> Self:
+        """Return the same place, which asks everything once: for whoever asks again by himself."""
 
     def get(self, zone: str, name: str) -> Slice:
         """Return a slice; raise `NotFound` where there is none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -37,6 +38,12 @@ class Session:
         self._http = google.auth.transport.requests.AuthorizedSession(
             credentials, max_refresh_attempts=1
         )
+
+    def once(self) -> Session:
+        """Return the same session without repeats: for whoever asks again by himself."""
+        other = copy(self)
+        other.retry_seconds = 0.0
+        return other
 
     def call(
         self,

@@ -8,8 +8,9 @@ both here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from google.api_core.client_options import ClientOptions
 from google.cloud import tpu_v2
@@ -42,6 +43,11 @@ class CloudTpu(SliceProvider):
         self._project = project
         self._root = f"{endpoint.rstrip('/')}/v2"
         self._options: dict[str, Any] = {"timeout": session.timeout, "retry": None}
+
+    def once(self) -> Self:
+        other = copy(self)
+        other._session = self._session.once()
+        return other
 
     def get(self, zone: str, name: str) -> Slice:
         return _slice(self._call(f"read slice {name}", "get_node", self._named(zone, name)))

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tpukit.clock import Deadline
-from tpukit.cloud.provider import SliceProvider
+from tpukit.cloud.provider import Doubtful, SliceProvider
 from tpukit.errors import DeadlinePassed, NotFound, SliceLost, TpukitError
-from tpukit.models import Slice
+from tpukit.models import LOST_STATES, Slice
 from tpukit.slices.journal import Journal
-from tpukit.slices.last_seen import Ask, LastSeen, OnState, asked, naming_what_exists
+from tpukit.slices.last_seen import (
+    Ask,
+    LastSeen,
+    OnState,
+    asked,
+    last_seen,
+    naming_what_exists,
+)
+
+#: States that a slice leaves only where somebody asks for it.
+AT_REST = frozenset({"READY", "STOPPED", *LOST_STATES})
+#: Seconds for which a slice at rest may be busy with another operation, an update for one.
+BUSY_SECONDS = 60.0
 
 
 def delete(
@@ -19,39 +32,71 @@ def delete(
     deadline: Deadline,
     journal: Journal,
     on_state: OnState,
+    seen: LastSeen | None = None,
 ) -> None:
     """Delete a slice and return once the API answers that it is not found.
 
-    A delete that was accepted and then failed is asked for again until the deadline.
+    A delete that was accepted and then failed is asked for again until the deadline. `seen` is kept
+    current: its state is empty in the end.
 
     Raises:
         DeadlinePassed: it still exists.
         TpukitError: the API refused; the error names what exists.
     """
-    seen = LastSeen(found.name, found.zone, found.state, provider.bills)
-    operation = ""
+    seen = seen or last_seen(provider, found)
+    deletion = _Deletion(provider, found, seen, deadline, on_state)
     with naming_what_exists(seen):
         for current in seen.looks(provider, deadline, on_state):
             if current is None:
+                seen.state = ""
                 journal.record("delete", found.project, found.zone, found.name)
                 return
-            if current.state != "DELETING" and (
-                not operation or provider.failure(operation, f"delete slice {found.name}")
-            ):
-                operation = _ask_delete(provider, found) or operation
-        raise DeadlinePassed(f"slice {found.name} is not deleted yet", fix=seen.delete_command())
+            with suppress(Doubtful):  # an operation that cannot be read now is read again
+                deletion.advance(current)
+        why = deletion.refusal.summary() if deletion.refusal else ""
+        what = f"slice {found.name} is not deleted yet"
+        raise DeadlinePassed(what, why=why, fix=seen.delete_command())
 
 
-def _ask_delete(provider: SliceProvider, found: Slice) -> str:
-    """Ask for the delete; a slice that is busy with another operation is asked again later."""
-    try:
-        return asked(provider.delete, found)
-    except NotFound:
-        return ""
-    except TpukitError as error:
-        if error.reason.startswith("FAILED_PRECONDITION"):
-            return ""
-        raise
+@dataclass
+class _Deletion:
+    """A delete, asked for until it is under way; `refusal` is the last word against it."""
+
+    provider: SliceProvider
+    found: Slice
+    seen: LastSeen
+    deadline: Deadline
+    on_state: OnState
+    operation: str = ""
+    refusal: TpukitError | None = None
+    patience: Deadline | None = None
+
+    def advance(self, current: Slice) -> None:
+        """Ask, where it is not under way; a slice that is busy is asked again later."""
+        if current.state == "DELETING":
+            return
+        doing = f"delete slice {current.name}"
+        if self.operation:
+            failure = self.seen.failure(self.provider, self.operation, doing)
+            if not failure:
+                return
+            self._note(failure)
+        try:
+            self.operation = asked(self.provider.delete, current) or self.operation
+        except NotFound:
+            return
+        except TpukitError as error:
+            if not error.reason.startswith("FAILED_PRECONDITION"):
+                raise
+            self._note(error)
+            self.patience = self.patience or self.deadline.within(BUSY_SECONDS)
+            if current.state in AT_REST and self.patience.passed():
+                raise
+
+    def _note(self, refusal: TpukitError) -> None:
+        if self.refusal is None or self.refusal.what != refusal.what:
+            self.on_state(f"{refusal.summary()}; asking again")
+        self.refusal = refusal
 
 
 def start(provider: SliceProvider, found: Slice, *, deadline: Deadline, on_state: OnState) -> Slice:
@@ -75,11 +120,12 @@ class _Change:
     ask: Ask
     operation: str = ""
 
-    def advance(self, provider: SliceProvider, current: Slice) -> None:
+    def advance(self, provider: SliceProvider, current: Slice, seen: LastSeen) -> None:
         if current.state != self.due:
             return
         if self.operation:
-            failure = provider.failure(self.operation, f"{self.verb} slice {current.name}")
+            doing = f"{self.verb} slice {current.name}"
+            failure = seen.failure(provider, self.operation, doing)
             if failure:
                 raise failure
         else:
@@ -97,18 +143,20 @@ def wait(
 ) -> Slice:
     """Return the slice once it is in `state`; without a `change` nothing is asked for.
 
+    READY is a slice with every address that was asked for.
+
     Raises:
         SliceLost: it was lost, or vanished, while it was waited for.
         DeadlinePassed: it is in another state; it still exists.
         TpukitError: the change was refused or failed.
     """
-    seen = LastSeen(found.name, found.zone, found.state, provider.bills)
+    seen = last_seen(provider, found)
     with naming_what_exists(seen):
         for current in seen.looks(provider, deadline, on_state):
             if current is None:
                 seen.state = ""
                 raise SliceLost(f"slice {found.name} is gone")
-            if current.state == state:
+            if current.state == state and (current.ready or state != "READY"):
                 return current
             if current.lost:
                 raise SliceLost(
@@ -117,5 +165,6 @@ def wait(
                     fix=seen.delete_command(),
                 )
             if change:
-                change.advance(provider, current)
+                with suppress(Doubtful):  # an operation that cannot be read now is read again
+                    change.advance(provider, current, seen)
         raise DeadlinePassed(f"slice {found.name} is not {state} yet")

@@ -7,6 +7,8 @@ from another's, and after every doubtful answer the slice is read back before an
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tpukit.clock import Deadline
@@ -15,10 +17,16 @@ from tpukit.errors import DeadlinePassed, Fix, NameTaken, SliceLost, TpukitError
 from tpukit.models import Slice, SliceRequest
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import LastSeen, OnState, asked, naming_what_exists
-from tpukit.slices.naming import MANAGED, NONCE, OWNER
+from tpukit.slices.naming import MANAGED, NONCE, OURS, OWNER
 
-#: Fields in which an existing slice must equal the request to be taken for the same one.
-_SPEC = ("accelerator_type", "runtime_version", "provisioning")
+#: Seconds after a refusal for which a create that was not answered before it is looked for: the
+#: service may be carrying it out, and the slice that it makes may be what used up the quota.
+READ_BACK_SECONDS = 60.0
+#: Fields in which an existing slice must equal what the request asks for.
+_SPEC = (
+    *("accelerator_type", "runtime_version", "provisioning"),
+    *("network", "subnetwork", "service_account"),
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,7 @@ def ensure(
         SliceLost: it was preempted or terminated.
         NoCapacity, QuotaExceeded, NotAllowed, BadInput: the API refused.
         DeadlinePassed: it is not READY yet; it still exists.
+        TpukitError: no create was confirmed by the deadline.
     """
     seen = LastSeen(request.name, request.zone, bills=provider.bills)
     with naming_what_exists(seen):
@@ -56,7 +65,11 @@ def ensure(
 
 @dataclass
 class _Creation:
-    """One convergence; `operation` is that of our own call, once it was made."""
+    """One convergence; `operation` is that of our own call, once it was answered.
+
+    `unconfirmed` is what came of the last call that was not. A call that is refused after that ends
+    nothing at once: the slice is looked for until `until`.
+    """
 
     provider: SliceProvider
     request: SliceRequest
@@ -67,42 +80,60 @@ class _Creation:
     operation: str = ""
     appeared: bool = False
     started: bool = False
+    unconfirmed: TpukitError | None = None
+    refusal: TpukitError | None = None
+    until: Deadline | None = None
 
     def converge(self) -> Ensured:
         for found in self.seen.looks(self.provider, self.deadline, self.on_state):
-            if found is None:
-                self._ask()
-                continue
-            self.appeared = self.appeared or bool(self.operation)
-            if found.state == "READY":
-                check_same(found, self.request)
-                return Ensured(found, found.labels.get(NONCE) == self.request.labels[NONCE])
-            self._wait_for(found)
-        raise DeadlinePassed(f"slice {self.request.name} is not READY yet", fix=self._resume())
+            with suppress(Doubtful):  # an operation that cannot be read now is read again
+                if found is None:
+                    self._ask()
+                    continue
+                self.appeared = self.appeared or bool(self.operation)
+                if found.state == "READY":
+                    check_same(found, self.request)
+                if found.ready:
+                    return Ensured(found, self._is_ours(found))
+                self._wait_for(found)
+        raise self._overdue()
 
     def _ask(self) -> None:
         """Make the one call, or learn why the one that was made came to nothing."""
         if self.operation:
             failure = self._failure()
             if failure or self.appeared:
-                self.seen.state = ""
+                self._nothing_is_left()
             if failure:
                 raise failure
             if self.appeared:
                 raise SliceLost(f"slice {self.request.name} vanished while it was being created")
-            return
-        asked = self.request
-        self.journal.record("create", asked.project, asked.zone, asked.name)
-        self.seen.state = "requested"
+        elif self.refusal is None:
+            self._create()
+        elif self.until is None or self.until.passed():
+            raise self.refusal
+
+    def _create(self) -> None:
+        self._record("create")
+        self.seen.state, self.seen.doubt = "", True
         try:
             self.operation = self.provider.create(self.request)
+            self.seen.state = "requested"
         except NameTaken:
-            return  # it appeared meanwhile: the next look tells whose it is
+            pass  # it appeared meanwhile: the next look tells whose it is
         except Doubtful as doubt:
-            self.on_state(f"{doubt.what}; reading back")
-        except TpukitError:
-            self.seen.state = ""  # refused: nothing was made
+            if self.unconfirmed is None:
+                self.on_state(f"{doubt.what}; reading back")
+            self.unconfirmed = doubt
+        except TpukitError as refusal:
+            self.refusal = refusal
+            if self.unconfirmed:
+                self.on_state(f"{refusal.what}; looking for what was asked for before")
+                self.until = self.deadline.within(READ_BACK_SECONDS)
+                return
+            self._nothing_is_left()
             raise
+        self.seen.doubt = self.unconfirmed is not None
 
     def _wait_for(self, found: Slice) -> None:
         if found.state == "DELETING":
@@ -123,20 +154,42 @@ class _Creation:
             self.started = bool(self.operation)
 
     def _failure(self) -> TpukitError | None:
-        if not self.operation:
-            return None
         verb = "start" if self.started else "create"
-        return self.provider.failure(self.operation, f"{verb} slice {self.request.name}")
+        doing = f"{verb} slice {self.request.name}"
+        return self.seen.failure(self.provider, self.operation, doing)
 
-    def _resume(self) -> Fix:
-        return Fix.command(
-            *("tpukit", "wait", self.request.name, "--zone", self.request.zone),
-            note="or type the same command again",
+    def _nothing_is_left(self) -> None:
+        self.seen.state = ""
+        if self.unconfirmed is None:
+            self.seen.doubt = False
+            self._record("refused")
+
+    def _record(self, event: str) -> None:
+        asked = self.request
+        self.journal.record(event, asked.project, asked.zone, asked.name)
+
+    def _is_ours(self, found: Slice) -> bool:
+        return found.labels.get(NONCE) == self.request.labels[NONCE]
+
+    def _overdue(self) -> TpukitError:
+        name, zone = self.request.name, self.request.zone
+        if self.refusal:
+            return self.refusal
+        if self.unconfirmed and not self.seen.state:
+            what = f"slice {name} was not created before the deadline"
+            return TpukitError(what, why=self.unconfirmed.summary())
+        wait = ("tpukit", "wait", name, "--zone", zone)
+        return DeadlinePassed(
+            f"slice {name} is not READY yet",
+            fix=Fix.command(*wait, note="or type the same command again"),
         )
 
 
 def check_same(found: Slice, request: SliceRequest) -> None:
-    """Raise `NameTaken` unless the slice is ours and equal to the request in all that matters."""
+    """Raise `NameTaken` unless the slice is ours and has all that the request asks for.
+
+    What the request leaves to the API, and what the slice has beside it, is no difference.
+    """
     owner = found.labels.get(OWNER)
     if found.labels.get(MANAGED) != "1":
         raise NameTaken(
@@ -150,11 +203,7 @@ def check_same(found: Slice, request: SliceRequest) -> None:
         raise NameTaken(
             f"slice {found.name} exists and belongs to {owner}", fix=Fix(note="choose another name")
         )
-    differences = [
-        f"{field.replace('_', ' ')} is {getattr(found, field)}, not {getattr(request, field)}"
-        for field in _SPEC
-        if getattr(found, field) != getattr(request, field)
-    ]
+    differences = list(_differences(found, request))
     if differences:
         raise NameTaken(
             f"slice {found.name} exists with another spec",
@@ -162,3 +211,30 @@ def check_same(found: Slice, request: SliceRequest) -> None:
             fix=Fix(note="choose another name"),
             otherwise=Fix.command("tpukit", "delete", found.name, "--zone", found.zone),
         )
+
+
+def _differences(found: Slice, request: SliceRequest) -> Iterator[str]:
+    """Yield what the request asks for and the slice has not, as far as the API tells of it."""
+    for field in _SPEC:
+        has, wanted = (_last(getattr(each, field)) for each in (found, request))
+        if has and wanted and has != wanted:
+            yield f"{field.replace('_', ' ')} is {has}, not {wanted}"
+    if found.external_addresses != request.external_addresses:
+        yield f"it has {'external' if found.external_addresses else 'no external'} addresses"
+    for disk in request.data_disks:
+        if disk not in found.data_disks:
+            mode = "to read" if disk.read_only else "to read and write"
+            yield f"data disk {_last(disk.source)} is not attached {mode}"
+    for tag in request.tags:
+        if tag not in found.tags and not tag.startswith(OURS):
+            yield f"tag {tag} is missing"
+    for kind in ("labels", "metadata"):
+        has = getattr(found, kind)
+        for key, wanted in getattr(request, kind).items():
+            if has.get(key) != wanted and not key.startswith(OURS) and key != "ssh-keys":
+                yield f"{kind}: {key} is {has.get(key, 'not set')}, not {wanted}"
+
+
+def _last(path: str) -> str:
+    """Return the name at the end of a resource's path: the API answers with whole paths."""
+    return path.rpartition("/")[2]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tpukit.clock import Deadline, polls
+from tpukit.cloud.failures import UNREADABLE
 from tpukit.cloud.provider import Doubtful, SliceProvider
 from tpukit.errors import Fix, NameTaken, NotFound, SliceLost, TpukitError, interruption
 from tpukit.models import Slice
@@ -17,12 +19,17 @@ Ask = Callable[[str, str], str]
 
 @dataclass
 class LastSeen:
-    """What is known to exist; `state` is empty where nothing is."""
+    """What is known to exist; `state` is empty where nothing is.
+
+    With `doubt`, what nobody has seen may still appear: a create was not answered.
+    """
 
     name: str
     zone: str
     state: str = ""
     bills: bool = True
+    doubt: bool = False
+    silence: str = field(default="", init=False)  #: since when the API does not answer, and how
 
     def looks(
         self, provider: SliceProvider, deadline: Deadline, on_state: OnState
@@ -30,14 +37,70 @@ class LastSeen:
         """Yield the slice, or None where there is none, again and again until the deadline.
 
         `on_state` gets each new state. What is not found keeps its last state: whoever looks knows
-        whether that means that it is gone. Raises whatever a read raises.
+        whether that means that it is gone. Once the API has answered, an outage ends nothing: it is
+        told when it begins and when it is over. Raises whatever else a read raises.
         """
+        clock, poll = deadline.clock, provider.once()
+        answered, asked_at = bool(self.state), 0.0
         for _ in polls(deadline):
-            found = self._look(provider)
-            if found and found.state != self.state:
-                self.state = found.state  # before it is shown: a signal may arrive meanwhile
-                on_state(found.state)
+            asked_at = asked_at if self.silence else clock.time()
+            try:
+                found = self._look(poll if answered else provider)
+            except TpukitError as error:
+                if not (answered and passing(error)):
+                    raise
+                self._note_silence(error, asked_at, on_state)
+                continue
+            if self.silence:
+                self.silence = ""
+                on_state(f"the API answers again, after {clock.time() - asked_at:.0f} s")
+            answered = True
+            if found and _shown(found) != self.state:
+                self.state = _shown(found)  # before it is shown: a signal may arrive meanwhile
+                on_state(self.state)
             yield found
+
+    def failure(self, provider: SliceProvider, operation: str, doing: str) -> TpukitError | None:
+        """Return why an operation failed; raise `Doubtful` where that cannot be read now."""
+        try:
+            return provider.once().failure(operation, doing) if operation else None
+        except TpukitError as error:
+            if passing(error):
+                raise Doubtful(error.what) from error
+            raise
+
+    def exists(self) -> list[str]:
+        """Return what an error says is left."""
+        return [f"{self._place}, {self.state} when last seen; it {self._costs}"]
+
+    def delete_command(self) -> Fix:
+        """Return the command that deletes the slice."""
+        return Fix.command("tpukit", "delete", self.name, "--zone", self.zone)
+
+    def complete(self, error: TpukitError) -> None:
+        """Say in an error that ends a wait what exists, or may still appear, and what to type."""
+        if isinstance(error, (NameTaken, SliceLost)) or error.exists:
+            return  # a lost slice's error says itself what is left of it
+        delete, lines = self.delete_command(), [error.why, self.silence]
+        if self.state:
+            error.exists = tuple(self.exists())
+            error.otherwise = delete if error.fix not in (None, delete) else error.otherwise
+            error.fix = error.fix or delete
+        elif self.doubt:
+            lines += [error.fix.note or str(error.fix)] if error.fix else []
+            lines += [f"{self._place} may still appear: a create of it was not answered"]
+            lines += [f"then it {self._costs}, and the same command takes it up"]
+            error.fix = Fix.command("tpukit", "describe", self.name, "--zone", self.zone)
+            error.otherwise = delete
+        error.why = "\n".join(filter(None, lines))
+
+    @property
+    def _place(self) -> str:
+        return f"slice {self.name} in {self.zone}"
+
+    @property
+    def _costs(self) -> str:
+        return f"{'bills' if self.bills else 'stays'} until it is deleted"
 
     def _look(self, provider: SliceProvider) -> Slice | None:
         try:
@@ -45,15 +108,16 @@ class LastSeen:
         except NotFound:
             return None
 
-    def exists(self) -> list[str]:
-        """Return what an error says is left."""
-        place = f"slice {self.name} in {self.zone}"
-        costs = "bills" if self.bills else "stays"
-        return [f"{place}, {self.state} when last seen; it {costs} until it is deleted"]
+    def _note_silence(self, error: TpukitError, since: float, on_state: OnState) -> None:
+        if not self.silence:
+            at = time.strftime("%H:%M:%S UTC", time.gmtime(since))
+            self.silence = f"no answer from the API since {at}: {error.what}"
+            on_state(f"{self.silence}; waiting on")
 
-    def delete_command(self) -> Fix:
-        """Return the command that deletes the slice."""
-        return Fix.command("tpukit", "delete", self.name, "--zone", self.zone)
+
+def last_seen(provider: SliceProvider, found: Slice) -> LastSeen:
+    """Return what is known of a slice that was found."""
+    return LastSeen(found.name, found.zone, found.state, provider.bills)
 
 
 @contextmanager
@@ -63,26 +127,29 @@ def naming_what_exists(seen: LastSeen) -> Iterator[None]:
         yield
     except KeyboardInterrupt as signal:
         error = interruption(signal)
-        _complete(error, seen)
+        seen.complete(error)
         raise error from None
     except TpukitError as error:
-        _complete(error, seen)
+        seen.complete(error)
         raise
+
+
+def passing(error: TpukitError) -> bool:
+    """Tell whether the error is one of an outage: a proxy's page is no answer of the API either."""
+    return error.retry == "same-zone" or error.reason.startswith(UNREADABLE)
 
 
 def asked(ask: Ask, found: Slice) -> str:
     """Return the operation's name, or "" where the slice has to be looked at again first."""
     try:
         return ask(found.zone, found.name)
-    except Doubtful:
-        return ""
+    except TpukitError as error:
+        if isinstance(error, Doubtful) or passing(error):
+            return ""
+        raise
 
 
-def _complete(error: TpukitError, seen: LastSeen) -> None:
-    if isinstance(error, (NameTaken, SliceLost)) or not seen.state or error.exists:
-        return  # a lost slice's error says itself what is left of it
-    error.exists = tuple(seen.exists())
-    if error.fix is None:
-        error.fix = seen.delete_command()
-    elif error.fix != seen.delete_command():
-        error.otherwise = seen.delete_command()
+def _shown(found: Slice) -> str:
+    """Return the state, and what a READY slice still lacks."""
+    lacking = found.unaddressed if found.state == "READY" else ""
+    return f"READY, {lacking}" if lacking else found.state

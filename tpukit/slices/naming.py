@@ -10,6 +10,8 @@ from tpukit.models import Slice, SliceRequest
 from tpukit.text import one_line
 
 MANAGED, NONCE, OWNER = "tpukit-managed", "tpukit-nonce", "tpukit-owner"
+#: The labels and tags that tpukit itself gives to slices start so.
+OURS = "tpukit-"
 
 #: Node ids as the API takes them: RFC 1035 labels.
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
