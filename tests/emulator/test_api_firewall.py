@@ -224,3 +224,54 @@ def test_the_default_network_exists_and_no_other(cloud):
     with pytest.raises(ApiError) as caught:
         networks.get(cloud.call(path_network="other"))
     assert caught.value.status.status == "NOT_FOUND"
+
+
+HOST_NETWORK = "projects/host/global/networks/default"
+
+
+def attach(cloud, host="host"):
+    cloud.service.projects.attach(cloud.call(body={"host": host}))
+
+
+def test_a_service_project_has_the_networks_of_its_host_and_none_of_its_own(cloud):
+    assert "name" not in cloud.service.projects.get_host(cloud.call())
+    with pytest.raises(ApiError):
+        cloud.create("n1", body={"networkConfig": {"network": HOST_NETWORK}})
+    attach(cloud)
+    assert cloud.service.projects.get_host(cloud.call())["name"] == "host"
+    assert cloud.service.networks.list(cloud.call())["items"] == []
+    with pytest.raises(ApiError):
+        cloud.service.networks.get(cloud.call(path_network="default"))
+    with pytest.raises(ApiError):
+        cloud.create("n1")
+    cloud.ready("n1", body={"networkConfig": {"network": HOST_NETWORK}})
+    network = cloud.get("n1")["networkConfig"]
+    assert network["network"] == HOST_NETWORK
+    assert network["subnetwork"].startswith("projects/host/regions/")
+    attach(cloud, "")
+    cloud.ready("n2")
+
+
+def test_the_rule_of_a_shared_network_belongs_to_the_host_project(cloud):
+    attach(cloud)
+    node = cloud.ready("n1", body={"networkConfig": {"network": HOST_NETWORK}})
+    with pytest.raises(ApiError):
+        insert(cloud, network=HOST_NETWORK)
+    cloud.service.firewalls.insert(cloud.call(path_project="host", body={"name": "r1", **SSH}))
+    assert cloud.service.admits(node, "203.0.113.7", 22)
+
+
+def test_a_project_s_metadata_leaves_its_host_as_it_is(cloud):
+    attach(cloud)
+    found = cloud.service.projects.get(cloud.call())["commonInstanceMetadata"]
+    body = {"items": [{"key": "a", "value": "b"}], "fingerprint": found["fingerprint"]}
+    cloud.service.projects.set_common_instance_metadata(cloud.call(body=body))
+    assert cloud.service.projects.get_host(cloud.call())["name"] == "host"
+
+
+def test_the_effective_rules_of_a_network_are_its_own(cloud):
+    insert(cloud)
+    found = cloud.service.firewalls.effective(cloud.call(path_network="default"))
+    assert [rule["name"] for rule in found["firewalls"]] == ["r1"]
+    with pytest.raises(ApiError):
+        cloud.service.firewalls.effective(cloud.call(path_network="x"))

@@ -136,6 +136,12 @@ MEETINGS = {
         "Cloud TPU API has not been used in project p before or it is disabled",
         frozenset({"ErrorInfo"}),
     ),
+    "compute-api-disabled": Meeting(
+        Google.open_firewall,
+        exceptions.Forbidden,
+        "Compute Engine API has not been used in project p before or it is disabled",
+        frozenset({"ErrorInfo"}),
+    ),
     "delete-fails": Meeting(
         Google.delete,
         exceptions.InternalServerError,

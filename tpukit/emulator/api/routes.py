@@ -170,6 +170,7 @@ def compute_routes(service: Service) -> tuple[ApiRoute, ...]:
             firewalls.effective,
         ),
         ("projects.get", "GET", "", service.projects.get),
+        ("projects.getXpnHost", "GET", "/getXpnHost", service.projects.get_host),
         ("projects.setCommonInstanceMetadata", "POST", "/setCommonInstanceMetadata", set_metadata),
     )
 
@@ -195,6 +196,7 @@ def control_routes(
         ("clock.show", "GET", "/clock", control.show_clock),
         ("clock.change", "POST", "/clock", control.change_clock),
         ("timing.change", "POST", "/timing", control.change_timing),
+        ("projects.attach", "POST", "/projects/{project}:attach", service.projects.attach),
         ("reservations.add", "POST", "/reservations", service.reservations.add),
         ("faults.add", "POST", "/faults", control.add_faults),
         ("faults.list", "GET", "/faults", control.list_faults),

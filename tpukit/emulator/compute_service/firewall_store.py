@@ -59,6 +59,8 @@ class Firewalls:
     def effective(self, call: Call) -> Json:
         """Return every rule that a network has; it has no firewall policies."""
         network = f"projects/{call.project}/global/networks/{call.path['network']}"
+        if not self._context.has_network(call.project, network):
+            raise not_found(network)
         names = (name for name, rule in self._records.items() if rule["network"] == network)
         return {"firewalls": [self._view(name) for name in names]}
 
@@ -130,7 +132,9 @@ class Firewalls:
             if not isinstance(rule[key], list):
                 raise _bad(key, rule[key], "Must be a list")
         network = full_network(call.project, str(rule.get("network") or "default"))
-        if network.rsplit("/", 1)[1] not in self._context.networks:
+        if not network.startswith(f"projects/{call.project}/"):
+            raise _bad("network", network, "A rule belongs to the project of its network.")
+        if not self._context.has_network(call.project, network):
             raise not_found(network)
         rule = {"direction": "INGRESS", "priority": 1000, "disabled": False, **rule}
         rule = {"logConfig": {"enable": False}, **rule, "network": network}

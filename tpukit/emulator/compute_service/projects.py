@@ -112,8 +112,24 @@ class Projects:
                 http=412,
                 reason="conditionNotMet",
             )
-        self._context.state.projects[call.project] = {"items": items}
+        record = self._context.state.projects.get(call.project, {})
+        self._context.state.projects[call.project] = {**record, "items": items}
         return self._operations.begin(call, "setMetadata", f"projects/{call.project}")
+
+    def get_host(self, call: Call) -> Json:
+        """Answer the host project that a service project is attached to."""
+        host = self._context.host_project(call.project)
+        return self.get(Call({"project": host})) if host else {"kind": "compute#project"}
+
+    def attach(self, call: Call) -> Json:
+        """Make a service project of it, `{"host": PROJECT}`; an empty host undoes that."""
+        host = call.body.get("host")
+        if not isinstance(host, str):
+            raise invalid("host must be a project.")
+        items = self.metadata_items(call.project)
+        self._context.state.projects[call.project] = {"items": items, "host": host}
+        self._context.changed = True
+        return {"project": call.project, "host": host}
 
     def metadata_items(self, project: str) -> list[Json]:
         record = self._context.state.projects.get(project)
@@ -127,12 +143,14 @@ class Networks:
         self._context = context
 
     def get(self, call: Call) -> Json:
-        if call.path["network"] not in self._context.networks:
-            raise not_found(f"projects/{call.project}/global/networks/{call.path['network']}")
+        name = f"projects/{call.project}/global/networks/{call.path['network']}"
+        if not self._context.has_network(call.project, name):
+            raise not_found(name)
         return self._view(call.project, call.path["network"])
 
     def list(self, call: Call) -> Json:
-        mine = ((name, self._view(call.project, name)) for name in self._context.networks)
+        own = () if self._context.host_project(call.project) else self._context.networks
+        mine = ((name, self._view(call.project, name)) for name in own)
         found = filtered(mine, call.query.get("filter", ""))
         return {"kind": "compute#networkList", "items": [document for _, document in found]}
 

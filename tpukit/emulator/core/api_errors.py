@@ -64,13 +64,16 @@ class Status:
     def compute_body(self) -> Json:
         """Return the HTTP body of the Compute Engine API, which names a reason, not a status.
 
-        Its refusals of credentials come from the front end that both APIs share and do carry one.
+        Its refusals of credentials and of projects that have not enabled it come from the front end
+        that both APIs share, and do carry a status.
         """
         if self.status == "UNAUTHENTICATED":
             return self.body()
         reason = self.reason or _COMPUTE_REASONS.get(self.status, "backendError")
-        item = {"message": self.message, "domain": "global", "reason": reason}
-        return self._body({"errors": [item]})
+        disabled = reason == "accessNotConfigured"
+        domain = "usageLimits" if disabled else "global"
+        item = {"message": self.message, "domain": domain, "reason": reason}
+        return self._body({"errors": [item], **({"status": self.status} if disabled else {})})
 
     def _body(self, entries: Json) -> Json:
         details = {"details": list(self.details)} if self.details else {}

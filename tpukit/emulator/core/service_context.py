@@ -101,6 +101,19 @@ class ServiceContext:
         finally:
             self._moment = before
 
+    def has_network(self, project: str, network: str) -> bool:
+        """Return whether a project can use a network, `projects/P/global/networks/N`.
+
+        VPC documentation, "Shared VPC": a project that is attached to a host project uses the
+        networks of that one. Here it has none of its own.
+        """
+        owner, name = network.split("/")[1], network.rsplit("/", 1)[1]
+        return name in self.networks and owner == (self.host_project(project) or project)
+
+    def host_project(self, project: str) -> str:
+        """Return the project that a service project is attached to, or ""."""
+        return str(self.state.projects.get(project, {}).get("host", ""))
+
     def stamp(self) -> str:
         return timestamp(self.now())
 

@@ -59,7 +59,7 @@ class FaultRule:
         """Return whether the rule is served to this call, and count it."""
         texts = (method, name, zone, accelerator_type)
         patterns = (self.method, self.name, self.zone, self.accelerator_type)
-        fits = phase == self.phase and all(map(fnmatchcase, texts, patterns))
+        fits = phase == self.phase and all(map(_fits, texts, patterns))
         if not fits or self.served >= self.times:
             return False
         self.matched += 1
@@ -108,6 +108,11 @@ class ApiFaults:
 
     def documents(self) -> list[Json]:
         return [rule.document() for rule in self._rules]
+
+
+def _fits(text: str, patterns: str) -> bool:
+    """Tell whether a text is one of some patterns, with blanks between them."""
+    return any(fnmatchcase(text, pattern) for pattern in patterns.split() or [""])
 
 
 def parse_rule(document: Any) -> FaultRule:

@@ -26,7 +26,12 @@ def _read() -> dict[str, Preset]:
         name: Preset(
             each["method"],
             each["kind"],
-            Status(each["status"], each["message"], tuple(each.get("details", ()))),
+            Status(
+                each["status"],
+                each["message"],
+                tuple(each.get("details", ())),
+                reason=each.get("reason", ""),
+            ),
         )
         for name, each in tomllib.loads(text).items()
     }

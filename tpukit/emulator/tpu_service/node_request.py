@@ -146,14 +146,14 @@ def _network(context: ServiceContext, call: Call, given: Json) -> Json:
         raise context.bad_request("only one of network_config and network_configs may be set")
     config = given.get("networkConfig") or (dict(several[0]) if several else {})
     network = full_network(call.project, str(config.get("network") or "default"))
-    if network.rsplit("/", 1)[1] not in context.networks:
+    if not context.has_network(call.project, network):
         raise context.bad_request(f"The resource '{network}' was not found")
     region = call.path["zone"].rsplit("-", 1)[0]
     subnetwork = str(config.get("subnetwork") or "default").rsplit("/", 1)[-1]
     return {
         **config,
         "network": network,
-        "subnetwork": f"projects/{call.project}/regions/{region}/subnetworks/{subnetwork}",
+        "subnetwork": f"projects/{network.split('/')[1]}/regions/{region}/subnetworks/{subnetwork}",
         "enableExternalIps": bool(config.get("enableExternalIps", False)),
     }
 
