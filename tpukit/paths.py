@@ -65,6 +65,11 @@ class Paths:
         return self.state / "last_run.json"
 
     @property
+    def tokens(self) -> Path:
+        """Access tokens, kept until they end."""
+        return self.state / "tokens"
+
+    @property
     def ssh(self) -> Path:
         """What the user's OpenSSH configuration includes."""
         return self.state / "ssh"

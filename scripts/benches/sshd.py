@@ -130,7 +130,8 @@ class SshdWorkers:
 def sshd_workers(directory: Path, sshd: str, workers: int) -> Iterator[SshdWorkers]:
     """Run `workers` real SSH servers behind an emulated API, as one slice named bench."""
     from tpukit.clock import SystemClock
-    from tpukit.cloud.credentials import load_credentials
+    from tpukit.cloud.access_tokens import AccessTokens
+    from tpukit.cloud.credentials import find_credentials
     from tpukit.cloud.session import Session
     from tpukit.cloud.tpu import CloudTpu
     from tpukit.models import SliceRequest
@@ -149,7 +150,9 @@ def sshd_workers(directory: Path, sshd: str, workers: int) -> Iterator[SshdWorke
     threading.Thread(target=server.serve_forever, daemon=True).start()
     token = directory / "token"
     token.write_text(_TOKEN)
-    session = Session(load_credentials(str(token), "", directory / "none", ""), SystemClock())
+    clock = SystemClock()
+    credentials = find_credentials(str(token), "", directory / "none")
+    session = Session(AccessTokens(credentials, clock), clock)
     provider = CloudTpu(session, PROJECT, server.url)
     try:
         request = SliceRequest(NAME, PROJECT, ZONE, f"v4-{8 * workers}", "tpu-ubuntu2204-base")

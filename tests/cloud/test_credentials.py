@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from support.local_cloud import TOKEN, Cloud, bare_environment
 
-from tpukit.cloud.credentials import load_credentials, on_compute_engine
+from tpukit.cloud.access_tokens import AccessTokens
+from tpukit.cloud.credentials import find_credentials, on_compute_engine
 from tpukit.cloud.session import Session
 from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import BadInput, NotAuthenticated
@@ -21,14 +22,14 @@ from tpukit.errors import BadInput, NotAuthenticated
 def test_a_token_file_is_sent_as_it_is_read(cloud: Cloud, tmp_path: Path) -> None:
     path = tmp_path / "given"
     path.write_text(f"\n  {TOKEN}\n")
-    given = load_credentials(str(path), "", tmp_path / "none", "")
+    given = AccessTokens(find_credentials(str(path), "", tmp_path / "none"), cloud.clock)
     assert CloudTpu(Session(given, cloud.clock), "demo-project", cloud.url).list("-").slices == ()
 
 
 def test_a_token_that_the_server_refuses_is_not_authenticated(cloud: Cloud, tmp_path: Path) -> None:
     path = tmp_path / "wrong"
     path.write_text("some-other-token")
-    given = load_credentials(str(path), "", tmp_path / "none", "")
+    given = AccessTokens(find_credentials(str(path), "", tmp_path / "none"), cloud.clock)
     with pytest.raises(NotAuthenticated):
         CloudTpu(Session(given, cloud.clock), "demo-project", cloud.url).list("-")
 
@@ -57,7 +58,7 @@ def as_bytes(path: Path) -> None:
 def test_a_token_file_without_a_token_is_bad_input(tmp_path: Path, make: Any) -> None:
     make(tmp_path / "token")
     with pytest.raises(BadInput, match="access token file"):
-        load_credentials(str(tmp_path / "token"), "", tmp_path / "none", "")
+        find_credentials(str(tmp_path / "token"), "", tmp_path / "none")
 
 
 USER = {
@@ -80,16 +81,15 @@ def test_an_authorised_user_s_file_is_used(
 ) -> None:
     path = tmp_path / "adc.json"
     path.write_text(json.dumps(USER))
-    credentials: Any = load_credentials("", "", path, "quota-project")
+    credentials: Any = find_credentials("", "", path).load()
     assert credentials.refresh_token == "refresh"
-    assert credentials.quota_project_id == "quota-project"
     assert not [each for each in recwarn.list if each.category is not DeprecationWarning]
 
 
 def test_a_named_file_wins_over_the_well_known_one(tmp_path: Path) -> None:
     for name in ("named", "known"):
         (tmp_path / name).write_text(json.dumps({**USER, "refresh_token": name}))
-    credentials: Any = load_credentials("", str(tmp_path / "named"), tmp_path / "known", "")
+    credentials: Any = find_credentials("", str(tmp_path / "named"), tmp_path / "known").load()
     assert credentials.refresh_token == "named"
 
 
@@ -121,7 +121,7 @@ def test_a_credentials_file_that_cannot_be_used_is_not_authenticated(
     path.write_text(BROKEN_FILES[name])
     named, known = (str(path), tmp_path / "none") if place == "named" else ("", path)
     with pytest.raises(NotAuthenticated, match="cannot use the credentials") as caught:
-        load_credentials("", named, known, "")
+        find_credentials("", named, known).load()
     assert caught.value.why
     assert "\n" not in caught.value.why
     assert "gcloud auth" in str(caught.value.fix)
@@ -131,7 +131,7 @@ def test_a_credentials_file_that_cannot_be_used_is_not_authenticated(
 def test_a_named_file_that_cannot_be_read_is_not_authenticated(tmp_path: Path, make: Any) -> None:
     make(tmp_path / "adc.json")
     with pytest.raises(NotAuthenticated):
-        load_credentials("", str(tmp_path / "adc.json"), tmp_path / "none", "")
+        find_credentials("", str(tmp_path / "adc.json"), tmp_path / "none")
 
 
 def test_whether_this_is_a_google_vm_is_read_from_its_product_name(tmp_path: Path) -> None:
@@ -152,10 +152,10 @@ def test_without_credentials_nothing_is_waited_for_and_no_gcloud_is_run(tmp_path
     program = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from tpukit.cloud.credentials import load_credentials\n"
+        "from tpukit.cloud.credentials import find_credentials\n"
         "from tpukit.errors import NotAuthenticated\n"
         "try:\n"
-        "    load_credentials('', '', Path(sys.argv[1]), '')\n"
+        "    find_credentials('', '', Path(sys.argv[1]))\n"
         "except NotAuthenticated as error:\n"
         "    print(error.what)\n"
     )

@@ -134,7 +134,7 @@ def test_an_operation_is_waited_for_until_it_is_done(cloud: Cloud) -> None:
 
 def test_a_wait_that_the_server_holds_back_is_waited_for(cloud: Cloud) -> None:
     """The server answers after 1 s, and any other request is given up after 0.5 s."""
-    session = Session(cloud.credentials, cloud.clock, timeout=0.5)
+    session = Session(cloud.tokens, cloud.clock, timeout=0.5)
     running, done = {"name": "o", "status": "RUNNING"}, {"name": "o", "status": "DONE"}
     held = Reply(200, json.dumps(done).encode(), seconds=1.0)
     with scripted(json_reply(200, running), held) as server:

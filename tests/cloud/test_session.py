@@ -33,7 +33,7 @@ EMPTY = json_reply(200, {})
 
 
 def session(cloud: Cloud, **given: Any) -> Session:
-    return Session(cloud.credentials, cloud.clock, **given)
+    return Session(cloud.tokens, cloud.clock, **given)
 
 
 @pytest.mark.parametrize("kind", ["status", "reset"])

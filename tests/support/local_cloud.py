@@ -17,7 +17,8 @@ from typing import Any
 from support import fix_recorder
 from support.paper_host import PaperHost
 from tpukit.clock import Clock, Deadline, SystemClock
-from tpukit.cloud.credentials import load_credentials
+from tpukit.cloud.access_tokens import AccessTokens
+from tpukit.cloud.credentials import find_credentials
 from tpukit.cloud.firewall_rules import ComputeFirewall
 from tpukit.cloud.session import Session
 from tpukit.cloud.tpu import CloudTpu
@@ -62,9 +63,11 @@ class Cloud:
     def __post_init__(self) -> None:
         token = self.directory / "token"
         token.write_text(TOKEN)
-        self.credentials = load_credentials(str(token), "", self.directory / "none", "")
+        self.tokens = AccessTokens(
+            find_credentials(str(token), "", self.directory / "none"), self.clock
+        )
         self.token_file = token
-        self.session = Session(self.credentials, self.clock)
+        self.session = Session(self.tokens, self.clock)
         self.tpu = CloudTpu(self.session, PROJECT, self.server.url)
         self.tpu.bills = True  # it stands for the real one
         self.firewall = ComputeFirewall(self.session, PROJECT, f"{self.server.url}/compute/v1/")
@@ -199,11 +202,14 @@ class ScriptedServer:
     def __init__(self, replies: Sequence[Reply]) -> None:
         script = list(replies)
         self.seen: list[tuple[str, str]] = []
-        seen = self.seen
+        self.headers: list[Mapping[str, str]] = []
+        self.bodies: list[bytes] = []
+        seen, headers, bodies = self.seen, self.headers, self.bodies
 
         class Handler(BaseHTTPRequestHandler):
             def serve(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                bodies.append(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+                headers.append(self.headers)
                 seen.append((self.command, self.path))
                 reply = script[0] if len(script) == 1 else script.pop(0)
                 time.sleep(reply.seconds)

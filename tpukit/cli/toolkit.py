@@ -24,6 +24,8 @@ from tpukit.slices.journal import Journal
 
 if TYPE_CHECKING:
     from tpukit.access.context import Context
+    from tpukit.cloud.access_tokens import AccessTokens
+    from tpukit.cloud.credentials import Credentials
     from tpukit.cloud.provider import FirewallProvider, SliceProvider
     from tpukit.cloud.session import Session
     from tpukit.models import Slice
@@ -75,7 +77,13 @@ class Toolkit:
 
     @cached_property
     def account(self) -> str:
-        """Whose slices this command makes: the local account."""
+        """Whose slices this command makes: the credentials' account, or the local one."""
+        if not self.tokens.account:
+            self.session.call("get an access token", self.tokens.headers)
+        return self.tokens.account or self._local_account
+
+    @property
+    def _local_account(self) -> str:
         user = self.settings.get("user")
         # Everybody is root in a container: the machine's name tells them apart.
         return user if user != ROOT_USER else f"{user}-{socket.gethostname()}"
@@ -91,16 +99,43 @@ class Toolkit:
 
     @cached_property
     def session(self) -> Session:
-        from tpukit.cloud.credentials import load_credentials
         from tpukit.cloud.session import Session
 
-        credentials = load_credentials(
-            self.settings.get("access_token_file"),
-            self.settings.get("credentials_file"),
+        return Session(self.tokens, self.clock, on_retry=self.console.say)
+
+    @cached_property
+    def credentials(self) -> Credentials | None:
+        """Where access tokens come from; None where no credentials are to be sent."""
+        from tpukit.cloud.credentials import find_credentials
+
+        settings = self.settings
+        if settings.is_on("disable_credentials"):
+            return None
+        return find_credentials(
+            settings.get("access_token_file"),
+            settings.get("credentials_file"),
             self._well_known_file,
-            self.settings.get("quota_project"),
+            impersonate=settings.get("impersonate_service_account"),
+            iam_endpoint=settings.get("iamcredentials_endpoint"),
         )
-        return Session(credentials, self.clock, on_retry=self.console.say)
+
+    @cached_property
+    def tokens(self) -> AccessTokens:
+        from tpukit.cloud.access_tokens import AccessTokens, KeptTokens
+        from tpukit.cloud.credentials import quota_project
+
+        settings, credentials = self.settings, self.credentials
+        quota = settings.get("quota_project")
+        return AccessTokens(
+            credentials,
+            self.clock,
+            kept=KeptTokens(self.paths.tokens) if settings.is_on("keep_tokens") else None,
+            quota_project=quota_project(quota, credentials, settings.get("project"))
+            if credentials
+            else "",
+            quota_fallback=quota.endswith("_FALLBACK"),
+            on_account=self._say_account,
+        )
 
     @cached_property
     def provider(self) -> SliceProvider:
@@ -267,6 +302,19 @@ class Toolkit:
         from tpukit.cli.local import ensure_environment
 
         return ensure_environment(self.paths, self.console)
+
+    def _say_account(self, account: str) -> None:
+        """Say whose calls are made, where gcloud's would be somebody else's."""
+        gcloud, impersonated = (
+            self.settings.values[name] for name in ("account", "impersonate_service_account")
+        )
+        where = self.credentials.description if self.credentials else ""
+        if impersonated.value:
+            self.console.say(f"acting as {account}, impersonated ({impersonated.origin})")
+        elif gcloud.value not in ("", account):
+            self.console.say(
+                f"acting as {account} ({where}), not as {gcloud.value} ({gcloud.origin})"
+            )
 
     @property
     def _well_known_file(self) -> Path:

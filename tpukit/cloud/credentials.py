@@ -1,46 +1,123 @@
-"""Application Default Credentials, loaded without the waits and the subprocess of google-auth."""
+"""Whose credentials calls are made with: found in files, without the waits of google-auth.
+
+`google.auth.default()` is not used: without credentials it asks the metadata server for up to 12 s,
+and with them it runs gcloud as a subprocess for the project. google-auth is imported only to get a
+token, which a kept one spares (`access_tokens`).
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC
+from functools import partial
 from pathlib import Path
-
-import google.auth
-import google.auth.credentials
-import google.auth.exceptions
-import google.oauth2.credentials
+from typing import Any
 
 from tpukit.cloud.failures import LOGIN
 from tpukit.errors import BadInput, NotAuthenticated
 from tpukit.text import one_line
 
 SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
+#: Seconds for each request that gets a token: google-auth itself waits for two minutes.
+_TIMEOUT = 20.0
 #: What google-auth runs into where a credentials file holds JSON of another shape.
 _WRONG_SHAPE = (AttributeError, KeyError, TypeError)
+#: The types of credentials files that stand for a person, to whom a quota project belongs.
+_PEOPLE = ("authorized_user", "external_account_authorized_user")
 
 
-def load_credentials(
-    access_token_file: str, credentials_file: str, well_known_file: Path, quota_project: str
-) -> google.auth.credentials.Credentials:
+@dataclass(frozen=True)
+class Token:
+    """An access token; `expires` is in seconds since the epoch, `account` empty where unknown."""
+
+    value: str = field(repr=False)
+    expires: float = math.inf
+    account: str = ""
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Where access tokens come from.
+
+    `account` is empty where only a token can tell it. `key` names what the tokens depend on, and is
+    empty where they are not to be kept. `person` is whether a quota project is theirs to name.
+    """
+
+    description: str
+    load: Callable[[], Any]  #: makes the credentials of google-auth
+    account: str = ""
+    key: str = ""
+    person: bool = False
+    quota_project: str = ""
+
+    def fetch(self) -> Token:
+        """Return a new token.
+
+        Raises:
+            NotAuthenticated: the credentials cannot be used.
+            BadInput: a file that was named cannot be read.
+            google.auth.exceptions.GoogleAuthError: no token came; `failures` reads it.
+        """
+        loaded = self.load()
+        if not loaded.valid:
+            import google.auth.transport.requests
+
+            loaded.refresh(partial(google.auth.transport.requests.Request(), timeout=_TIMEOUT))
+        expiry = loaded.expiry  # google-auth has UTC without saying so
+        expires = expiry.replace(tzinfo=UTC).timestamp() if expiry else math.inf
+        return Token(loaded.token, expires, self.account or _account_of(loaded))
+
+
+def find_credentials(
+    access_token_file: str,
+    credentials_file: str,
+    well_known_file: Path,
+    *,
+    impersonate: str = "",
+    iam_endpoint: str = "",
+) -> Credentials:
     """Return credentials from a token file, a credentials file, or Application Default Credentials.
 
-    `google.auth.default()` is not used: without credentials it asks the metadata server for up to
-    12 s, and with them it runs gcloud as a subprocess for the project. On a Compute Engine VM, the
-    metadata server's own credentials are the last resort.
+    On a Compute Engine VM, the metadata server's own are the last resort. `impersonate` is a list
+    of service accounts as gcloud has it: the last one is acted as, through those before it.
 
     Raises:
         NotAuthenticated: none of them is there, or the file cannot be used.
         BadInput: a file that was named cannot be read.
     """
-    if access_token_file:
-        return google.oauth2.credentials.Credentials(_token(Path(access_token_file)))
-    named = credentials_file or (str(well_known_file) if well_known_file.is_file() else "")
-    if named:
-        return _from_file(named, quota_project)
-    if on_compute_engine():
-        from google.auth import compute_engine
+    found = _found(access_token_file, credentials_file, well_known_file)
+    return _impersonated(found, impersonate, iam_endpoint) if impersonate else found
 
-        return compute_engine.Credentials()
+
+def _found(access_token_file: str, credentials_file: str, well_known_file: Path) -> Credentials:
+    if access_token_file:
+        return _token_file(Path(access_token_file))
+    if credentials_file:
+        return _file(Path(credentials_file), "credentials file")
+    if well_known_file.is_file():
+        return _file(well_known_file, "application default credentials")
+    if on_compute_engine():
+        return Credentials("the metadata server of this VM", _from_metadata_server)
     raise NotAuthenticated("no credentials for Google Cloud", fix=LOGIN)
+
+
+def quota_project(setting: str, credentials: Credentials, project: str) -> str:
+    """Return the project that pays for the calls, empty where the header is not to be sent.
+
+    The words are those of gcloud's `billing/quota_project`. Where it is not set, a credentials file
+    may name one, and a person's calls are on the current project, as gcloud's are: Google's own
+    client, which people log in with, may not use the TPU API.
+    """
+    current = project if credentials.person else ""
+    if not setting:
+        return credentials.quota_project or current
+    words = {"LEGACY": "", "CURRENT_PROJECT": current, "CURRENT_PROJECT_WITH_FALLBACK": current}
+    return words.get(setting, setting)
 
 
 def on_compute_engine(product: Path = Path("/sys/class/dmi/id/product_name")) -> bool:
@@ -49,6 +126,26 @@ def on_compute_engine(product: Path = Path("/sys/class/dmi/id/product_name")) ->
         return product.read_text(encoding="ascii", errors="replace").strip().startswith("Google")
     except OSError:
         return False
+
+
+def _token_file(path: Path) -> Credentials:
+    def load() -> Any:
+        import google.oauth2.credentials
+
+        return google.oauth2.credentials.Credentials(_token(path))
+
+    _token(path)
+    return _TokenFile(f"access token file {path}", load, path=path)
+
+
+@dataclass(frozen=True)
+class _TokenFile(Credentials):
+    """A file with one token, which somebody else may renew."""
+
+    path: Path = Path()
+
+    def fetch(self) -> Token:
+        return Token(_token(self.path))
 
 
 def _token(path: Path) -> str:
@@ -63,14 +160,92 @@ def _token(path: Path) -> str:
     return token
 
 
-def _from_file(path: str, quota_project: str) -> google.auth.credentials.Credentials:
+def _file(path: Path, kind: str) -> Credentials:
     try:
-        credentials, _ = google.auth.load_credentials_from_file(
-            path, scopes=SCOPES, quota_project_id=quota_project or None
-        )
+        text = path.read_bytes()
+        info = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise _unusable(path, error) from error
+    if not isinstance(info, dict):
+        raise _unusable(path, TypeError("it holds no JSON object"))
+    kind_of_file, quota = info.get("type"), info.get("quota_project_id")
+    return Credentials(
+        f"{kind} {path}",
+        partial(_load, path, kind_of_file),
+        account=_account_in(info),
+        key=_key(str(path), hashlib.sha256(text).hexdigest(), *SCOPES),
+        person=kind_of_file in _PEOPLE,
+        quota_project=quota if isinstance(quota, str) else "",
+    )
+
+
+def _load(path: Path, kind: object) -> Any:
+    import google.auth
+    import google.auth.exceptions
+
+    # A person's token has all that they agreed to, their address among it, unless less is asked.
+    scopes = None if kind == "authorized_user" else SCOPES
+    try:
+        return google.auth.load_credentials_from_file(str(path), scopes=scopes)[0]
     except (google.auth.exceptions.GoogleAuthError, OSError, ValueError, *_WRONG_SHAPE) as error:
-        why = one_line(str(error)) or type(error).__name__
-        raise NotAuthenticated(
-            f"cannot use the credentials in {path}", why=why, fix=LOGIN
-        ) from error
-    return credentials
+        raise _unusable(path, error) from error
+
+
+def _unusable(path: Path, error: Exception) -> NotAuthenticated:
+    why = one_line(str(error)) or type(error).__name__
+    return NotAuthenticated(f"cannot use the credentials in {path}", why=why, fix=LOGIN)
+
+
+def _account_in(info: Mapping[str, Any]) -> str:
+    """Return the account that a credentials file names, empty where it does not.
+
+    `account` of a person's file is empty in what gcloud writes today. Whoever a file lets one act
+    as is named in a URL: `…/serviceAccounts/EMAIL:generateAccessToken`.
+    """
+    url = str(info.get("service_account_impersonation_url", ""))
+    acted_as = url.rpartition("/serviceAccounts/")[2].partition(":")[0] if url else ""
+    named = "client_email" if info.get("type") == "service_account" else "account"
+    return one_line(acted_as or str(info.get(named) or ""))
+
+
+def _account_of(loaded: Any) -> str:
+    """Return the account that came with a token: in an ID token, or from the metadata server."""
+    named = getattr(loaded, "service_account_email", "") or ""
+    if "@" in named:
+        return one_line(named)
+    # It came from Google over TLS together with the access token, so its signature is not checked.
+    payload = (getattr(loaded, "id_token", None) or "").partition(".")[2].partition(".")[0]
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)) or "{}")
+        return one_line(str(claims.get("email", "")))
+    except (ValueError, AttributeError):
+        return ""
+
+
+def _from_metadata_server() -> Any:
+    from google.auth import compute_engine
+
+    return compute_engine.Credentials()
+
+
+def _impersonated(source: Credentials, chain: str, endpoint: str) -> Credentials:
+    *through, account = [each.strip() for each in chain.split(",")]
+
+    def load() -> Any:
+        from google.auth import impersonated_credentials
+
+        url = f"{endpoint.rstrip('/')}/v1/projects/-/serviceAccounts/{account}:generateAccessToken"
+        return impersonated_credentials.Credentials(
+            source.load(),
+            account,
+            list(SCOPES),
+            delegates=through or None,
+            iam_endpoint_override=url if endpoint else None,
+        )
+
+    key = _key(source.key, *through, account) if source.key else ""
+    return Credentials(f"{source.description}, impersonating", load, account=account, key=key)
+
+
+def _key(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -7,11 +7,12 @@ from copy import copy
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
-import google.auth.credentials
 import google.auth.transport.requests
 
 from tpukit.clock import Clock, Deadline
+from tpukit.cloud.access_tokens import AccessTokens
 from tpukit.cloud.failures import RestFailure, from_exception, from_response, to_error, unreadable
+from tpukit.cloud.google_credentials import GoogleCredentials
 
 Answer = TypeVar("Answer")
 
@@ -24,19 +25,20 @@ class Session:
 
     def __init__(
         self,
-        credentials: google.auth.credentials.Credentials,
+        tokens: AccessTokens,
         clock: Clock,
         retry_seconds: float = 30.0,
         timeout: float = TIMEOUT,
         on_retry: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self.credentials = credentials
+        self.tokens = tokens
+        self.credentials = GoogleCredentials(tokens)
         self.clock = clock
         self.retry_seconds = retry_seconds
         self.timeout = timeout
         self.on_retry = on_retry
         self._http = google.auth.transport.requests.AuthorizedSession(
-            credentials, max_refresh_attempts=1
+            self.credentials, max_refresh_attempts=1
         )
 
     def once(self) -> Session:
@@ -72,6 +74,8 @@ class Session:
                 failure = from_exception(error)
                 if failure is None:
                     raise
+                if failure.reason == "USER_PROJECT_DENIED" and self.tokens.drop_quota_project():
+                    continue
                 wait = max(pause, failure.retry_after or 0.0)
                 again = failure.transient and (repeat or failure.http == 429)
                 if not again or wait > deadline.remaining():

@@ -68,6 +68,10 @@ class Settings:
         """Return the value, empty where there is none."""
         return self.values[name].value
 
+    def is_on(self, name: str) -> bool:
+        """Return whether a setting is `yes`."""
+        return self.get(name) == "yes"
+
     def require(self, name: str, *, allow_all: bool = False) -> str:
         """Return the value; `allow_all` admits the zone `-`, which stands for all zones.
 

@@ -85,6 +85,30 @@ check_user = _matching(
 check_network = _matching(
     "a network", r"[a-z0-9][a-z0-9:._/-]*", fix=Fix.command("gcloud", "compute", "networks", "list")
 )
+check_account = _matching("an account", r"[!-~]+", fix=Fix.command("gcloud", "auth", "list"))
+check_impersonation = _matching(
+    "a service account, or several joined by commas",
+    r"\s*[a-z0-9@.:-]+@[a-z0-9.-]+\s*(,\s*[a-z0-9@.:-]+@[a-z0-9.-]+\s*)*",
+    fix=Fix.command("gcloud", "iam", "service-accounts", "list"),
+)
+
+#: What gcloud takes for its own `billing/quota_project` beside a project:
+#: `gcloud topic configurations`.
+QUOTA_WORDS = ("CURRENT_PROJECT", "CURRENT_PROJECT_WITH_FALLBACK", "LEGACY")
+
+
+def check_quota_project(value: str) -> str:
+    """Return a project id or one of `QUOTA_WORDS`; raise `BadInput` for anything else."""
+    return value if value in QUOTA_WORDS else check_project(value)
+
+
+def check_switch(value: str) -> str:
+    """Return `yes` or `no` for any of gcloud's words; raise `BadInput` for anything else."""
+    if value.lower() in ("1", "true", "yes", "on", "y"):
+        return "yes"
+    if value.lower() in ("0", "false", "no", "off", "n", "none"):
+        return "no"
+    raise BadInput(f'"{_shown(value)}" is neither yes nor no', fix=Fix(note="use yes or no"))
 
 
 def check_zone(value: str) -> str:
@@ -194,10 +218,25 @@ DEFINITIONS = (
     ),
     Definition(
         "quota_project",
-        check_project,
+        check_quota_project,
         "billing/quota_project",
         "GOOGLE_CLOUD_QUOTA_PROJECT",
         guarded=True,
     ),
+    Definition("account", check_account, "core/account", guarded=True),
+    Definition(
+        "impersonate_service_account",
+        check_impersonation,
+        "auth/impersonate_service_account",
+        guarded=True,
+    ),
+    Definition("disable_credentials", check_switch, "auth/disable_credentials", guarded=True),
+    Definition(
+        "iamcredentials_endpoint",
+        check_endpoint,
+        "api_endpoint_overrides/iamcredentials",
+        guarded=True,
+    ),
+    Definition("keep_tokens", check_switch, guarded=True, default="yes"),
 )
 BY_NAME = {each.name: each for each in DEFINITIONS}

@@ -1,0 +1,160 @@
+"""The headers that authorise calls, from an access token that is kept between commands."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+
+from tpukit.clock import Clock
+from tpukit.cloud.credentials import Credentials, Token
+from tpukit.cloud.failures import LOGIN
+from tpukit.errors import NotAuthenticated, TpukitError
+from tpukit.paths import private_directory, replace_file
+
+#: Seconds before its end from which on a token is not used: a call, and the clocks, take some.
+_MARGIN = 300.0
+#: Seconds that a token can live at most: https://cloud.google.com/docs/authentication/token-types
+_LONGEST = 12 * 3600.0
+
+
+class KeptTokens:
+    """Tokens in files of their own, each for its owner alone; what cannot be kept is not."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def get(self, key: str) -> Token | None:
+        """Return the token of a key, valid or not; None where there is none that can be trusted."""
+        with suppress(OSError, ValueError, TypeError):
+            descriptor = os.open(self._path(key), os.O_RDONLY | os.O_NOFOLLOW)
+            with os.fdopen(descriptor, encoding="utf-8") as file:
+                status = os.fstat(descriptor)
+                if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o600:
+                    found = Token(**json.load(file))
+                    if found.value.isprintable():
+                        return found
+        return None
+
+    def put(self, key: str, token: Token) -> None:
+        """Keep a token, where it can be."""
+        with suppress(OSError, TpukitError):
+            private_directory(self._directory)
+            replace_file(self._path(key), json.dumps(asdict(token)))
+
+    def _path(self, key: str) -> Path:
+        return self._directory / f"{key}.json"
+
+
+class AccessTokens:
+    """What authorises the calls of one command, for any number of threads.
+
+    Without credentials nothing is sent. `quota_fallback` lets calls go on without the quota project
+    where it may not be used. `on_account` gets the account once calls are made as it.
+    """
+
+    def __init__(
+        self,
+        credentials: Credentials | None,
+        clock: Clock,
+        *,
+        kept: KeptTokens | None = None,
+        quota_project: str = "",
+        quota_fallback: bool = False,
+        on_account: Callable[[str], None] = lambda account: None,
+    ) -> None:
+        self._credentials = credentials
+        self._clock = clock
+        self._kept = kept if credentials and credentials.key else None
+        self._quota_project = quota_project
+        self._quota_fallback = quota_fallback
+        self._on_account = on_account
+        self._lock = threading.Lock()
+        self._token: Token | None = None
+
+    @property
+    def account(self) -> str:
+        """The account that calls are made as; empty where it is unknown, or not known yet."""
+        token = self._token or self._read()
+        return (token.account if token else "") or (self._credentials or _NOBODY).account
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers that authorise a call made now; none without credentials.
+
+        Raises as `Credentials.fetch` does.
+        """
+        if self._credentials is None:
+            return {}
+        with self._lock:
+            if self._token is None or not self._is_fresh(self._token):
+                self._use(self._usable() or self._fetch(self._credentials))
+            quota = {"x-goog-user-project": self._quota_project} if self._quota_project else {}
+            return {"authorization": f"Bearer {self._value}", **quota}
+
+    def renew(self, refused: Mapping[str, str]) -> None:
+        """Have another token, after the API refused these headers with 401.
+
+        Raises `NotAuthenticated` where the same one comes again, else as `headers` does.
+        """
+        if self._credentials is None:
+            raise NotAuthenticated(
+                "the API wants credentials, and auth/disable_credentials keeps them back"
+            )
+        with self._lock:
+            value = refused.get("authorization", "").removeprefix("Bearer ")
+            if value != self._value:
+                return  # another thread was here first
+            token = self._fetch(self._credentials)
+            if token.value == value:
+                raise NotAuthenticated(
+                    f"the API refuses the token of {self._credentials.description}", fix=LOGIN
+                )
+            self._use(token)
+
+    def drop_quota_project(self) -> bool:
+        """Send no quota project from now on, where falling back is asked for.
+
+        Returns whether that changes anything.
+        """
+        dropped = self._quota_fallback and bool(self._quota_project)
+        self._quota_project = "" if dropped else self._quota_project
+        return dropped
+
+    @property
+    def _value(self) -> str:
+        return self._token.value if self._token else ""
+
+    def _use(self, token: Token) -> None:
+        first, self._token = self._token is None, token
+        if first and self.account:
+            self._on_account(self.account)
+
+    def _read(self) -> Token | None:
+        return self._kept.get(self._credentials.key) if self._kept and self._credentials else None
+
+    def _usable(self) -> Token | None:
+        """Return the kept token, unless it is old or the clock was turned back since."""
+        token = self._read()
+        fresh = token and self._is_fresh(token) and self._left(token) <= _LONGEST
+        return token if fresh else None
+
+    def _is_fresh(self, token: Token) -> bool:
+        return self._left(token) > _MARGIN
+
+    def _left(self, token: Token) -> float:
+        return token.expires - self._clock.time()
+
+    def _fetch(self, credentials: Credentials) -> Token:
+        token = credentials.fetch()
+        if self._kept and math.isfinite(token.expires):
+            self._kept.put(credentials.key, token)
+        return token
+
+
+_NOBODY = Credentials("no credentials", lambda: None)
