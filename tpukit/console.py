@@ -20,7 +20,12 @@ from tpukit.errors import Fix, TpukitError
 from tpukit.text import one_line, sanitize
 
 if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+    from rich.live import Live
     from rich.progress import Progress
+
+#: A line on a terminal and its style in rich's words.
+PaintedLine = tuple[str, str]
 
 _UTF8 = codecs.getincrementaldecoder("utf-8")
 #: The version of every JSON document; it grows when a key changes its meaning or goes.
@@ -57,7 +62,8 @@ class Console:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     #: Makes a command that is shown reach the same cloud.
     complete: Callable[[Fix], Fix] = lambda fix: fix
-    _bar: Progress | None = field(default=None, init=False)  #: while one is on the terminal
+    #: While one is on the terminal: a transfer's bar, or lines that are painted over.
+    _bar: Progress | Live | None = field(default=None, init=False)
     #: They keep the first bytes of a letter that was cut in two on its way.
     _decoders: Mapping[str, codecs.IncrementalDecoder] = field(
         default_factory=lambda: {name: _UTF8("replace") for name in ("stdout", "stderr")},
@@ -80,10 +86,10 @@ class Console:
         for fix in view.next:
             self.suggest(fix)
 
-    def say(self, line: str) -> None:
-        """Narrate one line, unless told to be quiet."""
+    def say(self, line: str, style: str = "") -> None:
+        """Narrate one line, unless told to be quiet; `style` is for one above painted lines."""
         if not self.quiet:
-            self._narrate(line)
+            self._narrate(line, style)
 
     def suggest(self, fix: Fix) -> None:
         """Narrate what may be typed next."""
@@ -105,16 +111,15 @@ class Console:
         if self.quiet:
             return
         from rich import progress
-        from rich.console import Console as RichConsole
 
-        if self._bar is None:
+        if not isinstance(self._bar, progress.Progress):
             self._bar = progress.Progress(
                 progress.TextColumn("{task.description}", markup=False),
                 progress.BarColumn(),
                 progress.DownloadColumn(),
                 progress.TransferSpeedColumn(),
                 progress.TimeRemainingColumn(),
-                console=RichConsole(file=self.err),
+                console=self._terminal(),
                 transient=True,
                 redirect_stdout=False,
                 redirect_stderr=False,
@@ -122,6 +127,40 @@ class Console:
             self._bar.add_task(verb)
             self._bar.start()
         self._bar.update(self._bar.task_ids[0], completed=done, total=total)
+
+    def paint(self, render: Callable[[int], Sequence[PaintedLine]]) -> None:
+        """Show what `render` returns for so many columns, again and again, until `end_painting`.
+
+        Each line is cut where the terminal ends; what is said meanwhile stays above them.
+        """
+        from rich.console import Group
+        from rich.live import Live
+        from rich.text import Text
+
+        terminal = self._terminal()
+
+        def lines() -> Group:
+            cut = {"no_wrap": True, "overflow": "ellipsis"}
+            shown = render(terminal.width)
+            return Group(*(Text(sanitize(text), style, **cut) for text, style in shown))  # type: ignore[arg-type]
+
+        self._bar = Live(
+            get_renderable=lines,
+            console=terminal,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._bar.start()
+
+    def end_painting(self) -> None:
+        """Take the painted lines away, if there are any."""
+        self.end_progress()
+
+    def _terminal(self) -> RichConsole:
+        from rich.console import Console as RichConsole
+
+        return RichConsole(file=self.err, highlight=False)
 
     def end_progress(self) -> None:
         """Take the bar away, if there is one."""
@@ -170,10 +209,11 @@ class Console:
         self._print_json(document, indent=None)
         self.out.flush()
 
-    def _narrate(self, line: str) -> None:
+    def _narrate(self, line: str, style: str = "") -> None:
         try:
             if self._bar:
-                self._bar.console.print(sanitize(line), markup=False, highlight=False)
+                plain = {"markup": False, "highlight": False, "soft_wrap": True}
+                self._bar.console.print(sanitize(line), style=style or None, **plain)  # type: ignore[arg-type]
                 return
             self.err.write(sanitize(line) + "\n")
             self.err.flush()

@@ -60,6 +60,11 @@ class Paths:
         return self.state / "known_hosts.d"
 
     @property
+    def logs(self) -> Path:
+        """What installers said, a file a slice."""
+        return self.state / "logs"
+
+    @property
     def last_run(self) -> Path:
         """On which workers the last command failed."""
         return self.state / "last_run.json"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from tpukit.accelerators import AcceleratorType
@@ -29,9 +30,15 @@ CONNECT_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Progress:
-    """What is called with progress: (stage, line) of the job, events of each worker's steps."""
+    """What is called with progress: (stage, line) of the job, events of each worker's steps.
+
+    A stage begins with its first line. Of `on_progress` only the latest line matters; `on_done`
+    says how a stage has ended. Several stages may run at once.
+    """
 
     on_stage: Callable[[str, str], None]
+    on_progress: Callable[[str, str], None]
+    on_done: Callable[[str, str], None]
     on_provision: Callable[[ProvisionEvent], None]
 
 
@@ -78,7 +85,7 @@ def up(
         ProvisionFailed, SmokeFailed: with every worker's report in `details`.
         TpukitError: whatever a stage raises; the slice stays, and the error says so.
     """
-    say = progress.on_stage
+    say, done = progress.on_stage, progress.on_done
     ssh_rule.check_ranges(context.source_ranges)  # before anything bills
     ensured = ensure(
         context.provider,
@@ -89,11 +96,11 @@ def up(
     )
     found = ensured.slice
     with naming_what_exists(LastSeen(found.name, found.zone, found.state, context.provider.bills)):
-        say("create", "created" if ensured.created else "already there")
+        done("create", "created" if ensured.created else "already there")
         found, rule, changed = ssh_rule.open_for(context, found)
-        say("firewall", "opened" if changed else "already open")
-        workers = _connected(context, found, deadline, say)
-        say("connect", f"{len(workers)} of {len(found.workers)} workers, host keys verified")
+        done("firewall", "opened" if changed else "already open")
+        workers = _connected(context, found, deadline, progress)
+        done("connect", f"{len(workers)} of {len(found.workers)} workers, host keys verified")
         report = provision(
             workers,
             recipe,
@@ -102,7 +109,8 @@ def up(
             on_event=progress.on_provision,
         )
         require_provisioned(report)
-        say("provision", f"{report.changes} changes")
+        done("provision", f"{report.changes} changes")
+        progress.on_progress("smoke", f"computing on {len(workers)} workers")
         result = ensure_computes(
             workers,
             accelerator,
@@ -110,17 +118,28 @@ def up(
             deadline=deadline,
             on_wait=lambda line: say("smoke", line),
         )
-        say("smoke", "passed")
+        done("smoke", "passed")
     return UpReport(found, ensured.created, rule, changed, report, result)
 
 
 def _connected(
-    context: Context, found: Slice, deadline: Deadline, say: Callable[[str, str], None]
+    context: Context, found: Slice, deadline: Deadline, progress: Progress
 ) -> Sequence[RemoteWorker]:
     """Return the workers once every one has answered over authenticated SSH."""
-    limit = deadline.within(CONNECT_SECONDS)
+    limit, answered = deadline.within(CONNECT_SECONDS), count(1)
+    progress.on_progress("connect", f"0/{len(found.workers)} workers")
     workers = slice_workers.workers(
-        context, [found], "all", limit, limit.remaining(), on_wait=lambda line: say("connect", line)
+        context,
+        [found],
+        "all",
+        limit,
+        limit.remaining(),
+        on_wait=lambda line: progress.on_stage("connect", line),
     )
-    values(fan_out(workers, lambda worker: worker.connect().close()))
+
+    def connect(worker: RemoteWorker) -> None:
+        worker.connect().close()
+        progress.on_progress("connect", f"{next(answered)}/{len(workers)} workers")
+
+    values(fan_out(workers, connect))
     return workers

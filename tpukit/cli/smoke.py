@@ -32,7 +32,13 @@ def smoke(
     found = toolkit.find(name)
     workers = toolkit.workers([found], "all", deadline.within(CONNECT_SECONDS).remaining())
     accelerator = AcceleratorType.parse(found.accelerator_type)
+    stages = toolkit.stages
+    stages.progress("smoke", f"computing on {len(workers)} workers")
     report = ensure_computes(
-        workers, accelerator, chosen, deadline=deadline, on_wait=toolkit.console.say
+        workers,
+        accelerator,
+        chosen,
+        deadline=deadline,
+        on_wait=lambda line: stages.say("smoke", line),
     )
     return views.smoke(report)

@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from tpukit import console as consoles
 from tpukit.cli.global_flags import GlobalFlags, local_by_environment
 from tpukit.cli.parameters import EXTERNAL, RouteFlags
+from tpukit.cli.stages import Stages, timed
 from tpukit.clock import Clock, Deadline, SystemClock
 from tpukit.console import Console
 from tpukit.errors import BadInput, Fix
@@ -51,6 +53,8 @@ class Toolkit:
     route: RouteFlags = EXTERNAL
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     clock: Clock = field(default_factory=SystemClock)
+    #: What the command has open until it is over, whatever the route.
+    closing: ExitStack = field(default_factory=ExitStack)
 
     def by(self, route: RouteFlags) -> Toolkit:
         """Return a toolkit that reaches workers by another route."""
@@ -185,9 +189,19 @@ class Toolkit:
     def deadline(self, seconds: float) -> Deadline:
         return Deadline.after(self.clock, seconds)
 
+    @cached_property
+    def stages(self) -> Stages:
+        """What shows the slices that this command waits for, a stage each."""
+        return self.closing.enter_context(Stages(self.console, self.clock))
+
+    def job_stages(self, name: str, hint: str = "") -> Stages:
+        """Return what shows the stages of the main job on a slice; its log is named for that."""
+        log = self.paths.logs / f"{name}.log"
+        return self.closing.enter_context(Stages(self.console, self.clock, timed, log, hint))
+
     def say_state(self, name: str) -> Callable[[str], None]:
         """Return what narrates each new state of a slice."""
-        return lambda state: self.console.say(f"{name}: {state}")
+        return lambda state: self.stages.say(name, state)
 
     def find(self, name: str) -> Slice:
         """Return the named slice, in the zone that was asked for or in any."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tpukit.accelerators import AcceleratorType
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
-from tpukit.cli.provision import narrate
 from tpukit.cli.request import DEFAULTS, RequestFlags, slice_request
+from tpukit.cli.stages import job_progress
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 
@@ -44,6 +44,8 @@ def up(
         caller_address.check_inside()
     deadline = toolkit.deadline(flag.seconds(timeout))
     request = slice_request(toolkit, accelerator, name, options)
+    stays = "bills" if toolkit.provider.bills else "stays"
+    hint = f"Ctrl-C is safe: the slice {stays}, and the same command goes on"
     report = up.up(
         context,
         request,
@@ -51,6 +53,6 @@ def up(
         chosen,
         requirements=on_top,
         deadline=deadline,
-        progress=narrate(toolkit),
+        progress=job_progress(toolkit.job_stages(request.name, hint)),
     )
     return views.up(report, toolkit.provider.bills)

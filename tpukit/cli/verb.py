@@ -41,7 +41,8 @@ def verb(function: Callable[..., View]) -> Callable[..., None]:
         context.obj.flags = context.obj.flags.merge(after)
         context.obj.toolkit = toolkit = Toolkit(context.obj.flags)
         with _past_typer():
-            result = function(toolkit, **values)
+            with toolkit.closing:
+                result = function(toolkit, **values)
             toolkit.console.emit(result)
         raise typer.Exit(result.status)
 

@@ -1,0 +1,253 @@
+"""What a long command shows of itself: a line a stage, and below it what goes on now.
+
+On a terminal the stages that run are painted over, and each is folded to one line when it is over.
+Elsewhere each new line is printed, and a heartbeat after 30 s of silence. Programs' own words go
+to a log file, and to the screen where `--verbose` asks for them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tpukit.clock import Clock
+from tpukit.console import Console, PaintedLine
+from tpukit.errors import TpukitError
+from tpukit.paths import private_directory
+from tpukit.text import one_line, sanitize, shown_path
+
+if TYPE_CHECKING:
+    from tpukit.provision.apply import ProvisionEvent
+    from tpukit.up import Progress
+
+#: Seconds of silence after which a line off a terminal says that the work goes on.
+HEARTBEAT_SECONDS = 30.0
+#: Bytes of a log file, and how many of them are kept.
+_LOG_BYTES, _LOGS = 4 << 20, 20
+#: Columns of a stage's name and of a whole line, its time at the end.
+_NAME_COLUMNS, _COLUMNS = 11, 79
+#: Workers that are shown while they are behind the others.
+_SHOWN_WORKERS = 4
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+def timed(seconds: float, stage: str, line: str) -> str:
+    """Return a line of the main job off a terminal."""
+    return f"{seconds:7.1f} s  {stage:<10} {line}"
+
+
+def named(seconds: float, stage: str, line: str) -> str:
+    """Return a line on one slice off a terminal."""
+    return f"{stage}: {line}"
+
+
+@dataclass
+class _Stage:
+    started: float
+    line: str
+    details: Sequence[str] = ()
+
+
+class Stages:
+    """The stages of one command; several can run at once. Leaving the context folds them all.
+
+    Any thread may call any method.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        clock: Clock,
+        form: Callable[[float, str, str], str] = named,
+        log: Path | None = None,
+        hint: str = "",
+    ) -> None:
+        self._console = console
+        self._clock = clock
+        self._form = form
+        self._log = LogFile(log) if log else None
+        self._hint = hint
+        self._running: dict[str, _Stage] = {}
+        self._began = self._spoke = clock.monotonic()
+        self._lock = threading.RLock()
+        self._over = threading.Event()
+        self._watched = False
+
+    def __enter__(self) -> Stages:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
+        self._over.set()
+        for stage in list(self._running):
+            self._fold(stage, "✓" if kind is None else "✗")
+        self._console.end_painting()
+        if kind is not None and self._log and self._log.written:
+            self._console.say(f"log: {shown_path(self._log.path)}")
+
+    def say(self, stage: str, line: str) -> None:
+        """Show a line that is worth one off a terminal too."""
+        with self._lock:
+            now = self._put(stage, line)
+            if self._console.repaints:
+                self.note(f"{stage}: {line}")
+            else:
+                self._print(now, stage, line)
+
+    def progress(self, stage: str, line: str, details: Sequence[str] = ()) -> None:
+        """Show how far a stage is, in place of what it said before; `details` are lines below."""
+        with self._lock:
+            self._put(stage, line, details)
+
+    def done(self, stage: str, line: str) -> None:
+        """Fold a stage that is over to one line."""
+        with self._lock:
+            now = self._put(stage, line)
+            if self._console.repaints:
+                self._fold(stage, "✓")
+            else:
+                self._print(now, stage, line)
+                self._running.pop(stage)
+
+    def note(self, line: str) -> None:
+        """Keep a program's own line in the log; show it where `--verbose` asks for it."""
+        with self._lock:
+            if self._log:
+                self._log.write(f"{self._clock.monotonic() - self._began:8.1f} s  {line}")
+            self._console.detail(f"{'':12}{line}")
+
+    def beat(self) -> None:
+        """Say off a terminal what goes on, where nothing was said for long."""
+        with self._lock:
+            now = self._clock.monotonic()
+            if now - self._spoke < HEARTBEAT_SECONDS:
+                return
+            for name, stage in self._running.items():
+                line = f"{stage.line}, for {_minutes(now - stage.started)} so far"
+                self._print(now, name, line)
+
+    def _put(self, stage: str, line: str, details: Sequence[str] = ()) -> float:
+        now = self._clock.monotonic()
+        found = self._running.setdefault(stage, _Stage(now, line))
+        found.line, found.details = one_line(line), details
+        if not self._watched and not self._console.quiet:
+            self._watched = True
+            if self._console.repaints:
+                self._console.paint(self._painted)
+            else:
+                threading.Thread(target=self._watch, name="tpukit-heartbeat", daemon=True).start()
+        return now
+
+    def _watch(self) -> None:
+        while not self._over.wait(1.0):
+            self.beat()
+
+    def _print(self, now: float, stage: str, line: str) -> None:
+        self._spoke = now
+        text = self._form(now - self._began, stage, line)
+        if self._log:
+            self._log.write(text)
+        self._console.say(text)
+
+    def _fold(self, stage: str, mark: str) -> None:
+        with self._lock:
+            found = self._running.pop(stage)
+            if self._console.repaints:
+                line = self._row(mark, stage, found, self._clock.monotonic())
+                if self._log:
+                    self._log.write(line)
+                style = "green" if mark == "✓" else "red"
+                self._console.say(line, style=style)
+
+    def _painted(self, columns: int) -> list[PaintedLine]:
+        # Without our lock: rich calls this under its own, which whoever has ours may wait for.
+        now = self._clock.monotonic()
+        mark = _SPINNER[int(now * 8) % len(_SPINNER)]
+        lines: list[PaintedLine] = []
+        for name, stage in list(self._running.items()):
+            lines.append((self._row(mark, name, stage, now, columns), "bold"))
+            lines += [(f"  {'':{_NAME_COLUMNS}} {each}", "dim") for each in stage.details]
+        below = [f"log {shown_path(self._log.path)}"] if self._log else []
+        below += [self._hint] if self._hint else []
+        return [*lines, *((each, "dim") for each in below)]
+
+    def _row(self, mark: str, name: str, stage: _Stage, now: float, columns: int = _COLUMNS) -> str:
+        time = _minutes(now - stage.started)
+        room = min(columns, _COLUMNS) - len(time) - 1
+        return f"{f'{mark} {name:<{_NAME_COLUMNS}} {stage.line}':<{room}.{room}} {time}"
+
+
+class LogFile:
+    """Lines in a file for its owner alone, made anew, up to a size; a full disk ends no command."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.written = 0
+        self._file: int | None = None
+
+    def write(self, line: str) -> None:
+        """Add a line."""
+        data = (sanitize(line) + "\n").encode("utf-8", "replace")
+        if self.written + len(data) > _LOG_BYTES:
+            return
+        try:
+            if self._file is None:
+                self._file = self._opened()
+            self.written += os.write(self._file, data)
+        except (OSError, TpukitError):
+            return
+
+    def _opened(self) -> int:
+        folder = private_directory(self.path.parent)
+        logs = sorted(folder.glob("*.log"), key=lambda each: each.stat().st_mtime)
+        for old in logs[:-_LOGS]:
+            old.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW
+        return os.open(self.path, flags, 0o600)
+
+
+def job_progress(stages: Stages) -> Progress:
+    """Return what shows the main job, or its provisioning alone, as these stages."""
+    from tpukit.up import Progress
+
+    workers = _Workers(stages)
+    return Progress(stages.say, stages.progress, stages.done, workers.on_event)
+
+
+class _Workers:
+    """What the workers' provisioning shows: how many are past the step that most are at."""
+
+    def __init__(self, stages: Stages) -> None:
+        self._stages = stages
+        self._passed: dict[int, list[str]] = {}
+        self._now: dict[int, str] = {}
+
+    def on_event(self, event: ProvisionEvent) -> None:
+        passed = self._passed.setdefault(event.worker, [])
+        line = f"worker {event.worker}: {event.step}: {event.text}"
+        told = event.kind == "finished" and not event.text.startswith("unchanged")
+        if told or (event.kind == "started" and event.worker == 0):
+            self._stages.say("provision", line)
+        else:
+            self._stages.note(line)
+        if event.kind == "finished" and not event.text.startswith("failed"):
+            passed.append(event.step)
+        self._now[event.worker] = f"{event.step}: {event.text}"
+        self._show()
+
+    def _show(self) -> None:
+        least = min(self._passed, key=lambda worker: len(self._passed[worker]))
+        step = self._now[least].partition(":")[0]
+        past = sum(step in passed for passed in self._passed.values())
+        behind = [worker for worker in sorted(self._passed) if step not in self._passed[worker]]
+        details = [f"worker {each} {self._now[each]}" for each in behind[:_SHOWN_WORKERS]]
+        count = f"{past}/{len(self._passed)} workers"
+        self._stages.progress("provision", f"{step} {count}", details)
+
+
+def _minutes(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02}"
