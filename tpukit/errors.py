@@ -73,10 +73,12 @@ class TpukitError(Exception):
 
     `fix` is what to type next, `otherwise` another thing to type in its place. `retry` tells when
     the same may succeed, where that is known: `same-zone` a little later, `other-zone` there,
-    `after-fix` once that is done, `never`.
+    `after-fix` once that is done, `never`. `common` errors are of everything that is worked on, not
+    of the one worker where they came up.
     """
 
     exit_code = 1
+    common = False
 
     def __init__(
         self,

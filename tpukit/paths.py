@@ -65,6 +65,11 @@ class Paths:
         return self.state / "logs"
 
     @property
+    def hints(self) -> Path:
+        """Where slices answered lately."""
+        return self.state / "hints"
+
+    @property
     def last_run(self) -> Path:
         """On which workers the last command failed."""
         return self.state / "last_run.json"

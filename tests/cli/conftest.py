@@ -17,6 +17,8 @@ import pytest
 from support.local_cloud import ZONE, Cloud, bare_environment, running_cloud
 
 from tpukit.cli.main import status
+from tpukit.emulator.process import daemon
+from tpukit.paths import Paths
 from tpukit.slices import naming
 
 
@@ -143,3 +145,18 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
     assert started.status == 0, started.err
     yield found
     found.close()
+
+
+@pytest.fixture
+def own_emulator(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An environment in which every command is local, and what it started is stopped.
+
+    Its PATH begins with the folder `bin` below `tmp_path`, for what stands in for programs.
+    """
+    environment = {**bare_environment(tmp_path), "TPUKIT_LOCAL": "1"}
+    environment["PATH"] = f"{tmp_path / 'bin'}:{environment['PATH']}"
+    directory = Paths.from_environment(environment).emulator
+    directory.mkdir(parents=True, mode=0o700)
+    daemon.start(directory, create_seconds=0.2)
+    yield environment
+    daemon.stop(directory)

@@ -5,18 +5,15 @@ from __future__ import annotations
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.local_cloud import ZONE, Cloud, bare_environment, json_reply, scripted
+from support.local_cloud import ZONE, Cloud, json_reply, scripted
 
 from cli.conftest import Run
 from tpukit.access import ssh_rule
 from tpukit.cli.parameters import RouteFlags
-from tpukit.emulator.process import daemon
 from tpukit.errors import BadInput
-from tpukit.paths import Paths
 from tpukit.remote.connection import dial
 from tpukit.remote.connection.target import Target
 
@@ -168,16 +165,11 @@ while data := os.read(0, 65536):
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """An emulator of its own, and a folder for stand-ins before all other programs."""
-    environment = {**bare_environment(tmp_path), "TPUKIT_LOCAL": "1"}
-    environment["PATH"] = f"{tmp_path / 'bin'}:{environment['PATH']}"
-    (tmp_path / "bin").mkdir()
-    directory = Paths.from_environment(environment).emulator
-    directory.mkdir(parents=True, mode=0o700)
-    daemon.start(directory, create_seconds=0.2)
-    yield environment
-    daemon.stop(directory)
+def programs(tmp_path: Path) -> Path:
+    """A folder whose programs are found before all others."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    return folder
 
 
 @pytest.mark.process
@@ -185,22 +177,22 @@ def local(tmp_path: Path) -> Iterator[dict[str, str]]:
     ("program", "route"), [("gcloud", ("--iap",)), ("ssh", ("--jump", "ada@gate.example.com"))]
 )
 def test_a_run_that_was_started_through_a_proxy_is_listed_and_ended_through_it(
-    run: Run, local: dict[str, str], tmp_path: Path, program: str, route: tuple[str, ...]
+    run: Run, own_emulator: dict[str, str], programs: Path, program: str, route: tuple[str, ...]
 ) -> None:
-    made = run("create", "v3-8", "demo", "--internal-ips", "--json", environment=local)
+    made = run("create", "v3-8", "demo", "--internal-ips", "--json", environment=own_emulator)
     address = made.document["slice"]["workers"][0]["internal_address"]
-    stand_in = tmp_path / "bin" / program
+    stand_in = programs / program
     stand_in.write_text(STAND_IN.format(python=sys.executable, address=address))
     stand_in.chmod(stat.S_IRWXU)
 
     def call(*words: str) -> str:
-        result = run(*words, environment=local)
+        result = run(*words, environment=own_emulator)
         assert result.status == 0, result.err
         assert result.err.count(f"through {program}") == 1, result.err
         return result.out
 
     applied = ("firewall", "apply", "demo", "--internal-ips")
-    assert run(*applied, environment=local).status == 0
+    assert run(*applied, environment=own_emulator).status == 0
     call("run", "demo", *route, "--detach", "--run-id", "long", "--", "sleep 60")
     assert "long" in call("jobs", "demo", *route)
     call("kill", "demo", "long", *route)
@@ -219,17 +211,17 @@ sys.exit(0 if options["HostKeyAlias"] in known else 255)
 
 @pytest.mark.process
 def test_two_shells_at_once_do_not_take_each_other_s_known_hosts(
-    run: Run, local: dict[str, str], tmp_path: Path
+    run: Run, own_emulator: dict[str, str], programs: Path
 ) -> None:
-    assert run("create", "v4-16", "demo", environment=local).status == 0
-    assert run("firewall", "apply", "demo", environment=local).status == 0
-    stand_in = tmp_path / "bin" / "ssh"
+    assert run("create", "v4-16", "demo", environment=own_emulator).status == 0
+    assert run("firewall", "apply", "demo", environment=own_emulator).status == 0
+    stand_in = programs / "ssh"
     stand_in.write_text(WAITING_SSH.format(python=sys.executable))
     stand_in.chmod(stat.S_IRWXU)
     shells = [
         subprocess.Popen(
             [sys.executable, "-m", "tpukit", "ssh", "demo", "--worker", worker],
-            env=local,
+            env=own_emulator,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.local_cloud import bare_environment
 
 from cli.conftest import Run
-from tpukit.emulator.process import daemon
-from tpukit.paths import Paths
 
 pytestmark = pytest.mark.process
 
 
-@pytest.fixture
-def local(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """An environment in which every command is local, and what it started is stopped."""
-    environment = {**bare_environment(tmp_path), "TPUKIT_LOCAL": "1"}
-    directory = Paths.from_environment(environment).emulator
-    directory.mkdir(parents=True, mode=0o700)
-    daemon.start(directory, create_seconds=0.2)
-    yield environment
-    daemon.stop(directory)
-
-
 def test_a_slice_runs_commands_jobs_and_copies(
-    run: Run, local: dict[str, str], tmp_path: Path
+    run: Run, own_emulator: dict[str, str], tmp_path: Path
 ) -> None:
     """One slice of two workers from its creation to its end, each verb judged by its answer."""
 
     def call(*words: str) -> Any:
-        return run(*words, environment=local)
+        return run(*words, environment=own_emulator)
 
     assert call("create", "v4-16", "demo").status == 0
     assert call("firewall", "apply", "demo").status == 0

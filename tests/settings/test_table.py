@@ -30,6 +30,7 @@ from tpukit.settings.table import DEFINITIONS, check_endpoint
         ("user", "a" * 33),
         ("network", "../n"),
         ("source_ranges", "everybody"),
+        ("keep_hints", "maybe"),
         ("source_ranges", "203.0.113.7/24"),
         ("credentials_file", "~/key.json"),
         ("quota_project", "Nobody"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tpukit.access.hints import Hints
 from tpukit.clock import Clock
 from tpukit.cloud.provider import FirewallProvider, SliceProvider
 from tpukit.errors import BadInput, Fix, TpukitError
@@ -30,6 +31,7 @@ class Context:
     journal: Journal
     internal: bool = False  #: whether workers are reached at their internal addresses
     proxied: bool = False  #: whether they are reached through something that answers for them
+    hints: Hints | None = None  #: where slices that are found are remembered
 
     def check_reachable(self, found: Slice) -> None:
         """Raise unless the slice's workers can answer, and have the addresses that we go to.

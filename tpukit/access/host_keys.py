@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from tpukit.clock import Deadline, polls
 from tpukit.cloud.provider import SliceProvider
@@ -14,36 +14,24 @@ from tpukit.remote.connection.target import Target
 IDENTITY_SECONDS = 120.0
 
 
-def targets(
-    provider: SliceProvider,
-    found: Slice,
-    user: str,
-    deadline: Deadline,
-    *,
-    internal: bool = False,
-    chosen: Collection[int] | None = None,
-) -> list[Target]:
-    """Return a target for each chosen worker, with the host keys of its guest attributes.
+def published(
+    provider: SliceProvider, found: Slice, deadline: Deadline, chosen: Collection[int] | None = None
+) -> dict[int, WorkerIdentity]:
+    """Return the identities that workers have published, by number, once every chosen one has.
 
-    `chosen` are workers by number, None all: nobody waits for the host keys of the others. With
-    `internal`, the addresses are those inside the network. The number of workers is what
-    `networkEndpoints` says.
+    `chosen` are workers by number, None all: nobody waits for the host keys of the others. The
+    number of workers is what `networkEndpoints` says.
 
     Raises `SecurityRefusal` where a worker has not published its host keys by the deadline.
     """
-    workers = [each for each in found.workers if chosen is None or each.index in chosen]
+    wanted = [each.index for each in found.workers if chosen is None or each.index in chosen]
     silent: list[int] = []
     for _ in polls(deadline):
-        identities = {each.index: each for each in provider.identities(found.zone, found.name)}
-        silent = [
-            worker.index
-            for worker in workers
-            if worker.index not in identities or not identities[worker.index].host_keys
-        ]
-        if workers and not silent:
-            return [
-                _target(found, user, each, identities[each.index], internal) for each in workers
-            ]
+        answers = provider.identities(found.zone, found.name)
+        identities = {each.index: each for each in answers if each.host_keys}
+        silent = [index for index in wanted if index not in identities]
+        if wanted and not silent:
+            return identities
     named = ", ".join(map(str, silent)) or "all"
     raise SecurityRefusal(
         f"no host keys from worker {named} of slice {found.name}",
@@ -51,6 +39,20 @@ def targets(
         "(constraints/compute.disableGuestAttributesAccess) hides them",
         fix=Fix(note="type the same command again in a minute"),
     )
+
+
+def targets(
+    found: Slice, user: str, identities: Mapping[int, WorkerIdentity], *, internal: bool = False
+) -> dict[int, Target]:
+    """Return a target for each worker whose identity is known, by number.
+
+    With `internal`, the addresses are those inside the network.
+    """
+    return {
+        each.index: _target(found, user, each, identities[each.index], internal)
+        for each in found.workers
+        if each.index in identities
+    }
 
 
 def alias(found: Slice, worker: int) -> str:
@@ -70,4 +72,6 @@ def _target(
         host_keys=identity.host_keys,
         hostname=identity.hostname,
         zone=found.zone,
+        alias=alias(found, worker.index),
+        internal_address=worker.internal_address,
     )

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tpukit.access import ssh_rule
 from tpukit.access.context import Context
-from tpukit.access.host_keys import IDENTITY_SECONDS, targets
+from tpukit.access.hints import Hint
+from tpukit.access.host_keys import IDENTITY_SECONDS, published, targets
 from tpukit.access.key import install_key
 from tpukit.access.selection import parse_workers
 from tpukit.clock import Deadline
@@ -33,11 +35,15 @@ from tpukit.remote.command.fan_out import fan_out, values
 from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.target import Target
 from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.slices.find import find
 
 #: Seconds of trying after which the firewall rules are looked at.
 _RULE_SECONDS = 8.0
 #: Seconds of trying after which the slice is looked at again, first and at the latest.
 _FIRST_LOOK_SECONDS, _LONGEST_PAUSE_SECONDS = 10.0, 40.0
+#: Seconds in which a worker has to answer where a hint says that it is: directly, or by a proxy,
+#: which may be a program that has to start.
+_HINT_SECONDS = {False: 4.0, True: 10.0}
 #: Seconds for which one look at the slice serves all of its workers.
 _FRESH_SECONDS = 5.0
 #: Seconds for which one look at the firewall rules does.
@@ -48,17 +54,20 @@ OnWait = Callable[[str], None]
 
 def workers(
     context: Context,
-    slices: Sequence[Slice],
+    slices: Sequence[Slice | Hint],
     selection: str,
     deadline: Deadline,
     patience: float,
     on_wait: OnWait = lambda line: None,
+    *,
+    everywhere: bool = False,
 ) -> list[RemoteWorker]:
     """Return the selected workers of each slice, with their pinned host keys.
 
-    Only the workers that are selected are asked for anything. `deadline` is for the API;
-    `patience`, in seconds, for each connection that is made later. `on_wait` gets a line for each
-    worker that does not answer.
+    Only the workers that are selected are asked for anything; of a hint the API is asked nothing
+    unless a worker does not answer as it says. `deadline` is for the API; `patience`, in seconds,
+    for each connection that is made later. `on_wait` gets a line for each worker that does not
+    answer. `everywhere` tells that each slice was looked for in every zone.
 
     Raises:
         BadInput: the selection names no worker, or one that a slice lacks; or the workers have no
@@ -68,14 +77,7 @@ def workers(
         AuthenticationFailed: a slice lets people in by OS Login.
         TpukitError: a slice has no workers yet, or the API failed.
     """
-    for each in slices:
-        context.check_reachable(each)
-    chosen = [
-        _SliceAccess(
-            context, each, parse_workers(selection, [w.index for w in each.workers]), on_wait
-        )
-        for each in slices
-    ]
+    chosen = [_SliceAccess(context, each, selection, on_wait, everywhere) for each in slices]
     opened = values(fan_out(chosen, lambda each: each.open(deadline, patience)))
     return [worker for found in opened for worker in found]
 
@@ -96,12 +98,22 @@ class _SliceAccess:
     """The chosen workers of one slice, and where they were when they were last looked for."""
 
     def __init__(
-        self, context: Context, found: Slice, chosen: Sequence[int], on_wait: OnWait
+        self,
+        context: Context,
+        found: Slice | Hint,
+        selection: str,
+        on_wait: OnWait,
+        everywhere: bool,
     ) -> None:
         self._context = context
-        self._slice = found
-        self._chosen = chosen
+        self._hint = found if isinstance(found, Hint) else None  #: until it is in doubt
+        self._slice = found.slice if isinstance(found, Hint) else found
+        self._selection = selection
         self._on_wait = on_wait
+        self._everywhere = everywhere
+        self._proved: set[int] = set()  #: workers that answered as the hint says
+        self._doubted: TpukitError | None = None
+        self._chosen: list[int] = []
         self._targets: dict[int, Target] = {}
         self._fresh_until = 0.0
         self._lock = threading.Lock()
@@ -110,38 +122,82 @@ class _SliceAccess:
         self._rules_lock = threading.Lock()
 
     def open(self, deadline: Deadline, patience: float) -> list[RemoteWorker]:
-        """Make sure of our key and read the workers' host keys."""
+        """Return the chosen workers, once our key and their host keys are known to be there."""
+        if not (self._hint and self._taken(self._hint)):
+            self._find_out(deadline)
+
+        def connector(index: int) -> Callable[[], Connection]:
+            clock = self._context.clock
+            return lambda: self._connect(index, Deadline.after(clock, patience))
+
+        return [
+            RemoteWorker(index, connector(index), self._slice.name, self._targets[index])
+            for index in self._chosen
+        ]
+
+    def _choose(self) -> None:
+        self._context.check_reachable(self._slice)
+        self._chosen = parse_workers(self._selection, [w.index for w in self._slice.workers])
+
+    def _taken(self, hint: Hint) -> bool:
+        """Take what a hint says of the chosen workers; tell whether it says enough."""
         context = self._context
+        with suppress(TpukitError):
+            self._choose()
+            self._targets = targets(
+                hint.slice, context.user, hint.identities, internal=context.internal
+            )
+            return set(self._chosen) <= set(self._targets)
+        return False
+
+    def _find_out(self, deadline: Deadline) -> None:
+        """Ask the API for the slice, unless it was just asked, for our key and the host keys."""
+        context = self._context
+        if self._hint:
+            self._slice = find(context.provider, self._slice.name, self._hint.zone)
+            self._hint = None
+        self._choose()
         install_key(context.provider, self._slice, context.user, context.key, deadline)
         self._targets = self._read(deadline.within(IDENTITY_SECONDS))
 
-        def connector(index: int) -> Callable[[], Connection]:
-            return lambda: self._connect(index, Deadline.after(context.clock, patience))
-
-        return [
-            RemoteWorker(index, connector(index), self._slice.name, target)
-            for index, target in self._targets.items()
-        ]
-
     def _read(self, deadline: Deadline) -> dict[int, Target]:
         context = self._context
-        found = targets(
-            context.provider,
-            self._slice,
-            context.user,
-            deadline,
-            internal=context.internal,
-            chosen=self._chosen,
-        )
-        return {target.worker: target for target in found}
+        identities = published(context.provider, self._slice, deadline, self._chosen)
+        if context.hints:
+            context.hints.keep(Hint(self._slice, identities, self._everywhere))
+        return targets(self._slice, context.user, identities, internal=context.internal)
 
     def _connect(self, index: int, deadline: Deadline) -> Connection:
+        if self._hint and index not in self._proved:
+            try:
+                attempt = deadline.within(_HINT_SECONDS[self._context.internal])
+                connection = self._context.connector.connect_once(self._targets[index], attempt)
+                self._proved.add(index)
+                return connection
+            except (TransportFailed, HostKeyMismatch):
+                self._doubt(index, deadline)
         search = _Search(self, deadline)
         try:
             return self._context.connector.connect(self._targets[index], deadline, search.next)
         except TransportFailed as error:
             search.explain(self._targets[index], error)
             raise
+
+    def _doubt(self, index: int, deadline: Deadline) -> None:
+        """Go on as if there had been no hint; what one worker finds out holds for all."""
+        with self._lock:
+            if self._doubted:
+                raise self._doubted
+            if self._hint:
+                try:
+                    self._find_out(deadline)
+                except TpukitError as error:
+                    error.common, self._doubted = True, error
+                    if self._context.hints:
+                        self._context.hints.forget(self._slice.name)
+                    raise
+            if index not in self._targets:
+                raise TransportFailed(f"slice {self._slice.name} has no worker {index} now")
 
     def look_again(self, before: Target, deadline: Deadline) -> Target:
         """Return where the worker is now: a slice that was made anew has other addresses, keys.

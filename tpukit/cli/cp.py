@@ -53,11 +53,11 @@ def cp(
     toolkit = toolkit.by(route)
     copy = copies.Copy.parse(paths)
     up = copy.direction == "up"
-    found = toolkit.find(copy.slice)
-    workers = toolkit.workers([found], worker or ("all" if up else "0"), flag.seconds(timeout))
+    chosen = worker or ("all" if up else "0")
+    workers = toolkit.workers(copy.slice, chosen, flag.seconds(timeout))
     with metered(toolkit, "sent" if up else "received", relay=not no_relay) as context:
         if up:
-            return views.sent(copies.upload(copy, copies.recipients(found, workers), context))
+            return views.sent(copies.upload(copy, copies.recipients(workers), context))
         received = copies.fetch(copy, workers, context)
     return views.received(received)
 

@@ -41,6 +41,7 @@ def delete(
     for name in names:
         with suppress(*[NotFound] if missing_ok else []):
             found.append(toolkit.find(name))
+        toolkit.hints.forget(name)
     ownership.confirm(toolkit, "delete", found, force=force, always=True)
     if found:
         cleanup.delete_all(

@@ -36,8 +36,7 @@ def forward(
 
     toolkit = toolkit.by(route)
     wanted = [Forward.parse(each) for each in ports]
-    found = toolkit.find(name)
-    (chosen,) = toolkit.workers([found], str(worker), flag.seconds(timeout))
+    (chosen,) = toolkit.workers(name, str(worker), flag.seconds(timeout))
     say = toolkit.console.say
     with Tunnels(chosen.connect, wanted, toolkit.clock, say) as tunnels:
         for each in tunnels.forwards:

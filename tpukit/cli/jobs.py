@@ -33,7 +33,7 @@ def jobs(
     from tpukit.work import runs
 
     toolkit = toolkit.by(route)
-    workers = toolkit.workers(toolkit.find_all(name), worker, flag.seconds(timeout))
+    workers = toolkit.workers(name, worker, flag.seconds(timeout))
     found = runs.states(workers, toolkit.clock)
     if run:
         runs.holding(found, run)

@@ -41,7 +41,7 @@ def kill(
         fix = Fix.command("tpukit", "jobs", name, note="lists the runs; --all ends every one")
         raise BadInput("which run is to end?", fix=fix)
     toolkit = toolkit.by(route)
-    workers = toolkit.workers(toolkit.find_all(name), worker, flag.seconds(timeout))
+    workers = toolkit.workers(name, worker, flag.seconds(timeout))
     if run:
         workers = runs.holding(runs.states(workers, toolkit.clock), run)
     return views.ended(runs.end(workers, run or None, toolkit.clock))

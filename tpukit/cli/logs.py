@@ -70,7 +70,7 @@ def read(
     if console.as_json:
         raise BadInput("output is not one JSON document", fix=Fix(note="--json-lines"))
     patience = flag.seconds(flags.timeout)
-    workers = toolkit.workers(toolkit.find_all(names), flags.worker, patience)
+    workers = toolkit.workers(names, flags.worker, patience)
     states = runs.states(workers, toolkit.clock)
     chosen = run or runs.latest(states)
     having = runs.holding(states, chosen)

@@ -49,8 +49,7 @@ def notebook(
     if recipe:
         flag.check_recipe(recipe)
     toolkit = toolkit.by(route)
-    found = toolkit.find(name)
-    (chosen,) = toolkit.workers([found], str(worker), flag.seconds(timeout))
+    (chosen,) = toolkit.workers(name, str(worker), flag.seconds(timeout))
     say = toolkit.console.say
     recipe = recipe or usual_environment(chosen, flag.DEFAULT_RECIPE, toolkit.clock)
     if install:

@@ -42,7 +42,7 @@ def provision(
     patience = deadline.within(CONNECT_SECONDS).remaining()
     stages = toolkit.job_stages(name)
     report = apply_recipe(
-        toolkit.workers([toolkit.find(name)], "all", patience),
+        toolkit.workers(name, "all", patience),
         chosen,
         requirements=on_top,
         deadline=deadline,

@@ -47,10 +47,9 @@ def push(
     root = Path(directory).expanduser().resolve()
     tree = read_tree(root)
     target = pushes.target_path(to or root.name)
-    found = toolkit.find(name)
-    workers = toolkit.workers([found], worker, flag.seconds(timeout))
+    workers = toolkit.workers(name, worker, flag.seconds(timeout))
     with metered(toolkit, "sent", relay=not no_relay) as context:
-        outcomes = pushes.push(tree, target, copies.recipients(found, workers), context)
+        outcomes = pushes.push(tree, target, copies.recipients(workers), context)
     sent = sum(each.value == "sent" for each in outcomes)
     toolkit.console.say(f"{len(tree.names)} files; {sent} of {len(outcomes)} workers changed")
     return views.sent(outcomes)

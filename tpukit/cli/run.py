@@ -118,7 +118,7 @@ def run(
         pooled = toolkit.pooled_workers(name, patience)
         workers, start = select(pooled.workers, worker), pooled.run
     else:
-        workers, start = toolkit.workers(toolkit.find_all(name), worker, patience), None
+        workers, start = toolkit.workers(name, worker, patience), None
     recipe = environment.with_
     if how.detach:
         return _detach(toolkit, name, workers, how.run_id, line, lines, recipe)

@@ -30,7 +30,7 @@ def smoke(
     chosen = Recipe.named(recipe)
     deadline = toolkit.deadline(flag.seconds(timeout))
     found = toolkit.find(name)
-    workers = toolkit.workers([found], "all", deadline.within(CONNECT_SECONDS).remaining())
+    workers = toolkit.workers(found, "all", deadline.within(CONNECT_SECONDS).remaining())
     accelerator = AcceleratorType.parse(found.accelerator_type)
     stages = toolkit.stages
     stages.progress("smoke", f"computing on {len(workers)} workers")

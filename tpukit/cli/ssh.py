@@ -16,7 +16,6 @@ from tpukit.errors import BadInput, Fix
 from tpukit.paths import private_directory
 
 if TYPE_CHECKING:
-    from tpukit.models import Slice
     from tpukit.remote.connection.client import Connection
 
 
@@ -42,12 +41,11 @@ def ssh(
     if toolkit.flags.as_json and not line:
         fix = Fix.command("tpukit", "ssh", name, "--json", "--", "hostname", note="for example")
         raise BadInput("--json needs a command", fix=fix)
-    found = toolkit.find(name)
-    (chosen,) = toolkit.workers([found], str(worker), flag.seconds(timeout))
+    (chosen,) = toolkit.workers(name, str(worker), flag.seconds(timeout))
     with chosen.connect() as connection:
         if line:
             return _command(toolkit, connection, worker, line)
-        return View({}, status=_shell(toolkit, found, connection))
+        return View({}, status=_shell(toolkit, connection))
 
 
 def _command(toolkit: Toolkit, connection: Connection, worker: int, line: str) -> View:
@@ -67,19 +65,19 @@ def _command(toolkit: Toolkit, connection: Connection, worker: int, line: str) -
     return View({"results": [document]}, status=done.status)
 
 
-def _shell(toolkit: Toolkit, found: Slice, connection: Connection) -> int:
+def _shell(toolkit: Toolkit, connection: Connection) -> int:
     """Hand over to the system's OpenSSH, which speaks to every terminal; we could log in."""
-    from tpukit.access import host_keys
     from tpukit.remote.connection import keys, openssh
 
     if toolkit.route.proxied or not openssh.available():
         return connection.shell()
     target = connection.target
-    pinned_as = host_keys.alias(found, target.worker)
     # A file for each worker: two shells at once would rewrite one between writing and reading it.
-    known_hosts = private_directory(toolkit.paths.known_hosts) / pinned_as
-    keys.write_known_hosts(known_hosts, [(pinned_as, target.host_keys)])
-    words = openssh.command(target, toolkit.key, known_hosts, pinned_as, None, sys.stdin.isatty())
+    known_hosts = private_directory(toolkit.paths.known_hosts) / target.alias
+    keys.write_known_hosts(known_hosts, [(target.alias, target.host_keys)])
+    words = openssh.command(
+        target, toolkit.key, known_hosts, target.alias, None, sys.stdin.isatty()
+    )
     connection.close()
     return subprocess.run(words, check=False).returncode
 

@@ -25,6 +25,7 @@ def stop(
     """
     deadline, on_state = toolkit.deadline(flag.seconds(timeout)), toolkit.say_state(name)
     found = toolkit.find(name)
+    toolkit.hints.forget(name)
     ownership.confirm(toolkit, "stop", [found], force=force, always=False)
     result = change.stop(toolkit.provider, found, deadline=deadline, on_state=on_state)
     return views.one_slice(result)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from tpukit import console as consoles
 from tpukit.cli.global_flags import GlobalFlags, local_by_environment
@@ -26,6 +26,7 @@ from tpukit.slices.journal import Journal
 
 if TYPE_CHECKING:
     from tpukit.access.context import Context
+    from tpukit.access.hints import Hint, Hints
     from tpukit.cloud.access_tokens import AccessTokens
     from tpukit.cloud.credentials import Credentials
     from tpukit.cloud.provider import FirewallProvider, SliceProvider
@@ -43,6 +44,16 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 300.0
 #: Seconds for each connection to the worker that others are reached through.
 _JUMP_SECONDS = 60.0
+
+
+class _Deferred:
+    """Stands for a client until it is used: a command that asks no API imports none."""
+
+    def __init__(self, make: Callable[[], object]) -> None:
+        self._make = make
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._make(), name)
 
 
 @dataclass(eq=False)
@@ -163,6 +174,13 @@ class Toolkit:
         return ensure_key_pair(directory, comment="tpukit")
 
     @cached_property
+    def hints(self) -> Hints:
+        from tpukit.access.hints import Hints
+
+        place = "\n".join([self.settings.get("tpu_endpoint"), self.settings.require("project")])
+        return Hints(self.paths.hints, place, self.clock, self.settings.is_on("keep_hints"))
+
+    @cached_property
     def connector(self) -> Connector:
         from tpukit.remote.connection.client import Connector
 
@@ -173,8 +191,8 @@ class Toolkit:
         from tpukit.access.context import Context
 
         return Context(
-            provider=self.provider,
-            firewall=self.firewall,
+            provider=cast("SliceProvider", _Deferred(lambda: self.provider)),
+            firewall=cast("FirewallProvider", _Deferred(lambda: self.firewall)),
             connector=self.connector,
             key=self.key,
             user=self.settings.get("user"),
@@ -184,6 +202,7 @@ class Toolkit:
             journal=self.journal,
             internal=self.route.inside,
             proxied=self.route.proxied,
+            hints=self.hints,
         )
 
     def deadline(self, seconds: float) -> Deadline:
@@ -207,25 +226,30 @@ class Toolkit:
         """Return the named slice, in the zone that was asked for or in any."""
         from tpukit.slices import find
 
-        zone = self.flags.zone.removeprefix("-")  # a lone hyphen stands for all zones
-        return find.find(self.provider, naming.check_name(name), zone)
+        return find.find(self.provider, naming.check_name(name), self._zone)
 
-    def find_all(self, names: str) -> list[Slice]:
-        """Return the slices of a list such as `demo,demo2`, each once."""
-        return [self.find(name) for name in dict.fromkeys(names.split(","))]
+    def workers(self, wanted: str | Slice, selection: str, patience: float) -> list[RemoteWorker]:
+        """Return the selected workers of a slice, or of a list of names such as `demo,demo2`.
 
-    def workers(
-        self, slices: Sequence[Slice], selection: str, patience: float
-    ) -> list[RemoteWorker]:
-        """Return the selected workers of one slice or several, each to be connected to.
-
-        `patience` is in seconds, for the API and for each connection that is made later.
+        By name they may be where they were a few minutes ago, which is proved when they are
+        connected to. `patience` is in seconds, for the API and for each connection.
         """
         from tpukit.access import slice_workers
 
-        deadline, say = self.deadline(patience), self.console.say
+        found: list[Slice | Hint] = []
+        if isinstance(wanted, str):
+            names = dict.fromkeys(wanted.split(","))
+            found += [self.hints.recall(each, self._zone) or self.find(each) for each in names]
+        else:
+            found.append(wanted)
         return slice_workers.workers(
-            self.context(), slices, selection, deadline, patience, on_wait=say
+            self.context(),
+            found,
+            selection,
+            self.deadline(patience),
+            patience,
+            on_wait=self.console.say,
+            everywhere=isinstance(wanted, str) and not self._zone,
         )
 
     def pooled_workers(self, names: str, patience: float) -> PooledWorkers:
@@ -237,7 +261,8 @@ class Toolkit:
         request = PoolRequest("\n".join([*cloud, self.flags.zone, names]), self.key)
 
         def find() -> list[RemoteWorker]:
-            return self.workers(self.find_all(names), "all", patience)
+            slices = [self.find(name) for name in dict.fromkeys(names.split(","))]
+            return [each for found in slices for each in self.workers(found, "all", patience)]
 
         return PooledWorkers(self.connection_pool, request, find)
 
@@ -270,6 +295,11 @@ class Toolkit:
         return self.flags.yes or disabled in ("1", "true", "yes", "on")
 
     @property
+    def _zone(self) -> str:
+        """The zone that slices are looked for in; empty for all, as a lone hyphen says."""
+        return self.flags.zone.removeprefix("-")
+
+    @property
     def _dial(self) -> Dial:
         from tpukit.remote.connection import dial
 
@@ -283,7 +313,7 @@ class Toolkit:
         name, worker = self.route.jump_worker
         if name:
             plain = self.by(EXTERNAL)
-            (jump,) = plain.workers([plain.find(name)], worker, _JUMP_SECONDS)
+            (jump,) = plain.workers(name, worker, _JUMP_SECONDS)
             return dial.through_worker(jump.connect)
         return dial.direct
 

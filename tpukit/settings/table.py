@@ -238,5 +238,6 @@ DEFINITIONS = (
         guarded=True,
     ),
     Definition("keep_tokens", check_switch, guarded=True, default="yes"),
+    Definition("keep_hints", check_switch, default="yes"),
 )
 BY_NAME = {each.name: each for each in DEFINITIONS}

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Literal
 
 from tpukit.errors import BadInput, Fix
-from tpukit.models import Slice
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection
 from tpukit.remote.transfer.download import Source, download
@@ -82,10 +81,11 @@ class Copy:
         return cls(remote[0].slice, "down", paths, destination, several or destination[-1:] == "/")
 
 
-def recipients(found: Slice, workers: Iterable[RemoteWorker]) -> list[Recipient]:
+def recipients(workers: Iterable[RemoteWorker]) -> list[Recipient]:
     """Return the workers with the addresses at which they find each other."""
-    internal = {each.index: each.internal_address for each in found.workers}
-    return [Recipient(each, internal.get(each.index, "")) for each in workers]
+    return [
+        Recipient(each, each.target.internal_address if each.target else "") for each in workers
+    ]
 
 
 def upload(

@@ -39,8 +39,9 @@ def fan_out(
 ) -> list[Outcome[Item, Value]]:
     """Return the outcome of `work` on every item, in order; at most `window` run at once.
 
-    A `TpukitError` is that item's outcome. Any other exception is a defect and is raised once every
-    item has ended. An interrupt calls `cancel`, which is to end what still runs, and
+    A `TpukitError` is that item's outcome, and raised where every item has ended with one that is
+    common to all. Any other exception is a defect and is raised once every item has ended. An
+    interrupt calls `cancel`, which is to end what still runs, and
     leaves within half a second.
     """
     if not items:
@@ -72,7 +73,10 @@ def fan_out(
         for thread in filter(threading.Thread.is_alive, threads):
             thread.join(_GRACE_SECONDS / len(threads))
         raise
-    return [_raise_defect(found[index]) for index in range(len(items))]
+    outcomes = [_raise_defect(found[index]) for index in range(len(items))]
+    if all(each.error and each.error.common for each in outcomes):
+        values(outcomes)
+    return outcomes
 
 
 def values(outcomes: Iterable[Outcome[Item, Value]]) -> list[Value]:

@@ -24,6 +24,8 @@ class Target:
     host_keys: tuple[str, ...]
     hostname: str = ""  #: from its guest attributes; Identity-Aware Proxy asks for it, and the zone
     zone: str = ""
+    alias: str = ""  #: under which its host keys are pinned for OpenSSH
+    internal_address: str = ""  #: where the slice's other workers find it
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Target:
