@@ -253,6 +253,23 @@ def interruption(signal: KeyboardInterrupt) -> TpukitError:
     return Interrupted("interrupted")
 
 
+def together(what: str, errors: Sequence[TpukitError]) -> TpukitError:
+    """Return one error for several: `2 settings are wrong`; the only one as it is.
+
+    It is of the class of the first, unless one of them is refused for security.
+    """
+    if len(errors) == 1:
+        return errors[0]
+    first = next((each for each in errors if isinstance(each, SecurityRefusal)), errors[0])
+    fixes = [each.fix for each in errors if each.fix]
+    command = next((fix.arguments for fix in fixes if fix.arguments), ())
+    return type(first)(
+        f"{len(errors)} {what}",
+        why="\n".join(each.summary() for each in errors),
+        fix=Fix(command, "; ".join(dict.fromkeys(fix.note for fix in fixes if fix.note))),
+    )
+
+
 #: What is wrong with more than the work that was asked for, the most telling first.
 _DECISIVE = (
     SliceLost,

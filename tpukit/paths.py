@@ -75,6 +75,11 @@ class Paths:
         return self.state / "last_run.json"
 
     @property
+    def trusted(self) -> Path:
+        """Which project files may say who pays and who may come in."""
+        return self.state / "trusted.json"
+
+    @property
     def tokens(self) -> Path:
         """Access tokens, kept until they end."""
         return self.state / "tokens"

@@ -1,26 +1,94 @@
-"""`tpukit config`: the settings in force, each with the place it came from."""
+"""`tpukit config`: the settings in force, each with the place it came from, and trusted files."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
+from typer import Argument, Option
 
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verb import group
 from tpukit.console import View
+from tpukit.errors import BadInput, Fix, TpukitError
+from tpukit.settings.files import PROJECT_FILE, project_file, read_text
+from tpukit.settings.resolution import in_project_file
+from tpukit.settings.table import BY_NAME
+from tpukit.settings.trust import TrustedFiles
+
+Place = Annotated[
+    str, Argument(metavar="PATH", help=f"A {PROJECT_FILE}, or its folder; default: the one here.")
+]
+Remove = Annotated[bool, Option("--remove", help="Trust it no longer.")]
 
 
 def application() -> typer.Typer:
-    return group("Show settings and where they come from.", explain)
+    return group("Show settings and where they come from.", explain, trust)
 
 
 def explain(toolkit: Toolkit) -> View:
     """Show every setting with its value and its origin.
+
+    `identity` is the account that calls are made as. Nothing is asked of the cloud: an account that
+    the credentials do not name is known once they were used.
 
     Examples:
       tpukit config explain
       tpukit --local config explain --json
     """
     settings = toolkit.settings.explain()
+    account, origin = _identity(toolkit)
     document = {each.name: {"value": each.value, "origin": each.origin} for each in settings}
-    rows = [[each.name, each.value, each.origin] for each in settings]
-    return View({"settings": document}, ("SETTING", "VALUE", "ORIGIN"), rows)
+    rows = [["identity", account, origin]]
+    rows += [[each.name, each.value, each.origin] for each in settings]
+    identity = {"account": account, "origin": origin}
+    return View({"identity": identity, "settings": document}, ("SETTING", "VALUE", "ORIGIN"), rows)
+
+
+def _identity(toolkit: Toolkit) -> tuple[str, str]:
+    """Return the account, empty where it is unknown, and where its credentials come from."""
+    try:
+        credentials = toolkit.credentials
+    except TpukitError as error:
+        return "", error.what
+    if credentials is None:
+        return "", f"disabled, {toolkit.settings.values['disable_credentials'].origin}"
+    account = toolkit.tokens.account
+    return account, credentials.description + ("" if account else ", whose account is not known")
+
+
+def trust(toolkit: Toolkit, path: Place = "", remove: Remove = False) -> View:
+    """Let a project's tpukit.toml say who pays and who may come in.
+
+    A project file of somebody else sets `project`, `network` and `source_ranges` only after this,
+    and as long as nobody changes it. Credentials and endpoints it never sets.
+
+    Examples:
+      tpukit config trust
+      tpukit config trust tpukit.toml --remove
+    """
+    found = _project_file(path)
+    trusted = TrustedFiles(toolkit.paths.trusted)
+    if remove:
+        removed = trusted.remove(found)
+        return View({"path": str(found), "removed": removed}, rows=[[str(found)]] * removed)
+    text = read_text(found)
+    if text is None:
+        raise BadInput(f"there is no file {found}", fix=Fix(note="name the tpukit.toml"))
+    given = in_project_file(found, text)
+    trusted.add(found, text)
+    toolkit.console.say(f"{found} is trusted until it changes")
+    named = {name: each.value for name, each in given.items() if BY_NAME[name].trust}
+    rows = [[name, value] for name, value in named.items()]
+    return View({"path": str(found), "settings": named}, ("SETTING", "VALUE"), rows)
+
+
+def _project_file(path: str) -> Path:
+    if path:
+        given = Path(path).expanduser().resolve()
+        return given / PROJECT_FILE if given.is_dir() else given
+    found = project_file(Path.cwd(), Path.home())
+    if found is None:
+        raise BadInput(f"there is no {PROJECT_FILE} here", fix=Fix(note="give its path"))
+    return found

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from importlib import import_module
+from itertools import zip_longest
 from typing import Annotated
 
 import typer
@@ -48,6 +49,7 @@ def status(arguments: list[str]) -> int:
         signal.signal(name, _terminate)
     invocation = Invocation()
     try:
+        _refuse_empty_flags(arguments)
         return _run(arguments, invocation)
     except TyperException as error:
         return _fail(_usage(error), arguments, invocation)
@@ -113,6 +115,16 @@ def _run(arguments: list[str], invocation: Invocation) -> int:
     result = command.main(arguments or ["--help"], "tpukit", standalone_mode=False, obj=invocation)
     sys.stdout.flush()
     return int(result or 0)
+
+
+def _refuse_empty_flags(arguments: Sequence[str]) -> None:
+    """Refuse an empty value of a flag: a script's variable that is not set is no wish."""
+    ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    for word, after in zip_longest(ours, ours[1:]):
+        flag, joined, value = word.partition("=")
+        if flag.startswith("--") and (not value if joined else after == ""):
+            shown = one_line(flag)
+            raise BadInput(f"the value of {shown} is empty", fix=Fix(note=f"leave out {shown}"))
 
 
 def _usage(error: TyperException) -> BadInput:

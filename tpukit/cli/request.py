@@ -61,12 +61,13 @@ def slice_request(
     Raises:
         BadInput: flags that contradict each other, or a runtime version known to leave no chip.
     """
+    toolkit.check_given("project", "zone")
     settings = toolkit.settings
     chosen = naming.check_name(name or naming.default_name(toolkit.account, accelerator.name))
     request = SliceRequest(
         name=chosen,
-        project=settings.require("project"),
-        zone=settings.require("zone"),
+        project=settings.get("project"),
+        zone=settings.get("zone"),
         accelerator_type=accelerator.name,
         runtime_version=_runtime(accelerator, flags.runtime_version),
         provisioning=_provisioning(flags),

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,7 +18,7 @@ from tpukit.cli.parameters import EXTERNAL, RouteFlags
 from tpukit.cli.stages import Stages, timed
 from tpukit.clock import Clock, Deadline, SystemClock
 from tpukit.console import Console
-from tpukit.errors import BadInput, Fix
+from tpukit.errors import BadInput, Fix, TpukitError, together
 from tpukit.paths import Paths, private_directory
 from tpukit.settings.resolution import ROOT_USER, Settings
 from tpukit.slices import naming
@@ -145,26 +145,40 @@ class Toolkit:
             credentials,
             self.clock,
             kept=KeptTokens(self.paths.tokens) if settings.is_on("keep_tokens") else None,
-            quota_project=quota_project(quota, credentials, settings.get("project"))
+            quota_project=quota_project(quota, credentials, settings.values["project"].value)
             if credentials
             else "",
             quota_fallback=quota.endswith("_FALLBACK"),
             on_account=self._say_account,
         )
 
+    def check_given(self, *names: str) -> None:
+        """Raise one error for all that is missing: of these settings, and credentials."""
+        missing: list[TpukitError] = []
+        settings = [partial(self.settings.require, name) for name in names]
+        for look in (*settings, partial(getattr, self, "credentials")):
+            try:
+                look()
+            except TpukitError as error:
+                missing.append(error)
+        if missing:
+            raise together("things are missing", missing)
+
     @cached_property
     def provider(self) -> SliceProvider:
         from tpukit.cloud.tpu import CloudTpu
 
         endpoint = self.settings.get("tpu_endpoint")
-        return CloudTpu(self.session, self.settings.require("project"), endpoint)
+        self.check_given("project")
+        return CloudTpu(self.session, self.settings.get("project"), endpoint)
 
     @cached_property
     def firewall(self) -> FirewallProvider:
         from tpukit.cloud.firewall_rules import ComputeFirewall
 
         endpoint = self.settings.get("compute_endpoint")
-        return ComputeFirewall(self.session, self.settings.require("project"), endpoint)
+        self.check_given("project")
+        return ComputeFirewall(self.session, self.settings.get("project"), endpoint)
 
     @cached_property
     def key(self) -> KeyPair:

@@ -39,11 +39,11 @@ def up(
     on_top = flag.file_bytes(requirements, "--requirements")
     route = flag.RouteFlags(proxy.iap, proxy.jump, options.internal_ips)
     toolkit = toolkit.by(route)
+    request = slice_request(toolkit, accelerator, name, options)
     context = toolkit.context(tuple(source_ranges or ()))
     if route.internal_ips and not route.proxied and not context.source_ranges:
         caller_address.check_inside()
     deadline = toolkit.deadline(flag.seconds(timeout))
-    request = slice_request(toolkit, accelerator, name, options)
     stays = "bills" if toolkit.provider.bills else "stays"
     hint = f"Ctrl-C is safe: the slice {stays}, and the same command goes on"
     report = up.up(

@@ -35,16 +35,15 @@ def _searched(directory: Path, home: Path | None) -> Sequence[Path]:
     return above[:1]
 
 
-def read_toml(path: Path, known: Sequence[str], refused: Sequence[str] = ()) -> dict[str, str]:
-    """Return the settings of a TOML file, lists joined by commas; {} where there is no file.
+def parse_toml(
+    path: Path, text: str, known: Sequence[str], refused: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return the settings in the text of a TOML file, lists joined by commas.
 
     Raises:
         BadInput: anything else is in it; with file, line and key.
         SecurityRefusal: one of the `refused` keys is in it.
     """
-    text = _read(path)
-    if text is None:
-        return {}
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -111,7 +110,7 @@ def read_gcloud(environ: Mapping[str, str], home: Path | None) -> tuple[str, Map
         return "", {}
     directory = Path(named) if named else Path(home or "") / ".config" / "gcloud"
     asked = environ.get("CLOUDSDK_ACTIVE_CONFIG_NAME", "")
-    name = asked or (_read(directory / "active_config") or "").strip() or "default"
+    name = asked or (read_text(directory / "active_config") or "").strip() or "default"
     if name == "NONE":
         return name, {}
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
@@ -123,7 +122,7 @@ def read_gcloud(environ: Mapping[str, str], home: Path | None) -> tuple[str, Map
             fix=Fix.command("gcloud", "config", "configurations", "list"),
         )
     path = directory / "configurations" / f"config_{name}"
-    text = _read(path)
+    text = read_text(path)
     if text is None and asked:
         raise BadInput(
             f"there is no gcloud configuration {name}",
@@ -150,8 +149,11 @@ def _properties(path: Path, text: str) -> Iterator[tuple[str, str]]:
             yield f"{section}/{key}", value or ""
 
 
-def _read(path: Path) -> str | None:
-    """Return the text of a regular file, None where there is no such file."""
+def read_text(path: Path) -> str | None:
+    """Return the text of a regular file, None where there is no such file.
+
+    Raises `BadInput` for what is no file, no text, or cannot be read.
+    """
     try:
         if not path.exists():
             return None

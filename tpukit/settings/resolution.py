@@ -11,16 +11,17 @@ import os
 import pwd
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 
-from tpukit.errors import BadInput, Fix, TpukitError
+from tpukit.errors import BadInput, Fix, SecurityRefusal, TpukitError, together
 from tpukit.paths import Paths
-from tpukit.settings.files import project_file, read_gcloud, read_toml
+from tpukit.settings.files import parse_toml, project_file, read_gcloud, read_text
 from tpukit.settings.table import BY_NAME, DEFINITIONS, Definition, check_path, is_loopback
-from tpukit.text import one_line
+from tpukit.settings.trust import TrustedFiles
+from tpukit.text import one_line, shown_path
 
 NOT_SET = "not set"
 #: Who root is on the workers, where sshd refuses root (Compute Engine documentation, "Connect to
@@ -35,6 +36,7 @@ class Setting:
     name: str
     value: str
     origin: str
+    refusal: TpukitError | None = None  #: raised where the value is used
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,19 @@ class Settings:
         """
         places = tuple(_places(flags, environ, directory, overlay))
         local = overlay is not None
-        settings = cls({each.name: _resolve(each, places, local) for each in DEFINITIONS})
+        settings = cls(_resolve_all(places, local))
         _refuse_mixed_endpoints(settings, local)
         return settings
 
     def get(self, name: str) -> str:
-        """Return the value, empty where there is none."""
-        return self.values[name].value
+        """Return the value, empty where there is none.
+
+        Raises `SecurityRefusal` where it comes from a project file that is not trusted to say so.
+        """
+        setting = self.values[name]
+        if setting.refusal:
+            raise setting.refusal
+        return setting.value
 
     def is_on(self, name: str) -> bool:
         """Return whether a setting is `yes`."""
@@ -78,7 +86,7 @@ class Settings:
         Raises `BadInput` where there is none, or not one; its `fix` has the ways to give it.
         """
         setting, spoken = self.values[name], name.replace("_", " ")
-        if not setting.value:
+        if not self.get(name):
             raise BadInput(f"there is no {spoken}", fix=BY_NAME[name].fix)
         if setting.value == "-" and not allow_all:
             raise BadInput(
@@ -106,6 +114,7 @@ class _Place:
     base: Path
     explicit: bool = False  #: typed on the command line
     emulator: bool = False
+    untrusted: Path | None = None  #: the project file, where the user does not trust it
 
 
 def _places(
@@ -128,10 +137,15 @@ def _places(
         found = _found(overlay, google, lambda key: "emulator")
         yield _Place(found, directory, emulator=True)
     yield _Place(_found(environ, google), directory)
+    paths = Paths.from_environment(environ)
     if project := project_file(directory, home):
-        guarded = [each.name for each in DEFINITIONS if each.guarded]
-        yield _from_toml(project, refused=guarded)
-    yield _from_toml(Paths.from_environment(environ).config_file)
+        text = read_text(project) or ""
+        trusted = TrustedFiles(paths.trusted).holds(project, text)
+        yield _Place(
+            in_project_file(project, text), project.parent, untrusted=None if trusted else project
+        )
+    own = parse_toml(paths.config_file, read_text(paths.config_file) or "", tuple(BY_NAME))
+    yield _Place(_from(paths.config_file, own), paths.config)
     configuration, properties = read_gcloud(environ, home)
     origin = f"gcloud configuration '{configuration}'"
     found = _found(properties, lambda each: (each.gcloud,), lambda key: origin)
@@ -159,10 +173,29 @@ def _defaults(environ: Mapping[str, str]) -> dict[str, Setting]:
     return {name: Setting(name, value, origin) for name, value, origin in defaults}
 
 
-def _from_toml(path: Path, refused: Sequence[str] = ()) -> _Place:
-    values = read_toml(path, tuple(BY_NAME), refused)
-    found = {name: Setting(name, value, one_line(str(path))) for name, value in values.items()}
-    return _Place(found, path.parent)
+def in_project_file(path: Path, text: str) -> dict[str, Setting]:
+    """Return the settings in the text of a project file.
+
+    Raises:
+        BadInput: anything else is in it.
+        SecurityRefusal: one decides where requests and credentials go.
+    """
+    guarded = [each.name for each in DEFINITIONS if each.guarded]
+    return _from(path, parse_toml(path, text, tuple(BY_NAME), guarded))
+
+
+def _from(path: Path, values: Mapping[str, str]) -> dict[str, Setting]:
+    return {name: Setting(name, value, one_line(str(path))) for name, value in values.items()}
+
+
+def _untrusted(setting: Setting, path: Path) -> SecurityRefusal:
+    return SecurityRefusal(
+        f"{shown_path(path)} is not trusted to set {setting.name}",
+        reason=f"it says {one_line(setting.value)[:60]}",
+        why="who pays and who may come in is not for whoever wrote a project to say",
+        fix=Fix.command("tpukit", "config", "trust", str(path), note="read the file before"),
+        otherwise=Fix(note=BY_NAME[setting.name].fix.note.partition(", or gcloud")[0]),
+    )
 
 
 def _user_of(environ: Mapping[str, str]) -> str:
@@ -182,6 +215,20 @@ def _account_name() -> str:
         return ""
 
 
+def _resolve_all(places: tuple[_Place, ...], local: bool) -> dict[str, Setting]:
+    """Return all settings; raise one error for all values that cannot be."""
+    settings: dict[str, Setting] = {}
+    wrong: list[TpukitError] = []
+    for each in DEFINITIONS:
+        try:
+            settings[each.name] = _resolve(each, places, local)
+        except TpukitError as error:
+            wrong.append(error)
+    if wrong:
+        raise together("settings are wrong", wrong)
+    return settings
+
+
 def _resolve(definition: Definition, places: tuple[_Place, ...], local: bool) -> Setting:
     """Return the setting of the first place that has it and may give it."""
     for place in places:
@@ -195,7 +242,14 @@ def _resolve(definition: Definition, places: tuple[_Place, ...], local: bool) ->
                     fix=Fix(note=f"leave out {definition.flag}"),
                 )
             continue
-        return _checked(definition, setting, place.base)
+        checked = _checked(definition, setting, place.base)
+        if definition.trust and place.untrusted and not local:
+            return replace(
+                checked,
+                origin=f"{checked.origin}, not trusted",
+                refusal=_untrusted(checked, place.untrusted),
+            )
+        return checked
     return Setting(definition.name, "", NOT_SET)
 
 

@@ -156,7 +156,9 @@ def _shown(value: str) -> str:
 class Definition:
     """One setting: its check, its names in gcloud and in the environment, its default.
 
-    `guarded` settings decide where requests and credentials go.
+    `guarded` settings decide where requests and credentials go: a project file never sets them.
+    Those that need `trust` decide who pays and who may come in: a project file sets them once the
+    user trusts it.
     """
 
     name: str
@@ -164,6 +166,7 @@ class Definition:
     gcloud: str = ""  #: `section/property`; its variable is CLOUDSDK_SECTION_PROPERTY
     google: str = ""  #: the environment variable of Google's libraries
     guarded: bool = False
+    trust: bool = False
     default: str = ""
 
     @property
@@ -189,11 +192,11 @@ class Definition:
 
 
 DEFINITIONS = (
-    Definition("project", check_project, "core/project", "GOOGLE_CLOUD_PROJECT"),
+    Definition("project", check_project, "core/project", "GOOGLE_CLOUD_PROJECT", trust=True),
     Definition("zone", check_zone, "compute/zone"),
     Definition("user", check_user),
-    Definition("network", check_network, default="default"),
-    Definition("source_ranges", check_ranges),
+    Definition("network", check_network, trust=True, default="default"),
+    Definition("source_ranges", check_ranges, trust=True),
     Definition(
         "tpu_endpoint",
         check_endpoint,
