@@ -307,6 +307,29 @@ def test_delete_again_is_not_found_unless_that_is_fine(run: Run, prompt_cloud: C
     assert (result.status, result.document["deleted"]) == (0, [])
 
 
+def test_one_that_is_missing_does_not_stop_the_other_deletes(run: Run, prompt_cloud: Cloud) -> None:
+    environment = prompt_cloud.environment()
+    for name in ("a", "b"):
+        make(prompt_cloud, name)
+    result = run("delete", "a", "gone", "b", "--yes", environment=environment).says(3)
+    assert "no slice gone in any zone" in result.err
+    assert prompt_cloud.nodes() == []
+    make(prompt_cloud, "a")
+    words = ("delete", "a", "gone", "--yes", "--json")
+    details = run(*words, environment=environment).document["error"]["details"]
+    assert (details["deleted"], list(details["failed"])) == (["a"], ["gone"])
+
+
+def test_delete_names_the_queued_resource_that_stays(run: Run, prompt_cloud: Cloud) -> None:
+    make(prompt_cloud)
+    place = f"projects/{PROJECT}/locations/{ZONE}"
+    prompt_cloud.change("demo", queuedResource=f"{place}/queuedResources/wish")
+    result = run("delete", "demo", "--yes", environment=prompt_cloud.environment())
+    assert result.status == 0
+    command = "gcloud compute tpus queued-resources delete wish"
+    assert f"next: {command} --zone {ZONE} --project {PROJECT}" in result.err
+
+
 def test_delete_without_the_right_to_read_rules_warns_and_succeeds(
     run: Run, prompt_cloud: Cloud
 ) -> None:
@@ -317,7 +340,7 @@ def test_delete_without_the_right_to_read_rules_warns_and_succeeds(
     )
     result = run("delete", "demo", "--yes", environment=environment)
     assert result.status == 0
-    assert "warning: its firewall rule stays" in result.err
+    assert "warning: the firewall rule of demo stays" in result.err
 
 
 def test_a_name_in_several_zones_needs_the_zone(run: Run, prompt_cloud: Cloud) -> None:

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from tpukit.access import ssh_rule
 from tpukit.access.ssh_config import SshConfig
 from tpukit.clock import Deadline
 from tpukit.cloud.provider import FirewallProvider, SliceProvider
-from tpukit.errors import BadInput, Fix, NotAllowed, NotFound, TpukitError
+from tpukit.errors import BadInput, Fix, NotAllowed, NotFound, TpukitError, interruption
 from tpukit.models import FirewallRule, Slice
+from tpukit.remote.command.fan_out import fan_out
 from tpukit.slices import change, naming
 from tpukit.slices.find import find
 from tpukit.slices.journal import Journal
-from tpukit.slices.last_seen import OnState
+from tpukit.slices.last_seen import OnState, last_seen
 
 OnWarning = Callable[[str], None]
 
 
+@dataclass(frozen=True)
+class Deleted:
+    """What came of several deletes: errors by the name of the slice, and the rules that stay."""
+
+    names: Sequence[str]
+    failed: Mapping[str, TpukitError]
+    rules: Sequence[str]
+
+
 def delete_all(
-    slices: Iterable[Slice],
+    slices: Sequence[Slice],
     provider: SliceProvider,
     firewall: FirewallProvider,
     hosts: SshConfig,
@@ -28,21 +39,61 @@ def delete_all(
     journal: Journal,
     on_state: Callable[[str], OnState],
     on_warning: OnWarning,
-) -> None:
-    """Delete slices one after the other, each with its firewall rule and its hosts.
+) -> Deleted:
+    """Delete slices side by side, each with its firewall rule and its hosts.
 
-    Who may not read firewall rules has made none: that is a warning. `on_state` gives what gets the
-    states of the slice of a name. Raises as `change.delete` does; the slices after that stay.
+    None holds up another, and a rule that cannot be removed no slice. Who may not read firewall
+    rules has made none: that is a warning alone. `on_state` gives what gets the states of the slice
+    of a name. A signal is raised with every slice that is left.
     """
-    for each in slices:
-        states = on_state(each.name)
-        change.delete(provider, each, deadline=deadline, journal=journal, on_state=states)
-        if (rule := ssh_rule.rule_name(each)) in each.tags:
-            try:
+    every = {each.name: last_seen(provider, each) for each in slices}
+    rules: list[str] = []
+
+    def one(found: Slice) -> None:
+        say, seen = on_state(found.name), every[found.name]
+        change.delete(provider, found, deadline=deadline, journal=journal, on_state=say, seen=seen)
+        say("deleted")
+        rule = ssh_rule.rule_name(found)
+        try:
+            if rule in found.tags:
                 ssh_rule.remove(firewall, rule)
-            except NotAllowed as error:
-                on_warning(f"its firewall rule stays: {error.what}")
-        hosts.forget(each)
+        except TpukitError as error:
+            on_warning(f"the firewall rule of {found.name} stays: {error.summary()}")
+            rules.extend([] if isinstance(error, NotAllowed) else [rule])
+        hosts.forget(found)
+
+    try:
+        outcomes = fan_out(slices, one, window=len(slices))
+    except KeyboardInterrupt as signal:
+        left = [seen for seen in every.values() if seen.state]
+        error = interruption(signal)
+        error.exists = tuple(line for seen in left for line in seen.exists())
+        error.fix = Fix.command("tpukit", "delete", *[each.name for each in left]) if left else None
+        raise error from None
+    failed = {each.item.name: each.error for each in outcomes if each.error}
+    return Deleted([each.item.name for each in outcomes if each.ok], failed, rules)
+
+
+def not_deleted(failed: Mapping[str, TpukitError], deleted: Sequence[str]) -> TpukitError:
+    """Return the error for deletes of which some failed; not found only where nothing is worse.
+
+    Its details hold the names that were `deleted`, and what `failed` with each of the others.
+    """
+    if len(failed) + len(deleted) == 1:
+        return next(iter(failed.values()))
+    left = [name for name, error in failed.items() if not isinstance(error, NotFound)]
+    fix = Fix.command("tpukit", "list", note="shows the slices there are")
+    return type(failed[left[0]] if left else next(iter(failed.values())))(
+        f"{len(failed)} of {len(failed) + len(deleted)} slices were not deleted",
+        reason=", ".join(failed),
+        why="\n".join(f"{name}: {error.summary()}" for name, error in failed.items()),
+        exists=[line for error in failed.values() for line in error.exists],
+        fix=Fix.command("tpukit", "delete", *left) if left else fix,
+        details={
+            "deleted": list(deleted),
+            "failed": {name: error.document() for name, error in failed.items()},
+        },
+    )
 
 
 def rule_of(

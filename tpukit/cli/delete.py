@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Annotated
 
 from typer import Argument, Option
@@ -13,8 +12,9 @@ from tpukit.cli import ownership
 from tpukit.cli import parameters as flag
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
-from tpukit.errors import NotFound
+from tpukit.errors import Fix, NotFound, TpukitError
 from tpukit.models import Slice
+from tpukit.slices import naming
 
 Names = Annotated[list[str], Argument(metavar="NAME…", help="Names of the slices.")]
 MissingOk = Annotated[bool, Option("--missing-ok", help="A slice that is not there is no error.")]
@@ -29,30 +29,58 @@ def delete(
 ) -> View:
     """Delete slices and wait until they are gone.
 
-    Their firewall rules go too. It returns once the API answers "not found". What belongs to
-    another owner is asked about, or refused where nobody can answer.
+    Their firewall rules go too. It returns once the API answers "not found" for each; one that is
+    missing or fails does not stop the others. What belongs to another owner is asked about, or
+    refused where nobody can answer.
 
     Examples:
       tpukit delete demo
       tpukit delete demo demo2 --yes
     """
     deadline = toolkit.deadline(flag.seconds(timeout))
-    found: list[Slice] = []
-    for name in names:
-        with suppress(*[NotFound] if missing_ok else []):
-            found.append(toolkit.find(name))
-        toolkit.hints.forget(name)
+    found, missing = _sought(toolkit, names)
     ownership.confirm(toolkit, "delete", found, force=force, always=True)
-    if found:
-        cleanup.delete_all(
-            found,
-            toolkit.provider,
-            toolkit.firewall,
-            SshConfig(toolkit.paths.ssh),
-            deadline=deadline,
-            journal=toolkit.journal,
-            on_state=toolkit.say_state,
-            on_warning=toolkit.console.warn,
-        )
-    deleted = [each.name for each in found]
-    return View({"deleted": deleted}, rows=[[name] for name in deleted])
+    done = cleanup.delete_all(
+        found,
+        toolkit.provider,
+        toolkit.firewall,
+        SshConfig(toolkit.paths.ssh),
+        deadline=deadline,
+        journal=toolkit.journal,
+        on_state=toolkit.say_state,
+        on_warning=toolkit.console.warn,
+    )
+    failed = {**done.failed, **({} if missing_ok else missing)}
+    if failed:
+        raise cleanup.not_deleted(failed, done.names)
+    return View(
+        {"deleted": done.names},
+        rows=[[name] for name in done.names],
+        next=[
+            *(Fix.command("tpukit", "firewall", "remove", rule) for rule in done.rules),
+            *(_queued(each) for each in found if each.queued_resource),
+        ],
+        status=1 if done.rules else 0,
+    )
+
+
+def _sought(toolkit: Toolkit, names: list[str]) -> tuple[list[Slice], dict[str, TpukitError]]:
+    """Return the slices that are there, and what there is to say of each that is not."""
+    found: list[Slice] = []
+    missing: dict[str, TpukitError] = {}
+    for name in dict.fromkeys(map(naming.check_name, names)):
+        toolkit.hints.forget(name)
+        try:
+            found.append(toolkit.find(name))
+        except NotFound as error:
+            missing[name] = error
+    return found, missing
+
+
+def _queued(found: Slice) -> Fix:
+    """Return what ends the request that a slice came from: it stays, and is Google's to keep."""
+    return Fix.command(
+        *("gcloud", "compute", "tpus", "queued-resources", "delete", found.queued_resource),
+        *("--zone", found.zone, "--project", found.project),
+        note=f"{found.name} came from this queued resource, which stays without it",
+    )
