@@ -4,13 +4,13 @@
     ├── BadInput               2   usage, a flag, a name, a file, an environment variable
     ├── NotFound               3   the cloud really answered "not found"
     ├── NotAuthenticated       4   no credentials, or refused ones
-    ├── NotAllowed             4   credentials without the permission
+    ├── NotAllowed             4   credentials without the permission, or another's slice
     ├── NameTaken              5   the name exists with another spec or another owner
     ├── NoCapacity             6   stockout: worth another try, another zone
     ├── QuotaExceeded          6   quota or rate limit
     ├── SliceLost              7   preempted, terminated, or vanished after it was ready
     ├── DeadlinePassed         8   the wait ended; what it waited for still exists
-    ├── SecurityRefusal        9   a world-open firewall, loose key modes, credentials over http
+    ├── SecurityRefusal        9   a world-open rule, loose keys, credentials over http, untrusted files
     │   └── HostKeyMismatch    9   the worker is not who the API says it is
     ├── VerificationFailed    10   provisioning or the smoke test failed
     │   ├── ProvisionFailed   10

@@ -157,6 +157,8 @@ def test_config_explain_shows_the_identity_without_asking(
     adc.unlink()
     nobody = run("config", "explain", environment=home)
     assert nobody.out.splitlines()[0] == "identity\t\tno credentials for Google Cloud"
+    told = run("list", environment={**home, "CLOUDSDK_CORE_ACCOUNT": "ada@example.com"}).says(2).err
+    assert "gcloud's login as ada@example.com is for gcloud alone" in told
     disabled = {**home, "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "on"}
     shown = run("config", "explain", environment=disabled).out.splitlines()[0]
     assert shown == "identity\t\tdisabled, CLOUDSDK_AUTH_DISABLE_CREDENTIALS"
@@ -265,4 +267,9 @@ def test_nothing_is_trusted_that_sends_credentials_elsewhere(run: Run, tmp_path:
     run("config", "trust").says(9)
     (tmp_path / "tpukit.toml").unlink()
     run("config", "trust").says(2)
+    (tmp_path / "there").write_text('project = "some-project"')
+    (tmp_path / "tpukit.toml").symlink_to(tmp_path / "there")
+    run("config", "trust", str(tmp_path / "tpukit.toml"))
+    assert "not trusted" not in run("config", "explain").out
+    (tmp_path / "tpukit.toml").unlink()
     run("config", "trust", str(tmp_path)).says(2)

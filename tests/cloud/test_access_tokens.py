@@ -117,7 +117,15 @@ def poison(path: Path) -> None:
     path.write_text(json.dumps(document))
 
 
-@pytest.mark.parametrize("spoil", [loosen, link, garble, poison])
+def confuse(path: Path) -> None:
+    path.write_text('{"value": 7, "expires": "never", "account": null}')
+
+
+def take_away(path: Path) -> None:
+    path.write_text('{"value": "x"}')
+
+
+@pytest.mark.parametrize("spoil", [loosen, link, garble, poison, confuse, take_away])
 def test_a_file_that_others_could_have_written_is_not_read(
     tmp_path: Path, robot: Credentials, now: FakeClock, spoil: Any
 ) -> None:
@@ -139,6 +147,18 @@ def test_a_token_belongs_to_what_the_credentials_file_says(
     acted_as = find_credentials("", str(path), tmp_path / "none", impersonate=ROBOT)
     assert len({robot.key, other.key, acted_as.key}) == 3
     assert sent(AccessTokens(other, now, kept=kept)) == "second"
+
+
+def test_tokens_that_nobody_uses_any_more_are_removed(
+    tmp_path: Path, robot: Credentials, now: FakeClock
+) -> None:
+    (tmp_path / "tokens").mkdir()
+    for name, hours in (("old", 13), ("recent", 11)):
+        (tmp_path / "tokens" / name).touch()
+        os.utime(tmp_path / "tokens" / name, (0, time.time() - hours * 3600))
+    AccessTokens(robot, now, kept=KeptTokens(tmp_path / "tokens")).headers()
+    left = {each.name for each in (tmp_path / "tokens").iterdir()}
+    assert left == {"recent", f"{robot.key}.json"}
 
 
 def test_a_token_that_cannot_be_kept_is_used_all_the_same(

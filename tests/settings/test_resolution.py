@@ -110,6 +110,9 @@ def test_nothing_given_is_not_set_and_the_defaults_bill_nothing(desk: Desk) -> N
         ("credentials_file", "CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE", "/key.json"),
         ("quota_project", "CLOUDSDK_BILLING_QUOTA_PROJECT", "who-pays"),
         ("quota_project", "GOOGLE_CLOUD_QUOTA_PROJECT", "who-pays"),
+        ("quota_project", "CLOUDSDK_BILLING_QUOTA_PROJECT", "CURRENT_PROJECT_WITH_FALLBACK"),
+        ("account", "CLOUDSDK_CORE_ACCOUNT", "ada@example.com"),
+        ("impersonate_service_account", "CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOUNT", "a@p.b, c@d"),
         ("tpu_endpoint", "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU", "https://tpu.example.com/"),
     ],
 )
@@ -130,6 +133,18 @@ def test_an_empty_variable_is_no_value_but_an_empty_flag_is_a_wrong_one(desk: De
     with pytest.raises(BadInput) as refused:
         desk.load()
     assert "flag --zone" in refused.value.reason
+
+
+def test_a_switch_is_true_or_any_of_gclouds_words(desk: Desk) -> None:
+    desk.user_file("keep_tokens = false\ndisable_credentials = true")
+    assert not desk.load().is_on("keep_tokens")
+    assert desk.load().is_on("disable_credentials")
+    desk.environ |= {"TPUKIT_KEEP_TOKENS": "On", "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "False"}
+    assert desk.load().is_on("keep_tokens")
+    assert not desk.load().is_on("disable_credentials")
+    desk.environ["TPUKIT_KEEP_TOKENS"] = "perhaps"
+    with pytest.raises(BadInput, match="neither yes nor no"):
+        desk.load()
 
 
 def test_source_ranges_are_a_tuple_from_a_list_or_from_commas(desk: Desk) -> None:

@@ -34,6 +34,9 @@ from tpukit.settings.table import DEFINITIONS, check_endpoint
         ("source_ranges", "203.0.113.7/24"),
         ("credentials_file", "~/key.json"),
         ("quota_project", "Nobody"),
+        ("quota_project", "current_project"),
+        ("impersonate_service_account", "a@b,"),
+        ("account", "a b"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_with_its_origin(

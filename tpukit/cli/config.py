@@ -86,8 +86,9 @@ def trust(toolkit: Toolkit, path: Place = "", remove: Remove = False) -> View:
 
 def _project_file(path: str) -> Path:
     if path:
-        given = Path(path).expanduser().resolve()
-        return given / PROJECT_FILE if given.is_dir() else given
+        given = Path(path).expanduser()
+        file = given / PROJECT_FILE if given.is_dir() else given
+        return file.parent.resolve() / file.name  # as `project_file` names it
     found = project_file(Path.cwd(), Path.home())
     if found is None:
         raise BadInput(f"there is no {PROJECT_FILE} here", fix=Fix(note="give its path"))

@@ -132,6 +132,7 @@ class Toolkit:
             self._well_known_file,
             impersonate=settings.get("impersonate_service_account"),
             iam_endpoint=settings.get("iamcredentials_endpoint"),
+            gcloud_account=settings.get("account"),
         )
 
     @cached_property
@@ -372,7 +373,7 @@ class Toolkit:
         where = self.credentials.description if self.credentials else ""
         if impersonated.value:
             self.console.say(f"acting as {account}, impersonated ({impersonated.origin})")
-        elif gcloud.value not in ("", account):
+        elif gcloud.value.lower() not in ("", account.lower()):
             self.console.say(
                 f"acting as {account} ({where}), not as {gcloud.value} ({gcloud.origin})"
             )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from tpukit.clock import Clock
 from tpukit.cloud.credentials import Credentials, Token
@@ -32,24 +33,35 @@ class KeptTokens:
 
     def get(self, key: str) -> Token | None:
         """Return the token of a key, valid or not; None where there is none that can be trusted."""
-        with suppress(OSError, ValueError, TypeError):
+        with suppress(OSError, ValueError, TypeError, KeyError):
             descriptor = os.open(self._path(key), os.O_RDONLY | os.O_NOFOLLOW)
             with os.fdopen(descriptor, encoding="utf-8") as file:
                 status = os.fstat(descriptor)
                 if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o600:
-                    found = Token(**json.load(file))
-                    if found.value.isprintable():
-                        return found
+                    return _token_of(json.load(file))
         return None
 
     def put(self, key: str, token: Token) -> None:
         """Keep a token, where it can be."""
         with suppress(OSError, TpukitError):
             private_directory(self._directory)
-            replace_file(self._path(key), json.dumps(asdict(token)))
+            path = self._path(key)
+            replace_file(path, json.dumps(asdict(token)))
+            oldest = path.stat().st_mtime - _LONGEST
+            for each in self._directory.iterdir():
+                if each.stat().st_mtime < oldest:  # of credentials that nobody uses any more
+                    each.unlink()
 
     def _path(self, key: str) -> Path:
         return self._directory / f"{key}.json"
+
+
+def _token_of(document: Any) -> Token:
+    """Return the token of a JSON document; raise ValueError, TypeError or KeyError for no token."""
+    value, account = str(document["value"]), str(document["account"])
+    if not value.isprintable() or not account.isprintable():
+        raise ValueError("what is not printable is no header")
+    return Token(value, float(document["expires"]), account)
 
 
 class AccessTokens:

@@ -80,21 +80,28 @@ def find_credentials(
     *,
     impersonate: str = "",
     iam_endpoint: str = "",
+    gcloud_account: str = "",
 ) -> Credentials:
     """Return credentials from a token file, a credentials file, or Application Default Credentials.
 
     On a Compute Engine VM, the metadata server's own are the last resort. `impersonate` is a list
     of service accounts as gcloud has it: the last one is acted as, through those before it.
+    `gcloud_account` is whom gcloud itself is logged in as, which is of no use here.
 
     Raises:
         NotAuthenticated: none of them is there, or the file cannot be used.
         BadInput: a file that was named cannot be read.
     """
     found = _found(access_token_file, credentials_file, well_known_file)
+    if found is None:
+        own = f"gcloud's login as {gcloud_account} is for gcloud alone" if gcloud_account else ""
+        raise NotAuthenticated("no credentials for Google Cloud", reason=own, fix=LOGIN)
     return _impersonated(found, impersonate, iam_endpoint) if impersonate else found
 
 
-def _found(access_token_file: str, credentials_file: str, well_known_file: Path) -> Credentials:
+def _found(
+    access_token_file: str, credentials_file: str, well_known_file: Path
+) -> Credentials | None:
     if access_token_file:
         return _token_file(Path(access_token_file))
     if credentials_file:
@@ -103,7 +110,7 @@ def _found(access_token_file: str, credentials_file: str, well_known_file: Path)
         return _file(well_known_file, "application default credentials")
     if on_compute_engine():
         return Credentials("the metadata server of this VM", _from_metadata_server)
-    raise NotAuthenticated("no credentials for Google Cloud", fix=LOGIN)
+    return None
 
 
 def quota_project(setting: str, credentials: Credentials, project: str) -> str:

@@ -15,6 +15,8 @@ from tpukit.errors import BadInput, Fix, SecurityRefusal
 from tpukit.text import one_line, shown_path
 
 PROJECT_FILE = "tpukit.toml"
+#: The settings that TOML may have as true and false.
+_SWITCHES = ("disable_credentials", "keep_tokens")
 
 
 def project_file(directory: Path, home: Path | None) -> Path | None:
@@ -76,6 +78,8 @@ def _check_key(place: str, key: str, known: Sequence[str], refused: Sequence[str
 def _text_value(place: str, key: str, value: Any) -> str:
     if isinstance(value, str):
         return value
+    if isinstance(value, bool) and key in _SWITCHES:
+        return "yes" if value else "no"
     many = key == "source_ranges"
     if many and isinstance(value, list) and all(isinstance(item, str) for item in value):
         return ",".join(value)
