@@ -10,7 +10,7 @@
     ├── QuotaExceeded          6   quota or rate limit
     ├── SliceLost              7   preempted, terminated, or vanished after it was ready
     ├── DeadlinePassed         8   the wait ended; what it waited for still exists
-    ├── SecurityRefusal        9   a world-open rule, loose keys, credentials over http, untrusted files
+    ├── SecurityRefusal        9   an open rule, loose keys, credentials over http, untrusted files
     │   └── HostKeyMismatch    9   the worker is not who the API says it is
     ├── VerificationFailed    10   provisioning or the smoke test failed
     │   ├── ProvisionFailed   10
