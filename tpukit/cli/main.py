@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import signal
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from importlib import import_module
 from itertools import zip_longest
@@ -32,6 +34,8 @@ VERBS = (
 )  # fmt: skip
 GROUPS = ("firewall", "emulator", "connections", "config")
 _FILES = {"list": "list_slices", "ssh-config": "ssh_config"}
+#: More than a command on every worker of the largest slices needs; macOS allows 10,240.
+_OPEN_FILES = 8192
 EPILOG = "Try it without an account: tpukit --local up v3-8"
 
 
@@ -46,7 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def status(arguments: list[str]) -> int:
     """Run one command line and return its exit code."""
     for name in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(name, _terminate)
+        if signal.getsignal(name) != signal.SIG_IGN:  # nohup's wish is the user's
+            signal.signal(name, _terminate)
+    _open_more_files()
     invocation = Invocation()
     try:
         _refuse_empty_flags(arguments)
@@ -166,6 +172,15 @@ def _fail(error: TpukitError, arguments: list[str], invocation: Invocation) -> i
 def _plain_console(arguments: list[str]) -> console.Console:
     before = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return console.for_this_process(as_json="--json" in before)
+
+
+def _open_more_files() -> None:
+    """Raise the limit of open files as far as we may: macOS gives 256, a large slice needs more."""
+    most, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if allowed == resource.RLIM_INFINITY else min(_OPEN_FILES, allowed)
+    if most != resource.RLIM_INFINITY and most < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, allowed))
 
 
 def _terminate(number: int, frame: object) -> None:

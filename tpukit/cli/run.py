@@ -187,7 +187,9 @@ def _attached(
     from tpukit.remote.command.stdin import Broadcast
     from tpukit.work.failed_workers import FailedWorkers
 
-    console, memory = toolkit.console, FailedWorkers(toolkit.paths.last_run)
+    console, settings = toolkit.console, toolkit.settings
+    place = (settings.get("tpu_endpoint"), settings.require("project"))
+    memory = FailedWorkers(toolkit.paths.last_run, place)
     chosen = memory.among(workers) if how.failed else workers
     output = _output(console, how, chosen)
     in_document = min(4 << 20, _DOCUMENT_BYTES // (2 * len(chosen)))

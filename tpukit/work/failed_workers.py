@@ -4,42 +4,56 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from tpukit.errors import BadInput
-from tpukit.paths import private_directory, replace_file
+from tpukit.errors import BadInput, TpukitError
+from tpukit.paths import exclusively, private_directory, replace_file
 from tpukit.remote.connection.worker import RemoteWorker
 
 
 class FailedWorkers:
-    """The file, by the names of slices; everything works with it deleted."""
+    """The file, by slice; everything works with it deleted, or where it cannot be written.
 
-    def __init__(self, path: Path) -> None:
+    `place` tells the slices of one API and project from those of another.
+    """
+
+    def __init__(self, path: Path, place: Sequence[str]) -> None:
         self._path = path
+        self._place = place
 
     def remember(self, tried: Iterable[RemoteWorker], failed: Iterable[RemoteWorker]) -> None:
-        """Note who failed; who was not tried keeps what is known of it."""
-        known = self._read()
-        for each in tried:
-            known.setdefault(each.slice, set()).discard(each.index)
-        for each in failed:
-            known[each.slice].add(each.index)
-        document = {name: sorted(indices) for name, indices in known.items() if indices}
-        private_directory(self._path.parent)
-        replace_file(self._path, json.dumps(document))
+        """Note who failed; who was not tried keeps what is known of it.
+
+        A disk that is full never costs anybody what a command has brought.
+        """
+        with suppress(OSError, TpukitError):
+            private_directory(self._path.parent)
+            with exclusively(self._path.with_suffix(".lock")):
+                known = self._read()
+                for each in tried:
+                    known.setdefault(self._key(each), set()).discard(each.index)
+                for each in failed:
+                    known[self._key(each)].add(each.index)
+                document = {key: sorted(indices) for key, indices in known.items() if indices}
+                replace_file(self._path, json.dumps(document))
 
     def among(self, candidates: Sequence[RemoteWorker]) -> list[RemoteWorker]:
         """Return those on which the last command failed; raise `BadInput` where there are none."""
         known = self._read()
-        found = [each for each in candidates if each.index in known.get(each.slice, ())]
+        found = [each for each in candidates if each.index in known.get(self._key(each), ())]
         if not found:
             names = ", ".join(dict.fromkeys(each.slice for each in candidates))
             raise BadInput(f"the last command failed on no worker of slice {names}")
         return found
 
+    def _key(self, worker: RemoteWorker) -> str:
+        zone = worker.target.zone if worker.target else ""
+        return " ".join((*self._place, zone, worker.slice))
+
     def _read(self) -> dict[str, set[int]]:
         try:
             document = json.loads(self._path.read_text(encoding="utf-8"))
             return {name: set(indices) for name, indices in document.items()}
-        except (OSError, ValueError, TypeError, AttributeError):
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError):
             return {}

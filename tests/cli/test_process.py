@@ -1,0 +1,46 @@
+"""What a command makes of the process that it was given: signals, and open files."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.local_cloud import bare_environment
+
+#: Runs a command line in its own process, then says what it found there.
+PROGRAM = """
+import os, resource, signal, sys
+{before}
+from tpukit.cli.main import status
+status(["types", "v3-8"])
+print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, file=sys.stderr)
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[0], file=sys.stderr)
+"""
+
+
+def after(tmp_path: Path, before: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(before=before)],
+        env=bare_environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return done.stderr.split()
+
+
+@pytest.mark.parametrize(("given", "kept"), [("SIG_IGN", "True"), ("SIG_DFL", "False")])
+def test_a_hangup_that_is_ignored_stays_ignored(tmp_path: Path, given: str, kept: str) -> None:
+    """As nohup leaves it."""
+    before = f"signal.signal(signal.SIGHUP, signal.{given})"
+    assert after(tmp_path, before)[0] == kept
+
+
+def test_more_files_may_be_open_than_macos_allows_by_itself(tmp_path: Path) -> None:
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    before = f"resource.setrlimit(resource.RLIMIT_NOFILE, (256, {allowed}))"
+    assert int(after(tmp_path, before)[1]) == min(8192, allowed)
