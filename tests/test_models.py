@@ -97,7 +97,7 @@ def test_every_document_has_these_keys_and_no_others() -> None:
             a_slice(),
             "name project zone accelerator_type topology runtime_version state health "
             "health_description provisioning network subnetwork workers labels tags created "
-            "queued_resource service_account external_addresses data_disks",
+            "queued_resource service_account external_addresses data_disks api",
         ),
         (
             rule,

@@ -76,6 +76,7 @@ class Slice(Documented):
     service_account: str = ""
     external_addresses: bool = False
     data_disks: tuple[DataDisk, ...] = ()
+    api: str = "tpu"  #: the API that it lives in: two may hold slices of the same name
 
     @property
     def ready(self) -> bool:

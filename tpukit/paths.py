@@ -70,11 +70,6 @@ class Paths:
         return self.state / "hints"
 
     @property
-    def pinned_keys(self) -> Path:
-        """Host keys that were taken at first sight."""
-        return self.state / "pinned_keys"
-
-    @property
     def last_run(self) -> Path:
         """On which workers the last command failed."""
         return self.state / "last_run.json"

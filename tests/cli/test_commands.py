@@ -62,6 +62,7 @@ SLICE_KEYS = {
     "service_account",
     "external_addresses",
     "data_disks",
+    "api",
 }
 DISK = "projects/demo-project/zones/us-central1-a/disks/d"
 RULE_KEYS = {

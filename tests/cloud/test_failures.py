@@ -102,8 +102,8 @@ def test_details_of_aip_193_are_read() -> None:
 
 
 def test_the_header_names_the_delay_where_the_body_does_not() -> None:
-    assert from_body(503, None, {"Retry-After": "7"}).retry_after == 7.0
-    assert from_body(503, None, {"Retry-After": "Wed, 21 Oct 2015"}).retry_after is None
+    assert from_body(503, None, {"retry-after": "7"}).retry_after == 7.0
+    assert from_body(503, None, {"retry-after": "Wed, 21 Oct 2015"}).retry_after is None
 
 
 GARBAGE = [None, [], "text", 7, {}, {"error": None}, {"error": "no"}, {"error": []}]

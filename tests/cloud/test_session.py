@@ -146,10 +146,14 @@ def test_a_refused_connection_is_an_error_that_names_no_python(cloud: Cloud) -> 
 
 def test_a_list_that_leads_back_to_a_page_ends_at_once(cloud: Cloud, clock: FakeClock) -> None:
     pages = [json_reply(200, {"nextPageToken": each}) for each in ("a", "b", "a")]
-    with scripted(*pages) as server:
-        with pytest.raises(TpukitError, match="a page that leads to itself"):
-            ComputeFirewall(cloud.session, "demo-project", server.url).list()
-        assert len(server.seen) == 3
+    for list_all in (
+        lambda url: CloudTpu(cloud.session, "demo-project", url).list("-"),
+        lambda url: ComputeFirewall(cloud.session, "demo-project", url).list(),
+    ):
+        with scripted(*pages) as server:
+            with pytest.raises(TpukitError, match="a page that leads to itself"):
+                list_all(server.url)
+            assert len(server.seen) == 3
     assert clock.slept == []
 
 

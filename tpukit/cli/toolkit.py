@@ -94,7 +94,7 @@ class Toolkit:
     def account(self) -> str:
         """Whose slices this command makes: the credentials' account, or the local one."""
         if not self.tokens.account:
-            self.session.call("get an access token", self.tokens.headers)
+            self.session.call("get an access token", lambda _: self.tokens.headers())
         return self.tokens.account or self._local_account
 
     @property
@@ -204,7 +204,6 @@ class Toolkit:
     def context(self, source_ranges: tuple[str, ...] = ()) -> Context:
         """Return what access to workers, and the main job, work with."""
         from tpukit.access.context import Context
-        from tpukit.access.pinned_keys import PinnedKeys
 
         return Context(
             provider=cast("SliceProvider", _Deferred(lambda: self.provider)),
@@ -219,8 +218,6 @@ class Toolkit:
             internal=self.route.inside,
             proxied=self.route.proxied,
             hints=self.hints,
-            pinned=PinnedKeys(self.paths.pinned_keys),
-            accept_new=self.route.accept_new_host_keys,
         )
 
     def deadline(self, seconds: float) -> Deadline:
@@ -330,7 +327,7 @@ class Toolkit:
             return dial.through_program(lambda each: dial.jump_command(host, port, each), say)
         name, worker = self.route.jump_worker
         if name:
-            plain = self.by(self.route.direct)
+            plain = self.by(EXTERNAL)
             (jump,) = plain.workers(name, worker, _JUMP_SECONDS)
             return dial.through_worker(jump.connect)
         return dial.direct

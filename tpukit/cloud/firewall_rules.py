@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 from tpukit.clock import Deadline, polls
 from tpukit.cloud.failures import from_operation, to_error, unreadable
@@ -34,6 +35,11 @@ class ComputeFirewall(FirewallProvider):
         base = endpoint.rstrip("/")
         root = base if base.endswith("/compute/v1") else f"{base}/compute/v1"
         self._global = f"{root}/projects/{project}/global"
+
+    def within(self, deadline: Deadline) -> Self:
+        other = copy(self)
+        other._session = self._session.within(deadline)
+        return other
 
     def list(self) -> tuple[FirewallRule, ...]:
         pages = self._session.pages(
@@ -68,7 +74,8 @@ class ComputeFirewall(FirewallProvider):
             if operation.get("status") == "DONE":
                 return _raise_failed(doing, operation)
             wait = f"{self._global}/operations/{_operation_name(doing, operation)}/wait"
-            operation = self._session.hold(doing, wait, HELD_SECONDS, deadline)
+            held = self._session.holding(HELD_SECONDS, deadline)
+            operation = held.rest(doing, "POST", wait)
         raise DeadlinePassed(f"cannot {doing} in {OPERATION_SECONDS:g} s; it may still happen")
 
     def _body(self, rule: FirewallRule) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol, Self
 
+from tpukit.clock import Deadline
 from tpukit.errors import TpukitError
 from tpukit.models import FirewallRule, Slice, SliceList, SliceRequest, WorkerIdentity
 
@@ -23,6 +24,9 @@ class SliceProvider(Protocol):
 
     def once(self) -> Self:
         """Return the same place, which asks everything once: for whoever asks again by himself."""
+
+    def within(self, deadline: Deadline) -> Self:
+        """Return the same place, whose calls are over by a deadline, or a second later."""
 
     def get(self, zone: str, name: str) -> Slice:
         """Return a slice; raise `NotFound` where there is none."""
@@ -60,6 +64,9 @@ class SliceProvider(Protocol):
 
 class FirewallProvider(Protocol):
     """The firewall rules of a project, global to all its networks."""
+
+    def within(self, deadline: Deadline) -> Self:
+        """Return the same rules, whose calls are over by a deadline, or a second later."""
 
     def list(self) -> Sequence[FirewallRule]:
         """Return every rule for ingress, those that deny too."""

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
-import google.auth.transport.requests
-
 from tpukit.clock import Clock, Deadline
 from tpukit.cloud.access_tokens import AccessTokens
-from tpukit.cloud.failures import RestFailure, from_exception, from_response, to_error, unreadable
-from tpukit.cloud.google_credentials import GoogleCredentials
+from tpukit.cloud.failures import (
+    RestFailure,
+    from_answer,
+    from_exception,
+    parsed,
+    to_error,
+    unreadable,
+)
+from tpukit.cloud.http_client import HttpClient
+from tpukit.errors import DeadlinePassed, TpukitError
 
 Answer = TypeVar("Answer")
 
-#: Seconds for one request: google-cloud-tpu itself sets none and would wait for ever.
+#: Seconds for one request, from its first byte to the last one of its answer.
 TIMEOUT = 20.0
+#: Seconds for which a server is tried that cannot be reached at all: there is no network, nothing
+#: listens, the name is wrong.
+_UNREACHED_SECONDS = 4.0
+#: Seconds that a request gets even where its deadline has passed: for a last look.
+_LAST_SECONDS = 1.0
 
 
 class Session:
-    """An authorised HTTP session, and `call`, through which every API call goes."""
+    """Authorised REST, and `call`, through which every API call goes."""
 
     def __init__(
         self,
@@ -32,44 +46,56 @@ class Session:
         on_retry: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.tokens = tokens
-        self.credentials = GoogleCredentials(tokens)
         self.clock = clock
-        self.retry_seconds = retry_seconds
-        self.timeout = timeout
         self.on_retry = on_retry
-        self._http = google.auth.transport.requests.AuthorizedSession(
-            self.credentials, max_refresh_attempts=1
-        )
+        self._retry_seconds = retry_seconds
+        self._timeout = timeout
+        self._limit = Deadline.never(clock)
+        self._http = HttpClient()
 
     def once(self) -> Session:
         """Return the same session without repeats: for whoever asks again by himself."""
         other = copy(self)
-        other.retry_seconds = 0.0
+        other._retry_seconds = 0.0
+        return other
+
+    def within(self, deadline: Deadline) -> Session:
+        """Return the same session, whose calls are over by a deadline, or a second later."""
+        other = copy(self)
+        other._limit = min(self._limit, deadline, key=lambda each: each.at)
+        return other
+
+    def holding(self, seconds: float, deadline: Deadline) -> Session:
+        """Return the same session for a server that holds answers back for up to `seconds`.
+
+        It goes on asking until the deadline.
+        """
+        other = self.within(deadline)
+        other._timeout += seconds
+        other._retry_seconds = deadline.remaining()
         return other
 
     def call(
-        self,
-        doing: str,
-        request: Callable[[], Answer],
-        *,
-        repeat: bool = True,
-        deadline: Deadline | None = None,
+        self, doing: str, request: Callable[[float], Answer], *, repeat: bool = True
     ) -> Answer:
-        """Return what `request` returns, repeating it after transient faults.
+        """Return what `request` returns, which gets the seconds it has; repeat transient faults.
 
         `repeat=False` is for the calls that bill: such a call is made once, except where the server
         answered that it did nothing (429). The waits grow from 0.5 s to 8 s, or take the delay that
-        the server names (AIP-194), and end at the deadline: `retry_seconds` from now, unless given.
+        the server names (AIP-194), and end after `retry_seconds`, or by the session's deadline.
 
         Raises:
             Doubtful: the answer to a call that is not repeated was lost.
+            DeadlinePassed: the session's deadline ended it, not a refusal.
             TpukitError: the call failed; of the class that `failures.to_error` gives.
         """
-        deadline = deadline or Deadline.after(self.clock, self.retry_seconds)
-        pause = 0.5
+        patience = Deadline.after(self.clock, self._retry_seconds)
+        unreached = patience.within(_UNREACHED_SECONDS)
+        pause, seconds = 0.5, self._timeout
         while True:
             try:
-                return request()
+                given = max(_LAST_SECONDS, min(seconds, self._limit.remaining()))
+                return bounded(given, partial(request, given))
             except Exception as error:
                 failure = from_exception(error)
                 if failure is None:
@@ -78,26 +104,23 @@ class Session:
                     continue
                 wait = max(pause, failure.retry_after or 0.0)
                 again = failure.transient and (repeat or failure.http == 429)
-                if not again or wait > deadline.remaining():
-                    raise to_error(failure, doing, reading_back=not repeat) from error
+                left = (patience if failure.sent else unreached).remaining()
+                if not again or wait > min(left, self._limit.remaining()):
+                    late = again and repeat and pause > self._limit.remaining()
+                    other = DeadlinePassed if late else TpukitError
+                    raise to_error(
+                        failure, doing, reading_back=not repeat, otherwise=other
+                    ) from error
             self.on_retry(f"{doing}: {failure.message or failure.status}; again in {wait:g} s")
             self.clock.sleep(wait)
-            pause = min(pause * 2, 8.0)
+            pause, seconds = min(pause * 2, 8.0), min(self._timeout, patience.remaining())
 
     def rest(
         self, doing: str, method: str, url: str, *, body: Any = None, repeat: bool = True
     ) -> dict[str, Any]:
         """Make one REST call with a JSON body and return the JSON object of the answer."""
-        return self.call(doing, lambda: self._rest(method, url, body, self.timeout), repeat=repeat)
-
-    def hold(self, doing: str, url: str, seconds: float, deadline: Deadline) -> dict[str, Any]:
-        """POST where the server holds its answer back for up to `seconds`, and return it."""
-
-        def request() -> dict[str, Any]:
-            longest = max(1.0, min(seconds + self.timeout, deadline.remaining()))
-            return self._rest("POST", url, None, longest)
-
-        return self.call(doing, request, deadline=deadline)
+        data = None if body is None else json.dumps(body).encode()
+        return self.call(doing, lambda each: self._rest(method, url, data, each), repeat=repeat)
 
     def pages(
         self, doing: str, url: str, query: Mapping[str, str | int]
@@ -107,6 +130,8 @@ class Session:
         while True:
             words = urlencode({**query, **({"pageToken": token} if token else {})})
             page = self.rest(doing, "GET", f"{url}?{words}")
+            if "error" in page:
+                raise to_error(unreadable(ValueError("an error where a list should be")), doing)
             yield page
             token = page.get("nextPageToken") or ""
             if not token:
@@ -116,13 +141,40 @@ class Session:
                 raise to_error(unreadable(why), doing)
             known.add(token)
 
-    def _rest(self, method: str, url: str, body: Any, seconds: float) -> dict[str, Any]:
-        response = self._http.request(
-            method, url, json=body, timeout=seconds, max_allowed_time=seconds
-        )
-        if response.status_code >= 400:
-            raise RestFailure(from_response(response.status_code, response))
-        answer = response.json()
-        if not isinstance(answer, dict):
+    def _rest(self, method: str, url: str, body: bytes | None, seconds: float) -> dict[str, Any]:
+        headers = self.tokens.headers()
+        answer = self._http.request(method, url, headers, body, seconds)
+        if answer.status == 401:
+            self.tokens.renew(headers)
+            answer = self._http.request(method, url, self.tokens.headers(), body, seconds)
+        if answer.status // 100 != 2:
+            raise RestFailure(from_answer(answer.status, answer.body, answer.headers))
+        document = parsed(answer.body)
+        if not isinstance(document, dict):
             raise ValueError("the answer is not a JSON object")
-        return answer
+        return document
+
+
+def bounded(seconds: float, action: Callable[[], Answer]) -> Answer:
+    """Return what `action` returns, or raise TimeoutError after so many seconds.
+
+    The action is then left alone, on a thread that holds up nobody: neither the resolution of a
+    name nor what a library does can be ended from outside.
+    """
+    outcome: list[Answer] = []
+    problem: list[BaseException] = []
+    ended = threading.Event()
+
+    def act() -> None:
+        try:
+            outcome.append(action())
+        except BaseException as error:  # noqa: BLE001  raised again by who waits
+            problem.append(error)
+        ended.set()
+
+    threading.Thread(target=act, daemon=True).start()
+    if not ended.wait(seconds):
+        raise TimeoutError(f"no whole answer in {seconds:.3g} s")
+    if problem:
+        raise problem[0]
+    return outcome[0]

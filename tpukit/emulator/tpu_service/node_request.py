@@ -42,6 +42,9 @@ _OUTPUT_ONLY = frozenset(
     " queuedResource state symptoms upcomingMaintenance".split()
 )
 _MAPS = ("labels", "metadata")
+_LISTS = ("dataDisks", "networkConfigs")
+#: `AttachedDisk.DiskMode` of the API.
+_DISK_MODES = {1: "READ_WRITE", 2: "READ_ONLY"}
 #: Terraform's documentation of google_tpu_v2_vm: neither type nor config means v2-8.
 _DEFAULT_TYPE = "v2-8"
 
@@ -112,9 +115,16 @@ def _plain(name: str, value: Any) -> Any:
         return dict(value)
     if isinstance(value, dict):
         return {camel(key): entry for key, entry in value.items() if entry is not None}
-    if name == "networkConfigs" and not all(isinstance(entry, dict) for entry in value):
+    if name in _LISTS and not all(isinstance(entry, dict) for entry in value):
         raise wrong_value(f"node.{name}", value)
-    return value
+    return [_disk(entry) for entry in value] if name == "dataDisks" else value
+
+
+def _disk(given: Json) -> Json:
+    """Return a disk as it is answered: the mode, which clients may give by its number, in words."""
+    disk = {camel(key): entry for key, entry in given.items()}
+    mode = disk.get("mode")
+    return {**disk, "mode": _DISK_MODES.get(mode, mode)} if mode else disk
 
 
 def _accelerator(context: ServiceContext, catalogue: Catalogue, zone: str, given: Json) -> Any:
