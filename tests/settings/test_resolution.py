@@ -274,10 +274,3 @@ def test_a_local_run_refuses_an_emulator_that_is_elsewhere(desk: Desk) -> None:
     }
     with pytest.raises(BadInput, match="do not belong to one cloud"):
         desk.load()
-
-
-def test_an_endpoint_flag_contradicts_a_local_run(desk: Desk) -> None:
-    desk.overlay = EMULATOR
-    desk.flags["tpu_endpoint"] = "https://tpu.googleapis.com/"
-    with pytest.raises(BadInput, match="contradicts --local"):
-        desk.load()

@@ -112,7 +112,6 @@ class _Place:
 
     found: Mapping[str, Setting]
     base: Path
-    explicit: bool = False  #: typed on the command line
     emulator: bool = False
     untrusted: Path | None = None  #: the project file, where the user does not trust it
 
@@ -131,7 +130,7 @@ def _places(
         for name, value in flags.items()
         if value is not None  # an empty one is a wrong value
     }
-    yield _Place(given, directory, explicit=True)
+    yield _Place(given, directory)
     yield _Place(_found(environ, lambda each: (each.variable,)), directory)
     if overlay is not None:
         found = _found(overlay, google, lambda key: "emulator")
@@ -194,7 +193,7 @@ def _untrusted(setting: Setting, path: Path) -> SecurityRefusal:
         reason=f"it says {one_line(setting.value)[:60]}",
         why="who pays and who may come in is not for whoever wrote a project to say",
         fix=Fix.command("tpukit", "config", "trust", str(path), note="read the file before"),
-        otherwise=Fix(note=BY_NAME[setting.name].fix.note.partition(", or gcloud")[0]),
+        otherwise=Fix(note=f"set {BY_NAME[setting.name].variable} yourself"),
     )
 
 
@@ -233,14 +232,7 @@ def _resolve(definition: Definition, places: tuple[_Place, ...], local: bool) ->
     """Return the setting of the first place that has it and may give it."""
     for place in places:
         setting = place.found.get(definition.name)
-        if setting is None:
-            continue
-        if local and definition.guarded and not place.emulator:
-            if place.explicit:
-                raise BadInput(
-                    f"{definition.flag} contradicts --local",
-                    fix=Fix(note=f"leave out {definition.flag}"),
-                )
+        if setting is None or (local and definition.guarded and not place.emulator):
             continue
         checked = _checked(definition, setting, place.base)
         if definition.trust and place.untrusted and not local:
