@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -241,6 +243,16 @@ def test_closing_the_connector_closes_its_connections(
     assert not any(connection.alive for connection in connections)
     with pytest.raises(TransportFailed):
         connections[0].run("true", deadline=within(5))
+
+
+def test_paramiko_is_imported_without_what_it_can_do_without() -> None:
+    program = (
+        "import sys; import tpukit.remote.connection.transport, paramiko.config; "
+        "assert isinstance(paramiko.config.invoke_import_error, ImportError); "
+        "lean = 'invoke' not in sys.modules and 'asyncio' not in sys.modules; "
+        "import invoke; sys.exit(not lean)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_importing_the_client_does_not_import_paramiko() -> None:

@@ -8,11 +8,9 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import paramiko
-from paramiko.common import MSG_CHANNEL_REQUEST, cMSG_CHANNEL_REQUEST
-
 from tpukit.clock import Deadline
 from tpukit.errors import AuthenticationFailed
+from tpukit.remote.connection.absence import absent
 from tpukit.remote.connection.handshake import (
     check_host_key,
     mismatch,
@@ -24,6 +22,12 @@ from tpukit.remote.connection.handshake import (
 )
 from tpukit.remote.connection.target import Target
 from tpukit.remote.connection.watchdog import WatchedSocket
+
+# A third of the time to import paramiko goes into what only `Match exec` of ssh_config needs, and
+# paramiko does without where it is not installed: paramiko 5.1, paramiko/config.py.
+with absent("invoke"):
+    import paramiko
+    from paramiko.common import MSG_CHANNEL_REQUEST, cMSG_CHANNEL_REQUEST
 
 #: Everything paramiko raises when a peer misbehaves or a connection ends.
 FAILURES: tuple[type[Exception], ...] = (paramiko.SSHException, EOFError, OSError)
