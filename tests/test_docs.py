@@ -33,8 +33,6 @@ PAGES = pages()
 README, TUTORIAL = ROOT / "README.md", ROOT / "docs/tutorial/first-slice.md"
 #: Pages that run at the same time.
 AT_ONCE = 3
-#: Programs after which a page installs packages, which takes its time.
-_INSTALLS = re.compile(r"^tpukit .*\b(up|provision) ")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _SPAN = re.compile(r"`([^`\n]+)`")
 _CALL = re.compile(r"(?<![\w./\"-])tpukit +(?=[a-z-])([^|;&)#\n]*)")
@@ -49,10 +47,8 @@ def executed() -> Iterator[Any]:
         if page == README:
             continue  # it shows what the tutorial runs
         commands = steps(page.read_text(encoding="utf-8"))
-        installs = any(_INSTALLS.match(step.command) for step in commands)
-        marks = pytest.mark.journey if installs else pytest.mark.process
         if commands:
-            yield pytest.param(page, id=label(page), marks=marks)
+            yield pytest.param(page, id=label(page))
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +72,7 @@ def play(page: Path, home: Path) -> list[Outcome]:
         stop_emulator(variables)
 
 
+@pytest.mark.pages
 @pytest.mark.parametrize("page", [*executed()])
 def test_what_a_page_shows_is_what_happens(
     page: Path, running: Mapping[Path, Future[list[Outcome]]]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.pages import ROOT, environment, stop_emulator
 
-pytestmark = pytest.mark.journey
+pytestmark = [pytest.mark.journey, pytest.mark.examples_ci]
 
 EXAMPLES = ROOT / "examples" / "ci"
 #: Ways to break launch.sh: what is taken out of it, and what a change of mind puts there.
@@ -89,7 +89,6 @@ def test_the_shell_job_is_green_and_leaves_no_emulator(project: Project) -> None
     assert project.run("tpukit", "emulator", "status").returncode == 3
 
 
-@pytest.mark.broken_examples
 @pytest.mark.parametrize("how", list(BREAKS)[:3])
 def test_the_shell_job_is_red_when_its_script_is_broken(project: Project, how: str) -> None:
     project.change(*BREAKS[how])
@@ -105,7 +104,6 @@ def test_the_pytest_example_is_green(project: Project) -> None:
     assert "3 passed" in done.stdout
 
 
-@pytest.mark.broken_examples
 def test_the_pytest_example_is_red_when_its_script_is_broken(project: Project) -> None:
     project.change(*BREAKS["it says that all is well"])
     done = project.run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", project.ci)
@@ -166,7 +164,6 @@ def test_the_workflow_is_green(project: Project) -> None:
     ]
 
 
-@pytest.mark.broken_examples
 def test_the_workflow_is_red_when_its_script_is_broken_and_cleans_up(project: Project) -> None:
     project.change(*BREAKS["it gives up at the first stockout"])
     ran, failed = play(project)

@@ -85,7 +85,7 @@ def test_a_command_line_ends_with_its_code(
 
 def test_a_deadline_is_8_and_names_what_exists(tmp_path: Path) -> None:
     with running_cloud(tmp_path, create_seconds=600.0) as cloud:
-        done = run(cloud, "create v3-8 demo --timeout 10s")
+        done = run(cloud, "create v3-8 demo --timeout 3s")
         assert done.returncode == 8
         assert f"exists: slice demo in {ZONE}, CREATING" in done.stderr
         assert f"fix: tpukit delete demo --zone {ZONE}" in done.stderr

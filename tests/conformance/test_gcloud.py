@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.gcloud]
 
 GCLOUD = shutil.which("gcloud")
 CREATE = ("--accelerator-type=v3-8", "--version=tpu-ubuntu2204-base")

@@ -12,7 +12,7 @@ import pytest
 
 from tpukit.emulator.process import daemon
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.gcloud]
 
 GCLOUD = shutil.which("gcloud")
 Finished = subprocess.CompletedProcess[str]

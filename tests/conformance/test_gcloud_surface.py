@@ -17,7 +17,7 @@ from conformance.required import GCLOUD, command_of, required
 from tpukit.emulator.control_client import EmulatorClient
 from tpukit.emulator.process import daemon
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.gcloud]
 
 SHAPE = ("--accelerator-type=v3-8", "--version=tpu-ubuntu2204-base")
 QUEUED = ("--accelerator-type=v3-8", "--runtime-version=tpu-ubuntu2204-base")
@@ -86,7 +86,7 @@ class Cloud:
             pytest.skip(f"gcloud {self.track} has no command {' '.join(words)}")
 
 
-@pytest.fixture(scope="module", params=["GA", pytest.param("alpha", marks=pytest.mark.alpha)])
+@pytest.fixture(scope="module", params=["GA", "alpha"])
 def cloud(request: Any, tmp_path_factory: pytest.TempPathFactory, tally: Any) -> Iterator[Cloud]:
     if GCLOUD is None:
         pytest.skip("gcloud is not installed: its surface is NOT checked by this run")

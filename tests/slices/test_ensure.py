@@ -338,15 +338,16 @@ FAULTS = [
 
 
 @pytest.mark.process
-def test_two_hundred_creates_under_faults_make_two_hundred_slices(cloud: Cloud) -> None:
+@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.full_size)])
+def test_as_many_creates_under_faults_make_as_many_slices(cloud: Cloud, count: int) -> None:
     """30 % of all calls fail, half of them after the call was carried out."""
     for seed, fault in enumerate(FAULTS):
         cloud.fault(method="nodes.*", probability=0.085, seed=seed, **fault)
     cloud.fault(method="operations.*", kind="status", probability=0.3, seed=11)
-    made = [create(cloud, labelled(cloud, f"s{number}")).slice.name for number in range(200)]
-    assert made == [f"s{number}" for number in range(200)]
+    made = [create(cloud, labelled(cloud, f"s{number}")).slice.name for number in range(count)]
+    assert made == [f"s{number}" for number in range(count)]
     assert cloud.nodes() == sorted(cloud.full_name(name) for name in made)
-    assert cloud.served() > 200
+    assert cloud.served() > count
 
 
 @pytest.mark.process
