@@ -78,8 +78,9 @@ class Console:
         elif view.columns and self.out.isatty():
             self._draw(view)
         else:
+            shown = one_line if view.columns else _plain_line
             for row in view.rows:
-                self.out.write("\t".join(one_line(str(cell)) for cell in row) + "\n")
+                self.out.write("\t".join(shown(str(cell)) for cell in row) + "\n")
         self.out.flush()
         for line in view.warnings:
             self.warn(line)
@@ -283,6 +284,11 @@ class TransferProgress:
         rate = self._moved / max(seconds, 0.001)
         took = f"{seconds:.1f} s ({_amount(rate)}/s)"
         return f"{self.verb} {_amount(self._moved)}{of} in {took}"
+
+
+def _plain_line(text: str) -> str:
+    """Return a line with its blanks as they are: it may be one of a script."""
+    return sanitize(text).replace("\n", " ")
 
 
 def _amount(size: float) -> str:

@@ -70,6 +70,11 @@ class Paths:
         return self.state / "hints"
 
     @property
+    def name_hints(self) -> Path:
+        """Names of slices seen lately, for shells that complete them."""
+        return self.state / "names.json"
+
+    @property
     def last_run(self) -> Path:
         """On which workers the last command failed."""
         return self.state / "last_run.json"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from cli.conftest import Run
 from cli.test_commands import commands
 from tpukit.cli.global_flags import GlobalFlags
+from tpukit.cli.pages import GROUPS, SECTIONS, VERBS
 from tpukit.emulator.faults.worker_faults import KINDS
 
 GLOBAL = "|".join(GlobalFlags.__dataclass_fields__)
@@ -19,7 +21,7 @@ GLOBAL = "|".join(GlobalFlags.__dataclass_fields__)
     ["", "firewall", "emulator", "emulator fault", "emulator clock", "connections", "config"],
 )
 def test_the_list_of_commands_shows_each_summary_whole(run: Run, group: str) -> None:
-    listed = run(*group.split(), "--help").out.partition("Commands:\n")[2]
+    listed = run(*group.split(), "--help").out.partition("Commands:\n" if group else "job:\n")[2]
     assert listed
     assert "..." not in listed
 
@@ -35,3 +37,33 @@ def test_the_page_of_worker_faults_names_every_kind(run: Run) -> None:
     page = run("emulator", "worker", "--help").out.partition("--fault")[2]
     words = re.sub(r"-\s+", "-", page)
     assert not [kind for kind in KINDS if kind not in words]
+
+
+def test_the_sections_are_those_of_the_readme(run: Run) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text().partition("## Commands")[2]
+    rows = [line for line in readme.split("\n\n")[1].splitlines() if "`" in line]
+    linked = {re.sub(r"[\[\]]|\(.*", "", row.split("|")[1]).strip(): row for row in rows}
+    for (title, names), (named, row) in zip(SECTIONS.items(), linked.items(), strict=True):
+        assert title.lower() == named.lower()
+        listed = set(re.findall(r"`([a-z][a-z-]*)`", row.split("|")[2]))
+        assert listed == set(names)
+        assert f"\n{title}:\n" in run("--help").out
+
+
+def test_every_command_is_on_the_page_and_none_shows_braces_or_global_flags(run: Run) -> None:
+    assert set(VERBS) | set(GROUPS) == {name for names in SECTIONS.values() for name in names}
+    for words in (["run"], ["firewall", "apply"], ["create"]):
+        page = run(*words, "-h").out
+        assert page == run(*words, "--help").out
+        assert "{" not in page
+        assert "--project" not in page
+        assert "Global flags: tpukit help flags" in page
+
+
+def test_help_explains_flags_variables_codes_and_commands(run: Run) -> None:
+    assert "--project PROJECT\tProject that pays." in run("help", "flags").out
+    assert "--json\tPrint one JSON document." in run("help", "flags").out
+    assert "TPUKIT_ZONE\tzone, CLOUDSDK_COMPUTE_ZONE" in run("help", "environment").out
+    assert "7 SliceLost\tpreempted" in run("help", "exit-codes").out
+    assert run("help", "run").out == run("run", "--help").out
+    assert "fix: tpukit help flags" in run("help", "nonsense").says(2).err

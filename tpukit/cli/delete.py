@@ -50,6 +50,7 @@ def delete(
         on_state=toolkit.say_state,
         on_warning=toolkit.console.warn,
     )
+    toolkit.name_hints.forget([*done.names, *missing])
     failed = {**done.failed, **({} if missing_ok else missing)}
     if failed:
         raise cleanup.not_deleted(failed, done.names)

@@ -18,6 +18,7 @@ def list_slices(toolkit: Toolkit) -> View:
       tpukit list --zone us-central1-a --json
     """
     listed = toolkit.provider.list(toolkit.flags.zone or "-")
+    toolkit.name_hints.saw(each.name for each in listed.slices)
     others = toolkit.journal.other_projects(toolkit.settings.require("project"))
     words = [("tpukit", "list", "--project", project) for project in others]
     made_there = "slices were also made in that project"

@@ -20,23 +20,19 @@ from typer.exceptions import TyperException
 
 from tpukit import __version__, console
 from tpukit.cli.global_flags import GlobalFlags
+from tpukit.cli.pages import GROUPS, VERBS, Command, Group
 from tpukit.cli.verb import Invocation, ReaderGone, flat, parameters, verb
 from tpukit.errors import BadInput, Fix, TerminationSignal, TpukitError, interruption
 from tpukit.paths import Paths, private_directory
 from tpukit.text import one_line
 
 Version = Annotated[bool, Option("--version", help="Print the version.")]
-#: In the order of the help page. A verb is the function in the file of its name, or of `_FILES`.
-VERBS = (
-    "up", "create", "list", "describe", "delete", "start", "stop", "wait", "ssh", "forward",
-    "notebook", "ssh-config", "run", "cp", "push", "jobs", "logs", "attach", "kill", "provision",
-    "smoke", "types"
-)  # fmt: skip
-GROUPS = ("firewall", "emulator", "connections", "config")
+#: A verb is the function in the file of its name, or of these.
 _FILES = {"list": "list_slices", "ssh-config": "ssh_config"}
 #: More than a command on every worker of the largest slices needs; macOS allows 10,240.
 _OPEN_FILES = 8192
-EPILOG = "Try it without an account: tpukit --local up v3-8"
+#: What a shell's completion types before the words that it has.
+_COMPLETE = ["completion", "--words", "--"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -75,7 +71,8 @@ def application(names: Iterable[str] = (*VERBS, *GROUPS)) -> typer.Typer:
     app = typer.Typer(
         name="tpukit",
         help="From nothing to a verified Cloud TPU in one command.",
-        epilog=EPILOG,
+        cls=Group,
+        context_settings={"help_option_names": ["--help", "-h"]},
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         add_completion=False,
@@ -87,7 +84,7 @@ def application(names: Iterable[str] = (*VERBS, *GROUPS)) -> typer.Typer:
         if name in GROUPS:
             app.add_typer(module.application(), name=name)
         else:
-            app.command(name)(verb(getattr(module, file)))
+            app.command(name, cls=Command)(verb(getattr(module, file)))
     return app
 
 
@@ -100,7 +97,7 @@ def _root(context: typer.Context, *, version: Version = False, flags: GlobalFlag
         raise BadInput("there is no command", fix=Fix.command("tpukit", "--help"))
 
 
-def _application_for(arguments: Sequence[str]) -> typer.Typer:
+def _application_for(arguments: Sequence[str], otherwise: Iterable[str]) -> typer.Typer:
     """Return the command tree with the verb that is asked for alone: half of the time to start."""
     takes_value = {
         f"--{each.name}" for each in fields(GlobalFlags) if isinstance(each.default, str)
@@ -111,13 +108,17 @@ def _application_for(arguments: Sequence[str]) -> typer.Typer:
             next(words, None)
         elif word in (*VERBS, *GROUPS):
             return application([word])
-        elif not word.startswith("-") or word == "--help":
+        elif not word.startswith("-") or word in ("--help", "-h"):
             break
-    return application()
+    return application(otherwise)
 
 
 def _run(arguments: list[str], invocation: Invocation) -> int:
-    command = typer.main.get_command(_application_for(arguments))
+    if arguments[: len(_COMPLETE)] == _COMPLETE:
+        return _complete(arguments[len(_COMPLETE) :])
+    if arguments[:1] == ["help"] and arguments[1:2] and arguments[1] in (*VERBS, *GROUPS):
+        arguments = [*arguments[1:], "--help"]
+    command = typer.main.get_command(_application_for(arguments, (*VERBS, *GROUPS)))
     result = command.main(arguments or ["--help"], "tpukit", standalone_mode=False, obj=invocation)
     sys.stdout.flush()
     return int(result or 0)
@@ -131,6 +132,18 @@ def _refuse_empty_flags(arguments: Sequence[str]) -> None:
         if flag.startswith("--") and (not value if joined else after == ""):
             shown = one_line(flag)
             raise BadInput(f"the value of {shown} is empty", fix=Fix(note=f"leave out {shown}"))
+
+
+def _complete(words: list[str]) -> int:
+    from tpukit.cli.completion import candidates
+    from tpukit.clock import SystemClock
+    from tpukit.slices.name_hints import NameHints
+
+    root = typer.main.get_command(_application_for(words[:-1], ()))
+    hints = NameHints(Paths.from_environment(os.environ).name_hints, SystemClock())
+    for word, meaning in candidates(root, words, hints.names):
+        sys.stdout.write(f"{word}\t{meaning}\n")
+    return 0
 
 
 def _usage(error: TyperException) -> BadInput:

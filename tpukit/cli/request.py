@@ -80,6 +80,7 @@ def slice_request(
         data_disks=tuple(_disk(each, accelerator) for each in flags.data_disks or ()),
         service_account=flags.service_account,
     )
+    toolkit.name_hints.saw([chosen])
     toolkit.console.say(
         f"slice {chosen}: {accelerator.name} in {request.zone} of project {request.project}"
     )

@@ -23,6 +23,7 @@ from tpukit.paths import Paths, private_directory
 from tpukit.settings.resolution import ROOT_USER, Settings
 from tpukit.slices import naming
 from tpukit.slices.journal import Journal
+from tpukit.slices.name_hints import NameHints
 
 if TYPE_CHECKING:
     from tpukit.access.context import Context
@@ -111,6 +112,10 @@ class Toolkit:
     @cached_property
     def journal(self) -> Journal:
         return Journal(self.paths.journal, self.clock, self.settings.get("tpu_endpoint"))
+
+    @cached_property
+    def name_hints(self) -> NameHints:
+        return NameHints(self.paths.name_hints, self.clock)
 
     @cached_property
     def session(self) -> Session:
@@ -241,7 +246,9 @@ class Toolkit:
         """Return the named slice, in the zone that was asked for or in any."""
         from tpukit.slices import find
 
-        return find.find(self.provider, naming.check_name(name), self._zone)
+        found = find.find(self.provider, naming.check_name(name), self._zone)
+        self.name_hints.saw([name])
+        return found
 
     def workers(self, wanted: str | Slice, selection: str, patience: float) -> list[RemoteWorker]:
         """Return the selected workers of a slice, or of a list of names such as `demo,demo2`.

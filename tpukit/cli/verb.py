@@ -13,6 +13,7 @@ from typing import Any, get_type_hints
 import typer
 
 from tpukit.cli.global_flags import GlobalFlags
+from tpukit.cli.pages import Command, Group
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.errors import interruption
@@ -28,9 +29,9 @@ class Invocation:
 
 def group(summary: str, *functions: Callable[..., View]) -> typer.Typer:
     """Return a group of commands, each called like its function's name up to an underscore."""
-    app = typer.Typer(help=summary)
+    app = typer.Typer(help=summary, cls=Group)
     for function in functions:
-        app.command(function.__name__.partition("_")[0])(verb(function))
+        app.command(function.__name__.partition("_")[0], cls=Command)(verb(function))
     return app
 
 

@@ -1,0 +1,71 @@
+"""`tpukit help`: what no command's own page says."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from typing import Annotated, get_type_hints
+
+from typer import Argument
+
+from tpukit import errors
+from tpukit.cli.global_flags import GlobalFlags
+from tpukit.cli.toolkit import Toolkit
+from tpukit.console import View
+from tpukit.errors import BadInput, Fix
+from tpukit.text import one_line
+
+#: What there is a page of; the program itself turns `help COMMAND` into `COMMAND --help`.
+TOPICS = ("flags", "environment", "exit-codes")
+_OWN_VARIABLES = {
+    "TPUKIT_LOCAL": "1: use the emulator, as --local does",
+    "TPUKIT_HOME": "one directory for settings, state and cache",
+}
+Topic = Annotated[
+    str, Argument(metavar="[TOPIC]", help=f"{', '.join(TOPICS)}, or a command's name.")
+]
+
+
+def help(toolkit: Toolkit, topic: Topic = "") -> View:
+    """Explain flags, variables, exit codes, or a command.
+
+    Examples:
+      tpukit help flags
+      tpukit help run
+    """
+    pages = {"flags": _flags, "environment": _environment, "exit-codes": _exit_codes}
+    if topic == "":
+        topic = TOPICS[0]
+    if topic not in pages:
+        fix = Fix.command("tpukit", "help", TOPICS[0])
+        raise BadInput(f"there is no page on {one_line(topic)!r}", fix=fix)
+    rows = pages[topic]()
+    document = {"topic": topic, "rows": [list(row) for row in rows]}
+    return View(document, ("WHAT", "MEANING"), rows)
+
+
+def _flags() -> list[tuple[str, str]]:
+    hints = get_type_hints(GlobalFlags, include_extras=True)
+    rows = []
+    for each in fields(GlobalFlags):
+        (flag,) = hints[each.name].__metadata__
+        # What is written first, typer keeps as the default until it has seen the whole signature.
+        written = [name for name in (flag.default, *flag.param_decls) if isinstance(name, str)]
+        names = ", ".join(written or [f"--{each.name.replace('_', '-')}"])
+        rows.append((f"{names} {flag.metavar or ''}".strip(), str(flag.help)))
+    return rows
+
+
+def _environment() -> list[tuple[str, str]]:
+    from tpukit.settings.table import DEFINITIONS
+
+    settings = [
+        (each.variable, ", ".join(filter(None, [each.name, *each.google_variables])))
+        for each in DEFINITIONS
+    ]
+    return [*_OWN_VARIABLES.items(), *settings]
+
+
+def _exit_codes() -> list[tuple[str, str]]:
+    tree = re.findall(r"(\w+) +(\d+) {2,}(.+)", errors.__doc__ or "")
+    return [("0", "success"), *((f"{code} {name}", meaning) for name, code, meaning in tree)]

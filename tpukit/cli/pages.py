@@ -1,0 +1,89 @@
+"""How help pages look: commands in sections, the flags of a command without the global ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+from tpukit.cli.global_flags import GlobalFlags
+
+#: The commands in the order of the help page, as the README has them.
+SECTIONS = {
+    "The main job": ("up",),
+    "Slices": ("create", "list", "describe", "wait", "start", "stop", "delete", "types"),
+    "Their workers": ("firewall", "provision", "smoke"),
+    "At work": ("ssh", "run", "cp", "push"),
+    "Jobs": ("jobs", "logs", "attach", "kill"),
+    "Other tools": ("ssh-config", "forward", "notebook"),
+    "Settings and state": ("config", "connections", "completion", "help"),
+    "Without an account": ("emulator",),
+}
+#: Those that are groups of commands.
+GROUPS = ("firewall", "emulator", "connections", "config")
+VERBS = tuple(name for names in SECTIONS.values() for name in names if name not in GROUPS)
+_GLOBAL = {each.name for each in fields(GlobalFlags)}
+_MORE = (
+    "Global flags: tpukit help flags",
+    "More: tpukit help environment, tpukit help exit-codes",
+    "Try it without an account: tpukit --local up v3-8",
+)
+
+
+class Command(TyperCommand):
+    """A command whose page leaves the global flags to one of their own."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return _usage(super().collect_usage_pieces(ctx))
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        _write_flags(self, ctx, formatter)
+        formatter.write(f"\n{_MORE[0]}\n")
+
+
+class Group(TyperGroup):
+    """A group of commands; the program itself lists its commands in sections."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return _usage(super().collect_usage_pieces(ctx))
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        root = ctx.parent is None
+        sections = SECTIONS if root else {"Commands": tuple(self.commands)}
+        wide = max(map(len, self.commands))
+        for title, names in sections.items():
+            rows = [
+                (f"{name:<{wide}}", self.commands[name].get_short_help_str(formatter.width))
+                for name in names
+                if name in self.commands
+            ]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+        _write_flags(self, ctx, formatter)
+        for line in _MORE if root else _MORE[:1]:
+            formatter.write(f"\n{line}" if line is _MORE[0] else line)
+            formatter.write("\n")
+
+
+def own_parameters(parameters: Iterable[Any]) -> list[Any]:
+    """Return the parameters of a command that are no global flags."""
+    return [each for each in parameters if each.name not in _GLOBAL]
+
+
+def _usage(pieces: list[str]) -> list[str]:
+    # Typer writes an argument that has to be there as {NAME}: nobody else does.
+    flags = {"[OPTIONS]": "[FLAGS]"}
+    return [flags.get(each) or each.removeprefix("{").removesuffix("}") for each in pieces]
+
+
+def _write_flags(command: Any, ctx: Any, formatter: Any) -> None:
+    for title, kind in (("Arguments", "argument"), ("Flags", "option")):
+        own = [
+            each for each in own_parameters(command.get_params(ctx)) if each.param_type_name == kind
+        ]
+        records = [found for each in own if (found := each.get_help_record(ctx))]
+        if records:
+            with formatter.section(title):
+                formatter.write_dl(records)
