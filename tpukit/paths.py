@@ -75,6 +75,11 @@ class Paths:
         return self.state / "names.json"
 
     @property
+    def pinned_keys(self) -> Path:
+        """Host keys that were taken at first sight."""
+        return self.state / "pinned_keys"
+
+    @property
     def last_run(self) -> Path:
         """On which workers the last command failed."""
         return self.state / "last_run.json"

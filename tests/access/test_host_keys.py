@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from support.access import ready
 from support.local_cloud import PROJECT, ZONE, Cloud, FakeClock, json_reply, scripted
 
 from tpukit.access import host_keys
+from tpukit.access.pinned_keys import PinnedKeys
 from tpukit.cloud.tpu import CloudTpu
-from tpukit.errors import (
-    SecurityRefusal,
-)
-from tpukit.models import Slice
+from tpukit.errors import BadInput, SecurityRefusal, TpukitError
+from tpukit.models import Slice, WorkerIdentity
 
 
 def test_each_worker_s_target_pins_its_own_host_keys(cloud: Cloud) -> None:
@@ -71,3 +71,52 @@ def test_the_host_keys_of_workers_that_are_not_chosen_are_not_waited_for(cloud: 
 def test_the_alias_of_a_worker_is_its_own() -> None:
     found = Slice("demo", "Example.com:p", "z", "v3-8", "i", "READY")
     assert host_keys.alias(found, 2) == "tpukit.example.com:p.z.demo.2"
+
+
+def test_the_host_key_that_was_seen_before_stands_in_for_a_silent_worker(cloud: Cloud) -> None:
+    found = ready(cloud)
+
+    class Silent:
+        def identities(self, zone: str, name: str) -> list[WorkerIdentity]:
+            return [WorkerIdentity(0, (), "host-0")]
+
+    def published(**how: object) -> WorkerIdentity:
+        return host_keys.published(Silent(), found, cloud.deadline(5.0), **how)[0]
+
+    assert published(pinned={0: "ssh-ed25519 AAAA"}).host_keys == ("ssh-ed25519 AAAA",)
+    assert published(accept_new=True) == WorkerIdentity(0, (), "host-0")
+    assert host_keys.targets(found, "ada", {0: published(accept_new=True)})[0].accept_new
+    known = host_keys.targets(found, "ada", {0: published(pinned={0: "ssh-ed25519 AAAA"})})
+    assert not known[0].accept_new
+
+
+def test_what_a_worker_publishes_counts_more_than_what_it_once_showed(cloud: Cloud) -> None:
+    found = ready(cloud)
+    published = host_keys.published(
+        cloud.tpu, found, cloud.deadline(), pinned={0: "ssh-ed25519 AAAA"}, accept_new=True
+    )
+    assert published[0].host_keys == cloud.tpu.identities(ZONE, "demo")[0].host_keys
+
+
+def test_an_api_that_does_not_answer_lets_nobody_be_believed_unseen(cloud: Cloud) -> None:
+    class Down:
+        def identities(self, zone: str, name: str) -> list[WorkerIdentity]:
+            raise TpukitError("no answer", reason="UNAVAILABLE")
+
+    with pytest.raises(TpukitError, match="no answer"):
+        host_keys.published(Down(), ready(cloud), cloud.deadline(5.0), accept_new=True)
+
+
+def test_a_second_host_key_of_one_worker_is_refused(tmp_path: Path) -> None:
+    found = Slice("demo", "p", "z", "v3-8", "r", "READY", created="2026-11-22T00:00:00Z")
+    keys = PinnedKeys(tmp_path / "pinned")
+    keys.pin(found, 0, "ssh-ed25519 AAAA")
+    keys.pin(found, 1, "ssh-ed25519 BBBB")
+    keys.pin(found, 0, "ssh-ed25519 AAAA")
+    with pytest.raises(SecurityRefusal):
+        keys.pin(found, 0, "ssh-ed25519 BBBB")
+    assert keys.of(found) == {0: "ssh-ed25519 AAAA", 1: "ssh-ed25519 BBBB"}
+    assert keys.of(replace(found, created="2026-11-23T00:00:00Z")) == {}
+    keys.path(found).write_text("[]")
+    with pytest.raises(BadInput):
+        keys.of(found)

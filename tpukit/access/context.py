@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tpukit.access.hints import Hints
+from tpukit.access.pinned_keys import PinnedKeys
 from tpukit.clock import Clock
 from tpukit.cloud.provider import FirewallProvider, SliceProvider
 from tpukit.errors import BadInput, Fix, TpukitError
@@ -32,6 +33,8 @@ class Context:
     internal: bool = False  #: whether workers are reached at their internal addresses
     proxied: bool = False  #: whether they are reached through something that answers for them
     hints: Hints | None = None  #: where slices that are found are remembered
+    pinned: PinnedKeys | None = None
+    accept_new: bool = False  #: whether workers that publish no host key are believed once
 
     def check_reachable(self, found: Slice) -> None:
         """Raise unless the slice's workers can answer, and have the addresses that we go to.

@@ -33,6 +33,7 @@ from tpukit.errors import (
 from tpukit.models import Slice
 from tpukit.remote.command.fan_out import fan_out, values
 from tpukit.remote.connection.client import Connection
+from tpukit.remote.connection.handshake import fingerprint
 from tpukit.remote.connection.target import Target
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.slices.find import find
@@ -162,8 +163,15 @@ class _SliceAccess:
 
     def _read(self, deadline: Deadline) -> dict[int, Target]:
         context = self._context
-        identities = published(context.provider, self._slice, deadline, self._chosen)
-        if context.hints:
+        identities = published(
+            context.provider,
+            self._slice,
+            deadline,
+            self._chosen,
+            pinned=context.pinned.of(self._slice) if context.pinned else None,
+            accept_new=context.accept_new,
+        )
+        if context.hints and all(each.host_keys for each in identities.values()):
             context.hints.keep(Hint(self._slice, identities, self._everywhere))
         return targets(self._slice, context.user, identities, internal=context.internal)
 
@@ -178,10 +186,31 @@ class _SliceAccess:
                 self._doubt(index, deadline)
         search = _Search(self, deadline)
         try:
-            return self._context.connector.connect(self._targets[index], deadline, search.next)
+            connection = self._context.connector.connect(
+                self._targets[index], deadline, search.next
+            )
+            return self._pinned(index, connection)
+        except HostKeyMismatch as error:
+            self._say_how_to_forget(error)
+            raise
         except TransportFailed as error:
             search.explain(self._targets[index], error)
             raise
+
+    def _pinned(self, index: int, connection: Connection) -> Connection:
+        """Hold a worker whose host key was not known to the one that it has shown."""
+        pinned, (key, *_) = self._context.pinned, connection.target.host_keys
+        if self._targets[index].accept_new and pinned:
+            pinned.pin(self._slice, index, key)
+            self._targets = {**self._targets, index: connection.target}
+            self._on_wait(f"{connection.label}: {fingerprint(key)} is its host key from now on")
+        return connection
+
+    def _say_how_to_forget(self, error: HostKeyMismatch) -> None:
+        pinned = self._context.pinned
+        if pinned and pinned.of(self._slice):
+            note = "only where the worker has got a new host key for a reason that you know"
+            error.fix = Fix.command("rm", str(pinned.path(self._slice)), note=note)
 
     def _doubt(self, index: int, deadline: Deadline) -> None:
         """Go on as if there had been no hint; what one worker finds out holds for all."""

@@ -55,7 +55,7 @@ _JUMP_WORKER = re.compile(r"(?P<slice>[a-z][a-z0-9-]*)(?::(?P<worker>\d{1,5}))?"
 
 @dataclass(frozen=True)
 class ProxyFlags:
-    """Who leads to workers at their internal addresses."""
+    """Who leads to workers at their internal addresses, and whether one is believed unseen."""
 
     iap: Annotated[
         bool, Option("--iap", help="Through Identity-Aware Proxy, by gcloud start-iap-tunnel.")
@@ -68,6 +68,13 @@ class ProxyFlags:
             help="Through a slice's worker, or through a host that your own ssh reaches.",
         ),
     ] = ""
+    accept_new_host_keys: Annotated[
+        bool,
+        Option(
+            "--accept-new-host-keys",
+            help="Take the first host key of a worker that publishes none, and hold it to that.",
+        ),
+    ] = False
 
     @property
     def proxied(self) -> bool:
@@ -105,6 +112,11 @@ class RouteFlags(ProxyFlags):
     internal_ips: Annotated[
         bool, Option("--internal-ips", help="At internal addresses, from inside the network.")
     ] = False
+
+    @property
+    def direct(self) -> RouteFlags:
+        """The route to the worker of a jump."""
+        return RouteFlags(accept_new_host_keys=self.accept_new_host_keys)
 
     @property
     def inside(self) -> bool:

@@ -19,6 +19,7 @@ from tpukit.text import quote
 if TYPE_CHECKING:
     from tpukit.models import Slice
     from tpukit.remote.connection.target import Target
+    from tpukit.remote.connection.worker import RemoteWorker
 
 Names = Annotated[
     list[str] | None, Argument(metavar="[NAME…]", help="Slices; default: every READY one.")
@@ -78,10 +79,18 @@ def _put(toolkit: Toolkit, ours: SshConfig, found: Slice, patience: float) -> li
     hosts = [
         Host(host_names(found, target.worker), target, alias(found, target.worker), proxy(target))
         for each in toolkit.workers(found, "all", patience)
-        if (target := each.target)
+        if (target := _known(each))
     ]
     ours.put(found, hosts, toolkit.key)
     return hosts
+
+
+def _known(worker: RemoteWorker) -> Target | None:
+    """Return a worker's target with its host keys; one that publishes none has to show them."""
+    if worker.target and worker.target.host_keys:
+        return worker.target
+    with worker.connect() as connection:
+        return connection.target
 
 
 def _proxy(
@@ -95,7 +104,7 @@ def _proxy(
         return lambda target: quote(jump_command(host, port, target))
     name, worker = toolkit.route.jump_worker
     if name:
-        plain = toolkit.by(flag.EXTERNAL)
+        plain = toolkit.by(toolkit.route.direct)
         jump = _put(plain, ours, plain.find(name), patience)[int(worker)].names[-1]
         words = ("ssh", "-F", str(ours.path).replace("%", "%%"), "-W", "[%h]:%p", jump)
         return lambda target: quote(words)

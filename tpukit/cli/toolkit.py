@@ -209,6 +209,7 @@ class Toolkit:
     def context(self, source_ranges: tuple[str, ...] = ()) -> Context:
         """Return what access to workers, and the main job, work with."""
         from tpukit.access.context import Context
+        from tpukit.access.pinned_keys import PinnedKeys
 
         return Context(
             provider=cast("SliceProvider", _Deferred(lambda: self.provider)),
@@ -223,6 +224,8 @@ class Toolkit:
             internal=self.route.inside,
             proxied=self.route.proxied,
             hints=self.hints,
+            pinned=PinnedKeys(self.paths.pinned_keys),
+            accept_new=self.route.accept_new_host_keys,
         )
 
     def deadline(self, seconds: float) -> Deadline:
@@ -334,7 +337,7 @@ class Toolkit:
             return dial.through_program(lambda each: dial.jump_command(host, port, each), say)
         name, worker = self.route.jump_worker
         if name:
-            plain = self.by(EXTERNAL)
+            plain = self.by(self.route.direct)
             (jump,) = plain.workers(name, worker, _JUMP_SECONDS)
             return dial.through_worker(jump.connect)
         return dial.direct

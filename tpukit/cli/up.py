@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from tpukit.accelerators import AcceleratorType
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
@@ -37,7 +39,7 @@ def up(
     accelerator = AcceleratorType.parse(accelerator_type)
     chosen = Recipe.named(recipe)
     on_top = flag.file_bytes(requirements, "--requirements")
-    route = flag.RouteFlags(proxy.iap, proxy.jump, options.internal_ips)
+    route = flag.RouteFlags(**asdict(proxy), internal_ips=options.internal_ips)
     toolkit = toolkit.by(route)
     request = slice_request(toolkit, accelerator, name, options)
     context = toolkit.context(tuple(source_ranges or ()))

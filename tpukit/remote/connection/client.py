@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -141,6 +142,10 @@ class Connector(AbstractContextManager["Connector"]):
         except BaseException:
             watched.close()
             raise
+        if not pinned:
+            shown = session.get_remote_server_key()
+            line = f"{shown.get_name()} {shown.get_base64()}"
+            target = replace(target, host_keys=(line,), accept_new=False)
         return Connection(target, session, watched, self._clock)
 
     def _dialled(self, target: Target, attempt: Deadline) -> socket.socket:

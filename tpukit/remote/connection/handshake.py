@@ -24,11 +24,12 @@ _SIGNATURES = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 def pins(target: Target) -> tuple[str, ...]:
     """Return the target's host keys of the types we pin, as `TYPE BODY`, best type first.
 
-    Raises `SecurityRefusal` where there is none: an unknown worker is never trusted.
+    None of a target whose first host key is to be taken. Raises `SecurityRefusal` where another one
+    has none: an unknown worker is never trusted.
     """
     keys = [tuple(line.split()[:2]) for line in target.host_keys]
     known = [" ".join(key) for kind in HOST_KEY_TYPES for key in keys if key[:1] == (kind,)]
-    if not known:
+    if not known and not target.accept_new:
         raise SecurityRefusal(
             f"no host key of {target.label} is known",
             why="its guest attributes hold none, so nothing could tell it from an impostor",
@@ -37,18 +38,24 @@ def pins(target: Target) -> tuple[str, ...]:
 
 
 def restrict(options: Any, pinned: Iterable[str]) -> None:
-    """Leave a paramiko `SecurityOptions` with the pinned key types and no weak algorithm."""
+    """Leave a paramiko `SecurityOptions` with the pinned key types and no weak algorithm.
+
+    Where nothing is pinned, with all the types that we pin.
+    """
     options.kex = _strong(options.kex)
     options.ciphers = _strong(options.ciphers)
     options.digests = _strong(options.digests)
-    kinds = dict.fromkeys(line.split()[0] for line in pinned)
+    kinds = dict.fromkeys(line.split()[0] for line in pinned) or HOST_KEY_TYPES
     options.key_types = tuple(name for kind in kinds for name in _SIGNATURES.get(kind, (kind,)))
 
 
 def check_host_key(target: Target, pinned: tuple[str, ...], kind: str, body: str) -> None:
-    """Raise `HostKeyMismatch` unless the key that the server proved to hold is a pinned one."""
-    if f"{kind} {body}" not in pinned:
-        raise mismatch(target, pinned, f"its host key is {_fingerprint(f'{kind} {body}')}")
+    """Raise `HostKeyMismatch` unless the key that the server proved to hold is a pinned one.
+
+    Where nothing is pinned, whatever key it holds is taken.
+    """
+    if pinned and f"{kind} {body}" not in pinned:
+        raise mismatch(target, pinned, f"its host key is {fingerprint(f'{kind} {body}')}")
 
 
 def mismatch(target: Target, pinned: tuple[str, ...], reason: str) -> HostKeyMismatch:
@@ -56,7 +63,7 @@ def mismatch(target: Target, pinned: tuple[str, ...], reason: str) -> HostKeyMis
     return HostKeyMismatch(
         f"what answers at {place(target)} is not {target.label}",
         reason=reason,
-        why=f"its guest attributes publish {', '.join(map(_fingerprint, pinned))}; "
+        why=f"its known host keys are {', '.join(map(fingerprint, pinned))}; "
         "nothing was sent and our key was not used",
         details={"worker": target.worker, "address": target.address},
     )
@@ -113,7 +120,7 @@ def _strong(offered: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(kept, key=lambda name: "gcm" not in name and "etm" not in name))
 
 
-def _fingerprint(line: str) -> str:
+def fingerprint(line: str) -> str:
     """Return `TYPE SHA256:…` as ssh-keygen shows it."""
     kind, _, body = line.partition(" ")
     try:

@@ -13,7 +13,8 @@ from tpukit.text import one_line, sanitize
 class Target:
     """Where one worker answers, and the host keys (`ssh-ed25519 AAAA…`) it has to prove.
 
-    `label` names the worker to a reader: `demo worker 0`. `address` is an IP address.
+    `label` names the worker to a reader: `demo worker 0`. `address` is an IP address. Without host
+    keys it is refused, unless the first that is shown is to be taken (`accept_new`).
     """
 
     label: str
@@ -25,6 +26,7 @@ class Target:
     hostname: str = ""  #: from its guest attributes; Identity-Aware Proxy asks for it, and the zone
     zone: str = ""
     alias: str = ""  #: under which its host keys are pinned for OpenSSH
+    accept_new: bool = False
     internal_address: str = ""  #: where the slice's other workers find it
 
     @classmethod
