@@ -81,6 +81,11 @@ def test_what_is_said_to_come_next_can_be_typed_as_it_stands(tpukit: Tpukit) -> 
     error = tpukit.ends_with(1, "--local", "ssh", "demo", "--", "true").stderr
     assert "fix: tpukit --local start demo" in error
     tpukit.succeeds(*typed(error.partition("fix: ")[2]))
+    tpukit.succeeds("--local", "create", "v3-8", "there", "--project", "other-project")
+    told = tpukit.succeeds("--local", "list").stderr
+    assert "next: tpukit --local list --project other-project" in told
+    words = typed(told.partition("next: ")[2].partition("\n")[0])
+    assert "there" in tpukit.succeeds(*words).stdout
     here = Tpukit(tpukit.home, {"TPUKIT_LOCAL": "1"})
     made = here.succeeds("--local", "create", "v3-8", "demo").stderr
     assert "next: tpukit up v3-8 demo" in made
