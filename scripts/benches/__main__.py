@@ -7,6 +7,7 @@ import sys
 
 import emulated
 import imports
+import latency
 import polling
 import ssh
 import startup
@@ -18,6 +19,7 @@ BENCHES = {
     "polling": polling,
     "ssh": ssh,
     "imports": imports,
+    "latency": latency,
     "emulator": emulated,
     "transfer": transfer,
     "typer": typer_releases,

@@ -48,6 +48,13 @@ def test_waits_notice_their_end_within_three_seconds_on_average() -> None:
     assert all(float(row[1]) < 3 < float(row[2]) for row in rows)
 
 
+def test_the_second_command_on_a_slice_does_not_wait_for_a_far_api() -> None:
+    rows = {line[:11]: line[11:].split() for line in bench("latency", "--alone", "--runs", "1")[1:]}
+    for name in ("run -- true", "ssh -- true"):
+        first, again = map(float, rows[name][:2])
+        assert again < first - 2 * 0.15
+
+
 def test_sixteen_connections_cost_less_than_sixteen_programs() -> None:
     _, one, sixteen, further = bench("ssh", "--alone", "--runs", "1")
     assert one.startswith("1 worker ")
