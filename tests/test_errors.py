@@ -23,6 +23,7 @@ CODES = {
     "NotFound": 3,
     "NotAuthenticated": 4,
     "NotAllowed": 4,
+    "NotEnabled": 4,
     "NameTaken": 5,
     "NoCapacity": 6,
     "QuotaExceeded": 6,

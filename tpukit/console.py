@@ -175,8 +175,9 @@ class Console:
 
     def fail(self, error: TpukitError) -> None:
         """Print an error: to stderr for people, as the one document on stdout for programs."""
-        error.fix = error.fix and self.complete(error.fix)
-        error.otherwise = error.otherwise and self.complete(error.otherwise)
+        for each in (error, *error.also):
+            each.fix = each.fix and self.complete(each.fix)
+            each.otherwise = each.otherwise and self.complete(each.otherwise)
         if self.as_json:
             self._print_json({"error": error.document()})
             self.out.flush()

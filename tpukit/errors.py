@@ -5,6 +5,7 @@
     ├── NotFound               3   the cloud really answered "not found"
     ├── NotAuthenticated       4   no credentials, or refused ones
     ├── NotAllowed             4   credentials without the permission, or another's slice
+    │   └── NotEnabled         4   nobody may: the API is off, the zone closed to the project
     ├── NameTaken              5   the name exists with another spec or another owner
     ├── NoCapacity             6   stockout: worth another try, another zone
     ├── QuotaExceeded          6   quota or rate limit
@@ -74,7 +75,7 @@ class TpukitError(Exception):
     `fix` is what to type next, `otherwise` another thing to type in its place. `retry` tells when
     the same may succeed, where that is known: `same-zone` a little later, `other-zone` there,
     `after-fix` once that is done, `never`. `common` errors are of everything that is worked on, not
-    of the one worker where they came up.
+    of the one worker where they came up. `also` are other errors that stand beside this one.
     """
 
     exit_code = 1
@@ -90,6 +91,7 @@ class TpukitError(Exception):
         fix: Fix | None = None,
         otherwise: Fix | None = None,
         retry: str = "",
+        also: Sequence[TpukitError] = (),
         details: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(what)
@@ -100,15 +102,17 @@ class TpukitError(Exception):
         self.fix = fix
         self.otherwise = otherwise
         self.retry = retry
+        self.also = tuple(also)
         self.details = details or {}
 
-    def lines(self) -> list[str]:
+    def lines(self, label: str = "error") -> list[str]:
         """Return the message as stderr shows it, one labelled line a fact."""
-        head = f"error: {self.what}" + (f" ({self.reason})" if self.reason else "")
+        head = f"{label}: {self.what}" + (f" ({self.reason})" if self.reason else "")
         why = ["why: " + "\n     ".join(self.why.splitlines())] if self.why else []
         exists = [f"exists: {line}" for line in self.exists]
         fixes = [line for each in (self.fix, self.otherwise) if each for line in each.lines("fix")]
-        return [head, *why, *exists, *fixes]
+        also = [line for each in self.also for line in each.lines("also")]
+        return [head, *why, *exists, *fixes, *also]
 
     def summary(self) -> str:
         """Return what failed and why as one phrase, for a report that has other lines."""
@@ -129,6 +133,7 @@ class TpukitError(Exception):
             "fix_note": self.fix.note if self.fix else "",
             **({"retry": self.retry} if self.retry else {}),
             **({"otherwise": self.otherwise.document()} if self.otherwise else {}),
+            **({"also": [each.document() for each in self.also]} if self.also else {}),
             **({"details": self.details} if self.details else {}),
         }
 
@@ -147,6 +152,10 @@ class NotAuthenticated(TpukitError):
 
 class NotAllowed(TpukitError):
     exit_code = 4
+
+
+class NotEnabled(NotAllowed):
+    pass
 
 
 class NameTaken(TpukitError):

@@ -54,7 +54,7 @@ class Slice(Documented):
     `external_addresses` is what was asked for: workers get theirs a little later.
     """
 
-    _hidden = ("metadata",)  # it can carry secrets
+    _hidden = ("metadata", "network_project")  # metadata can carry secrets
     name: str
     project: str
     zone: str
@@ -66,6 +66,7 @@ class Slice(Documented):
     topology: str = ""
     provisioning: str = "on-demand"  #: "on-demand", "spot", "preemptible" or "reserved"
     network: str = ""
+    network_project: str = ""  #: of a Shared VPC the host project; "" for the slice's own
     subnetwork: str = ""
     workers: tuple[Worker, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -115,6 +116,17 @@ class SliceRequest:
     metadata: Mapping[str, str] = field(default_factory=dict)
     data_disks: tuple[DataDisk, ...] = ()
     service_account: str = ""
+
+    @property
+    def network_place(self) -> tuple[str, str]:
+        """The host project of a shared network, "" for the request's own, and the network's name.
+
+        The paths of a Shared VPC name it: `projects/HOST/global/networks/N`, and of a subnetwork
+        `projects/HOST/regions/R/subnetworks/S`.
+        """
+        paths = (self.network.split("/"), self.subnetwork.split("/"))
+        owners = [path[path.index("projects") + 1] for path in paths if "projects" in path[:-1]]
+        return next((each for each in owners if each != self.project), ""), paths[0][-1]
 
 
 @dataclass(frozen=True)

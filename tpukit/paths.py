@@ -95,6 +95,11 @@ class Paths:
         return self.state / "tokens"
 
     @property
+    def own_addresses(self) -> Path:
+        """Which address of this machine each firewall rule admits."""
+        return self.state / "own_addresses.json"
+
+    @property
     def ssh(self) -> Path:
         """What the user's OpenSSH configuration includes."""
         return self.state / "ssh"

@@ -11,16 +11,16 @@ from itertools import count
 from typing import Any
 
 from tpukit.accelerators import AcceleratorType
-from tpukit.access import slice_workers, ssh_rule
+from tpukit.access import packet_filter, rule_opening, slice_workers
 from tpukit.access.context import Context
-from tpukit.access.key import with_access
+from tpukit.access.preflight import ensure_reachable
+from tpukit.access.rule_opening import Opening
 from tpukit.clock import Deadline
 from tpukit.models import FirewallRule, ProvisionReport, Slice, SliceRequest, SmokeReport
 from tpukit.provision.apply import ProvisionEvent, provision, require_provisioned
 from tpukit.provision.recipes import Recipe
 from tpukit.remote.command.fan_out import fan_out, values
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.slices.ensure import ensure
 from tpukit.slices.last_seen import LastSeen, naming_what_exists
 from tpukit.smoke.runner import ensure_computes
 
@@ -48,14 +48,20 @@ class UpReport:
 
     slice: Slice
     created: bool
-    rule: FirewallRule
-    rule_changed: bool
+    opening: Opening | None  #: of the firewall rule, where one was asked for
     provision: ProvisionReport
     smoke: SmokeReport
 
     @property
     def changes(self) -> int:
-        return int(self.created) + int(self.rule_changed) + self.provision.changes
+        opened = bool(self.opening and self.opening.changed)
+        return int(self.created) + int(opened) + self.provision.changes
+
+    @property
+    def exposing(self) -> tuple[FirewallRule, ...]:
+        """The rules of others that let the whole world reach port 22 of the slice."""
+        rules = self.opening.rules if self.opening else ()
+        return packet_filter.open_to_world(rules, self.slice)
 
     def document(self) -> dict[str, Any]:
         """Return the JSON value."""
@@ -63,10 +69,17 @@ class UpReport:
             "slice": self.slice.document(),
             "created": self.created,
             "changes": self.changes,
-            "firewall": {**self.rule.document(), "changed": self.rule_changed},
+            "firewall": self._firewall(),
             "provision": self.provision.document(),
             "smoke": self.smoke.document(),
         }
+
+    def _firewall(self) -> dict[str, Any] | None:
+        if self.opening is None:
+            return None
+        exposing = [rule.name for rule in self.exposing]
+        rule = self.opening.rule.document()
+        return {**rule, "changed": self.opening.changed, "open_to_world": exposing}
 
 
 def up(
@@ -75,30 +88,33 @@ def up(
     accelerator: AcceleratorType,
     recipe: Recipe,
     *,
+    firewall: bool = True,
     requirements: bytes | None,
     deadline: Deadline,
     progress: Progress,
 ) -> UpReport:
     """Make sure that the slice exists, can be reached, is provisioned, and computes.
 
+    Without `firewall` no rule is made: the network lets us in already.
+
     Raises:
         ProvisionFailed, SmokeFailed: with every worker's report in `details`.
         TpukitError: whatever a stage raises; the slice stays, and the error says so.
     """
     say, done = progress.on_stage, progress.on_done
-    ssh_rule.check_ranges(context.source_ranges)  # before anything bills
-    ensured = ensure(
-        context.provider,
-        with_access(request, context),
+    ensured = ensure_reachable(
+        context,
+        request,
+        firewall=firewall,
         deadline=deadline,
-        journal=context.journal,
         on_state=lambda state: say("create", state),
     )
-    found = ensured.slice
+    found, opening = ensured.slice, ensured.opening
     with naming_what_exists(LastSeen(found.name, found.zone, found.state, context.provider.bills)):
         done("create", "created" if ensured.created else "already there")
-        found, rule, changed = ssh_rule.open_for(context, found)
-        done("firewall", "opened" if changed else "already open")
+        if opening:
+            found, opening = rule_opening.finish(context, found, opening)
+        done("firewall", opening.summary if opening else "no rule asked for")
         workers = _connected(context, found, deadline, progress)
         done("connect", f"{len(workers)} of {len(found.workers)} workers, host keys verified")
         report = provision(
@@ -119,7 +135,7 @@ def up(
             on_wait=lambda line: say("smoke", line),
         )
         done("smoke", "passed")
-    return UpReport(found, ensured.created, rule, changed, report, result)
+    return UpReport(found, ensured.created, opening, report, result)
 
 
 def _connected(

@@ -6,6 +6,7 @@ import pytest
 from support.local_cloud import Cloud
 
 from tpukit.access.context import Context
+from tpukit.access.own_addresses import OwnAddresses
 from tpukit.remote.connection.client import Connector
 from tpukit.remote.connection.keys import KeyPair
 
@@ -22,4 +23,5 @@ def context(prompt_cloud: Cloud, key: KeyPair) -> Context:
         source_address=lambda address: "198.51.100.9",
         clock=prompt_cloud.clock,
         journal=prompt_cloud.journal,
+        own_addresses=OwnAddresses(prompt_cloud.directory / "own_addresses.json"),
     )

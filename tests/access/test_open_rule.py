@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.local_cloud import ZONE, Cloud
+from support.local_cloud import PROJECT, ZONE, Cloud
 
-from tpukit.access import ssh_rule
+from tpukit.access import rule_opening
 from tpukit.access.context import Context
 from tpukit.access.key import with_access
 from tpukit.errors import (
@@ -21,11 +21,11 @@ def test_opening_ties_a_slice_that_has_no_tag_to_its_rule(
 ) -> None:
     prompt_cloud.tpu.create(prompt_cloud.request(tags=("mine",)))
     found = prompt_cloud.tpu.get(ZONE, "demo")
-    tied, rule, changed = ssh_rule.open_for(context, found)
-    assert changed
-    assert tied.tags == ("mine", rule.name)
+    tied, opening = rule_opening.open_for(context, found)
+    assert opening.changed
+    assert tied.tags == ("mine", opening.rule.name)
     assert prompt_cloud.tpu.get(ZONE, "demo").tags == tied.tags
-    assert not ssh_rule.open_for(context, tied)[2]
+    assert not rule_opening.open_for(context, tied)[1].changed
 
 
 def test_without_ranges_the_caller_s_own_address_is_admitted(
@@ -33,8 +33,8 @@ def test_without_ranges_the_caller_s_own_address_is_admitted(
 ) -> None:
     prompt_cloud.tpu.create(prompt_cloud.request())
     found = prompt_cloud.tpu.get(ZONE, "demo")
-    _, rule, _ = ssh_rule.open_for(replace(context, source_ranges=()), found)
-    assert rule.source_ranges == ("198.51.100.9/32",)
+    _, opening = rule_opening.open_for(replace(context, source_ranges=()), found)
+    assert opening.rule.source_ranges == ("198.51.100.9/32",)
 
 
 def test_a_world_wide_range_of_the_settings_is_refused_before_anything_is_made(
@@ -43,7 +43,7 @@ def test_a_world_wide_range_of_the_settings_is_refused_before_anything_is_made(
     prompt_cloud.tpu.create(with_access(prompt_cloud.request(), context))
     found = prompt_cloud.tpu.get(ZONE, "demo")
     with pytest.raises(SecurityRefusal):
-        ssh_rule.open_for(replace(context, source_ranges=("0.0.0.0/0",)), found)
+        rule_opening.open_for(replace(context, source_ranges=("0.0.0.0/0",)), found)
     assert prompt_cloud.firewall.list() == ()
 
 
@@ -53,4 +53,56 @@ def test_a_slice_without_workers_has_no_address_to_find_out(
     prompt_cloud.tpu.create(with_access(prompt_cloud.request(), context))
     found = replace(prompt_cloud.tpu.get(ZONE, "demo"), workers=())
     with pytest.raises(TpukitError, match="no workers yet"):
-        ssh_rule.open_for(replace(context, source_ranges=()), found)
+        rule_opening.open_for(replace(context, source_ranges=()), found)
+
+
+def test_a_tag_that_the_api_refuses_is_an_error_and_no_rule_is_made(
+    prompt_cloud: Cloud, context: Context
+) -> None:
+    """The update of a slice is an operation: that it was accepted says nothing."""
+    prompt_cloud.tpu.create(prompt_cloud.request())
+    found = prompt_cloud.tpu.get(ZONE, "demo")
+
+    class Failing(type(prompt_cloud.tpu)):  # type: ignore[misc]
+        def replace_tags(self, zone: str, name: str, tags: object) -> str:
+            return "projects/p/locations/z/operations/o"
+
+        def failure(self, operation: str, doing: str) -> TpukitError:
+            return TpukitError(f"cannot {doing}: no")
+
+    refusing = Failing(prompt_cloud.session, PROJECT, prompt_cloud.url)
+    with pytest.raises(TpukitError, match="cannot update slice demo: no"):
+        rule_opening.open_for(replace(context, provider=refusing), found)
+    assert prompt_cloud.firewall.list() == ()
+
+
+def test_an_address_that_was_found_out_gives_way_to_the_next_one(
+    prompt_cloud: Cloud, context: Context
+) -> None:
+    prompt_cloud.tpu.create(with_access(prompt_cloud.request(), context))
+    found = prompt_cloud.tpu.get(ZONE, "demo")
+    given = replace(context, source_ranges=("192.0.2.0/24",))
+    rule_opening.open_for(given, found)
+
+    def at(address: str) -> rule_opening.Opening:
+        here = replace(context, source_ranges=(), source_address=lambda worker: address)
+        return rule_opening.open_for(here, found)[1]
+
+    assert at("198.51.100.1").replaced == ()
+    moved = at("203.0.113.5")
+    assert moved.replaced == ("198.51.100.1/32",)
+    assert moved.summary.endswith("; 198.51.100.1/32, your address before, is out")
+    (rule,) = prompt_cloud.firewall.list()
+    assert rule.source_ranges == ("192.0.2.0/24", "203.0.113.5/32")
+    assert not at("203.0.113.5").changed
+    context.own_addresses.path.unlink()  # a hint: without it rules widen
+    assert at("198.51.100.7").replaced == ()
+
+
+def test_an_address_that_somebody_gave_stays(prompt_cloud: Cloud, context: Context) -> None:
+    prompt_cloud.tpu.create(with_access(prompt_cloud.request(), context))
+    found = prompt_cloud.tpu.get(ZONE, "demo")
+    rule_opening.open_for(replace(context, source_ranges=("198.51.100.1/32",)), found)
+    here = replace(context, source_ranges=(), source_address=lambda worker: "203.0.113.5")
+    assert rule_opening.open_for(here, found)[1].replaced == ()
+    assert len(prompt_cloud.firewall.list()[0].source_ranges) == 2

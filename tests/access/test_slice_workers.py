@@ -14,6 +14,7 @@ from support.local_cloud import ZONE, Cloud, FakeClock
 from tpukit.access import slice_workers
 from tpukit.access.context import Context
 from tpukit.access.key import key_line
+from tpukit.access.own_addresses import OwnAddresses
 from tpukit.clock import Deadline
 from tpukit.errors import (
     AuthenticationFailed,
@@ -50,6 +51,9 @@ class Rules:
 
     def has_policies(self, network: str) -> bool:
         return self.policies
+
+    def of(self, project: str) -> Rules:
+        return self
 
 
 @dataclass
@@ -91,6 +95,7 @@ def context(
         source_address=lambda address: "198.51.100.9",
         clock=clock,
         journal=cloud.journal,
+        own_addresses=OwnAddresses(cloud.directory / "own_addresses.json"),
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from support.local_cloud import Cloud
 
-from tpukit.access import ssh_rule
+from tpukit.access import rule_opening, ssh_rule
+from tpukit.access.context import Context
 from tpukit.errors import BadInput, NameTaken, SecurityRefusal
 from tpukit.models import FirewallRule, Slice
 
@@ -20,6 +22,14 @@ HERE = "192.0.2.7/32"
 def rule(**given: object) -> FirewallRule:
     values = {"source_ranges": (HERE,), "target_tags": (TAG,), **given}
     return FirewallRule(TAG, "default", **values)  # type: ignore[arg-type]
+
+
+def apply(context: Context, found: Slice, ranges: Sequence[str]) -> tuple[FirewallRule, bool]:
+    """Let a rule admit these ranges; return it and whether it changed."""
+    context = replace(context, source_ranges=tuple(ranges))
+    opening = rule_opening.ask(context, found, ranges)
+    opening.wait()
+    return opening.rule, opening.changed
 
 
 @pytest.mark.parametrize("name", ["a", "demo", "x" * 63, f"{'x' * 48}-{'y' * 14}"])
@@ -37,8 +47,8 @@ def test_a_tag_is_a_name_of_the_api_s_and_differs_in_each_place(name: str) -> No
         assert "--" not in tag
 
 
-def test_a_rule_is_made_for_the_slice_s_tag_alone(prompt_cloud: Cloud) -> None:
-    made, changed = ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
+def test_a_rule_is_made_for_the_slice_s_tag_alone(prompt_cloud: Cloud, context: Context) -> None:
+    made, changed = apply(context, TAGGED, [HERE])
     assert changed
     found = prompt_cloud.firewall.list()
     assert found == (made,)
@@ -47,31 +57,33 @@ def test_a_rule_is_made_for_the_slice_s_tag_alone(prompt_cloud: Cloud) -> None:
     assert found[0].source_ranges == (HERE,)
 
 
-def test_the_same_rule_again_changes_nothing(prompt_cloud: Cloud) -> None:
-    ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
-    again, changed = ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
+def test_the_same_rule_again_changes_nothing(prompt_cloud: Cloud, context: Context) -> None:
+    apply(context, TAGGED, [HERE])
+    again, changed = apply(context, TAGGED, [HERE])
     assert not changed
     assert again.source_ranges == (HERE,)
     assert prompt_cloud.calls("firewalls.patch") == []
 
 
-def test_another_range_joins_those_that_are_there(prompt_cloud: Cloud) -> None:
-    ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
-    wider, changed = ssh_rule.apply(prompt_cloud.firewall, TAGGED, ["198.51.100.0/24"])
+def test_another_range_joins_those_that_are_there(prompt_cloud: Cloud, context: Context) -> None:
+    apply(context, TAGGED, [HERE])
+    wider, changed = apply(context, TAGGED, ["198.51.100.0/24"])
     assert changed
     assert prompt_cloud.firewall.list() == (wider,)
     assert wider.source_ranges == (HERE, "198.51.100.0/24")
 
 
-def test_two_slices_have_two_rules(prompt_cloud: Cloud) -> None:
-    ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
-    ssh_rule.apply(prompt_cloud.firewall, replace(SLICE, zone="y"), [HERE])
+def test_two_slices_have_two_rules(prompt_cloud: Cloud, context: Context) -> None:
+    apply(context, TAGGED, [HERE])
+    apply(context, replace(SLICE, zone="y"), [HERE])
     assert len(prompt_cloud.firewall.list()) == 2
 
 
-def test_an_insert_whose_answer_was_lost_is_found_again(prompt_cloud: Cloud) -> None:
+def test_an_insert_whose_answer_was_lost_is_found_again(
+    prompt_cloud: Cloud, context: Context
+) -> None:
     prompt_cloud.fault(method="firewalls.insert", kind="reset", phase="after")
-    ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
+    apply(context, TAGGED, [HERE])
     assert len(prompt_cloud.firewall.list()) == 1
 
 
@@ -84,22 +96,24 @@ def test_an_insert_whose_answer_was_lost_is_found_again(prompt_cloud: Cloud) -> 
     ],
 )
 def test_a_rule_that_somebody_closed_is_not_taken_for_open(
-    prompt_cloud: Cloud, change: dict[str, object], reason: str
+    prompt_cloud: Cloud, context: Context, change: dict[str, object], reason: str
 ) -> None:
-    ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
+    apply(context, TAGGED, [HERE])
     records = prompt_cloud.server.service.context.state.firewalls
     for name, record in list(records.items()):
         records[name] = {**record, **change}
     with pytest.raises(NameTaken, match="admits nobody") as caught:
-        ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
+        apply(context, TAGGED, [HERE])
     assert reason in caught.value.why
     assert str(caught.value.fix) == f"tpukit firewall remove {TAG}"
 
 
-def test_a_rule_of_another_network_is_not_taken_for_open(prompt_cloud: Cloud) -> None:
-    ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
+def test_a_rule_of_another_network_is_not_taken_for_open(
+    prompt_cloud: Cloud, context: Context
+) -> None:
+    apply(context, TAGGED, [HERE])
     with pytest.raises(NameTaken, match="admits nobody"):
-        ssh_rule.apply(prompt_cloud.firewall, replace(TAGGED, network="other"), [HERE])
+        apply(context, replace(TAGGED, network="other"), [HERE])
 
 
 @pytest.mark.parametrize(
@@ -140,27 +154,29 @@ def test_what_is_no_range_is_bad_input(text: str) -> None:
         ssh_rule.check_ranges([text])
 
 
-def test_what_is_missing_is_told_in_one_sentence(prompt_cloud: Cloud) -> None:
+def test_what_is_missing_is_told_in_one_sentence(prompt_cloud: Cloud, context: Context) -> None:
     missing = ssh_rule.missing(prompt_cloud.firewall, TAGGED, "192.0.2.7")
     assert "tcp:22 from 192.0.2.7" in missing
     assert TAG in missing
-    ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
+    apply(context, TAGGED, [HERE])
     assert ssh_rule.missing(prompt_cloud.firewall, TAGGED, "192.0.2.7") == ""
     assert ssh_rule.missing(prompt_cloud.firewall, SLICE, "192.0.2.7").endswith(
         "(the slice has none)"
     )
 
 
-def test_a_rule_is_removed_once_and_only_ours(prompt_cloud: Cloud) -> None:
-    ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
+def test_a_rule_is_removed_once_and_only_ours(prompt_cloud: Cloud, context: Context) -> None:
+    apply(context, TAGGED, [HERE])
     assert ssh_rule.remove(prompt_cloud.firewall, TAG)
     assert not ssh_rule.remove(prompt_cloud.firewall, TAG)
     with pytest.raises(BadInput, match="not a rule of tpukit"):
         ssh_rule.remove(prompt_cloud.firewall, "default-allow-ssh")
 
 
-def test_a_removal_whose_answer_was_lost_is_a_removal(prompt_cloud: Cloud) -> None:
-    ssh_rule.apply(prompt_cloud.firewall, TAGGED, [HERE])
+def test_a_removal_whose_answer_was_lost_is_a_removal(
+    prompt_cloud: Cloud, context: Context
+) -> None:
+    apply(context, TAGGED, [HERE])
     prompt_cloud.fault(method="firewalls.delete", kind="reset", phase="after")
     ssh_rule.remove(prompt_cloud.firewall, TAG)
     assert prompt_cloud.firewall.list() == ()
@@ -170,4 +186,12 @@ def test_only_rules_of_ours_are_left_over() -> None:
     """What is named here users are advised to remove: never a rule that others made."""
     gone = replace(rule(), name=ssh_rule.tag("p", "z", "gone"))
     others = [replace(rule(), name=name) for name in ("default-allow-ssh", "tpukit-mine")]
-    assert ssh_rule.left_over([*others, rule(), gone], [TAGGED]) == (gone,)
+    assert ssh_rule.left_over([*others, rule(), gone], [TAGGED], "p") == (gone,)
+
+
+def test_a_rule_of_a_slice_of_another_project_is_not_left_over() -> None:
+    """The host project of a Shared VPC has the rules of them all."""
+    described = "SSH to projects/q/locations/z/nodes/gone, made by tpukit"
+    other = replace(rule(), name=ssh_rule.tag("q", "z", "gone"), description=described)
+    assert ssh_rule.left_over([other], [], "p") == ()
+    assert ssh_rule.left_over([other], [], "q") == (other,)

@@ -71,6 +71,8 @@ RULE_KEYS = {
     "source_ranges",
     "target_tags",
     "allowed",
+    "denied",
+    "target_service_accounts",
     "priority",
     "disabled",
 }
@@ -356,7 +358,7 @@ def test_a_name_in_several_zones_needs_the_zone(run: Run, prompt_cloud: Cloud) -
 
 def test_the_rule_of_a_slice_is_shown_widened_and_removed(run: Run, prompt_cloud: Cloud) -> None:
     environment = prompt_cloud.environment()
-    run("create", "v3-8", "demo", environment=environment)
+    run("create", "v3-8", "demo", "--no-firewall", environment=environment)
     words = ("firewall", "apply", "demo", "--json", "--source-range")
     run(*words, "192.0.2.1", environment=environment)
     document = run(*words, "198.51.100.0/24", environment=environment).document

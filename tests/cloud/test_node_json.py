@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any
@@ -71,6 +72,7 @@ def read_by_google(document: dict[str, Any]) -> Slice:
     raw = tpu_v2.Node.pb(node)
     _, project, _, zone, _, name = node.name.split("/")
     bought = ("spot", "preemptible", "reserved")
+    path = node.network_config.network
     return Slice(
         name=name,
         project=project,
@@ -85,6 +87,7 @@ def read_by_google(document: dict[str, Any]) -> Slice:
             (each for each in bought if getattr(node.scheduling_config, each)), "on-demand"
         ),
         network=last(node.network_config.network),
+        network_project="p" if re.fullmatch("projects/p/.*networks/[^/]+", path) else "",
         subnetwork=last(node.network_config.subnetwork),
         workers=tuple(
             Worker(index, each.ip_address, line(each.access_config.external_ip))

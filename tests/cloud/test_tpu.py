@@ -206,7 +206,7 @@ def test_a_service_account_gets_every_scope(cloud: Cloud) -> None:
     [
         ("quota", "QuotaExceeded"),
         ("permission-denied", "NotAllowed"),
-        ("api-disabled", "NotAllowed"),
+        ("api-disabled", "NotEnabled"),
     ],
 )
 def test_each_refusal_of_a_create_is_told(cloud: Cloud, preset: str, kind: str) -> None:

@@ -40,13 +40,17 @@ def source_address(worker_address: str) -> str:
     return local
 
 
-def check_inside(product: Path = _PRODUCT) -> None:
-    """Raise `BadInput` unless this machine is on Google's network, as its firmware tells."""
+def is_inside(product: Path = _PRODUCT) -> bool:
+    """Return whether this machine is on Google's network, as its firmware tells."""
     try:
-        inside = product.read_text(encoding="utf-8", errors="replace").startswith("Google")
+        return product.read_text(encoding="utf-8", errors="replace").startswith("Google")
     except OSError:
-        inside = False
-    if not inside:
+        return False
+
+
+def check_inside(product: Path = _PRODUCT) -> None:
+    """Raise `BadInput` unless this machine is on Google's network."""
+    if not is_inside(product):
         raise BadInput(
             "a slice without external addresses cannot be reached from this machine",
             why="it is not on Google's network",

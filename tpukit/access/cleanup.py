@@ -56,7 +56,7 @@ def delete_all(
         rule = ssh_rule.rule_name(found)
         try:
             if rule in found.tags:
-                ssh_rule.remove(firewall, rule)
+                ssh_rule.remove(firewall.of(found.network_project), rule)
         except TpukitError as error:
             on_warning(f"the firewall rule of {found.name} stays: {error.summary()}")
             rules.extend([] if isinstance(error, NotAllowed) else [rule])
@@ -103,19 +103,22 @@ def rule_of(
     project: str,
     zone: str,
     on_warning: OnWarning,
-) -> str:
+) -> tuple[str, str]:
     """Return the name of a slice's rule; of a slice that is gone, that of the rule it has left.
+
+    With it the project of a Shared VPC that has the rule, or "".
 
     Raises:
         NotFound: there is no such slice, and it has left no rule.
         BadInput: several slices of that name have left a rule.
     """
     if any(rule.name == name and ssh_rule.is_ours(rule) for rule in rules):
-        return name
+        return name, ""
     try:
-        return ssh_rule.rule_name(find(provider, naming.check_name(name), zone))
+        found = find(provider, naming.check_name(name), zone)
+        return ssh_rule.rule_name(found), found.network_project
     except NotFound:
-        gone = left_over(provider, rules, on_warning)
+        gone = left_over(provider, rules, project, on_warning)
         left = [rule.name for rule in gone if ssh_rule.is_for(rule, name)]
         if zone:
             left = [each for each in left if each == ssh_rule.tag(project, zone, name)]
@@ -126,11 +129,11 @@ def rule_of(
             f"several slices {name} have left a rule: {', '.join(left)}",
             fix=Fix.command("tpukit", "firewall", "remove", left[0]),
         )
-    return left[0]
+    return left[0], ""
 
 
 def left_over(
-    provider: SliceProvider, rules: Sequence[FirewallRule], on_warning: OnWarning
+    provider: SliceProvider, rules: Sequence[FirewallRule], project: str, on_warning: OnWarning
 ) -> Sequence[FirewallRule]:
     """Return the rules whose slice is gone; none, and a warning, where that cannot be told."""
     if not rules:
@@ -144,4 +147,4 @@ def left_over(
     if listed.unreachable:
         on_warning(f"{unknown}: no answer from {', '.join(listed.unreachable)}")
         return ()
-    return ssh_rule.left_over(rules, listed.slices)
+    return ssh_rule.left_over(rules, listed.slices, project)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tpukit.access.hints import Hints
+from tpukit.access.own_addresses import OwnAddresses
 from tpukit.access.pinned_keys import PinnedKeys
 from tpukit.clock import Clock
 from tpukit.cloud.provider import FirewallProvider, SliceProvider
@@ -30,6 +31,7 @@ class Context:
     source_address: Callable[[str], str]
     clock: Clock
     journal: Journal
+    own_addresses: OwnAddresses
     internal: bool = False  #: whether workers are reached at their internal addresses
     proxied: bool = False  #: whether they are reached through something that answers for them
     hints: Hints | None = None  #: where slices that are found are remembered

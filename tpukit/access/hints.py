@@ -25,7 +25,7 @@ _SECONDS = 600.0
 #: What of a slice leads to its workers; everything else is read anew where it is needed.
 _KEPT = (
     *("name", "project", "zone", "accelerator_type", "runtime_version", "state"),
-    *("network", "tags", "external_addresses"),
+    *("network", "network_project", "tags", "service_account", "external_addresses"),
 )
 
 

@@ -290,13 +290,14 @@ class _SliceAccess:
         context, network = self._context, self._slice.network or "default"
         try:
             source = context.source_address(target.address)
-            missing = ssh_rule.missing(context.firewall, self._slice, source)
+            firewall = context.firewall.of(self._slice.network_project)
+            missing = ssh_rule.missing(firewall, self._slice, source)
         except TpukitError:  # not allowed to read the rules, or our address is unknown
             return None
         if not missing:
             return None
         try:
-            certain = not context.firewall.has_policies(network)
+            certain = not firewall.has_policies(network)
         except TpukitError:
             certain = False
         return Suspicion(missing, ssh_rule.apply_command(self._slice), certain)

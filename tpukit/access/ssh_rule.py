@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from tpukit.access import packet_filter
-from tpukit.access.context import Context
 from tpukit.cloud.provider import FirewallProvider
-from tpukit.errors import BadInput, Fix, NameTaken, NotFound, SecurityRefusal
+from tpukit.errors import BadInput, Fix, NotFound, SecurityRefusal
 from tpukit.models import FirewallRule, Slice
 
 SSH = "tcp:22"
@@ -30,10 +28,16 @@ def tag(project: str, zone: str, name: str) -> str:
     return f"{_stem(name)}-{digest}"
 
 
-def left_over(rules: Iterable[FirewallRule], slices: Iterable[Slice]) -> tuple[FirewallRule, ...]:
-    """Return our rules whose slice is gone; `slices` are all that the project has."""
+def left_over(
+    rules: Iterable[FirewallRule], slices: Iterable[Slice], project: str
+) -> tuple[FirewallRule, ...]:
+    """Return our rules whose slice is gone; `slices` are all that the project has.
+
+    The host project of a Shared VPC also has rules of slices that live in other projects.
+    """
     living = {rule_name(each) for each in slices}
-    return tuple(each for each in rules if is_ours(each) and each.name not in living)
+    ours = [each for each in rules if is_ours(each) and not _of_another(each, project)]
+    return tuple(each for each in ours if each.name not in living)
 
 
 def is_ours(rule: FirewallRule) -> bool:
@@ -64,53 +68,6 @@ def check_ranges(ranges: Sequence[str], *, world: bool = False) -> tuple[str, ..
             ),
         )
     return checked
-
-
-def apply(
-    provider: FirewallProvider, found: Slice, source_ranges: Sequence[str]
-) -> tuple[FirewallRule, bool]:
-    """Make sure that a rule admits these sources to the slice's port 22; return it and if it
-    changed.
-
-    Ranges that the rule already has stay: a session from elsewhere is not cut.
-
-    Raises `NameTaken` where somebody changed the rule so that it admits nobody to this slice.
-    """
-    wanted = FirewallRule(
-        name=rule_name(found),
-        network=found.network or "default",
-        source_ranges=tuple(source_ranges),
-        target_tags=(rule_name(found),),
-        description="SSH to one TPU slice, made by tpukit and removed with the slice",
-    )
-    present = _rule(provider, wanted.name)
-    if present is None:
-        try:
-            provider.insert(wanted)
-            return wanted, True
-        except NameTaken:  # made meanwhile, or by a call whose answer was lost
-            present = _rule(provider, wanted.name) or wanted
-    _check_ours(present, wanted)
-    return _widened(provider, present, wanted.source_ranges)
-
-
-def open_for(
-    context: Context, found: Slice, world: bool = False
-) -> tuple[Slice, FirewallRule, bool]:
-    """Tie the slice to its rule by its tag and let the rule admit us; say whether it changed.
-
-    Raises:
-        SecurityRefusal: the ranges are the whole world, and `world` does not allow that.
-        SliceLost, NameTaken, BadInput, TpukitError: as `Context.check_reachable` and `apply` raise.
-    """
-    context.check_reachable(found)
-    own = rule_name(found)
-    if own not in found.tags:
-        context.provider.replace_tags(found.zone, found.name, (*found.tags, own))
-        found = replace(found, tags=(*found.tags, own))
-    ranges = context.source_ranges or (context.source_address(found.workers[0].address),)
-    rule, changed = apply(context.firewall, found, check_ranges(ranges, world=world))
-    return found, rule, changed
 
 
 def remove(provider: FirewallProvider, name: str) -> bool:
@@ -159,37 +116,14 @@ def rule_name(found: Slice) -> str:
     return tag(found.project, found.zone, found.name)
 
 
+def _of_another(rule: FirewallRule, project: str) -> bool:
+    owner = re.match(r"SSH to projects/([^/]+)/", rule.description)
+    return bool(owner and owner[1] != project)
+
+
 def _stem(name: str) -> str:
     return f"{PREFIX}{name[:49].rstrip('-')}"
 
 
 def _rule(provider: FirewallProvider, name: str) -> FirewallRule | None:
     return next((rule for rule in provider.list() if rule.name == name), None)
-
-
-def _widened(
-    provider: FirewallProvider, present: FirewallRule, sources: Sequence[str]
-) -> tuple[FirewallRule, bool]:
-    new = [each for each in sources if each not in present.source_ranges]
-    if not new:
-        return present, False
-    ranges = (*present.source_ranges, *new)
-    provider.replace_source_ranges(present.name, ranges)
-    return replace(present, source_ranges=ranges), True
-
-
-def _check_ours(present: FirewallRule, wanted: FirewallRule) -> None:
-    """Raise where a rule of our name would not admit anybody, however many ranges it had."""
-    closed = {
-        "it is disabled": present.disabled,
-        f"it is of network {present.network}": present.network != wanted.network,
-        "it has not the slice's tag": not set(wanted.target_tags) <= set(present.target_tags),
-        "it does not open port 22": not packet_filter.opens_ssh(present.allowed),
-    }
-    reasons = [reason for reason, holds in closed.items() if holds]
-    if reasons:
-        raise NameTaken(
-            f"firewall rule {present.name} exists and admits nobody",
-            why="; ".join(reasons),
-            fix=Fix.command("tpukit", "firewall", "remove", present.name),
-        )

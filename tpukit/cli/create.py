@@ -9,34 +9,44 @@ from tpukit.cli.request import DEFAULTS, RequestFlags, slice_request
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.errors import Fix
-from tpukit.slices.ensure import ensure
 
 
 def create(
     toolkit: Toolkit,
     accelerator_type: flag.AcceleratorTypeName,
     name: flag.OptionalName = "",
+    source_ranges: flag.SourceRanges = None,
+    no_firewall: flag.NoFirewall = False,
     timeout: flag.Timeout = "30m",
     options: RequestFlags = DEFAULTS,
+    proxy: flag.ProxyFlags = flag.DIRECT,
 ) -> View:
-    """Make sure that a slice exists and is READY.
+    """Make sure that a slice exists and is READY, and that a firewall rule lets you in.
 
     Examples:
       tpukit create v3-8 demo --zone us-central1-a
       tpukit create v6e-4 demo --spot --labels team=vision
     """
-    from tpukit.access.key import with_access
+    from tpukit.access import caller_address
+    from tpukit.access.preflight import create_reachable
 
     accelerator = AcceleratorType.parse(accelerator_type)
     deadline = toolkit.deadline(flag.seconds(timeout))
+    route = flag.RouteFlags(proxy.iap, proxy.jump, options.internal_ips)
+    toolkit = toolkit.by(route)
+    context = toolkit.context(tuple(source_ranges or ()))
     request = slice_request(toolkit, accelerator, name, options)
-    ensured = ensure(
-        toolkit.provider,
-        with_access(request, toolkit.context()),
+    # Who reaches internal addresses from elsewhere does so by a way that is not known here.
+    known = not route.inside or route.proxied or context.source_ranges or caller_address.is_inside()
+    made = create_reachable(
+        context,
+        request,
+        firewall=bool(known) and not no_firewall,
         deadline=deadline,
-        journal=toolkit.journal,
         on_state=toolkit.say_state(request.name),
     )
-    found = ensured.slice
+    found = made.slice
+    if made.opening:
+        toolkit.console.say(f"rule {made.opening.rule.name}: {made.opening.summary}")
     words = ("tpukit", "up", found.accelerator_type, found.name, "--zone", found.zone)
-    return views.one_slice(found, extra={"created": ensured.created}, next=(Fix(words),))
+    return views.one_slice(found, extra={"created": made.created}, next=(Fix(words),))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from tpukit.access import cleanup, packet_filter, ssh_rule
+from tpukit.access import cleanup, packet_filter, rule_opening, ssh_rule
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
@@ -45,9 +45,9 @@ def apply(
     ranges = ssh_rule.check_ranges(source_ranges or (), world=allow_world)
     toolkit = toolkit.by(route)
     context, found = toolkit.context(ranges), toolkit.find(name)
-    _, rule, changed = ssh_rule.open_for(context, found, allow_world)
-    toolkit.console.say(f"rule {rule.name}: {'changed' if changed else 'already there'}")
-    return views.rules([rule])
+    _, opening = rule_opening.open_for(context, found, allow_world)
+    toolkit.console.say(f"rule {opening.rule.name}: {opening.summary}")
+    return views.rules([opening.rule])
 
 
 def list_rules(toolkit: Toolkit, everything: All = False) -> View:
@@ -62,9 +62,9 @@ def list_rules(toolkit: Toolkit, everything: All = False) -> View:
     """
     rules = toolkit.firewall.list()
     ours = [rule for rule in rules if rule.name.startswith(ssh_rule.PREFIX)]
-    gone = cleanup.left_over(toolkit.provider, ours, toolkit.console.warn)
-    exposing = packet_filter.open_to_world(rules)
     project = toolkit.settings.require("project")
+    gone = cleanup.left_over(toolkit.provider, ours, project, toolkit.console.warn)
+    exposing = packet_filter.open_to_world(rules)
     return views.listed_rules(rules if everything else ours, gone, exposing, project)
 
 
@@ -93,7 +93,7 @@ def remove(toolkit: Toolkit, name: RuleOwner) -> View:
     """
     rules = toolkit.firewall.list()
     project, zone = toolkit.settings.require("project"), toolkit.flags.zone.removeprefix("-")
-    rule = cleanup.rule_of(toolkit.provider, rules, name, project, zone, toolkit.console.warn)
-    removed = ssh_rule.remove(toolkit.firewall, rule)
+    rule, host = cleanup.rule_of(toolkit.provider, rules, name, project, zone, toolkit.console.warn)
+    removed = ssh_rule.remove(toolkit.firewall.of(host), rule)
     toolkit.console.say(f"rule {rule}: {'removed' if removed else 'not there'}")
     return View({"removed": removed, "rule": rule})

@@ -33,6 +33,10 @@ SourceRanges = Annotated[
         "--source-range", metavar="RANGE", help="Who may reach port 22; default: your own address."
     ),
 ]
+NoFirewall = Annotated[
+    bool,
+    Option("--no-firewall", help="Make no firewall rule: the network lets you in already."),
+]
 RECIPES = f"{' or '.join(recipe_names())}."
 DEFAULT_RECIPE = "jax"
 Recipe = Annotated[str, Option("--with", metavar="RECIPE", help=RECIPES)]

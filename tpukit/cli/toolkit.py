@@ -209,6 +209,7 @@ class Toolkit:
     def context(self, source_ranges: tuple[str, ...] = ()) -> Context:
         """Return what access to workers, and the main job, work with."""
         from tpukit.access.context import Context
+        from tpukit.access.own_addresses import OwnAddresses
         from tpukit.access.pinned_keys import PinnedKeys
 
         return Context(
@@ -221,6 +222,7 @@ class Toolkit:
             source_address=self._source_address,
             clock=self.clock,
             journal=self.journal,
+            own_addresses=OwnAddresses(self.paths.own_addresses),
             internal=self.route.inside,
             proxied=self.route.proxied,
             hints=self.hints,

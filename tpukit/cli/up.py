@@ -20,6 +20,7 @@ def up(
     recipe: flag.Recipe = flag.DEFAULT_RECIPE,
     requirements: flag.Requirements = "",
     source_ranges: flag.SourceRanges = None,
+    no_firewall: flag.NoFirewall = False,
     timeout: flag.Timeout = "1h",
     options: RequestFlags = DEFAULTS,
     proxy: flag.ProxyFlags = flag.DIRECT,
@@ -43,7 +44,7 @@ def up(
     toolkit = toolkit.by(route)
     request = slice_request(toolkit, accelerator, name, options)
     context = toolkit.context(tuple(source_ranges or ()))
-    if route.internal_ips and not route.proxied and not context.source_ranges:
+    if route.internal_ips and not route.proxied and not (context.source_ranges or no_firewall):
         caller_address.check_inside()
     deadline = toolkit.deadline(flag.seconds(timeout))
     stays = "bills" if toolkit.provider.bills else "stays"
@@ -53,6 +54,7 @@ def up(
         request,
         accelerator,
         chosen,
+        firewall=not no_firewall,
         requirements=on_top,
         deadline=deadline,
         progress=job_progress(toolkit.job_stages(request.name, hint)),

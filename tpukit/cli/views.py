@@ -99,7 +99,10 @@ def up(report: UpReport, bills: bool) -> View:
     name, until = report.slice.name, f"until then it {'bills' if bills else 'stays'}"
     shell = Fix.command("tpukit", "ssh", name)
     delete = Fix.command("tpukit", "delete", name, note=until)
-    return replace(smoke(report.smoke), document=report.document(), next=(shell, delete))
+    shown = replace(smoke(report.smoke), next=(shell, delete))
+    project = report.slice.network_project or report.slice.project
+    shown = _with_exposing(shown, report.exposing, project)
+    return replace(shown, document=report.document())
 
 
 def smoke(report: SmokeReport) -> View:

@@ -236,7 +236,13 @@ def _table() -> tuple[tuple[re.Pattern[str], Row], ...]:
 
 
 def _known(message: str) -> Row | None:
-    return next((row for pattern, row in _table() if pattern.search(message)), None)
+    """Return the row that a message fits, with what the message names filled into its words."""
+    for pattern, row in _table():
+        if match := pattern.search(message):
+            named = {f"{{{name}}}": text for name, text in match.groupdict("").items()}
+            command = [named.get(word, word) for word in row.get("command", ())]
+            return {**row, "command": command}
+    return None
 
 
 def _from_api_core(error: Any) -> Failure:

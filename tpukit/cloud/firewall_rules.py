@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from copy import copy
 from typing import Any, Self
 
 from tpukit.clock import Deadline, polls
 from tpukit.cloud.failures import from_operation, to_error, unreadable
-from tpukit.cloud.provider import FirewallProvider
+from tpukit.cloud.provider import FirewallProvider, Wait
 from tpukit.cloud.session import Session
 from tpukit.errors import DeadlinePassed, NotFound
 from tpukit.models import FirewallRule
@@ -31,15 +30,32 @@ class ComputeFirewall(FirewallProvider):
     """The firewall rules of one project."""
 
     def __init__(self, session: Session, project: str, endpoint: str) -> None:
-        self._session = session
+        self._session, self._own, self._endpoint = session, project, endpoint
         base = endpoint.rstrip("/")
         root = base if base.endswith("/compute/v1") else f"{base}/compute/v1"
-        self._global = f"{root}/projects/{project}/global"
+        self._project = f"{root}/projects/{project}"
+        self._global = f"{self._project}/global"
+
+    def once(self) -> Self:
+        return self._with(self._session.once())
+
+    def of(self, project: str) -> Self:
+        return type(self)(self._session, project or self._own, self._endpoint)
+
+    def has_network(self, name: str) -> bool:
+        try:
+            self._session.rest("read the network", "GET", f"{self._global}/networks/{name}")
+        except NotFound:
+            return False
+        return True
+
+    def host_project(self) -> str:
+        url = f"{self._project}/getXpnHost"
+        answer = self._session.rest("read the host project", "GET", url)
+        return one_line(str(answer.get("name") or ""))
 
     def within(self, deadline: Deadline) -> Self:
-        other = copy(self)
-        other._session = self._session.within(deadline)
-        return other
+        return self._with(self._session.within(deadline))
 
     def list(self) -> tuple[FirewallRule, ...]:
         pages = self._session.pages(
@@ -57,18 +73,25 @@ class ComputeFirewall(FirewallProvider):
         except (AttributeError, KeyError, TypeError) as error:
             raise to_error(unreadable(error), "read the effective firewalls") from error
 
-    def insert(self, rule: FirewallRule) -> None:
-        self._change(f"create firewall rule {rule.name}", "POST", "firewalls", self._body(rule))
+    def insert(self, rule: FirewallRule) -> Wait:
+        doing = f"create firewall rule {rule.name}"
+        return self._asked(doing, "POST", "firewalls", self._body(rule))
 
-    def replace_source_ranges(self, name: str, source_ranges: Sequence[str]) -> None:
+    def replace_source_ranges(self, name: str, source_ranges: Sequence[str]) -> Wait:
         body = {"sourceRanges": list(source_ranges)}
-        self._change(f"update firewall rule {name}", "PATCH", f"firewalls/{name}", body)
+        return self._asked(f"update firewall rule {name}", "PATCH", f"firewalls/{name}", body)
 
     def delete(self, name: str) -> None:
-        self._change(f"delete firewall rule {name}", "DELETE", f"firewalls/{name}", None)
+        self._asked(f"delete firewall rule {name}", "DELETE", f"firewalls/{name}", None)()
 
-    def _change(self, doing: str, method: str, path: str, body: Any) -> None:
+    def _with(self, session: Session) -> Self:
+        return type(self)(session, self._own, self._endpoint)
+
+    def _asked(self, doing: str, method: str, path: str, body: Any) -> Wait:
         operation = self._session.rest(doing, method, f"{self._global}/{path}", body=body)
+        return lambda: self._wait(doing, operation)
+
+    def _wait(self, doing: str, operation: dict[str, Any]) -> None:
         deadline = Deadline.after(self._session.clock, OPERATION_SECONDS)
         for _ in polls(deadline):
             if operation.get("status") == "DONE":

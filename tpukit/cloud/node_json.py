@@ -6,6 +6,7 @@ field that is known and of another type makes the answer unreadable.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -42,6 +43,7 @@ def read_slice(node: Any) -> Slice:
         health_description=_text(node, "healthDescription"),
         topology=_text(field(node, "acceleratorConfig", dict, {}), "topology"),
         network=_last(network, "network"),
+        network_project=_owner(field(network, "network", str, "")),
         subnetwork=_last(network, "subnetwork"),
         workers=tuple(
             _worker(index, each)
@@ -116,6 +118,12 @@ def field(document: Any, name: str, kind: type[Kind], default: Kind) -> Kind:
     if not isinstance(document, dict) or not isinstance(value, kind):
         raise ValueError(f"{name} is not of the type that the API gives it")
     return value
+
+
+def _owner(path: str) -> str:
+    """Return the project of `projects/P/global/networks/N`, "" for what is no such path."""
+    match = re.fullmatch(r"(?:.*/)?projects/([^/]+)/global/networks/[^/]+", path)
+    return _line(match[1]) if match else ""
 
 
 def _line(value: object) -> str:

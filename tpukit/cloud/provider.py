@@ -5,12 +5,14 @@ Every method raises the errors of `tpukit.errors`; `NotFound` means that the clo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, Self
 
 from tpukit.clock import Deadline
 from tpukit.errors import TpukitError
 from tpukit.models import FirewallRule, Slice, SliceList, SliceRequest, WorkerIdentity
+
+Wait = Callable[[], None]  #: returns once what was asked for is done; raises where it failed
 
 
 class Doubtful(TpukitError):
@@ -33,6 +35,15 @@ class SliceProvider(Protocol):
 
     def list(self, zone: str) -> SliceList:
         """List the slices of a zone, or of all zones where `zone` is `-`."""
+
+    def accelerator_types(self, zone: str) -> frozenset[str]:
+        """Return the names of the accelerator types that a zone offers to the project."""
+
+    def runtime_versions(self, zone: str) -> frozenset[str]:
+        """Return the names of the runtime versions that a zone has."""
+
+    def worker_address(self, external: bool) -> str:
+        """Return an address such as workers will have, to learn by which way they are reached."""
 
     def create(self, request: SliceRequest) -> str:
         """Ask once and return the operation's name; `Doubtful` where the answer was lost."""
@@ -68,17 +79,29 @@ class FirewallProvider(Protocol):
     def within(self, deadline: Deadline) -> Self:
         """Return the same rules, whose calls are over by a deadline, or a second later."""
 
+    def once(self) -> Self:
+        """Return the same rules, which asks everything once."""
+
+    def of(self, project: str) -> Self:
+        """Return the rules of another project, that of a shared network; of the same for ""."""
+
+    def has_network(self, name: str) -> bool:
+        """Return whether the project has a network of that name."""
+
+    def host_project(self) -> str:
+        """Return the project whose networks this one shares, "" where it shares none."""
+
     def list(self) -> Sequence[FirewallRule]:
         """Return every rule for ingress, those that deny too."""
 
     def has_policies(self, network: str) -> bool:
         """Return whether firewall policies, which `list` does not show, decide for a network."""
 
-    def insert(self, rule: FirewallRule) -> None:
-        """Make a rule and return once it is there."""
+    def insert(self, rule: FirewallRule) -> Wait:
+        """Ask for a rule; a refusal is raised here."""
 
-    def replace_source_ranges(self, name: str, source_ranges: Sequence[str]) -> None:
-        """Replace the sources that a rule admits and return once it is done."""
+    def replace_source_ranges(self, name: str, source_ranges: Sequence[str]) -> Wait:
+        """Ask for other sources that a rule admits; a refusal is raised here."""
 
     def delete(self, name: str) -> None:
         """Remove a rule and return once it is gone."""

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from tpukit.cloud.tpu_writes import TpuWrites
 
 PAGE_SIZE = 500
+#: Addresses such as workers have: of the emulator, of Google, of the networks that Google makes in
+#: new projects (VPC documentation, "Auto mode IPv4 ranges").
+_LOOPBACK, _EXTERNAL, _INTERNAL = "127.0.0.1", "216.239.32.10", "10.128.0.2"
 
 
 class CloudTpu(SliceProvider):
@@ -58,6 +61,17 @@ class CloudTpu(SliceProvider):
                 slices += [read_slice(each) for each in field(page, "nodes", list, [])]
                 unreachable += [one_line(each) for each in field(page, "unreachable", list, [])]
         return SliceList(tuple(slices), tuple(unreachable))
+
+    def accelerator_types(self, zone: str) -> frozenset[str]:
+        return self._offered("accelerator types", zone, "acceleratorTypes", "type")
+
+    def runtime_versions(self, zone: str) -> frozenset[str]:
+        return self._offered("runtime versions", zone, "runtimeVersions", "version")
+
+    def worker_address(self, external: bool) -> str:
+        if not self.bills:
+            return _LOOPBACK
+        return _EXTERNAL if external else _INTERNAL
 
     def create(self, request: SliceRequest) -> str:
         wanted = {
@@ -96,6 +110,14 @@ class CloudTpu(SliceProvider):
         with _reading(doing):
             found = field(answer, "guestAttributes", list, [])
             return tuple(read_identity(index, each) for index, each in enumerate(found))
+
+    def _offered(self, what: str, zone: str, collection: str, name: str) -> frozenset[str]:
+        doing, url = f"list {what}", self._url(f"{self._location(zone)}/{collection}")
+        found: list[str] = []
+        for page in self._session.pages(doing, url, {"pageSize": PAGE_SIZE}):
+            with _reading(doing):
+                found += [field(each, name, str, "") for each in field(page, collection, list, [])]
+        return frozenset(found)
 
     def _update(self, zone: str, name: str, *, repeat: bool, **changed: Any) -> str:
         node = {**self._named(zone, name), **changed}

@@ -1,0 +1,222 @@
+"""What a few reads tell before a create, all at once; then the slice, and its rule beside it.
+
+A create that fails costs nothing, but a slice that nobody can reach bills: whatever stands in the
+way of the whole is looked for first. A read that fails is no reason to refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import partial
+from typing import Any
+
+from tpukit.accelerators import AcceleratorType
+from tpukit.access import rule_opening, ssh_rule
+from tpukit.access.context import Context
+from tpukit.access.key import with_access
+from tpukit.access.rule_opening import Opening
+from tpukit.clock import Deadline
+from tpukit.errors import BadInput, Fix, NotAuthenticated, NotEnabled, TpukitError
+from tpukit.models import Slice, SliceRequest
+from tpukit.remote.command.fan_out import Outcome, fan_out
+from tpukit.slices.ensure import check_same, ensure
+from tpukit.slices.last_seen import LastSeen, OnState, naming_what_exists
+
+Read = Callable[[], Any]
+Outcomes = Mapping[str, Outcome[Read, Any]]
+
+
+@dataclass(frozen=True)
+class Reachable:
+    """A slice that is READY, and the rule that lets us reach it, where one was asked for."""
+
+    slice: Slice
+    opening: Opening | None
+    created: bool
+
+
+def ensure_reachable(
+    context: Context,
+    request: SliceRequest,
+    *,
+    firewall: bool,
+    deadline: Deadline,
+    on_state: OnState,
+) -> Reachable:
+    """Make sure of a slice and, beside it, of its firewall rule where `firewall` asks for one.
+
+    Raises:
+        TpukitError: what stands in the way, before anything is made: the first of it, the others
+            in `also`; else as `ensure`, `rule_opening.ask` and `rule_opening.finish` raise.
+    """
+    request = with_access(request, context)
+    opening = prepare(context, request, firewall=firewall, deadline=deadline)
+    with opening.named() if opening else nullcontext():
+        ensured = ensure(
+            context.provider,
+            request,
+            deadline=deadline,
+            journal=context.journal,
+            on_state=on_state,
+        )
+    return Reachable(ensured.slice, opening, ensured.created)
+
+
+def create_reachable(
+    context: Context,
+    request: SliceRequest,
+    *,
+    firewall: bool,
+    deadline: Deadline,
+    on_state: OnState,
+) -> Reachable:
+    """Make sure of a slice and of its rule, as `ensure_reachable`, and wait until both are there.
+
+    Raises:
+        TpukitError: as `ensure_reachable` and `rule_opening.finish` raise.
+    """
+    made = ensure_reachable(
+        context, request, firewall=firewall, deadline=deadline, on_state=on_state
+    )
+    if made.opening is None:
+        return made
+    found, bills = made.slice, context.provider.bills
+    with naming_what_exists(LastSeen(found.name, found.zone, found.state, bills)):
+        return Reachable(*rule_opening.finish(context, found, made.opening), created=made.created)
+
+
+def prepare(
+    context: Context, request: SliceRequest, *, firewall: bool, deadline: Deadline
+) -> Opening | None:
+    """Look for what stands in the way of a slice, then ask for its rule.
+
+    Raises:
+        TpukitError: the first of what stands in the way, the others in `also`.
+        NameTaken: the slice is there and another one; as `rule_opening.ask` raises.
+    """
+    ssh_rule.check_ranges(context.source_ranges)
+    context = replace(
+        context,
+        provider=context.provider.within(deadline),
+        firewall=context.firewall.within(deadline),
+    )
+    expected = _expected(request)
+    seen = _seen(context, expected, request.external_addresses, firewall)
+    found = seen["slice"].value
+    problems = [_closed(seen, "slice", "types", "versions"), _closed(seen, "rules", "network")]
+    if found is None:
+        problems += [_unlisted_type(seen, request), _unlisted_version(seen, request)]
+        problems.append(_missing_network(context, seen, expected))
+    if "source" in seen:
+        problems.append(seen["source"].error)
+    _raise_all([each for each in problems if each])
+    if found is not None and found.state != "DELETING":
+        check_same(found, request)
+    if not firewall or (found is not None and found.lost):
+        return None
+    target = found or expected
+    moved = (target.network, target.network_project) != (expected.network, expected.network_project)
+    rules = None if moved or seen["rules"].error else seen["rules"].value
+    return rule_opening.ask(context, target, seen["source"].value or (), rules)
+
+
+def _expected(request: SliceRequest) -> Slice:
+    """Return the slice that a request will make, as far as its rule goes."""
+    project, network = request.network_place
+    return Slice(
+        name=request.name,
+        project=request.project,
+        zone=request.zone,
+        accelerator_type=request.accelerator_type,
+        runtime_version=request.runtime_version,
+        state="",
+        network=network,
+        network_project=project,
+        tags=request.tags,
+        service_account=request.service_account,
+    )
+
+
+def _seen(context: Context, expected: Slice, external: bool, firewall: bool) -> Outcomes:
+    """Read everything at the same time, each once."""
+    provider, zone = context.provider.once(), expected.zone
+    reads: dict[str, Read] = {
+        "slice": partial(provider.get, zone, expected.name),
+        "types": partial(provider.accelerator_types, zone),
+        "versions": partial(provider.runtime_versions, zone),
+    }
+    if firewall:
+        rules = context.firewall.of(expected.network_project).once()
+        reads["rules"] = rules.list
+        reads["network"] = partial(rules.has_network, expected.network)
+        reads["source"] = lambda: rule_opening.sources(context, provider.worker_address(external))
+    return dict(zip(reads, fan_out(list(reads.values()), lambda read: read()), strict=True))
+
+
+def _closed(seen: Outcomes, *names: str) -> TpukitError | None:
+    """Return why nobody may use an API, of several reads that say so the first."""
+    errors = [seen[name].error for name in names if name in seen]
+    return next((each for each in errors if isinstance(each, (NotEnabled, NotAuthenticated))), None)
+
+
+def _unlisted_type(seen: Outcomes, request: SliceRequest) -> TpukitError | None:
+    listed, wanted = seen["types"].value, request.accelerator_type
+    if not listed or wanted in listed:
+        return None
+    zones = AcceleratorType.parse(wanted).facts.zones
+    return BadInput(
+        f"{wanted} is not offered in {request.zone}",
+        why="the zone's list of accelerator types, as this project sees it, does not have it",
+        fix=Fix.command("tpukit", "types", note=f"--zone with one of {', '.join(zones)}"),
+    )
+
+
+def _unlisted_version(seen: Outcomes, request: SliceRequest) -> TpukitError | None:
+    listed, wanted = seen["versions"].value, request.runtime_version
+    if not listed or wanted in listed:
+        return None
+    usual = AcceleratorType.parse(request.accelerator_type).runtime_version
+    near = get_close_matches(wanted, listed, n=3)
+    meant = f"; near it: {', '.join(near)}" if near else ""
+    return BadInput(
+        f"there is no runtime version {wanted} in {request.zone}{meant}",
+        fix=Fix(note=f"--runtime-version {usual}, the one for {request.accelerator_type}"),
+    )
+
+
+def _missing_network(context: Context, seen: Outcomes, expected: Slice) -> TpukitError | None:
+    if "network" not in seen or seen["network"].value is not False:
+        return None
+    project = expected.network_project or expected.project
+    host = _host(context) if not expected.network_project else ""
+    if host:
+        return BadInput(
+            f"project {project} has no network {expected.network}",
+            why=f"it uses the Shared VPC of project {host}, which has the firewall rules too",
+            fix=Fix(note=f"--network projects/{host}/global/networks/{expected.network}"),
+        )
+    return BadInput(
+        f"project {project} has no network {expected.network}",
+        fix=Fix.command(
+            *("gcloud", "compute", "networks", "create", expected.network),
+            *("--project", project, "--subnet-mode", "auto"),
+            note="or --network with one that is there",
+        ),
+    )
+
+
+def _host(context: Context) -> str:
+    try:
+        return context.firewall.once().host_project()
+    except TpukitError:  # not allowed to look
+        return ""
+
+
+def _raise_all(problems: list[TpukitError]) -> None:
+    refused = [each for each in problems if isinstance(each, NotAuthenticated)]
+    for first in refused or problems:  # without credentials nothing else is known
+        first.also = () if refused else tuple(problems[1:])
+        raise first

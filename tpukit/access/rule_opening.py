@@ -1,0 +1,228 @@
+"""A slice's rule, asked for: beside the create, or later for a slice that is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from tpukit.access import packet_filter
+from tpukit.access.context import Context
+from tpukit.access.ssh_rule import SSH, check_ranges, rule_name
+from tpukit.clock import Deadline, polls
+from tpukit.cloud.provider import FirewallProvider, Wait
+from tpukit.errors import DeadlinePassed, Fix, NameTaken, NotAllowed, NotEnabled, TpukitError
+from tpukit.models import FirewallRule, Slice
+
+#: Seconds for a slice to have a new tag: its update takes 10 to 20.
+_TAG_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A rule that was asked for; `wait` returns once it is there.
+
+    `replaced` is what it no longer admits: an older address of ours. `rules` are those that were
+    there before.
+    """
+
+    rule: FirewallRule
+    changed: bool = False
+    replaced: tuple[str, ...] = ()
+    wait: Wait = lambda: None
+    rules: Sequence[FirewallRule] = ()
+
+    @property
+    def summary(self) -> str:
+        """What the rule admits, and what no longer."""
+        ranges = ", ".join(self.rule.source_ranges)
+        older = (
+            f"; {', '.join(self.replaced)}, your address before, is out" if self.replaced else ""
+        )
+        return f"{'opened' if self.changed else 'already open'}: {SSH} from {ranges}{older}"
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Give every error that leaves here the rule that was made and is left."""
+        try:
+            yield
+        except TpukitError as error:
+            if self.changed:
+                remains = f"firewall rule {self.rule.name}, which costs nothing"
+                error.exists = (*error.exists, remains)
+            raise
+
+
+def ask(
+    context: Context,
+    found: Slice,
+    source_ranges: Sequence[str],
+    rules: Sequence[FirewallRule] | None = None,
+) -> Opening:
+    """Ask for a rule that admits these sources to the slice's port 22; a refusal is raised here.
+
+    Ranges that the rule has already stay, but for an address of this machine's that was found out
+    before and is another one now. `rules` are those of the slice's network, read here unless given.
+
+    Raises:
+        NameTaken: somebody changed the rule so that it admits nobody to this slice.
+        NotAllowed: rules may not be made, and none admits these sources.
+    """
+    firewall = context.firewall.of(found.network_project)
+    rules = _listed(firewall) if rules is None else rules
+    wanted = FirewallRule(
+        name=rule_name(found),
+        network=found.network or "default",
+        source_ranges=tuple(source_ranges),
+        target_tags=(rule_name(found),),
+        description=f"SSH to projects/{found.project}/locations/{found.zone}/nodes/{found.name}, "
+        "made by tpukit and removed with the slice",
+    )
+    try:
+        opening = _asked(context, firewall, wanted, rules)
+    except NotAllowed as error:
+        if isinstance(error, NotEnabled):
+            raise
+        admitting = [packet_filter.deciding(rules, found, each) for each in source_ranges]
+        if all(each and each.allowed for each in admitting) and admitting[0]:
+            return Opening(admitting[0], rules=rules)
+        raise _refused(error, wanted, found) from error
+    if not context.source_ranges and not context.proxied:
+        context.own_addresses.remember(wanted.name, wanted.source_ranges[0])
+    return replace(opening, rules=rules)
+
+
+def open_for(context: Context, found: Slice, world: bool = False) -> tuple[Slice, Opening]:
+    """Tie the slice to its rule by its tag and let the rule admit us, and wait until it does.
+
+    Raises:
+        SecurityRefusal: the ranges are the whole world, and `world` does not allow that.
+        SliceLost, NameTaken, BadInput, TpukitError: as `Context.check_reachable` and `ask` raise.
+    """
+    context.check_reachable(found)
+    found = tied(context, found)
+    opening = ask(context, found, sources(context, found.workers[0].address, world))
+    opening.wait()
+    return found, opening
+
+
+def finish(context: Context, found: Slice, opening: Opening) -> tuple[Slice, Opening]:
+    """Wait for a rule that was asked for before its slice was there, and for the slice's tag.
+
+    Where the workers see us at another address than was thought, that one is admitted too.
+    """
+    opening.wait()
+    if opening.rule.name != rule_name(found) or not found.workers:
+        return found, opening
+    found = tied(context, found)
+    ranges = sources(context, found.workers[0].address)
+    if set(ranges) <= set(opening.rule.source_ranges):
+        return found, opening
+    again = ask(context, found, ranges)
+    again.wait()
+    return found, replace(again, changed=opening.changed or again.changed)
+
+
+def sources(context: Context, worker_address: str, world: bool = False) -> tuple[str, ...]:
+    """Return the ranges to admit: those given, else our address as such a worker sees it.
+
+    Raises:
+        SecurityRefusal: they are the whole world, and `world` does not allow that.
+        TpukitError: our address cannot be found out.
+    """
+    given = context.source_ranges or (context.source_address(worker_address),)
+    return check_ranges(given, world=world)
+
+
+def tied(context: Context, found: Slice) -> Slice:
+    """Return the slice with the tag of its rule, which is added where it lacks it.
+
+    Raises:
+        DeadlinePassed: it does not have the tag yet.
+        TpukitError: the update was refused, or failed.
+    """
+    own = rule_name(found)
+    if own in found.tags:
+        return found
+    tags = (*found.tags, own)
+    operation = context.provider.replace_tags(found.zone, found.name, tags)
+    for _ in polls(Deadline.after(context.clock, _TAG_SECONDS)):
+        now = context.provider.get(found.zone, found.name)
+        if own in now.tags:
+            return now
+        failure = context.provider.failure(operation, f"update slice {found.name}")
+        if failure:
+            raise failure
+    raise DeadlinePassed(f"slice {found.name} does not have the tag {own} yet")
+
+
+def _asked(
+    context: Context,
+    firewall: FirewallProvider,
+    wanted: FirewallRule,
+    rules: Sequence[FirewallRule],
+) -> Opening:
+    present = _named(rules, wanted.name)
+    if present is None:
+        try:
+            return Opening(wanted, True, wait=firewall.insert(wanted))
+        except NameTaken:  # made meanwhile, or by a call whose answer was lost
+            present = _named(_listed(firewall), wanted.name) or wanted
+    _check_ours(present, wanted)
+    older = (
+        "" if context.source_ranges or context.proxied else context.own_addresses.of(wanted.name)
+    )
+    outdated = {older} & set(present.source_ranges) - set(wanted.source_ranges)
+    kept = [each for each in present.source_ranges if each not in outdated]
+    new = [each for each in wanted.source_ranges if each not in kept]
+    if not new and not outdated:
+        return Opening(present)
+    now = replace(present, source_ranges=(*kept, *new))
+    wait = firewall.replace_source_ranges(present.name, now.source_ranges)
+    return Opening(now, True, tuple(outdated), wait)
+
+
+def _named(rules: Sequence[FirewallRule], name: str) -> FirewallRule | None:
+    return next((rule for rule in rules if rule.name == name), None)
+
+
+def _listed(firewall: FirewallProvider) -> Sequence[FirewallRule]:
+    """Return the rules, none where they may not be read: the call that changes one decides."""
+    try:
+        return firewall.list()
+    except NotAllowed:
+        return ()
+
+
+def _check_ours(present: FirewallRule, wanted: FirewallRule) -> None:
+    """Raise where a rule of our name would not admit anybody, however many ranges it had."""
+    closed = {
+        "it is disabled": present.disabled,
+        f"it is of network {present.network}": present.network != wanted.network,
+        "it has not the slice's tag": not set(wanted.target_tags) <= set(present.target_tags),
+        "it does not open port 22": not packet_filter.opens_ssh(present.allowed),
+    }
+    reasons = [reason for reason, holds in closed.items() if holds]
+    if reasons:
+        raise NameTaken(
+            f"firewall rule {present.name} exists and admits nobody",
+            why="; ".join(reasons),
+            fix=Fix.command("tpukit", "firewall", "remove", present.name),
+        )
+
+
+def _refused(error: NotAllowed, wanted: FirewallRule, found: Slice) -> NotAllowed:
+    """Return the error for who may not make rules, with the command for somebody who may."""
+    project = found.network_project or found.project
+    return NotAllowed(
+        f"you may not make the firewall rule that SSH to slice {found.name} needs",
+        reason=error.reason,
+        why=error.what,
+        fix=Fix.command(
+            *("gcloud", "compute", "firewall-rules", "create", wanted.name, "--project", project),
+            *("--network", wanted.network, "--allow", SSH, "--target-tags", wanted.name),
+            *("--source-ranges", ",".join(wanted.source_ranges)),
+            note=f"for somebody with roles/compute.securityAdmin in project {project}",
+        ),
+        otherwise=Fix(note="add --no-firewall where the network lets you in already"),
+    )
