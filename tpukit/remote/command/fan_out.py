@@ -80,7 +80,7 @@ def fan_out(
 
 
 def values(outcomes: Iterable[Outcome[Item, Value]]) -> list[Value]:
-    """Return the values of all outcomes; raise the decisive error, or the first, if there is one."""
+    """Return the values of all outcomes; raise the decisive error, else the first."""
     found = list(outcomes)
     errors = [each.error for each in found if each.error]
     if errors:
