@@ -101,6 +101,7 @@ def up(
         ProvisionFailed, SmokeFailed: with every worker's report in `details`.
         TpukitError: whatever a stage raises; the slice stays, and the error says so.
     """
+    context = context.within(deadline)
     say, done = progress.on_stage, progress.on_done
     ensured = ensure_reachable(
         context,

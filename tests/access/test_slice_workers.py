@@ -45,6 +45,9 @@ class Rules:
     read: int = 0
     policies: bool = False
 
+    def within(self, deadline: Deadline) -> Rules:
+        return self
+
     def list(self) -> tuple[FirewallRule, ...]:
         self.read += 1
         return self.rules
@@ -232,6 +235,9 @@ class Provider:
     def __init__(self, cloud: Cloud, **answers: Callable[..., object]) -> None:
         self._cloud = cloud
         self.__dict__.update(answers)
+
+    def within(self, deadline: Deadline) -> Provider:
+        return self
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._cloud.tpu, name)

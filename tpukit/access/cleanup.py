@@ -46,6 +46,7 @@ def delete_all(
     rules has made none: that is a warning alone. `on_state` gives what gets the states of the slice
     of a name. A signal is raised with every slice that is left.
     """
+    firewall = firewall.within(deadline)
     every = {each.name: last_seen(provider, each) for each in slices}
     rules: list[str] = []
 

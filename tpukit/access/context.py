@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tpukit.access.hints import Hints
 from tpukit.access.own_addresses import OwnAddresses
 from tpukit.access.pinned_keys import PinnedKeys
-from tpukit.clock import Clock
+from tpukit.clock import Clock, Deadline
 from tpukit.cloud.provider import FirewallProvider, SliceProvider
 from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.models import Slice
@@ -37,6 +37,11 @@ class Context:
     hints: Hints | None = None  #: where slices that are found are remembered
     pinned: PinnedKeys | None = None
     accept_new: bool = False  #: whether workers that publish no host key are believed once
+
+    def within(self, deadline: Deadline) -> Context:
+        """Return the same, but that all calls of the clouds are over by a deadline."""
+        provider, firewall = self.provider.within(deadline), self.firewall.within(deadline)
+        return replace(self, provider=provider, firewall=firewall)
 
     def check_reachable(self, found: Slice) -> None:
         """Raise unless the slice's workers can answer, and have the addresses that we go to.

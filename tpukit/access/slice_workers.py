@@ -153,18 +153,18 @@ class _SliceAccess:
 
     def _find_out(self, deadline: Deadline) -> None:
         """Ask the API for the slice, unless it was just asked, for our key and the host keys."""
-        context = self._context
+        context, provider = self._context, self._context.provider.within(deadline)
         if self._hint:
-            self._slice = find(context.provider, self._slice.name, self._hint.zone)
+            self._slice = find(provider, self._slice.name, self._hint.zone)
             self._hint = None
         self._choose()
-        install_key(context.provider, self._slice, context.user, context.key, deadline)
+        install_key(provider, self._slice, context.user, context.key, deadline)
         self._targets = self._read(deadline.within(IDENTITY_SECONDS))
 
     def _read(self, deadline: Deadline) -> dict[int, Target]:
         context = self._context
         identities = published(
-            context.provider,
+            context.provider.within(deadline),
             self._slice,
             deadline,
             self._chosen,
@@ -252,7 +252,8 @@ class _SliceAccess:
         context = self._context
         self._fresh_until = context.clock.monotonic() + _FRESH_SECONDS
         try:
-            self._slice = context.provider.get(self._slice.zone, self._slice.name)
+            provider = context.provider.within(deadline)
+            self._slice = provider.get(self._slice.zone, self._slice.name)
         except NotFound as error:
             name = self._slice.name
             raise SliceLost(f"slice {name} is gone", why="it was there a moment ago") from error
@@ -274,7 +275,7 @@ class _SliceAccess:
         proxied = self._context.proxied and not isinstance(error, AuthenticationFailed)
         return proxied or isinstance(error, Unanswered)
 
-    def suspicion(self, target: Target) -> Suspicion | None:
+    def suspicion(self, target: Target, deadline: Deadline) -> Suspicion | None:
         """Return what the firewall rules have to do with it that nobody answers, where they can.
 
         One look at the rules serves all workers.
@@ -283,14 +284,14 @@ class _SliceAccess:
         with self._rules_lock:
             if now >= self._rules_fresh_until:
                 self._rules_fresh_until = now + _RULES_FRESH_SECONDS
-                self._suspicion = self._suspected(target)
+                self._suspicion = self._suspected(target, deadline)
             return self._suspicion
 
-    def _suspected(self, target: Target) -> Suspicion | None:
+    def _suspected(self, target: Target, deadline: Deadline) -> Suspicion | None:
+        firewall = self._context.firewall.of(self._slice.network_project).within(deadline)
         context, network = self._context, self._slice.network or "default"
         try:
             source = context.source_address(target.address)
-            firewall = context.firewall.of(self._slice.network_project)
             missing = ssh_rule.missing(firewall, self._slice, source)
         except TpukitError:  # not allowed to read the rules, or our address is unknown
             return None
@@ -347,7 +348,9 @@ class _Search:
         self._access.look_again(target, self._deadline)
         if error.fix or not self._access.may_be_filtered(error):
             return
-        found = self._suspicion or (None if self._rules_read else self._access.suspicion(target))
+        found = self._suspicion or (
+            None if self._rules_read else self._access.suspicion(target, self._deadline)
+        )
         if found:
             error.why = "; ".join(filter(None, (error.why, found.why)))
             error.fix = found.fix
@@ -356,7 +359,7 @@ class _Search:
         if self._rules_read:
             return
         self._rules_read = True
-        self._suspicion = found = self._access.suspicion(target)
+        self._suspicion = found = self._access.suspicion(target, self._deadline)
         if found and found.certain:
             raise Unanswered(error.what, reason=error.reason, why=found.why, fix=found.fix)
         if found:

@@ -11,6 +11,7 @@ from tpukit.access.ssh_config import SshConfig
 from tpukit.cli import ownership
 from tpukit.cli import parameters as flag
 from tpukit.cli.toolkit import Toolkit
+from tpukit.clock import Deadline
 from tpukit.console import View
 from tpukit.errors import Fix, NotFound, TpukitError
 from tpukit.models import Slice
@@ -38,7 +39,7 @@ def delete(
       tpukit delete demo demo2 --yes
     """
     deadline = toolkit.deadline(flag.seconds(timeout))
-    found, missing = _sought(toolkit, names)
+    found, missing = _sought(toolkit, names, deadline)
     ownership.confirm(toolkit, "delete", found, force=force, always=True)
     done = cleanup.delete_all(
         found,
@@ -65,14 +66,16 @@ def delete(
     )
 
 
-def _sought(toolkit: Toolkit, names: list[str]) -> tuple[list[Slice], dict[str, TpukitError]]:
+def _sought(
+    toolkit: Toolkit, names: list[str], deadline: Deadline
+) -> tuple[list[Slice], dict[str, TpukitError]]:
     """Return the slices that are there, and what there is to say of each that is not."""
     found: list[Slice] = []
     missing: dict[str, TpukitError] = {}
     for name in dict.fromkeys(map(naming.check_name, names)):
         toolkit.hints.forget(name)
         try:
-            found.append(toolkit.find(name))
+            found.append(toolkit.find(name, deadline))
         except NotFound as error:
             missing[name] = error
     return found, missing

@@ -29,7 +29,7 @@ def smoke(
     toolkit = toolkit.by(route)
     chosen = Recipe.named(recipe)
     deadline = toolkit.deadline(flag.seconds(timeout))
-    found = toolkit.find(name)
+    found = toolkit.find(name, deadline)
     workers = toolkit.workers(found, "all", deadline.within(CONNECT_SECONDS).remaining())
     accelerator = AcceleratorType.parse(found.accelerator_type)
     stages = toolkit.stages

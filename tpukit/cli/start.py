@@ -16,6 +16,6 @@ def start(toolkit: Toolkit, name: flag.Name, timeout: flag.Timeout = "20m") -> V
       tpukit start demo
     """
     deadline, on_state = toolkit.deadline(flag.seconds(timeout)), toolkit.say_state(name)
-    found = toolkit.find(name)
+    found = toolkit.find(name, deadline)
     result = change.start(toolkit.provider, found, deadline=deadline, on_state=on_state)
     return views.one_slice(result)

@@ -24,7 +24,7 @@ def stop(
       tpukit stop demo
     """
     deadline, on_state = toolkit.deadline(flag.seconds(timeout)), toolkit.say_state(name)
-    found = toolkit.find(name)
+    found = toolkit.find(name, deadline)
     toolkit.hints.forget(name)
     ownership.confirm(toolkit, "stop", [found], force=force, always=False)
     result = change.stop(toolkit.provider, found, deadline=deadline, on_state=on_state)

@@ -138,7 +138,6 @@ class Toolkit:
             impersonate=settings.get("impersonate_service_account"),
             iam_endpoint=settings.get("iamcredentials_endpoint"),
             gcloud_account=settings.get("account"),
-            metadata_host=self.environ.get("GCE_METADATA_HOST", ""),
         )
 
     @cached_property
@@ -232,6 +231,7 @@ class Toolkit:
         )
 
     def deadline(self, seconds: float) -> Deadline:
+        """Return the moment so many seconds from now."""
         return Deadline.after(self.clock, seconds)
 
     @cached_property
@@ -248,11 +248,12 @@ class Toolkit:
         """Return what narrates each new state of a slice."""
         return lambda state: self.stages.say(name, state)
 
-    def find(self, name: str) -> Slice:
+    def find(self, name: str, deadline: Deadline | None = None) -> Slice:
         """Return the named slice, in the zone that was asked for or in any."""
         from tpukit.slices import find
 
-        found = find.find(self.provider, naming.check_name(name), self._zone)
+        provider = self.provider.within(deadline) if deadline else self.provider
+        found = find.find(provider, naming.check_name(name), self._zone)
         self.name_hints.saw([name])
         return found
 
@@ -265,16 +266,17 @@ class Toolkit:
         from tpukit.access import slice_workers
 
         found: list[Slice | Hint] = []
+        deadline = self.deadline(patience)
         if isinstance(wanted, str):
-            names = dict.fromkeys(wanted.split(","))
-            found += [self.hints.recall(each, self._zone) or self.find(each) for each in names]
+            for each in dict.fromkeys(wanted.split(",")):
+                found.append(self.hints.recall(each, self._zone) or self.find(each, deadline))
         else:
             found.append(wanted)
         return slice_workers.workers(
             self.context(),
             found,
             selection,
-            self.deadline(patience),
+            deadline,
             patience,
             on_wait=self.console.say,
             everywhere=isinstance(wanted, str) and not self._zone,

@@ -28,8 +28,8 @@ def wait(
     """
     if state.lower() not in ("ready", "stopped"):
         raise BadInput(f"cannot wait for {state!r}", fix=Fix(note="--for ready, or --for stopped"))
-    found = toolkit.find(name)
     deadline, on_state = toolkit.deadline(flag.seconds(timeout)), toolkit.say_state(name)
+    found = toolkit.find(name, deadline)
     result = change.wait(
         toolkit.provider, found, state.upper(), deadline=deadline, on_state=on_state
     )

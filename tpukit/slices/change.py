@@ -43,6 +43,7 @@ def delete(
         DeadlinePassed: it still exists.
         TpukitError: the API refused; the error names what exists.
     """
+    provider = provider.within(deadline)
     seen = seen or last_seen(provider, found)
     deletion = _Deletion(provider, found, seen, deadline, on_state)
     with naming_what_exists(seen):
@@ -101,13 +102,13 @@ class _Deletion:
 
 def start(provider: SliceProvider, found: Slice, *, deadline: Deadline, on_state: OnState) -> Slice:
     """Start a stopped slice and return it once it is READY. Raises as `wait` does."""
-    change = _Change("start", "STOPPED", provider.start)
+    change = _Change("start", "STOPPED", provider.within(deadline).start)
     return wait(provider, found, "READY", deadline=deadline, on_state=on_state, change=change)
 
 
 def stop(provider: SliceProvider, found: Slice, *, deadline: Deadline, on_state: OnState) -> Slice:
     """Stop a slice and return it once it is STOPPED. Raises as `wait` does."""
-    change = _Change("stop", "READY", provider.stop)
+    change = _Change("stop", "READY", provider.within(deadline).stop)
     return wait(provider, found, "STOPPED", deadline=deadline, on_state=on_state, change=change)
 
 
@@ -150,6 +151,7 @@ def wait(
         DeadlinePassed: it is in another state; it still exists.
         TpukitError: the change was refused or failed.
     """
+    provider = provider.within(deadline)
     seen = last_seen(provider, found)
     with naming_what_exists(seen):
         for current in seen.looks(provider, deadline, on_state):

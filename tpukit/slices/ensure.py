@@ -60,6 +60,7 @@ def ensure(
     """
     seen = LastSeen(request.name, request.zone, bills=provider.bills)
     with naming_what_exists(seen):
+        provider = provider.within(deadline)
         return _Creation(provider, request, deadline, journal, on_state, seen).converge()
 
 
