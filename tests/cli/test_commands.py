@@ -66,13 +66,13 @@ SLICE_KEYS = {
 }
 DISK = "projects/demo-project/zones/us-central1-a/disks/d"
 RULE_KEYS = {
-    "denied",
-    "target_service_accounts",
     "name",
     "network",
     "source_ranges",
     "target_tags",
     "allowed",
+    "denied",
+    "target_service_accounts",
     "priority",
     "disabled",
 }

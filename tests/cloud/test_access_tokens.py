@@ -19,6 +19,7 @@ from support.local_cloud import (
     TOKEN,
     Cloud,
     FakeClock,
+    Reply,
     ScriptedServer,
     bare_environment,
     json_reply,
@@ -26,10 +27,16 @@ from support.local_cloud import (
 )
 
 from tpukit.cloud.access_tokens import AccessTokens, KeptTokens
-from tpukit.cloud.credentials import Credentials, Token, find_credentials, quota_project
+from tpukit.cloud.credentials import (
+    Credentials,
+    Token,
+    find_credentials,
+    quota_project,
+    vm_credentials,
+)
 from tpukit.cloud.session import Session
 from tpukit.cloud.tpu import CloudTpu
-from tpukit.errors import NotAllowed, NotAuthenticated
+from tpukit.errors import NotAllowed, NotAuthenticated, TpukitError
 
 
 @pytest.fixture
@@ -287,6 +294,40 @@ def test_a_service_account_is_impersonated_through_others(
     assert iam.seen[0][1].endswith("/last@p.iam.gserviceaccount.com:generateAccessToken")
     assert iam.headers[0]["Authorization"] == "Bearer first"
     assert json.loads(iam.bodies[0])["delegates"] == ["middle@p.iam.gserviceaccount.com"]
+
+
+def test_a_vm_s_own_account_is_asked_for_directly(clock: FakeClock) -> None:
+    email = Reply(200, ROBOT.encode(), {"Metadata-Flavor": "Google"})
+    clock.now = time.time()
+    with scripted(token_reply("of-the-vm"), email) as server:
+        tokens = AccessTokens(vm_credentials(server.url.removeprefix("http://")), clock)
+        assert sent(tokens) == "of-the-vm"
+        assert sent(tokens) == "of-the-vm"
+    assert tokens.account == ROBOT
+    account = "/computeMetadata/v1/instance/service-accounts/default"
+    assert server.seen == [("GET", f"{account}/token"), ("GET", f"{account}/email")]
+    assert {each["Metadata-Flavor"] for each in server.headers} == {"Google"}
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        (Reply(404, b"not found"), NotAuthenticated),
+        (Reply(503, b"busy"), TpukitError),
+        (Reply(200, b"<html>"), TpukitError),
+        (json_reply(200, {}), TpukitError),
+        (json_reply(200, []), TpukitError),
+    ],
+)
+def test_a_vm_without_an_account_is_told_as_such(
+    clock: FakeClock, reply: Reply, kind: type[TpukitError]
+) -> None:
+    with scripted(reply) as server:
+        credentials = vm_credentials(server.url.removeprefix("http://"))
+        session = Session(AccessTokens(credentials, clock), clock, retry_seconds=0.0)
+        with pytest.raises(kind):
+            session.rest("list slices", "GET", server.url)
+    assert all("computeMetadata" in path for _, path in server.seen)
 
 
 PERSON = Credentials("a person", lambda: None, person=True)

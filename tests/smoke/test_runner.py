@@ -155,7 +155,7 @@ def test_without_a_provisioned_python_it_says_what_comes_first(tmp_path):
     worker = LocalWorker(tmp_path, environment={"TPUKIT_EMULATED_DEVICES": "8"})
     (seen,) = run(worker.remote()).workers
     assert seen.error == (
-        "there is no Python at .tpukit/venvs/jax/bin/python: tpukit provision comes first"
+        "there is no Python at .tpukit/venvs/jax/bin/python: it is not provisioned"
     )
     with pytest.raises(SmokeFailed) as caught:
         ensure(replace(worker.remote(), slice="demo"), accelerator=V3_8)

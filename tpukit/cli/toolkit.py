@@ -138,6 +138,7 @@ class Toolkit:
             impersonate=settings.get("impersonate_service_account"),
             iam_endpoint=settings.get("iamcredentials_endpoint"),
             gcloud_account=settings.get("account"),
+            metadata_host=self.environ.get("GCE_METADATA_HOST", ""),
         )
 
     @cached_property

@@ -11,20 +11,28 @@ import base64
 import hashlib
 import json
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC
 from functools import partial
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
 from tpukit.cloud.failures import LOGIN
+from tpukit.cloud.http_client import NoAnswer, cause
 from tpukit.errors import BadInput, NotAuthenticated
 from tpukit.text import one_line
 
 SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 #: Seconds for each request that gets a token: google-auth itself waits for two minutes.
 _TIMEOUT = 20.0
+#: https://cloud.google.com/compute/docs/access/authenticate-workloads#applications
+_METADATA_HOST = "metadata.google.internal"
+_VM_ACCOUNT = "/computeMetadata/v1/instance/service-accounts/default"
+#: Bytes of an answer of the metadata server: tokens are documented to have less than 2 kB.
+_LARGEST = 1 << 16
 #: What google-auth runs into where a credentials file holds JSON of another shape.
 _WRONG_SHAPE = (AttributeError, KeyError, TypeError)
 #: The types of credentials files that stand for a person, to whom a quota project belongs.
@@ -81,6 +89,7 @@ def find_credentials(
     impersonate: str = "",
     iam_endpoint: str = "",
     gcloud_account: str = "",
+    metadata_host: str = "",
 ) -> Credentials:
     """Return credentials from a token file, a credentials file, or Application Default Credentials.
 
@@ -92,7 +101,7 @@ def find_credentials(
         NotAuthenticated: none of them is there, or the file cannot be used.
         BadInput: a file that was named cannot be read.
     """
-    found = _found(access_token_file, credentials_file, well_known_file)
+    found = _found(access_token_file, credentials_file, well_known_file, metadata_host)
     if found is None:
         own = f"gcloud's login as {gcloud_account} is for gcloud alone" if gcloud_account else ""
         raise NotAuthenticated("no credentials for Google Cloud", reason=own, fix=LOGIN)
@@ -100,7 +109,7 @@ def find_credentials(
 
 
 def _found(
-    access_token_file: str, credentials_file: str, well_known_file: Path
+    access_token_file: str, credentials_file: str, well_known_file: Path, metadata_host: str
 ) -> Credentials | None:
     if access_token_file:
         return _token_file(Path(access_token_file))
@@ -109,7 +118,7 @@ def _found(
     if well_known_file.is_file():
         return _file(well_known_file, "application default credentials")
     if on_compute_engine():
-        return Credentials("the metadata server of this VM", _from_metadata_server)
+        return vm_credentials(metadata_host)
     return None
 
 
@@ -229,10 +238,49 @@ def _account_of(loaded: Any) -> str:
         return ""
 
 
-def _from_metadata_server() -> Any:
-    from google.auth import compute_engine
+def vm_credentials(host: str) -> Credentials:
+    """Return the credentials of a Compute Engine VM, whose metadata server is at `host`."""
 
-    return compute_engine.Credentials()
+    def load() -> Any:
+        from google.auth import compute_engine
+
+        return compute_engine.Credentials()
+
+    return _MetadataServer("the metadata server of this VM", load, host=host or _METADATA_HOST)
+
+
+@dataclass(frozen=True)
+class _MetadataServer(Credentials):
+    """It keeps its tokens itself, and is asked without google-auth: every command asks it."""
+
+    host: str = ""
+
+    def fetch(self) -> Token:
+        text = self._read("token")
+        try:
+            given = json.loads(text)
+            token, expires = str(given["access_token"]), time.time() + float(given["expires_in"])
+        except (KeyError, TypeError) as error:
+            raise ValueError("the metadata server gave no token") from error
+        return Token(token, expires, one_line(self._read("email")))
+
+    def _read(self, name: str) -> str:
+        connection = HTTPConnection(self.host, timeout=_TIMEOUT)  # which goes through no proxy
+        try:
+            connection.request(
+                "GET", f"{_VM_ACCOUNT}/{name}", headers={"Metadata-Flavor": "Google"}
+            )
+            answer = connection.getresponse()
+            text = answer.read(_LARGEST).decode()
+        except (OSError, HTTPException) as error:
+            raise NoAnswer(f"the metadata server: {cause(error)}") from error
+        finally:
+            connection.close()
+        if answer.status == 404:
+            raise NotAuthenticated("this VM has no service account", fix=LOGIN)
+        if answer.status != 200:
+            raise NoAnswer(f"the metadata server answers {answer.status}")
+        return text
 
 
 def _impersonated(source: Credentials, chain: str, endpoint: str) -> Credentials:

@@ -298,5 +298,5 @@ def _read_readiness(seen: Observation, done: Completed, python: str, fix: Fix) -
     ready = replace(seen, emulated_devices=int(devices))
     if state == b"ready":
         return ready
-    missing = SmokeFailed(f"there is no Python at {python}: tpukit provision comes first", fix=fix)
+    missing = SmokeFailed(f"there is no Python at {python}: it is not provisioned", fix=fix)
     return replace(ready, error=missing)

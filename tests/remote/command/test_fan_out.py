@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from tpukit.errors import TransportFailed
-from tpukit.remote.command.fan_out import fan_out
+from tpukit.errors import SliceLost, TransportFailed
+from tpukit.remote.command.fan_out import fan_out, values
 
 
 def test_outcomes_are_in_the_order_of_the_items() -> None:
@@ -40,6 +40,16 @@ def test_one_failure_is_that_items_alone() -> None:
     outcomes = fan_out([0, 1, 2], work, window=1)
     assert [outcome.ok for outcome in outcomes] == [True, False, True]
     assert isinstance(outcomes[1].error, TransportFailed)
+
+
+def test_of_several_failures_the_decisive_one_is_raised() -> None:
+    """A worker that could not be reached says less than one that says why: preempted."""
+
+    def work(item: int) -> int:
+        raise SliceLost("preempted") if item == 2 else TransportFailed(f"worker {item} is down")
+
+    with pytest.raises(SliceLost):
+        values(fan_out([0, 1, 2], work))
 
 
 def test_at_most_a_window_runs_at_once() -> None:

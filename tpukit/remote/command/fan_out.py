@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from tpukit.errors import TpukitError
+from tpukit.errors import TpukitError, decisive
 
 #: What an interrupt leaves cancelled work to end in, over all of it.
 _GRACE_SECONDS = 0.5
@@ -80,11 +80,11 @@ def fan_out(
 
 
 def values(outcomes: Iterable[Outcome[Item, Value]]) -> list[Value]:
-    """Return the values of all outcomes; raise the first error, where there is one."""
+    """Return the values of all outcomes; raise the decisive error, else the first."""
     found = list(outcomes)
-    for each in found:
-        if each.error:
-            raise each.error
+    errors = [each.error for each in found if each.error]
+    if errors:
+        raise decisive(errors) or errors[0]
     return [each.value for each in found]  # type: ignore[misc]
 
 
