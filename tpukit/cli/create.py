@@ -34,8 +34,8 @@ def create(
     deadline = toolkit.deadline(flag.seconds(timeout))
     route = flag.RouteFlags(proxy.iap, proxy.jump, options.internal_ips)
     toolkit = toolkit.by(route)
-    context = toolkit.context(tuple(source_ranges or ()))
     request = slice_request(toolkit, accelerator, name, options)
+    context = toolkit.context(tuple(source_ranges or ()))
     # Who reaches internal addresses from elsewhere does so by a way that is not known here.
     known = not route.inside or route.proxied or context.source_ranges or caller_address.is_inside()
     made = create_reachable(
