@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,6 +67,22 @@ def test_a_second_command_asks_for_no_token(
     assert len(endpoint.seen) == 1
     assert run("list", environment={**as_robot, "TPUKIT_KEEP_TOKENS": "no"}).status == 0
     assert len(endpoint.seen) == 2
+
+
+def test_a_second_command_imports_no_library_of_google_s(as_robot: dict[str, str]) -> None:
+    program = (
+        "import sys\n"
+        "from tpukit.cli.main import status\n"
+        "code = status(['list'])\n"
+        "heavy = ('google', 'requests', 'urllib3', 'cryptography')\n"
+        "print(code, *[each for each in heavy if each in sys.modules])\n"
+    )
+    words = [sys.executable, "-c", program]
+    first, second = (
+        subprocess.run(words, env=as_robot, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    )
+    assert (first.split()[:2], second.split()) == (["0", "google"], ["0"])
 
 
 def test_no_token_and_no_key_is_in_any_output(run: Run, as_robot: dict[str, str]) -> None:
