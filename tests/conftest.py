@@ -61,8 +61,15 @@ def jax_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
             _provision_jax(made)
             python = venv_python("jax")
             measuring(made / python, home / python)
+            (home / "provisioned").symlink_to(made)
             shared.symlink_to(home)
     return shared.resolve()
+
+
+@pytest.fixture(scope="session")
+def provisioned_home(jax_home: Path) -> Path:
+    """The home that was provisioned itself: provisioning finds nothing to do there."""
+    return (jax_home / "provisioned").resolve()
 
 
 def _provision_jax(home: Path) -> None:

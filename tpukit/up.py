@@ -5,7 +5,8 @@ Each stage looks before it acts, so the job typed again does only what is missin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -16,12 +17,14 @@ from tpukit.access.context import Context
 from tpukit.access.preflight import ensure_reachable
 from tpukit.access.rule_opening import Opening
 from tpukit.clock import Deadline
+from tpukit.errors import SliceLost, TpukitError
 from tpukit.models import FirewallRule, ProvisionReport, Slice, SliceRequest, SmokeReport
 from tpukit.provision.apply import ProvisionEvent, provision, require_provisioned
 from tpukit.provision.recipes import Recipe
 from tpukit.remote.command.fan_out import fan_out, values
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.slices.last_seen import LastSeen, naming_what_exists
+from tpukit.slices.find import check_still_there
+from tpukit.slices.last_seen import last_seen, naming_what_exists
 from tpukit.smoke.runner import ensure_computes
 
 #: Seconds that connecting may take at most; the whole job's deadline cuts it shorter.
@@ -98,6 +101,7 @@ def up(
     Without `firewall` no rule is made: the network lets us in already.
 
     Raises:
+        SliceLost: the slice was preempted, or is gone, at whichever stage.
         ProvisionFailed, SmokeFailed: with every worker's report in `details`.
         TpukitError: whatever a stage raises; the slice stays, and the error says so.
     """
@@ -111,7 +115,7 @@ def up(
         on_state=lambda state: say("create", state),
     )
     found, opening = ensured.slice, ensured.opening
-    with naming_what_exists(LastSeen(found.name, found.zone, found.state, context.provider.bills)):
+    with naming_what_exists(last_seen(context.provider, found)), _telling_a_loss(context, found):
         done("create", "created" if ensured.created else "already there")
         if opening:
             found, opening = rule_opening.finish(context, found, opening)
@@ -137,6 +141,18 @@ def up(
         )
         done("smoke", "passed")
     return UpReport(found, ensured.created, opening, report, result)
+
+
+@contextmanager
+def _telling_a_loss(context: Context, found: Slice) -> Iterator[None]:
+    """Let a slice that is lost be the error, whatever has failed on it first."""
+    try:
+        yield
+    except SliceLost:
+        raise
+    except TpukitError:
+        check_still_there(context.provider, found)
+        raise
 
 
 def _connected(

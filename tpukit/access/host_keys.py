@@ -9,6 +9,7 @@ from tpukit.cloud.provider import SliceProvider
 from tpukit.errors import Fix, NotAllowed, SecurityRefusal, TpukitError
 from tpukit.models import Slice, Worker, WorkerIdentity
 from tpukit.remote.connection.target import Target
+from tpukit.slices.find import check_still_there
 
 #: Seconds for guest attributes of a slice that is already READY: its agent writes them at boot.
 IDENTITY_SECONDS = 120.0
@@ -34,6 +35,7 @@ def published(
     host keys that were seen before; with `accept_new`, the rest get identities without host keys.
 
     Raises:
+        SliceLost: the slice was preempted meanwhile, or is gone.
         SecurityRefusal: a worker has not published its host keys by the deadline.
         NotAllowed, TpukitError: the guest attributes may not be read.
     """
@@ -56,6 +58,7 @@ def published(
             identities |= {each: known.get(each, WorkerIdentity(each, ())) for each in rest}
         if wanted and not silent:
             return identities
+        check_still_there(provider, found)
     named = ", ".join(map(str, silent)) or "all"
     raise SecurityRefusal(
         f"no host keys from worker {named} of slice {found.name}",

@@ -42,6 +42,21 @@ def find(provider: SliceProvider, name: str, zone: str = "") -> Slice:
     )
 
 
+def check_still_there(provider: SliceProvider, found: Slice) -> None:
+    """Raise `SliceLost` where the slice was lost since it was found; an API that is silent says no.
+
+    Whatever fails on a slice may fail because it was preempted.
+    """
+    try:
+        now = provider.once().get(found.zone, found.name)
+    except NotFound as error:
+        raise SliceLost(f"slice {found.name} is gone", why="it was there a moment ago") from error
+    except TpukitError:
+        return
+    if now.lost:
+        check_reachable(now)
+
+
 def check_reachable(found: Slice) -> None:
     """Raise unless the slice's state lets its workers answer.
 

@@ -40,7 +40,8 @@ class LastSeen:
         whether that means that it is gone. Once the API has answered, an outage ends nothing: it is
         told when it begins and when it is over. Raises whatever else a read raises.
         """
-        clock, poll = deadline.clock, provider.once()
+        clock, provider = deadline.clock, provider.within(deadline)
+        poll = provider.once()
         answered, asked_at = bool(self.state), 0.0
         for _ in polls(deadline):
             asked_at = asked_at if self.silence else clock.time()

@@ -1,0 +1,152 @@
+"""The main job on a slice that is lost at any of its stages."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from support.clocks import HastyClock
+from support.local_cloud import ZONE, Cloud, running_cloud
+from support.local_worker import LocalWorker
+from support.slices import labelled
+from support.ssh_server import Server
+
+from tpukit.accelerators import AcceleratorType
+from tpukit.access.context import Context
+from tpukit.access.own_addresses import OwnAddresses
+from tpukit.clock import Deadline
+from tpukit.errors import SliceLost
+from tpukit.provision.recipes import Recipe
+from tpukit.remote.connection.client import Connector
+from tpukit.remote.connection.keys import KeyPair
+from tpukit.remote.connection.target import Target
+from tpukit.up import Progress, up
+
+STAGES = ("create", "firewall", "connect", "provision", "smoke")
+
+
+@dataclass
+class Job:
+    """The main job against a cloud in this process and one real SSH server, and what strikes it."""
+
+    cloud: Cloud
+    server: Server
+    key: KeyPair
+    clock: HastyClock
+    strike: Callable[[], None]
+    at: str
+    done: list[str] = field(default_factory=list)
+    struck: float = 0.0
+
+    def run(self) -> None:
+        self.server.on_command = self._on_command
+        context = Context(
+            provider=self.cloud.tpu,
+            firewall=self.cloud.firewall,
+            connector=Connector(self.key, self.clock, dial=self._dial),
+            key=self.key,
+            user="ada",
+            source_ranges=("192.0.2.7/32",),
+            source_address=lambda address: "192.0.2.7",
+            clock=self.clock,
+            journal=self.cloud.journal,
+            own_addresses=OwnAddresses(self.cloud.directory / "own_addresses.json"),
+        )
+        up(
+            context,
+            labelled(self.cloud, accelerator_type="v2-8"),
+            AcceleratorType.parse("v2-8"),
+            Recipe.named("jax"),
+            requirements=None,
+            deadline=Deadline.after(self.clock, 3600.0),
+            progress=Progress(
+                self._on_stage, lambda stage, line: None, self._on_done, lambda event: None
+            ),
+        )
+
+    def _strike(self, stage: str) -> None:
+        if stage == self.at and not self.struck:
+            self.strike()
+            self.server.cut()
+            self.struck = self.clock.monotonic()
+
+    def _on_stage(self, stage: str, line: str) -> None:
+        if (stage, line) == ("create", "READY"):
+            self._publish()
+            self._strike("create")
+
+    def _on_done(self, stage: str, line: str) -> None:
+        self.done.append(stage)
+        if stage == "create":
+            self._strike("firewall")
+
+    def _on_command(self) -> None:
+        if "connect" in self.done:
+            self._strike("smoke" if "provision" in self.done else "provision")
+
+    def _dial(self, target: Target, attempt: Deadline) -> socket.socket:
+        self._strike("connect")
+        if self.struck:
+            raise ConnectionRefusedError(111, "Connection refused")
+        return socket.create_connection(("127.0.0.1", self.server.port), 10.0)
+
+    def _publish(self) -> None:
+        """Let the worker on paper have the host key of the server."""
+        records, name = self.cloud.server.service.context.state.nodes, self.cloud.full_name("demo")
+        workers = [
+            {**each, "host_public_key": self.server.public} for each in records[name]["workers"]
+        ]
+        records[name] = {**records[name], "workers": workers}
+
+
+@pytest.fixture
+def hasty_cloud(tmp_path: Path) -> Iterator[Cloud]:
+    """A cloud where everything is done at once, and clients for which no pause takes time."""
+    with running_cloud(tmp_path, create_seconds=0.0) as found:
+        yield replace(found, clock=HastyClock())
+
+
+@pytest.mark.parametrize("how", ["preempted", "vanished"])
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_loss_at_any_stage_is_a_loss_within_seconds(
+    hasty_cloud: Cloud,
+    key: KeyPair,
+    request: pytest.FixtureRequest,
+    stage: str,
+    how: str,
+) -> None:
+    """What is said to exist exists: a preempted slice, and nothing of one that is gone."""
+    cloud = hasty_cloud
+    known = "provisioned_home" if stage == "smoke" else "tmp_path"
+    home: Path = request.getfixturevalue(known)
+    server = Server(home).accept(key)
+    server.variables = LocalWorker(home, environment={"TPUKIT_EMULATED_DEVICES": "8"}).environment
+
+    def strike() -> None:
+        if how == "vanished":
+            cloud.vanish("demo")
+        else:
+            cloud.control("POST", f"nodes/{cloud.full_name('demo')}:preempt")
+
+    assert isinstance(cloud.clock, HastyClock)
+    job = Job(cloud, server, key, cloud.clock, strike, stage)
+    try:
+        with pytest.raises(SliceLost) as caught:
+            job.run()
+    finally:
+        server.close()
+    assert job.struck
+    assert cloud.clock.monotonic() - job.struck < 20.0
+    if stage in ("connect", "provision", "smoke"):
+        assert job.done == list(STAGES[: STAGES.index(stage)])
+    error = caught.value
+    assert error.exit_code == 7
+    if how == "vanished":
+        assert (error.exists, error.fix) == ((), None)
+    else:
+        assert f"slice demo in {ZONE}, PREEMPTED" in error.exists[0]
+        assert str(error.fix) == f"tpukit delete demo --zone {ZONE}"
+        assert cloud.nodes() == [cloud.full_name("demo")]
