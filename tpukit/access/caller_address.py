@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import http.client
 import ipaddress
+import re
 import socket
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from tpukit.cloud.session import bounded
 from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.text import one_line
 
-#: ns1.google.com, which answers the TXT question below with the address that asked.
-_SERVER = "216.239.32.10"
-_QUESTION = "o-o.myaddr.l.google.com"
-_SECONDS = 3.0
+#: Who tells the address that asks, over https: an answer over UDP could be anybody's. Each is
+#: documented for this: AWS, "Amazon EC2 key pairs and security groups"; Cloudflare, "/cdn-cgi/".
+_SOURCES = ("https://checkip.amazonaws.com/", "https://1.1.1.1/cdn-cgi/trace")
+_SECONDS = 4.0
+_LARGEST = 4096
 #: From which Identity-Aware Proxy connects: https://cloud.google.com/iap/docs/using-tcp-forwarding
 IAP_RANGE = "35.235.240.0/20"
 #: What Compute Engine's firmware calls itself, which is how google-auth knows it:
@@ -20,12 +27,14 @@ IAP_RANGE = "35.235.240.0/20"
 _PRODUCT = Path("/sys/class/dmi/id/product_name")
 
 
-def source_address(worker_address: str) -> str:
+def source_address(
+    worker_address: str, public: Callable[[], str], route: Callable[[str], str] | None = None
+) -> str:
     """Return our address as the worker at `worker_address` sees it.
 
     A worker on a private or loopback address is reached without translation, so the address of our
-    own end of that route is the answer; a public one sees the address that Google's name server
-    sees.
+    own end of that route is the answer. A public one sees what `public` finds out, unless our end
+    is public itself. `route` tells the address of that end.
 
     Raises `TpukitError` where the address cannot be found out; it has to be given.
     """
@@ -33,10 +42,10 @@ def source_address(worker_address: str) -> str:
         destination = ipaddress.ip_address(worker_address)
     except ValueError as error:
         raise TpukitError(f"{one_line(worker_address)!r} is not an address") from error
-    local = route_address(worker_address)
-    behind_translation = ipaddress.ip_address(local).is_private
-    if destination.is_global and behind_translation:
-        return public_address()
+    local = (route or route_address)(worker_address)
+    # Not `is_private`: 100.64.0.0/10 is neither private nor global, and is translated (RFC 6598).
+    if destination.is_global and not ipaddress.ip_address(local).is_global:
+        return public()
     return local
 
 
@@ -75,24 +84,40 @@ def route_address(destination: str) -> str:
         return str(probe.getsockname()[0])
 
 
-def public_address(server: str = _SERVER, port: int = 53) -> str:
-    """Ask a name server of Google's which address our questions come from.
+def public_address(sources: Sequence[str] = _SOURCES) -> tuple[str, str]:
+    """Return the IPv4 address that our connections come from, and the host that said so.
 
-    Raises `TpukitError` where it did not answer, or not with an address.
+    The sources are asked in their order, without a proxy, which workers would not see.
+
+    Raises `TpukitError` where none of them answered with a public address.
     """
-    import dns.exception
-    import dns.resolver
+    problems = []
+    for url in sources:
+        host = urlsplit(url).netloc
+        try:
+            return bounded(_SECONDS, partial(_told, url)), host
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            problems.append(f"{host}: {one_line(str(error)) or type(error).__name__}")
+    raise TpukitError(
+        "cannot find out your public address",
+        why="; ".join(problems),
+        fix=Fix(note="give it: --source-range 203.0.113.7/32, or --iap for Identity-Aware Proxy"),
+    )
 
-    resolver = dns.resolver.Resolver(configure=False)
-    resolver.nameservers = [server]
-    resolver.port = port
+
+def _told(url: str) -> str:
+    parts = urlsplit(url)
+    kind = http.client.HTTPConnection if parts.scheme == "http" else http.client.HTTPSConnection
+    connection = kind(parts.netloc, timeout=_SECONDS)
     try:
-        answer = resolver.resolve(_QUESTION, "TXT", lifetime=_SECONDS, raise_on_no_answer=True)
-        text = b"".join(next(iter(answer)).strings).decode("ascii")
-        return str(ipaddress.ip_address(text))
-    except (dns.exception.DNSException, ValueError, OSError) as error:
-        raise TpukitError(
-            "cannot find out your public address",
-            why=str(error) or type(error).__name__,
-            fix=Fix(note="give it: --source-range 203.0.113.7/32, or 35.235.240.0/20 for IAP"),
-        ) from error
+        connection.request("GET", parts.path)
+        response = connection.getresponse()
+        text = response.read(_LARGEST).decode("ascii", "replace")
+    finally:
+        connection.close()
+    if response.length:
+        raise ValueError("half of an answer")
+    found = re.search(r"^(?:ip=)?([\d.]+)\s*$", text, re.MULTILINE)
+    if response.status != 200 or not found or not ipaddress.IPv4Address(found[1]).is_global:
+        raise ValueError(f"status {response.status}, and no public IPv4 address")
+    return found[1]

@@ -368,7 +368,15 @@ class Toolkit:
             jump = self.find(name).workers
             (index,) = selection.parse_workers(worker, [each.index for each in jump])
             return jump[index].internal_address
-        return caller_address.source_address(worker_address)
+        return caller_address.source_address(worker_address, lambda: self._public_address)
+
+    @cached_property
+    def _public_address(self) -> str:
+        from tpukit.access import caller_address
+
+        address, source = caller_address.public_address()
+        self.console.say(f"your address is {address}, as {source} sees it")
+        return address
 
     @property
     def _overlay(self) -> Mapping[str, str] | None:
