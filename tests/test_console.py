@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from typing import IO, Any
 
 import pytest
 
-from tpukit.console import Console, View
+from tpukit.console import Cell, Console, View
 from tpukit.errors import BadInput, Fix
 
 
@@ -149,7 +150,7 @@ def test_an_error_for_people_is_labelled_lines_on_stderr() -> None:
 def test_an_error_for_programs_is_the_one_document_on_stdout() -> None:
     out, err = Stream(), Stream()
     console(out, err, as_json=True).fail(ERROR)
-    assert err.text() == ""
+    assert err.text().startswith("error: what"), "a log that keeps stderr alone shows it too"
     document = json.loads(out.text())
     assert document["v"] == 1
     assert document["error"]["code"] == 2
@@ -194,3 +195,35 @@ def test_a_worker_s_line_is_marked_and_sanitized_in_a_pipe_too() -> None:
     out = Stream()
     console(out).write_prefixed("stdout", "[3] ", b"a\x1b[2Jb")
     assert out.text() == "[3] a\\x1b[2Jb\n"
+
+
+WIDE = View(
+    {},
+    ("NAME", "ZONE", "STATE", "NOTE"),
+    [["my-first-slice", "us-central2-b", "READY", "eight devices standing in for eight"]],
+)
+
+
+@pytest.mark.parametrize("columns", [30, 40, 60, 80, 100, 200])
+def test_no_word_is_ever_broken_however_narrow_the_terminal(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    out = Stream(terminal=True)
+    console(out).emit(WIDE)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", out.text()).splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= columns
+    words = " ".join(lines).split()
+    (row,) = WIDE.rows
+    for word in " ".join(map(str, row)).split():
+        assert word in words
+    assert ("NAME" in words) == (columns >= 80), "a table where it fits, a card elsewhere"
+
+
+def test_a_cell_can_be_in_other_words_on_a_terminal() -> None:
+    view = View({}, ("AGE",), [[Cell("2026-11-22", "2 h ago")]])
+    for terminal, said in ((True, "2 h ago"), (False, "2026-11-22")):
+        out = Stream(terminal=terminal)
+        console(out).emit(view)
+        assert said in out.text()

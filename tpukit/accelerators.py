@@ -102,6 +102,13 @@ class AcceleratorType:
         return self.facts.runtime_version
 
 
+def spelled(prefix: str) -> str:
+    """Return the start of a type's name as the API spells it: `v5litepod-16` for `V5e-16`."""
+    head, hyphen, size = prefix.lower().partition("-")
+    meant = _SPELLINGS.get(head, ())
+    return f"{meant[0] if len(meant) == 1 else head}{hyphen}{size}"
+
+
 def types_of(generation: str) -> tuple[AcceleratorType, ...]:
     """Return the accelerator types of one of `GENERATIONS`, smallest first."""
     return _load(generation)[1]

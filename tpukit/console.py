@@ -34,6 +34,25 @@ SCHEMA = 1
 _SHORT, _REPEAT = 0.5, 10.0
 
 
+#: The words that have a colour on a terminal; each is a word without it too.
+_STYLES = {
+    **dict.fromkeys(("READY", "HEALTHY", "passed", "running"), "green"),
+    **dict.fromkeys(("CREATING", "STARTING", "STOPPING", "DELETING", "REPAIRING"), "yellow"),
+    **dict.fromkeys(("PREEMPTED", "TERMINATED", "FAILED", "failed", "lost"), "red"),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell that is shown in other words on a terminal than programs get."""
+
+    text: str
+    shown: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 @dataclass(frozen=True)
 class View:
     """A command's result as data: the JSON document, and its form for people.
@@ -174,14 +193,13 @@ class Console:
         self._narrate(f"warning: {line}")
 
     def fail(self, error: TpukitError) -> None:
-        """Print an error: to stderr for people, as the one document on stdout for programs."""
+        """Print an error to stderr; for programs the document on stdout as well."""
         for each in (error, *error.also):
             each.fix = each.fix and self.complete(each.fix)
             each.otherwise = each.otherwise and self.complete(each.otherwise)
         if self.as_json:
             self._print_json({"error": error.document()})
             self.out.flush()
-            return
         for line in error.lines():
             self._narrate(line)
 
@@ -227,17 +245,29 @@ class Console:
         self.out.write(json.dumps(versioned, ensure_ascii=True, indent=indent) + "\n")
 
     def _draw(self, view: View) -> None:
+        """Draw a table where it fits; elsewhere a card a row, so that no word is ever broken."""
         from rich.box import SIMPLE_HEAD
         from rich.console import Console as RichConsole
         from rich.table import Table
         from rich.text import Text
 
+        terminal = RichConsole(file=self.out, highlight=False)
+        rows = [[_shown(cell) for cell in row] for row in view.rows]
         table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
         for column in view.columns:
-            table.add_column(column, overflow="fold")
-        for row in view.rows:
-            table.add_row(*(Text(one_line(str(cell))) for cell in row))
-        RichConsole(file=self.out, highlight=False).print(table)
+            # Only the last one, which has sentences, may take several lines.
+            table.add_column(column, no_wrap=column is not view.columns[-1])
+        for row in rows:
+            table.add_row(*(Text(text, style) for text, style in row))
+        if _widths(view.columns, rows) <= terminal.width:
+            terminal.print(table)
+            return
+        for (title, style), *rest in rows:
+            terminal.print(Text(title, style or "bold"))
+            card = Table.grid(padding=(0, 2))
+            for column, (text, style) in zip(view.columns[1:], rest, strict=True):
+                card.add_row(f"  {column.lower()}", Text(text, style))
+            terminal.print(card)
 
 
 @dataclass(eq=False)
@@ -285,6 +315,25 @@ class TransferProgress:
         rate = self._moved / max(seconds, 0.001)
         took = f"{seconds:.1f} s ({_amount(rate)}/s)"
         return f"{self.verb} {_amount(self._moved)}{of} in {took}"
+
+
+def _shown(cell: object) -> tuple[str, str]:
+    """Return a cell's text on a terminal and its style."""
+    text = one_line(cell.shown if isinstance(cell, Cell) else str(cell))
+    return text, _STYLES.get(text, "")
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[tuple[str, str]]]) -> int:
+    """Return how wide a table is at least: all of each cell, of the last column 30 at most."""
+    from rich.cells import cell_len
+
+    widest = [
+        max(map(cell_len, (column, *(row[at][0] for row in rows))))
+        for at, column in enumerate(columns)
+    ]
+    words = [word for row in rows for word in row[-1][0].split()]
+    widest[-1] = max([min(widest[-1], 30), *map(cell_len, words)])
+    return sum(widest) + 3 * len(columns) - 2
 
 
 def _plain_line(text: str) -> str:

@@ -69,7 +69,7 @@ class Slice(Documented):
     network_project: str = ""  #: of a Shared VPC the host project; "" for the slice's own
     subnetwork: str = ""
     workers: tuple[Worker, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)  #: by key, whatever the API's order
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     created: str = ""  #: RFC 3339, as the API gives it
@@ -78,6 +78,9 @@ class Slice(Documented):
     external_addresses: bool = False
     data_disks: tuple[DataDisk, ...] = ()
     api: str = "tpu"  #: the API that it lives in: two may hold slices of the same name
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "labels", dict(sorted(self.labels.items())))
 
     @property
     def ready(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -447,3 +448,51 @@ def test_config_explain_says_of_every_setting_where_it_comes_from(run: Run, tmp_
     assert settings["zone"] == {"value": "us-central1-b", "origin": "TPUKIT_ZONE"}
     assert settings["project"] == {"value": "proj-1", "origin": "flag --project"}
     assert settings["quota_project"] == {"value": "", "origin": "not set"}
+
+
+def test_types_is_a_line_a_generation_and_a_generation_in_any_spelling_its_types(run: Run) -> None:
+    lines = [line.split("\t") for line in run("types", environment={}).out.splitlines()]
+    assert [line[0] for line in lines] == ["v2", "v3", "v4", "v5litepod", "v5p", "v6e"]
+    assert lines[1][:2] == ["v3", "cores"]
+    assert lines[1][3].startswith("8 32 64 ")
+    assert len(run("types", "--json", environment={}).document["types"]) > 50
+    for spelling in ("v5e", "V5E", "v5litepod", "v5litepod-"):
+        (first, *_) = run("types", spelling, environment={}).out.splitlines()
+        assert first.startswith("v5litepod-1\t")
+    (one,) = run("types", "V5e-16", environment={}).out.splitlines()
+    assert one.startswith("v5litepod-16\t")
+
+
+@pytest.mark.parametrize("words", [("v9",), ("v4-9",), ("v3", "--zone", "nope-a1-a")])
+def test_types_that_do_not_exist_are_no_empty_list(run: Run, words: tuple[str, ...]) -> None:
+    assert "there is no accelerator type" in run("types", *words, environment={}).says(2).err
+
+
+@pytest.mark.parametrize("words", [("demo", "v3-8"), ("V3-8", "demo"), ("demo", "V3-8")])
+def test_create_takes_the_type_and_the_name_in_either_order(
+    run: Run, standing: Cloud, words: tuple[str, str]
+) -> None:
+    done = run("create", *words, "--json", environment=standing.environment())
+    assert done.document["slice"]["name"] == "demo", done.err
+    assert done.document["created"] is False
+
+
+def test_a_list_is_chosen_from_by_label_and_state(run: Run, standing: Cloud) -> None:
+    def listed(*flags: str) -> list[str]:
+        done = run("list", *flags, "--json", environment=standing.environment())
+        return [each["name"] for each in done.document["slices"]]
+
+    assert listed("--state", "ready", "--sort", "created") == ["demo"]
+    assert listed("--state", "CREATING") == listed("--label", "none=such") == []
+    done = run("list", "--sort", "colour", environment=standing.environment()).says(2)
+    assert "fix: --sort name or zone" in done.err
+    elsewhere = run("list", "--zone", OTHER_ZONE, environment=standing.environment())
+    assert f"no slices in {OTHER_ZONE}, 1 elsewhere" in elsewhere.err
+
+
+def test_a_folder_that_was_deleted_is_no_defect(run: Run, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    os.chdir(gone)
+    gone.rmdir()
+    assert "the folder that you are in was deleted" in run("list").says(2).err

@@ -127,7 +127,7 @@ def test_with_json_the_same_error_is_the_one_document(
     assert result.status == 2
     assert result.document["v"] == 1
     assert result.document["error"]["code"] == 2
-    assert "error:" not in result.err
+    assert f"error: {result.document['error']['message']}" in result.err
 
 
 ENVIRONMENT = [

@@ -8,11 +8,12 @@ import pytest
 
 from tpukit.cli import views
 from tpukit.models import (
-    FirewallRule,
     ProvisionReport,
     Slice,
     SliceList,
     SmokeReport,
+    StepReport,
+    WorkerProvisionReport,
     WorkerSmokeReport,
 )
 from tpukit.up import UpReport
@@ -23,8 +24,7 @@ SMOKE = SmokeReport("jax", (WorkerSmokeReport(0), WorkerSmokeReport(1)), notes=(
 
 def up_report() -> UpReport:
     found = Slice("demo", "project", "zone", "v3-8", "image", "READY")
-    rule = FirewallRule("rule", "default", (), ())
-    return UpReport(found, True, rule, True, ProvisionReport("jax", ()), SMOKE)
+    return UpReport(found, True, None, ProvisionReport("jax", ()), SMOKE)
 
 
 @pytest.mark.parametrize(("bills", "word"), [(True, "bills"), (False, "stays")])
@@ -42,5 +42,45 @@ def test_what_contradicts_the_table_of_types_is_warned_of(view: Any) -> None:
 
 
 def test_a_location_that_did_not_answer_is_warned_of() -> None:
-    view = views.slices(SliceList((), ("locations/x",)))
+    view = views.slices(SliceList((), ("locations/x",)), now=0.0)
     assert view.warnings == ["locations/x did not answer: the list may be incomplete"]
+
+
+def made(name: str, created: str = "", state: str = "READY", **labels: str) -> Slice:
+    return Slice(name, "p", "z", "v3-8", "image", state, created=created, labels=labels)
+
+
+def test_a_list_says_for_people_how_long_ago_a_slice_was_made() -> None:
+    noon = 1_763_812_800.0  # 2025-11-22T12:00:00Z
+    ages = {
+        "2025-11-22T11:59:30.5Z": "just now",
+        "2025-11-22T11:55:00Z": "5 min ago",
+        "2025-11-22T07:00:00Z": "5 h ago",
+        "2025-11-19T11:00:00Z": "3 d ago",
+        "": "",
+    }
+    view = views.slices(SliceList(tuple(made("a", created) for created in ages)), noon)
+    assert [row[-1].shown for row in view.rows] == list(ages.values())
+    assert [str(row[-1]) for row in view.rows] == [created[:19] for created in ages]
+
+
+def test_labels_are_in_one_order_whatever_the_api_s() -> None:
+    documents = [
+        made("a", **labels).document() for labels in ({"b": "1", "a": "2"}, {"a": "2", "b": "1"})
+    ]
+    assert list(documents[0]["labels"]) == list(documents[1]["labels"]) == ["a", "b"]
+
+
+def test_provisioning_shows_what_changed_and_who_had_it_all() -> None:
+    same = [StepReport(name, "unchanged", "", 1.0) for name in ("uv", "packages")]
+    changed = [same[0], StepReport("packages", "changed", "jax", 2.0)]
+    workers = (
+        WorkerProvisionReport(0, tuple(same), "python"),
+        WorkerProvisionReport(1, tuple(changed), "python"),
+    )
+    view = views.provision(ProvisionReport("jax", workers))
+    assert [[str(cell) for cell in row] for row in view.rows] == [
+        ["0", "", "unchanged", "2.0 s", "python"],
+        ["1", "packages", "changed", "2.0 s", "jax"],
+    ]
+    assert len(view.document["provision"]["workers"][0]["steps"]) == 2

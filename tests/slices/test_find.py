@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from support.local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud, json_reply, scripted
 from support.slices import create, labelled
@@ -65,3 +67,24 @@ def test_a_slice_at_rest_cannot_be_reached(state: str, fix: str) -> None:
 def test_any_other_state_may_answer(state: str) -> None:
     workers = (Worker(0, "10.0.0.2"),)
     find.check_reachable(Slice("demo", "p", "z", "v3-8", "i", state, workers=workers))
+
+
+def test_slices_are_chosen_by_labels_and_states_and_sorted() -> None:
+    def made(name: str, state: str, **labels: str) -> Slice:
+        return Slice(name, "p", "z", "v3-8", "image", state, labels=labels)
+
+    all_of_them = [
+        made("c", "READY", team="a"),
+        made("b", "READY", team="b"),
+        made("a", "CREATING", team="a"),
+    ]
+
+    def names(labels: Sequence[str] = (), states: Sequence[str] = (), by: str = "name") -> str:
+        return "".join(each.name for each in find.chosen(all_of_them, labels, states, by))
+
+    assert names() == "abc"
+    assert names(["team=a"]) == "ac"
+    assert names(["team"], ["ready"]) == "bc"
+    assert names(["team=a", "gone"]) == ""
+    assert names(by="state") == "abc"
+    assert names(states=["creating", "READY"], by="created") == "abc"

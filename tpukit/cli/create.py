@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tpukit.accelerators import AcceleratorType
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
-from tpukit.cli.request import DEFAULTS, RequestFlags, slice_request
+from tpukit.cli.request import DEFAULTS, RequestFlags, slice_request, wanted
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.errors import Fix
@@ -30,7 +29,7 @@ def create(
     from tpukit.access import caller_address
     from tpukit.access.preflight import create_reachable
 
-    accelerator = AcceleratorType.parse(accelerator_type)
+    accelerator, name = wanted(accelerator_type, name)
     deadline = toolkit.deadline(flag.seconds(timeout))
     route = flag.RouteFlags(proxy.iap, proxy.jump, options.internal_ips)
     toolkit = toolkit.by(route)

@@ -3,23 +3,50 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated
+
+from typer import Option
 
 from tpukit.cli import views
+from tpukit.cli.parameters import words
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
-from tpukit.errors import Fix
+from tpukit.errors import BadInput, Fix
+from tpukit.slices.find import SORTED, chosen
+from tpukit.text import one_line
+
+Labels = Annotated[
+    str, Option("--label", metavar="KEY[=VALUE],…", help="Only those with all of these labels.")
+]
+State = Annotated[str, Option("--state", metavar="STATE,…", help="Only those in these states.")]
+Sort = Annotated[str, Option("--sort", metavar="FIELD", help=f"{', '.join(SORTED)}.")]
 
 
-def list_slices(toolkit: Toolkit) -> View:
+def list_slices(
+    toolkit: Toolkit, label: Labels = "", state: State = "", sort: Sort = "name"
+) -> View:
     """List the slices of all zones, or of --zone.
 
     Examples:
       tpukit list
       tpukit list --zone us-central1-a --json
+      tpukit list --label tpukit-owner=ada --state READY,CREATING --sort created
     """
-    listed = toolkit.provider.list(toolkit.flags.zone or "-")
+    if sort not in SORTED:
+        raise BadInput(
+            f"slices cannot be sorted by {one_line(sort)}",
+            fix=Fix(note=f"--sort {' or '.join(SORTED)}"),
+        )
+    zone = toolkit.flags.zone or "-"
+    listed = toolkit.provider.list(zone)
     toolkit.name_hints.saw(each.name for each in listed.slices)
+    shown = replace(listed, slices=chosen(listed.slices, words(label), words(state), sort))
     others = toolkit.journal.other_projects(toolkit.settings.require("project"))
-    words = [("tpukit", "list", "--project", project) for project in others]
     made_there = "slices were also made in that project"
-    return replace(views.slices(listed), next=tuple(Fix(each, made_there) for each in words))
+    elsewhere = [
+        Fix.command("tpukit", "list", "--project", each, note=made_there) for each in others
+    ]
+    if zone != "-" and not listed.slices:
+        count = len(toolkit.provider.list("-").slices)
+        toolkit.console.say(f"no slices in {one_line(zone)}, {count} elsewhere")
+    return replace(views.slices(shown, toolkit.clock.time()), next=elsewhere)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from typer import Option
 
-from tpukit.accelerators import AcceleratorType, runtime_fits
+from tpukit.accelerators import AcceleratorType, all_types, runtime_fits
 from tpukit.cli.parameters import pairs, words
 from tpukit.cli.toolkit import Toolkit
 from tpukit.errors import BadInput, Fix
@@ -51,6 +51,20 @@ class RequestFlags:
 
 DEFAULTS = RequestFlags()
 _DISK = re.compile(r"projects/[^/\s]+/(zones|regions)/[^/\s]+/disks/[^/\s]+")
+
+
+def wanted(first: str, second: str) -> tuple[AcceleratorType, str]:
+    """Return the accelerator type and the name of two words, whichever of them comes first.
+
+    Raises `BadInput` where neither is a type.
+    """
+    if not _names_type(first) and _names_type(second):
+        first, second = second, first
+    return AcceleratorType.parse(first.lower() if _names_type(first) else first), second
+
+
+def _names_type(text: str) -> bool:
+    return any(each.name == text.lower() for each in all_types())
 
 
 def slice_request(

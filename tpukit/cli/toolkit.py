@@ -89,7 +89,7 @@ class Toolkit:
     @cached_property
     def settings(self) -> Settings:
         flags = {"project": self.flags.project or None, "zone": self.flags.zone or None}
-        return Settings.load(flags, self.environ, Path.cwd(), self._overlay)
+        return Settings.load(flags, self.environ, _working_folder(), self._overlay)
 
     @cached_property
     def account(self) -> str:
@@ -407,3 +407,11 @@ class Toolkit:
 
 def _on_a_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _working_folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        why = Fix(note="cd to a folder that exists")
+        raise BadInput("the folder that you are in was deleted", fix=why) from error

@@ -10,20 +10,36 @@ from tpukit import accelerators
 from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
+from tpukit.errors import BadInput, Fix
+from tpukit.text import one_line
 
-Prefix = Annotated[str, Argument(metavar="[PREFIX]", help="Only types that start so: v4, v6e-.")]
+Prefix = Annotated[
+    str, Argument(metavar="[PREFIX]", help="Only types that start so: v4, v5e, v6e-16.")
+]
 
 
 def types(toolkit: Toolkit, prefix: Prefix = "") -> View:
     """List accelerator types and their zones.
 
+    Without a prefix it is a line a generation; of one type it names every zone.
+
     Examples:
+      tpukit types
       tpukit types v3
       tpukit types v6e --zone europe-west4-a
     """
     zone = toolkit.flags.zone
-    return views.types(
+    spelled = accelerators.spelled(prefix)
+    found = [
         each
         for each in accelerators.all_types()
-        if each.name.startswith(prefix) and (not zone or zone in each.facts.zones)
-    )
+        if each.name.startswith(spelled) and (not zone or zone in each.facts.zones)
+    ]
+    if not found:
+        place = f" in {one_line(zone)}" if zone else ""
+        raise BadInput(
+            f"there is no accelerator type {one_line(prefix)}{place}".replace("  ", " "),
+            fix=Fix.command("tpukit", "types"),
+        )
+    exact = [each for each in found if each.name == spelled]
+    return views.types(exact or found) if spelled or zone else views.generations(found)

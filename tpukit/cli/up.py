@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from tpukit.accelerators import AcceleratorType
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
-from tpukit.cli.request import DEFAULTS, RequestFlags, slice_request
+from tpukit.cli.request import DEFAULTS, RequestFlags, slice_request, wanted
 from tpukit.cli.stages import job_progress
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
@@ -37,7 +36,7 @@ def up(
     from tpukit.access import caller_address
     from tpukit.provision.recipes import Recipe
 
-    accelerator = AcceleratorType.parse(accelerator_type)
+    accelerator, name = wanted(accelerator_type, name)
     chosen = Recipe.named(recipe)
     on_top = flag.file_bytes(requirements, "--requirements")
     route = flag.RouteFlags(**asdict(proxy), internal_ips=options.internal_ips)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpukit.cli.output import place
-from tpukit.console import View
+from tpukit.console import Cell, View
 from tpukit.errors import Fix, SecurityRefusal
 from tpukit.models import (
     DataDisk,
@@ -41,14 +42,14 @@ _LAST_LINES = 5
 _SMOKE_COLUMNS = ("WORKER", "DEVICES", "PLATFORM", "FRAMEWORK", "ALL DEVICES", "RESULT", "NOTE")
 
 
-def slices(listed: SliceList) -> View:
-    """Show slices, one a row."""
+def slices(listed: SliceList, now: float) -> View:
+    """Show slices, one a row; `now` is in seconds since the epoch."""
     document = {
         "slices": [each.document() for each in listed.slices],
         "unreachable": list(listed.unreachable),
     }
     columns = ("NAME", "ZONE", "TYPE", "STATE", "HEALTH", "WORKERS", "CAPACITY", "OWNER", "CREATED")
-    rows = [_slice_row(each) for each in listed.slices]
+    rows = [_slice_row(each, now) for each in listed.slices]
     silent = [f"{each} did not answer: the list may be incomplete" for each in listed.unreachable]
     return View(document, columns, rows, warnings=silent)
 
@@ -63,7 +64,14 @@ def one_slice(
 def described(found: Slice) -> View:
     """Show everything about one slice, a field a row."""
     workers = {
-        f"worker {each.index}": f"{each.external_address} {each.internal_address}".strip()
+        f"worker {each.index}": ", ".join(
+            f"{kind} {address}"
+            for kind, address in (
+                ("external", each.external_address),
+                ("internal", each.internal_address),
+            )
+            if address
+        )
         for each in found.workers
     }
     fields = {
@@ -112,11 +120,16 @@ def smoke(report: SmokeReport) -> View:
 
 
 def provision(report: ProvisionReport) -> View:
-    rows = [
-        [worker.worker, step.name, step.outcome, f"{step.seconds:.1f} s", step.detail]
-        for worker in report.workers
-        for step in worker.steps
-    ]
+    """Show what changed on each worker, a step a row; the document has every step."""
+    rows: list[list[object]] = []
+    for worker in report.workers:
+        told = [step for step in worker.steps if step.outcome != "unchanged"]
+        seconds = sum(step.seconds for step in worker.steps)
+        same = [worker.worker, "", "unchanged", f"{seconds:.1f} s", worker.python]
+        rows += [
+            [worker.worker, step.name, step.outcome, f"{step.seconds:.1f} s", step.detail]
+            for step in told
+        ] or [same]
     columns = ("WORKER", "STEP", "OUTCOME", "TIME", "DETAIL")
     return View({"provision": report.document()}, columns, rows)
 
@@ -180,18 +193,48 @@ def _targets(rule: FirewallRule) -> str:
     return ",".join((*rule.target_tags, *rule.target_service_accounts))
 
 
-def types(found: Iterable[AcceleratorType]) -> View:
+def types(found: Sequence[AcceleratorType]) -> View:
     """Show accelerator types, one a row; the generation is in the document alone."""
     listed = [_type_document(each) for each in found]
-    shown = [[each[key] for key in each if key != "generation"] for each in listed]
+    rows = [[each[key] for key in each if key not in ("generation", "zones")] for each in listed]
     columns = ("TYPE", "CHIPS", "CORES", "WORKERS", "DEVICES", "TOPOLOGY", "RUNTIME", "ZONES")
-    return View({"types": listed}, columns, [[*row[:-1], " ".join(row[-1])] for row in shown])
+    zones = [_zones(each["zones"], short=len(listed) > 1) for each in listed]
+    rows = [[*row, cell] for row, cell in zip(rows, zones, strict=True)]
+    return View({"types": listed}, columns, rows)
 
 
-def _slice_row(found: Slice) -> list[object]:
+def generations(found: Sequence[AcceleratorType]) -> View:
+    """Show accelerator types, one generation a row."""
+    rows: list[list[object]] = []
+    for facts in dict.fromkeys(each.facts for each in found):
+        sizes = " ".join(str(each.size) for each in found if each.facts == facts)
+        rows.append([facts.name, facts.size_counts, facts.runtime_version, sizes])
+    columns = ("GENERATION", "SIZES IN", "RUNTIME", "SIZES")
+    return View({"types": [_type_document(each) for each in found]}, columns, rows)
+
+
+def _zones(zones: Sequence[str], short: bool) -> Cell:
+    every = " ".join(zones)
+    return Cell(every, f"{len(zones)} zones" if short else every)
+
+
+def _slice_row(found: Slice, now: float) -> list[object]:
     cells = (found.name, found.zone, found.accelerator_type, found.state, found.health)
-    owner = naming.owner(found)
-    return [*cells, len(found.workers), found.provisioning, owner, found.created[:19]]
+    owner, created = naming.owner(found), found.created[:19]
+    age = Cell(created, _ago(created, now))
+    return [*cells, len(found.workers), found.provisioning, owner, age]
+
+
+def _ago(created: str, now: float) -> str:
+    """Return how long ago a time such as 2026-11-22T08:47:03 (UTC) was: `5 min ago`."""
+    try:
+        seconds = now - calendar.timegm(time.strptime(created, "%Y-%m-%dT%H:%M:%S"))
+    except ValueError:
+        return created
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)} {unit} ago"
+    return "just now"
 
 
 def _type_document(each: AcceleratorType) -> dict[str, Any]:

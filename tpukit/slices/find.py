@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 
 from tpukit.cloud.provider import SliceProvider
 from tpukit.errors import BadInput, Fix, NotFound, SliceLost, TpukitError
 from tpukit.models import Slice
+
+#: What a list of slices can be sorted by.
+SORTED: Mapping[str, Callable[[Slice], str]] = {
+    "name": lambda each: each.name,
+    "zone": lambda each: each.zone,
+    "type": lambda each: each.accelerator_type,
+    "state": lambda each: each.state,
+    "created": lambda each: each.created,
+}
 
 
 def find(provider: SliceProvider, name: str, zone: str = "") -> Slice:
@@ -55,6 +65,27 @@ def check_still_there(provider: SliceProvider, found: Slice) -> None:
         return
     if now.lost:
         check_reachable(now)
+
+
+def chosen(
+    slices: Iterable[Slice], labels: Iterable[str], states: Iterable[str], by: str
+) -> tuple[Slice, ...]:
+    """Return those with all of the labels, `key` or `key=value`, in one of the states, sorted.
+
+    No states stand for every state; `by` is one of `SORTED`.
+    """
+    wanted = [label.partition("=") for label in labels]
+    upper = {state.upper() for state in states}
+    found = [
+        each
+        for each in slices
+        if (not upper or each.state in upper)
+        and all(
+            key in each.labels and (not equals or each.labels[key] == value)
+            for key, equals, value in wanted
+        )
+    ]
+    return tuple(sorted(found, key=lambda each: (SORTED[by](each), each.name, each.zone)))
 
 
 def check_reachable(found: Slice) -> None:
