@@ -117,6 +117,23 @@ def test_gcloud_s_impersonation_is_honoured_and_said(
     assert iam.seen[0][1] == f"/v1/projects/-/serviceAccounts/{chief}:generateAccessToken"
 
 
+def test_an_impersonation_that_is_not_allowed_is_said_as_such(
+    run: Run, as_robot: dict[str, str]
+) -> None:
+    message = "Permission 'iam.serviceAccounts.getAccessToken' denied on resource."
+    denied = json_reply(403, {"error": {"code": 403, "message": message}})
+    with scripted(denied) as iam:
+        environment = {
+            **as_robot,
+            "CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOUNT": f"chief-{ROBOT}",
+            "CLOUDSDK_API_ENDPOINT_OVERRIDES_IAMCREDENTIALS": iam.url,
+        }
+        told = run("list", environment=environment).says(4).err
+    assert "auth/impersonate_service_account" in told
+    assert "fix: tpukit config explain" in told
+    assert "{" not in told
+
+
 def test_disabled_credentials_are_neither_read_nor_sent(
     run: Run, as_robot: dict[str, str], endpoint: ScriptedServer
 ) -> None:

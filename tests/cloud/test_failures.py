@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 import google.auth.exceptions
+import pytest
 import requests
 from google.api_core import exceptions as core
 from google.rpc.code_pb2 import Code
@@ -182,6 +183,7 @@ def test_each_library_s_exceptions_are_read() -> None:
         (requests.exceptions.ChunkedEncodingError("cut"), "", True),
         (google.auth.exceptions.TransportError("no route"), "", True),
         (google.auth.exceptions.RefreshError("revoked"), "UNAUTHENTICATED", False),
+        (google.auth.exceptions.RefreshError("busy", {}, retryable=True), "", True),
         (google.auth.exceptions.DefaultCredentialsError("none"), "UNAUTHENTICATED", False),
         (ValueError("no JSON"), UNREADABLE, False),
         (RestFailure(Failure("NOT_FOUND", "gone", http=404)), "NOT_FOUND", False),
@@ -193,6 +195,22 @@ def test_each_library_s_exceptions_are_read() -> None:
         failure = from_exception(exception)
         assert failure is not None
         assert (failure.status, failure.transient) == (status, transient)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("invalid_grant: revoked", {"error": "invalid_grant"}), "invalid_grant: revoked"),
+        (("Failed to load", ValueError("no PEM")), "Failed to load: no PEM"),
+        (("Unable", '{"error": {"code": 403, "message": "may not"}}'), "Unable: may not"),
+        (("Unable", "{not json"), "Unable: {not json"),
+        ((), "RefreshError"),
+    ],
+)
+def test_what_google_auth_says_is_no_python(arguments: tuple[object, ...], said: str) -> None:
+    failure = from_exception(google.auth.exceptions.RefreshError(*arguments))
+    assert failure is not None
+    assert failure.message == said
 
 
 def test_a_defect_of_ours_is_no_failure_of_a_call() -> None:

@@ -20,7 +20,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
-from tpukit.cloud.failures import LOGIN
+from tpukit.cloud.failures import LOGIN, told
 from tpukit.cloud.http_client import NoAnswer, cause
 from tpukit.errors import BadInput, NotAuthenticated
 from tpukit.text import one_line
@@ -208,8 +208,7 @@ def _load(path: Path, kind: object) -> Any:
 
 
 def _unusable(path: Path, error: Exception) -> NotAuthenticated:
-    why = one_line(str(error)) or type(error).__name__
-    return NotAuthenticated(f"cannot use the credentials in {path}", why=why, fix=LOGIN)
+    return NotAuthenticated(f"cannot use the credentials in {path}", why=told(error), fix=LOGIN)
 
 
 def _account_in(info: Mapping[str, Any]) -> str:

@@ -161,7 +161,9 @@ def from_exception(error: Exception) -> Failure | None:
     if "google.api_core.exceptions.GoogleAPICallError" in kinds:
         return _from_api_core(error)
     if "google.auth.exceptions.GoogleAuthError" in kinds:
-        lost = "google.auth.exceptions.TransportError" in kinds
+        lost = "google.auth.exceptions.TransportError" in kinds or getattr(
+            error, "retryable", False
+        )
         return _no_answer(error) if lost else _not_authenticated(error)
     if isinstance(error, ValueError):  # no JSON, of requests too; JSON of another shape
         return unreadable(error)
@@ -174,7 +176,21 @@ def _no_answer(error: Exception) -> Failure:
 
 
 def _not_authenticated(error: Exception) -> Failure:
-    return Failure("UNAUTHENTICATED", one_line(str(error)[:_LONGEST_MESSAGE]), http=401)
+    return Failure("UNAUTHENTICATED", told(error), http=401)
+
+
+def told(error: Exception) -> str:
+    """Return what an error of google-auth says: it holds texts, causes and whole answers."""
+    texts = (_told(str(each)) for each in error.args if not isinstance(each, dict))
+    return one_line(": ".join(filter(None, texts))[:_LONGEST_MESSAGE]) or type(error).__name__
+
+
+def _told(text: str) -> str:
+    try:
+        document = parsed(text.encode()) if text.lstrip().startswith("{") else None
+    except ValueError:
+        return text
+    return from_body(0, document, {}).message if document else text
 
 
 def unreadable(error: Exception) -> Failure:
