@@ -23,7 +23,7 @@ from tpukit.provision.recipes import Recipe
 from tpukit.remote.connection.client import Connector
 from tpukit.remote.connection.keys import KeyPair
 from tpukit.remote.connection.target import Target
-from tpukit.up import Progress, up
+from tpukit.up import Progress, UpReport, up
 
 STAGES = ("create", "firewall", "connect", "provision", "smoke")
 
@@ -38,10 +38,11 @@ class Job:
     clock: HastyClock
     strike: Callable[[], None]
     at: str
+    cuts: bool = True  #: whether a strike takes the worker away
     done: list[str] = field(default_factory=list)
     struck: float = 0.0
 
-    def run(self) -> None:
+    def run(self) -> UpReport:
         self.server.on_command = self._on_command
         context = Context(
             provider=self.cloud.tpu,
@@ -55,7 +56,7 @@ class Job:
             journal=self.cloud.journal,
             own_addresses=OwnAddresses(self.cloud.directory / "own_addresses.json"),
         )
-        up(
+        return up(
             context,
             labelled(self.cloud, accelerator_type="v2-8"),
             AcceleratorType.parse("v2-8"),
@@ -70,7 +71,8 @@ class Job:
     def _strike(self, stage: str) -> None:
         if stage == self.at and not self.struck:
             self.strike()
-            self.server.cut()
+            if self.cuts:
+                self.server.cut()
             self.struck = self.clock.monotonic()
 
     def _on_stage(self, stage: str, line: str) -> None:
@@ -89,7 +91,7 @@ class Job:
 
     def _dial(self, target: Target, attempt: Deadline) -> socket.socket:
         self._strike("connect")
-        if self.struck:
+        if self.struck and self.cuts:
             raise ConnectionRefusedError(111, "Connection refused")
         return socket.create_connection(("127.0.0.1", self.server.port), 10.0)
 
@@ -150,3 +152,30 @@ def test_a_loss_at_any_stage_is_a_loss_within_seconds(
         assert f"slice demo in {ZONE}, PREEMPTED" in error.exists[0]
         assert str(error.fix) == f"tpukit delete demo --zone {ZONE}"
         assert cloud.nodes() == [cloud.full_name("demo")]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("stage", "kind"), [("create", "status"), ("firewall", "reset")])
+def test_an_outage_of_the_api_ends_no_stage(
+    hasty_cloud: Cloud, key: KeyPair, provisioned_home: Path, stage: str, kind: str
+) -> None:
+    """Nothing of the API is answered for 40 s."""
+    cloud, clock = hasty_cloud, hasty_cloud.clock
+    assert isinstance(clock, HastyClock)
+    server = Server(provisioned_home).accept(key)
+    local = LocalWorker(provisioned_home, environment={"TPUKIT_EMULATED_DEVICES": "8"})
+    server.variables = local.environment
+
+    def strike() -> None:
+        over = clock.monotonic() + 40.0
+        cloud.fault(method="*", kind=kind, probability=1.0)
+        clock.on_sleep = lambda: (
+            cloud.control("DELETE", "faults") if clock.monotonic() > over else None
+        )
+
+    job = Job(cloud, server, key, clock, strike, stage, cuts=False)
+    try:
+        assert job.run().smoke.ok
+    finally:
+        server.close()
+    assert job.struck

@@ -115,6 +115,7 @@ def up(
         on_state=lambda state: say("create", state),
     )
     found, opening = ensured.slice, ensured.opening
+    context = context.within(deadline, patient=True)
     with naming_what_exists(last_seen(context.provider, found)), _telling_a_loss(context, found):
         done("create", "created" if ensured.created else "already there")
         if opening:

@@ -239,6 +239,9 @@ class Provider:
     def within(self, deadline: Deadline) -> Provider:
         return self
 
+    def once(self) -> Provider:
+        return self
+
     def __getattr__(self, name: str) -> object:
         return getattr(self._cloud.tpu, name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -181,3 +182,21 @@ def test_ready_without_its_external_addresses_at_the_deadline_says_which(cloud: 
             on_state=cloud.states.append,
         )
     assert "workers 0, 1 without external address yet" in caught.value.exists[0]
+
+
+# A limit holds, whatever the server does
+
+
+@pytest.mark.parametrize("method", ["nodes.get", "nodes.create", "operations.get"])
+def test_a_create_ends_by_its_limit_beside_a_server_that_stalls(
+    prompt_cloud: Cloud, method: str
+) -> None:
+    prompt_cloud.fault(method=method, kind="stall", seconds=30.0, probability=1.0)
+    if method == "operations.get":  # which is read where the slice is not READY
+        prompt_cloud.fault(preset="stockout")
+    began = time.monotonic()
+    with pytest.raises(TpukitError) as caught:
+        create(prompt_cloud, seconds=2.0)
+    assert time.monotonic() - began < 4.0
+    may_appear = "may still appear" in caught.value.why
+    assert may_appear == (method == "nodes.create")

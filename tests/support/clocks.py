@@ -22,8 +22,11 @@ class HandClock(SystemClock):
 class HastyClock(HandClock):
     """The system's clock, on which a pause takes no time and counts all the same."""
 
+    on_sleep: Callable[[], object] = staticmethod(lambda: None)
+
     def sleep(self, seconds: float) -> None:
         self.advance(seconds)
+        self.on_sleep()
 
 
 class SteppedClock(SystemClock):

@@ -38,9 +38,13 @@ class Context:
     pinned: PinnedKeys | None = None
     accept_new: bool = False  #: whether workers that publish no host key are believed once
 
-    def within(self, deadline: Deadline) -> Context:
-        """Return the same, but that all calls of the clouds are over by a deadline."""
-        provider, firewall = self.provider.within(deadline), self.firewall.within(deadline)
+    def within(self, deadline: Deadline, *, patient: bool = False) -> Context:
+        """Return the same, but that all calls of the clouds are over by a deadline.
+
+        With `patient`, they are repeated in an outage until then.
+        """
+        provider = self.provider.within(deadline, patient=patient)
+        firewall = self.firewall.within(deadline, patient=patient)
         return replace(self, provider=provider, firewall=firewall)
 
     def check_reachable(self, found: Slice) -> None:

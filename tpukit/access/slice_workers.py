@@ -252,7 +252,7 @@ class _SliceAccess:
         context = self._context
         self._fresh_until = context.clock.monotonic() + _FRESH_SECONDS
         try:
-            provider = context.provider.within(deadline)
+            provider = context.provider.within(deadline).once()
             self._slice = provider.get(self._slice.zone, self._slice.name)
         except NotFound as error:
             name = self._slice.name

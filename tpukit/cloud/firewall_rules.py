@@ -54,8 +54,8 @@ class ComputeFirewall(FirewallProvider):
         answer = self._session.rest("read the host project", "GET", url)
         return one_line(str(answer.get("name") or ""))
 
-    def within(self, deadline: Deadline) -> Self:
-        return self._with(self._session.within(deadline))
+    def within(self, deadline: Deadline, *, patient: bool = False) -> Self:
+        return self._with(self._session.within(deadline, patient=patient))
 
     def list(self) -> tuple[FirewallRule, ...]:
         pages = self._session.pages(

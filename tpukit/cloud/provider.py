@@ -27,8 +27,11 @@ class SliceProvider(Protocol):
     def once(self) -> Self:
         """Return the same place, which asks everything once: for whoever asks again by himself."""
 
-    def within(self, deadline: Deadline) -> Self:
-        """Return the same place, whose calls are over by a deadline, or a second later."""
+    def within(self, deadline: Deadline, *, patient: bool = False) -> Self:
+        """Return the same place, whose calls are over by a deadline, or a second later.
+
+        A `patient` one repeats what fails in an outage until then.
+        """
 
     def get(self, zone: str, name: str) -> Slice:
         """Return a slice; raise `NotFound` where there is none."""
@@ -76,8 +79,8 @@ class SliceProvider(Protocol):
 class FirewallProvider(Protocol):
     """The firewall rules of a project, global to all its networks."""
 
-    def within(self, deadline: Deadline) -> Self:
-        """Return the same rules, whose calls are over by a deadline, or a second later."""
+    def within(self, deadline: Deadline, *, patient: bool = False) -> Self:
+        """Return the same rules, whose calls are over by a deadline, as `SliceProvider.within`."""
 
     def once(self) -> Self:
         """Return the same rules, which asks everything once."""

@@ -30,6 +30,7 @@ TIMEOUT = 20.0
 #: Seconds for which a server is tried that cannot be reached at all: there is no network, nothing
 #: listens, the name is wrong.
 _UNREACHED_SECONDS = 4.0
+_FIRST_PAUSE = 0.5  #: in seconds, before a call is repeated
 #: Seconds that a request gets even where its deadline has passed: for a last look.
 _LAST_SECONDS = 1.0
 
@@ -51,18 +52,25 @@ class Session:
         self._retry_seconds = retry_seconds
         self._timeout = timeout
         self._limit = Deadline.never(clock)
+        self._patient = False
         self._http = HttpClient()
 
     def once(self) -> Session:
         """Return the same session without repeats: for whoever asks again by himself."""
         other = copy(self)
-        other._retry_seconds = 0.0
+        other._retry_seconds, other._patient = 0.0, False
         return other
 
-    def within(self, deadline: Deadline) -> Session:
-        """Return the same session, whose calls are over by a deadline, or a second later."""
+    def within(self, deadline: Deadline, *, patient: bool = False) -> Session:
+        """Return the same session, whose calls are over by a deadline, or a second later.
+
+        A `patient` one repeats what fails in an outage until then, and says so once a call.
+        """
         other = copy(self)
         other._limit = min(self._limit, deadline, key=lambda each: each.at)
+        if patient:
+            other._patient = True
+            other._retry_seconds = deadline.remaining()
         return other
 
     def holding(self, seconds: float, deadline: Deadline) -> Session:
@@ -70,9 +78,8 @@ class Session:
 
         It goes on asking until the deadline.
         """
-        other = self.within(deadline)
+        other = self.within(deadline, patient=True)
         other._timeout += seconds
-        other._retry_seconds = deadline.remaining()
         return other
 
     def call(
@@ -90,8 +97,8 @@ class Session:
             TpukitError: the call failed; of the class that `failures.to_error` gives.
         """
         patience = Deadline.after(self.clock, self._retry_seconds)
-        unreached = patience.within(_UNREACHED_SECONDS)
-        pause, seconds = 0.5, self._timeout
+        unreached = patience if self._patient else patience.within(_UNREACHED_SECONDS)
+        pause, seconds = _FIRST_PAUSE, self._timeout
         while True:
             try:
                 given = max(_LAST_SECONDS, min(seconds, self._limit.remaining()))
@@ -111,7 +118,8 @@ class Session:
                     raise to_error(
                         failure, doing, reading_back=not repeat, otherwise=other
                     ) from error
-            self.on_retry(f"{doing}: {failure.message or failure.status}; again in {wait:g} s")
+            if not self._patient or pause == _FIRST_PAUSE:
+                self.on_retry(f"{doing}: {failure.message or failure.status}; again in {wait:g} s")
             self.clock.sleep(wait)
             pause, seconds = min(pause * 2, 8.0), min(self._timeout, patience.remaining())
 

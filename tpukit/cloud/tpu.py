@@ -42,8 +42,8 @@ class CloudTpu(SliceProvider):
     def once(self) -> Self:
         return self._with(self._session.once())
 
-    def within(self, deadline: Deadline) -> Self:
-        return self._with(self._session.within(deadline))
+    def within(self, deadline: Deadline, *, patient: bool = False) -> Self:
+        return self._with(self._session.within(deadline, patient=patient))
 
     def get(self, zone: str, name: str) -> Slice:
         doing = f"read slice {name}"
