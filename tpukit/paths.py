@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -163,6 +162,8 @@ def exclusively(lock: Path) -> Iterator[None]:
 
 def replace_file(path: Path, text: str, mode: int = 0o600) -> None:
     """Write a file whole or not at all: a reader sees the old text or the new one."""
+    import tempfile
+
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:

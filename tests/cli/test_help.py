@@ -6,11 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 from cli.conftest import Run
 from cli.test_commands import commands
 from tpukit.cli.global_flags import GlobalFlags
-from tpukit.cli.pages import GROUPS, SECTIONS, VERBS
+from tpukit.cli.main import application
+from tpukit.cli.pages import GROUPS, SECTIONS, SUMMARIES, VERBS
 from tpukit.emulator.faults.worker_faults import KINDS
 
 GLOBAL = "|".join(GlobalFlags.__dataclass_fields__)
@@ -24,6 +26,12 @@ def test_the_list_of_commands_shows_each_summary_whole(run: Run, group: str) -> 
     listed = run(*group.split(), "--help").out.partition("Commands:\n" if group else "job:\n")[2]
     assert listed
     assert "..." not in listed
+
+
+def test_the_summaries_of_the_first_page_are_those_of_the_commands() -> None:
+    tree = get_command(application())
+    found = {name: each.get_short_help_str(1000) for name, each in tree.commands.items()}
+    assert found == SUMMARIES
 
 
 @pytest.mark.parametrize("command", commands())

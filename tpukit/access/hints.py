@@ -7,7 +7,6 @@ is asked as if there were none. With one, a command on workers needs no API.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -92,6 +91,8 @@ class Hints:
             self._path(name).unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:
+        import hashlib
+
         digest = hashlib.sha256(f"{self.place}\n{name}".encode()).hexdigest()
         return self.directory / f"{digest[:32]}.json"
 

@@ -20,7 +20,7 @@ def create(
     options: RequestFlags = DEFAULTS,
     proxy: flag.ProxyFlags = flag.DIRECT,
 ) -> View:
-    """Make sure that a slice exists and is READY, and that a firewall rule lets you in.
+    """Make sure that a slice is READY, and lets you in.
 
     Examples:
       tpukit create v3-8 demo --zone us-central1-a

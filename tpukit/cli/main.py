@@ -20,7 +20,7 @@ from typer.exceptions import TyperException
 
 from tpukit import __version__, console
 from tpukit.cli.global_flags import GlobalFlags
-from tpukit.cli.pages import GROUPS, VERBS, Command, Group
+from tpukit.cli.pages import GROUPS, SUMMARIES, VERBS, Command, Group
 from tpukit.cli.verb import Invocation, ReaderGone, flat, parameters, verb
 from tpukit.errors import BadInput, Fix, TerminationSignal, TpukitError, interruption
 from tpukit.paths import Paths, private_directory
@@ -68,6 +68,26 @@ def status(arguments: list[str]) -> int:
 
 def application(names: Iterable[str] = (*VERBS, *GROUPS)) -> typer.Typer:
     """Return the command tree, or the part of it with these verbs and groups."""
+    app = _root_application()
+    for name in names:
+        file = _FILES.get(name, name)
+        module = import_module(f"tpukit.cli.{file}")
+        if name in GROUPS:
+            app.add_typer(module.application(), name=name)
+        else:
+            app.command(name, cls=Command)(verb(getattr(module, file)))
+    return app
+
+
+def _table_of_contents() -> typer.Typer:
+    """Return the command tree as the program's own page shows it; none of it can be called."""
+    app = _root_application()
+    for name, summary in SUMMARIES.items():
+        app.command(name, cls=Command, help=summary)(lambda: None)
+    return app
+
+
+def _root_application() -> typer.Typer:
     app = typer.Typer(
         name="tpukit",
         help="From nothing to a verified Cloud TPU in one command.",
@@ -78,13 +98,6 @@ def application(names: Iterable[str] = (*VERBS, *GROUPS)) -> typer.Typer:
         add_completion=False,
     )
     app.callback(invoke_without_command=True)(flat(_root, parameters(_root), _root))
-    for name in names:
-        file = _FILES.get(name, name)
-        module = import_module(f"tpukit.cli.{file}")
-        if name in GROUPS:
-            app.add_typer(module.application(), name=name)
-        else:
-            app.command(name, cls=Command)(verb(getattr(module, file)))
     return app
 
 
@@ -97,7 +110,7 @@ def _root(context: typer.Context, *, version: Version = False, flags: GlobalFlag
         raise BadInput("there is no command", fix=Fix.command("tpukit", "--help"))
 
 
-def _application_for(arguments: Sequence[str], otherwise: Iterable[str]) -> typer.Typer:
+def _application_for(arguments: Sequence[str]) -> typer.Typer:
     """Return the command tree with the verb that is asked for alone: half of the time to start."""
     takes_value = {
         f"--{each.name}" for each in fields(GlobalFlags) if isinstance(each.default, str)
@@ -110,7 +123,7 @@ def _application_for(arguments: Sequence[str], otherwise: Iterable[str]) -> type
             return application([word])
         elif not word.startswith("-") or word in ("--help", "-h"):
             break
-    return application(otherwise)
+    return _table_of_contents()
 
 
 def _run(arguments: list[str], invocation: Invocation) -> int:
@@ -118,7 +131,7 @@ def _run(arguments: list[str], invocation: Invocation) -> int:
         return _complete(arguments[len(_COMPLETE) :])
     if arguments[:1] == ["help"] and arguments[1:2] and arguments[1] in (*VERBS, *GROUPS):
         arguments = [*arguments[1:], "--help"]
-    command = typer.main.get_command(_application_for(arguments, (*VERBS, *GROUPS)))
+    command = typer.main.get_command(_application_for(arguments))
     result = command.main(arguments or ["--help"], "tpukit", standalone_mode=False, obj=invocation)
     sys.stdout.flush()
     return int(result or 0)
@@ -139,7 +152,7 @@ def _complete(words: list[str]) -> int:
     from tpukit.clock import SystemClock
     from tpukit.slices.name_hints import NameHints
 
-    root = typer.main.get_command(_application_for(words[:-1], ()))
+    root = typer.main.get_command(_application_for(words[:-1]))
     hints = NameHints(Paths.from_environment(os.environ).name_hints, SystemClock())
     for word, meaning in candidates(root, words, hints.names):
         sys.stdout.write(f"{word}\t{meaning}\n")

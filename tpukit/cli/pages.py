@@ -10,20 +10,54 @@ from typer.core import TyperCommand, TyperGroup
 
 from tpukit.cli.global_flags import GlobalFlags
 
-#: The commands in the order of the help page, as the README has them.
+#: The commands in the order of the help page, as the README has them, with the summaries that
+#: their docstrings begin with: to read these would load the whole program.
 SECTIONS = {
-    "The main job": ("up",),
-    "Slices": ("create", "list", "describe", "wait", "start", "stop", "delete", "types"),
-    "Their workers": ("firewall", "provision", "smoke"),
-    "At work": ("ssh", "run", "cp", "push"),
-    "Jobs": ("jobs", "logs", "attach", "kill"),
-    "Other tools": ("ssh-config", "forward", "notebook"),
-    "Settings and state": ("config", "connections", "completion", "help"),
-    "Without an account": ("emulator",),
+    "The main job": {"up": "Create, reach, provision and test a slice."},
+    "Slices": {
+        "create": "Make sure that a slice is READY, and lets you in.",
+        "list": "List the slices of all zones, or of --zone.",
+        "describe": "Show one slice, wherever it is.",
+        "wait": "Wait until a slice is in a state.",
+        "start": "Start a stopped slice and wait until it is READY.",
+        "stop": "Stop a slice and wait until it is STOPPED.",
+        "delete": "Delete slices and wait until they are gone.",
+        "types": "List accelerator types and their zones.",
+    },
+    "Their workers": {
+        "firewall": "Show, open and close the way to port 22.",
+        "provision": "Install a framework on every worker.",
+        "smoke": "Compute on every device of every worker.",
+    },
+    "At work": {
+        "ssh": "Open a shell on a worker, or run a command.",
+        "run": "Run a command once on every worker.",
+        "cp": "Copy files and folders to workers or from them.",
+        "push": "Put a working tree on every worker.",
+    },
+    "Jobs": {
+        "jobs": "List the detached runs on every worker.",
+        "logs": "Print the output of a detached run, every line once.",
+        "attach": "Follow a detached run to its end and return its exit status.",
+        "kill": "End a detached run on every worker.",
+    },
+    "Other tools": {
+        "ssh-config": "Let VS Code, rsync, scp and mosh reach workers.",
+        "forward": "Reach ports of a worker on this machine.",
+        "notebook": "Open Jupyter on a worker, with the provisioned environment.",
+    },
+    "Settings and state": {
+        "config": "Show settings and where they come from.",
+        "connections": "Show and end the connections that run --keep leaves open.",
+        "completion": "Print the script by which a shell completes words.",
+        "help": "Explain flags, variables, exit codes, or a command.",
+    },
+    "Without an account": {"emulator": "A Cloud TPU API and firewall API on this machine."},
 }
+SUMMARIES = {name: summary for names in SECTIONS.values() for name, summary in names.items()}
 #: Those that are groups of commands.
 GROUPS = ("firewall", "emulator", "connections", "config")
-VERBS = tuple(name for names in SECTIONS.values() for name in names if name not in GROUPS)
+VERBS = tuple(name for name in SUMMARIES if name not in GROUPS)
 _GLOBAL = {each.name for each in fields(GlobalFlags)}
 _MORE = (
     "Global flags: tpukit help flags",
@@ -51,7 +85,7 @@ class Group(TyperGroup):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         root = ctx.parent is None
-        sections = SECTIONS if root else {"Commands": tuple(self.commands)}
+        sections = SECTIONS if root else {"Commands": self.commands}
         wide = max(map(len, self.commands))
         for title, names in sections.items():
             rows = [

@@ -15,19 +15,15 @@ from typing import TYPE_CHECKING, Any, cast
 from tpukit import console as consoles
 from tpukit.cli.global_flags import GlobalFlags, local_by_environment
 from tpukit.cli.parameters import EXTERNAL, RouteFlags
-from tpukit.cli.stages import Stages, timed
 from tpukit.clock import Clock, Deadline, SystemClock
 from tpukit.console import Console
 from tpukit.errors import BadInput, Fix, TpukitError, together
 from tpukit.paths import Paths, private_directory
-from tpukit.settings.resolution import ROOT_USER, Settings
-from tpukit.slices import naming
-from tpukit.slices.journal import Journal
-from tpukit.slices.name_hints import NameHints
 
 if TYPE_CHECKING:
     from tpukit.access.context import Context
     from tpukit.access.hints import Hint, Hints
+    from tpukit.cli.stages import Stages
     from tpukit.cloud.access_tokens import AccessTokens
     from tpukit.cloud.credentials import Credentials
     from tpukit.cloud.provider import FirewallProvider, SliceProvider
@@ -39,6 +35,9 @@ if TYPE_CHECKING:
     from tpukit.remote.connection.worker import RemoteWorker
     from tpukit.remote.persistent.pool_client import PooledWorkers
     from tpukit.remote.persistent.pool_socket import PoolSocket
+    from tpukit.settings.resolution import Settings
+    from tpukit.slices.journal import Journal
+    from tpukit.slices.name_hints import NameHints
 
 
 #: Seconds for each connection where the timeout is that of a longer job.
@@ -88,6 +87,8 @@ class Toolkit:
 
     @cached_property
     def settings(self) -> Settings:
+        from tpukit.settings.resolution import Settings
+
         flags = {"project": self.flags.project or None, "zone": self.flags.zone or None}
         return Settings.load(flags, self.environ, _working_folder(), self._overlay)
 
@@ -100,6 +101,8 @@ class Toolkit:
 
     @property
     def _local_account(self) -> str:
+        from tpukit.settings.resolution import ROOT_USER
+
         user = self.settings.get("user")
         # Everybody is root in a container: the machine's name tells them apart.
         return user if user != ROOT_USER else f"{user}-{socket.gethostname()}"
@@ -107,14 +110,20 @@ class Toolkit:
     @property
     def owner(self) -> str:
         """The account as the label of a slice has it."""
+        from tpukit.slices import naming
+
         return naming.label(self.account)
 
     @cached_property
     def journal(self) -> Journal:
+        from tpukit.slices.journal import Journal
+
         return Journal(self.paths.journal, self.clock, self.settings.get("tpu_endpoint"))
 
     @cached_property
     def name_hints(self) -> NameHints:
+        from tpukit.slices.name_hints import NameHints
+
         return NameHints(self.paths.name_hints, self.clock)
 
     @cached_property
@@ -238,10 +247,14 @@ class Toolkit:
     @cached_property
     def stages(self) -> Stages:
         """What shows the slices that this command waits for, a stage each."""
+        from tpukit.cli.stages import Stages
+
         return self.closing.enter_context(Stages(self.console, self.clock))
 
     def job_stages(self, name: str, hint: str = "") -> Stages:
         """Return what shows the stages of the main job on a slice; its log is named for that."""
+        from tpukit.cli.stages import Stages, timed
+
         log = self.paths.logs / f"{name}.log"
         return self.closing.enter_context(Stages(self.console, self.clock, timed, log, hint))
 
@@ -251,7 +264,7 @@ class Toolkit:
 
     def find(self, name: str, deadline: Deadline | None = None) -> Slice:
         """Return the named slice, in the zone that was asked for or in any."""
-        from tpukit.slices import find
+        from tpukit.slices import find, naming
 
         provider = self.provider.within(deadline) if deadline else self.provider
         found = find.find(provider, naming.check_name(name), self._zone)

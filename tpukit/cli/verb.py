@@ -8,15 +8,17 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from inspect import Parameter
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import typer
 
 from tpukit.cli.global_flags import GlobalFlags
 from tpukit.cli.pages import Command, Group
-from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.errors import interruption
+
+if TYPE_CHECKING:
+    from tpukit.cli.toolkit import Toolkit
 
 
 @dataclass
@@ -39,6 +41,8 @@ def verb(function: Callable[..., View]) -> Callable[..., None]:
     """Turn `function(toolkit, …)` into a Typer command that also takes the global flags."""
 
     def command(context: typer.Context, after: GlobalFlags, **values: Any) -> None:
+        from tpukit.cli.toolkit import Toolkit
+
         context.obj.flags = context.obj.flags.merge(after)
         context.obj.toolkit = toolkit = Toolkit(context.obj.flags)
         with _past_typer():

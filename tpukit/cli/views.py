@@ -12,22 +12,20 @@ from typing import TYPE_CHECKING, Any
 from tpukit.cli.output import place
 from tpukit.console import Cell, View
 from tpukit.errors import Fix, SecurityRefusal
-from tpukit.models import (
-    DataDisk,
-    FirewallRule,
-    ProvisionReport,
-    Slice,
-    SliceList,
-    SmokeReport,
-    WorkerSmokeReport,
-)
-from tpukit.remote.command.fan_out import Outcome
-from tpukit.slices import naming
 from tpukit.text import sanitize
 
 if TYPE_CHECKING:
     from tpukit.accelerators import AcceleratorType
     from tpukit.access.ssh_config import Host
+    from tpukit.models import (
+        DataDisk,
+        FirewallRule,
+        ProvisionReport,
+        Slice,
+        SliceList,
+        SmokeReport,
+        WorkerSmokeReport,
+    )
     from tpukit.remote.command.attached import CommandOutcome
     from tpukit.remote.command.end import EndReport
     from tpukit.remote.command.fan_out import Outcome
@@ -220,6 +218,8 @@ def _zones(zones: Sequence[str], short: bool) -> Cell:
 
 def _slice_row(found: Slice, now: float) -> list[object]:
     cells = (found.name, found.zone, found.accelerator_type, found.state, found.health)
+    from tpukit.slices import naming
+
     owner, created = naming.owner(found), found.created[:19]
     age = Cell(created, _ago(created, now))
     return [*cells, len(found.workers), found.provisioning, owner, age]
@@ -325,11 +325,15 @@ def worst(found: Iterable[Outcome[Any, Any]]) -> int:
 
 def sent(found: Sequence[Outcome[Recipient, Any]]) -> View:
     """Show what each worker got; raise the error where there is one worker and it failed."""
+    from tpukit.remote.command.fan_out import Outcome
+
     return _copied([Outcome(each.item.worker, each.value, each.error) for each in found])
 
 
 def received(found: Sequence[Outcome[RemoteWorker, list[Path]]]) -> View:
     """Show the paths here that hold what was received; raise as `sent` does."""
+    from tpukit.remote.command.fan_out import Outcome
+
     paths = [[str(path) for path in each.value or ()] for each in found]
     results = [
         Outcome(each.item, here, each.error) for each, here in zip(found, paths, strict=True)

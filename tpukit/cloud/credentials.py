@@ -7,8 +7,6 @@ token, which a kept one spares (`access_tokens`).
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import math
 import time
@@ -189,7 +187,7 @@ def _file(path: Path, kind: str) -> Credentials:
         f"{kind} {path}",
         partial(_load, path, kind_of_file),
         account=_account_in(info),
-        key=_key(str(path), hashlib.sha256(text).hexdigest(), *SCOPES),
+        key=_key(str(path), text.decode("latin-1"), *SCOPES),
         person=kind_of_file in _PEOPLE,
         quota_project=quota if isinstance(quota, str) else "",
     )
@@ -228,6 +226,8 @@ def _account_of(loaded: Any) -> str:
     named = getattr(loaded, "service_account_email", "") or ""
     if "@" in named:
         return one_line(named)
+    import base64
+
     # It came from Google over TLS together with the access token, so its signature is not checked.
     payload = (getattr(loaded, "id_token", None) or "").partition(".")[2].partition(".")[0]
     try:
@@ -302,4 +302,6 @@ def _impersonated(source: Credentials, chain: str, endpoint: str) -> Credentials
 
 
 def _key(*parts: str) -> str:
+    import hashlib
+
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import configparser
-import difflib
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,6 +43,8 @@ def parse_toml(
         BadInput: anything else is in it; with file, line and key.
         SecurityRefusal: one of the `refused` keys is in it.
     """
+    import tomllib
+
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -67,6 +66,8 @@ def _check_key(place: str, key: str, known: Sequence[str], refused: Sequence[str
             fix=Fix(note=f"set TPUKIT_{key.upper()}, or put {key} into your own config.toml"),
         )
     if key not in known:
+        import difflib
+
         near = difflib.get_close_matches(key, known, n=1)
         raise BadInput(
             f"{place}: there is no setting {one_line(key)}",
@@ -137,6 +138,8 @@ def read_gcloud(environ: Mapping[str, str], home: Path | None) -> tuple[str, Map
 
 
 def _properties(path: Path, text: str) -> Iterator[tuple[str, str]]:
+    import configparser
+
     parser = configparser.ConfigParser(
         interpolation=None, strict=False, allow_no_value=True, default_section=""
     )
