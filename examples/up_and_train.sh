@@ -8,7 +8,12 @@ here=$(cd "$(dirname "$0")" && pwd)
 type=${1:-v3-8}
 name="train-$type-$$"
 
-trap 'tpukit delete "$name" --yes --missing-ok >/dev/null' EXIT
+finish() {
+    status=$? # of what ended the script: a delete that fails must not hide it
+    tpukit delete "$name" --yes --missing-ok >/dev/null || echo "look for $name: tpukit list" >&2
+    exit "$status"
+}
+trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 

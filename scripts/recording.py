@@ -30,6 +30,8 @@ COLUMNS, LINES = 92, 24
 COMMAND = "tpukit --local up v4-16 demo"
 #: Seconds between two pictures, those in which nothing but times changes, and of the last one.
 STEP, STILL, STAYS = 0.8, 5.0, 6.0
+#: Seconds without a byte after which a screen is whole.
+SETTLED = 0.02
 CELL, ROW, MARGIN = 8.0, 18.0, 14.0
 COLOURS = {"default": "#d8d8d8", "green": "#7ec97e", "red": "#f07178", "cyan": "#7fd1e0"}
 
@@ -57,6 +59,8 @@ def recorded(words: list[str], environment: dict[str, str]) -> Iterator[Picture]
                     data = b""
                 over = not data
                 stream.feed(data)
+                if not over and select.select([master], [], [], SETTLED)[0]:
+                    continue  # half of a picture
             now = time.monotonic() - began
             found = [_row(screen, number) for number in range(LINES)]
             wait = STILL if _words(found) == _words(rows) else STEP

@@ -59,6 +59,22 @@ def test_up_and_train_trains_on_every_device_of_every_worker_and_deletes_the_sli
     assert run(variables, "tpukit", "firewall", "list").stdout == ""
 
 
+def test_up_and_train_ends_with_the_status_of_what_failed_first(
+    variables: dict[str, str], tmp_path: Path
+) -> None:
+    """A tpukit that fails, also when it is to delete."""
+    stub = tmp_path / "stub/tpukit"
+    stub.parent.mkdir()
+    stub.write_text('#!/bin/sh\n[ "$1" = up ] && exit 2\nexit 4\n')
+    stub.chmod(0o755)
+    path = {**variables, "PATH": f"{stub.parent}:{variables['PATH']}"}
+    done = subprocess.run(
+        [str(EXAMPLES / "up_and_train.sh")], env=path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "look for train-v3-8-" in done.stderr
+
+
 def test_up_and_train_deletes_the_slice_when_it_is_interrupted(variables: dict[str, str]) -> None:
     script = subprocess.Popen(
         [str(EXAMPLES / "up_and_train.sh")],

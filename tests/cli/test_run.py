@@ -63,6 +63,15 @@ def test_a_program_that_is_missing_in_an_environment_is_the_commands_own_failure
     assert local.run("run", single, "--with", "jax", "--", "no-such-program").status == 127
 
 
+def test_ctrl_c_is_how_a_forward_ends_and_no_error(local: Local, single: str) -> None:
+    process = local.start("forward", single, "0:22")
+    assert process.stderr
+    told = next(line for line in process.stderr if "leads to port 22" in line)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130, told
+    assert process.stderr.read() == ""
+
+
 def test_the_workers_that_failed_can_be_tried_again_alone(local: Local, crew: str) -> None:
     assert local.run("run", crew, "--", "test $((TPU_WORKER_ID % 2)) = 0").status == 1
     done = local.run("run", crew, "--failed", "--", "hostname | sed 's/.*-//'")

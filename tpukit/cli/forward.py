@@ -8,6 +8,7 @@ from typer import Argument
 
 from tpukit.cli import parameters as flag
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.verb import ended_by_interrupt
 from tpukit.console import View
 
 Ports = Annotated[
@@ -41,5 +42,6 @@ def forward(
     with Tunnels(chosen.connect, wanted, toolkit.clock, say) as tunnels:
         for each in tunnels.forwards:
             say(f"127.0.0.1:{each.local} leads to port {each.remote} of {chosen.label}")
-        tunnels.keep()
-    return View({})
+        with ended_by_interrupt() as status:
+            tunnels.keep()
+    return View({}, status=status())

@@ -184,8 +184,19 @@ def _defect(error: Exception) -> TpukitError:
     return TpukitError(
         f"a defect in tpukit: {type(error).__name__}",
         why=one_line(str(error))[:300],
-        fix=Fix(note=f"report it with {path}") if path else None,
+        fix=Fix(note=f"report it with {path}{_report_address()}") if path else None,
     )
+
+
+def _report_address() -> str:
+    """Return where the installed package says that it is at home, or nothing."""
+    from importlib.metadata import PackageNotFoundError, metadata
+
+    try:
+        urls = metadata("tpukit").get_all("Project-URL") or []
+    except PackageNotFoundError:
+        return ""
+    return f" at {urls[0].partition(',')[2].strip()}" if urls else ""
 
 
 def _fail(error: TpukitError, arguments: list[str], invocation: Invocation) -> int:

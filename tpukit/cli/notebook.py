@@ -9,6 +9,7 @@ from typer import Option
 
 from tpukit.cli import parameters as flag
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.verb import ended_by_interrupt
 from tpukit.console import View
 from tpukit.errors import Fix, TpukitError
 
@@ -62,9 +63,12 @@ def notebook(
             (forward,) = tunnels.forwards
             url = served.url(forward.local)
             toolkit.console.emit(View({"url": url}, rows=[[url]]))
-            reason = _serve(served, tunnels)
+            with ended_by_interrupt() as status:
+                reason = _serve(served, tunnels)
     finally:
         _end(toolkit, name, served)
+    if status():
+        return View({}, status=status())
     raise TpukitError(f"Jupyter on {chosen.label} has ended", reason=reason)
 
 

@@ -89,7 +89,7 @@ class Group(TyperGroup):
         wide = max(map(len, self.commands))
         for title, names in sections.items():
             rows = [
-                (f"{name:<{wide}}", self.commands[name].get_short_help_str(formatter.width))
+                (f"{name:<{wide}}", self.commands[name].get_short_help_str(limit=200))
                 for name in names
                 if name in self.commands
             ]

@@ -15,7 +15,7 @@ import typer
 from tpukit.cli.global_flags import GlobalFlags
 from tpukit.cli.pages import Command, Group
 from tpukit.console import View
-from tpukit.errors import interruption
+from tpukit.errors import Interrupted, TerminationSignal, interruption
 
 if TYPE_CHECKING:
     from tpukit.cli.toolkit import Toolkit
@@ -68,6 +68,18 @@ def _past_typer() -> Iterator[None]:
         raise interruption(signal) from None
     except BrokenPipeError as error:
         raise ReaderGone from error
+
+
+@contextmanager
+def ended_by_interrupt() -> Iterator[Callable[[], int]]:
+    """Run what only Ctrl-C ends, which is no error then; yield what returns its exit status."""
+    ended: list[bool] = []
+    try:
+        yield lambda: Interrupted.exit_code if ended else 0
+    except TerminationSignal:
+        raise
+    except KeyboardInterrupt:
+        ended.append(True)
 
 
 def flat(

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from tpukit.errors import TpukitError, decisive
 
 #: What an interrupt leaves cancelled work to end in, over all of it.
-_GRACE_SECONDS = 0.5
+_GRACE_SECONDS = 0.1
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -41,8 +41,7 @@ def fan_out(
 
     A `TpukitError` is that item's outcome, and raised where every item has ended with one that is
     common to all. Any other exception is a defect and is raised once every item has ended. An
-    interrupt calls `cancel`, which is to end what still runs, and
-    leaves within half a second.
+    interrupt calls `cancel`, which is to end what still runs, and leaves a tenth of a second later.
     """
     if not items:
         return []
