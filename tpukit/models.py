@@ -176,6 +176,14 @@ class WorkerIdentity:
 
 
 @dataclass(frozen=True)
+class LoginProfile:
+    """What OS Login has of an account: its POSIX user name, and its valid public keys."""
+
+    user: str
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class StepReport(Documented):
     """What became of one provisioning step: `changed`, `unchanged` or `failed`."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,22 @@ from tpukit.access.pinned_keys import PinnedKeys
 from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import BadInput, SecurityRefusal, TpukitError
 from tpukit.models import Slice, WorkerIdentity
+
+
+@dataclass
+class Silent:
+    """A provider of one slice, whose workers publish no host keys."""
+
+    slice: Slice
+
+    def once(self) -> Silent:
+        return self
+
+    def get(self, zone: str, name: str) -> Slice:
+        return self.slice
+
+    def identities(self, zone: str, name: str) -> list[WorkerIdentity]:
+        return [WorkerIdentity(0, (), "host-0")]
 
 
 def test_each_worker_s_target_pins_its_own_host_keys(cloud: Cloud) -> None:
@@ -58,14 +74,14 @@ def test_the_host_keys_of_workers_that_are_not_chosen_are_not_waited_for(cloud: 
     answer = cloud.tpu.identities(ZONE, "demo")
     silent = [replace(each, host_keys=() if each.index == 3 else each.host_keys) for each in answer]
 
-    class Provider:
-        def identities(self, zone: str, name: str) -> list[object]:
+    class Provider(Silent):
+        def identities(self, zone: str, name: str) -> list[WorkerIdentity]:
             return list(silent)
 
-    chosen = host_keys.published(Provider(), found, cloud.deadline(5.0), chosen=[0, 2])
+    chosen = host_keys.published(Provider(found), found, cloud.deadline(5.0), chosen=[0, 2])
     assert {0, 2} <= set(chosen)
     with pytest.raises(SecurityRefusal, match="from worker 3"):
-        host_keys.published(Provider(), found, cloud.deadline(5.0))
+        host_keys.published(Provider(found), found, cloud.deadline(5.0))
 
 
 def test_the_alias_of_a_worker_is_its_own() -> None:
@@ -76,12 +92,8 @@ def test_the_alias_of_a_worker_is_its_own() -> None:
 def test_the_host_key_that_was_seen_before_stands_in_for_a_silent_worker(cloud: Cloud) -> None:
     found = ready(cloud)
 
-    class Silent:
-        def identities(self, zone: str, name: str) -> list[WorkerIdentity]:
-            return [WorkerIdentity(0, (), "host-0")]
-
     def published(**how: object) -> WorkerIdentity:
-        return host_keys.published(Silent(), found, cloud.deadline(5.0), **how)[0]
+        return host_keys.published(Silent(found), found, cloud.deadline(5.0), **how)[0]
 
     assert published(pinned={0: "ssh-ed25519 AAAA"}).host_keys == ("ssh-ed25519 AAAA",)
     assert published(accept_new=True) == WorkerIdentity(0, (), "host-0")

@@ -15,7 +15,6 @@ from tpukit.access.key import install_key, key_line, with_access
 from tpukit.clock import Deadline, SystemClock
 from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import (
-    AuthenticationFailed,
     DeadlinePassed,
     NotAllowed,
     TpukitError,
@@ -36,15 +35,6 @@ def test_a_key_joins_those_that_are_there_and_other_metadata_stays(
 def test_a_key_that_is_there_is_not_written_again(cloud: Cloud, key: KeyPair) -> None:
     found = ready(cloud, {"ssh-keys": key_line("ada", key)})
     assert not install_key(cloud.tpu, found, "ada", key, cloud.deadline())
-    assert cloud.calls("nodes.patch") == []
-
-
-@pytest.mark.parametrize("there", [False, True])
-def test_no_key_is_written_where_os_login_is_on(cloud: Cloud, key: KeyPair, there: bool) -> None:
-    own = {"ssh-keys": key_line("ada", key)} if there else {}
-    found = ready(cloud, {"enable-oslogin": "TRUE", **own})
-    with pytest.raises(AuthenticationFailed, match="OS Login"):
-        install_key(cloud.tpu, found, "ada", key, cloud.deadline())
     assert cloud.calls("nodes.patch") == []
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tpukit.access.hints import Hints
+from tpukit.access.os_login import OsLogins
 from tpukit.access.own_addresses import OwnAddresses
 from tpukit.access.pinned_keys import PinnedKeys
 from tpukit.clock import Clock, Deadline
@@ -36,6 +37,7 @@ class Context:
     proxied: bool = False  #: whether they are reached through something that answers for them
     hints: Hints | None = None  #: where slices that are found are remembered
     pinned: PinnedKeys | None = None
+    os_logins: OsLogins | None = None
     accept_new: bool = False  #: whether workers that publish no host key are believed once
 
     def within(self, deadline: Deadline, *, patient: bool = False) -> Context:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tpukit import __version__
+from tpukit.access.os_login import WorkerLogin
 from tpukit.clock import Clock
 from tpukit.errors import TpukitError
 from tpukit.models import Slice, Worker, WorkerIdentity
@@ -38,6 +39,7 @@ class Hint:
     slice: Slice
     identities: Mapping[int, WorkerIdentity]
     everywhere: bool
+    login: WorkerLogin | None = None  #: where OS Login says who we are
 
     @property
     def zone(self) -> str:
@@ -80,6 +82,7 @@ class Hints:
             "workers": [asdict(each) for each in hint.slice.workers],
             "identities": [asdict(each) for each in hint.identities.values()],
             "everywhere": hint.everywhere,
+            "login": asdict(hint.login) if hint.login else None,
         }
         with contextlib.suppress(OSError, TpukitError):
             private_directory(self.directory)
@@ -103,4 +106,5 @@ def _hint(document: Mapping[str, Any], zone: str) -> Hint:
     workers = tuple(Worker(**each) for each in document["workers"])
     everywhere = bool(document["everywhere"]) and not zone
     found = Slice(**document["slice"], workers=workers)
-    return Hint(replace(found, tags=tuple(found.tags)), identities, everywhere)
+    login = WorkerLogin(**document["login"]) if document["login"] else None
+    return Hint(replace(found, tags=tuple(found.tags)), identities, everywhere, login)

@@ -9,7 +9,7 @@ from tpukit.access import ssh_rule
 from tpukit.access.context import Context
 from tpukit.clock import Deadline, polls
 from tpukit.cloud.provider import Doubtful, SliceProvider
-from tpukit.errors import AuthenticationFailed, DeadlinePassed, Fix
+from tpukit.errors import DeadlinePassed
 from tpukit.models import Slice, SliceRequest
 from tpukit.remote.connection.keys import KeyPair
 
@@ -33,11 +33,8 @@ def install_key(
     ours: the metadata is read again right before each write, and after it until the key was seen
     twice, a pause apart. That outlasts whoever had read the metadata before our write.
 
-    Raises:
-        AuthenticationFailed: OS Login is on, and no key of the metadata is used.
-        DeadlinePassed: the key is not in the metadata yet.
+    Raises `DeadlinePassed` where the key is not in the metadata yet.
     """
-    _check_login(found, provider.bills)
     line = key_line(user, key)
     if line in _keys(found):
         return False
@@ -55,21 +52,6 @@ def install_key(
 def key_line(user: str, key: KeyPair) -> str:
     """Return the entry of the `ssh-keys` metadata: `user:ssh-ed25519 AAAA… comment`."""
     return f"{user}:{key.public}"
-
-
-def _check_login(found: Slice, real: bool) -> None:
-    # OS Login documentation: where it is on, keys in metadata are not used. The project's metadata
-    # can turn it on as well, but not everybody who may use a slice may read that.
-    if found.metadata.get("enable-oslogin", "").upper() == "TRUE":
-        raise AuthenticationFailed(
-            f"slice {found.name} lets people in by OS Login, which tpukit does not use",
-            why="keys in its metadata are not used there",
-            fix=Fix.command(
-                *("gcloud", "compute", "tpus", "tpu-vm", "ssh", found.name),
-                *("--zone", found.zone, "--project", found.project),
-                note="" if real else "in a shell with the variables of the emulator",
-            ),
-        )
 
 
 def _keys(found: Slice) -> list[str]:

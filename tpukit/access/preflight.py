@@ -110,8 +110,7 @@ def prepare(
     if found is None:
         problems += [_unlisted_type(seen, request), _unlisted_version(seen, request)]
         problems.append(_missing_network(context, seen, expected))
-    if "source" in seen:
-        problems.append(seen["source"].error)
+    problems += [seen[name].error for name in ("source", "login") if name in seen]
     _raise_all([each for each in problems if each])
     if found is not None and found.state != "DELETING":
         check_same(found, request)
@@ -136,6 +135,7 @@ def _expected(request: SliceRequest) -> Slice:
         network=network,
         network_project=project,
         tags=request.tags,
+        metadata=request.metadata,
         service_account=request.service_account,
     )
 
@@ -148,6 +148,9 @@ def _seen(context: Context, expected: Slice, external: bool, firewall: bool) -> 
         "types": partial(provider.accelerator_types, zone),
         "versions": partial(provider.runtime_versions, zone),
     }
+    if logins := context.os_logins:
+        name = f"slice {expected.name}"
+        reads["login"] = partial(logins.of, name, expected.metadata, project=True)
     if firewall:
         rules = context.firewall.of(expected.network_project).once()
         reads["rules"] = rules.list

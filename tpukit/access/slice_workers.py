@@ -8,15 +8,16 @@ whether the user is told that somebody lets us wait.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tpukit.access import ssh_rule
 from tpukit.access.context import Context
 from tpukit.access.hints import Hint
 from tpukit.access.host_keys import IDENTITY_SECONDS, published, targets
 from tpukit.access.key import install_key
+from tpukit.access.os_login import WorkerLogin
 from tpukit.access.selection import parse_workers
 from tpukit.clock import Deadline
 from tpukit.errors import (
@@ -30,7 +31,7 @@ from tpukit.errors import (
     TransportFailed,
     Unanswered,
 )
-from tpukit.models import Slice
+from tpukit.models import Slice, WorkerIdentity
 from tpukit.remote.command.fan_out import fan_out, values
 from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.handshake import fingerprint
@@ -62,23 +63,27 @@ def workers(
     on_wait: OnWait = lambda line: None,
     *,
     everywhere: bool = False,
+    for_others: bool = False,
 ) -> list[RemoteWorker]:
     """Return the selected workers of each slice, with their pinned host keys.
 
     Only the workers that are selected are asked for anything; of a hint the API is asked nothing
     unless a worker does not answer as it says. `deadline` is for the API; `patience`, in seconds,
     for each connection that is made later. `on_wait` gets a line for each worker that does not
-    answer. `everywhere` tells that each slice was looked for in every zone.
+    answer. `everywhere` tells that each slice was looked for in every zone, `for_others` that the
+    targets are for another program, which cannot find out more while it connects.
 
     Raises:
         BadInput: the selection names no worker, or one that a slice lacks; or the workers have no
             external addresses, and no other route was asked for.
         SliceLost: a slice was preempted or terminated.
         SecurityRefusal: a selected worker has not published its host keys.
-        AuthenticationFailed: a slice lets people in by OS Login.
+        NotAllowed: a slice lets people in by OS Login, which does not know us.
         TpukitError: a slice has no workers yet, or the API failed.
     """
-    chosen = [_SliceAccess(context, each, selection, on_wait, everywhere) for each in slices]
+    chosen = [
+        _SliceAccess(context, each, selection, on_wait, everywhere, for_others) for each in slices
+    ]
     opened = values(fan_out(chosen, lambda each: each.open(deadline, patience)))
     return [worker for found in opened for worker in found]
 
@@ -105,6 +110,7 @@ class _SliceAccess:
         selection: str,
         on_wait: OnWait,
         everywhere: bool,
+        for_others: bool,
     ) -> None:
         self._context = context
         self._hint = found if isinstance(found, Hint) else None  #: until it is in doubt
@@ -112,6 +118,10 @@ class _SliceAccess:
         self._selection = selection
         self._on_wait = on_wait
         self._everywhere = everywhere
+        self._for_others = for_others
+        self._identities: Mapping[int, WorkerIdentity] = {}
+        self._login: WorkerLogin | None = None
+        self._project_asked = False  #: whether it lets people in by OS Login
         self._proved: set[int] = set()  #: workers that answered as the hint says
         self._doubted: TpukitError | None = None
         self._chosen: list[int] = []
@@ -142,12 +152,10 @@ class _SliceAccess:
 
     def _taken(self, hint: Hint) -> bool:
         """Take what a hint says of the chosen workers; tell whether it says enough."""
-        context = self._context
         with suppress(TpukitError):
             self._choose()
-            self._targets = targets(
-                hint.slice, context.user, hint.identities, internal=context.internal
-            )
+            self._login, self._identities = hint.login, hint.identities
+            self._targets = self._aimed()
             return set(self._chosen) <= set(self._targets)
         return False
 
@@ -158,12 +166,14 @@ class _SliceAccess:
             self._slice = find(provider, self._slice.name, self._hint.zone)
             self._hint = None
         self._choose()
-        install_key(provider, self._slice, context.user, context.key, deadline)
+        self._login = self._os_login(project=self._for_others)
+        if not self._login:
+            install_key(provider, self._slice, context.user, context.key, deadline)
         self._targets = self._read(deadline.within(IDENTITY_SECONDS))
 
     def _read(self, deadline: Deadline) -> dict[int, Target]:
         context = self._context
-        identities = published(
+        self._identities = published(
             context.provider.within(deadline),
             self._slice,
             deadline,
@@ -171,9 +181,42 @@ class _SliceAccess:
             pinned=context.pinned.of(self._slice) if context.pinned else None,
             accept_new=context.accept_new,
         )
-        if context.hints and all(each.host_keys for each in identities.values()):
-            context.hints.keep(Hint(self._slice, identities, self._everywhere))
-        return targets(self._slice, context.user, identities, internal=context.internal)
+        self._remember()
+        return self._aimed()
+
+    def _remember(self) -> None:
+        known = all(each.host_keys for each in self._identities.values())
+        if self._context.hints and known:
+            hint = Hint(self._slice, self._identities, self._everywhere, self._login)
+            self._context.hints.keep(hint)
+
+    def _aimed(self) -> dict[int, Target]:
+        context, login = self._context, self._login
+        found = targets(self._slice, context.user, self._identities, internal=context.internal)
+        if not login:
+            return found
+        return {
+            index: replace(each, user=login.user, identity_file=login.identity_file)
+            for index, each in found.items()
+        }
+
+    def _os_login(self, *, project: bool) -> WorkerLogin | None:
+        logins, found = self._context.os_logins, self._slice
+        return logins.of(f"slice {found.name}", found.metadata, project=project) if logins else None
+
+    def refused(self, target: Target) -> Target:
+        """Return the target for who we are where a project's OS Login is why a key is refused.
+
+        It is asked once. Raises `NotAllowed` where OS Login does not know us.
+        """
+        with self._lock:
+            if not self._project_asked:
+                self._project_asked = True
+                self._login = self._login or self._os_login(project=True)
+                if self._login:
+                    self._targets = self._aimed()
+                    self._remember()
+            return self._targets.get(target.worker, target)
 
     def _connect(self, index: int, deadline: Deadline) -> Connection:
         if self._hint and index not in self._proved:
@@ -328,6 +371,8 @@ class _Search:
             if now == target:
                 raise error
             return now
+        if isinstance(error, AuthenticationFailed):
+            target = self._access.refused(target)
         if isinstance(error, Unanswered) and self._now() - self._started >= _RULE_SECONDS:
             self._suspect(target, error)
         if self._now() < self._next_look:

@@ -78,7 +78,7 @@ def _put(toolkit: Toolkit, ours: SshConfig, found: Slice, patience: float) -> li
     proxy = _proxy(toolkit, ours, found, patience)
     hosts = [
         Host(host_names(found, target.worker), target, alias(found, target.worker), proxy(target))
-        for each in toolkit.workers(found, "all", patience)
+        for each in toolkit.workers(found, "all", patience, for_others=True)
         if (target := _known(each))
     ]
     ours.put(found, hosts, toolkit.key)

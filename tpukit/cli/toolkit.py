@@ -18,15 +18,16 @@ from tpukit.cli.parameters import EXTERNAL, RouteFlags
 from tpukit.clock import Clock, Deadline, SystemClock
 from tpukit.console import Console
 from tpukit.errors import BadInput, Fix, TpukitError, together
-from tpukit.paths import Paths, private_directory
+from tpukit.paths import Paths, home_directory, private_directory
 
 if TYPE_CHECKING:
     from tpukit.access.context import Context
     from tpukit.access.hints import Hint, Hints
+    from tpukit.access.os_login import OsLogins
     from tpukit.cli.stages import Stages
     from tpukit.cloud.access_tokens import AccessTokens
     from tpukit.cloud.credentials import Credentials
-    from tpukit.cloud.provider import FirewallProvider, SliceProvider
+    from tpukit.cloud.provider import FirewallProvider, LoginProvider, SliceProvider
     from tpukit.cloud.session import Session
     from tpukit.models import Slice
     from tpukit.remote.connection.client import Connector
@@ -197,6 +198,15 @@ class Toolkit:
         return ComputeFirewall(self.session, self.settings.get("project"), endpoint)
 
     @cached_property
+    def login_provider(self) -> LoginProvider:
+        from tpukit.cloud.login_profiles import OsLogin
+
+        get = self.settings.get
+        self.check_given("project")
+        endpoints = get("compute_endpoint"), get("oslogin_endpoint")
+        return OsLogin(self.session, get("project"), *endpoints)
+
+    @cached_property
     def key(self) -> KeyPair:
         from tpukit.remote.connection.keys import ensure_key_pair
 
@@ -237,6 +247,7 @@ class Toolkit:
             proxied=self.route.proxied,
             hints=self.hints,
             pinned=PinnedKeys(self.paths.pinned_keys),
+            os_logins=self._os_logins,
             accept_new=self.route.accept_new_host_keys,
         )
 
@@ -271,11 +282,14 @@ class Toolkit:
         self.name_hints.saw([name])
         return found
 
-    def workers(self, wanted: str | Slice, selection: str, patience: float) -> list[RemoteWorker]:
+    def workers(
+        self, wanted: str | Slice, selection: str, patience: float, *, for_others: bool = False
+    ) -> list[RemoteWorker]:
         """Return the selected workers of a slice, or of a list of names such as `demo,demo2`.
 
         By name they may be where they were a few minutes ago, which is proved when they are
-        connected to. `patience` is in seconds, for the API and for each connection.
+        connected to. `patience` is in seconds, for the API and for each connection; `for_others` as
+        `slice_workers.workers` has it.
         """
         from tpukit.access import slice_workers
 
@@ -294,6 +308,7 @@ class Toolkit:
             patience,
             on_wait=self.console.say,
             everywhere=isinstance(wanted, str) and not self._zone,
+            for_others=for_others,
         )
 
     def pooled_workers(self, names: str, patience: float) -> PooledWorkers:
@@ -360,6 +375,17 @@ class Toolkit:
             (jump,) = plain.workers(name, worker, _JUMP_SECONDS)
             return dial.through_worker(jump.connect)
         return dial.direct
+
+    @property
+    def _os_logins(self) -> OsLogins:
+        from tpukit.access.os_login import OsLogins
+
+        return OsLogins(
+            provider=cast("LoginProvider", _Deferred(lambda: self.login_provider)),
+            account=lambda: self.account,
+            key=self.key,
+            gcloud_key=home_directory(self.environ) / ".ssh" / "google_compute_engine",
+        )
 
     def _source_address(self, worker_address: str) -> str:
         """Return the address or range from which the worker sees what comes by this route.

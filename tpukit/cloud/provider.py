@@ -10,7 +10,7 @@ from typing import Protocol, Self
 
 from tpukit.clock import Deadline
 from tpukit.errors import TpukitError
-from tpukit.models import FirewallRule, Slice, SliceList, SliceRequest, WorkerIdentity
+from tpukit.models import FirewallRule, LoginProfile, Slice, SliceList, SliceRequest, WorkerIdentity
 
 Wait = Callable[[], None]  #: returns once what was asked for is done; raises where it failed
 
@@ -108,3 +108,13 @@ class FirewallProvider(Protocol):
 
     def delete(self, name: str) -> None:
         """Remove a rule and return once it is gone."""
+
+
+class LoginProvider(Protocol):
+    """Who may log in on the machines of a project, where their metadata does not decide."""
+
+    def project_metadata(self) -> Mapping[str, str]:
+        """Return the metadata that all machines of the project share."""
+
+    def profile(self, account: str) -> LoginProfile:
+        """Return what is known of an account; raise `NotFound` for one that there is not."""

@@ -211,6 +211,13 @@ DEFINITIONS = (
         guarded=True,
         default="https://compute.googleapis.com/compute/v1/",
     ),
+    Definition(
+        "oslogin_endpoint",
+        check_endpoint,
+        "api_endpoint_overrides/oslogin",
+        guarded=True,
+        default="https://oslogin.googleapis.com/",
+    ),
     Definition("access_token_file", check_path, "auth/access_token_file", guarded=True),
     Definition(
         "credentials_file",

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from tpukit.clock import Clock, Deadline, polls
@@ -71,6 +71,7 @@ class Connector(AbstractContextManager["Connector"]):
         self._silence_seconds = silence_seconds
         self._dial = dial
         self._closed = False
+        self._keys: dict[Path, Any] = {}
         self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._handshakes = threading.Semaphore(HANDSHAKES)
@@ -133,12 +134,13 @@ class Connector(AbstractContextManager["Connector"]):
     def _attempt(self, target: Target, pinned: tuple[str, ...], deadline: Deadline) -> Connection:
         from tpukit.remote.connection import transport
 
+        private = self._private(target.identity_file)
         dialled = self._dialled(target, deadline.within(self._attempt_seconds))
         watched = WatchedSocket(dialled, self._silence_seconds)
         try:
             with self._handshakes:  # not around the dial: a dead worker keeps nobody out
                 attempt = deadline.within(self._attempt_seconds)
-                session = transport.authenticated(watched, target, pinned, self._private, attempt)
+                session = transport.authenticated(watched, target, pinned, private, attempt)
         except BaseException:
             watched.close()
             raise
@@ -156,11 +158,15 @@ class Connector(AbstractContextManager["Connector"]):
         except OSError as error:
             raise no_answer(target, error) from error
 
-    @cached_property
-    def _private(self) -> Any:
+    def _private(self, identity_file: str) -> Any:
+        """Return the private key of a file, or our own, which is loaded once."""
         from tpukit.remote.connection import transport
 
-        return transport.private_key(self._key.private_path)
+        path = Path(identity_file or self._key.private_path)
+        with self._lock:
+            if path not in self._keys:
+                self._keys[path] = transport.private_key(path)
+            return self._keys[path]
 
 
 class Connection(AbstractContextManager["Connection"]):

@@ -47,7 +47,7 @@ def options(target: Target, key: KeyPair, known_hosts: Path, alias: str) -> dict
         "HostKeyAlias": alias,
         "IdentitiesOnly": "yes",
         "IdentityAgent": "none",
-        "IdentityFile": _file(key.private_path),
+        "IdentityFile": _file(Path(target.identity_file or key.private_path)),
         "PreferredAuthentications": "publickey",
         "ServerAliveCountMax": "3",
         "ServerAliveInterval": "5",

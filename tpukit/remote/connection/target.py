@@ -27,6 +27,7 @@ class Target:
     zone: str = ""
     alias: str = ""  #: under which its host keys are pinned for OpenSSH
     accept_new: bool = False
+    identity_file: str = ""  #: of the private key to offer in place of our own
     internal_address: str = ""  #: where the slice's other workers find it
 
     @classmethod

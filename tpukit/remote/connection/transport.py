@@ -22,6 +22,7 @@ from tpukit.remote.connection.handshake import (
 )
 from tpukit.remote.connection.target import Target
 from tpukit.remote.connection.watchdog import WatchedSocket
+from tpukit.text import one_line
 
 # A third of the time to import paramiko goes into what only `Match exec` of ssh_config needs, and
 # paramiko does without where it is not installed: paramiko 5.1, paramiko/config.py.
@@ -42,8 +43,15 @@ logging.getLogger(_LOG).addHandler(logging.NullHandler())
 
 
 def private_key(path: Path) -> Any:
-    """Load our ed25519 key."""
-    return paramiko.Ed25519Key.from_private_key_file(str(path))
+    """Load a private key without a passphrase.
+
+    Raises `AuthenticationFailed` where it is none, or has one.
+    """
+    try:
+        return paramiko.PKey.from_path(path)
+    except (*FAILURES, paramiko.pkey.UnknownKeyType, ValueError, TypeError) as error:
+        what = f"the private key {one_line(str(path))} cannot be used"
+        raise AuthenticationFailed(what, reason=one_line(str(error))) from error
 
 
 def authenticated(

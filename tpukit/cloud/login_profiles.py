@@ -1,0 +1,55 @@
+"""OS Login: whether a project uses it, and what it knows of an account."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from tpukit.cloud.failures import to_error, unreadable
+from tpukit.cloud.provider import LoginProvider
+from tpukit.cloud.session import Session
+from tpukit.models import LoginProfile
+from tpukit.text import one_line
+
+
+class OsLogin(LoginProvider):
+    """OS Login of one project, through the OS Login and Compute Engine APIs."""
+
+    def __init__(self, session: Session, project: str, compute: str, endpoint: str) -> None:
+        self._session = session
+        self._project = project
+        base = compute.rstrip("/")
+        root = base if base.endswith("/compute/v1") else f"{base}/compute/v1"
+        self._project_url = f"{root}/projects/{project}"
+        self._root = endpoint.rstrip("/")
+
+    def project_metadata(self) -> dict[str, str]:
+        doing = "read the project's metadata"
+        answer = self._session.rest(doing, "GET", self._project_url)
+        try:
+            items = answer.get("commonInstanceMetadata", {}).get("items", [])
+            return {str(each["key"]): str(each.get("value", "")) for each in items}
+        except (AttributeError, KeyError, TypeError) as error:
+            raise to_error(unreadable(error), doing) from error
+
+    def profile(self, account: str) -> LoginProfile:
+        doing = f"read the login profile of {account}"
+        query = urlencode({"projectId": self._project})
+        url = f"{self._root}/v1/users/{quote(account, safe='')}/loginProfile?{query}"
+        answer = self._session.rest(doing, "GET", url)
+        try:
+            return _profile(answer, self._session.clock.time())
+        except (AttributeError, TypeError, ValueError) as error:
+            raise to_error(unreadable(error), doing) from error
+
+
+def _profile(answer: dict[str, Any], now: float) -> LoginProfile:
+    accounts = sorted(answer.get("posixAccounts", []), key=lambda each: not each.get("primary"))
+    keys = [
+        one_line(str(each.get("key", "")))
+        for each in answer.get("sshPublicKeys", {}).values()
+        if int(each.get("expirationTimeUsec") or 0) / 1e6 > now or "expirationTimeUsec" not in each
+    ]
+    return LoginProfile(
+        one_line(str(accounts[0].get("username", ""))) if accounts else "", tuple(keys)
+    )
