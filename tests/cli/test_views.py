@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tpukit.access.rule_opening import Opening
 from tpukit.cli import views
 from tpukit.models import (
     ProvisionReport,
@@ -22,9 +24,10 @@ NOTE = "v3-8 should have 1 worker, the slice has 2"
 SMOKE = SmokeReport("jax", (WorkerSmokeReport(0), WorkerSmokeReport(1)), notes=(NOTE,))
 
 
-def up_report() -> UpReport:
+def up_report(*others: FirewallRule) -> UpReport:
     found = Slice("demo", "project", "zone", "v3-8", "image", "READY")
-    return UpReport(found, True, None, ProvisionReport("jax", ()), SMOKE)
+    opening = Opening(FirewallRule("rule", "default", (), ()), True, rules=others)
+    return UpReport(found, True, opening, ProvisionReport("jax", ()), SMOKE)
 
 
 @pytest.mark.parametrize(("bills", "word"), [(True, "bills"), (False, "stays")])
@@ -32,6 +35,23 @@ def test_up_says_what_comes_next_and_whether_it_bills(bills: bool, word: str) ->
     ssh, delete = views.up(up_report(), bills).next
     assert (str(ssh), str(delete)) == ("tpukit ssh demo", "tpukit delete demo")
     assert delete.note == f"until then it {word}"
+
+
+def test_up_says_aloud_who_else_can_come_in_and_what_closes_that() -> None:
+    everybody = FirewallRule("default-allow-ssh", "default", ("0.0.0.0/0",), ())
+    elsewhere = FirewallRule("web", "default", ("0.0.0.0/0",), ("web",))
+    shown = views.up(up_report(everybody, elsewhere), True)
+    (warning,) = [line for line in shown.warnings if "world" in line]
+    assert "default-allow-ssh" in warning
+    close = "gcloud compute firewall-rules update default-allow-ssh --disabled --project project"
+    assert str(shown.next[-1]) == close
+    assert shown.document["firewall"]["open_to_world"] == ["default-allow-ssh"]
+
+
+def test_without_a_rule_of_its_own_up_has_nothing_to_say_of_any() -> None:
+    report = replace(up_report(), opening=None)
+    assert report.document()["firewall"] is None
+    assert report.changes == 1
 
 
 @pytest.mark.parametrize("view", [views.smoke(SMOKE), views.up(up_report(), True)])

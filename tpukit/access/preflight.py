@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
@@ -98,11 +98,7 @@ def prepare(
         NameTaken: the slice is there and another one; as `rule_opening.ask` raises.
     """
     ssh_rule.check_ranges(context.source_ranges)
-    context = replace(
-        context,
-        provider=context.provider.within(deadline),
-        firewall=context.firewall.within(deadline),
-    )
+    context = context.within(deadline)
     expected = _expected(request)
     seen = _seen(context, expected, request.external_addresses, firewall)
     found = seen["slice"].value
@@ -119,7 +115,10 @@ def prepare(
     target = found or expected
     moved = (target.network, target.network_project) != (expected.network, expected.network_project)
     rules = None if moved or seen["rules"].error else seen["rules"].value
-    return rule_opening.ask(context, target, seen["source"].value or (), rules)
+    ranges = seen["source"].value or ()
+    if target.workers:
+        ranges = rule_opening.sources(context, target.workers[0].address)
+    return rule_opening.ask(context, target, ranges, rules)
 
 
 def _expected(request: SliceRequest) -> Slice:

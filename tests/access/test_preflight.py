@@ -1,0 +1,116 @@
+"""A slice and, beside it, its rule: what is looked for before, and what is waited for after."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.local_cloud import ZONE, Cloud, FakeClock
+from support.slices import labelled
+
+from tpukit.access import preflight, ssh_rule
+from tpukit.access.context import Context
+from tpukit.access.own_addresses import OwnAddresses
+from tpukit.access.preflight import Reachable
+from tpukit.errors import Fix, TpukitError
+from tpukit.models import SliceRequest
+from tpukit.remote.connection.client import Connector
+from tpukit.remote.connection.keys import KeyPair
+
+EXPECTED = "216.239.32.10"  #: stands for a worker with an external address
+
+
+def made(cloud: Cloud, context: Context, request: SliceRequest) -> Reachable:
+    return preflight.create_reachable(
+        replace(context, source_ranges=()),
+        request,
+        firewall=True,
+        deadline=cloud.deadline(),
+        on_state=cloud.states.append,
+    )
+
+
+def test_an_own_address_that_nobody_knows_is_told_before_anything_is_made(
+    prompt_cloud: Cloud, context: Context
+) -> None:
+    def unknown(worker_address: str) -> str:
+        raise TpukitError("cannot find out your public address", fix=Fix(note="--source-range"))
+
+    blind = replace(context, source_address=unknown)
+    with pytest.raises(TpukitError, match="public address") as caught:
+        made(prompt_cloud, blind, labelled(prompt_cloud))
+    assert caught.value.also == ()
+    with pytest.raises(TpukitError, match="is not offered in") as caught:
+        made(prompt_cloud, blind, labelled(prompt_cloud, accelerator_type="v4-8"))
+    assert [each.what for each in caught.value.also] == ["cannot find out your public address"]
+    assert prompt_cloud.nodes() == []
+    assert prompt_cloud.firewall.list() == ()
+
+
+@pytest.mark.parametrize(("external", "seen"), [(True, EXPECTED), (False, "10.128.0.2")])
+def test_our_address_is_that_on_the_way_to_such_workers(
+    prompt_cloud: Cloud, context: Context, external: bool, seen: str
+) -> None:
+    asked: list[str] = []
+
+    def source(worker_address: str) -> str:
+        asked.append(worker_address)
+        return "198.51.100.1"
+
+    here = replace(context, source_address=source)
+    request = labelled(prompt_cloud, external_addresses=external)
+    assert made(prompt_cloud, here, request).opening
+    assert asked[0] == seen
+
+
+def test_where_workers_see_us_elsewhere_than_was_thought_that_address_is_admitted(
+    prompt_cloud: Cloud, context: Context
+) -> None:
+    here = replace(
+        context,
+        source_address=lambda worker: "198.51.100.1" if worker == EXPECTED else "198.51.100.2",
+    )
+    found = made(prompt_cloud, here, labelled(prompt_cloud))
+    assert found.opening
+    assert found.opening.changed
+    (rule,) = prompt_cloud.firewall.list()
+    assert rule == found.opening.rule
+    assert rule.source_ranges == ("198.51.100.2/32",)
+    again = made(prompt_cloud, here, labelled(prompt_cloud)).opening
+    assert again
+    assert not again.changed
+
+
+def test_the_rule_is_waited_for_once_the_slice_is_there(
+    cloud: Cloud, clock: FakeClock, key: KeyPair
+) -> None:
+    """Its operation goes on beside the create, which takes longer."""
+    context = Context(
+        provider=cloud.tpu,
+        firewall=cloud.firewall,
+        connector=Connector(key, clock),
+        key=key,
+        user="ada",
+        source_ranges=(),
+        source_address=lambda address: "198.51.100.9",
+        clock=clock,
+        journal=cloud.journal,
+        own_addresses=OwnAddresses(cloud.directory / "own_addresses.json"),
+    )
+    request = labelled(cloud)
+    found = made(cloud, context, request)
+    assert found.created
+    assert found.slice.tags == (ssh_rule.rule_name(found.slice),)
+    methods = [each["method"] for each in cloud.control("GET", "log")["requests"]]
+    wanted = ["firewalls.insert", "nodes.create", "globalOperations.wait"]
+    assert [each for each in methods if each in wanted] == wanted
+
+
+def test_a_slice_that_is_lost_gets_no_rule(prompt_cloud: Cloud, context: Context) -> None:
+    request = labelled(prompt_cloud)
+    prompt_cloud.tpu.create(request)
+    assert prompt_cloud.tpu.get(ZONE, "demo").ready
+    prompt_cloud.change("demo", state="PREEMPTED")
+    with pytest.raises(TpukitError, match="PREEMPTED"):
+        made(prompt_cloud, context, request)
+    assert prompt_cloud.firewall.list() == ()
