@@ -10,6 +10,7 @@ import pytest
 from tpukit.access.rule_opening import Opening
 from tpukit.cli import views
 from tpukit.models import (
+    FirewallRule,
     ProvisionReport,
     Slice,
     SliceList,
