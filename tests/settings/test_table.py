@@ -8,7 +8,7 @@ import pytest
 
 from tpukit.errors import BadInput, SecurityRefusal
 from tpukit.settings.resolution import Settings
-from tpukit.settings.table import DEFINITIONS, check_endpoint
+from tpukit.settings.table import check_endpoint
 
 
 @pytest.mark.parametrize(
@@ -97,10 +97,3 @@ def test_what_is_no_plain_url_is_no_endpoint() -> None:
     for url in cases:
         with pytest.raises(BadInput):
             check_endpoint(url)
-
-
-def test_every_setting_says_three_ways_to_give_it() -> None:
-    for known in DEFINITIONS:
-        assert known.fix.note.count(", or ") == 2
-        assert known.flag in known.fix.note
-        assert known.variable in known.fix.note

@@ -49,12 +49,12 @@ def explain(toolkit: Toolkit) -> View:
 def _identity(toolkit: Toolkit) -> tuple[str, str]:
     """Return the account, empty where it is unknown, and where its credentials come from."""
     try:
-        credentials = toolkit.credentials
+        credentials = toolkit.identity.credentials
     except TpukitError as error:
         return "", error.what
     if credentials is None:
         return "", f"disabled, {toolkit.settings.values['disable_credentials'].origin}"
-    account = toolkit.tokens.account
+    account = toolkit.identity.tokens.account
     return account, credentials.description + ("" if account else ", whose account is not known")
 
 

@@ -77,7 +77,9 @@ def slice_request(
     """
     toolkit.check_given("project", "zone")
     settings = toolkit.settings
-    chosen = naming.check_name(name or naming.default_name(toolkit.account, accelerator.name))
+    chosen = naming.check_name(
+        name or naming.default_name(toolkit.identity.account, accelerator.name)
+    )
     request = SliceRequest(
         name=chosen,
         project=settings.get("project"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -24,11 +23,9 @@ if TYPE_CHECKING:
     from tpukit.access.context import Context
     from tpukit.access.hints import Hint, Hints
     from tpukit.access.os_login import OsLogins
+    from tpukit.cli.identity import Identity
     from tpukit.cli.stages import Stages
-    from tpukit.cloud.access_tokens import AccessTokens
-    from tpukit.cloud.credentials import Credentials
     from tpukit.cloud.provider import FirewallProvider, LoginProvider, SliceProvider
-    from tpukit.cloud.session import Session
     from tpukit.models import Slice
     from tpukit.remote.connection.client import Connector
     from tpukit.remote.connection.dial import Dial
@@ -94,26 +91,18 @@ class Toolkit:
         return Settings.load(flags, self.environ, _working_folder(), self._overlay)
 
     @cached_property
-    def account(self) -> str:
-        """Whose slices this command makes: the credentials' account, or the local one."""
-        if not self.tokens.account:
-            self.session.call("get an access token", lambda _: self.tokens.headers())
-        return self.tokens.account or self._local_account
+    def identity(self) -> Identity:
+        """Whose calls this command makes."""
+        from tpukit.cli.identity import Identity
 
-    @property
-    def _local_account(self) -> str:
-        from tpukit.settings.resolution import ROOT_USER
-
-        user = self.settings.get("user")
-        # Everybody is root in a container: the machine's name tells them apart.
-        return user if user != ROOT_USER else f"{user}-{socket.gethostname()}"
+        return Identity(self.settings, self.paths, self.environ, self.clock, self.console.say)
 
     @property
     def owner(self) -> str:
-        """The account as the label of a slice has it."""
+        """Whose slices this command makes, as their label has it."""
         from tpukit.slices import naming
 
-        return naming.label(self.account)
+        return naming.label(self.identity.account)
 
     @cached_property
     def journal(self) -> Journal:
@@ -127,53 +116,11 @@ class Toolkit:
 
         return NameHints(self.paths.name_hints, self.clock)
 
-    @cached_property
-    def session(self) -> Session:
-        from tpukit.cloud.session import Session
-
-        return Session(self.tokens, self.clock, on_retry=self.console.say)
-
-    @cached_property
-    def credentials(self) -> Credentials | None:
-        """Where access tokens come from; None where no credentials are to be sent."""
-        from tpukit.cloud.credentials import find_credentials
-
-        settings = self.settings
-        if settings.is_on("disable_credentials"):
-            return None
-        return find_credentials(
-            settings.get("access_token_file"),
-            settings.get("credentials_file"),
-            self._well_known_file,
-            impersonate=settings.get("impersonate_service_account"),
-            iam_endpoint=settings.get("iamcredentials_endpoint"),
-            gcloud_account=settings.get("account"),
-            metadata_host=self.environ.get("GCE_METADATA_HOST", ""),
-        )
-
-    @cached_property
-    def tokens(self) -> AccessTokens:
-        from tpukit.cloud.access_tokens import AccessTokens, KeptTokens
-        from tpukit.cloud.credentials import quota_project
-
-        settings, credentials = self.settings, self.credentials
-        quota = settings.get("quota_project")
-        return AccessTokens(
-            credentials,
-            self.clock,
-            kept=KeptTokens(self.paths.tokens) if settings.is_on("keep_tokens") else None,
-            quota_project=quota_project(quota, credentials, settings.values["project"].value)
-            if credentials
-            else "",
-            quota_fallback=quota.endswith("_FALLBACK"),
-            on_account=self._say_account,
-        )
-
     def check_given(self, *names: str) -> None:
         """Raise one error for all that is missing: of these settings, and credentials."""
         missing: list[TpukitError] = []
         settings = [partial(self.settings.require, name) for name in names]
-        for look in (*settings, partial(getattr, self, "credentials")):
+        for look in (*settings, partial(getattr, self.identity, "credentials")):
             try:
                 look()
             except TpukitError as error:
@@ -187,7 +134,7 @@ class Toolkit:
 
         endpoint = self.settings.get("tpu_endpoint")
         self.check_given("project")
-        return CloudTpu(self.session, self.settings.get("project"), endpoint)
+        return CloudTpu(self.identity.session, self.settings.get("project"), endpoint)
 
     @cached_property
     def firewall(self) -> FirewallProvider:
@@ -195,7 +142,7 @@ class Toolkit:
 
         endpoint = self.settings.get("compute_endpoint")
         self.check_given("project")
-        return ComputeFirewall(self.session, self.settings.get("project"), endpoint)
+        return ComputeFirewall(self.identity.session, self.settings.get("project"), endpoint)
 
     @cached_property
     def login_provider(self) -> LoginProvider:
@@ -204,7 +151,7 @@ class Toolkit:
         get = self.settings.get
         self.check_given("project")
         endpoints = get("compute_endpoint"), get("oslogin_endpoint")
-        return OsLogin(self.session, get("project"), *endpoints)
+        return OsLogin(self.identity.session, get("project"), *endpoints)
 
     @cached_property
     def key(self) -> KeyPair:
@@ -382,7 +329,7 @@ class Toolkit:
 
         return OsLogins(
             provider=cast("LoginProvider", _Deferred(lambda: self.login_provider)),
-            account=lambda: self.account,
+            account=lambda: self.identity.account,
             key=self.key,
             gcloud_key=home_directory(self.environ) / ".ssh" / "google_compute_engine",
         )
@@ -424,24 +371,6 @@ class Toolkit:
         from tpukit.cli.local import ensure_environment
 
         return ensure_environment(self.paths, self.console)
-
-    def _say_account(self, account: str) -> None:
-        """Say whose calls are made, where gcloud's would be somebody else's."""
-        gcloud, impersonated = (
-            self.settings.values[name] for name in ("account", "impersonate_service_account")
-        )
-        where = self.credentials.description if self.credentials else ""
-        if impersonated.value:
-            self.console.say(f"acting as {account}, impersonated ({impersonated.origin})")
-        elif gcloud.value.lower() not in ("", account.lower()):
-            self.console.say(
-                f"acting as {account} ({where}), not as {gcloud.value} ({gcloud.origin})"
-            )
-
-    @property
-    def _well_known_file(self) -> Path:
-        directory = self.environ.get("CLOUDSDK_CONFIG") or f"{Path.home()}/.config/gcloud"
-        return Path(directory) / "application_default_credentials.json"
 
 
 def _on_a_terminal() -> bool:

@@ -185,10 +185,8 @@ class Definition:
 
     @property
     def fix(self) -> Fix:
-        """Three ways to give the setting."""
-        file = "config.toml" if self.guarded else "tpukit.toml"
-        stored = f"gcloud's {self.gcloud}" if self.gcloud else f"{self.name} in {file}"
-        return Fix(note=f"pass {self.flag}, or set {self.variable}, or {stored}")
+        """Three ways to give a setting that is missing: `project` or `zone`."""
+        return Fix(note=f"pass {self.flag}, or set {self.variable}, or gcloud's {self.gcloud}")
 
 
 DEFINITIONS = (

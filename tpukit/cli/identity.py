@@ -1,0 +1,95 @@
+"""Whose calls a command makes: the credentials that its settings choose."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tpukit.clock import Clock
+from tpukit.paths import Paths
+from tpukit.settings.resolution import ROOT_USER, Settings
+
+if TYPE_CHECKING:
+    from tpukit.cloud.access_tokens import AccessTokens
+    from tpukit.cloud.credentials import Credentials
+    from tpukit.cloud.session import Session
+
+
+@dataclass(eq=False)
+class Identity:
+    """The identity of one command; nothing is read or asked before a property is."""
+
+    settings: Settings
+    paths: Paths
+    environ: Mapping[str, str]
+    clock: Clock
+    say: Callable[[str], None]
+
+    @cached_property
+    def credentials(self) -> Credentials | None:
+        """Where access tokens come from; None where no credentials are to be sent."""
+        from tpukit.cloud.credentials import find_credentials
+
+        settings = self.settings
+        if settings.is_on("disable_credentials"):
+            return None
+        gcloud = self.environ.get("CLOUDSDK_CONFIG") or f"{Path.home()}/.config/gcloud"
+        return find_credentials(
+            settings.get("access_token_file"),
+            settings.get("credentials_file"),
+            Path(gcloud) / "application_default_credentials.json",
+            impersonate=settings.get("impersonate_service_account"),
+            iam_endpoint=settings.get("iamcredentials_endpoint"),
+            gcloud_account=settings.get("account"),
+            metadata_host=self.environ.get("GCE_METADATA_HOST", ""),
+        )
+
+    @cached_property
+    def tokens(self) -> AccessTokens:
+        """What authorises the calls."""
+        from tpukit.cloud.access_tokens import AccessTokens, KeptTokens
+        from tpukit.cloud.credentials import quota_project
+
+        settings, credentials = self.settings, self.credentials
+        quota, project = settings.get("quota_project"), settings.values["project"].value
+        return AccessTokens(
+            credentials,
+            self.clock,
+            kept=KeptTokens(self.paths.tokens) if settings.is_on("keep_tokens") else None,
+            quota_project=quota_project(quota, credentials, project) if credentials else "",
+            quota_fallback=quota.endswith("_FALLBACK"),
+            on_account=self._say_account,
+        )
+
+    @cached_property
+    def session(self) -> Session:
+        from tpukit.cloud.session import Session
+
+        return Session(self.tokens, self.clock, on_retry=self.say)
+
+    @cached_property
+    def account(self) -> str:
+        """Whose slices this command makes: the credentials' account, or the local one."""
+        if not self.tokens.account:
+            self.session.call("get an access token", lambda _: self.tokens.headers())
+        return self.tokens.account or self._local_account
+
+    @property
+    def _local_account(self) -> str:
+        user = self.settings.get("user")
+        # Everybody is root in a container: the machine's name tells them apart.
+        return user if user != ROOT_USER else f"{user}-{socket.gethostname()}"
+
+    def _say_account(self, account: str) -> None:
+        """Say whose calls are made, where gcloud's would be somebody else's."""
+        values = self.settings.values
+        gcloud, impersonated = values["account"], values["impersonate_service_account"]
+        where = self.credentials.description if self.credentials else ""
+        if impersonated.value:
+            self.say(f"acting as {account}, impersonated ({impersonated.origin})")
+        elif gcloud.value.lower() not in ("", account.lower()):
+            self.say(f"acting as {account} ({where}), not as {gcloud.value} ({gcloud.origin})")
