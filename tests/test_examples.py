@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.pages import ROOT, environment, needs_gcloud, stop_emulator
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.examples]
 
 EXAMPLES = ROOT / "examples"
 #: Which test executes each file.
@@ -47,7 +47,6 @@ def test_every_example_is_executed_here() -> None:
     assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == COVERED
 
 
-@pytest.mark.journey
 def test_up_and_train_trains_on_every_device_of_every_worker_and_deletes_the_slice(
     variables: dict[str, str],
 ) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.pages import ROOT, environment, stop_emulator
 
-pytestmark = [pytest.mark.journey, pytest.mark.examples_ci]
+pytestmark = [pytest.mark.journey, pytest.mark.examples]
 
 EXAMPLES = ROOT / "examples" / "ci"
 #: Ways to break launch.sh: what is taken out of it, and what a change of mind puts there.

@@ -88,6 +88,7 @@ def test_a_smoke_test_without_a_framework_is_10(local: Local, slice_name: str) -
     assert "the smoke test failed on worker" in done.err
 
 
+@pytest.mark.full_size
 def test_without_a_rule_the_missing_rule_is_named_soon(local: Local) -> None:
     assert local.run("create", "v3-8", "closed", "--no-firewall").status == 0
     started = time.monotonic()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support.command_line import Finished, Tpukit
 
-pytestmark = pytest.mark.journey
+pytestmark = [pytest.mark.journey, pytest.mark.gcloud]
 
 GCLOUD = shutil.which("gcloud")
 

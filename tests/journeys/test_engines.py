@@ -24,6 +24,7 @@ def tpukit(tmp_path: Path) -> Iterator[Tpukit]:
 
 
 @needs_root
+@pytest.mark.full_size
 def test_up_of_two_workers_passes_where_each_has_a_machine_to_itself(tpukit: Tpukit) -> None:
     tpukit.succeeds("emulator", "start", "--engine", "namespaces", "--create-seconds", "0.2")
     done = tpukit.succeeds("--local", "up", "v4-16", "two", "--json", timeout=900)

@@ -218,6 +218,7 @@ def test_a_worker_that_moves_is_followed_to_its_new_address(
         assert "userauth-request" not in met
 
 
+@pytest.mark.full_size
 def test_a_worker_that_moves_long_after_it_was_lost_is_found_too(workers: OpenSshWorkers) -> None:
     """Once it was looked for, it is looked for again."""
     begin(workers.tpukit, "late")
