@@ -153,7 +153,9 @@ def test_an_api_that_wants_credentials_says_that_they_are_disabled(
     run: Run, prompt_cloud: Cloud
 ) -> None:
     environment = {**prompt_cloud.environment(), "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "1"}
-    assert "auth/disable_credentials" in run("list", environment=environment).says(4).err
+    told = run("list", environment=environment).says(4).err
+    assert "auth/disable_credentials" in told
+    assert "fix: tpukit config explain" in told
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,7 @@ def test_a_credentials_file_that_cannot_be_used_is_not_authenticated(
         find_credentials("", named, known).load()
     assert caught.value.why
     assert "\n" not in caught.value.why
+    assert not caught.value.why.startswith("(")  # a tuple of Python's
     assert "gcloud auth" in str(caught.value.fix)
 
 

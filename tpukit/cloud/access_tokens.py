@@ -16,7 +16,7 @@ from typing import Any
 from tpukit.clock import Clock
 from tpukit.cloud.credentials import Credentials, Token
 from tpukit.cloud.failures import LOGIN
-from tpukit.errors import NotAuthenticated, TpukitError
+from tpukit.errors import Fix, NotAuthenticated, TpukitError
 from tpukit.paths import private_directory, replace_file
 
 #: Seconds before its end from which on a token is not used: a call, and the clocks, take some.
@@ -116,7 +116,8 @@ class AccessTokens:
         """
         if self._credentials is None:
             raise NotAuthenticated(
-                "the API wants credentials, and auth/disable_credentials keeps them back"
+                "the API wants credentials, and auth/disable_credentials keeps them back",
+                fix=Fix.command("tpukit", "config", "explain", note="shows where it is set"),
             )
         with self._lock:
             value = refused.get("authorization", "").removeprefix("Bearer ")
