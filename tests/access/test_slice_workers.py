@@ -420,3 +420,30 @@ def test_a_refused_key_is_not_blamed_on_the_firewall(
     with pytest.raises(AuthenticationFailed) as caught:
         worker.connect()
     assert "firewall" not in caught.value.why
+
+
+def test_a_slice_that_was_lost_under_a_command_is_looked_at_once_for_all_of_its_workers(
+    cloud: Cloud, context: Context
+) -> None:
+    workers = workers_of(context, ready(cloud, kind="v3-32"))
+    for each in workers:
+        each.check_slice()
+    cloud.change("demo", state="PREEMPTED")
+    context.clock.sleep(6.0)
+    before = len(cloud.calls("nodes.get"))
+    for each in workers:
+        with pytest.raises(SliceLost):
+            each.check_slice()
+    assert len(cloud.calls("nodes.get")) == before + 1
+
+
+def test_workers_that_do_not_answer_look_at_the_slice_once_for_all(
+    cloud: Cloud, context: Context
+) -> None:
+    found, deadline = ready(cloud, kind="v3-32"), Deadline.after(context.clock, PATIENCE)
+    workers = slice_workers.workers(context, [found], "all", deadline, patience=1.0)
+    before = len(cloud.calls("nodes.get"))
+    for each in workers:
+        with pytest.raises(TransportFailed):
+            each.connect()
+    assert len(cloud.calls("nodes.get")) == before + 1

@@ -332,3 +332,17 @@ def test_nothing_given_shows_the_help(run: Run, tmp_path: Path) -> None:
     result = run(environment=bare_environment(tmp_path))
     assert result.status == 0
     assert result.out.startswith("Usage: tpukit")
+
+
+def test_flags_of_ours_behind_the_dashes_are_warned_of_where_they_were_missed(
+    run: Run, standing: Cloud
+) -> None:
+    bare = run("run", "demo", "--", "hostname", "--local", "--zone=x", "-v", "--fqdn")
+    assert bare.status in (2, 4)
+    told = [line for line in bare.err.splitlines() if line.startswith("warning:")]
+    assert [line.split()[1] for line in told] == ["--local", "--zone=x"]
+    assert "is a word of the remote command" in told[0]
+    other = ("run", "ghost", "--", "hostname", "--project", "x")
+    assert "--project after --" in run(*other, environment=standing.environment()).says(3).err
+    before = ("run", "ghost", "--project", "demo-project", "--", "hostname")
+    assert "after --" not in run(*before, environment=standing.environment()).says(3).err

@@ -37,7 +37,7 @@ from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.handshake import fingerprint
 from tpukit.remote.connection.target import Target
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.slices.find import find
+from tpukit.slices.find import check_still_there, find
 
 #: Seconds of trying after which the firewall rules are looked at.
 _RULE_SECONDS = 8.0
@@ -126,7 +126,8 @@ class _SliceAccess:
         self._doubted: TpukitError | None = None
         self._chosen: list[int] = []
         self._targets: dict[int, Target] = {}
-        self._fresh_until = 0.0
+        self._fresh_until = self._checked_until = 0.0
+        self._lost: SliceLost | None = None
         self._lock = threading.Lock()
         self._suspicion: Suspicion | None = None
         self._rules_fresh_until = 0.0
@@ -142,9 +143,24 @@ class _SliceAccess:
             return lambda: self._connect(index, Deadline.after(clock, patience))
 
         return [
-            RemoteWorker(index, connector(index), self._slice.name, self._targets[index])
+            RemoteWorker(
+                index, connector(index), self._slice.name, self._targets[index], self._check
+            )
             for index in self._chosen
         ]
+
+    def _check(self) -> None:
+        """Raise `SliceLost` where the slice is lost; one look serves all of its workers."""
+        with self._lock:
+            now = self._context.clock.monotonic()
+            if now >= self._checked_until:
+                self._checked_until, self._lost = now + _FRESH_SECONDS, None
+                try:
+                    check_still_there(self._context.provider, self._slice)
+                except SliceLost as error:
+                    self._lost = error
+            if self._lost:
+                raise self._lost
 
     def _choose(self) -> None:
         self._context.check_reachable(self._slice)

@@ -22,7 +22,15 @@ from tpukit import __version__, console
 from tpukit.cli.global_flags import GlobalFlags
 from tpukit.cli.pages import GROUPS, SUMMARIES, VERBS, Command, Group
 from tpukit.cli.verb import Invocation, ReaderGone, flat, parameters, verb
-from tpukit.errors import BadInput, Fix, TerminationSignal, TpukitError, interruption
+from tpukit.errors import (
+    BadInput,
+    Fix,
+    NotAuthenticated,
+    NotFound,
+    TerminationSignal,
+    TpukitError,
+    interruption,
+)
 from tpukit.paths import Paths, private_directory
 from tpukit.text import one_line
 
@@ -202,8 +210,18 @@ def _report_address() -> str:
 def _fail(error: TpukitError, arguments: list[str], invocation: Invocation) -> int:
     toolkit = invocation.toolkit
     shown = toolkit.console if toolkit else _plain_console(arguments)
+    if isinstance(error, (BadInput, NotAuthenticated, NotFound)):
+        for word in _misplaced(arguments):
+            shown.warn(f"{word} after -- is a word of the remote command, not a flag of tpukit's")
     shown.fail(error)
     return error.exit_code
+
+
+def _misplaced(arguments: list[str]) -> list[str]:
+    """Return the global flags that are words of a remote command, for they come after `--`."""
+    after = arguments[arguments.index("--") + 1 :] if "--" in arguments else []
+    own = {f"--{each.name.replace('_', '-')}" for each in fields(GlobalFlags)} | {"--json"}
+    return [word for word in dict.fromkeys(after) if word.partition("=")[0] in own]
 
 
 def _plain_console(arguments: list[str]) -> console.Console:

@@ -12,7 +12,7 @@ from tpukit.cli import parameters as flag
 from tpukit.cli.toolkit import Toolkit
 from tpukit.clock import Deadline
 from tpukit.console import View
-from tpukit.errors import BadInput, Fix
+from tpukit.errors import BadInput, Fix, TransportFailed
 from tpukit.paths import private_directory
 
 if TYPE_CHECKING:
@@ -44,7 +44,11 @@ def ssh(
     (chosen,) = toolkit.workers(name, str(worker), flag.seconds(timeout))
     with chosen.connect() as connection:
         if line:
-            return _command(toolkit, connection, worker, line)
+            try:
+                return _command(toolkit, connection, worker, line)
+            except TransportFailed:
+                chosen.check_slice()
+                raise
         return View({}, status=_shell(toolkit, connection))
 
 

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from tpukit.clock import Clock, Deadline
-from tpukit.errors import DeadlinePassed, TpukitError
+from tpukit.errors import DeadlinePassed, TpukitError, TransportFailed
 from tpukit.remote.command.end import EndReport, end_processes
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.target import Completed
@@ -163,6 +163,9 @@ class AttachedRun:
             )
         except DeadlinePassed as error:
             raise self._too_long(live) from error
+        except TransportFailed:
+            live.worker.check_slice()
+            raise
 
     def _too_long(self, live: _Live) -> DeadlinePassed:
         what = f"the command on {live.worker.label} did not end in {self.request.limit:g} s"

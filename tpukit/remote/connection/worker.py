@@ -25,13 +25,14 @@ class RemoteWorker:
     """A worker and how to open a new connection to it; the caller closes what it opened.
 
     `slice` is the name of the slice that it belongs to, `target` where it answered when it was
-    found, where that is known.
+    found, where that is known. `check_slice` raises `SliceLost` where the slice was lost since.
     """
 
     index: int
     connect: Callable[[], Connection]
     slice: str = ""
     target: Target | None = None
+    check_slice: Callable[[], None] = lambda: None
 
     @property
     def label(self) -> str:
