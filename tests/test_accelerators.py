@@ -222,3 +222,22 @@ def test_the_module_imports_nothing_heavy_and_reads_no_table_by_itself() -> None
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+#: https://cloud.google.com/about/locations
+AREAS = (
+    *("africa-south", "asia-east", "asia-northeast", "asia-south", "asia-southeast"),
+    *("australia-southeast", "europe-central", "europe-north", "europe-southwest", "europe-west"),
+    *("me-central", "me-west", "northamerica-northeast", "northamerica-south"),
+    *("southamerica-east", "southamerica-west", "us-central", "us-east", "us-south", "us-west"),
+)
+
+
+def test_no_zone_of_google_s_is_taken_for_a_misspelled_one() -> None:
+    for zone in (*(f"{area}7-x" for area in AREAS), "emulator-local1-a", "nowhere", ""):
+        assert accelerators.meant_zone(zone) == ""
+
+
+@pytest.mark.parametrize("zone", ["us-centrl1-a", "us-cental1-a", "us-ceentral1-a"])
+def test_a_misspelled_zone_stands_for_another(zone: str) -> None:
+    assert accelerators.meant_zone(zone) == "us-central1-a"

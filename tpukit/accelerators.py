@@ -11,6 +11,7 @@ import tomllib
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import Any, NoReturn
@@ -31,6 +32,8 @@ _SPELLINGS: Mapping[str, tuple[str, ...]] = {
 }
 #: TPU7x, TPU 8t and 8i in the spellings seen: tpu7x-8, tpu7-8, v7x-8, v8t-8.
 _BEYOND = re.compile(r"(tpu-?|v|tpu-?v)[78][a-z]?(-.*)?")
+#: Regions whose words are near to others': https://cloud.google.com/about/locations
+_AREAS_WITHOUT_TPU = ("australia-southeast", "europe-southwest", "europe-central")
 _SHOWN = 40  #: characters of a refused name that an error repeats
 
 
@@ -109,6 +112,56 @@ def spelled(prefix: str) -> str:
     return f"{meant[0] if len(meant) == 1 else head}{hyphen}{size}"
 
 
+def unlisted(name: str) -> AcceleratorType:
+    """Return a type that our table lacks, of which nothing is known but its name.
+
+    Projects that Google has enabled create tpu7x-* so: vllm-project/ci-infra pull request 570.
+    Raises `BadInput` where it cannot be the name of a type.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9]{0,19}-[0-9]{1,6}", name):
+        raise BadInput(f'"{one_line(name)[:_SHOWN]}" is not an accelerator type')
+    nothing = Generation(
+        name=name.rpartition("-")[0],
+        size_counts="",
+        cores_per_chip=0,
+        devices_per_chip=0,
+        device_kinds=(),
+        api_type="",
+        chips_per_worker=(),
+        runtime_version="",
+        unfit_runtime_versions=(),
+        zones_documented=(),
+        zones_listed=(),
+        pci={},
+        hbm_gib_per_chip=0,
+        peak_bf16_tflops_per_chip=0,
+        sources={},
+    )
+    return AcceleratorType(name, nothing, 0, 0, 0, 0, 0, "", False, ())
+
+
+def is_listed(name: str) -> bool:
+    """Return whether a type of this name is in our table."""
+    return any(each.name == name for each in all_types())
+
+
+def meant_zone(zone: str) -> str:
+    """Return the zone that a misspelled one stands for, as `us-centrl1-a`, or "".
+
+    Only the words are judged, against the zones of our tables: Google adds numbers and letters.
+    """
+    match = re.fullmatch(r"([a-z]+-[a-z]+)([0-9]+-[a-z0-9]+)", zone)
+    areas = sorted({re.split("[0-9]", each)[0] for g in GENERATIONS for each in _zones(g)})
+    if not match or match[1] in (*areas, *_AREAS_WITHOUT_TPU):
+        return ""
+    near = get_close_matches(match[1], areas, n=1, cutoff=0.9)
+    return f"{near[0]}{match[2]}" if near else ""
+
+
+def _zones(generation: str) -> tuple[str, ...]:
+    return _load(generation)[0].zones
+
+
 def types_of(generation: str) -> tuple[AcceleratorType, ...]:
     """Return the accelerator types of one of `GENERATIONS`, smallest first."""
     return _load(generation)[1]
@@ -180,9 +233,13 @@ def _refuse(text: str) -> NoReturn:
         # Cloud TPU documentation, "TPU software versions".
         raise _unknown(
             text,
-            "the Cloud TPU API ends at v6e; TPU7x and later come through Compute Engine or GKE",
+            "the Cloud TPU API ends at v6e, unless Google has enabled your project; TPU7x and "
+            "later come through Compute Engine or GKE",
             Fix.command(
-                "tpukit", "types", note="or follow https://docs.cloud.google.com/tpu/docs/tpu7x"
+                *("tpukit", "create", plain, "--allow-unlisted-type"),
+                *("--runtime-version", "v2-alpha-tpu7-ubuntu2404"),
+                note="where Google has enabled your project; else follow "
+                "https://docs.cloud.google.com/tpu/docs/tpu7x",
             ),
         )
     head, size = _split(plain)

@@ -266,6 +266,28 @@ def test_a_data_disk_is_for_several_workers_to_read(
     assert f"data disks\t{shown}" in rows
 
 
+def test_a_type_that_is_not_listed_is_for_projects_that_google_has_enabled(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    refused = run("up", "tpu7x-8", "demo", environment=environment).says(2).err
+    assert "unless Google has enabled your project" in refused
+    assert "fix: tpukit create tpu7x-8 --allow-unlisted-type --runtime-version" in refused
+    words = ("create", "tpu7x-8", "demo", "--allow-unlisted-type", "--runtime-version")
+    told = run(*words, "tpu-ubuntu2204-base", environment=environment).says(2).err
+    assert "could not be found in the zonal accelerator configurations" in told
+    assert len(prompt_cloud.calls("nodes.create")) == 1
+
+
+def test_a_zone_that_is_misspelled_is_told_before_anything_is_asked(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    words = ("create", "v3-8", "demo", "--zone", "us-centrl1-a")
+    told = run(*words, environment=prompt_cloud.environment()).says(2).err
+    assert "did you mean --zone us-central1-a?" in told
+    assert prompt_cloud.control("GET", "log")["requests"] == []
+
+
 def test_preemptible_capacity_can_be_asked_for(run: Run, prompt_cloud: Cloud) -> None:
     environment = prompt_cloud.environment()
     run("create", "v3-8", "demo", "--preemptible", environment=environment)

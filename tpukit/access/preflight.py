@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
-from tpukit.accelerators import AcceleratorType
+from tpukit.accelerators import AcceleratorType, is_listed
 from tpukit.access import rule_opening, ssh_rule
 from tpukit.access.context import Context
 from tpukit.access.key import with_access
@@ -166,7 +166,7 @@ def _closed(seen: Outcomes, *names: str) -> TpukitError | None:
 
 def _unlisted_type(seen: Outcomes, request: SliceRequest) -> TpukitError | None:
     listed, wanted = seen["types"].value, request.accelerator_type
-    if not listed or wanted in listed:
+    if not listed or wanted in listed or not is_listed(wanted):
         return None
     zones = AcceleratorType.parse(wanted).facts.zones
     return BadInput(
@@ -178,7 +178,7 @@ def _unlisted_type(seen: Outcomes, request: SliceRequest) -> TpukitError | None:
 
 def _unlisted_version(seen: Outcomes, request: SliceRequest) -> TpukitError | None:
     listed, wanted = seen["versions"].value, request.runtime_version
-    if not listed or wanted in listed:
+    if not listed or wanted in listed or not is_listed(request.accelerator_type):
         return None
     usual = AcceleratorType.parse(request.accelerator_type).runtime_version
     near = get_close_matches(wanted, listed, n=3)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from typer import Option
+
+from tpukit.accelerators import is_listed
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
 from tpukit.cli.request import DEFAULTS, RequestFlags, slice_request, wanted
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.errors import Fix
+
+Unlisted = Annotated[
+    bool, Option("--allow-unlisted-type", help="A type that `tpukit types` does not know: tpu7x-8.")
+]
 
 
 def create(
@@ -16,6 +25,7 @@ def create(
     name: flag.OptionalName = "",
     source_ranges: flag.SourceRanges = None,
     no_firewall: flag.NoFirewall = False,
+    allow_unlisted_type: Unlisted = False,
     timeout: flag.Timeout = "30m",
     options: RequestFlags = DEFAULTS,
     proxy: flag.ProxyFlags = flag.DIRECT,
@@ -29,7 +39,7 @@ def create(
     from tpukit.access import caller_address
     from tpukit.access.preflight import create_reachable
 
-    accelerator, name = wanted(accelerator_type, name)
+    accelerator, name = wanted(accelerator_type, name, allow_unlisted=allow_unlisted_type)
     deadline = toolkit.deadline(flag.seconds(timeout))
     route = flag.RouteFlags(proxy.iap, proxy.jump, options.internal_ips)
     toolkit = toolkit.by(route)
@@ -47,5 +57,6 @@ def create(
     found = made.slice
     if made.opening:
         toolkit.console.say(f"rule {made.opening.rule.name}: {made.opening.summary}")
-    words = ("tpukit", "up", found.accelerator_type, found.name, "--zone", found.zone)
+    verb = ("up", found.accelerator_type) if is_listed(found.accelerator_type) else ("provision",)
+    words = ("tpukit", *verb, found.name, "--zone", found.zone)
     return views.one_slice(found, extra={"created": made.created}, next=(Fix(words),))

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from typer import Option
 
-from tpukit.accelerators import AcceleratorType, all_types, runtime_fits
+from tpukit.accelerators import AcceleratorType, is_listed, meant_zone, runtime_fits, unlisted
 from tpukit.cli.parameters import pairs, words
 from tpukit.cli.toolkit import Toolkit
 from tpukit.errors import BadInput, Fix
@@ -53,18 +53,21 @@ DEFAULTS = RequestFlags()
 _DISK = re.compile(r"projects/[^/\s]+/(zones|regions)/[^/\s]+/disks/[^/\s]+")
 
 
-def wanted(first: str, second: str) -> tuple[AcceleratorType, str]:
+def wanted(first: str, second: str, *, allow_unlisted: bool = False) -> tuple[AcceleratorType, str]:
     """Return the accelerator type and the name of two words, whichever of them comes first.
 
-    Raises `BadInput` where neither is a type.
+    With `allow_unlisted`, a type that is not in our table is one, where it comes first. Raises
+    `BadInput` where neither is a type.
     """
+    if allow_unlisted and not _names_type(second) and not _names_type(first):
+        return unlisted(first.lower()), second
     if not _names_type(first) and _names_type(second):
         first, second = second, first
     return AcceleratorType.parse(first.lower() if _names_type(first) else first), second
 
 
 def _names_type(text: str) -> bool:
-    return any(each.name == text.lower() for each in all_types())
+    return is_listed(text.lower())
 
 
 def slice_request(
@@ -77,6 +80,7 @@ def slice_request(
     """
     toolkit.check_given("project", "zone")
     settings = toolkit.settings
+    _check_zone(settings.get("zone"))
     chosen = naming.check_name(
         name or naming.default_name(toolkit.identity.account, accelerator.name)
     )
@@ -142,7 +146,18 @@ def _labels(given: Mapping[str, str]) -> Mapping[str, str]:
     return given
 
 
+def _check_zone(zone: str) -> None:
+    """Raise `BadInput` for a misspelled zone: the API says of it that permission is denied."""
+    if meant := meant_zone(zone):
+        raise BadInput(f"there is no zone {zone}", fix=Fix(note=f"did you mean --zone {meant}?"))
+
+
 def _runtime(accelerator: AcceleratorType, wanted: str) -> str:
+    if not wanted and not accelerator.runtime_version:
+        raise BadInput(
+            f"which runtime version {accelerator.name} needs is not known",
+            fix=Fix(note="add --runtime-version"),
+        )
     bad = runtime_fits(accelerator, wanted) if wanted else None
     if bad:
         raise BadInput(bad, fix=Fix(note=f"--runtime-version {accelerator.runtime_version}"))
