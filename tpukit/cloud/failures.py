@@ -65,6 +65,13 @@ LOGIN = Fix.command(
 )
 
 
+#: What to type where a server cannot be reached.
+UNREACHED = Fix.command(
+    *("tpukit", "config", "explain"),
+    note="shows where its address comes from: it may be that of an emulator that was stopped",
+)
+
+
 @dataclass(frozen=True)
 class Failure:
     """What is known of an unsuccessful call, whichever library made it.
@@ -234,6 +241,8 @@ def _fix(kind: type[TpukitError], known: Row | None, failure: Failure) -> Fix | 
         return LOGIN
     if known:
         return Fix(tuple(known.get("command", ())), known["remedy"])
+    if not failure.sent:
+        return UNREACHED
     return Fix(note=f"read {failure.links[0]}") if failure.links else None
 
 

@@ -32,6 +32,16 @@ LARGEST_ANSWER = 32 * 2**20
 _USER_AGENT = f"tpukit/{__version__} (gzip)"
 
 
+_CAUSES: dict[type[BaseException], str] = {
+    ConnectionRefusedError: "nothing listens there",
+    TimeoutError: "no whole answer in time",
+    http.client.RemoteDisconnected: "the connection was closed without an answer",
+    ConnectionResetError: "the connection was reset",
+    http.client.IncompleteRead: "the answer was cut short",
+    http.client.HTTPException: "what came is no HTTP",
+}
+
+
 class NoAnswer(Exception):
     """Raised where no whole answer came; `sent` is whether the request may have arrived."""
 
@@ -105,12 +115,8 @@ def cause(error: BaseException) -> str:
         error = error.__cause__ or error.__context__ or error
     if isinstance(error, socket.gaierror):
         return "its name cannot be resolved: is there a network?"
-    known = (
-        (ConnectionRefusedError, "nothing listens there"),
-        (TimeoutError, "no whole answer in time"),
-    )
-    told = next((words for kind, words in known if isinstance(error, kind)), "")
-    return told or one_line(str(error))[:200] or type(error).__name__
+    told = next((words for kind, words in _CAUSES.items() if isinstance(error, kind)), "")
+    return told or one_line(str(error)[:200]) or type(error).__name__
 
 
 def arrived(error: BaseException) -> bool:
