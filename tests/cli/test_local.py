@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from support.local_cloud import Cloud
 
 from cli.conftest import Local
+from tpukit.access import ssh_rule
+from tpukit.emulator.control_client import EmulatorClient
 from tpukit.slices import naming
 
 pytestmark = pytest.mark.process
@@ -102,6 +104,27 @@ def test_without_a_rule_the_missing_rule_is_named_soon(local: Local) -> None:
     assert (done.status, time.monotonic() - started < 50.0) == (255, True)
     assert "next: tpukit firewall apply closed --zone" in done.err
     assert local.run("delete", "closed", "--yes").status == 0
+
+
+def test_in_a_shared_vpc_workers_are_reached_by_a_rule_of_the_host_project(local: Local) -> None:
+    found = local.run("emulator", "env", "--json").document["environment"]
+    token = Path(found["CLOUDSDK_AUTH_ACCESS_TOKEN_FILE"]).read_text(encoding="ascii").strip()
+    url = found["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"].rstrip("/")
+    EmulatorClient(url, token).call("POST", "projects/lab-one:attach", {"host": "the-host"})
+    refused = local.run("create", "v3-8", "shared", "--project", "lab-one").says(2)
+    assert "fix: --network projects/the-host/global/networks/default" in refused.err
+    network = "projects/the-host/global/networks/default"
+    words = ("create", "v3-8", "shared", "--project", "lab-one", "--network", network)
+    assert local.run(*words).status == 0
+    done = local.run("run", "shared", "--project", "lab-one", "--", "true")
+    assert done.status == 0, done.err
+    rules = local.run("firewall", "list", "--project", "the-host", "--json").document
+    assert [rule["name"] for rule in rules["rules"]] == [
+        ssh_rule.tag("lab-one", "emulator-local1-a", "shared")
+    ]
+    assert rules["left_over"] == []
+    assert local.run("delete", "shared", "--project", "lab-one", "--yes").status == 0
+    assert local.run("firewall", "list", "--project", "the-host", "--json").document["rules"] == []
 
 
 def swap_host_key(state: Path, name: str) -> None:

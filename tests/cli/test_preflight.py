@@ -100,7 +100,8 @@ def test_where_the_network_is_open_no_rule_is_asked_for(run: Run, prompt_cloud: 
     prompt_cloud.fault(preset="compute-api-disabled", probability=1.0)
     words = ("create", "v3-8", "demo", "--no-firewall")
     assert run(*words, environment=prompt_cloud.environment()).status == 0
-    assert prompt_cloud.served() == 0
+    for method in ("firewalls.list", "firewalls.insert", "networks.get"):
+        assert prompt_cloud.calls(method) == []
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -155,7 +156,7 @@ def test_a_type_and_a_version_that_the_zone_lacks_are_told_together(
 
 
 def test_a_zone_that_is_closed_to_the_project_is_told_once(run: Run, prompt_cloud: Cloud) -> None:
-    result = refused(run, prompt_cloud, 4, "create", "v3-8", "demo", "--zone", "us-centrl1-a")
+    result = refused(run, prompt_cloud, 4, "create", "v3-8", "demo", "--zone", "us-central1-z")
     assert len(lines(result, "error")) == 1
     assert lines(result, "also") == []
 

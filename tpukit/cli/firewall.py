@@ -36,7 +36,7 @@ def apply(
     """Let your own address reach port 22 of a slice.
 
     With --iap Identity-Aware Proxy, with --jump that worker, with --source-range the addresses that
-    it names. What the rule admits already stays.
+    it names. What the rule admits already stays, but for your address of another day.
 
     Examples:
       tpukit firewall apply demo
