@@ -40,7 +40,7 @@ def answered(answer: str, words: list[str], environment: dict[str, str]) -> tupl
     return status, shown.decode()
 
 
-@pytest.mark.parametrize("verb", ["delete", "stop"])
+@pytest.mark.parametrize("verb", ["delete", "stop", "start"])
 def test_another_s_slice_is_refused_where_nobody_can_be_asked(
     run: Run, alices: Cloud, verb: str
 ) -> None:
@@ -49,6 +49,8 @@ def test_another_s_slice_is_refused_where_nobody_can_be_asked(
     assert "error: slice pod belongs to alice (you are ada)" in told
     assert f"fix: tpukit {verb} pod --force --yes" in told
     assert alices.tpu.get(ZONE, "pod").ready
+    if verb == "start":
+        assert run("stop", "pod", "--force", environment=environment).status == 0
     assert run(verb, "pod", "--yes", "--force", environment=environment).status == 0
 
 

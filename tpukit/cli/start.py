@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from tpukit.cli import ownership, views
 from tpukit.cli import parameters as flag
-from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.slices import change
 
 
-def start(toolkit: Toolkit, name: flag.Name, timeout: flag.Timeout = "20m") -> View:
+def start(
+    toolkit: Toolkit,
+    name: flag.Name,
+    force: ownership.Force = False,
+    timeout: flag.Timeout = "20m",
+) -> View:
     """Start a stopped slice and wait until it is READY.
+
+    What belongs to another owner is asked about, or refused where nobody can answer: it bills them.
 
     Example:
       tpukit start demo
     """
     deadline, on_state = toolkit.deadline(flag.seconds(timeout)), toolkit.say_state(name)
     found = toolkit.find(name, deadline)
+    ownership.confirm(toolkit, "start", [found], force=force, always=False)
     result = change.start(toolkit.provider, found, deadline=deadline, on_state=on_state)
     return views.one_slice(result)
