@@ -193,13 +193,15 @@ class Console:
         self._narrate(f"warning: {line}")
 
     def fail(self, error: TpukitError) -> None:
-        """Print an error to stderr; for programs the document on stdout as well."""
+        """Print an error to stderr, for programs the document on stdout beside it."""
         for each in (error, *error.also):
             each.fix = each.fix and self.complete(each.fix)
             each.otherwise = each.otherwise and self.complete(each.otherwise)
         if self.as_json:
             self._print_json({"error": error.document()})
             self.out.flush()
+            if self.out.isatty():  # whoever reads it there has it already
+                return
         for line in error.lines():
             self._narrate(line)
 
@@ -263,7 +265,7 @@ class Console:
             terminal.print(table)
             return
         for (title, style), *rest in rows:
-            terminal.print(Text(title, style or "bold"))
+            terminal.print(Text(f"{view.columns[0].lower()} {title}", style or "bold"))
             card = Table.grid(padding=(0, 2))
             for column, (text, style) in zip(view.columns[1:], rest, strict=True):
                 card.add_row(f"  {column.lower()}", Text(text, style))

@@ -123,7 +123,8 @@ def environment(home: Path) -> dict[str, str]:
         "HOME": str(home),
         "LANG": "C.UTF-8",
         "USER": "ada",
-        "TERM": "xterm",
+        "COLUMNS": "120",
+        "TERM": "dumb",  # nothing that is painted over: a page shows what stays
         "TPUKIT_HOME": str(home / "tpukit"),
         "CLOUDSDK_CONFIG": str(home / "gcloud"),
         "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "1",
