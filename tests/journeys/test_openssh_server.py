@@ -8,6 +8,7 @@ import secrets
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -162,8 +163,10 @@ def test_openssh_joins_a_shell_to_openssh(tpukit: Tpukit) -> None:
 def test_a_worker_that_is_not_who_it_should_be_gets_no_command_and_the_others_do(
     workers: OpenSshWorkers,
 ) -> None:
+    variables = {**workers.tpukit.variables, "TPUKIT_KEEP_HINTS": "no"}  # or it proves the old key
+    fresh = replace(workers.tpukit, variables=variables)
     with workers.forged(1):
-        done = workers.tpukit.ends_with(9, "run", "pod", "--", ": >ran; echo ran")
+        done = fresh.ends_with(9, "run", "pod", "--", ": >ran; echo ran")
     assert "is not pod worker 1" in done.stderr
     assert "our key was not used" in done.stderr
     assert printed(done) == ["[0] ran", "[2] ran", "[3] ran"]
