@@ -288,6 +288,22 @@ def test_a_zone_that_is_misspelled_is_told_before_anything_is_asked(
     assert prompt_cloud.control("GET", "log")["requests"] == []
 
 
+@pytest.mark.parametrize(
+    "flags", [("--spot", "--internal-ips"), ("--reserved", "--runtime-version=tpu-vm-base"), ()]
+)
+def test_what_may_be_typed_after_a_create_asks_for_the_same_slice(
+    run: Run, prompt_cloud: Cloud, flags: tuple[str, ...]
+) -> None:
+    environment = prompt_cloud.environment()
+    words = ("create", "v3-8", "demo", "--no-firewall", "--json", *flags, "--labels=team=x")
+    made = run(*words, environment=environment).document
+    program, verb, *rest = made["next"][0]["arguments"]
+    assert (program, verb) == ("tpukit", "up")
+    again = run("create", *rest, "--no-firewall", "--json", environment=environment)
+    assert again.status == 0, again.out
+    assert again.document["created"] is False
+
+
 def test_preemptible_capacity_can_be_asked_for(run: Run, prompt_cloud: Cloud) -> None:
     environment = prompt_cloud.environment()
     run("create", "v3-8", "demo", "--preemptible", environment=environment)

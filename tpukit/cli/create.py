@@ -57,6 +57,8 @@ def create(
     found = made.slice
     if made.opening:
         toolkit.console.say(f"rule {made.opening.rule.name}: {made.opening.summary}")
-    verb = ("up", found.accelerator_type) if is_listed(found.accelerator_type) else ("provision",)
-    words = ("tpukit", *verb, found.name, "--zone", found.zone)
-    return views.one_slice(found, extra={"created": made.created}, next=(Fix(words),))
+    place = (found.name, "--zone", found.zone)
+    after = Fix.command("tpukit", "provision", *place)
+    if is_listed(found.accelerator_type):
+        after = Fix.command("tpukit", "up", found.accelerator_type, *place, *options.repeated())
+    return views.one_slice(found, extra={"created": made.created}, next=(after,))

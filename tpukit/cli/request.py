@@ -48,6 +48,17 @@ class RequestFlags:
     ] = None
     service_account: Annotated[str, Option(metavar="EMAIL", help="Account of the workers.")] = ""
 
+    def repeated(self) -> tuple[str, ...]:
+        """Return the flags without which another command would ask for another slice."""
+        said = [
+            f"--{name.replace('_', '-')}"
+            for name in ("spot", "preemptible", "reserved", "internal_ips")
+            if getattr(self, name)
+        ]
+        for name, value in (("network", self.network), ("runtime-version", self.runtime_version)):
+            said += [f"--{name}", value] if value else []
+        return tuple(said)
+
 
 DEFAULTS = RequestFlags()
 _DISK = re.compile(r"projects/[^/\s]+/(zones|regions)/[^/\s]+/disks/[^/\s]+")
