@@ -165,6 +165,20 @@ def test_an_answer_shows_that_packets_arrive_and_no_firewall_is_blamed(
     assert network.dialled[-1][0] - network.dialled[0][0] > PATIENCE / 2
 
 
+def test_through_a_proxy_nobody_can_tell_and_a_missing_rule_is_a_hint_at_the_end(
+    cloud: Cloud, context: Context, network: Network, rules: Rules
+) -> None:
+    """gcloud's tunnel answers for a worker that gets no packet."""
+    rules.rules, network.failure = (), ConnectionResetError(104, "Connection reset by peer")
+    (worker,) = workers_of(replace(context, proxied=True), ready(cloud))
+    with pytest.raises(TransportFailed) as caught:
+        worker.connect()
+    assert network.dialled[-1][0] - network.dialled[0][0] > PATIENCE / 2
+    assert caught.value.reason == "Connection reset by peer"
+    assert "no firewall rule" in caught.value.why
+    assert str(caught.value.fix).startswith("tpukit firewall apply demo")
+
+
 def test_where_a_firewall_policy_may_decide_a_missing_rule_is_said_and_ends_nothing(
     cloud: Cloud, context: Context, network: Network, rules: Rules
 ) -> None:
