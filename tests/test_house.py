@@ -7,10 +7,11 @@ import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from support.local_cloud import Cloud
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "tpukit"
@@ -173,7 +174,7 @@ def test_a_library_has_one_importer(library: str) -> None:
     assert all(place.startswith(allowed) for place in places)
 
 
-def loaded_by(*arguments: str) -> set[str]:
+def loaded_by(*arguments: str, environment: Mapping[str, str] | None = None) -> set[str]:
     """Return the modules that a command line loads, by running it in a new interpreter."""
     program = (
         "import sys\n"
@@ -182,7 +183,11 @@ def loaded_by(*arguments: str) -> set[str]:
         "print('\\n'.join(['MODULES', *sys.modules]))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return set(done.stdout.partition("MODULES\n")[2].split())
 
@@ -199,6 +204,17 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
         "tpukit.emulator.process.daemon",
     }
     assert not heavy & loaded_by(*arguments)
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["describe", "demo"]])
+def test_what_only_reads_loads_nothing_of_google_s(
+    prompt_cloud: Cloud, arguments: list[str]
+) -> None:
+    prompt_cloud.tpu.create(prompt_cloud.request("demo"))
+    heavy = {"google", "requests", "urllib3", "grpc", "paramiko", "pydantic", "rich"}
+    loaded = loaded_by(*arguments, environment=prompt_cloud.environment())
+    assert "tpukit.cloud.http_client" in loaded
+    assert not heavy & loaded
 
 
 def test_no_file_speaks_of_anything_but_the_project() -> None:

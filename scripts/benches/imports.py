@@ -11,6 +11,7 @@ from measure import cpu_seconds, show
 
 MODULES = (
     "asyncssh",
+    "certifi",
     "dns.resolver",
     "google.auth",
     "google.cloud.tpu_v2",

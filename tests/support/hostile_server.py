@@ -215,8 +215,9 @@ def _some_value(chosen: random.Random, depth: int) -> Any:
 class HostileServer:
     """Answers every request so, and ends the connection."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, seen: list[bytes]) -> None:
         self._answer = answer
+        self._seen = seen
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._serve, daemon=True).start()
@@ -237,6 +238,7 @@ class HostileServer:
             seen = b""
             while b"\r\n\r\n" not in seen:
                 seen += connection.recv(65536)
+            self._seen.append(seen)
             self._answer(connection)
             connection.shutdown(socket.SHUT_WR)
             connection.settimeout(1.0)
@@ -245,8 +247,9 @@ class HostileServer:
 
 
 @contextmanager
-def hostile(answer: Answer) -> Iterator[HostileServer]:
-    server = HostileServer(answer)
+def hostile(answer: Answer, seen: list[bytes] | None = None) -> Iterator[HostileServer]:
+    """Run such a server; `seen` gets the head of each request."""
+    server = HostileServer(answer, [] if seen is None else seen)
     try:
         yield server
     finally:

@@ -1,0 +1,108 @@
+"""Requests over the standard library alone: what is kept, followed, compressed, and sent where."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from support.hostile_server import hostile, raw, whole
+from support.local_cloud import Cloud, Reply, json_reply, scripted
+
+from tpukit.cloud.http_client import HttpClient, NoAnswer
+from tpukit.errors import NotAuthenticated, TpukitError
+
+SECRET = {"Authorization": "Bearer secret"}
+
+
+def get(client: HttpClient, url: str, path: str = "/x") -> bytes:
+    return client.request("GET", url + path, SECRET, None, 5.0).body
+
+
+def test_a_compressed_answer_is_read() -> None:
+    body = gzip.compress(b"long " * 1000)
+    with hostile(whole(200, body, "Content-Encoding: gzip")) as server:
+        assert get(HttpClient(), server.url) == b"long " * 1000
+
+
+def test_a_redirection_is_not_followed_and_carries_no_token() -> None:
+    with scripted(json_reply(200, {})) as other:
+        answer = Reply(302, b"{}", {"Location": f"{other.url}/y"})
+        with scripted(answer) as server:
+            assert HttpClient().request("GET", f"{server.url}/x", SECRET, None, 5.0).status == 302
+        assert other.seen == []
+
+
+def test_an_answer_that_redirects_is_an_error(cloud: Cloud) -> None:
+    with scripted(Reply(302, b"{}", {"Location": "/y"})) as server, pytest.raises(TpukitError):
+        cloud.session.rest("read it", "GET", f"{server.url}/x")
+
+
+@contextmanager
+def counting(answers: int) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that answers so often on each connection; what each connection asked for."""
+    asked: list[bytes] = []
+
+    def serve(connection: socket.socket) -> None:
+        with connection:
+            asked.append(b"")
+            for _ in range(answers):
+                asked[-1] += connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    def accept() -> None:
+        while True:
+            serve(listener.accept()[0])
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", asked
+
+
+def test_a_connection_is_kept_for_the_next_request() -> None:
+    client = HttpClient()
+    with counting(2) as (url, asked):
+        get(client, url, "/first")
+        get(client, url, "/second")
+        assert len(asked) == 1
+        assert asked[0].count(b"GET ") == 2
+
+
+def test_a_connection_that_the_server_has_closed_is_not_used_again() -> None:
+    client = HttpClient()
+    with counting(1) as (url, asked):
+        for path in ("/first", "/second", "/third"):
+            assert get(client, url, path) == b"{}"
+        assert len(asked) == 3
+
+
+def test_an_https_address_is_asked_for_through_the_proxy_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[bytes] = []
+
+    def refuse(connection: socket.socket) -> None:
+        raw(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")(connection)
+
+    with hostile(refuse, seen) as proxy:
+        monkeypatch.setenv("https_proxy", proxy.url.replace("://", "://ada:p%40ss@"))
+        monkeypatch.delenv("no_proxy", raising=False)
+        with pytest.raises(NoAnswer, match="407") as caught:
+            get(HttpClient(), "https://tpu.example.com")
+    assert not caught.value.sent
+    assert seen[0].startswith(b"CONNECT tpu.example.com:443 ")
+    assert b"Proxy-Authorization: Basic YWRhOnBAc3M=" in seen[0]
+    assert b"secret" not in seen[0]
+
+
+def test_a_token_that_was_refused_is_renewed_once(cloud: Cloud) -> None:
+    refused = json_reply(401, {"error": {"status": "UNAUTHENTICATED", "message": "expired"}})
+    cloud.tokens.headers()  # read, and then replaced by somebody
+    cloud.token_file.write_text("another")
+    with scripted(refused, json_reply(200, {"name": "x"})) as server:
+        assert cloud.session.rest("read it", "GET", f"{server.url}/x") == {"name": "x"}
+    with scripted(refused) as server, pytest.raises(NotAuthenticated):
+        cloud.session.rest("read it", "GET", f"{server.url}/x")
