@@ -76,6 +76,18 @@ def test_the_rule_for_identity_aware_proxy_admits_its_range_alone(
     assert "admits tcp:22" in ssh_rule.missing(prompt_cloud.firewall, found, "35.235.0.0/16")
 
 
+def test_a_slice_without_external_addresses_is_made_with_a_rule_for_the_route_alone(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    plain = ("create", "v3-8", "plain", "--internal-ips")
+    assert run(*plain, environment=environment).status == 0
+    assert prompt_cloud.firewall.list() == ()
+    result = run("create", "v3-8", "demo", "--internal-ips", "--iap", environment=environment)
+    assert result.status == 0, result.err
+    assert [each.source_ranges for each in prompt_cloud.firewall.list()] == [("35.235.240.0/20",)]
+
+
 def test_the_rule_for_a_jump_admits_the_worker_that_leads_there(
     run: Run, prompt_cloud: Cloud
 ) -> None:

@@ -41,7 +41,7 @@ def create(
 
     accelerator, name = wanted(accelerator_type, name, allow_unlisted=allow_unlisted_type)
     deadline = toolkit.deadline(flag.seconds(timeout))
-    route = flag.RouteFlags(proxy.iap, proxy.jump, options.internal_ips)
+    route = proxy.route(options.internal_ips)
     toolkit = toolkit.by(route)
     request = slice_request(toolkit, accelerator, name, options)
     context = toolkit.context(tuple(source_ranges or ()))

@@ -108,6 +108,10 @@ class ProxyFlags:
                 fix=Fix(note="--jump demo, demo:2 or ada@bastion.example.com:22"),
             )
 
+    def route(self, internal_ips: bool) -> RouteFlags:
+        """Return the whole route to a slice that is made with or without external addresses."""
+        return RouteFlags(self.iap, self.jump, self.accept_new_host_keys, internal_ips)
+
 
 @dataclass(frozen=True)
 class RouteFlags(ProxyFlags):

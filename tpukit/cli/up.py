@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
 from tpukit.cli.request import DEFAULTS, RequestFlags, slice_request, wanted
@@ -39,7 +37,7 @@ def up(
     accelerator, name = wanted(accelerator_type, name)
     chosen = Recipe.named(recipe)
     on_top = flag.file_bytes(requirements, "--requirements")
-    route = flag.RouteFlags(**asdict(proxy), internal_ips=options.internal_ips)
+    route = proxy.route(options.internal_ips)
     toolkit = toolkit.by(route)
     request = slice_request(toolkit, accelerator, name, options)
     context = toolkit.context(tuple(source_ranges or ()))
