@@ -119,6 +119,12 @@ def test_a_slice_made_again_under_its_name_is_reached_and_remembered(cli: Cli) -
     assert cli.asked("run", "demo", "--", "true") == []
 
 
+def test_a_second_slice_of_the_name_elsewhere_is_not_passed_over(cli: Cli) -> None:
+    cli.succeeds("run", "demo", "--", "true")
+    cli.succeeds("create", "v4-8", "demo", "--zone", "us-central2-b")
+    assert "exists in several zones" in cli("run", "demo", "--", "true").says(2).err
+
+
 def test_a_worker_of_which_the_hint_knows_nothing_is_asked_for(cli: Cli) -> None:
     cli.succeeds("run", "demo", "--", "true")
     cli("run", "demo", "--worker", "5", "--", "true").says(2)

@@ -95,6 +95,7 @@ def slice_request(
     chosen = naming.check_name(
         name or naming.default_name(toolkit.identity.account, accelerator.name)
     )
+    toolkit.hints.forget(chosen)  # there may be two of that name from now on
     request = SliceRequest(
         name=chosen,
         project=settings.get("project"),
