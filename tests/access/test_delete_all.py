@@ -36,7 +36,7 @@ def four(prompt_cloud: Cloud) -> list[Slice]:
 def delete_all(
     cloud: Cloud,
     slices: list[Slice],
-    seconds: float = 4.0,
+    seconds: float = 3.0,
     on_state: Callable[[str], OnState] = lambda name: lambda state: None,
     warnings: list[str] | None = None,
 ) -> cleanup.Deleted:

@@ -371,6 +371,10 @@ def test_delete_names_the_queued_resource_that_stays(run: Run, prompt_cloud: Clo
     assert result.status == 0
     command = "gcloud compute tpus queued-resources delete wish"
     assert f"next: {command} --zone {ZONE} --project {PROJECT}" in result.err
+    make(prompt_cloud)
+    prompt_cloud.change("demo", queuedResource=f"{place}/queuedResources/wish")
+    words = ("delete", "demo", "gone", "--yes")
+    assert command in run(*words, environment=prompt_cloud.environment()).says(3).err
 
 
 def test_delete_without_the_right_to_read_rules_warns_and_succeeds(

@@ -53,15 +53,18 @@ def delete(
     )
     toolkit.name_hints.forget([*done.names, *missing])
     failed = {**done.failed, **({} if missing_ok else missing)}
+    after = [
+        *(Fix.command("tpukit", "firewall", "remove", rule) for rule in done.rules),
+        *(_queued(each) for each in found if each.queued_resource and each.name in done.names),
+    ]
     if failed:
+        for fix in after:
+            toolkit.console.suggest(fix)
         raise cleanup.not_deleted(failed, done.names)
     return View(
         {"deleted": done.names},
         rows=[[name] for name in done.names],
-        next=[
-            *(Fix.command("tpukit", "firewall", "remove", rule) for rule in done.rules),
-            *(_queued(each) for each in found if each.queued_resource),
-        ],
+        next=after,
         status=1 if done.rules else 0,
     )
 
