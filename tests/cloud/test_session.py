@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import socket
 import time
 from typing import Any
 
 import pytest
 from support.emulated_workers import eventually
+from support.hostile_server import BOUNDLESS, hostile, whole
 from support.local_cloud import (
     ZONE,
     Cloud,
@@ -21,6 +25,7 @@ from tpukit.cloud.provider import Doubtful
 from tpukit.cloud.session import Session
 from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import (
+    DeadlinePassed,
     NameTaken,
     NotAllowed,
     NotFound,
@@ -155,6 +160,36 @@ def test_a_list_that_leads_back_to_a_page_ends_at_once(cloud: Cloud, clock: Fake
                 list_all(server.url)
             assert len(server.seen) == 3
     assert clock.slept == []
+
+
+def test_pages_without_an_end_have_one(cloud: Cloud) -> None:
+    numbers = itertools.count()
+
+    def page(connection: socket.socket) -> None:
+        whole(200, json.dumps({"nextPageToken": str(next(numbers))}).encode())(connection)
+
+    with hostile(page) as server, pytest.raises(TpukitError, match="pages without an end"):
+        CloudTpu(cloud.session, "demo-project", server.url).list("-")
+    assert next(numbers) == 200
+
+
+def test_a_deadline_ends_a_call_that_nobody_answers(cloud: Cloud) -> None:
+    """A create may have arrived all the same."""
+    with hostile(BOUNDLESS["silence"]) as server:
+        tpu = CloudTpu(cloud.session, "demo-project", server.url).within(cloud.deadline(0.1))
+        started = time.monotonic()
+        with pytest.raises(DeadlinePassed):
+            tpu.get(ZONE, "demo")
+        with pytest.raises(Doubtful):
+            tpu.create(cloud.request())
+        assert time.monotonic() - started < 4.0
+
+
+@pytest.mark.parametrize("details", [7, "text", [7], [[]], {"a": 1}, [{"@type": []}]])
+def test_a_refusal_with_odd_details_is_one_to_what_writes_too(cloud: Cloud, details: Any) -> None:
+    error = {"code": 403, "status": "PERMISSION_DENIED", "message": "no", "details": details}
+    with scripted(json_reply(403, {"error": error})) as server, pytest.raises(NotAllowed):
+        CloudTpu(cloud.session, "demo-project", server.url).create(cloud.request())
 
 
 PAGES = {

@@ -1,5 +1,12 @@
 """A cloud as the use-cases know it: two small protocols, none of Google's names.
 
+Another API may stand beside the Cloud TPU API, and hold slices of the same names: each `Slice` says
+in which it lives. What differs between them stays behind the protocol: names of operations are for
+who gave them alone; a create that an API takes twice under one request id may be repeated there
+until it is answered, and is `Doubtful` only after that; states are the API's words, but those that
+the use-cases act on (READY, STOPPED, DELETING, the lost ones) mean here what they mean there;
+metadata is replaced as a whole, but for what an API writes into it itself.
+
 Every method raises the errors of `tpukit.errors`; `NotFound` means that the cloud answered so.
 """
 

@@ -31,6 +31,8 @@ TIMEOUT = 20.0
 #: listens, the name is wrong.
 _UNREACHED_SECONDS = 4.0
 _FIRST_PAUSE = 0.5  #: in seconds, before a call is repeated
+#: Seconds for a list of several pages, and the most pages that one has: 100,000 slices.
+_LIST_SECONDS, _MOST_PAGES = 120.0, 200
 #: Seconds that a request gets even where its deadline has passed: for a last look.
 _LAST_SECONDS = 1.0
 
@@ -133,19 +135,23 @@ class Session:
     def pages(
         self, doing: str, url: str, query: Mapping[str, str | int]
     ) -> Iterator[dict[str, Any]]:
-        """Yield each page of a list; raise where a page leads back to one that was read."""
+        """Yield each page of a list; raise where a page leads back to one that was read.
+
+        All of them together have `_LIST_SECONDS`.
+        """
         token, known = "", {""}
+        within = self.within(Deadline.after(self.clock, _LIST_SECONDS))
         while True:
             words = urlencode({**query, **({"pageToken": token} if token else {})})
-            page = self.rest(doing, "GET", f"{url}?{words}")
+            page = within.rest(doing, "GET", f"{url}?{words}")
             if "error" in page:
                 raise to_error(unreadable(ValueError("an error where a list should be")), doing)
             yield page
             token = page.get("nextPageToken") or ""
             if not token:
                 return
-            if not isinstance(token, str) or token in known:
-                why = ValueError("a page that leads to itself")
+            if not isinstance(token, str) or token in known or len(known) == _MOST_PAGES:
+                why = ValueError("a page that leads to itself, or pages without an end")
                 raise to_error(unreadable(why), doing)
             known.add(token)
 
