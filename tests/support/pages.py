@@ -124,6 +124,7 @@ def environment(home: Path) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "USER": "ada",
         "COLUMNS": "120",
+        "LINES": "50",
         "TERM": "dumb",  # nothing that is painted over: a page shows what stays
         "TPUKIT_HOME": str(home / "tpukit"),
         "CLOUDSDK_CONFIG": str(home / "gcloud"),
