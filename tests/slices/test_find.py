@@ -9,7 +9,7 @@ from support.local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud, json_reply, sc
 from support.slices import create, labelled
 
 from tpukit.cloud.tpu import CloudTpu
-from tpukit.errors import BadInput, NotFound, SliceLost, TpukitError
+from tpukit.errors import BadInput, Fix, NotFound, SliceLost, TpukitError
 from tpukit.models import Slice, Worker
 from tpukit.slices import find
 
@@ -35,7 +35,9 @@ def test_a_name_close_to_one_that_exists_is_suggested(cloud: Cloud) -> None:
     create(cloud)
     with pytest.raises(NotFound) as caught:
         find.find(cloud.tpu, "demmo")
-    assert str(caught.value.fix) == "did you mean demo?"
+    assert caught.value.fix == Fix.command(
+        "tpukit", "describe", "demo", note="did you mean that one?"
+    )
 
 
 def test_not_found_is_not_said_while_a_zone_is_silent(cloud: Cloud) -> None:

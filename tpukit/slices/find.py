@@ -45,10 +45,11 @@ def find(provider: SliceProvider, name: str, zone: str = "") -> Slice:
             f"cannot tell whether slice {name} exists", why=f"no answer from {silent}"
         )
     close = get_close_matches(name, [each.name for each in listed.slices], n=1)
+    near = Fix(("tpukit", "describe", *close), "did you mean that one?")
     listing = Fix.command("tpukit", "list", note="shows the slices there are")
     raise NotFound(
         f"no slice {name} in any zone of the project",
-        fix=Fix(note=f"did you mean {close[0]}?") if close else listing,
+        fix=near if close else listing,
     )
 
 
