@@ -17,6 +17,12 @@ COMMANDS = [
     "delete demo --yes",
     "wait demo",
     "run demo -- true",
+    "ssh demo -- true",
+    "logs demo",
+    "provision demo jax",
+    "smoke demo",
+    "start demo",
+    "stop demo --force",
     "jobs demo",
 ]
 
@@ -50,6 +56,19 @@ def test_a_command_ends_by_its_timeout(run: Run, environment: dict[str, str], co
         assert time.monotonic() - started < 3.0
     assert done.status in (1, 8), done.err
     assert "a defect" not in done.err
+
+
+def test_a_create_that_stalls_ends_by_its_timeout_and_may_still_appear(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    prompt_cloud.fault(method="nodes.create", kind="stall", phase="before", seconds=600.0)
+    started = time.monotonic()
+    done = run(
+        *("create", "v2-8", "demo", "--no-firewall", "--timeout", "1s"),
+        environment=prompt_cloud.environment(),
+    )
+    assert time.monotonic() - started < 3.5
+    assert "may still appear" in done.err
 
 
 def test_where_nothing_listens_is_said_in_one_short_line(
