@@ -47,7 +47,8 @@ class Context:
         """
         provider = self.provider.within(deadline, patient=patient)
         firewall = self.firewall.within(deadline, patient=patient)
-        return replace(self, provider=provider, firewall=firewall)
+        logins = self.os_logins.within(deadline) if self.os_logins else None
+        return replace(self, provider=provider, firewall=firewall, os_logins=logins)
 
     def check_reachable(self, found: Slice) -> None:
         """Raise unless the slice's workers can answer, and have the addresses that we go to.

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tpukit.clock import Deadline
 from tpukit.cloud.provider import LoginProvider
 from tpukit.errors import Fix, NotAllowed, TpukitError
 from tpukit.models import LoginProfile
@@ -34,6 +35,10 @@ class OsLogins:
     account: Callable[[], str]
     key: KeyPair
     gcloud_key: Path  #: gcloud's own private key; its public half is beside it
+
+    def within(self, deadline: Deadline) -> OsLogins:
+        """Return the same, but that all its calls are over by a deadline."""
+        return replace(self, provider=self.provider.within(deadline))
 
     def of(self, what: str, metadata: Mapping[str, str], *, project: bool) -> WorkerLogin | None:
         """Return our login on a slice with this metadata, None where OS Login is off.

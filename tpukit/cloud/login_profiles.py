@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from copy import copy
+from typing import Any, Self
 from urllib.parse import quote, urlencode
 
+from tpukit.clock import Deadline
 from tpukit.cloud.failures import to_error, unreadable
 from tpukit.cloud.provider import LoginProvider
 from tpukit.cloud.session import Session
@@ -22,6 +24,11 @@ class OsLogin(LoginProvider):
         root = base if base.endswith("/compute/v1") else f"{base}/compute/v1"
         self._project_url = f"{root}/projects/{project}"
         self._root = endpoint.rstrip("/")
+
+    def within(self, deadline: Deadline) -> Self:
+        other = copy(self)
+        other._session = self._session.within(deadline)
+        return other
 
     def project_metadata(self) -> dict[str, str]:
         doing = "read the project's metadata"

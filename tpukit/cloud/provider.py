@@ -120,6 +120,9 @@ class FirewallProvider(Protocol):
 class LoginProvider(Protocol):
     """Who may log in on the machines of a project, where their metadata does not decide."""
 
+    def within(self, deadline: Deadline) -> Self:
+        """Return the same, whose calls are over by a deadline, or a second later."""
+
     def project_metadata(self) -> Mapping[str, str]:
         """Return the metadata that all machines of the project share."""
 
