@@ -13,6 +13,7 @@ from support.hostile_server import BOUNDLESS, hostile, some_answer
 from support.local_cloud import PROJECT, ZONE, Cloud, bare_environment
 
 from tpukit.cloud.firewall_rules import ComputeFirewall
+from tpukit.cloud.provider import Doubtful
 from tpukit.cloud.session import Session
 from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import TpukitError
@@ -73,6 +74,12 @@ def test_an_answer_without_an_end_is_given_up_in_time(cloud: Cloud, name: str) -
             with pytest.raises(TpukitError):
                 (lambda: tpu.list("-"))() if verb == "list" else rules.list()
             assert time.monotonic() - started < 3.0, verb
+
+
+@pytest.mark.parametrize("name", ["a body of 200 MB", "200 MB in 200 kB", "a body without an end"])
+def test_what_writes_reads_no_more_of_an_answer(cloud: Cloud, name: str) -> None:
+    with hostile(BOUNDLESS[name]) as server, pytest.raises(Doubtful, match="too large"):
+        CloudTpu(cloud.session, PROJECT, server.url).create(cloud.request())
 
 
 MOST_BYTES = [
