@@ -19,7 +19,7 @@ MOMENTS = {
     "before anything is asked for": r"slice victim:",
     "while the slice is made": r"create +(CREATING|READY)",
     "once it is ready": r"create +READY",
-    "once the rule is there": r"firewall +open",
+    "once the rule is there": r"firewall +(already )?open",
     "once a worker answered": r"connect +1 of 1",
     "while uv is installed": r"worker 0: uv: ",
     "while the environment is made": r"worker 0: venv: ",
