@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tpukit.errors import BadInput, Fix, SecurityRefusal
+from tpukit.errors import BadInput, Fix, SecurityRefusal, TpukitError
 from tpukit.text import one_line, shown_path
 
 
@@ -173,6 +175,22 @@ def replace_file(path: Path, text: str, mode: int = 0o600) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def recall_json(path: Path) -> dict[str, Any]:
+    """Return the JSON object that `keep_json` has written; empty where it cannot be read."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def keep_json(path: Path, document: Mapping[str, Any]) -> None:
+    """Write what everything works without, where that can be done: a full disk ends no command."""
+    with suppress(OSError, TpukitError):
+        private_directory(path.parent)
+        replace_file(path, json.dumps(document))
 
 
 _ELSEWHERE = Fix(note="set TPUKIT_HOME to the full path of a directory of yours")

@@ -6,9 +6,8 @@ is asked as if there were none. With one, a command on workers needs no API.
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,8 @@ from typing import Any
 from tpukit import __version__
 from tpukit.access.os_login import WorkerLogin
 from tpukit.clock import Clock
-from tpukit.errors import TpukitError
 from tpukit.models import Slice, Worker, WorkerIdentity
-from tpukit.paths import private_directory, replace_file
+from tpukit.paths import keep_json, recall_json
 
 #: Seconds for which a hint is used.
 _SECONDS = 600.0
@@ -64,10 +62,10 @@ class Hints:
         if not self.enabled:
             return None
         try:
-            found = json.loads(self._path(name).read_text(encoding="utf-8"))
+            found = recall_json(self._path(name))
             fresh = 0 <= self.clock.time() - found["written"] < _SECONDS
             hint = _hint(found, zone) if fresh and found["version"] == __version__ else None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (KeyError, TypeError, AttributeError):
             return None
         return hint if hint and hint.zone == zone else None
 
@@ -84,13 +82,11 @@ class Hints:
             "everywhere": hint.everywhere,
             "login": asdict(hint.login) if hint.login else None,
         }
-        with contextlib.suppress(OSError, TpukitError):
-            private_directory(self.directory)
-            replace_file(self._path(hint.slice.name), json.dumps(document))
+        keep_json(self._path(hint.slice.name), document)
 
     def forget(self, name: str) -> None:
         """Forget a slice: what is done to it makes other workers of it, or none."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self._path(name).unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:

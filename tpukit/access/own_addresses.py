@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpukit.errors import TpukitError
-from tpukit.paths import private_directory, replace_file
+from tpukit.paths import keep_json, recall_json
 
 
 @dataclass(frozen=True)
@@ -19,23 +16,9 @@ class OwnAddresses:
 
     def of(self, rule: str) -> str:
         """Return the range that was found out last, "" where none is known."""
-        return self._read().get(rule, "")
+        return str(recall_json(self.path).get(rule, ""))
 
     def remember(self, rule: str, found: str) -> None:
-        """Keep the range for the next time; a full disk never stops a command."""
-        if self.of(rule) == found:
-            return
-        with contextlib.suppress(OSError, TpukitError):
-            private_directory(self.path.parent)
-            replace_file(self.path, json.dumps({**self._read(), rule: found}))
-
-    def _read(self) -> dict[str, str]:
-        try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return (
-            {str(key): str(value) for key, value in found.items()}
-            if isinstance(found, dict)
-            else {}
-        )
+        """Keep the range for the next time."""
+        if self.of(rule) != found:
+            keep_json(self.path, {**recall_json(self.path), rule: found})

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tpukit.errors import BadInput, TpukitError
-from tpukit.paths import exclusively, private_directory, replace_file
+from tpukit.paths import exclusively, private_directory, recall_json, replace_file
 from tpukit.remote.connection.worker import RemoteWorker
 
 
@@ -53,7 +53,6 @@ class FailedWorkers:
 
     def _read(self) -> dict[str, set[int]]:
         try:
-            document = json.loads(self._path.read_text(encoding="utf-8"))
-            return {name: set(indices) for name, indices in document.items()}
-        except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+            return {name: set(indices) for name, indices in recall_json(self._path).items()}
+        except TypeError:
             return {}
