@@ -146,8 +146,10 @@ def test_a_loss_at_any_stage_is_a_loss_within_seconds(
         assert job.done == list(STAGES[: STAGES.index(stage)])
     error = caught.value
     assert error.exit_code == 7
+    assert cloud.firewall.list()
+    assert f"firewall rule {cloud.firewall.list()[0].name}, which" in error.exists[-1]
     if how == "vanished":
-        assert (error.exists, error.fix) == ((), None)
+        assert (len(error.exists), error.fix) == (1, None)
     else:
         assert f"slice demo in {ZONE}, PREEMPTED" in error.exists[0]
         assert str(error.fix) == f"tpukit delete demo --zone {ZONE}"

@@ -116,7 +116,10 @@ def up(
     )
     found, opening = ensured.slice, ensured.opening
     context = context.within(deadline, patient=True)
-    with naming_what_exists(last_seen(context.provider, found)), _telling_a_loss(context, found):
+    with (
+        naming_what_exists(last_seen(context.provider, found)),
+        _telling_a_loss(context, found, opening),
+    ):
         done("create", "created" if ensured.created else "already there")
         if opening:
             found, opening = rule_opening.finish(context, found, opening)
@@ -145,14 +148,19 @@ def up(
 
 
 @contextmanager
-def _telling_a_loss(context: Context, found: Slice) -> Iterator[None]:
-    """Let a slice that is lost be the error, whatever has failed on it first."""
+def _telling_a_loss(context: Context, found: Slice, opening: Opening | None) -> Iterator[None]:
+    """Let a slice that is lost be the error, whatever has failed on it first; its rule is left."""
     try:
-        yield
-    except SliceLost:
-        raise
-    except TpukitError:
-        check_still_there(context.provider, found)
+        try:
+            yield
+        except SliceLost:
+            raise
+        except TpukitError:
+            check_still_there(context.provider, found)
+            raise
+    except SliceLost as lost:
+        if opening:
+            opening.note_left(lost)
         raise
 
 

@@ -8,10 +8,18 @@ from dataclasses import dataclass, replace
 
 from tpukit.access import packet_filter
 from tpukit.access.context import Context
-from tpukit.access.ssh_rule import SSH, check_ranges, rule_name
+from tpukit.access.ssh_rule import SSH, check_ranges, is_ours, rule_name
 from tpukit.clock import Deadline, polls
 from tpukit.cloud.provider import FirewallProvider, Wait
-from tpukit.errors import DeadlinePassed, Fix, NameTaken, NotAllowed, NotEnabled, TpukitError
+from tpukit.errors import (
+    DeadlinePassed,
+    Fix,
+    NameTaken,
+    NotAllowed,
+    NotEnabled,
+    SliceLost,
+    TpukitError,
+)
 from tpukit.models import FirewallRule, Slice
 
 #: Seconds for a slice to have a new tag: its update takes 10 to 20.
@@ -47,10 +55,15 @@ class Opening:
         try:
             yield
         except TpukitError as error:
-            if self.changed:
-                remains = f"firewall rule {self.rule.name}, which costs nothing"
-                error.exists = (*error.exists, remains)
+            if self.changed or isinstance(error, SliceLost):
+                self.note_left(error)
             raise
+
+    def note_left(self, error: TpukitError) -> None:
+        """Say in an error that the slice's rule is left."""
+        if is_ours(self.rule):
+            remains = f"firewall rule {self.rule.name}, which costs nothing"
+            error.exists = (*error.exists, remains)
 
 
 def ask(
