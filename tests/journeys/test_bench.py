@@ -30,16 +30,15 @@ def bench(*words: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_list_takes_less_cpu_time_than_gclouds() -> None:
-    lines = bench("startup", "--pairs", "2")
+def test_what_starts_at_once_takes_a_fraction_of_gclouds_cpu_time() -> None:
+    """The measurement itself fails where one takes more than it says."""
+    lines = bench("startup", "--pairs", "3")
     assert re.match(r"tpukit list +\d+ +\d+ +\d+$", lines[1])
     if shutil.which("gcloud") is None:
-        assert lines[2] == "gcloud is not installed: nothing to compare with"
+        assert lines[-1] == "gcloud is not installed: nothing to compare with"
         return
-    assert lines[2].startswith("gcloud compute tpus tpu-vm list")
-    ratio = re.fullmatch(r"median of the pairs' ratios: (\d+\.\d\d)", lines[3])
-    assert ratio
-    assert float(ratio[1]) < 1
+    ratios = [tuple(map(float, line.split()[-2:])) for line in lines[-5:]]
+    assert all(0 < ratio <= most <= 0.25 for ratio, most in ratios)
 
 
 def test_waits_notice_their_end_within_three_seconds_on_average() -> None:
@@ -49,10 +48,10 @@ def test_waits_notice_their_end_within_three_seconds_on_average() -> None:
 
 
 def test_the_second_command_on_a_slice_does_not_wait_for_a_far_api() -> None:
-    rows = {line[:11]: line[11:].split() for line in bench("latency", "--alone", "--runs", "1")[1:]}
+    rows = {line[:11]: line[11:].split() for line in bench("latency", "--alone", "--runs", "3")[1:]}
     for name in ("run -- true", "ssh -- true"):
         first, again = map(float, rows[name][:2])
-        assert again < first - 2 * 0.15
+        assert again < first - 0.15
 
 
 def test_sixteen_connections_cost_less_than_sixteen_programs() -> None:
