@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console as RichConsole
     from rich.live import Live
     from rich.progress import Progress
+    from rich.text import Text
 
 #: A line on a terminal and its style in rich's words.
 PaintedLine = tuple[str, str]
@@ -83,6 +84,8 @@ class Console:
     complete: Callable[[Fix], Fix] = lambda fix: fix
     #: While one is on the terminal: a transfer's bar, or lines that are painted over.
     _bar: Progress | Live | None = field(default=None, init=False)
+    #: A painter of its own would write between a cursor that is placed and the lines that follow.
+    _painting: threading.RLock = field(default_factory=threading.RLock, init=False)
     #: They keep the first bytes of a letter that was cut in two on its way.
     _decoders: Mapping[str, codecs.IncrementalDecoder] = field(
         default_factory=lambda: {name: _UTF8("replace") for name in ("stdout", "stderr")},
@@ -149,29 +152,36 @@ class Console:
         self._bar.update(self._bar.task_ids[0], completed=done, total=total)
 
     def paint(self, render: Callable[[int], Sequence[PaintedLine]]) -> None:
-        """Show what `render` returns for so many columns, again and again, until `end_painting`.
+        """Show what `render` returns for so many columns, until `end_painting`.
 
-        Each line is cut where the terminal ends; what is said meanwhile stays above them.
+        `repaint` shows it anew. Each line is cut where the terminal ends; what is said meanwhile
+        stays above them.
         """
-        from rich.console import Group
         from rich.live import Live
-        from rich.text import Text
-
-        terminal = self._terminal()
-
-        def lines() -> Group:
-            cut = {"no_wrap": True, "overflow": "ellipsis"}
-            shown = render(terminal.width)
-            return Group(*(Text(sanitize(text), style, **cut) for text, style in shown))  # type: ignore[arg-type]
 
         self._bar = Live(
-            get_renderable=lines,
-            console=terminal,
+            _Painted(render),
+            console=self._terminal(),
+            auto_refresh=False,
             transient=True,
             redirect_stdout=False,
             redirect_stderr=False,
         )
-        self._bar.start()
+        with self._painting:
+            self._bar.start(refresh=True)
+
+    def repaint(self) -> None:
+        """Show the painted lines as they are now; the only ones who call it are their painters."""
+        from rich.live import Live
+
+        with self._painting:
+            if isinstance(self._bar, Live):
+                self._bar.refresh()
+
+    @property
+    def columns(self) -> int:
+        """How wide the terminal is that narration goes to."""
+        return self._terminal().width
 
     def end_painting(self) -> None:
         """Take the painted lines away, if there are any."""
@@ -184,9 +194,10 @@ class Console:
 
     def end_progress(self) -> None:
         """Take the bar away, if there is one."""
-        bar, self._bar = self._bar, None
-        if bar:
-            bar.stop()
+        with self._painting:
+            bar, self._bar = self._bar, None
+            if bar:
+                bar.stop()
 
     def warn(self, line: str) -> None:
         """Narrate a warning, also where told to be quiet."""
@@ -233,12 +244,15 @@ class Console:
 
     def _narrate(self, line: str, style: str = "") -> None:
         try:
-            if self._bar:
-                plain = {"markup": False, "highlight": False, "soft_wrap": True}
-                self._bar.console.print(sanitize(line), style=style or None, **plain)  # type: ignore[arg-type]
-                return
-            self.err.write(sanitize(line) + "\n")
-            self.err.flush()
+            with self._painting:
+                if self._bar:
+                    from rich.text import Text
+
+                    # A style that is given to print() is one of the painted lines below, too.
+                    self._bar.console.print(Text(sanitize(line), style), soft_wrap=True)
+                    return
+                self.err.write(sanitize(line) + "\n")
+                self.err.flush()
         except (OSError, ValueError):  # the reader of stderr is gone; stdout may still matter
             return
 
@@ -270,6 +284,19 @@ class Console:
             for column, (text, style) in zip(view.columns[1:], rest, strict=True):
                 card.add_row(f"  {column.lower()}", Text(text, style))
             terminal.print(card)
+
+
+@dataclass(frozen=True)
+class _Painted:
+    """Lines as they are whenever rich asks: below a line that is said, too."""
+
+    render: Callable[[int], Sequence[PaintedLine]]
+
+    def __rich_console__(self, console: RichConsole, options: object) -> Iterator[Text]:
+        from rich.text import Text
+
+        for text, style in self.render(console.width):
+            yield Text(sanitize(text), style, no_wrap=True, overflow="ellipsis")
 
 
 @dataclass(eq=False)

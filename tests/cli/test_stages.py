@@ -87,9 +87,35 @@ def test_on_a_terminal_a_stage_that_is_over_is_one_line_with_its_time(
         "✓ firewall [bold]asked\\x1b[2J 0:31",
     ]
     assert "Ctrl-C is safe" in text
-    assert f"log {tmp_path}/logs/demo.log" in text
+    # The end names the log whole, however long its path is; the painted line is cut.
+    assert f"log: {tmp_path}/logs/demo.log" in plain(text)
     # The painted lines are gone, and the cursor is back.
-    assert text.endswith("\x1b[?25h") or "\x1b[?25h" in text.rpartition("✓")[2]
+    assert "\x1b[?25h" in text.rpartition("✓")[2]
+
+
+def test_a_stage_that_is_over_is_painted_no_more_and_its_colour_is_its_own(
+    clock: FakeClock,
+) -> None:
+    stream = Terminal()
+    with stages(clock, stream, hint="Ctrl-C is safe") as shown:
+        shown.say("create", "CREATING")
+        shown.done("create", "READY")
+    over = stream.getvalue().partition("✓ create")[2]
+    assert "create" not in over
+    assert "\x1b[2mCtrl-C is safe\x1b[0m" in over
+
+
+def test_a_narrow_terminal_has_a_stage_a_line_and_sees_what_was_cut(
+    clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    stream, log = Terminal(), tmp_path / "demo.log"
+    told = "opened: tcp:22 from 127.0.0.1/32"
+    with stages(clock, stream, log=log) as shown:
+        shown.done("firewall", told)
+    line = next(line for line in stream.getvalue().splitlines() if "✓" in line)
+    assert "✓ firewall    opened: tcp:22 from … 0:00\x1b" in line
+    assert f"✓ firewall: {told}\n" in log.read_text()
 
 
 def test_a_stage_that_fails_is_marked_and_the_log_is_named(

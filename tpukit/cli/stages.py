@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Seconds of silence after which a line off a terminal says that the work goes on.
 HEARTBEAT_SECONDS = 30.0
+#: Seconds between two pictures on a terminal, and between two looks for silence elsewhere.
+_PICTURE, _LOOK = 0.125, 1.0
 #: Bytes of a log file, and how many of them are kept.
 _LOG_BYTES, _LOGS = 4 << 20, 20
 #: Columns of a stage's name and of a whole line, its time at the end.
@@ -85,7 +87,7 @@ class Stages:
         for stage in list(self._running):
             self._fold(stage, "✓" if kind is None else "✗")
         self._console.end_painting()
-        if kind is not None and self._log and self._log.written:
+        if self._log and self._log.written and (kind is not None or self._console.repaints):
             self._console.say(f"log: {shown_path(self._log.path)}")
 
     def say(self, stage: str, line: str) -> None:
@@ -137,13 +139,15 @@ class Stages:
             self._watched = True
             if self._console.repaints:
                 self._console.paint(self._painted)
-            else:
-                threading.Thread(target=self._watch, name="tpukit-heartbeat", daemon=True).start()
+            threading.Thread(target=self._watch, name="tpukit-heartbeat", daemon=True).start()
         return now
 
     def _watch(self) -> None:
-        while not self._over.wait(1.0):
-            self.beat()
+        shown, seconds = self.beat, _LOOK
+        if self._console.repaints:
+            shown, seconds = self._console.repaint, _PICTURE
+        while not self._over.wait(seconds):
+            shown()
 
     def _print(self, now: float, stage: str, line: str) -> None:
         self._spoke = now
@@ -156,10 +160,11 @@ class Stages:
         with self._lock:
             found = self._running.pop(stage)
             if self._console.repaints:
-                line = self._row(mark, stage, found, self._clock.monotonic())
+                now = self._clock.monotonic()
                 if self._log:
-                    self._log.write(line)
+                    self._log.write(f"{now - self._began:8.1f} s  {mark} {stage}: {found.line}")
                 style = "green" if mark == "✓" else "red"
+                line = self._row(mark, stage, found, now, self._console.columns)
                 self._console.say(line, style=style)
 
     def _painted(self, columns: int) -> list[PaintedLine]:
@@ -174,10 +179,11 @@ class Stages:
         below += [self._hint] if self._hint else []
         return [*lines, *((each, "dim") for each in below)]
 
-    def _row(self, mark: str, name: str, stage: _Stage, now: float, columns: int = _COLUMNS) -> str:
+    def _row(self, mark: str, name: str, stage: _Stage, now: float, columns: int) -> str:
         time = _minutes(now - stage.started)
         room = min(columns, _COLUMNS) - len(time) - 1
-        return f"{f'{mark} {name:<{_NAME_COLUMNS}} {stage.line}':<{room}.{room}} {time}"
+        text = f"{mark} {name:<{_NAME_COLUMNS}} {stage.line}"
+        return f"{text if len(text) <= room else text[: room - 1] + '…':<{room}} {time}"
 
 
 class LogFile:
