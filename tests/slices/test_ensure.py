@@ -235,6 +235,16 @@ def test_a_slice_that_vanishes_while_it_is_created_is_lost_and_nothing_is_said_t
     assert caught.value.exists == ()
 
 
+def test_a_create_that_ends_because_its_slice_was_preempted_away_is_a_loss(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    path, gone = f"nodes/{cloud.full_name('demo')}:preempt", {"vanish": True}
+    at_sleep(clock, 3, lambda: cloud.control("POST", path, gone))
+    with pytest.raises(SliceLost, match="PREEMPTED") as caught:
+        create(cloud)
+    assert caught.value.exists == ()
+
+
 @pytest.mark.parametrize("preset", ["stockout", "stockout-reserved", "stockout-internal"])
 def test_a_stockout_in_the_operation_leaves_nothing_and_says_so(cloud: Cloud, preset: str) -> None:
     cloud.fault(preset=preset)

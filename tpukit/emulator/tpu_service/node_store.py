@@ -14,6 +14,13 @@ from tpukit.errors import TpukitError
 
 #: The one field inside another that an update may name.
 EXTERNAL = "networkConfig.enableExternalIps"
+#: How the create of a node ends that is preempted meanwhile: skypilot-org/skypilot, which met it as
+#: code 3 (sky/backends/cloud_vm_ray_backend.py).
+_PREEMPTED = Status(
+    "INVALID_ARGUMENT",
+    "Cloud TPU received a bad request. update is not supported while in state PREEMPTED "
+    "[EID: 0x73013519f5b7feb2]",
+)
 
 
 class NodeStore:
@@ -72,7 +79,7 @@ class NodeStore:
 
     def preempt(self, name: str) -> None:
         """Take a node away as Google does with a spot slice."""
-        self._operations.abandon(name, Status("ABORTED", "The node was preempted."))
+        self._operations.abandon(name, _PREEMPTED)
         self.halt(name, "PREEMPTED")
 
     def vanish(self, name: str) -> None:
@@ -80,7 +87,7 @@ class NodeStore:
 
         Source: skypilot-org/skypilot#1468, where the state of lost slices varies.
         """
-        self._operations.abandon(name, Status("ABORTED", "The node was preempted."))
+        self._operations.abandon(name, _PREEMPTED)
         self.drop(name)
 
     def view(self, name: str) -> Json:
