@@ -136,8 +136,9 @@ def test_an_empty_variable_is_no_value_but_an_empty_flag_is_a_wrong_one(desk: De
 
 
 def test_a_switch_is_true_or_any_of_gclouds_words(desk: Desk) -> None:
-    desk.user_file("keep_tokens = false\ndisable_credentials = true")
+    desk.user_file("keep_tokens = false\nkeep_hints = false\ndisable_credentials = true")
     assert not desk.load().is_on("keep_tokens")
+    assert not desk.load().is_on("keep_hints")
     assert desk.load().is_on("disable_credentials")
     desk.environ |= {"TPUKIT_KEEP_TOKENS": "On", "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "False"}
     assert desk.load().is_on("keep_tokens")

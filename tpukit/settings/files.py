@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tpukit.errors import BadInput, Fix, SecurityRefusal
+from tpukit.settings.table import BY_NAME, check_ranges, check_switch
 from tpukit.text import one_line, shown_path
 
 PROJECT_FILE = "tpukit.toml"
-#: The settings that TOML may have as true and false.
-_SWITCHES = ("disable_credentials", "keep_tokens")
 
 
 def project_file(directory: Path, home: Path | None) -> Path | None:
@@ -34,9 +33,7 @@ def _searched(directory: Path, home: Path | None) -> Sequence[Path]:
     return above[:1]
 
 
-def parse_toml(
-    path: Path, text: str, known: Sequence[str], refused: Sequence[str] = ()
-) -> dict[str, str]:
+def parse_toml(path: Path, text: str, refused: Collection[str] = ()) -> dict[str, str]:
     """Return the settings in the text of a TOML file, lists joined by commas.
 
     Raises:
@@ -54,24 +51,24 @@ def parse_toml(
             fix=Fix(note=f"edit {shown_path(path)}"),
         ) from error
     for key in table:
-        _check_key(_place(path, text, key), key, known, refused)
+        _check_key(_place(path, text, key), key, refused)
     return {key: _text_value(_place(path, text, key), key, value) for key, value in table.items()}
 
 
-def _check_key(place: str, key: str, known: Sequence[str], refused: Sequence[str]) -> None:
+def _check_key(place: str, key: str, refused: Collection[str]) -> None:
     if key in refused:
         raise SecurityRefusal(
             f"{place}: {key} cannot be set by a project file",
             why="whoever wrote the project could have your credentials sent elsewhere",
             fix=Fix(note=f"set TPUKIT_{key.upper()}, or put {key} into your own config.toml"),
         )
-    if key not in known:
+    if key not in BY_NAME:
         import difflib
 
-        near = difflib.get_close_matches(key, known, n=1)
+        near = difflib.get_close_matches(key, BY_NAME, n=1)
         raise BadInput(
             f"{place}: there is no setting {one_line(key)}",
-            reason="" if near else f"the settings are {', '.join(known)}",
+            reason="" if near else f"the settings are {', '.join(BY_NAME)}",
             fix=Fix(note=f"did you mean {near[0]}?" if near else f"remove {one_line(key)}"),
         )
 
@@ -79,9 +76,9 @@ def _check_key(place: str, key: str, known: Sequence[str], refused: Sequence[str
 def _text_value(place: str, key: str, value: Any) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, bool) and key in _SWITCHES:
+    if isinstance(value, bool) and BY_NAME[key].check is check_switch:
         return "yes" if value else "no"
-    many = key == "source_ranges"
+    many = BY_NAME[key].check is check_ranges
     if many and isinstance(value, list) and all(isinstance(item, str) for item in value):
         return ",".join(value)
     kind = "a list of strings" if many else "a string"

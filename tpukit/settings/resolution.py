@@ -143,7 +143,7 @@ def _places(
         yield _Place(
             in_project_file(project, text), project.parent, untrusted=None if trusted else project
         )
-    own = parse_toml(paths.config_file, read_text(paths.config_file) or "", tuple(BY_NAME))
+    own = parse_toml(paths.config_file, read_text(paths.config_file) or "")
     yield _Place(_from(paths.config_file, own), paths.config)
     configuration, properties = read_gcloud(environ, home)
     origin = f"gcloud configuration '{configuration}'"
@@ -180,7 +180,7 @@ def in_project_file(path: Path, text: str) -> dict[str, Setting]:
         SecurityRefusal: one decides where requests and credentials go.
     """
     guarded = [each.name for each in DEFINITIONS if each.guarded]
-    return _from(path, parse_toml(path, text, tuple(BY_NAME), guarded))
+    return _from(path, parse_toml(path, text, guarded))
 
 
 def _from(path: Path, values: Mapping[str, str]) -> dict[str, Setting]:
