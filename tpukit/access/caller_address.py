@@ -8,9 +8,9 @@ import re
 import socket
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from urllib.parse import urlsplit
 
+from tpukit.cloud.credentials import on_compute_engine
 from tpukit.cloud.session import bounded
 from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.text import one_line
@@ -22,9 +22,6 @@ _SECONDS = 4.0
 _LARGEST = 4096
 #: From which Identity-Aware Proxy connects: https://cloud.google.com/iap/docs/using-tcp-forwarding
 IAP_RANGE = "35.235.240.0/20"
-#: What Compute Engine's firmware calls itself, which is how google-auth knows it:
-#: google/auth/compute_engine/_metadata.py, detect_gce_residency_linux.
-_PRODUCT = Path("/sys/class/dmi/id/product_name")
 
 
 def source_address(
@@ -49,17 +46,9 @@ def source_address(
     return local
 
 
-def is_inside(product: Path = _PRODUCT) -> bool:
-    """Return whether this machine is on Google's network, as its firmware tells."""
-    try:
-        return product.read_text(encoding="utf-8", errors="replace").startswith("Google")
-    except OSError:
-        return False
-
-
-def check_inside(product: Path = _PRODUCT) -> None:
-    """Raise `BadInput` unless this machine is on Google's network."""
-    if not is_inside(product):
+def check_inside() -> None:
+    """Raise `BadInput` unless this machine is on Google's network, as its firmware tells."""
+    if not on_compute_engine():
         raise BadInput(
             "a slice without external addresses cannot be reached from this machine",
             why="it is not on Google's network",

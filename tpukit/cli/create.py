@@ -36,8 +36,8 @@ def create(
       tpukit create v3-8 demo --zone us-central1-a
       tpukit create v6e-4 demo --spot --labels team=vision
     """
-    from tpukit.access import caller_address
     from tpukit.access.preflight import create_reachable
+    from tpukit.cloud.credentials import on_compute_engine
 
     accelerator, name = wanted(accelerator_type, name, allow_unlisted=allow_unlisted_type)
     deadline = toolkit.deadline(flag.seconds(timeout))
@@ -46,7 +46,7 @@ def create(
     request = slice_request(toolkit, accelerator, name, options)
     context = toolkit.context(tuple(source_ranges or ()))
     # Who reaches internal addresses from elsewhere does so by a way that is not known here.
-    known = not route.inside or route.proxied or context.source_ranges or caller_address.is_inside()
+    known = not route.inside or route.proxied or context.source_ranges or on_compute_engine()
     made = create_reachable(
         context,
         request,

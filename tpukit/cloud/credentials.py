@@ -135,7 +135,10 @@ def quota_project(setting: str, credentials: Credentials, project: str) -> str:
 
 
 def on_compute_engine(product: Path = Path("/sys/class/dmi/id/product_name")) -> bool:
-    """Return whether the machine's DMI name is that of a Google VM; this makes no request."""
+    """Return whether the machine's DMI name is that of a Google VM; this makes no request.
+
+    google-auth knows one so: google/auth/compute_engine/_metadata.py, detect_gce_residency_linux.
+    """
     try:
         return product.read_text(encoding="ascii", errors="replace").strip().startswith("Google")
     except OSError:
@@ -166,9 +169,8 @@ def _token(path: Path) -> str:
     try:
         token = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(
-            f"cannot read the access token file {path}", why=str(error), fix=LOGIN
-        ) from (error)
+        what = f"cannot read the access token file {path}"
+        raise BadInput(what, why=str(error), fix=LOGIN) from error
     if not token or not token.isprintable() or " " in token:
         raise BadInput(f"the access token file {path} does not hold one token", fix=LOGIN)
     return token
