@@ -152,7 +152,7 @@ class Console:
         self._bar.update(self._bar.task_ids[0], completed=done, total=total)
 
     def paint(self, render: Callable[[int], Sequence[PaintedLine]]) -> None:
-        """Show what `render` returns for so many columns, until `end_painting`.
+        """Show what `render` returns for so many columns, until `end_progress`.
 
         `repaint` shows it anew. Each line is cut where the terminal ends; what is said meanwhile
         stays above them.
@@ -183,17 +183,13 @@ class Console:
         """How wide the terminal is that narration goes to."""
         return self._terminal().width
 
-    def end_painting(self) -> None:
-        """Take the painted lines away, if there are any."""
-        self.end_progress()
-
     def _terminal(self) -> RichConsole:
         from rich.console import Console as RichConsole
 
         return RichConsole(file=self.err, highlight=False)
 
     def end_progress(self) -> None:
-        """Take the bar away, if there is one."""
+        """Take the bar or the painted lines away, if there are any."""
         with self._painting:
             bar, self._bar = self._bar, None
             if bar:

@@ -77,7 +77,7 @@ def remove(provider: FirewallProvider, name: str) -> bool:
     """
     if not name.startswith(PREFIX):
         raise BadInput(f"{name} is not a rule of tpukit's")
-    if _rule(provider, name) is None:
+    if all(rule.name != name for rule in provider.list()):
         return False
     try:
         provider.delete(name)
@@ -123,7 +123,3 @@ def _of_another(rule: FirewallRule, project: str) -> bool:
 
 def _stem(name: str) -> str:
     return f"{PREFIX}{name[:49].rstrip('-')}"
-
-
-def _rule(provider: FirewallProvider, name: str) -> FirewallRule | None:
-    return next((rule for rule in provider.list() if rule.name == name), None)

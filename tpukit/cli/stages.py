@@ -86,7 +86,7 @@ class Stages:
         self._over.set()
         for stage in list(self._running):
             self._fold(stage, "✓" if kind is None else "✗")
-        self._console.end_painting()
+        self._console.end_progress()
         if self._log and self._log.written and (kind is not None or self._console.repaints):
             self._console.say(f"log: {shown_path(self._log.path)}")
 

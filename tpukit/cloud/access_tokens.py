@@ -94,7 +94,8 @@ class AccessTokens:
     def account(self) -> str:
         """The account that calls are made as; empty where it is unknown, or not known yet."""
         token = self._token or self._read()
-        return (token.account if token else "") or (self._credentials or _NOBODY).account
+        named = self._credentials.account if self._credentials else ""
+        return (token.account if token else "") or named
 
     def headers(self) -> dict[str, str]:
         """Return the headers that authorise a call made now; none without credentials.
@@ -168,6 +169,3 @@ class AccessTokens:
         if self._kept and math.isfinite(token.expires):
             self._kept.put(credentials.key, token)
         return token
-
-
-_NOBODY = Credentials("no credentials", lambda: None)

@@ -63,8 +63,6 @@ Row = Mapping[str, Any]  #: of the table
 LOGIN = Fix.command(
     *("gcloud", "auth", "application-default", "login"), note="or try without an account: --local"
 )
-
-
 #: What to type where a server cannot be reached.
 UNREACHED = Fix.command(
     *("tpukit", "config", "explain"),

@@ -111,8 +111,7 @@ class HttpClient:
 
 def cause(error: BaseException) -> str:
     """Return in a few words why no answer came: what the innermost error says."""
-    while error.__cause__ or error.__context__:
-        error = error.__cause__ or error.__context__ or error
+    error = _innermost(error)
     if isinstance(error, socket.gaierror):
         return "its name cannot be resolved: is there a network?"
     told = next((words for kind, words in _CAUSES.items() if isinstance(error, kind)), "")
@@ -121,9 +120,12 @@ def cause(error: BaseException) -> str:
 
 def arrived(error: BaseException) -> bool:
     """Return whether a request that ended so may have reached the server."""
-    while error.__cause__ or error.__context__:
-        error = error.__cause__ or error.__context__ or error
-    return not isinstance(error, (socket.gaierror, ConnectionRefusedError))
+    return not isinstance(_innermost(error), (socket.gaierror, ConnectionRefusedError))
+
+
+def _innermost(error: BaseException) -> BaseException:
+    within = error.__cause__ or error.__context__
+    return _innermost(within) if within else error
 
 
 def _readable(connected: socket.socket) -> bool:

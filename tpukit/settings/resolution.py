@@ -80,15 +80,16 @@ class Settings:
         """Return whether a setting is `yes`."""
         return self.get(name) == "yes"
 
-    def require(self, name: str, *, allow_all: bool = False) -> str:
-        """Return the value; `allow_all` admits the zone `-`, which stands for all zones.
+    def require(self, name: str) -> str:
+        """Return the value.
 
-        Raises `BadInput` where there is none, or not one; its `fix` has the ways to give it.
+        Raises `BadInput` where there is none, or the zone `-`, which stands for all zones; its
+        `fix` has the ways to give it.
         """
         setting, spoken = self.values[name], name.replace("_", " ")
         if not self.get(name):
             raise BadInput(f"there is no {spoken}", fix=BY_NAME[name].fix)
-        if setting.value == "-" and not allow_all:
+        if setting.value == "-":
             raise BadInput(
                 f"one {spoken} is needed, - stands for all",
                 reason=setting.origin,
