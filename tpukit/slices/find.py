@@ -45,12 +45,11 @@ def find(provider: SliceProvider, name: str, zone: str = "") -> Slice:
             f"cannot tell whether slice {name} exists", why=f"no answer from {silent}"
         )
     close = get_close_matches(name, [each.name for each in listed.slices], n=1)
-    near = Fix(("tpukit", "describe", *close), "did you mean that one?")
-    listing = Fix.command("tpukit", "list", note="shows the slices there are")
-    raise NotFound(
-        f"no slice {name} in any zone of the project",
-        fix=near if close else listing,
-    )
+    if close:
+        fix = Fix.command("tpukit", "describe", *close, note="did you mean that one?")
+    else:
+        fix = Fix.command("tpukit", "list", note="shows the slices there are")
+    raise NotFound(f"no slice {name} in any zone of the project", fix=fix)
 
 
 def check_still_there(provider: SliceProvider, found: Slice) -> None:
