@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tpukit.errors import BadInput, SecurityRefusal
-from tpukit.paths import Paths, private_directory
+from tpukit.paths import Paths, private_directory, read_own
 
 
 @contextmanager
@@ -111,3 +111,23 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
         private_directory(tmp_path / "keys")
     with pytest.raises(BadInput, match="cannot make the directory"):
         private_directory(tmp_path / "keys" / "deeper")
+
+
+def test_a_file_that_somebody_else_could_have_written_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    path.write_text("text")
+    path.chmod(0o600)
+    assert read_own(path) == "text"
+    path.chmod(0o620)
+    with pytest.raises(SecurityRefusal, match="open to other users"):
+        read_own(path)
+    (tmp_path / "link").symlink_to(path)
+    with pytest.raises(OSError, match="symbolic links"):
+        read_own(tmp_path / "link")
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    assert read_own(tmp_path / "pipe") == ""  # at once
+    path.chmod(0o600)
+    if os.geteuid() == 0:
+        os.chown(path, 65534, -1)
+        with pytest.raises(SecurityRefusal, match="belongs to another user"):
+            read_own(path)

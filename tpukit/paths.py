@@ -151,6 +151,24 @@ def private_directory(path: Path) -> Path:
     return path
 
 
+def read_own(path: Path) -> str:
+    """Return the text of a file that is its owner's alone (0600), and ours.
+
+    Raises `SecurityRefusal` where somebody else could have written or read it, `OSError` where it
+    cannot be read, or is a symbolic link.
+    """
+    # A pipe that somebody has put there would never be opened.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, encoding="utf-8") as file:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid():
+            raise SecurityRefusal(f"{shown_path(path)} belongs to another user", fix=_ELSEWHERE)
+        if status.st_mode & 0o077:
+            fix = Fix.command("chmod", "600", str(path), note="once you have looked into it")
+            raise SecurityRefusal(f"{shown_path(path)} is open to other users", fix=fix)
+        return file.read()
+
+
 @contextmanager
 def exclusively(lock: Path) -> Iterator[None]:
     """Run the block while no other process has this lock file."""
@@ -178,10 +196,13 @@ def replace_file(path: Path, text: str, mode: int = 0o600) -> None:
 
 
 def recall_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object that `keep_json` has written; empty where it cannot be read."""
+    """Return the JSON object that `keep_json` has written; empty where it cannot be read.
+
+    One that somebody else could have written counts as none.
+    """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        document = json.loads(read_own(path))
+    except (SecurityRefusal, OSError, ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
 

@@ -109,3 +109,10 @@ def test_hints_that_are_turned_off_keep_and_tell_nothing(hints: Hints) -> None:
     hints.forget("demo")
     off.keep(HINT)
     assert not list(hints.directory.iterdir())
+
+
+def test_a_hint_that_others_could_have_written_is_none(hints: Hints) -> None:
+    hints.keep(HINT)
+    (file,) = hints.directory.iterdir()
+    file.chmod(0o666)
+    assert hints.recall("demo", "") is None

@@ -132,3 +132,6 @@ def test_a_second_host_key_of_one_worker_is_refused(tmp_path: Path) -> None:
     keys.path(found).write_text("[]")
     with pytest.raises(BadInput):
         keys.of(found)
+    keys.path(found).chmod(0o666)
+    with pytest.raises(SecurityRefusal):  # somebody else may have put a key of theirs in
+        keys.of(found)

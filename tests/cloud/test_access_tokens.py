@@ -152,8 +152,30 @@ def test_a_token_belongs_to_what_the_credentials_file_says(
     path = service_account(tmp_path / "key.json", endpoint.url, "other@p.iam.gserviceaccount.com")
     other = find_credentials("", str(path), tmp_path / "none")
     acted_as = find_credentials("", str(path), tmp_path / "none", impersonate=ROBOT)
-    assert len({robot.key, other.key, acted_as.key}) == 3
+    elsewhere = find_credentials(
+        *("", str(path), tmp_path / "none"), impersonate=ROBOT, iam_endpoint="https://iam.example"
+    )
+    assert len({robot.key, other.key, acted_as.key, elsewhere.key}) == 4
     assert sent(AccessTokens(other, now, kept=kept)) == "second"
+
+
+def test_a_credentials_file_that_is_replaced_meanwhile_changes_nobody_s_token(
+    tmp_path: Path, robot: Credentials, endpoint: ScriptedServer, now: FakeClock
+) -> None:
+    kept = KeptTokens(tmp_path / "tokens")
+    with scripted(token_reply("somebody else's")) as other:
+        service_account(tmp_path / "key.json", other.url, "other@p.iam.gserviceaccount.com")
+        assert sent(AccessTokens(robot, now, kept=kept)) == "first"
+
+
+@pytest.mark.parametrize("wrap", [lambda info: info, lambda info: {"source_credentials": info}])
+def test_the_token_of_a_workload_whose_identity_is_elsewhere_is_not_kept(
+    tmp_path: Path, wrap: Any
+) -> None:
+    path = tmp_path / "adc.json"
+    source = {"environment_id": "aws1"}  # AWS_PROFILE decides
+    path.write_text(json.dumps(wrap({"type": "external_account", "credential_source": source})))
+    assert find_credentials("", str(path), tmp_path / "none").key == ""
 
 
 def test_tokens_that_nobody_uses_any_more_are_removed(

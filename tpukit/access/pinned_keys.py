@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tpukit.errors import BadInput, SecurityRefusal
 from tpukit.models import Slice
-from tpukit.paths import exclusively, private_directory, replace_file
+from tpukit.paths import exclusively, private_directory, read_own, replace_file
 from tpukit.text import shown_path
 
 
@@ -27,12 +27,15 @@ class PinnedKeys:
     def of(self, found: Slice) -> Mapping[int, str]:
         """Return the host key (`ssh-ed25519 AAAA…`) of each worker that has been seen.
 
-        Raises `BadInput` where they cannot be read: they must not be taken for none.
+        Raises `BadInput` where they cannot be read: they must not be taken for none; and
+        `SecurityRefusal` where somebody else could have written them.
         """
         path = self.path(found)
         try:
-            document = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+            document = json.loads(read_own(path))
             return {int(worker): str(key) for worker, key in document.items()}
+        except FileNotFoundError:
+            return {}
         except (OSError, ValueError, AttributeError) as error:
             raise BadInput(f"{shown_path(path)} cannot be read", reason=str(error)) from error
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import stat
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,7 +15,7 @@ from tpukit.clock import Clock
 from tpukit.cloud.credentials import Credentials, Token
 from tpukit.cloud.failures import LOGIN
 from tpukit.errors import Fix, NotAuthenticated, TpukitError
-from tpukit.paths import private_directory, replace_file
+from tpukit.paths import private_directory, read_own, replace_file
 
 #: Seconds before its end from which on a token is not used: a call, and the clocks, take some.
 _MARGIN = 300.0
@@ -33,12 +31,8 @@ class KeptTokens:
 
     def get(self, key: str) -> Token | None:
         """Return the token of a key, valid or not; None where there is none that can be trusted."""
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            descriptor = os.open(self._path(key), os.O_RDONLY | os.O_NOFOLLOW)
-            with os.fdopen(descriptor, encoding="utf-8") as file:
-                status = os.fstat(descriptor)
-                if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o600:
-                    return _token_of(json.load(file))
+        with suppress(TpukitError, OSError, ValueError, TypeError, KeyError):
+            return _token_of(json.loads(read_own(self._path(key))))
         return None
 
     def put(self, key: str, token: Token) -> None:

@@ -55,7 +55,7 @@ class Credentials:
     """
 
     description: str
-    load: Callable[[], Any]  #: makes the credentials of google-auth
+    load: Callable[[], Any] = field(repr=False)  #: makes the credentials of google-auth
     account: str = ""
     key: str = ""
     person: bool = False
@@ -187,22 +187,34 @@ def _file(path: Path, kind: str) -> Credentials:
     kind_of_file, quota = info.get("type"), info.get("quota_project_id")
     return Credentials(
         f"{kind} {path}",
-        partial(_load, path, kind_of_file),
+        partial(_load, path, info),
         account=_account_in(info),
-        key=_key(str(path), text.decode("latin-1"), *SCOPES),
+        key=_key(str(path), text.decode("latin-1"), *SCOPES) if _decides(info) else "",
         person=kind_of_file in _PEOPLE,
         quota_project=quota if isinstance(quota, str) else "",
     )
 
 
-def _load(path: Path, kind: object) -> Any:
+def _decides(info: Mapping[str, Any]) -> bool:
+    """Tell whether a file alone decides whose tokens come of it.
+
+    A workload's identity is where its `credential_source` points: the environment, another file.
+    """
+    source = info.get("source_credentials")
+    return info.get("type") != "external_account" and not (
+        isinstance(source, dict) and not _decides(source)
+    )
+
+
+def _load(path: Path, info: Mapping[str, Any]) -> Any:
     import google.auth
     import google.auth.exceptions
 
     # A person's token has all that they agreed to, their address among it, unless less is asked.
-    scopes = None if kind == "authorized_user" else SCOPES
+    scopes = None if info.get("type") == "authorized_user" else SCOPES
     try:
-        return google.auth.load_credentials_from_file(str(path), scopes=scopes)[0]
+        # Not from the file, which may have changed since: the tokens are kept under what was read.
+        return google.auth.load_credentials_from_dict(info, scopes=scopes)[0]
     except (google.auth.exceptions.GoogleAuthError, OSError, ValueError, *_WRONG_SHAPE) as error:
         raise _unusable(path, error) from error
 
@@ -299,7 +311,7 @@ def _impersonated(source: Credentials, chain: str, endpoint: str) -> Credentials
             iam_endpoint_override=url if endpoint else None,
         )
 
-    key = _key(source.key, *through, account) if source.key else ""
+    key = _key(source.key, endpoint, *through, account) if source.key else ""
     return Credentials(f"{source.description}, impersonating", load, account=account, key=key)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -121,6 +122,12 @@ def test_iap_gets_the_line_that_gcloud_itself_uses(server: Server) -> None:
 def test_iap_needs_the_workers_host_name(server: Server) -> None:
     with pytest.raises(TransportFailed, match="cannot be reached through Identity-Aware Proxy"):
         iap_command("p", server.target())
+
+
+@pytest.mark.parametrize("name", ["--flags-file=/tmp/f", "host-0\n", "host 0", "%h", "$(id)"])
+def test_a_worker_puts_no_word_of_its_own_into_gcloud_s_line(server: Server, name: str) -> None:
+    with pytest.raises(TransportFailed, match="cannot be reached through Identity-Aware Proxy"):
+        iap_command("p", replace(elsewhere(server), hostname=name))
 
 
 def _relays() -> list[psutil.Process]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import subprocess
 import threading
@@ -16,6 +17,7 @@ from tpukit.remote.connection.target import Target
 from tpukit.text import one_line
 
 _CHUNK = 1 << 16
+_HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
 
 #: Opens a connected socket to a worker's SSH server, or raises `TransportFailed`.
 Dial = Callable[[Target, Deadline], socket.socket]
@@ -126,9 +128,10 @@ def iap_command(project: str, target: Target) -> list[str]:
     As gcloud's own ssh has it: googlecloudsdk/command_lib/compute/tpus/tpu_vm/ssh.py. The worker's
     name comes from its guest attributes; raise `TransportFailed` where they have none.
     """
-    if not target.hostname:
+    if not _HOST_NAME.fullmatch(target.hostname):  # the worker has written it: "--flags-file=…"
         raise TransportFailed(
             f"{target.label} cannot be reached through Identity-Aware Proxy",
+            reason=one_line(target.hostname)[:60],
             why="its guest attributes do not have its host name",
         )
     return [
