@@ -210,6 +210,26 @@ def test_a_run_that_was_started_through_a_proxy_is_listed_and_ended_through_it(
     call("kill", "demo", "long", *route)
 
 
+@pytest.mark.process
+@pytest.mark.parametrize("missing", [True, False])
+def test_up_through_a_gcloud_that_cannot_tunnel_ends_before_the_create(
+    run: Run, own_emulator: dict[str, str], programs: Path, missing: bool
+) -> None:
+    if missing:
+        environment = {**own_emulator, "PATH": str(programs)}
+        status, words = 2, ("cannot be run: No such file", "cloud.google.com/sdk/docs/install")
+    else:
+        stand_in = programs / "gcloud"
+        stand_in.write_text("#!/bin/sh\necho no active account >&2; echo more >&2; exit 1\n")
+        stand_in.chmod(stat.S_IRWXU)
+        environment = own_emulator
+        status, words = 4, ("why: no active account\n", "fix: gcloud auth login")
+    up = ("up", "v2-8", "demo", "--internal-ips", "--iap")
+    result = run(*up, environment=environment).says(status)
+    assert all(each in result.err for each in words)
+    assert run("list", "--json", environment=own_emulator).document["slices"] == []
+
+
 #: Stands for OpenSSH: says that it runs, waits to be let go on, and looks for its host's keys.
 WAITING_SSH = """#!{python}
 import pathlib, sys

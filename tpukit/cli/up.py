@@ -33,6 +33,7 @@ def up(
     from tpukit import up
     from tpukit.access import caller_address
     from tpukit.provision.recipes import Recipe
+    from tpukit.remote.connection import dial
 
     accelerator, name = wanted(accelerator_type, name)
     chosen = Recipe.named(recipe)
@@ -43,6 +44,8 @@ def up(
     context = toolkit.context(tuple(source_ranges or ()))
     if route.internal_ips and not route.proxied and not (context.source_ranges or no_firewall):
         caller_address.check_inside()
+    if route.iap:
+        dial.check_gcloud()
     deadline = toolkit.deadline(flag.seconds(timeout))
     stays = "bills" if toolkit.provider.bills else "stays"
     hint = f"Ctrl-C is safe: the slice {stays}, and the same command goes on"

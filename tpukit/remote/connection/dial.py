@@ -11,13 +11,15 @@ from collections.abc import Callable, Sequence
 from typing import IO, Any, Protocol
 
 from tpukit.clock import Deadline
-from tpukit.errors import TransportFailed
+from tpukit.errors import BadInput, Fix, NotAuthenticated, TransportFailed
 from tpukit.remote.connection.handshake import seconds
 from tpukit.remote.connection.target import Target
 from tpukit.text import one_line
 
 _CHUNK = 1 << 16
 _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
+#: Seconds for gcloud to find its credentials, which takes it 1.
+_GCLOUD_SECONDS = 30.0
 
 #: Opens a connected socket to a worker's SSH server, or raises `TransportFailed`.
 Dial = Callable[[Target, Deadline], socket.socket]
@@ -138,6 +140,34 @@ def iap_command(project: str, target: Target) -> list[str]:
         *("gcloud", "alpha", "compute", "start-iap-tunnel", target.hostname),
         *(str(target.port), "--listen-on-stdin", f"--project={project}", f"--zone={target.zone}"),
     ]
+
+
+def check_gcloud() -> None:
+    """Raise where gcloud has no credentials for a tunnel; one that does not answer is let pass.
+
+    Raises:
+        BadInput: gcloud cannot be run.
+        NotAuthenticated: it has no credentials, as it says.
+    """
+    command = ["gcloud", "auth", "print-access-token", "--quiet"]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GCLOUD_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return
+    except OSError as error:
+        raise BadInput(
+            f"--iap goes through gcloud, which cannot be run: {error.strerror or error}",
+            fix=Fix(note="install it: https://cloud.google.com/sdk/docs/install"),
+        ) from error
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().partition("\n")[0]
+        raise NotAuthenticated(
+            "--iap goes through gcloud, which has no credentials",
+            why=one_line(said),
+            fix=Fix.command("gcloud", "auth", "login"),
+        )
 
 
 def jump_command(host: str, port: str, target: Target) -> list[str]:
