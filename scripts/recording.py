@@ -26,14 +26,16 @@ import pyte
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "tutorial" / "up.svg"
-COLUMNS, LINES = 92, 24
+COLUMNS, LINES = 108, 24
 COMMAND = "tpukit --local up v4-16 demo"
 #: Seconds between two pictures, those in which nothing but times changes, and of the last one.
 STEP, STILL, STAYS = 0.8, 5.0, 6.0
 #: Seconds without a byte after which a screen is whole.
 SETTLED = 0.02
 CELL, ROW, MARGIN = 8.0, 18.0, 14.0
-COLOURS = {"default": "#d8d8d8", "green": "#7ec97e", "red": "#f07178", "cyan": "#7fd1e0"}
+COLOURS = {"default": "#d8d8d8", "green": "#7ec97e", "red": "#f07178", "brightblack": "#868c98"}
+#: pyte knows no dim letters; it knows bright black ones.
+DIM, GREY = b"\x1b[2m", b"\x1b[90m"
 
 Picture = tuple[float, list[str]]
 
@@ -58,7 +60,7 @@ def recorded(words: list[str], environment: dict[str, str]) -> Iterator[Picture]
                 except OSError:  # the command has ended: EIO is a pty's end of file
                     data = b""
                 over = not data
-                stream.feed(data)
+                stream.feed(data.replace(DIM, GREY))
                 if not over and select.select([master], [], [], SETTLED)[0]:
                     continue  # half of a picture
             now = time.monotonic() - began
@@ -137,7 +139,7 @@ def _shown_between(begin: float, end: float, over: float) -> str:
 
 def main(page: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="tpukit-recording-") as home:
-        foreign = ("TPUKIT_", "CLOUDSDK_", "GOOGLE_")
+        foreign = ("TPUKIT_", "CLOUDSDK_", "GOOGLE_", "COLUMNS", "LINES")
         kept = {name: text for name, text in os.environ.items() if not name.startswith(foreign)}
         own = {"TPUKIT_HOME": f"{home}/.tpukit", "CLOUDSDK_CONFIG": f"{home}/gcloud"}
         environment = {**kept, **own, "TERM": "xterm-256color", "PYTHONUTF8": "1", "USER": "ada"}
@@ -149,7 +151,8 @@ def main(page: Path) -> None:
             pictures = list(recorded([*tpukit, *COMMAND.split()[1:]], environment))
         finally:
             subprocess.run([*tpukit, "emulator", "stop"], stderr=subprocess.DEVNULL, **quietly)  # type: ignore[call-overload]
-    page.write_text(drawn(pictures).replace(home, "~"))
+    # Where this machine has its Python is nobody's business, and longer than most.
+    page.write_text(drawn(pictures).replace(home, "~").replace(sys.base_prefix, "/usr"))
     print(f"{page}: {len(pictures)} pictures, {page.stat().st_size >> 10} KB")
 
 

@@ -265,7 +265,8 @@ class Console:
 
         terminal = RichConsole(file=self.out, highlight=False)
         rows = [[_shown(cell) for cell in row] for row in view.rows]
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+        looks = {"show_edge": False, "padding": (0, 1, 0, 0), "pad_edge": False}
+        table = Table(box=SIMPLE_HEAD, header_style="bold", **looks)  # type: ignore[arg-type]
         for column in view.columns:
             # Only the last one, which has sentences, may take several lines.
             table.add_column(column, no_wrap=column is not view.columns[-1])
@@ -358,7 +359,7 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[tuple[str, str]]]) -
     ]
     words = [word for row in rows for word in row[-1][0].split()]
     widest[-1] = max([min(widest[-1], 30), *map(cell_len, words)])
-    return sum(widest) + 3 * len(columns) - 2
+    return sum(widest) + 2 * (len(columns) - 1)
 
 
 def _plain_line(text: str) -> str:

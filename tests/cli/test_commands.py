@@ -98,7 +98,7 @@ def test_every_command_has_a_help_page(run: Run, command: str) -> None:
 def test_every_command_takes_the_global_flags_and_shows_an_example(run: Run, command: str) -> None:
     flags = ("--json", "--project", "p", "--zone", "z", "--local", "--quiet")
     page = run(*command.split(), *flags, "--help").out  # an unknown flag would be refused first
-    assert "Global flags: tpukit help flags" in page
+    assert "Global flags, --zone and --json among them: tpukit help flags" in page
     assert "tpukit" in page.partition("Example")[2]
 
 

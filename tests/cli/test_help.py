@@ -65,13 +65,16 @@ def test_every_command_is_on_the_page_and_none_shows_braces_or_global_flags(run:
         assert page == run(*words, "--help").out
         assert "{" not in page
         assert "--project" not in page
-        assert "Global flags: tpukit help flags" in page
+        assert "Global flags, --zone and --json among them: tpukit help flags" in page
 
 
 def test_help_explains_flags_variables_codes_and_commands(run: Run) -> None:
     assert "--project PROJECT\tProject that pays." in run("help", "flags").out
     assert "--json\tPrint one JSON document." in run("help", "flags").out
-    assert "TPUKIT_ZONE\tzone, CLOUDSDK_COMPUTE_ZONE" in run("help", "environment").out
+    assert (
+        "TPUKIT_ZONE\tthe setting zone, before CLOUDSDK_COMPUTE_ZONE\n"
+        in run("help", "environment").out
+    )
     assert "7 SliceLost\tpreempted" in run("help", "exit-codes").out
     assert run("help", "run").out == run("run", "--help").out
     assert "fix: tpukit help flags" in run("help", "nonsense").says(2).err

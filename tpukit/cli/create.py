@@ -32,6 +32,9 @@ def create(
 ) -> View:
     """Make sure that a slice is READY, and lets you in.
 
+    Typed again, it finds the same slice, and refuses one of another spec. The firewall rule for
+    your own address is made beside it; what stands in the way is told before anything bills.
+
     Examples:
       tpukit create v3-8 demo --zone us-central1-a
       tpukit create v6e-4 demo --spot --labels team=vision

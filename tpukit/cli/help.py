@@ -33,15 +33,19 @@ def help(toolkit: Toolkit, topic: Topic = "") -> View:
       tpukit help flags
       tpukit help run
     """
-    pages = {"flags": _flags, "environment": _environment, "exit-codes": _exit_codes}
+    pages = {
+        "flags": ("flag", _flags),
+        "environment": ("variable", _environment),
+        "exit-codes": ("status", _exit_codes),
+    }
     if topic == "":
         topic = TOPICS[0]
     if topic not in pages:
         fix = Fix.command("tpukit", "help", TOPICS[0])
         raise BadInput(f"there is no page on {one_line(topic)!r}", fix=fix)
-    rows = pages[topic]()
+    what, rows = pages[topic][0], pages[topic][1]()
     document = {"topic": topic, "rows": [list(row) for row in rows]}
-    return View(document, ("WHAT", "MEANING"), rows)
+    return View(document, (what.upper(), "MEANING"), rows)
 
 
 def _flags() -> list[tuple[str, str]]:
@@ -60,7 +64,7 @@ def _environment() -> list[tuple[str, str]]:
     from tpukit.settings.table import DEFINITIONS
 
     settings = [
-        (each.variable, ", ".join(filter(None, [each.name, *each.google_variables])))
+        (each.variable, ", before ".join([f"the setting {each.name}", *each.google_variables]))
         for each in DEFINITIONS
     ]
     return [*_OWN_VARIABLES.items(), *settings]

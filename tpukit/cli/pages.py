@@ -60,7 +60,7 @@ GROUPS = ("firewall", "emulator", "connections", "config")
 VERBS = tuple(name for name in SUMMARIES if name not in GROUPS)
 _GLOBAL = {each.name for each in fields(GlobalFlags)}
 _MORE = (
-    "Global flags: tpukit help flags",
+    "Global flags, --zone and --json among them: tpukit help flags",
     "More: tpukit help environment, tpukit help exit-codes",
     "Try it without an account: tpukit --local up v3-8",
 )
