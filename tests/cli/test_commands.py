@@ -279,6 +279,17 @@ def test_a_type_that_is_not_listed_is_for_projects_that_google_has_enabled(
     assert len(prompt_cloud.calls("nodes.create")) == 1
 
 
+def test_a_smoke_test_of_a_type_that_is_not_listed_suggests_no_second_slice(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    prompt_cloud.tpu.create(prompt_cloud.request())
+    prompt_cloud.change("demo", acceleratorType="tpu7x-8")
+    told = run("smoke", "demo", environment=prompt_cloud.environment()).says(2).err
+    assert "how many devices a tpu7x-8 has is not known" in told
+    assert "venvs/jax/bin/python" in told
+    assert "create" not in told
+
+
 def test_a_zone_that_is_misspelled_is_told_before_anything_is_asked(
     run: Run, prompt_cloud: Cloud
 ) -> None:
