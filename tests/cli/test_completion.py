@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import re
@@ -17,6 +16,7 @@ import pytest
 from support.local_cloud import Cloud, FakeClock, bare_environment
 
 from cli.conftest import Run
+from tpukit.clock import SystemClock
 from tpukit.slices.name_hints import LIFETIME, NameHints
 
 
@@ -72,9 +72,7 @@ def test_names_come_from_what_was_listed_and_ask_nobody(run: Run, standing: Clou
 def environment(tmp_path: Path) -> dict[str, str]:
     """A shell's, with tpukit in PATH and a slice that was seen."""
     found = {**bare_environment(tmp_path), "HOME": str(tmp_path), "TERM": "dumb"}
-    state = Path(found["TPUKIT_HOME"]) / "state"
-    state.mkdir(parents=True)
-    (state / "names.json").write_text(json.dumps({"my-own-slice": time.time()}))
+    NameHints(Path(found["TPUKIT_HOME"]) / "state/names.json", SystemClock()).saw(["my-own-slice"])
     program = tmp_path / "bin" / "tpukit"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m tpukit "$@"\n')
@@ -120,7 +118,7 @@ SHELLS = {
 def test_a_shell_completes_what_is_typed(shell: str, environment: dict[str, str]) -> None:
     """zsh where it is installed: the test says so in its report where it is not."""
     if not shutil.which(shell):
-        pytest.skip(f"{shell} is not installed")
+        pytest.skip(f"{shell} is not installed: its completion is NOT checked by this run")
     start, setup = SHELLS[shell]
     for keys, wanted in (
         ("tpukit desc\tmy\t", "tpukit describe my-own-slice"),
@@ -132,9 +130,9 @@ def test_a_shell_completes_what_is_typed(shell: str, environment: dict[str, str]
 @pytest.mark.process
 def test_fish_completes_what_is_typed(environment: dict[str, str]) -> None:
     if not shutil.which("fish"):
-        pytest.skip("fish is not installed")
+        pytest.skip("fish is not installed: its completion is NOT checked by this run")
     for line, wanted in (
-        ("tpukit desc", "describe"),
+        ("tpukit desc", "describe\tShow one slice, wherever it is."),
         ("tpukit describe my", "my-own-slice"),
         ("tpukit up v3-3", "v3-32\t16 chips"),
     ):

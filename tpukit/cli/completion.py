@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from typer import Argument
 
 from tpukit.cli.help import TOPICS
-from tpukit.cli.pages import SECTIONS
+from tpukit.cli.pages import SUMMARIES
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix
@@ -112,7 +112,7 @@ def _flags(command: Any) -> Iterable[tuple[str, str]]:
 
 def _commands(group: Any) -> Iterable[tuple[str, str]]:
     if group.name == "tpukit":
-        return [(name, "") for names in SECTIONS.values() for name in names]
+        return SUMMARIES.items()
     return [(name, each.get_short_help_str(60)) for name, each in group.commands.items()]
 
 
@@ -136,7 +136,7 @@ def _values(parameter: Any, names: Callable[[], Iterable[str]]) -> list[tuple[st
         "RECIPE": recipe_names(),
         "STATE": ("ready", "stopped"),
         "SHELL": SHELLS,
-        "TOPIC": (*TOPICS, *(name for each in SECTIONS.values() for name in each)),
+        "TOPIC": (*TOPICS, *SUMMARIES),
         "VERSION": sorted({each.runtime_version for each in accelerators.all_types()}),
         "WORKERS": ("all",),
         "FILE": (FILES,),
