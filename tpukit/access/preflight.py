@@ -23,7 +23,7 @@ from tpukit.errors import BadInput, Fix, NotAuthenticated, NotEnabled, TpukitErr
 from tpukit.models import Slice, SliceRequest
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.slices.ensure import check_same, ensure
-from tpukit.slices.last_seen import LastSeen, OnState, naming_what_exists
+from tpukit.slices.last_seen import OnState, last_seen, naming_what_exists
 
 Read = Callable[[], Any]
 Outcomes = Mapping[str, Outcome[Read, Any]]
@@ -83,9 +83,9 @@ def create_reachable(
     )
     if made.opening is None:
         return made
-    found, bills = made.slice, context.provider.bills
-    with naming_what_exists(LastSeen(found.name, found.zone, found.state, bills)):
-        return Reachable(*rule_opening.finish(context, found, made.opening), created=made.created)
+    with naming_what_exists(last_seen(context.provider, made.slice)):
+        found, opening = rule_opening.finish(context, made.slice, made.opening)
+    return Reachable(found, opening, made.created)
 
 
 def prepare(

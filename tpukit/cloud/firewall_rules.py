@@ -31,9 +31,7 @@ class ComputeFirewall(FirewallProvider):
 
     def __init__(self, session: Session, project: str, endpoint: str) -> None:
         self._session, self._own, self._endpoint = session, project, endpoint
-        base = endpoint.rstrip("/")
-        root = base if base.endswith("/compute/v1") else f"{base}/compute/v1"
-        self._project = f"{root}/projects/{project}"
+        self._project = project_url(endpoint, project)
         self._global = f"{self._project}/global"
 
     def once(self) -> Self:
@@ -112,6 +110,13 @@ class ComputeFirewall(FirewallProvider):
             "targetTags": list(rule.target_tags),
             "allowed": [_allowed(word) for word in rule.allowed],
         }
+
+
+def project_url(endpoint: str, project: str) -> str:
+    """Return the URL of a project in the Compute Engine API."""
+    base = endpoint.rstrip("/")
+    root = base if base.endswith("/compute/v1") else f"{base}/compute/v1"
+    return f"{root}/projects/{project}"
 
 
 def _rules(page: dict[str, Any]) -> list[FirewallRule]:

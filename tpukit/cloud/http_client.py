@@ -75,7 +75,9 @@ class HttpClient:
             ValueError: it is larger than `LARGEST_ANSWER`, or compressed in an unknown way.
         """
         parts = urlsplit(url)
-        connection = self._connected(parts, seconds)
+        connection = self._open(parts, seconds)
+        ends = time.monotonic() + seconds
+        connection.response_class = partial(_Response, ends)  # type: ignore[assignment]
         try:
             answer = _answer(connection, method, parts, headers, body)
         except (OSError, http.client.HTTPException) as error:
@@ -86,12 +88,6 @@ class HttpClient:
             raise
         self._idle[parts.netloc].append(connection)
         return answer
-
-    def _connected(self, parts: SplitResult, seconds: float) -> http.client.HTTPConnection:
-        connection = self._open(parts, seconds)
-        ends = time.monotonic() + seconds
-        connection.response_class = partial(_Response, ends)  # type: ignore[assignment]
-        return connection
 
     def _open(self, parts: SplitResult, seconds: float) -> http.client.HTTPConnection:
         idle = self._idle[parts.netloc]

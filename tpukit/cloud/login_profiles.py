@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 
 from tpukit.clock import Deadline
 from tpukit.cloud.failures import to_error, unreadable
+from tpukit.cloud.firewall_rules import project_url
 from tpukit.cloud.provider import LoginProvider
 from tpukit.cloud.session import Session
 from tpukit.models import LoginProfile
@@ -20,9 +21,7 @@ class OsLogin(LoginProvider):
     def __init__(self, session: Session, project: str, compute: str, endpoint: str) -> None:
         self._session = session
         self._project = project
-        base = compute.rstrip("/")
-        root = base if base.endswith("/compute/v1") else f"{base}/compute/v1"
-        self._project_url = f"{root}/projects/{project}"
+        self._project_url = project_url(compute, project)
         self._root = endpoint.rstrip("/")
 
     def within(self, deadline: Deadline) -> Self:

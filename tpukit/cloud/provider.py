@@ -1,4 +1,4 @@
-"""A cloud as the use-cases know it: two small protocols, none of Google's names.
+"""A cloud as the use-cases know it: three small protocols, none of Google's names.
 
 Another API may stand beside the Cloud TPU API, and hold slices of the same names: each `Slice` says
 in which it lives. What differs between them stays behind the protocol: names of operations are for

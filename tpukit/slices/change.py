@@ -45,7 +45,7 @@ def delete(
     """
     provider = provider.within(deadline)
     seen = seen or last_seen(provider, found)
-    deletion = _Deletion(provider.within(deadline), found, seen, deadline, on_state)
+    deletion = _Deletion(provider, seen, deadline, on_state)
     with naming_what_exists(seen):
         for current in seen.looks(provider, deadline, on_state):
             if current is None:
@@ -64,7 +64,6 @@ class _Deletion:
     """A delete, asked for until it is under way; `refusal` is the last word against it."""
 
     provider: SliceProvider
-    found: Slice
     seen: LastSeen
     deadline: Deadline
     on_state: OnState
