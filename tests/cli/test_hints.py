@@ -7,10 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.local_cloud import bare_environment
 
 from cli.conftest import Result, Run
+from tpukit.access.hints import Hint
+from tpukit.cli.global_flags import GlobalFlags
+from tpukit.cli.toolkit import Toolkit
 from tpukit.emulator.control_client import EmulatorClient
 from tpukit.emulator.process import daemon
+from tpukit.models import Slice
 from tpukit.paths import Paths
 
 pytestmark = pytest.mark.process
@@ -135,3 +140,17 @@ def test_a_hint_that_cannot_be_written_fails_no_command(cli: Cli) -> None:
     hints.write_text("in the way")
     cli.succeeds("run", "demo", "--", "true")
     cli.succeeds("run", "demo", "--", "true")
+
+
+def test_hints_are_of_one_project_of_one_api(tmp_path: Path) -> None:
+    def recalled(endpoint: str, project: str) -> Hint | None:
+        environ = {**bare_environment(tmp_path), "TPUKIT_TPU_ENDPOINT": endpoint}
+        environ["TPUKIT_COMPUTE_ENDPOINT"] = endpoint
+        hints = Toolkit(GlobalFlags(project=project), environ=environ).hints
+        if (endpoint, project) == ("https://tpu.example", "demo-project"):
+            hints.keep(Hint(Slice("demo", project, "z", "v3-8", "r", "READY"), {}, everywhere=True))
+        return hints.recall("demo", "")
+
+    assert recalled("https://tpu.example", "demo-project")
+    assert not recalled("https://other.example", "demo-project")
+    assert not recalled("https://tpu.example", "other-project")

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud, FakeClock, json_reply, scripted
+from support.local_cloud import (
+    OTHER_ZONE,
+    PROJECT,
+    ZONE,
+    Cloud,
+    FakeClock,
+    Reply,
+    json_reply,
+    scripted,
+)
 
 from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import NotFound, TpukitError
@@ -228,6 +237,15 @@ def test_a_detail_of_an_unknown_type_loses_only_itself(cloud: Cloud) -> None:
     with scripted(json_reply(200, done)) as server:
         failure = CloudTpu(cloud.session, PROJECT, server.url).failure(name, "create it")
     assert type(failure).__name__ == "NoCapacity"
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_what_writes_follows_no_redirection(cloud: Cloud, status: int) -> None:
+    with scripted(json_reply(200, {"name": "operations/o"})) as other:
+        answer = Reply(status, b"{}", {"Location": f"{other.url}/y"})
+        with scripted(answer) as server, pytest.raises(TpukitError):
+            CloudTpu(cloud.session, PROJECT, server.url).delete(ZONE, "demo")
+        assert other.seen == []
 
 
 def test_metadata_and_tags_are_replaced(cloud: Cloud) -> None:
