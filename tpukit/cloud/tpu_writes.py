@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 from google.api_core.client_options import ClientOptions
+from google.auth.credentials import Credentials
 from google.cloud import tpu_v2
 from google.protobuf.json_format import ParseError
 
 from tpukit.cloud.access_tokens import AccessTokens
 from tpukit.cloud.failures import RestFailure, from_answer, unreadable
-from tpukit.cloud.google_credentials import GoogleCredentials
 from tpukit.cloud.http_client import LARGEST_ANSWER
 from tpukit.settings.table import is_loopback
 
@@ -26,7 +26,7 @@ class TpuWrites:
     def __init__(self, tokens: AccessTokens, endpoint: str) -> None:
         options = ClientOptions(api_endpoint=endpoint)
         self._client = tpu_v2.TpuClient(
-            credentials=GoogleCredentials(tokens), transport="rest", client_options=options
+            credentials=_Credentials(tokens), transport="rest", client_options=options
         )
         http = self._client.transport._session
         http.hooks["response"].append(_check)
@@ -43,6 +43,24 @@ class TpuWrites:
             return str(made.operation.name)
         except (ParseError, AttributeError, KeyError, TypeError) as error:
             raise RestFailure(unreadable(error)) from error
+
+
+class _Credentials(Credentials):  # type: ignore[misc]
+    """Credentials of google-auth that leave every decision to `AccessTokens`."""
+
+    def __init__(self, tokens: AccessTokens) -> None:
+        super().__init__()
+        self._tokens = tokens
+        self._sent: dict[str, str] = {}
+
+    def before_request(self, request: Any, method: str, url: str, headers: Any) -> None:
+        """Add the headers of a call."""
+        self._sent = self._tokens.headers()
+        headers.update(self._sent)
+
+    def refresh(self, request: Any) -> None:
+        """Have another token: the API answered 401."""
+        self._tokens.renew(self._sent)
 
 
 def _check(response: Any, **_: Any) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 from tpukit.clock import Deadline
 from tpukit.errors import AuthenticationFailed
-from tpukit.remote.connection.absence import absent
 from tpukit.remote.connection.handshake import (
     check_host_key,
     mismatch,
@@ -26,9 +26,13 @@ from tpukit.text import one_line
 
 # A third of the time to import paramiko goes into what only `Match exec` of ssh_config needs, and
 # paramiko does without where it is not installed: paramiko 5.1, paramiko/config.py.
-with absent("invoke"):
+try:
+    sys.modules.setdefault("invoke", None)  # type: ignore[arg-type]
     import paramiko
     from paramiko.common import MSG_CHANNEL_REQUEST, cMSG_CHANNEL_REQUEST
+finally:
+    if sys.modules["invoke"] is None:
+        del sys.modules["invoke"]
 
 #: Everything paramiko raises when a peer misbehaves or a connection ends.
 FAILURES: tuple[type[Exception], ...] = (paramiko.SSHException, EOFError, OSError)
