@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tpukit.access.context import Context
 from tpukit.access.key import install_key, key_line, with_access
 from tpukit.clock import Deadline, SystemClock
 from tpukit.cloud.tpu import CloudTpu
+from tpukit.cloud.tpu_writes import TpuWrites
 from tpukit.errors import (
     DeadlinePassed,
     NotAllowed,
@@ -80,6 +82,21 @@ def test_a_key_that_a_stale_writer_replaced_is_written_again(
     assert stale
     assert key_line("ada", key) in keys_of(cloud)
     assert "bob:ssh-ed25519 AAAA bob" in keys_of(cloud)
+
+
+def test_a_key_written_while_the_library_loads_is_kept(cloud: Cloud, key: KeyPair) -> None:
+    """google-cloud-tpu can take seconds: another client has seen its key twice by then."""
+
+    class Slow(CloudTpu):
+        @cached_property
+        def _writes(self) -> TpuWrites:
+            cloud.change("demo", metadata={"ssh-keys": "bob:ssh-ed25519 AAAA bob"})
+            return super()._writes
+
+    found = ready(cloud)
+    slow = Slow(cloud.session, PROJECT, cloud.url)
+    assert install_key(slow, found, "ada", key, cloud.deadline())
+    assert keys_of(cloud) == ["bob:ssh-ed25519 AAAA bob", key_line("ada", key)]
 
 
 def test_a_refused_key_is_an_error_that_is_not_repeated(cloud: Cloud, key: KeyPair) -> None:

@@ -38,6 +38,7 @@ def install_key(
     line = key_line(user, key)
     if line in _keys(found):
         return False
+    provider.load_writes()  # seconds on a busy machine, in which another's key would be lost
     seen = 0
     for _ in polls(deadline):
         current = provider.get(found.zone, found.name)

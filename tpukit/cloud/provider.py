@@ -67,6 +67,9 @@ class SliceProvider(Protocol):
     def stop(self, zone: str, name: str) -> str:
         """Ask once that a slice stops and return the operation's name."""
 
+    def load_writes(self) -> None:
+        """Load now what writes need, so that what is read to be written back does not grow old."""
+
     def replace_metadata(self, zone: str, name: str, metadata: Mapping[str, str]) -> str:
         """Replace all of it, once; `Doubtful` where the answer was lost."""
 

@@ -90,6 +90,9 @@ class CloudTpu(SliceProvider):
     def stop(self, zone: str, name: str) -> str:
         return self._write(f"stop slice {name}", "stop_node", self._named(zone, name))
 
+    def load_writes(self) -> None:
+        _ = self._writes
+
     def replace_metadata(self, zone: str, name: str, metadata: Mapping[str, str]) -> str:
         return self._update(zone, name, repeat=False, metadata=dict(metadata))
 
