@@ -548,4 +548,5 @@ def test_a_folder_that_was_deleted_is_no_defect(run: Run, tmp_path: Path) -> Non
     gone.mkdir()
     os.chdir(gone)
     gone.rmdir()
-    assert "the folder that you are in was deleted" in run("list").says(2).err
+    for words in (["list"], ["push", "demo"]):
+        assert "the folder that you are in was deleted" in run(*words).says(2).err

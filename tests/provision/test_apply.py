@@ -347,6 +347,7 @@ def test_typed_again_after_the_deadline_it_follows_the_job_that_still_runs(worke
     passing.join()
     assert caught.value.why.startswith("step venv: ")
     assert "did not end in time" in caught.value.why
+    assert "a longer --timeout: it joins what still runs" in str(caught.value.fix)
     followed: list[ProvisionEvent] = []
 
     def release_once_followed(event: ProvisionEvent) -> None:

@@ -71,7 +71,7 @@ def status(arguments: list[str]) -> int:
         _silence_stdout()
         return 141
     except Exception as error:  # noqa: BLE001  a defect of ours: keep it, spare the reader
-        return _fail(_defect(error), arguments, invocation)
+        return _fail(_folder_gone(error) or _defect(error), arguments, invocation)
 
 
 def application(names: Iterable[str] = (*VERBS, *GROUPS)) -> typer.Typer:
@@ -172,6 +172,17 @@ def _usage(error: TyperException) -> BadInput:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "tpukit"
     return BadInput(message.rstrip("."), fix=Fix.command(*path.split(), "--help"))
+
+
+def _folder_gone(error: Exception) -> TpukitError | None:
+    """Return that a file is missing because the folder that we are in was deleted, if it was."""
+    from tpukit.cli.toolkit import working_folder
+
+    try:
+        working_folder()
+    except BadInput as gone:
+        return gone if isinstance(error, FileNotFoundError) else None
+    return None
 
 
 def _defect(error: Exception) -> TpukitError:

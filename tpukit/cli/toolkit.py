@@ -88,7 +88,7 @@ class Toolkit:
         from tpukit.settings.resolution import Settings
 
         flags = {"project": self.flags.project or None, "zone": self.flags.zone or None}
-        return Settings.load(flags, self.environ, _working_folder(), self._overlay)
+        return Settings.load(flags, self.environ, working_folder(), self._overlay)
 
     @cached_property
     def identity(self) -> Identity:
@@ -377,7 +377,8 @@ def _on_a_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def _working_folder() -> Path:
+def working_folder() -> Path:
+    """Return the folder that the command was typed in; raise `BadInput` where it was deleted."""
     try:
         return Path.cwd()
     except FileNotFoundError as error:

@@ -11,7 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from tpukit.clock import Deadline
-from tpukit.errors import Fix, ProvisionFailed, TpukitError, TransportFailed, decisive
+from tpukit.errors import (
+    DeadlinePassed,
+    Fix,
+    ProvisionFailed,
+    TpukitError,
+    TransportFailed,
+    decisive,
+)
 from tpukit.models import ProvisionReport, StepReport, WorkerProvisionReport, worker_names
 from tpukit.provision.facts import Facts, read_facts
 from tpukit.provision.recipes import Recipe
@@ -90,12 +97,16 @@ def require_provisioned(report: ProvisionReport) -> ProvisionReport:
     cause = decisive(worker.cause for worker in failed)
     kind = type(cause) if cause else ProvisionFailed
     first = next((each for each in failed if cause and each.cause is cause), failed[0])
-    log = Fix(note=f"read the whole log on the worker: {first.log_path}")
+    fix = (
+        Fix(note=f"read the whole log on the worker: {first.log_path}") if first.log_path else None
+    )
+    if kind is DeadlinePassed:
+        fix = Fix(note="type the same command with a longer --timeout: it joins what still runs")
     raise kind(
         f"provisioning failed on {worker_names(worker.worker for worker in failed)}",
         why="\n".join([first.error, *first.log_tail]),
         exists=cause.exists if cause else (),
-        fix=(cause.fix if cause else None) or (log if first.log_path else None),
+        fix=(cause.fix if cause else None) or fix,
         details=report.document(),
     )
 

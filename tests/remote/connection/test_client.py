@@ -108,6 +108,7 @@ def test_an_impostor_is_refused_before_our_key_is_used(
     assert refused.value.exit_code == 9
     assert "is not demo worker 0" in refused.value.what
     assert "SHA256:" in refused.value.reason
+    assert "delete the slice and create it again" in str(refused.value.fix)
 
 
 def test_a_server_without_a_key_of_the_pinned_type_is_refused(

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tpukit.clock import Deadline
-from tpukit.errors import HostKeyMismatch, SecurityRefusal, TransportFailed, Unanswered
+from tpukit.errors import Fix, HostKeyMismatch, SecurityRefusal, TransportFailed, Unanswered
 from tpukit.remote.connection.keys import HOST_KEY_TYPES
 from tpukit.remote.connection.target import Target
 from tpukit.text import one_line
@@ -65,6 +65,10 @@ def mismatch(target: Target, pinned: tuple[str, ...], reason: str) -> HostKeyMis
         reason=reason,
         why=f"its known host keys are {', '.join(map(fingerprint, pinned))}; "
         "nothing was sent and our key was not used",
+        fix=Fix(
+            note="ask who runs your network what answers there; where it is a worker that was made "
+            "anew, delete the slice and create it again"
+        ),
         details={"worker": target.worker, "address": target.address},
     )
 
