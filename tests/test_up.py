@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 from support.clocks import HastyClock
+from support.contexts import context_on
 from support.local_cloud import ZONE, Cloud, running_cloud
 from support.local_worker import LocalWorker
 from support.slices import labelled
 from support.ssh_server import Server
 
 from tpukit.accelerators import AcceleratorType
-from tpukit.access.context import Context
-from tpukit.access.own_addresses import OwnAddresses
 from tpukit.clock import Deadline
 from tpukit.errors import SliceLost
 from tpukit.provision.recipes import Recipe
@@ -44,17 +43,13 @@ class Job:
 
     def run(self) -> UpReport:
         self.server.on_command = self._on_command
-        context = Context(
-            provider=self.cloud.tpu,
-            firewall=self.cloud.firewall,
+        context = context_on(
+            self.cloud,
+            self.key,
+            self.clock,
             connector=Connector(self.key, self.clock, dial=self._dial),
-            key=self.key,
-            user="ada",
             source_ranges=("192.0.2.7/32",),
             source_address=lambda address: "192.0.2.7",
-            clock=self.clock,
-            journal=self.cloud.journal,
-            own_addresses=OwnAddresses(self.cloud.directory / "own_addresses.json"),
         )
         return up(
             context,

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from support.contexts import context_on
 from support.local_cloud import ZONE, Cloud, FakeClock
 from support.slices import labelled
 
 from tpukit.access import preflight, ssh_rule
 from tpukit.access.context import Context
-from tpukit.access.own_addresses import OwnAddresses
 from tpukit.access.preflight import Reachable
 from tpukit.errors import Fix, TpukitError
 from tpukit.models import SliceRequest
-from tpukit.remote.connection.client import Connector
 from tpukit.remote.connection.keys import KeyPair
 
 EXPECTED = "216.239.32.10"  #: stands for a worker with an external address
@@ -85,18 +84,7 @@ def test_the_rule_is_waited_for_once_the_slice_is_there(
     cloud: Cloud, clock: FakeClock, key: KeyPair
 ) -> None:
     """Its operation goes on beside the create, which takes longer."""
-    context = Context(
-        provider=cloud.tpu,
-        firewall=cloud.firewall,
-        connector=Connector(key, clock),
-        key=key,
-        user="ada",
-        source_ranges=(),
-        source_address=lambda address: "198.51.100.9",
-        clock=clock,
-        journal=cloud.journal,
-        own_addresses=OwnAddresses(cloud.directory / "own_addresses.json"),
-    )
+    context = context_on(cloud, key, clock)
     request = labelled(cloud)
     found = made(cloud, context, request)
     assert found.created

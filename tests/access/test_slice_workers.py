@@ -9,12 +9,12 @@ from itertools import pairwise
 
 import pytest
 from support.access import keys_of, ready
+from support.contexts import context_on
 from support.local_cloud import ZONE, Cloud, FakeClock
 
 from tpukit.access import slice_workers
 from tpukit.access.context import Context
 from tpukit.access.key import key_line
-from tpukit.access.own_addresses import OwnAddresses
 from tpukit.clock import Deadline
 from tpukit.errors import (
     AuthenticationFailed,
@@ -88,18 +88,8 @@ def rules() -> Rules:
 def context(
     cloud: Cloud, clock: FakeClock, key: KeyPair, network: Network, rules: Rules
 ) -> Context:
-    return Context(
-        provider=cloud.tpu,
-        firewall=rules,
-        connector=Connector(key, clock, dial=network.dial),
-        key=key,
-        user="ada",
-        source_ranges=(),
-        source_address=lambda address: "198.51.100.9",
-        clock=clock,
-        journal=cloud.journal,
-        own_addresses=OwnAddresses(cloud.directory / "own_addresses.json"),
-    )
+    connector = Connector(key, clock, dial=network.dial)
+    return context_on(cloud, key, clock, firewall=rules, connector=connector)
 
 
 def workers_of(

@@ -33,10 +33,10 @@ class Context:
     clock: Clock
     journal: Journal
     own_addresses: OwnAddresses
+    hints: Hints  #: where slices that are found are remembered
+    pinned: PinnedKeys
     internal: bool = False  #: whether workers are reached at their internal addresses
     proxied: bool = False  #: whether they are reached through something that answers for them
-    hints: Hints | None = None  #: where slices that are found are remembered
-    pinned: PinnedKeys | None = None
     os_logins: OsLogins | None = None
     accept_new: bool = False  #: whether workers that publish no host key are believed once
 

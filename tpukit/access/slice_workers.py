@@ -194,15 +194,14 @@ class _SliceAccess:
             self._slice,
             deadline,
             self._chosen,
-            pinned=context.pinned.of(self._slice) if context.pinned else None,
+            pinned=context.pinned.of(self._slice),
             accept_new=context.accept_new,
         )
         self._remember()
         return self._aimed()
 
     def _remember(self) -> None:
-        known = all(each.host_keys for each in self._identities.values())
-        if self._context.hints and known:
+        if all(each.host_keys for each in self._identities.values()):
             hint = Hint(self._slice, self._identities, self._everywhere, self._login)
             self._context.hints.keep(hint)
 
@@ -259,7 +258,7 @@ class _SliceAccess:
     def _pinned(self, index: int, connection: Connection) -> Connection:
         """Hold a worker whose host key was not known to the one that it has shown."""
         pinned, (key, *_) = self._context.pinned, connection.target.host_keys
-        if self._targets[index].accept_new and pinned:
+        if self._targets[index].accept_new:
             pinned.pin(self._slice, index, key)
             self._targets = {**self._targets, index: connection.target}
             self._on_wait(f"{connection.label}: {fingerprint(key)} is its host key from now on")
@@ -267,7 +266,7 @@ class _SliceAccess:
 
     def _say_how_to_forget(self, error: HostKeyMismatch) -> None:
         pinned = self._context.pinned
-        if pinned and pinned.of(self._slice):
+        if pinned.of(self._slice):
             note = "only where the worker has got a new host key for a reason that you know"
             error.fix = Fix.command("rm", str(pinned.path(self._slice)), note=note)
 
@@ -281,8 +280,7 @@ class _SliceAccess:
                     self._find_out(deadline)
                 except TpukitError as error:
                     error.common, self._doubted = True, error
-                    if self._context.hints:
-                        self._context.hints.forget(self._slice.name)
+                    self._context.hints.forget(self._slice.name)
                     raise
             if index not in self._targets:
                 raise TransportFailed(f"slice {self._slice.name} has no worker {index} now")
