@@ -6,7 +6,7 @@ import gzip
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from support.hostile_server import hostile, raw, whole
@@ -54,12 +54,16 @@ def counting(answers: int) -> Iterator[tuple[str, list[bytes]]]:
                 connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
 
     def accept() -> None:
-        while True:
-            serve(listener.accept()[0])
+        with suppress(OSError):  # the listener was shut down
+            while True:
+                serve(listener.accept()[0])
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=accept, daemon=True).start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}", asked
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}", asked
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_connection_is_kept_for_the_next_request() -> None:
