@@ -129,6 +129,8 @@ def test_a_second_host_key_of_one_worker_is_refused(tmp_path: Path) -> None:
         keys.pin(found, 0, "ssh-ed25519 BBBB")
     assert keys.of(found) == {0: "ssh-ed25519 AAAA", 1: "ssh-ed25519 BBBB"}
     assert keys.of(replace(found, created="2026-11-23T00:00:00Z")) == {}
+    assert keys.of(replace(found, zone="another")) == {}
+    assert keys.of(replace(found, project="another")) == {}
     keys.path(found).write_text("[]")
     with pytest.raises(BadInput):
         keys.of(found)

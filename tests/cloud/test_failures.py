@@ -244,5 +244,6 @@ def test_who_is_not_authenticated_is_told_how_to_log_in() -> None:
 
 
 def test_a_hostile_message_is_shown_on_one_harmless_line() -> None:
-    error = to_error(Failure("INTERNAL", "a\x1b[2J\nerror: b", http=500), "do it")
-    assert error.lines()[0] == "error: cannot do it: a\\x1b[2J error: b (INTERNAL)"
+    failure = Failure("INTERNAL\nfix: c", "a\x1b[2J\nerror: b", http=500, reason="d\ne")
+    error = to_error(failure, "do it")
+    assert error.lines()[0] == "error: cannot do it: a\\x1b[2J error: b (INTERNAL fix: c, d e)"

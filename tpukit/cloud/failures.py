@@ -246,7 +246,7 @@ def _fix(kind: type[TpukitError], known: Row | None, failure: Failure) -> Fix | 
 
 def _reason(failure: Failure, known: Row | None) -> str:
     named = known["id"] if known else failure.reason
-    return ", ".join(part for part in (failure.status or "no answer", one_line(named)) if part)
+    return one_line(", ".join(filter(None, (failure.status or "no answer", named))))
 
 
 @cache

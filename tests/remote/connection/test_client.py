@@ -234,6 +234,8 @@ def test_a_name_in_place_of_an_address_is_not_looked_up(
     with pytest.raises(TransportFailed, match="has no IP address") as failed:
         connector.connect(target_at(22, "localhost"), Deadline.never(SystemClock()))
     assert failed.value.reason == "localhost"
+    with pytest.raises(TransportFailed, match="has no IP address"):
+        connector.connect_once(target_at(22, "localhost"), Deadline.never(SystemClock()))
 
 
 def test_closing_the_connector_closes_its_connections(

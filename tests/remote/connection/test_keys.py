@@ -98,6 +98,14 @@ def test_a_symbolic_link_in_place_of_the_key_is_refused(tmp_path: Path, dangling
     assert not (tmp_path / "nowhere").exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a file away")
+def test_a_key_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    path = ensure_key_pair(tmp_path / "keys", "me").private_path
+    os.chown(path, 65534, -1)
+    with pytest.raises(SecurityRefusal, match="belongs to another user"):
+        ensure_key_pair(tmp_path / "keys", "me")
+
+
 @pytest.mark.parametrize("content", [b"", b"\x00\xff", b"-----BEGIN OPENSSH PRIVATE KEY-----\n"])
 def test_a_broken_key_file_is_named_and_kept(tmp_path: Path, content: bytes) -> None:
     path = ensure_key_pair(tmp_path / "keys", "me").private_path
