@@ -221,6 +221,22 @@ def test_no_word_is_ever_broken_however_narrow_the_terminal(
     assert ("NAME" in words) == (columns >= 80), "a table where it fits, a card elsewhere"
 
 
+@pytest.mark.parametrize("columns", [7, 8])
+def test_a_table_takes_two_blanks_between_columns_and_no_column_more(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    out = Stream(terminal=True)
+    console(out).emit(View({}, ("A", "LONG"), [["ab", "cd"]]))
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", out.text()).splitlines()
+    shown = [line.rstrip() for line in lines]
+    if columns == 8:
+        assert shown == ["A   LONG", "─" * 8, "ab  cd"]
+    else:
+        assert shown[0] == "a ab", "a card"
+
+
 def test_a_cell_can_be_in_other_words_on_a_terminal() -> None:
     view = View({}, ("AGE",), [[Cell("2026-11-22", "2 h ago")]])
     for terminal, said in ((True, "2 h ago"), (False, "2026-11-22")):

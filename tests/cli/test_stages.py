@@ -8,6 +8,7 @@ import pty
 import re
 import signal
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,21 @@ def test_a_stage_that_is_over_is_painted_no_more_and_its_colour_is_its_own(
     over = stream.getvalue().partition("✓ create")[2]
     assert "create" not in over
     assert "\x1b[2mCtrl-C is safe\x1b[0m" in over
+
+
+def test_what_is_painted_moves_while_nobody_says_anything(clock: FakeClock) -> None:
+    later = threading.Event()
+
+    class Watched(Terminal):
+        def write(self, text: str) -> int:
+            if "0:05" in text:
+                later.set()
+            return super().write(text)
+
+    with stages(clock, Watched()) as shown:
+        shown.say("create", "CREATING")
+        clock.now += 5.0
+        assert later.wait(10)
 
 
 def test_a_narrow_terminal_has_a_stage_a_line_and_sees_what_was_cut(
