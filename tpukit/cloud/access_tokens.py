@@ -53,9 +53,13 @@ class KeptTokens:
 def _token_of(document: Any) -> Token:
     """Return the token of a JSON document; raise ValueError, TypeError or KeyError for no token."""
     value, account = str(document["value"]), str(document["account"])
-    if not value.isprintable() or not account.isprintable():
+    if not _is_header(value) or not account.isprintable():
         raise ValueError("what is not printable is no header")
     return Token(value, float(document["expires"]), account)
+
+
+def _is_header(value: str) -> bool:
+    return value.isascii() and value.isprintable()
 
 
 class AccessTokens:
@@ -160,6 +164,8 @@ class AccessTokens:
 
     def _fetch(self, credentials: Credentials) -> Token:
         token = credentials.fetch()
+        if not _is_header(token.value):  # http.client would put it into its error
+            raise NotAuthenticated(f"no token came from {credentials.description}", fix=LOGIN)
         if self._kept and math.isfinite(token.expires):
             self._kept.put(credentials.key, token)
         return token

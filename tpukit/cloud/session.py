@@ -22,6 +22,7 @@ from tpukit.cloud.failures import (
 )
 from tpukit.cloud.http_client import HttpClient
 from tpukit.errors import DeadlinePassed, TpukitError
+from tpukit.text import one_line
 
 Answer = TypeVar("Answer")
 
@@ -121,7 +122,8 @@ class Session:
                         failure, doing, reading_back=not repeat, otherwise=other
                     ) from error
             if not self._patient or pause == _FIRST_PAUSE:
-                self.on_retry(f"{doing}: {failure.message or failure.status}; again in {wait:g} s")
+                why = one_line(failure.message or failure.status)
+                self.on_retry(f"{doing}: {why}; again in {wait:g} s")
             self.clock.sleep(wait)
             pause, seconds = min(pause * 2, 8.0), min(self._timeout, patience.remaining())
 
