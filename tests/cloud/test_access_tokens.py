@@ -252,14 +252,16 @@ def test_no_google_auth_is_imported_where_a_token_is_kept(
 def test_a_token_that_is_no_header_is_in_no_message(
     tmp_path: Path, clock: FakeClock, token: str
 ) -> None:
-    with scripted(token_reply(token)) as server, pytest.raises(NotAuthenticated) as caught:
+    with scripted(token_reply(token)) as server:
         path = service_account(tmp_path / "key.json", server.url)
         given = AccessTokens(find_credentials("", str(path), tmp_path / "none"), clock)
-        Session(given, clock).rest("list slices", "GET", f"{server.url}/x")
+        with pytest.raises(NotAuthenticated) as caught:
+            Session(given, clock).rest("list slices", "GET", f"{server.url}/x")
     assert "SECRET" not in repr(caught.value.lines())
 
 
-def test_a_token_is_in_no_repr() -> None:
+def test_a_token_is_in_no_repr(robot: Credentials) -> None:
+    assert "PRIVATE KEY" not in repr(robot)
     assert "secret" not in repr(Token("secret", 1.0, "ada@example.com"))
 
 
