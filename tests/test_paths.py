@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tpukit.errors import BadInput, SecurityRefusal
-from tpukit.paths import Paths, private_directory, read_own
+from tpukit.paths import Paths, keep_json, private_directory, read_own, recall_json
 
 
 @contextmanager
@@ -131,3 +131,13 @@ def test_a_file_that_somebody_else_could_have_written_is_not_read(tmp_path: Path
         os.chown(path, 65534, -1)
         with pytest.raises(SecurityRefusal, match="belongs to another user"):
             read_own(path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{", "[" * 100_000, "\udcff"])
+def test_what_cannot_be_recalled_is_nothing(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "hints.json"
+    assert recall_json(path) == {}
+    keep_json(path, {"known": 1})
+    assert recall_json(path) == {"known": 1}
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
+    assert recall_json(path) == {}

@@ -451,3 +451,17 @@ def test_workers_that_do_not_answer_look_at_the_slice_once_for_all(
         with pytest.raises(TransportFailed):
             each.connect()
     assert len(cloud.calls("nodes.get")) == before + 1
+
+
+def test_no_hint_is_left_of_a_worker_that_is_believed_once(cloud: Cloud, context: Context) -> None:
+    """The next command, which did not ask for that, would believe whoever answers."""
+    found = ready(cloud)
+    cloud.fault(
+        method="nodes.getGuestAttributes", kind="status", times=1, status="PERMISSION_DENIED"
+    )
+    (worker,) = workers_of(replace(context, accept_new=True), found)
+    assert worker.target
+    assert worker.target.accept_new
+    assert context.hints.recall(found.name, found.zone) is None
+    workers_of(context, found)
+    assert context.hints.recall(found.name, found.zone)

@@ -12,7 +12,7 @@ import pytest
 from support.hostile_server import hostile, raw, whole
 from support.local_cloud import Cloud, Reply, json_reply, scripted
 
-from tpukit.cloud.http_client import HttpClient, NoAnswer
+from tpukit.cloud.http_client import HttpClient, NoAnswer, arrived, cause
 from tpukit.errors import NotAuthenticated, TpukitError
 
 SECRET = {"Authorization": "Bearer secret"}
@@ -110,3 +110,11 @@ def test_a_token_that_was_refused_is_renewed_once(cloud: Cloud) -> None:
         assert cloud.session.rest("read it", "GET", f"{server.url}/x") == {"name": "x"}
     with scripted(refused) as server, pytest.raises(NotAuthenticated):
         cloud.session.rest("read it", "GET", f"{server.url}/x")
+
+
+def test_what_a_library_wraps_again_and_again_is_told_by_its_innermost_error() -> None:
+    """As requests does with urllib3's errors, which are of a socket's."""
+    outer, middle = OSError("outer"), OSError("middle")
+    outer.__context__, middle.__cause__ = middle, ConnectionRefusedError()
+    assert cause(outer) == "nothing listens there"
+    assert not arrived(outer)

@@ -50,6 +50,7 @@ GCLOUD = ".config/gcloud"
         ("source_ranges = [1]\n", "line 1", "source_ranges is not a list of strings"),
         ('zone.name = "x"\n', "line 1", "zone is not a string"),
         ("colour = true\n", "line 1", "colour"),
+        ("user = true\n", "line 1", "user is not a string"),
     ],
 )
 def test_what_does_not_belong_into_a_file_is_named_with_its_line(
