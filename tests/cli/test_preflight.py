@@ -96,6 +96,25 @@ def test_another_rule_that_lets_us_in_will_do_for_who_may_make_none(
     assert [each.name for each in prompt_cloud.firewall.list()] == ["office"]
 
 
+def test_a_rule_that_denies_is_no_way_in_for_who_may_make_none(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    allow = ssh_rule.FirewallRule("office", "default", ("127.0.0.0/8",), ())
+    prompt_cloud.firewall.insert(allow)
+    path = f"/compute/v1/projects/{PROJECT}/global/firewalls"
+    deny = {
+        "name": "closed",
+        "network": "global/networks/default",
+        "priority": 10,
+        "sourceRanges": ["127.0.0.0/8"],
+        "denied": [{"IPProtocol": "tcp"}],
+    }
+    prompt_cloud.session.rest("deny", "POST", prompt_cloud.url + path, body=deny)
+    prompt_cloud.fault(preset="firewall-permission-denied", probability=1.0)
+    run("create", "v3-8", "demo", environment=prompt_cloud.environment()).says(4)
+    assert prompt_cloud.calls("nodes.create") == []
+
+
 def test_where_the_network_is_open_no_rule_is_asked_for(run: Run, prompt_cloud: Cloud) -> None:
     prompt_cloud.fault(preset="compute-api-disabled", probability=1.0)
     words = ("create", "v3-8", "demo", "--no-firewall")
