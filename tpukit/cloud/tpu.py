@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tpukit.cloud.tpu_writes import TpuWrites
 
 PAGE_SIZE = 500
-#: Addresses such as workers have: of the emulator, of Google, of the networks that Google makes in
-#: new projects (VPC documentation, "Auto mode IPv4 ranges").
+#: Addresses such as workers have: of an API on this machine, of Google, of the networks that Google
+#: makes in new projects (VPC documentation, "Auto mode IPv4 ranges").
 _LOOPBACK, _EXTERNAL, _INTERNAL = "127.0.0.1", "216.239.32.10", "10.128.0.2"
 
 
@@ -69,7 +69,7 @@ class CloudTpu(SliceProvider):
         return self._offered("runtime versions", zone, "runtimeVersions", "version")
 
     def worker_address(self, external: bool) -> str:
-        if not self.bills:
+        if is_loopback(self._endpoint):  # only this machine sees what it serves
             return _LOOPBACK
         return _EXTERNAL if external else _INTERNAL
 
