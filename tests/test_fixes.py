@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from support import fixes
 
+pytestmark = pytest.mark.process
+
 RIGHT = (
     "tpukit --local --zone us-central1-a delete demo",
     "tpukit run demo --detach -- hostname --not-ours",

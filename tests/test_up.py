@@ -24,6 +24,8 @@ from tpukit.remote.connection.keys import KeyPair
 from tpukit.remote.connection.target import Target
 from tpukit.up import Progress, UpReport, up
 
+pytestmark = pytest.mark.process
+
 STAGES = ("create", "firewall", "connect", "provision", "smoke")
 
 

@@ -18,6 +18,8 @@ from tpukit.errors import Interrupted, NotAllowed, NotFound
 from tpukit.models import FirewallRule, Slice
 from tpukit.slices.last_seen import OnState
 
+pytestmark = pytest.mark.process
+
 NAMES = ("a", "b", "c", "d")
 
 

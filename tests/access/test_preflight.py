@@ -6,17 +6,16 @@ from dataclasses import replace
 
 import pytest
 from support.contexts import context_on
-from support.local_cloud import ZONE, Cloud, FakeClock
+from support.local_cloud import PROJECT, ZONE, Cloud, FakeClock
 from support.slices import labelled
 
 from tpukit.access import preflight, ssh_rule
 from tpukit.access.context import Context
 from tpukit.access.preflight import Reachable
+from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import Fix, TpukitError
 from tpukit.models import SliceRequest
 from tpukit.remote.connection.keys import KeyPair
-
-EXPECTED = "216.239.32.10"  #: stands for a worker with an external address
 
 
 def made(cloud: Cloud, context: Context, request: SliceRequest) -> Reachable:
@@ -46,9 +45,22 @@ def test_an_own_address_that_nobody_knows_is_told_before_anything_is_made(
     assert prompt_cloud.firewall.list() == ()
 
 
-@pytest.mark.parametrize(("external", "seen"), [(True, EXPECTED), (False, "10.128.0.2")])
+@pytest.mark.parametrize(
+    ("endpoint", "external", "seen"),
+    [
+        ("https://tpu.googleapis.com/", True, "216.239.32.10"),
+        ("https://tpu.googleapis.com/", False, "10.128.0.2"),
+        ("http://127.0.0.1:8080/", True, "127.0.0.1"),
+    ],
+)
+def test_such_workers_are_where_the_api_leads(
+    prompt_cloud: Cloud, endpoint: str, external: bool, seen: str
+) -> None:
+    assert CloudTpu(prompt_cloud.session, PROJECT, endpoint).worker_address(external) == seen
+
+
 def test_our_address_is_that_on_the_way_to_such_workers(
-    prompt_cloud: Cloud, context: Context, external: bool, seen: str
+    prompt_cloud: Cloud, context: Context
 ) -> None:
     asked: list[str] = []
 
@@ -57,9 +69,8 @@ def test_our_address_is_that_on_the_way_to_such_workers(
         return "198.51.100.1"
 
     here = replace(context, source_address=source)
-    request = labelled(prompt_cloud, external_addresses=external)
-    assert made(prompt_cloud, here, request).opening
-    assert asked[0] == seen
+    assert made(prompt_cloud, here, labelled(prompt_cloud)).opening
+    assert asked[0] == context.provider.worker_address(external=True)
 
 
 def test_where_workers_see_us_elsewhere_than_was_thought_that_address_is_admitted(

@@ -23,6 +23,8 @@ from tpukit.access import ssh_rule
 from tpukit.cli.main import application
 from tpukit.slices import naming
 
+pytestmark = pytest.mark.process
+
 #: Names that scripts rely on.
 CONTRACT = {
     *("up", "create", "list", "describe", "delete", "start", "stop", "wait", "ssh", "run"),

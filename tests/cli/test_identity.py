@@ -24,6 +24,8 @@ from support.local_cloud import (
 from cli.conftest import Run
 from tpukit.slices import naming
 
+pytestmark = pytest.mark.process
+
 GCLOUD = "home/.config/gcloud/configurations/config_default"
 
 

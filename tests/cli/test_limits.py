@@ -11,6 +11,8 @@ from support.local_cloud import PROJECT, ZONE, Cloud, bare_environment
 
 from cli.conftest import Run
 
+pytestmark = pytest.mark.process
+
 COMMANDS = [
     "create v2-8 demo",
     "up v2-8 demo --no-firewall",

@@ -14,6 +14,8 @@ from support.local_cloud import ZONE, Cloud
 from cli.conftest import Run
 from tpukit.slices import naming
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def alices(prompt_cloud: Cloud) -> Cloud:

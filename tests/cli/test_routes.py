@@ -17,6 +17,8 @@ from tpukit.errors import BadInput
 from tpukit.remote.connection import dial
 from tpukit.remote.connection.target import Target
 
+pytestmark = pytest.mark.process
+
 #: A command line of each verb that reaches workers.
 VERBS = {
     "attach": ("attach", "demo"),

@@ -23,6 +23,8 @@ from tpukit.slices.ensure import ensure
 from tpukit.slices.find import find
 from tpukit.text import sanitize
 
+pytestmark = pytest.mark.process
+
 RULE = FirewallRule("tpukit-demo", "default", ("192.0.2.7/32",), ("tag",))
 
 

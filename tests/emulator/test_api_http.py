@@ -15,6 +15,8 @@ from tpukit.emulator.api.http_server import LARGEST_BODY, build_server
 from tpukit.emulator.core.service_context import Timing
 from tpukit.errors import BadInput
 
+pytestmark = pytest.mark.process
+
 PLACE = "/v2/projects/p/locations/us-central1-a"
 FIREWALLS = "/compute/v1/projects/p/global/firewalls"
 RULE = {"name": "r1", "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}]}

@@ -14,6 +14,8 @@ from tpukit.errors import DeadlinePassed, TpukitError
 from tpukit.models import Slice
 from tpukit.slices import change
 
+pytestmark = pytest.mark.process
+
 OUTAGES = [
     {"kind": "status", "status": "UNAVAILABLE"},
     {"kind": "status", "status": "RESOURCE_EXHAUSTED", "message": "slower", "http": 429},

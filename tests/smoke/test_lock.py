@@ -19,6 +19,8 @@ from tpukit.remote.connection.keys import ensure_key_pair
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.smoke.runner import smoke_lock
 
+pytestmark = pytest.mark.process
+
 
 def within(seconds: float) -> Deadline:
     return Deadline.after(SystemClock(), seconds)

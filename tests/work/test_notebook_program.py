@@ -17,6 +17,8 @@ from support.measured_python import measuring
 
 from tpukit.remote.programs import program_text
 
+pytestmark = pytest.mark.process
+
 SERVER = """
 import os, socket, sys
 options = dict(each.removeprefix("--ServerApp.").split("=") for each in sys.argv[1:])

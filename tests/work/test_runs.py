@@ -16,6 +16,8 @@ from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.work import runs
 
+pytestmark = pytest.mark.process
+
 CLOCK = SystemClock()
 
 

@@ -22,6 +22,8 @@ from tpukit.remote.connection.client import Connection, Connector, Target
 from tpukit.remote.connection.keys import KeyPair
 from tpukit.text import quote
 
+pytestmark = pytest.mark.process
+
 
 def test_the_exit_status_is_the_commands(connection: Connection, within: Within) -> None:
     for status in [0, 1, 7, 127, 255]:
