@@ -78,7 +78,7 @@ def test_where_workers_see_us_elsewhere_than_was_thought_that_address_is_admitte
 ) -> None:
     here = replace(
         context,
-        source_address=lambda worker: "198.51.100.1" if worker == EXPECTED else "198.51.100.2",
+        source_address=lambda worker: "198.51.100.1" if worker == "127.0.0.1" else "198.51.100.2",
     )
     found = made(prompt_cloud, here, labelled(prompt_cloud))
     assert found.opening
