@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import count
 
 import pytest
 
@@ -42,6 +43,17 @@ def test_a_clock_that_stands_still_is_stepped(machine):
     clock.advance(5)
     assert clock.time() == 1005
     assert clock.real_seconds(1) is None
+
+
+def test_a_clock_that_stands_still_does_so_while_the_machine_s_goes_on():
+    """Here it goes on between any two looks, as it does."""
+    ticks = (1_700_000_000.0 + number**2 for number in count())
+    clock = EmulatorClock(lambda: next(ticks))
+    clock.speed = 0.0
+    assert clock.time() == clock.time()
+    before = clock.time()
+    clock.advance(5)
+    assert clock.time() == before + 5
 
 
 def test_an_offset_makes_the_same_clock_again(machine):

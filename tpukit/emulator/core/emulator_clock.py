@@ -13,13 +13,14 @@ class EmulatorClock:
     def __init__(self, base: Callable[[], float] = _time.time, offset: float = 0.0) -> None:
         self._base = base
         self._since = base()
-        self._lead = offset  #: how far ahead of `base` the clock was at `_since`
+        self._then = self._since + offset  #: what this clock showed at `_since`
         self._speed = 1.0
 
     @property
     def offset(self) -> float:
         """How many seconds the clock is ahead of the machine's; behind it where negative."""
-        return self._lead + (self._base() - self._since) * (self._speed - 1)
+        now = self._base()
+        return self._at(now) - now
 
     @property
     def speed(self) -> float:
@@ -28,15 +29,19 @@ class EmulatorClock:
     @speed.setter
     def speed(self, factor: float) -> None:
         """Let `factor` seconds pass in one; 0 stops the clock, and `advance` still steps it."""
-        self._lead, self._since = self.offset, self._base()
+        now = self._base()
+        self._then, self._since = self._at(now), now
         self._speed = factor
 
     def time(self) -> float:
-        return self._base() + self.offset
+        return self._at(self._base())
 
     def advance(self, seconds: float) -> None:
         """Move the clock `seconds` forward."""
-        self._lead += seconds
+        self._then += seconds
+
+    def _at(self, now: float) -> float:
+        return self._then + (now - self._since) * self._speed
 
     def real_seconds(self, seconds: float) -> float | None:
         """Return how long `seconds` of this clock take on the machine's; None for ever."""
