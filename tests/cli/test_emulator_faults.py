@@ -170,6 +170,7 @@ def test_the_log_tells_what_was_asked_and_answered(tpukit: Tpukit) -> None:
     assert all(len(row.split("\t")) == 6 for row in rows)
 
 
+@pytest.mark.full_size
 def test_a_scenario_is_begun_with_the_emulator_and_replayed_by_another(tmp_path: Path) -> None:
     (tmp_path / "story.toml").write_text(STORY)
     outcomes = []
@@ -211,6 +212,7 @@ def test_env_starts_an_emulator_where_it_is_asked_to(tmp_path: Path) -> None:
         tpukit.succeeds("emulator", "stop")
 
 
+@pytest.mark.full_size
 def test_a_state_file_cut_anywhere_keeps_the_emulator_from_starting_and_is_kept(
     tmp_path: Path,
 ) -> None:

@@ -32,6 +32,7 @@ def nodes(address: str, token: str) -> list[str]:
         return [each.name for each in client.list_nodes(parent=parent, metadata=metadata)]
 
 
+@pytest.mark.full_size
 def test_realistic_creates_take_minutes_of_the_emulator_s_time(tpukit: Tpukit) -> None:
     tpukit.succeeds("emulator", "start", "--realistic")
     tpukit.succeeds("emulator", "clock", "speed", "0")

@@ -75,6 +75,7 @@ def test_kill_frees_a_device_that_an_orphan_of_nobody_holds(local: Local, team: 
     assert stand(local, team, run) == [(worker, "finished", 143) for worker in range(4)]
 
 
+@pytest.mark.full_size
 def test_after_a_worker_s_restart_its_run_is_lost(local: Local) -> None:
     """A slice with one worker: no other can be stopped."""
     assert local.run("create", "v3-8", "lone").status == 0

@@ -140,6 +140,7 @@ def swap_host_key(state: Path, name: str) -> None:
     state.write_text(json.dumps(document))
 
 
+@pytest.mark.full_size
 def test_a_worker_with_another_host_key_gets_neither_our_key_nor_our_command(
     local: Local, slice_name: str
 ) -> None:
