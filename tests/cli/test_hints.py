@@ -107,7 +107,9 @@ def test_a_slice_that_was_deleted_elsewhere_is_not_found_as_ever(cli: Cli) -> No
 def test_a_preempted_slice_is_lost_as_ever(cli: Cli) -> None:
     cli.succeeds("run", "demo", "--", "true")
     cli.emulator.preempt(cli.node())
-    cli("run", "demo", "--", "true").says(7)
+    done = cli("run", "demo", "--", "true")
+    assert done.status == 7, done.err
+    assert "slice demo is PREEMPTED" in done.err
 
 
 def test_a_slice_made_again_under_its_name_is_reached_and_remembered(cli: Cli) -> None:

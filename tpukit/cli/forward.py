@@ -40,8 +40,8 @@ def forward(
     (chosen,) = toolkit.workers(name, str(worker), flag.seconds(timeout))
     say = toolkit.console.say
     with Tunnels(chosen.connect, wanted, toolkit.clock, say) as tunnels:
-        for each in tunnels.forwards:
-            say(f"127.0.0.1:{each.local} leads to port {each.remote} of {chosen.label}")
         with ended_by_interrupt() as status:
+            for each in tunnels.forwards:
+                say(f"127.0.0.1:{each.local} leads to port {each.remote} of {chosen.label}")
             tunnels.keep()
     return View({}, status=status())
