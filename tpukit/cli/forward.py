@@ -39,9 +39,11 @@ def forward(
     wanted = [Forward.parse(each) for each in ports]
     (chosen,) = toolkit.workers(name, str(worker), flag.seconds(timeout))
     say = toolkit.console.say
-    with Tunnels(chosen.connect, wanted, toolkit.clock, say) as tunnels:
-        with ended_by_interrupt() as status:
-            for each in tunnels.forwards:
-                say(f"127.0.0.1:{each.local} leads to port {each.remote} of {chosen.label}")
-            tunnels.keep()
+    with (
+        Tunnels(chosen.connect, wanted, toolkit.clock, say) as tunnels,
+        ended_by_interrupt() as status,
+    ):
+        for each in tunnels.forwards:
+            say(f"127.0.0.1:{each.local} leads to port {each.remote} of {chosen.label}")
+        tunnels.keep()
     return View({}, status=status())
