@@ -19,13 +19,15 @@ from tpukit.remote.connection.keys import KeyPair
 
 
 def made(cloud: Cloud, context: Context, request: SliceRequest) -> Reachable:
-    return preflight.create_reachable(
-        replace(context, source_ranges=()),
+    unrestricted = replace(context, source_ranges=())
+    asked = preflight.ensure_reachable(
+        unrestricted,
         request,
         firewall=True,
         deadline=cloud.deadline(),
         on_state=cloud.states.append,
     )
+    return preflight.wait_reachable(unrestricted, asked)
 
 
 def test_an_own_address_that_nobody_knows_is_told_before_anything_is_made(

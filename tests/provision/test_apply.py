@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.clocks import HandClock
-from support.failing_workers import DECISIVE, failing_with
+from support.failing_workers import check_decisive_class
 from support.local_worker import LocalConnection, LocalWorker, seconds
 
 from tpukit.clock import SystemClock
@@ -227,19 +226,7 @@ def ensure(*workers: RemoteWorker, clock=CLOCK, **given):
 
 
 def test_provisioning_keeps_the_class_of_the_error_that_decides():
-    """Each class beside every lighter one, whichever worker comes first."""
-    for kind, lighter in itertools.combinations((*DECISIVE, TpukitError), 2):
-        workers = [failing_with(0, lighter), failing_with(1, kind)]
-        for order in (workers, workers[::-1]):
-            with pytest.raises(TpukitError) as caught:
-                ensure(*order)
-            numbers = ", ".join(str(worker.index) for worker in order)
-            error = caught.value
-            assert type(error) is kind
-            assert error.what == f"provisioning failed on workers {numbers}"
-            assert error.why == f"{kind.__name__} here (a reason)"
-            assert (error.exists, error.fix) == (("demo",), "type this")
-            assert len(error.details["workers"]) == 2
+    check_decisive_class(ensure, "provisioning failed")
 
 
 def test_a_step_that_fails_is_a_failed_provisioning_with_the_end_of_its_log(worker):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import random
 import re
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from support.clocks import HandClock
-from support.failing_workers import DECISIVE, failing_with
+from support.failing_workers import check_decisive_class
 from support.local_worker import HastyClock, LocalConnection, LocalWorker, seconds
 
 from tpukit.accelerators import AcceleratorType
@@ -28,7 +27,6 @@ from tpukit.errors import (
     DeadlinePassed,
     DevicesBusy,
     SmokeFailed,
-    TpukitError,
     TransportFailed,
 )
 from tpukit.provision.recipes import Recipe
@@ -238,19 +236,7 @@ def ensure(*workers, accelerator=V4_16, timeout=300.0, clock=CLOCK):
 
 
 def test_the_smoke_test_keeps_the_class_of_the_error_that_decides():
-    """Each class beside every lighter one, whichever worker comes first."""
-    for kind, lighter in itertools.combinations((*DECISIVE, TpukitError), 2):
-        workers = [failing_with(0, lighter), failing_with(1, kind)]
-        for order in (workers, workers[::-1]):
-            with pytest.raises(TpukitError) as caught:
-                ensure(*order)
-            numbers = ", ".join(str(worker.index) for worker in order)
-            error = caught.value
-            assert type(error) is kind
-            assert error.what == f"the smoke test failed on workers {numbers}"
-            assert error.why == f"{kind.__name__} here (a reason)"
-            assert (error.exists, error.fix) == (("demo",), "type this")
-            assert len(error.details["workers"]) == 2
+    check_decisive_class(ensure, "the smoke test failed")
 
 
 def test_a_computation_that_hangs_passes_the_deadline_and_no_traceback_is_shown(tmp_path):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from typing import NoReturn
+
+import pytest
 
 from tpukit.errors import (
     AuthenticationFailed,
@@ -32,3 +36,19 @@ def failing_with(index: int, kind: type[TpukitError]) -> RemoteWorker:
     return failing(
         index, kind(f"{kind.__name__} here", reason="a reason", exists=["demo"], fix="type this")
     )
+
+
+def check_decisive_class(ensure: Callable[..., object], what: str) -> None:
+    """Hold `ensure` to this: each class wins over every lighter one, whichever comes first."""
+    for kind, lighter in itertools.combinations((*DECISIVE, TpukitError), 2):
+        workers = [failing_with(0, lighter), failing_with(1, kind)]
+        for order in (workers, workers[::-1]):
+            with pytest.raises(TpukitError) as caught:
+                ensure(*order)
+            numbers = ", ".join(str(worker.index) for worker in order)
+            error = caught.value
+            assert type(error) is kind
+            assert error.what == f"{what} on workers {numbers}"
+            assert error.why == f"{kind.__name__} here (a reason)"
+            assert (error.exists, error.fix) == (("demo",), "type this")
+            assert len(error.details["workers"]) == 2

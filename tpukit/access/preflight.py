@@ -65,22 +65,12 @@ def ensure_reachable(
     return Reachable(ensured.slice, opening, ensured.created)
 
 
-def create_reachable(
-    context: Context,
-    request: SliceRequest,
-    *,
-    firewall: bool,
-    deadline: Deadline,
-    on_state: OnState,
-) -> Reachable:
-    """Make sure of a slice and of its rule, as `ensure_reachable`, and wait until both are there.
+def wait_reachable(context: Context, made: Reachable) -> Reachable:
+    """Return what was made once its rule, where one was asked for, is there too.
 
     Raises:
-        TpukitError: as `ensure_reachable` and `rule_opening.finish` raise.
+        TpukitError: as `rule_opening.finish` raises.
     """
-    made = ensure_reachable(
-        context, request, firewall=firewall, deadline=deadline, on_state=on_state
-    )
     if made.opening is None:
         return made
     with naming_what_exists(last_seen(context.provider, made.slice)):

@@ -39,7 +39,7 @@ def create(
       tpukit create v3-8 demo --zone us-central1-a
       tpukit create v6e-4 demo --spot --labels team=vision
     """
-    from tpukit.access.preflight import create_reachable
+    from tpukit.access.preflight import ensure_reachable, wait_reachable
     from tpukit.cloud.credentials import on_compute_engine
 
     accelerator, name = wanted(accelerator_type, name, allow_unlisted=allow_unlisted_type)
@@ -50,13 +50,14 @@ def create(
     context = toolkit.context(tuple(source_ranges or ()))
     # Who reaches internal addresses from elsewhere does so by a way that is not known here.
     known = not route.inside or route.proxied or context.source_ranges or on_compute_engine()
-    made = create_reachable(
+    made = ensure_reachable(
         context,
         request,
         firewall=bool(known) and not no_firewall,
         deadline=deadline,
         on_state=toolkit.say_state(request.name),
     )
+    made = wait_reachable(context, made)
     found = made.slice
     if made.opening:
         toolkit.console.say(f"rule {made.opening.rule.name}: {made.opening.summary}")
