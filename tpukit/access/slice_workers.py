@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
 
 from tpukit.access import ssh_rule
 from tpukit.access.context import Context
@@ -68,10 +69,11 @@ def workers(
     """Return the selected workers of each slice, with their pinned host keys.
 
     Only the workers that are selected are asked for anything; of a hint the API is asked nothing
-    unless a worker does not answer as it says. `deadline` is for the API; `patience`, in seconds,
-    for each connection that is made later. `on_wait` gets a line for each worker that does not
-    answer. `everywhere` tells that each slice was looked for in every zone, `for_others` that the
-    targets are for another program, which cannot find out more while it connects.
+    unless a worker does not answer as it says. `deadline` is for the API and for each worker's
+    first connection, which has `patience` seconds at most; later ones have all of them. `on_wait`
+    gets a line for each worker that does not answer. `everywhere` tells that each slice was looked
+    for in every zone, `for_others` that the targets are for another program, which cannot find out
+    more while it connects.
 
     Raises:
         BadInput: the selection names no worker, or one that a slice lacks; or the workers have no
@@ -138,9 +140,12 @@ class _SliceAccess:
         if not (self._hint and self._taken(self._hint)):
             self._find_out(deadline)
 
+        clock, left = self._context.clock, min(patience, deadline.remaining())
+
         def connector(index: int) -> Callable[[], Connection]:
-            clock = self._context.clock
-            return lambda: self._connect(index, Deadline.after(clock, patience))
+            # The API and the first connection are one wait to who typed `--timeout`.
+            limits = chain([left], repeat(patience))
+            return lambda: self._connect(index, Deadline.after(clock, next(limits)))
 
         return [
             RemoteWorker(
