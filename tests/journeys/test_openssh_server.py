@@ -228,18 +228,23 @@ def test_kill_ends_what_a_detached_run_does_under_sudo(ordinary: OpenSshWorkers)
     assert not sleepers(seconds)
 
 
-@pytest.mark.xfail(strict=True, reason="remote engine, row 19: a greeting without a line's end")
-@pytest.mark.parametrize("words", ["run pod --detach -- true", "cp FILE pod:"])
 def test_a_greeting_that_ends_no_line_is_in_nobody_s_way(
-    ordinary: OpenSshWorkers, tmp_path: Path, words: str
+    ordinary: OpenSshWorkers, tmp_path: Path
 ) -> None:
-    file = tmp_path / "file"
-    file.write_text("contents\n")
+    tpukit, tree = ordinary.tpukit, tmp_path / "greeted"
+    tree.mkdir()
+    (tree / "file").write_text("contents\n")
     before = {n: (ordinary.host.home(n) / ".bashrc").read_text() for n in ALL}
     try:
         for n in ALL:  # the title of a terminal's window
             (ordinary.host.home(n) / ".bashrc").write_text("printf '\\033]0;worker\\007'\n")
-        ordinary.tpukit.succeeds(*words.replace("FILE", str(file)).split(), timeout=120)
+        tpukit.succeeds("run", "pod", "--detach", "--run-id", "greeted", "--", "sleep 1000")
+        assert _stand(tpukit, "greeted") == [("running", None)] * 4
+        tpukit.succeeds("kill", "pod", "greeted")
+        tpukit.succeeds("cp", str(tree / "file"), "pod:")
+        tpukit.succeeds("cp", "pod:file", str(tmp_path / "back"))
+        tpukit.succeeds("push", "pod", str(tree))
+        assert (tmp_path / "back").read_text() == "contents\n"
     finally:
         for n, text in before.items():
             (ordinary.host.home(n) / ".bashrc").write_text(text)

@@ -123,6 +123,7 @@ jobs_that_ended() {
 
 # The jobs come first: what one does that ends from here on is joined, not done again.
 main() {
+    echo # a login script may have written half a line
     jobs_that_ended
     fact host "$(host)"
     pythons

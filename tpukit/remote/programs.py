@@ -20,9 +20,13 @@ def program_text(*names: str) -> str:
     return "\n".join(package.joinpath(name).read_text("utf-8") for name in names)
 
 
-def program_line(*names: str, words: Sequence[str] = ()) -> str:
-    """Return the shell line that runs shell programs, one after the other, with `words`."""
-    return quote(["sh", "-c", SHELL_LINE + program_text(*names), "sh", *words])
+def program_line(*names: str, words: Sequence[str] = (), answers: bool = True) -> str:
+    """Return the shell line that runs shell programs, one after the other, with `words`.
+
+    What `answers` begins a line: a login script may have written half of one before.
+    """
+    begin = SHELL_LINE + "echo\n" * answers
+    return quote(["sh", "-c", begin + program_text(*names), "sh", *words])
 
 
 def answer(done: Completed, pattern: re.Pattern[bytes], failure: str) -> re.Match[bytes]:

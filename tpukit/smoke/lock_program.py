@@ -16,11 +16,11 @@ with open(path, "a+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         lock.seek(0)
-        print("TPUKIT-WAITING", lock.readline(200).strip(), flush=True)
+        print("\nTPUKIT-WAITING", lock.readline(200).strip(), flush=True)
         fcntl.flock(lock, fcntl.LOCK_EX)
     client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
     lock.truncate(0)
     lock.write(f"PID {os.getpid()}{client and ', for ' + client}\n")
     lock.flush()
-    print("TPUKIT-LOCKED", flush=True)
+    print("\nTPUKIT-LOCKED", flush=True)
     sys.stdin.read()

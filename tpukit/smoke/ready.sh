@@ -5,4 +5,4 @@
 
 cd "$HOME" || exit 1
 if [ -x "$1" ]; then state=ready; else state=missing; fi
-printf 'TPUKIT-READY %s %s\n' "$state" "${TPUKIT_EMULATED_DEVICES:-0}"
+printf '\nTPUKIT-READY %s %s\n' "$state" "${TPUKIT_EMULATED_DEVICES:-0}"

@@ -17,7 +17,7 @@ _ASK_SECONDS = 30.0
 def environments(worker: RemoteWorker, clock: Clock) -> tuple[str, ...]:
     """Return the names of the environments on a worker, in order; raise what `connect` raises."""
     home, pattern = '"$HOME"/', worker_files.venv_python("*")
-    line = f'for each in {home}{pattern}; do [ -x "$each" ] && echo "$each"; done; true'
+    line = f'echo; for each in {home}{pattern}; do [ -x "$each" ] && echo "$each"; done; true'
     with worker.connect() as connection:
         done = connection.run(line, deadline=Deadline.after(clock, _ASK_SECONDS))
     paths = done.stdout.decode("utf-8", "replace").splitlines()

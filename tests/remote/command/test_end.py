@@ -241,7 +241,7 @@ def test_holders_of_real_devices_are_ended() -> None:
         stdout=subprocess.PIPE,
         check=True,
     )
-    assert json.loads(done.stdout.removeprefix(b"tpukit-end ")) == {
+    assert json.loads(done.stdout.removeprefix(b"\ntpukit-end ")) == {
         "ended": 0,
         "holders_ended": 2,
         "forced": 0,

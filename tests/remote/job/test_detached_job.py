@@ -265,10 +265,13 @@ def test_a_job_has_a_session_of_its_own(
     assert run("session", command).status == 0
 
 
-def test_what_a_login_script_prints_is_not_taken_for_the_answer(server: Server, run: Run) -> None:
-    """A shell that greets before every command."""
+@pytest.mark.parametrize("end", ["\n", "\x1b]0;worker\x07"])
+def test_what_a_login_script_prints_is_not_taken_for_the_answer(
+    server: Server, run: Run, end: str
+) -> None:
+    """A shell that greets before every command, with a whole line or half of one."""
     greeting = server.home / "greeting"
-    greeting.write_text("welcome to tpukit-job finished 0\n")
+    greeting.write_text("welcome to tpukit-job finished 0" + end)
     tools = server.home / "tools"
     tools.mkdir()
     (tools / "sh").write_text(f'#!/bin/sh\n/bin/cat {greeting}\nexec /bin/sh "$@"\n')

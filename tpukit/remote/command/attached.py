@@ -155,6 +155,7 @@ class AttachedRun:
                     "remote/command/device.sh",
                     "remote/command/run.sh",
                     words=(live.mark, request.command, *reads),
+                    answers=False,
                 ),
                 stdin=chain([head], request.stdin()) if request.stdin else head,
                 on_output=partial(self.on_output, live.worker),

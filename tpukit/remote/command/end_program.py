@@ -184,7 +184,7 @@ def main(folder, temporary, emulated, request):
     paths = devices(folder, emulated)
     if request["holders"] == "look":
         held = holders(paths, look()).values()
-        print("tpukit-end " + json.dumps({"held": [described(each) for each in held]}))
+        print("\ntpukit-end " + json.dumps({"held": [described(each) for each in held]}))
         return
     kind = Run if os.path.isdir("/proc/self") else Elsewhere
     jobs = os.path.join(folder, "jobs")
@@ -229,7 +229,7 @@ def main(folder, temporary, emulated, request):
         answer["left"] = sorted({*answer["left"], *left})
         answer["spared"] = sorted(still.keys() - left)
         answer["lock_removed"] = not still and remove_lock(lock)
-    print("tpukit-end " + json.dumps(answer))
+    print("\ntpukit-end " + json.dumps(answer))
 
 
 main(*sys.argv[1:])

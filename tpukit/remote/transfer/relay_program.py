@@ -77,7 +77,7 @@ def serve(request, whole, part):
 
     with Server((request["address"], 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        print(f"tpukit-relay {server.server_address[1]}", flush=True)
+        print(f"\ntpukit-relay {server.server_address[1]}", flush=True)
         while sys.stdin.buffer.read(1):
             pass
 
@@ -94,13 +94,13 @@ def fetch(request, whole, part):
             print(error, file=sys.stderr)
         size = file.seek(0, 1)
     if size < request["size"]:
-        print(f"tpukit-transfer partial {size}")
+        print(f"\ntpukit-transfer partial {size}")
     elif found.hexdigest() == request["digest"]:
         os.replace(part, whole)
-        print("tpukit-transfer complete")
+        print("\ntpukit-transfer complete")
     else:
         os.unlink(part)
-        print("tpukit-transfer corrupt")
+        print("\ntpukit-transfer corrupt")
 
 
 def receive(request, file, found):
