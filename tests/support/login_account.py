@@ -20,8 +20,21 @@ from pathlib import Path
 
 import psutil
 
-#: What every bash prints before it looks whether a person is there, as some images do.
+#: What every bash prints before it looks whether a person is there, as some images do: a line, and
+#: a title for the terminal's window, which ends no line.
 GREETING = "greetings from .bashrc"
+TITLE = "\033]0;worker\007"
+_BASHRC = f"""\
+echo '{GREETING}'
+printf '{TITLE.encode("unicode_escape").decode()}'
+case $- in *i*) ;; *) return ;; esac
+PS1='\\u@\\h:\\w\\$ '
+"""
+#: As Ubuntu has it: a shell that somebody logs in to reads .bashrc too.
+_PROFILE = """\
+[ -z "$BASH_VERSION" ] || [ ! -f "$HOME/.bashrc" ] || . "$HOME/.bashrc"
+[ ! -d "$HOME/.local/bin" ] || PATH="$HOME/.local/bin:$PATH"
+"""
 
 
 @dataclass(frozen=True)
@@ -32,13 +45,15 @@ class Account:
     made: bool
 
     def furnish(self, home: Path) -> None:
-        """Make a home; a made account gets a talkative .bashrc and files that are root's there."""
+        """Make a home; a made account gets Ubuntu's, with a talkative .bashrc, and root's files."""
         home.mkdir()
         if not self.made:
             return
-        (home / ".bashrc").write_text(f"echo '{GREETING}'\n")
+        (home / ".bashrc").write_text(_BASHRC)
+        (home / ".profile").write_text(_PROFILE)
+        home.chmod(0o750)
         entry = pwd.getpwnam(self.name)
-        for path in (home, home / ".bashrc"):
+        for path in (home, home / ".bashrc", home / ".profile"):
             os.chown(path, entry.pw_uid, entry.pw_gid)
         (home / "by-root").mkdir()
         for name in ("secret", "by-root/secret"):
@@ -65,7 +80,8 @@ def login_account(home: Path) -> Iterator[Account]:
     subprocess.run(["useradd", *own, name], check=True, capture_output=True)
     sudoers = Path("/etc/sudoers.d", name)
     try:
-        sudoers.write_text(f"{name} ALL=(ALL) NOPASSWD:ALL\n")
+        # A terminal of its own for each command is Ubuntu's default, and a session with it.
+        sudoers.write_text(f"Defaults:{name} use_pty\n{name} ALL=(ALL) NOPASSWD:ALL\n")
         sudoers.chmod(0o440)
         yield Account(name, made=True)
     finally:

@@ -6,56 +6,40 @@ Each has an address, a host key and a home of its own, and can be restarted, mov
 from __future__ import annotations
 
 import contextlib
-import os
 import random
-import shutil
-import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import asyncssh
 import psutil
-import pytest
 
 from support.command_line import Tpukit
 from support.local_cloud import TOKEN, Cloud
 from support.login_account import Account, login_account
+from support.openssh_server import (
+    IN_ITS_HOME,
+    end_sshd,
+    eventually,
+    home_of,
+    new_key,
+    sshd_path,
+    start_sshd,
+)
 from support.paper_host import PaperHost
 from tpukit.clock import SystemClock
 from tpukit.emulator.api.http_server import build_server
 from tpukit.emulator.workers.addresses import free_port
 from tpukit.emulator.workers.worker_host import WorkerOracle, WorkerRecord
 
+__all__ = ["OpenSshHost", "OpenSshWorkers", "eventually", "openssh_workers", "running"]
+
 NAME = "pod"
-#: sshd starts a session in the account's home, not in the worker's; the rest is as without it.
-_IN_ITS_HOME = (
-    "line=$SSH_ORIGINAL_COMMAND; unset SSH_ORIGINAL_COMMAND; "
-    'cd "$HOME" && if [ "$line" ]; then eval "$line"; else exec "$SHELL"; fi'
-)
-
-
-def sshd_path() -> str:
-    """Return the OpenSSH server's path; SSHD names one that is not installed."""
-    beside = next((path for path in ("/usr/sbin/sshd", "/usr/local/sbin/sshd") if _is(path)), None)
-    found = os.environ.get("SSHD") or shutil.which("sshd") or beside
-    if found is None:
-        pytest.skip("OpenSSH's server is not installed: what it does with tpukit is NOT checked")
-    return found
-
-
-def eventually(observe: Callable[[], object], seconds: float = 60.0) -> None:
-    """Wait for something that another process brings about."""
-    give_up_at = time.monotonic() + seconds
-    while not observe():
-        assert time.monotonic() < give_up_at, "it did not come about"
-        time.sleep(0.02)
 
 
 @contextmanager
@@ -71,11 +55,10 @@ def running(tpukit: Tpukit, *words: str) -> Iterator[subprocess.Popen[str]]:
 class OpenSshHost(PaperHost):
     """Boots every worker as an sshd."""
 
-    def __init__(self, oracle: WorkerOracle, directory: Path, sshd: str, account: Account) -> None:
+    def __init__(self, oracle: WorkerOracle, directory: Path, account: Account) -> None:
         super().__init__(oracle)
         self.account = account
         self._directory = directory
-        self._sshd = sshd
         self._network = f"127.{random.randrange(80, 250)}.{random.randrange(1, 250)}"
         self._servers: dict[int, subprocess.Popen[bytes]] = {}
         self._strangers: list[subprocess.Popen[bytes]] = []
@@ -105,7 +88,7 @@ class OpenSshHost(PaperHost):
         """End a worker's server, if it runs, with its connections; the commands go on."""
         server = self._servers.pop(index, None)
         if server:
-            _end(server)
+            end_sshd(server)
 
     def impersonate(self, worker: WorkerRecord) -> None:
         """Let a stranger answer where a worker was, who would admit whom the worker admits."""
@@ -125,7 +108,7 @@ class OpenSshHost(PaperHost):
     def close(self) -> None:
         self.booted.clear()
         for server in [*self._servers.values(), *self._strangers]:
-            _end(server)
+            end_sshd(server)
 
     def _real(self, paper: WorkerRecord) -> WorkerRecord:
         private, public = new_key()
@@ -145,32 +128,15 @@ class OpenSshHost(PaperHost):
         return file
 
     def _started(self, worker: WorkerRecord, key: Path, log: Path) -> subprocess.Popen[bytes]:
-        options = {
-            "ListenAddress": worker.address,
-            "Port": worker.port,
+        options: dict[str, object] = {
             "HostKey": key,
             "AuthorizedKeysFile": self._directory / "authorized_keys",
-            "StrictModes": "no",  # the folder's parents may be open to others
-            "UsePAM": "no",
-            "PidFile": "none",
             # A worker's debugging would come out on its commands' stderr.
             "LogLevel": "DEBUG1" if log == self.stranger_log else "ERROR",
-            "PermitRootLogin": "prohibit-password",
-            "PermitUserRC": "no",
             "SetEnv": f"HOME={self.home(worker.index)}",
-            "ForceCommand": _IN_ITS_HOME,
+            "ForceCommand": IN_ITS_HOME,
         }
-        words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-        with log.open("ab") as file:
-            server = subprocess.Popen(
-                [self._sshd, "-D", "-e", "-f", "none", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-            )
-        eventually(lambda: server.poll() is not None or _greets(worker))
-        assert server.poll() is None, log.read_text()
-        return server
+        return start_sshd(worker.address, worker.port, log, options)
 
     def _admit(self, node: str) -> None:
         """Do what the guest agent does: let in the keys of the metadata as they come."""
@@ -225,7 +191,7 @@ class OpenSshWorkers:
     def processes(self) -> list[psutil.Process]:
         """Return what runs on the workers."""
         homes = {str(self.host.home(each.index)) for each in self.workers}
-        return [each for each in psutil.process_iter() if _home(each) in homes]
+        return [each for each in psutil.process_iter() if home_of(each) in homes]
 
     def _publish(self, index: int, worker: WorkerRecord) -> None:
         nodes, name = self.cloud.server.service.context.state.nodes, self.cloud.full_name(NAME)
@@ -240,9 +206,7 @@ def openssh_workers(accelerator_type: str) -> Iterator[OpenSshWorkers]:
     An ordinary user logs in where one can be made. The folder is open to it, as pytest's own are
     not.
     """
-    sshd = sshd_path()
-    if os.geteuid() == 0:  # where there is no systemd, nobody else makes it
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    sshd_path()
     with contextlib.ExitStack() as cleanup:
         directory = Path(cleanup.enter_context(TemporaryDirectory(prefix="tpukit-openssh-")))
         directory.chmod(0o755)
@@ -250,7 +214,7 @@ def openssh_workers(accelerator_type: str) -> Iterator[OpenSshWorkers]:
         hosts: list[OpenSshHost] = []
 
         def host(oracle: WorkerOracle) -> OpenSshHost:
-            hosts.append(OpenSshHost(oracle, directory, sshd, account))
+            hosts.append(OpenSshHost(oracle, directory, account))
             cleanup.callback(hosts[0].close)
             return hosts[0]
 
@@ -271,50 +235,3 @@ def _kill_all(tpukit: Tpukit) -> None:
     for process in tpukit.processes():
         with contextlib.suppress(psutil.Error):
             process.kill()
-
-
-def new_key() -> tuple[str, str]:
-    """Return a new ed25519 key: the private file's text and the public line."""
-    key = asyncssh.generate_private_key("ssh-ed25519")
-    return key.export_private_key().decode(), key.export_public_key().decode().strip()
-
-
-def _end(server: subprocess.Popen[bytes]) -> None:
-    """End a server and its connections, which have processes of their own."""
-    with contextlib.suppress(psutil.Error):
-        main = psutil.Process(server.pid)
-        main.suspend()  # it begins no further one
-        sessions = [each for each in main.children(recursive=True) if _is_server(each)]
-        for each in [main, *sessions]:
-            with contextlib.suppress(psutil.Error):
-                each.kill()
-    server.kill()
-    server.wait()
-
-
-def _is_server(process: psutil.Process) -> bool:
-    try:
-        return process.name().startswith("sshd")
-    except psutil.Error:
-        return False
-
-
-def _greets(worker: WorkerRecord) -> bool:
-    with (
-        contextlib.suppress(OSError),
-        socket.create_connection((worker.address, worker.port), 5) as found,
-    ):
-        return found.recv(4) == b"SSH-"
-    return False
-
-
-def _home(process: psutil.Process) -> str:
-    try:
-        alive = process.status() != psutil.STATUS_ZOMBIE
-        return process.environ().get("HOME", "") if alive else ""
-    except (psutil.Error, OSError):
-        return ""
-
-
-def _is(path: str) -> bool:
-    return os.access(path, os.X_OK)

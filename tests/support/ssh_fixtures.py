@@ -6,10 +6,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from support import ssh_server
+from support.login_account import Account, login_account
+from support.openssh_server import UbuntuServer, ubuntu_server
 from support.ssh_server import Server
 from tpukit.clock import Deadline, SystemClock
 from tpukit.remote.connection.client import Connection, Connector
@@ -37,6 +40,22 @@ def server(tmp_path: Path, key: KeyPair) -> Iterator[Server]:
     server = Server(home).accept(key)
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def account() -> Iterator[Account]:
+    """An ordinary user, as a TPU VM has; its servers have homes of their own."""
+    with TemporaryDirectory(prefix="tpukit-account-") as home:
+        Path(home).chmod(0o755)  # a session begins there
+        with login_account(Path(home)) as found:
+            yield found
+
+
+@pytest.fixture
+def ubuntu(account: Account, key: KeyPair) -> Iterator[UbuntuServer]:
+    """A worker as TPU VMs are: OpenSSH's server, an ordinary user with bash and sudo."""
+    with ubuntu_server(account, key) as found:
+        yield found
 
 
 @pytest.fixture
