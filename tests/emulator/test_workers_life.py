@@ -164,3 +164,14 @@ def test_an_address_that_another_took_meanwhile_is_an_error_and_not_a_wrong_work
         pytest.raises(OSError, match="in use"),
     ):
         workers.boot()
+
+
+def test_a_tunnel_leads_to_the_workers_of_its_network_and_comes_from_its_own_address(worker):
+    with socket.create_server(("127.0.0.2", 0)) as other, worker.client() as client:
+        worker.rules.near = ["127.0.0.2"]
+        there = other.getsockname()
+        client.get_transport().open_channel("direct-tcpip", there, ("", 0))
+        connection, (source, _) = other.accept()
+        connection.close()
+        worker.rules.near = []
+    assert source == worker.records[0].address

@@ -114,6 +114,7 @@ class Rules:
 
     keys: list[tuple[str, str]]
     open: bool = True
+    near: list[str] = field(default_factory=list)
     worker_faults: WorkerFaults = field(default_factory=lambda: WorkerFaults(time.monotonic))
 
     def authorized_keys(self, node: str) -> Sequence[tuple[str, str]]:
@@ -121,6 +122,9 @@ class Rules:
 
     def admits(self, node: str, source_ip: str, port: int) -> bool:
         return self.open and port == 22
+
+    def neighbours(self, node: str) -> Sequence[str]:
+        return self.near
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """The emulated services over one state, and the clock that makes their changes fall due.
 
 No protocol and no thread is in here. One caller at a time may change it. Workers may call
-`authorized_keys` and `admits` from any thread: the documents that these read are replaced, never
-changed in place.
+`authorized_keys`, `admits` and `neighbours` from any thread: the documents that these read are
+replaced, never changed in place.
 """
 
 from __future__ import annotations
@@ -141,6 +141,16 @@ class Service:
             return False
         network = document["networkConfig"]["network"]
         return self.firewalls.admits(network, document.get("tags", ()), source_ip, port)
+
+    def neighbours(self, node: str) -> Sequence[str]:
+        """Return the addresses of all workers on the node's network, its own among them."""
+        document = self._node(node)
+        if document is None:
+            return []
+        network = document["networkConfig"]["network"]
+        records = list(self.context.state.nodes.values())
+        near = [each for each in records if each["node"]["networkConfig"]["network"] == network]
+        return [worker["address"] for each in near for worker in each["workers"]]
 
     def _node(self, name: str) -> Json | None:
         record = self.context.state.nodes.get(name)

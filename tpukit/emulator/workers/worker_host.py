@@ -43,6 +43,10 @@ class WorkerOracle(Protocol):
         """Return whether the firewall rules let `source_ip` reach this TCP port of the workers."""
         ...
 
+    def neighbours(self, node: str) -> Sequence[str]:
+        """Return the addresses of all workers on the node's network, its own among them."""
+        ...
+
 
 class WorkerHost(Protocol):
     """Makes the workers of a node; every method is called under the server's lock.

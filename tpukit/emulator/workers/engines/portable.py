@@ -80,7 +80,8 @@ class PortableEngine:
         return WorkerProgram(login.words, environment, home)
 
     def connect(self, worker: EmulatedWorker, host: str, port: int) -> socket.socket:
-        return socket.create_connection((host, port), _SECONDS)
+        # From its own address, by which the firewall rules of others judge it.
+        return socket.create_connection((host, port), _SECONDS, (worker.address, 0))
 
     def end(self, marker: str) -> None:
         processes.end(lambda: processes.marked(marker))

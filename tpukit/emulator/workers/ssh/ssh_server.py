@@ -195,15 +195,18 @@ class _Connection(asyncssh.SSHServer):
 
     def connection_requested(
         self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
-    ) -> bool | Coroutine[Any, Any, asyncssh.SSHTCPSession[bytes]]:
-        if dest_host not in (*_LOOPBACK, *self._worker.facts.addresses):
-            return False
+    ) -> Coroutine[Any, Any, asyncssh.SSHTCPSession[bytes]]:
         return self._tunnel(dest_host, dest_port)
 
     async def _tunnel(self, host: str, port: int) -> Any:
-        connect = self._server.engine.connect
+        engine, oracle, worker = self._server.engine, self._server.oracle, self._worker
+        # Where else a worker gets to is not ours to lend: this machine is not in its network.
+        near = await asyncio.to_thread(oracle.neighbours, worker.facts.node)
+        if host not in (*_LOOPBACK, *near):
+            why = "an emulated worker reaches itself and those of its network"
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, why)
         try:
-            far = await asyncio.to_thread(connect, self._worker, host, port)
+            far = await asyncio.to_thread(engine.connect, worker, host, port)
             far.setblocking(False)
             loop = asyncio.get_running_loop()
             _, forwarder = await loop.create_connection(SSHForwarder, sock=far)
