@@ -63,6 +63,7 @@ def test_sftp_starts_in_the_users_home_on_the_worker(worker):
     assert worker.output("cat note") == "hello"
 
 
+@pytest.mark.full_size
 def test_a_workers_python_makes_environments_of_its_own(worker):
     worker.output("python3 -m venv env")
     prefix = worker.output("env/bin/python -c 'import sys; print(sys.prefix)'")

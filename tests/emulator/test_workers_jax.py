@@ -54,6 +54,7 @@ def test_four_workers_sum_over_sixteen_devices_without_an_argument(workers, pyth
     assert seen == {index: [4, 4, 16, 120] for index in range(4)}
 
 
+@pytest.mark.full_size
 def test_two_slices_of_one_machine_do_not_meet(workers, python, folder):
     """Both coordinators listen on port 8482, each on its own address."""
     started = []
