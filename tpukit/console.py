@@ -329,7 +329,7 @@ class TransferProgress:
                 self.console.draw_progress(self.verb, self._moved, total)
             elif now - self._shown >= _REPEAT:
                 self._shown = now
-                self.console.say(self._line(now - self._started, f" of {_amount(total)}"))
+                self.console.say(self._line(now - self._started, f" of {amount(total)}"))
 
     def finish(self) -> None:
         """Take the bar away, and say what was moved if anything was."""
@@ -339,8 +339,8 @@ class TransferProgress:
 
     def _line(self, seconds: float, of: str = "") -> str:
         rate = self._moved / max(seconds, 0.001)
-        took = f"{seconds:.1f} s ({_amount(rate)}/s)"
-        return f"{self.verb} {_amount(self._moved)}{of} in {took}"
+        took = f"{seconds:.1f} s ({amount(rate)}/s)"
+        return f"{self.verb} {amount(self._moved)}{of} in {took}"
 
 
 def _shown(cell: object) -> tuple[str, str]:
@@ -367,7 +367,8 @@ def _plain_line(text: str) -> str:
     return sanitize(text).replace("\n", " ")
 
 
-def _amount(size: float) -> str:
+def amount(size: float) -> str:
+    """Return a number of bytes as people read it: `3.4 MB`."""
     from rich.filesize import decimal
 
     return decimal(int(size))

@@ -1,9 +1,9 @@
-"""Pushes to real SSH servers: only what changed, sent once, built beside and checked."""
+"""Pushes to real SSH servers: only what changed, sent once, each file replaced in one step."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,14 +11,15 @@ from support.transfer_workers import ByteCounter, Fleet, fleet
 
 from tpukit.clock import Deadline, SystemClock
 from tpukit.errors import BadInput, TpukitError
+from tpukit.remote.command.fan_out import Outcome
 from tpukit.remote.connection.keys import KeyPair, ensure_key_pair
-from tpukit.remote.transfer.upload import TransferContext
-from tpukit.work.pushes import push, target_path
-from tpukit.work.worktree import read_tree
+from tpukit.remote.transfer.upload import Recipient, TransferContext
+from tpukit.work.pushes import PushResult, prepare, target_path
+from tpukit.work.worktree import Tree, read_tree
 
 pytestmark = pytest.mark.process
 
-Push = Callable[[], list[str | TpukitError]]
+Again = Callable[[], list[str | TpukitError]]
 TARGET = "./project"
 
 
@@ -57,7 +58,7 @@ def context(counter: ByteCounter) -> TransferContext:
 
 
 @pytest.fixture
-def again(three: Fleet, root: Path, counter: ByteCounter, context: TransferContext) -> Push:
+def again(three: Fleet, root: Path, counter: ByteCounter, context: TransferContext) -> Again:
     """Push the tree to every worker and return what came of it on each."""
 
     def again() -> list[str | TpukitError]:
@@ -66,6 +67,12 @@ def again(three: Fleet, root: Path, counter: ByteCounter, context: TransferConte
         return [each.error or each.value or "" for each in done]
 
     return again
+
+
+def push(
+    tree: Tree, target: str, to: Sequence[Recipient], context: TransferContext
+) -> list[Outcome[Recipient, PushResult]]:
+    return prepare(tree, target, to, context).send(context)
 
 
 def files(home: Path, target: str = "project") -> dict[str, str]:
@@ -78,7 +85,7 @@ def files(home: Path, target: str = "project") -> dict[str, str]:
 
 
 def test_every_worker_has_the_tree_from_one_upload(
-    three: Fleet, root: Path, again: Push, counter: ByteCounter
+    three: Fleet, root: Path, again: Again, counter: ByteCounter
 ) -> None:
     assert again() == ["sent"] * 3
     wanted = {str(p.relative_to(root)): p.read_text() for p in root.rglob("*") if p.is_file()}
@@ -90,7 +97,7 @@ def test_every_worker_has_the_tree_from_one_upload(
 
 
 def test_what_is_unchanged_is_not_sent_again(
-    three: Fleet, again: Push, counter: ByteCounter
+    three: Fleet, again: Again, counter: ByteCounter
 ) -> None:
     again()
     assert again() == ["unchanged"] * 3
@@ -99,7 +106,7 @@ def test_what_is_unchanged_is_not_sent_again(
 
 
 def test_only_the_file_that_changed_is_sent(
-    three: Fleet, root: Path, again: Push, counter: ByteCounter
+    three: Fleet, root: Path, again: Again, counter: ByteCounter
 ) -> None:
     again()
     (root / "a.py").write_text("print(3)\n")
@@ -110,7 +117,7 @@ def test_only_the_file_that_changed_is_sent(
 
 
 def test_what_is_gone_here_goes_there_and_what_was_made_there_stays(
-    three: Fleet, root: Path, again: Push
+    three: Fleet, root: Path, again: Again
 ) -> None:
     again()
     place = three.home(1) / "project"
@@ -128,7 +135,7 @@ def test_what_is_gone_here_goes_there_and_what_was_made_there_stays(
 
 
 def test_a_program_that_writes_in_the_tree_goes_on_writing_to_the_same_file(
-    three: Fleet, root: Path, again: Push
+    three: Fleet, root: Path, again: Again
 ) -> None:
     again()
     with (three.home(0) / "project" / "log").open("a") as log:
@@ -140,7 +147,9 @@ def test_a_program_that_writes_in_the_tree_goes_on_writing_to_the_same_file(
     assert files(three.home(0))["log"] == "before\nafter\n"
 
 
-def test_a_file_becomes_a_folder_and_a_folder_a_file(three: Fleet, root: Path, again: Push) -> None:
+def test_a_file_becomes_a_folder_and_a_folder_a_file(
+    three: Fleet, root: Path, again: Again
+) -> None:
     again()
     (root / "sub" / "deep" / "b.py").unlink()
     (root / "sub" / "deep").rmdir()
@@ -154,14 +163,14 @@ def test_a_file_becomes_a_folder_and_a_folder_a_file(three: Fleet, root: Path, a
     assert found["run/inner"] == "now a folder"
 
 
-def test_a_file_that_was_changed_on_a_worker_is_put_right(three: Fleet, again: Push) -> None:
+def test_a_file_that_was_changed_on_a_worker_is_put_right(three: Fleet, again: Again) -> None:
     again()
     (three.home(1) / "project" / "a.py").write_text("tampered")
     assert again() == ["unchanged", "sent", "unchanged"]
     assert files(three.home(1))["a.py"] == "print(1)\n"
 
 
-def test_a_worker_that_never_had_it_gets_everything(three: Fleet, root: Path, again: Push) -> None:
+def test_a_worker_that_never_had_it_gets_everything(three: Fleet, root: Path, again: Again) -> None:
     again()
     (three.home(2) / "project").rename(three.home(2) / "moved away")
     (root / "a.py").write_text("print(3)\n")
@@ -169,7 +178,7 @@ def test_a_worker_that_never_had_it_gets_everything(three: Fleet, root: Path, ag
     assert files(three.home(2)) == files(three.home(0))
 
 
-def test_a_folder_that_no_push_made_is_left_alone(three: Fleet, again: Push) -> None:
+def test_a_folder_that_no_push_made_is_left_alone(three: Fleet, again: Again) -> None:
     place = three.home(0) / "project"
     place.mkdir()
     (place / "thesis").write_text("years")
@@ -196,17 +205,17 @@ def test_a_folder_that_holds_the_home_folder_is_refused(
     assert found.error is not None
     assert "the home folder is in it" in found.error.reason
     assert home.is_dir()
-    assert not list(home.parent.glob(".*tpukit*"))
+    assert not (target_folder := Path(target, ".tpukit", "manifest")).exists(), target_folder
 
 
-def test_a_file_in_the_way_is_refused(three: Fleet, again: Push) -> None:
+def test_a_file_in_the_way_is_refused(three: Fleet, again: Again) -> None:
     (three.home(0) / "project").write_text("mine")
     first, *_ = again()
     assert isinstance(first, TpukitError)
     assert (three.home(0) / "project").read_text() == "mine"
 
 
-def test_a_link_to_a_folder_stays_a_link(three: Fleet, again: Push) -> None:
+def test_a_link_to_a_folder_stays_a_link(three: Fleet, again: Again) -> None:
     for index in range(3):
         (three.home(index) / "disk").mkdir()
         (three.home(index) / "project").symlink_to("disk")
@@ -215,15 +224,8 @@ def test_a_link_to_a_folder_stays_a_link(three: Fleet, again: Push) -> None:
     assert "a.py" in files(three.home(0), "disk")
 
 
-def test_a_push_that_was_cut_off_between_its_renames_is_repaired(three: Fleet, again: Push) -> None:
-    again()
-    (three.home(0) / "project").rename(three.home(0) / ".project.tpukit-old")
-    assert again() == ["unchanged"] * 3
-    assert "a.py" in files(three.home(0))
-
-
 def test_a_payload_that_is_not_what_the_manifest_says_changes_nothing(
-    three: Fleet, root: Path, context: TransferContext, again: Push
+    three: Fleet, root: Path, context: TransferContext, again: Again
 ) -> None:
     again()
     before = files(three.home(0))
@@ -249,11 +251,11 @@ def test_workers_that_share_the_folder_do_not_race(
         assert [each.error for each in done] == [None] * 3
         assert (shared / "a.py").read_text() == (root / "a.py").read_text()
         (root / "a.py").write_text((root / "a.py").read_text() + "#\n")
-    assert {path.name for path in shared.parent.iterdir()} == {"project", ".project.tpukit-lock"}
+    assert {path.name for path in (shared / ".tpukit").iterdir()} == {"manifest", "lock"}
 
 
 def test_a_hostile_manifest_removes_nothing_on_other_workers(
-    three: Fleet, root: Path, again: Push
+    three: Fleet, root: Path, again: Again
 ) -> None:
     """A worker names a file outside the tree as pushed before; nobody removes it."""
     again()

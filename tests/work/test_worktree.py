@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tpukit.errors import BadInput
-from tpukit.work.worktree import Manifest, Tree, read_tree
+from tpukit.errors import BadInput, Fix
+from tpukit.work.worktree import Manifest, Tree, read_tree, source_folder
 
 
 def write(root: Path, **files: str) -> None:
@@ -107,7 +107,7 @@ def test_an_empty_tree_and_a_file_are_refused(tmp_path: Path) -> None:
         read_tree(tmp_path)
     (tmp_path / "file").write_text("1")
     with pytest.raises(BadInput, match="is not a folder"):
-        read_tree(tmp_path / "file")
+        source_folder(str(tmp_path / "file"))
 
 
 def odd_tree(root: Path) -> Tree:
@@ -164,3 +164,48 @@ def test_every_kind_of_change_shows_in_the_manifest(tmp_path: Path, change: str)
 )
 def test_a_manifest_that_we_would_not_have_written_is_none(text: bytes) -> None:
     assert Manifest.parse(text) is None
+
+
+SECRETS = [
+    ".aws/credentials",
+    ".config/gcloud/application_default_credentials.json",
+    ".env",
+    ".env.production",
+    ".netrc",
+    ".ssh/known_hosts",
+    "deep/.env",
+    "deep/id_ed25519",
+]
+NO_SECRETS = [".env.example", ".envrc", "aws/credentials", "env", "id_ed25519.pub", "ssh/config"]
+
+
+def test_secrets_are_left_out_also_where_git_tracks_them_unless_they_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, **dict.fromkeys([*SECRETS, *NO_SECRETS], "1"))
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "add", "--force", ".")
+    tree = read_tree(tmp_path)
+    assert (list(tree.names), list(tree.secrets)) == (NO_SECRETS, SECRETS)
+    everything = read_tree(tmp_path, with_secrets=True)
+    assert set(everything.names) == {*SECRETS, *NO_SECRETS}
+
+
+def test_a_folder_of_secrets_has_nothing_to_push(tmp_path: Path) -> None:
+    write(tmp_path / ".aws" / "project", config="1")
+    with pytest.raises(BadInput, match="nothing to push") as refused:
+        read_tree(tmp_path / ".aws" / "project")
+    assert refused.value.fix == Fix(note="add --with-secrets")
+
+
+@pytest.mark.parametrize("given", ["~", "~/..", "/", "home", "link"])
+def test_the_home_folder_and_what_has_it_in_it_are_never_pushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    (tmp_path / "home" / "project").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("home")
+    monkeypatch.setenv("HOME", str(tmp_path / "link"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match="it has all of your home folder"):
+        source_folder(given)
+    assert source_folder("~/project") == tmp_path / "home" / "project"

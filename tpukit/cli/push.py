@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
 from tpukit.cli.cp import NoRelay, metered
+from tpukit.cli.stages import Stages
 from tpukit.cli.toolkit import Toolkit
-from tpukit.console import View
+from tpukit.console import View, amount
+from tpukit.text import one_line
+
+if TYPE_CHECKING:
+    from tpukit.work.pushes import Push
+    from tpukit.work.worktree import Tree
+
+#: Files and bytes above which somebody at a terminal is asked, and names of secrets that are shown.
+_MANY, _LARGE, _SHOWN = 10_000, 10**9, 5
 
 Directory = Annotated[
     str, Argument(metavar="[DIRECTORY]", help="Folder to push; default: this one.")
 ]
 Target = Annotated[
     str, Option("--to", metavar="PATH", help="Folder on the workers; default: its own name.")
+]
+WithSecrets = Annotated[
+    bool, Option("--with-secrets", help="Send also what is left out: .ssh, .aws, .netrc, .env ….")
 ]
 
 
@@ -27,6 +38,7 @@ def push(
     directory: Directory = ".",
     to: Target = "",
     worker: flag.Workers = "all",
+    with_secrets: WithSecrets = False,
     no_relay: NoRelay = False,
     timeout: flag.Timeout = "60s",
     route: flag.RouteFlags = flag.EXTERNAL,
@@ -34,22 +46,50 @@ def push(
     """Put a working tree on every worker.
 
     Sends what git tracks and what is new, but for .gitignore and .tpukitignore; only what changed
-    since the last push. Files made on a worker stay. The timeout is for connecting.
+    since the last push. Each file is replaced in one step, under a program that runs there too;
+    files made on a worker stay. Keys and passwords, which are known by their names, are left out.
+    The home folder is never pushed. The timeout is for connecting.
 
     Examples:
       tpukit push demo
       tpukit push demo ~/src/project --to project
     """
     from tpukit.work import copies, pushes
-    from tpukit.work.worktree import read_tree
+    from tpukit.work.worktree import read_tree, source_folder
 
     toolkit = toolkit.by(route)
-    root = Path(directory).expanduser().resolve()
-    tree = read_tree(root)
+    root = source_folder(directory)
+    tree = read_tree(root, with_secrets=with_secrets)
     target = pushes.target_path(to or root.name)
+    _tell_secrets(toolkit, tree)
     workers = toolkit.workers(name, worker, flag.seconds(timeout))
     with metered(toolkit, "sent", relay=not no_relay) as context:
-        outcomes = pushes.push(tree, target, copies.recipients(workers), context)
+        with Stages(toolkit.console, toolkit.clock) as stages:
+            size = amount(tree.size(tree.names))
+            stages.progress("compare", f"{len(tree.names)} files, {size}, with the workers'")
+            prepared = pushes.prepare(tree, target, copies.recipients(workers), context)
+        _show(toolkit, prepared)
+    with metered(toolkit, "sent", relay=not no_relay) as context:
+        outcomes = prepared.send(context)
     sent = sum(each.value == "sent" for each in outcomes)
     toolkit.console.say(f"{len(tree.names)} files; {sent} of {len(outcomes)} workers changed")
     return views.sent(outcomes)
+
+
+def _tell_secrets(toolkit: Toolkit, tree: Tree) -> None:
+    if tree.secrets:
+        shown = [one_line(each) for each in tree.secrets[:_SHOWN]]
+        more = len(tree.secrets) - len(shown)
+        names = ", ".join(shown) + (f" and {more} more" if more else "")
+        toolkit.console.say(f"left out as secrets: {names} (--with-secrets sends them)")
+
+
+def _show(toolkit: Toolkit, prepared: Push) -> None:
+    """Say what is going to be sent, and ask where that is much."""
+    if not prepared.pending:
+        return
+    files, size = len(prepared.changed), prepared.tree.size(prepared.changed)
+    workers = len(prepared.pending)
+    toolkit.console.say(f"{files} files, {amount(size)} changed, to {workers} workers")
+    if (files > _MANY or size > _LARGE) and toolkit.can_ask:
+        toolkit.confirm(f"send {files} files, {amount(size)}, to {workers} workers?")

@@ -1,19 +1,22 @@
-# Keep a tree of files as the one who pushes has it: built beside, checked, then renamed.
+# Keep a tree of files as the one who pushes has it, file by file under what runs in it.
 #   sh -c PROGRAM sh look TARGET
-# answers "tpukit-push WORD [DIGEST]": absent, or intact or changed since the last push, with the
-# SHA-256 of its manifest; fails for a folder that holds something and that no push has made.
+# answers "tpukit-push WORD [DIGEST]": absent, intact with the SHA-256 of its manifest, or changed
+# since the last push or by one that was cut off; fails for a folder that no push may touch.
 #   sh -c PROGRAM sh manifest TARGET
 # writes the line "tpukit-bytes", then that manifest.
 #   sh -c PROGRAM sh apply TARGET DIGEST MANIFEST
 # makes the target have the manifest of that SHA-256, from the payload of the first one, and
 # answers applied, missing (there is no payload of that digest) or differs (nothing was changed).
 #
-# A tree keeps its manifest in .tpukit/manifest, so that both are renamed as one. What was made on
-# the worker stays; what the last push brought and this one does not have goes.
+# The tree's folder .tpukit has the manifest of the last push, while all of it is in place; the names
+# that any push has brought in `unfinished`, while it is not; what is on its way in `new` and `next`.
 
 umask 022
-verb=$1 target=${2%/} digest=$3 wanted=$4
+unset CDPATH
+export LC_ALL=C
+verb=$1 target=$2 digest=$3 wanted=$4
 whole=$tpukit/transfers/$digest
+manifest=.tpukit/manifest unfinished=.tpukit/unfinished new=.tpukit/new next=.tpukit/next
 
 answer() {
     echo "tpukit-push $*"
@@ -26,85 +29,103 @@ refuse() {
 sha256() {
     if command -v sha256sum >/dev/null 2>&1; then sha256sum "$@"; else shasum -a 256 "$@"; fi
 }
-holds() { # whether every file of the manifest in a folder is what it says
-    (cd -- "$1" && { ! grep -q '^[^#]' .tpukit/manifest || sha256 -c .tpukit/manifest; }) \
-        >/dev/null 2>&1
+holds() { # FOLDER MANIFEST: whether every file in the folder is what the manifest there says
+    (cd "$1" && { ! grep -q '^[^#]' "$2" || sha256 -c "$2"; }) >/dev/null 2>&1
 }
-
 manifest_digest() {
-    sha256 <"$target/.tpukit/manifest" | cut -c 1-64
+    sha256 <"$manifest" | cut -c 1-64
+}
+names() { # MANIFEST: its names, each beginning with ./
+    sed -n -e '/\/\.\.\//d' -e 's/^\(#l \)\{0,1\}[0-9a-f]\{64\}  //p' "$1"
+}
+each_of() { # COMMAND…: run it on the names of standard input
+    tr '\n' '\0' | xargs -0 "$@"
+}
+folders_in_the_way() {
+    while IFS= read -r each; do
+        if [ -d "$each" ] && [ ! -L "$each" ]; then echo "$each"; fi
+    done <"$next/changed"
+}
+files_in_the_way() { # of folders and of files that are to come
+    while IFS= read -r each; do
+        if [ -L "$each" ] && grep -qxF -e "$each" "$next/removed"; then
+            echo "$each"
+        elif [ ! -d "$each" ] && { [ -e "$each" ] || [ -L "$each" ]; }; then
+            echo "$each"
+        fi
+    done <"$next/folders"
+    folders_in_the_way | while IFS= read -r each; do find "$each" ! -type d; done
 }
 
-# Where the target really is: what is renamed has to be the folder, not a link to it.
-if [ -d "$target" ]; then
-    target=$(cd -- "$target" && pwd -P) || exit 1
-elif [ -e "$target" ] || [ -L "$target" ]; then
-    refuse "there is a file of that name"
-else
-    mkdir -p -- "$(dirname -- "$target")" || exit 1
-    target=$(cd -- "$(dirname -- "$target")" && pwd -P)/$(basename -- "$target")
+if [ ! -d "$target" ]; then
+    if [ -e "$target" ] || [ -L "$target" ]; then refuse "there is a file of that name"; fi
+    [ "$verb" = apply ] || answer absent
+    mkdir -p -- "$target" || exit 1
 fi
+cd -- "$target" || exit 1
+here=$(pwd -P)
 case $(cd && pwd -P)/ in
-"${target%/}"/*) refuse "the home folder is in it" ;;
+"${here%/}"/*) refuse "the home folder is in it" ;;
 esac
-parent=$(dirname -- "$target")
-name=$(basename -- "$target")
-old=$parent/.$name.tpukit-old
-new=$parent/.$name.tpukit-new
-
-# One at a time, also of workers that share the folder; where there is no flock the last one wins.
-exec 9>"$parent/.$name.tpukit-lock" || exit 1
-command -v flock >/dev/null 2>&1 && flock 9
-# A push that was cut off between its two renames left no target.
-if [ ! -e "$target" ] && [ -d "$old" ]; then mv -- "$old" "$target" || exit 1; fi
-# Nobody's folder is replaced but one that a push has made.
-if [ -d "$target" ] && [ ! -f "$target/.tpukit/manifest" ] && [ -n "$(ls -A -- "$target")" ]; then
-    refuse "it holds files and no push has made it"
-fi
+if [ ! -d .tpukit ] && [ -n "$(ls -A)" ]; then refuse "it holds files and no push has made it"; fi
 
 case $verb in
 look)
-    [ -f "$target/.tpukit/manifest" ] || answer absent
-    found=$(manifest_digest)
-    if holds "$target"; then answer intact "$found"; else answer changed "$found"; fi
+    [ -f "$unfinished" ] && answer changed
+    [ -f "$manifest" ] || answer absent
+    if holds . "$manifest"; then answer intact "$(manifest_digest)"; else answer changed; fi
     ;;
 manifest)
     echo tpukit-bytes
-    cat -- "$target/.tpukit/manifest"
+    cat "$manifest"
     ;;
 apply)
-    if [ -f "$target/.tpukit/manifest" ] && [ "$(manifest_digest)" = "$wanted" ] &&
-        holds "$target"; then
-        rm -f "$whole"
+    # One at a time, also of workers that share the folder; without flock the last one wins.
+    mkdir -p .tpukit && exec 9>.tpukit/lock || exit 1
+    if command -v flock >/dev/null 2>&1 && ! flock -n 9 && ! flock -w 300 9; then
+        refuse "another push is going on there"
+    fi
+    if [ -f "$manifest" ] && [ "$(manifest_digest)" = "$wanted" ] && holds . "$manifest"; then
+        rm -rf "$new" "$next" "$unfinished" "$whole"
         answer applied
     fi
     [ -f "$whole" ] || answer missing
-    rm -rf -- "$old" "$new"
-    if [ -d "$target" ]; then
-        # Links instead of copies where they can be: tar puts new files in their place.
-        cp -al -- "$target" "$new" 2>/dev/null ||
-            { rm -rf -- "$new" && cp -Rp -- "$target" "$new"; } || exit 1
-    else
-        mkdir -- "$new" || exit 1
-    fi
-    tar -xof "$whole" -C "$new" .tpukit || exit 1
-    while IFS= read -r each; do
-        case /$each/ in
-        */../*) continue ;;
-        *//) rmdir -- "$new/$each" 2>/dev/null ;;
-        *) rm -f -- "$new/$each" ;;
-        esac
-    done <"$new/.tpukit/removed"
-    tar -xof "$whole" -C "$new" || exit 1
-    rm -f -- "$new/.tpukit/removed"
-    if ! holds "$new"; then
-        rm -rf -- "$new"
+    rm -rf "$new" "$next"
+    tar -xof "$whole" && mkdir -p "$new" || exit 1
+
+    sort "$next/manifest" "$next/sent" | uniq -u >"$next/kept" || exit 1
+    if ! holds "$new" "../next/sent" || ! holds . "$next/kept"; then
+        rm -rf "$new" "$next"
         answer differs
     fi
-    if [ -d "$target" ]; then mv -- "$target" "$old" || exit 1; fi
-    mv -- "$new" "$target" || exit 1
-    rm -rf -- "$old"
-    rm -f "$whole"
+    (cd "$new" && find . -type d) >"$next/folders" && names "$next/sent" >"$next/changed" &&
+        names "$next/manifest" | sort >"$next/after" || exit 1
+    { [ ! -f "$manifest" ] || names "$manifest"; [ ! -f "$unfinished" ] || cat "$unfinished"; } |
+        sort -u >"$next/before" && comm -23 "$next/before" "$next/after" >"$next/removed" || exit 1
+    own=$(files_in_the_way | sort | comm -23 - "$next/removed" | head -n 1)
+    [ -z "$own" ] || refuse "$own is in the way, and no push has brought it"
+
+    # Until the manifest is there again, what has been removed and what has come is not known.
+    sort -u -o "$next/unfinished" "$next/before" "$next/after" &&
+        mv -f "$next/unfinished" "$unfinished" && rm -f "$manifest" || exit 1
+    files_in_the_way | sort | comm -12 - "$next/removed" | each_of rm -f -- || exit 1
+    folders_in_the_way | while IFS= read -r each; do
+        find "$each" -depth -type d -exec rmdir {} + || exit 1
+    done || exit 1
+    # A rename leaves whoever has the old file open with it, and nobody with half a new one.
+    while IFS= read -r each; do
+        mkdir -p "$each" && find "$new/$each" -maxdepth 1 ! -type d \
+            -exec sh -c 'mv -f "$@" "$0"' "$each/" {} + || exit 1
+    done <"$next/folders"
+    each_of rm -f -- <"$next/removed" 2>/dev/null
+    while IFS= read -r each; do
+        if [ -f "$each" ] || [ -L "$each" ]; then refuse "$each cannot be removed"; fi
+    done <"$next/removed"
+    # Folders that are empty now go as well, the deepest first.
+    sed -n -e :a -e 's|/[^/]*$||' -e '/\//!d' -e p -e ba "$next/removed" | sort -ru |
+        each_of rmdir -- 2>/dev/null
+    mv -f "$next/manifest" "$manifest" || exit 1
+    rm -rf "$new" "$next" "$unfinished" "$whole"
     answer applied
     ;;
 esac

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Literal
 
 from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.remote.command.fan_out import Outcome, fan_out
+from tpukit.remote.connection.target import Completed
 from tpukit.remote.connection.worker import RetryingConnection
 from tpukit.remote.programs import answer, program_line
 from tpukit.remote.transfer.payload import Entry, Payload, tree_payload
@@ -24,6 +26,10 @@ _ANSWER = re.compile(rb"^tpukit-push ([a-z]+) ?([0-9a-f]*)$", re.MULTILINE)
 _MARK = b"tpukit-bytes\n"
 #: Bytes of a manifest that a worker may send: more than a million files.
 _LARGEST_MANIFEST = 256 << 20
+#: Seconds for a worker to compare a tree with its manifest, or to put what has arrived in place.
+_PATIENCE = 1800.0
+#: Where in the tree a payload goes, which touches nothing else there: files, and their manifests.
+_NEW, _NEXT = f"{STATE_FOLDER}/new", f"{STATE_FOLDER}/next"
 
 PushResult = Literal["sent", "unchanged"]
 
@@ -49,54 +55,56 @@ def target_path(given: str) -> str:
     return path
 
 
-def push(
-    tree: Tree, target: str, to: Sequence[Recipient], context: TransferContext
-) -> list[Outcome[Recipient, PushResult]]:
-    """Make the target hold the tree on every worker.
+@dataclass(frozen=True)
+class Push:
+    """What a push is going to send: `changed` names of the tree, to the workers in `pending`."""
 
-    What changed since the last push is sent, and to a worker that has no last push, or whose files
-    were changed there, everything. Files that were made on a worker stay.
-    """
-    outcomes = {each.item: each for each in _look(to, target, context)}
-    pending = [each for each in to if (seen := outcomes[each].value) and not seen.has(tree)]
-    done: dict[Recipient, Outcome[Recipient, PushResult]] = {}
-    if pending:
-        base = _base(pending, {outcomes[each].value for each in pending}, target, context)
-        payload = delta(tree, base)
+    tree: Tree
+    target: str
+    looks: Sequence[Outcome[Recipient, TreeState]]
+    changed: Sequence[str]
+
+    @property
+    def pending(self) -> Sequence[Recipient]:
+        return [each.item for each in self.looks if each.value and not each.value.has(self.tree)]
+
+    @cached_property
+    def payload(self) -> Payload:
+        """What makes trees with all that has not changed be this one."""
+        manifest = self.tree.manifest
+        sent = Manifest({name: manifest.files[name] for name in self.changed})
+        texts = [(f"{_NEXT}/manifest", manifest.encoded), (f"{_NEXT}/sent", sent.encoded)]
+        entries = (Entry(f"{_NEW}/{name}", self.tree.root / name) for name in self.changed)
+        return tree_payload(entries, texts)
+
+    def send(self, context: TransferContext) -> list[Outcome[Recipient, PushResult]]:
+        """Make the target hold the tree on every worker; files that were made there stay."""
 
         def apply(delivery: Delivery, known: TransferState) -> PushResult:
-            return _apply(delivery, target, tree)
+            return _apply(delivery, self.target, self.tree, context)
 
-        done = {each.item: each for each in distribute(payload, pending, apply, context)}
-    return [
-        done.get(each)
-        or Outcome(each, None if outcomes[each].error else "unchanged", outcomes[each].error)
-        for each in to
-    ]
+        pending = self.pending
+        sent = distribute(self.payload, pending, apply, context) if pending else []
+        done = {each.item: each for each in sent}
+        return [
+            done.get(each.item)
+            or Outcome(each.item, None if each.error else "unchanged", each.error)
+            for each in self.looks
+        ]
 
 
-def delta(tree: Tree, base: Manifest) -> Payload:
-    """Return what turns a tree with the base's files into this one."""
+def prepare(tree: Tree, target: str, to: Sequence[Recipient], context: TransferContext) -> Push:
+    """Return what a push has to send: to whom is not up to date what changed since the last push.
+
+    To a worker that has no last push, or whose files were changed there, that is everything.
+    """
+    looks = _look(to, target, context)
+    push = Push(tree, target, looks, ())
+    states = {each.value for each in looks if each.item in push.pending}
+    base = _base(push.pending[0], states, target, context) if states else tree.manifest
     wanted = tree.manifest.files
     changed = [name for name in tree.names if base.files.get(name) != wanted[name]]
-    removed = "".join(f"{name}\n" for name in _removed(base.files, wanted))
-    texts = [
-        (f"{STATE_FOLDER}/manifest", tree.manifest.encoded),
-        (f"{STATE_FOLDER}/removed", removed.encode("utf-8", "surrogateescape")),
-    ]
-    return tree_payload((Entry(name, tree.root / name) for name in changed), texts)
-
-
-def _removed(before: Iterable[str], after: Iterable[str]) -> list[str]:
-    """Return the names that are gone, and after them, with a slash, folders left without any."""
-    kept = set(after)
-    gone = sorted(set(before) - kept)
-    folders = _folders(gone) - _folders(kept)
-    return [*gone, *(f"{each}/" for each in sorted(folders, key=lambda each: -each.count("/")))]
-
-
-def _folders(names: Iterable[str]) -> set[str]:
-    return {str(each) for name in names for each in PurePosixPath(name).parents} - {"."}
+    return replace(push, changed=changed)
 
 
 def _look(
@@ -104,37 +112,33 @@ def _look(
 ) -> list[Outcome[Recipient, TreeState]]:
     def look(each: Recipient) -> TreeState:
         with RetryingConnection(each.worker.connect, context.deadline) as connection:
-            return _state(connection, "look", target)
+            return _state(connection, context, "look", target)
 
     return fan_out(to, look, cancel=context.cancel)
 
 
 def _base(
-    pending: Sequence[Recipient],
-    states: set[TreeState | None],
-    target: str,
-    context: TransferContext,
+    one: Recipient, states: set[TreeState | None], target: str, context: TransferContext
 ) -> Manifest:
-    """Return the manifest of the last push where all of these workers have it, else an empty one.
+    """Return the manifest of the last push where all pending workers have it, else an empty one.
 
-    The manifest comes from one worker and names files on all of them: it has to be of the form that
-    ours have, and the one that every worker has.
+    It comes from one worker and counts for all of them: it has to be of the form that ours have,
+    and the one that every worker has.
     """
     (first, *others) = states
     if others or first is None or first.word != "intact":
         return Manifest({})
-    command = program_line("work/push.sh", words=["manifest", target])
-    with RetryingConnection(pending[0].worker.connect, context.deadline) as connection:
-        done = connection.run(command, keep=_LARGEST_MANIFEST)
+    with RetryingConnection(one.worker.connect, context.deadline) as connection:
+        done = _run(connection, context, "manifest", target)
     text = done.stdout.partition(_MARK)[2]
     genuine = hashlib.sha256(text).hexdigest() == first.digest
     return (Manifest.parse(text) if genuine else None) or Manifest({})
 
 
-def _apply(delivery: Delivery, target: str, tree: Tree) -> PushResult:
-    wanted = tree.manifest.digest
+def _apply(delivery: Delivery, target: str, tree: Tree, context: TransferContext) -> PushResult:
+    words = ("apply", target, delivery.payload.digest, tree.manifest.digest)
     while True:
-        found = _state(delivery.connection, "apply", target, delivery.payload.digest, wanted)
+        found = _state(delivery.connection, context, *words)
         if found.word == "applied":
             return "sent"
         if found.word == "differs":
@@ -146,7 +150,14 @@ def _apply(delivery: Delivery, target: str, tree: Tree) -> PushResult:
         delivery.send(TransferState("partial"))
 
 
-def _state(connection: RetryingConnection, *words: str) -> TreeState:
-    done = connection.run(program_line("work/push.sh", words=words))
+def _state(connection: RetryingConnection, context: TransferContext, *words: str) -> TreeState:
+    done = _run(connection, context, *words)
     found = answer(done, _ANSWER, f"a worker cannot take a push to {one_line(words[1])}")
     return TreeState(found[1].decode(), found[2].decode())
+
+
+def _run(connection: RetryingConnection, context: TransferContext, *words: str) -> Completed:
+    line, deadline = program_line("work/push.sh", words=words), context.deadline
+    return connection.retry(
+        lambda each: each.run(line, deadline=deadline.within(_PATIENCE), keep=_LARGEST_MANIFEST)
+    )

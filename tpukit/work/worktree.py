@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +22,13 @@ IGNORE_FILE = ".tpukitignore"
 STATE_FOLDER = ".tpukit"
 _LINE = re.compile(r"([0-9a-f]{64})  \./(.+)")
 _LINK = re.compile(r"#l ([0-9a-f]{64})  \./(.+)")
+#: Whole paths of what is sent only where it is asked for: keys, tokens and passwords.
+_SECRET = re.compile(
+    r".*/(\.ssh|\.aws|\.gnupg|\.config/gcloud)/.*"
+    r"|.*/(\.netrc|\.git-credentials|id_(rsa|dsa|ecdsa|ed25519)(_sk)?)"
+    r"|.*/\.env(\.(?!example$|sample$|template$)[^/]*)?",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -66,36 +73,61 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Tree:
-    """The files below a folder that are to be the same on every worker."""
+    """The files below a folder that are to be the same on every worker, and secrets left out."""
 
     root: Path
     names: Sequence[str]
+    secrets: Sequence[str] = ()
 
     @cached_property
     def manifest(self) -> Manifest:
         return Manifest({name: _fingerprint(self.root / name) for name in self.names})
 
+    def size(self, names: Iterable[str]) -> int:
+        """Return the bytes of some of its files; what is gone by now has none."""
+        paths = (self.root / name for name in names)
+        return sum(path.lstat().st_size for path in paths if _is_sent(path))
 
-def read_tree(root: Path) -> Tree:
+
+def source_folder(given: str) -> Path:
+    """Return the folder to push as an absolute path without links.
+
+    Raises `BadInput` for what is no folder, and for one with the home folder, `/` among them.
+    """
+    root = Path(os.path.expanduser(given)).resolve()
+    if not root.is_dir():
+        raise BadInput(f"{shown_path(root)} is not a folder")
+    if Path(os.path.expanduser("~")).resolve().is_relative_to(root):
+        note = "name a project's folder: tpukit push NAME DIRECTORY"
+        raise BadInput(
+            f"{shown_path(root)} is never pushed: it has all of your home folder",
+            fix=Fix(note=note),
+        )
+    return root
+
+
+def read_tree(root: Path, *, with_secrets: bool = False) -> Tree:
     """Return what git tracks below a folder and what is new there, but for what is ignored.
 
     `.gitignore` hides what git does not track, `.tpukitignore` also what it tracks; both have
-    gitignore(5)'s patterns. A folder outside any repository is read as if it were one.
+    gitignore(5)'s patterns. A folder outside any repository is read as if it were one. What holds
+    keys, tokens or passwords by its name is left out, unless it is asked for `with_secrets`.
 
     Raises `BadInput` where there is no git, nothing to send, or a name that cannot be sent.
     """
-    if not root.is_dir():
-        raise BadInput(f"{shown_path(root)} is not a folder")
     if shutil.which("git") is None:
         raise BadInput("push asks git which files count", fix=Fix(note="install git"))
     tracked, new, ignored = _listed(root)
     names = sorted((tracked | new) - ignored)
     present = [name for name in names if _is_sent(root / name)]
-    if not present:
-        raise BadInput(f"there is nothing to push in {shown_path(root)}")
-    for name in present:
+    secrets = [name for name in present if not with_secrets and _SECRET.fullmatch(f"{root}/{name}")]
+    sent = [name for name in present if name not in set(secrets)]
+    if not sent:
+        fix = Fix(note="add --with-secrets") if secrets else None
+        raise BadInput(f"there is nothing to push in {shown_path(root)}", fix=fix)
+    for name in sent:
         _check(name)
-    return Tree(root, present)
+    return Tree(root, sent, secrets)
 
 
 def _listed(root: Path) -> tuple[set[str], set[str], set[str]]:
