@@ -240,9 +240,10 @@ def test_a_create_that_ends_because_its_slice_was_preempted_away_is_a_loss(
 ) -> None:
     path, gone = f"nodes/{cloud.full_name('demo')}:preempt", {"vanish": True}
     at_sleep(clock, 3, lambda: cloud.control("POST", path, gone))
-    with pytest.raises(SliceLost, match="PREEMPTED") as caught:
+    with pytest.raises(SliceLost, match="vanished") as caught:
         create(cloud)
-    assert caught.value.exists == ()
+    assert "PREEMPTED" in caught.value.why
+    assert (caught.value.exists, caught.value.fix) == ((), None)
 
 
 @pytest.mark.parametrize("preset", ["stockout", "stockout-reserved", "stockout-internal"])

@@ -105,10 +105,12 @@ class _Creation:
             failure = self._failure()
             if failure or self.appeared:
                 self._nothing_is_left()
-            if failure:
+            if failure and not isinstance(failure, SliceLost):
                 raise failure
-            if self.appeared:
-                raise SliceLost(f"slice {self.request.name} vanished while it was being created")
+            # What an operation says of a lost slice is how to delete it, and it is gone.
+            if failure or self.appeared:
+                gone = f"slice {self.request.name} vanished while it was being created"
+                raise SliceLost(gone, why=failure.what if failure else "")
         elif self.refusal is None:
             self._create()
         elif self.until is None or self.until.passed():
