@@ -199,10 +199,24 @@ def test_a_stopped_slice_is_started(cloud: Cloud) -> None:
     assert len(cloud.calls("nodes.start")) == 1
 
 
-def test_a_slice_that_is_being_deleted_is_waited_out_and_made_again(cloud: Cloud) -> None:
+def test_a_slice_that_still_says_stopped_after_it_was_started_is_not_started_again(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    create(cloud)
+    cloud.tpu.stop(ZONE, "demo")
+    cloud.clock.sleep(31.0)
+    at_sleep(clock, 1, lambda: cloud.change("demo", state="STOPPED"))
+    create(cloud, labelled(cloud, nonce="n2"))
+    assert len(cloud.calls("nodes.start")) == 1
+
+
+@pytest.mark.parametrize("accelerator_type", ["v3-8", "v3-32"])
+def test_a_slice_that_is_being_deleted_is_waited_out_and_made_again(
+    cloud: Cloud, accelerator_type: str
+) -> None:
     create(cloud)
     cloud.tpu.delete(ZONE, "demo")
-    ensured = create(cloud, labelled(cloud, nonce="n2"))
+    ensured = create(cloud, labelled(cloud, nonce="n2", accelerator_type=accelerator_type))
     assert ensured.created
     assert ensured.slice.labels[naming.NONCE] == "n2"
     assert "DELETING" in cloud.states
