@@ -10,16 +10,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, repeat
 
-from tpukit.access import ssh_rule
 from tpukit.access.context import Context
 from tpukit.access.hints import Hint
 from tpukit.access.host_keys import IDENTITY_SECONDS, published, targets
 from tpukit.access.key import install_key
 from tpukit.access.os_login import WorkerLogin
 from tpukit.access.selection import parse_workers
+from tpukit.access.suspicion import Suspicion, Suspicions, may_be_filtered
 from tpukit.clock import Deadline
 from tpukit.errors import (
     AuthenticationFailed,
@@ -49,8 +49,6 @@ _FIRST_LOOK_SECONDS, _LONGEST_PAUSE_SECONDS = 10.0, 40.0
 _HINT_SECONDS = {False: 4.0, True: 10.0}
 #: Seconds for which one look at the slice serves all of its workers.
 _FRESH_SECONDS = 5.0
-#: Seconds for which one look at the firewall rules does.
-_RULES_FRESH_SECONDS = 30.0
 
 OnWait = Callable[[str], None]
 
@@ -90,18 +88,6 @@ def workers(
     return [worker for found in opened for worker in found]
 
 
-@dataclass(frozen=True)
-class Suspicion:
-    """Why a firewall may be what keeps packets from coming back: a hint, beside the real error.
-
-    `certain` where no firewall policy of the network or organisation may decide otherwise.
-    """
-
-    why: str
-    fix: Fix
-    certain: bool
-
-
 class _SliceAccess:
     """The chosen workers of one slice, and where they were when they were last looked for."""
 
@@ -131,9 +117,11 @@ class _SliceAccess:
         self._fresh_until = self._checked_until = 0.0
         self._lost: SliceLost | None = None
         self._lock = threading.Lock()
-        self._suspicion: Suspicion | None = None
-        self._rules_fresh_until = 0.0
-        self._rules_lock = threading.Lock()
+        self._suspicions = Suspicions(context)
+
+    @property
+    def proxied(self) -> bool:
+        return self._context.proxied
 
     def open(self, deadline: Deadline, patience: float) -> list[RemoteWorker]:
         """Return the chosen workers, once our key and their host keys are known to be there."""
@@ -329,41 +317,9 @@ class _SliceAccess:
         except TpukitError:
             return None
 
-    def may_be_filtered(self, error: TransportFailed) -> bool:
-        """Tell whether an error leaves open that packets were dropped.
-
-        Any answer, a reset too, shows that they arrive. Through a proxy nobody can tell.
-        """
-        proxied = self._context.proxied and not isinstance(error, AuthenticationFailed)
-        return proxied or isinstance(error, Unanswered)
-
     def suspicion(self, target: Target, deadline: Deadline) -> Suspicion | None:
-        """Return what the firewall rules have to do with it that nobody answers, where they can.
-
-        One look at the rules serves all workers.
-        """
-        now = self._context.clock.monotonic()
-        with self._rules_lock:
-            if now >= self._rules_fresh_until:
-                self._rules_fresh_until = now + _RULES_FRESH_SECONDS
-                self._suspicion = self._suspected(target, deadline)
-            return self._suspicion
-
-    def _suspected(self, target: Target, deadline: Deadline) -> Suspicion | None:
-        firewall = self._context.firewall.of(self._slice.network_project).within(deadline)
-        context, network = self._context, self._slice.network or "default"
-        try:
-            source = context.source_address(target.address)
-            missing = ssh_rule.missing(firewall, self._slice, source)
-        except TpukitError:  # not allowed to read the rules, or our address is unknown
-            return None
-        if not missing:
-            return None
-        try:
-            certain = not firewall.has_policies(network)
-        except TpukitError:
-            certain = False
-        return Suspicion(missing, ssh_rule.apply_command(self._slice), certain)
+        """Return what the firewall rules have to do with it that nobody answers, where they can."""
+        return self._suspicions.of(self._slice, target.address, deadline)
 
     def wait(self, error: TpukitError, deadline: Deadline, why: str = "") -> None:
         left = f"trying for {deadline.remaining():.0f} s more"
@@ -410,7 +366,7 @@ class _Search:
         Raises `SliceLost` where the slice is lost.
         """
         self._access.look_again(target, self._deadline)
-        if error.fix or not self._access.may_be_filtered(error):
+        if error.fix or not may_be_filtered(error, self._access.proxied):
             return
         found = self._suspicion or (
             None if self._rules_read else self._access.suspicion(target, self._deadline)
