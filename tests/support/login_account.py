@@ -46,7 +46,7 @@ class Account:
 
     def furnish(self, home: Path) -> None:
         """Make a home; a made account gets Ubuntu's, with a talkative .bashrc, and root's files."""
-        home.mkdir()
+        home.mkdir(exist_ok=True)
         if not self.made:
             return
         (home / ".bashrc").write_text(_BASHRC)

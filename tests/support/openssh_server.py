@@ -11,7 +11,7 @@ import socket
 import subprocess
 import time
 from collections import UserDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -58,9 +58,16 @@ def new_key() -> tuple[str, str]:
 
 
 def start_sshd(
-    address: str, port: int, log: Path, options: dict[str, object]
+    address: str,
+    port: int,
+    log: Path,
+    options: dict[str, object],
+    before: Sequence[str] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start a server, and return when it greets; `options` are beside what all have."""
+    """Start a server, and return when it greets.
+
+    `options` are beside those that all have; `before` are words of a program that becomes it.
+    """
     common = {
         "ListenAddress": address,
         "Port": port,
@@ -75,7 +82,7 @@ def start_sshd(
     ]
     with log.open("ab") as file:
         server = subprocess.Popen(
-            [sshd_path(), "-D", "-e", "-f", "none", *words],
+            [*before, sshd_path(), "-D", "-e", "-f", "none", *words],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,

@@ -78,6 +78,10 @@ class OpenSshHost(PaperHost):
     def home(self, index: int) -> Path:
         return self._directory / f"home-of-{index}"
 
+    def before_server(self, index: int) -> Sequence[str]:
+        """Return the words of a program that starts a worker's server."""
+        return ()
+
     def serve(self, worker: WorkerRecord) -> None:
         """Start a worker's server, and return when it greets."""
         key = self._key_file(f"host-{worker.index}", worker.host_private_key.encode())
@@ -136,7 +140,8 @@ class OpenSshHost(PaperHost):
             "SetEnv": f"HOME={self.home(worker.index)}",
             "ForceCommand": IN_ITS_HOME,
         }
-        return start_sshd(worker.address, worker.port, log, options)
+        before = self.before_server(worker.index)
+        return start_sshd(worker.address, worker.port, log, options, before)
 
     def _admit(self, node: str) -> None:
         """Do what the guest agent does: let in the keys of the metadata as they come."""
@@ -200,7 +205,9 @@ class OpenSshWorkers:
 
 
 @contextmanager
-def openssh_workers(accelerator_type: str) -> Iterator[OpenSshWorkers]:
+def openssh_workers(
+    accelerator_type: str, host_of: type[OpenSshHost] = OpenSshHost
+) -> Iterator[OpenSshWorkers]:
     """Run one server for each worker of a slice whose firewall rule admits us.
 
     An ordinary user logs in where one can be made. The folder is open to it, as pytest's own are
@@ -214,7 +221,7 @@ def openssh_workers(accelerator_type: str) -> Iterator[OpenSshWorkers]:
         hosts: list[OpenSshHost] = []
 
         def host(oracle: WorkerOracle) -> OpenSshHost:
-            hosts.append(OpenSshHost(oracle, directory, account))
+            hosts.append(host_of(oracle, directory, account))
             cleanup.callback(hosts[0].close)
             return hosts[0]
 

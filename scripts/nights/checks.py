@@ -1,0 +1,223 @@
+"""What is to hold in the morning. Each check yields what is wrong."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from clients import RUN, Client, Typed
+from job import line, whole
+from plan import WORKERS, Event
+from world import World
+
+from tpukit.remote.job.detached_job import JobLost
+
+#: A worker's exit status of the job, but for its number.
+STATUS = 40
+_SPOILT = ("DAMAGED", "skipped")
+
+
+@dataclass(frozen=True)
+class Morning:
+    """What was to happen, what did, and on whom the job was lost with a reboot."""
+
+    world: World
+    client: Client
+    events: Sequence[Event]
+    lines: int
+    final_push: Typed
+    strays: Sequence[str]
+
+    @property
+    def rebooted(self) -> set[int]:
+        return {each.worker for each in self.events if each.kind == "reboot"}
+
+    def struck(self, typed: Typed, *kinds: str) -> set[int]:
+        """Return the workers that such faults held while a command went on, or just before."""
+        return {
+            each.worker
+            for each in self.events
+            if each.kind in kinds
+            and each.at < typed.ended
+            and typed.began < each.at + each.seconds + 15
+        }
+
+
+Check = Callable[[Morning], Iterator[str]]
+
+
+def every_line_once_in_the_log(morning: Morning) -> Iterator[str]:
+    for index in WORKERS:
+        folder = morning.world.home(index) / f".tpukit/jobs/run.{RUN}"
+        text = "".join(
+            each.read_text(errors="replace")
+            for each in sorted(folder.glob("log"))
+            if each.is_file()
+        )
+        yield from _lines(f"worker {index}", text.splitlines(), morning, index, to_the_end=True)
+
+
+def every_line_once_in_what_was_printed(morning: Morning) -> Iterator[str]:
+    """Who was killed had printed the beginning; who was not, all of it."""
+    for typed in (*(each for each, _ in morning.client.followers.values()), *morning.client.killed):
+        killed = typed in morning.client.killed
+        lines = typed.out.split("\n")
+        if killed:
+            lines.pop()  # half of it may have been written
+        for index in WORKERS:
+            own = [each[4:] for each in lines if each.startswith(f"[{index}] ")]
+            yield from _lines(f"{typed} worker {index}", own, morning, index, to_the_end=not killed)
+
+
+def no_file_is_damaged(morning: Morning) -> Iterator[str]:
+    """Checkpoints, what the job read in the pushed tree, and the tree in the end."""
+    for index in WORKERS:
+        out = morning.world.home(index) / "out"
+        for place in (out / "checkpoints").iterdir():
+            if place.suffix != ".new" and not whole(place.read_text()):
+                yield f"worker {index}: {place.name} is damaged"
+        yield from _metrics(f"worker {index}", out / "metrics")
+        project = morning.client.place / "project"
+        for file in project.iterdir():
+            there = morning.world.home(index) / "project" / file.name
+            if not there.exists() or there.read_bytes() != file.read_bytes():
+                yield f"worker {index}: project/{file.name} is not what was pushed"
+
+
+def every_copy_is_whole(morning: Morning) -> Iterator[str]:
+    """What was copied while it grew is a beginning of what there is in the end."""
+    for typed in _of(morning, "cp"):
+        for copy in (morning.client.place / typed.mark).rglob("*"):
+            if not copy.is_file():
+                continue
+            index = int(next(part for part in copy.parts if part.startswith("worker-"))[7:])
+            inside = Path(*copy.parts[copy.parts.index("out") :]) if "out" in copy.parts else copy
+            original = morning.world.home(index) / inside
+            if copy.name.endswith(".new"):
+                continue
+            if copy.name.startswith("."):
+                yield f"{typed}: {copy} was left behind"
+            elif not original.exists() or not original.read_bytes().startswith(copy.read_bytes()):
+                yield f"{typed}: {copy} is not what worker {index} had"
+
+
+def the_job_ran_once(morning: Morning) -> Iterator[str]:
+    for index in WORKERS:
+        starts = (morning.world.home(index) / "starts").read_text()
+        if starts != "x\n":
+            yield f"worker {index}: {starts.count('x')} starts"
+
+
+def every_command_ran_once_at_most(morning: Morning) -> Iterator[str]:
+    """Where a command's exit status says that it ran, exactly once."""
+    for typed in _of(morning, "run"):
+        full = morning.struck(typed, "full disk")
+        for index in WORKERS:
+            file = morning.world.home(index) / "marks"
+            count = file.read_text().split().count(typed.mark) if file.exists() else 0
+            if count > 1 or (typed.status == 3 and count < 1 and index not in full):
+                yield f"{typed}: {count} times on worker {index}, status {typed.status}"
+
+
+def every_exit_status_is_right(morning: Morning) -> Iterator[str]:
+    """What no fault can excuse, and what one can: each where its fault was."""
+    for typed in morning.client.typed:
+        wrong = typed.status not in _allowed(morning, typed)
+        if wrong:
+            said = " | ".join(typed.told.strip().splitlines()[-3:])
+            yield f"{typed}: {typed.status} from {typed.began:.1f} to {typed.ended:.1f} s: {said}"
+    last = max(set(WORKERS) - morning.rebooted)
+    expected = {"attach": STATUS + last, "logs": JobLost("").exit_code}
+    for verb, (typed, _) in morning.client.followers.items():
+        if typed.status != expected[verb]:
+            yield f"{typed}: {typed.status} instead of {expected[verb]}"
+    if morning.final_push.status != 0:
+        yield f"{morning.final_push}: {morning.final_push.status}"
+
+
+def every_worker_s_end_is_known(morning: Morning) -> Iterator[str]:
+    found = morning.world.tpukit.document("jobs", "pod", RUN)["jobs"]
+    for each in found:
+        index = each["worker"]
+        right = ("lost", None) if index in morning.rebooted else ("finished", STATUS + index)
+        if (each["state"], each["status"]) != right:
+            yield f"worker {index}: {each['state']} {each['status']}"
+
+
+def no_stray_is_left(morning: Morning) -> Iterator[str]:
+    yield from morning.strays
+
+
+CHECKS: Mapping[str, Check] = {
+    check.__name__.replace("_", " "): check
+    for check in (
+        every_line_once_in_the_log,
+        every_line_once_in_what_was_printed,
+        no_file_is_damaged,
+        every_copy_is_whole,
+        the_job_ran_once,
+        every_command_ran_once_at_most,
+        every_exit_status_is_right,
+        every_worker_s_end_is_known,
+        no_stray_is_left,
+    )
+}
+
+
+def strays(world: World, seconds: float = 20.0) -> list[str]:
+    """Return what still runs on the workers once all has had time to end."""
+    give_up = time.monotonic() + seconds
+    while time.monotonic() < give_up:
+        found = {index: world.host.processes(index) for index in WORKERS}
+        if not any(found.values()):
+            return []
+        time.sleep(0.2)
+    return [f"worker {index}: {each}" for index, left in found.items() for each in left]
+
+
+def _lines(
+    where: str, found: Sequence[str], morning: Morning, index: int, *, to_the_end: bool
+) -> Iterator[str]:
+    """Compare with the beginning of the lines, or with all."""
+    damaged = [each for each in found if each.startswith("DAMAGED")]
+    yield from (f"{where}: {each}" for each in damaged)
+    own = [each for each in found if not each.startswith(_SPOILT)]
+    if own and index in morning.rebooted and own[-1] != line(len(own)):
+        own.pop()  # the reboot has cut it
+    expected = [line(number) for number in range(1, len(own) + 1)]
+    if own != expected:
+        first = next(n for n, (a, b) in enumerate(zip(own, expected, strict=True)) if a != b)
+        yield f"{where}: line {first + 1} of {len(own)} is {own[first]!r}"
+    elif to_the_end and len(own) != morning.lines and index not in morning.rebooted:
+        yield f"{where}: {len(own)} of {morning.lines} lines"
+    elif to_the_end and not own:
+        yield f"{where}: no lines"
+
+
+def _metrics(where: str, file: Path) -> Iterator[str]:
+    for each in file.read_text().splitlines():
+        if each != line(int(each.split()[1])):
+            yield f"{where}: metrics has {each!r}"
+
+
+def _of(morning: Morning, verb: str) -> list[Typed]:
+    return [each for each in morning.client.typed if each.words[0] == verb and each.mark]
+
+
+def _allowed(morning: Morning, typed: Typed) -> set[int]:
+    """Return the exit statuses that are right for a command.
+
+    A command is run at most once: where the connection is lost under it nobody knows its end, and
+    255 says so. A copy and a push go on after a loss; a worker that is down long, or whose disk is
+    full, is a failure that names it.
+    """
+    if "--detach" in typed.words or typed.words[0] == "kill":
+        return {0}
+    lost = morning.struck(typed, "reset", "restart", "stall", "moved", "reboot")
+    down, full = morning.struck(typed, "reboot"), morning.struck(typed, "full disk")
+    if typed.words[0] == "run":
+        stopped = "130" in typed.mark
+        return {130} if stopped else {3} | ({255} if lost else set()) | ({1} if full else set())
+    return {0} | ({1, 255} if down else set()) | ({1} if full else set())
