@@ -226,20 +226,15 @@ class TerminationSignal(KeyboardInterrupt):
     """SIGTERM or SIGHUP arrived; raised in the main thread just as Ctrl-C is."""
 
 
-def from_document(
-    document: Mapping[str, Any],
-    *others: type[TpukitError],
-    default: type[TpukitError] = TpukitError,
-) -> TpukitError:
+def from_document(document: Mapping[str, Any]) -> TpukitError:
     """Return the error whose document another process of ours has sent.
 
-    Its class is one of this module or of `others`, else `default`. Raises KeyError and TypeError
-    for what is no such document.
+    Its class is one of this module. Raises KeyError and TypeError for what is no such document.
     """
     fix = Fix(tuple(document["fix_arguments"]), document["fix_note"])
     other = document.get("otherwise")
-    named = {each.__name__: each for each in (*globals().values(), *others) if _is_error(each)}
-    return named.get(document["kind"], default)(
+    named = {each.__name__: each for each in globals().values() if _is_error(each)}
+    return named.get(document["kind"], TpukitError)(
         document["message"],
         reason=document["reason"],
         why=document["why"],

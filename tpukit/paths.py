@@ -51,11 +51,6 @@ class Paths:
         return self.state / "keys"
 
     @property
-    def connections(self) -> Path:
-        """The socket of the process that keeps connections between commands."""
-        return self.state / "connections"
-
-    @property
     def known_hosts(self) -> Path:
         """A known-hosts file for each worker that OpenSSH was started for."""
         return self.state / "known_hosts.d"

@@ -1,22 +1,31 @@
-"""Wall time of first and second commands where every answer of the API takes 150 ms longer."""
+"""Wall time of first and second commands where every answer of the API takes 150 ms longer.
+
+With --ssh every answer of the workers does too. They are processes of OpenSSH's server then, for
+which this account has to be root.
+"""
 
 from __future__ import annotations
 
 import argparse
-import queue
+import os
 import shutil
-import socket
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from shlex import quote
 from statistics import median
 from urllib.parse import urlsplit
 
+from far import delayed
 from measure import TPUKIT, Cost, cost, emulator, show, tpukit
+from shared import all_at_once, shared_connections
+from sshd import SshdWorkers, sshd_path, sshd_workers
 
 TYPE, NAME = "v4-32", "bench"  #: four workers
 COLUMNS = ("COMMAND", "FIRST s", "AGAIN s", "GCLOUD s", "AGAIN, CPU ms", "CPU BEFORE", "RATIO")
+GCLOUD = ("--quiet", "compute", "tpus", "tpu-vm")
 #: tpukit's words, and those of gcloud that do the same.
 COMMANDS = {
     "list": (("list",), ("list",)),
@@ -28,17 +37,19 @@ COMMANDS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=3, help="runs of each, of which the median")
     parser.add_argument("--delay", type=float, default=0.15, metavar="SECONDS")
+    parser.add_argument("--ssh", action="store_true", help="the workers answer as late as the API")
     parser.add_argument("--alone", action="store_true", help="without gcloud")
     parser.add_argument("--before", metavar="CHECKOUT", help="another version, to compare CPU with")
 
 
 def run(options: argparse.Namespace) -> int:
     gcloud = None if options.alone else shutil.which("gcloud")
+    if options.ssh:
+        return _over_ssh(options, gcloud)
     with emulator() as near:
         tpukit(near, "create", TYPE, NAME)
         tpukit(near, "firewall", "apply", NAME)
-        with delayed(near["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"], options.delay) as (there, here):
-            far = {name: value.replace(there, here) for name, value in near.items()}
+        with _far_api(near, options.delay) as far:
             far["HOME"] = near["TPUKIT_HOME"]  # of gcloud's keys and known hosts
             rows = [_row(name, options, near, far, gcloud) for name in COMMANDS]
     show(COLUMNS, [[str(cell) for cell in row] for row in rows])
@@ -54,7 +65,7 @@ def _row(
 ) -> Sequence[str]:
     ours, theirs = COMMANDS[name]
     words = [*TPUKIT, *ours]
-    rival = [str(gcloud), "--quiet", "compute", "tpus", "tpu-vm", *theirs]
+    rival = [str(gcloud), *GCLOUD, *theirs]
     before = {**near, "PYTHONPATH": options.before or ""}
     first, again, other, now, then = [], [], [], [], []
     for _ in range(options.runs + 1):  # the first of each warms caches and is thrown away
@@ -79,54 +90,81 @@ def _row(
 
 
 @contextmanager
-def delayed(url: str, seconds: float) -> Iterator[tuple[str, str]]:
-    """Serve an API's address on another port, later; yield both hosts with their ports.
-
-    A connection takes `seconds` to be made, and so does each answer, as by a far network.
-    """
-    parts = urlsplit(url)
-    with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
-        port = listener.getsockname()[1]
-
-        def accept() -> None:
-            with suppress(OSError):  # it was closed
-                while True:
-                    near, _ = listener.accept()
-                    threading.Thread(target=serve, args=(near,), daemon=True).start()
-
-        def serve(near: socket.socket) -> None:
-            time.sleep(seconds)
-            far = socket.create_connection((str(parts.hostname), int(parts.port or 80)))
-            answers = queue.SimpleQueue[tuple[float, bytes]]()
-            for work in ((_read, far, answers), (_hand_on, near, answers, seconds)):
-                threading.Thread(target=work[0], args=work[1:], daemon=True).start()
-            with suppress(OSError):
-                while data := near.recv(1 << 16):
-                    far.sendall(data)
-            with suppress(OSError):
-                far.shutdown(socket.SHUT_WR)
-
-        threading.Thread(target=accept, daemon=True).start()
-        yield parts.netloc, f"127.0.0.1:{port}"
+def _far_api(near: Mapping[str, str], seconds: float) -> Iterator[dict[str, str]]:
+    """Yield the environment in which an API answers late."""
+    parts = urlsplit(near["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"])
+    with delayed((str(parts.hostname), int(parts.port or 80)), seconds) as (host, port):
+        yield {name: each.replace(parts.netloc, f"{host}:{port}") for name, each in near.items()}
 
 
-def _read(far: socket.socket, answers: queue.SimpleQueue[tuple[float, bytes]]) -> None:
-    data = b"-"
-    while data:
-        try:
-            data = far.recv(1 << 16)
-        except OSError:
-            data = b""
-        answers.put((time.monotonic(), data))
+#: The verbs that connect: tpukit's words, and what one types on the workers by hand.
+FAR_COMMANDS = {
+    "run -- true": (("run", NAME, "--", "true"), "true"),
+    "jobs": (("jobs", NAME), "ls ~/.tpukit/jobs"),
+    "logs": (("logs", NAME), "cat ~/.tpukit/jobs/*/log"),
+    "ssh -- true": (("ssh", NAME, "--", "true"), "true"),
+}
+FAR_WORKERS = 4
 
 
-def _hand_on(
-    near: socket.socket, answers: queue.SimpleQueue[tuple[float, bytes]], seconds: float
-) -> None:
-    with near, suppress(OSError):
-        while True:
-            came, data = answers.get()
-            time.sleep(max(0.0, came + seconds - time.monotonic()))
-            if not data:
-                return
-            near.sendall(data)
+def _over_ssh(options: argparse.Namespace, gcloud: str | None) -> int:
+    sshd = sshd_path()
+    if not sshd or os.geteuid():
+        print("OpenSSH's server has to be installed, and this account to be root")
+        return 1
+    with (
+        tempfile.TemporaryDirectory(prefix="tpukit-bench-") as name,
+        sshd_workers(Path(name), sshd, FAR_WORKERS, options.delay) as found,
+        _far_api(found.environment, options.delay) as environment,
+    ):
+        tpukit(environment, "run", NAME, "--detach", "--", "echo done")
+        tpukit(environment, "attach", NAME)
+        rows = {name: _far_clients(name, found, environment, gcloud) for name in FAR_COMMANDS}
+        walls = {name: _walls(clients, options.runs) for name, clients in rows.items()}
+    columns = list(next(iter(rows.values())))
+    print(f"wall s, medians; {FAR_WORKERS} workers, each answer {options.delay:g} s late")
+    show(("COMMAND", *columns), [[name, *(walls[name][c] for c in columns)] for name in walls])
+    return 0
+
+
+def _far_clients(
+    name: str, found: SshdWorkers, environment: Mapping[str, str], gcloud: str | None
+) -> dict[str, Callable[[], Cost] | None]:
+    """Return what measures a command with each client."""
+    ours, line = FAR_COMMANDS[name]
+    one = ours[0] == "ssh"
+    hints = Path(environment["TPUKIT_HOME"], "state", "hints")
+    words = [*TPUKIT, "--quiet", *ours]
+    places = found.addresses[:1] if one else found.addresses
+
+    def forgotten() -> Cost:
+        shutil.rmtree(hints, ignore_errors=True)
+        return cost(words, environment)
+
+    def by_openssh(connections: Sequence[str]) -> Cost:
+        command = f"ssh {found.options} {' '.join(connections)} $place {quote(line)}"
+        return cost(["sh", "-c", all_at_once(" ".join(places), command)], environment)
+
+    def by_shared() -> Cost:
+        with shared_connections(found, places) as sockets:
+            return by_openssh(["-S", f"{sockets}/$place"])
+
+    worker = "--worker=0" if one else "--worker=all"
+    theirs = [str(gcloud), *GCLOUD, "ssh", NAME, worker, f"--command={line}"]
+    return {
+        "FIRST": forgotten,
+        "AGAIN": partial(cost, words, environment),
+        "OPENSSH": partial(by_openssh, ["-S", "none"]),
+        "SHARED": by_shared,
+        "GCLOUD": partial(cost, theirs, environment) if gcloud else None,
+    }
+
+
+def _walls(clients: Mapping[str, Callable[[], Cost] | None], runs: int) -> dict[str, str]:
+    """Return each client's median; they take turns, and the first of each is thrown away."""
+    walls: dict[str, list[float]] = {name: [] for name in clients}
+    for _ in range(runs + 1):
+        for name, measure in clients.items():
+            if measure:
+                walls[name].append(measure().wall)
+    return {name: f"{median(each[1:]):.2f}" if each else "-" for name, each in walls.items()}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,16 +15,8 @@ from sshd import SshdWorkers
 
 def shared(found: SshdWorkers, count: int) -> Cost:
     """Measure `true` on workers to which OpenSSH has connections already."""
-    sockets = found.known_hosts.parent / "shared"
-    sockets.mkdir(exist_ok=True)
     places = found.addresses[:count]
-    options = (
-        f"-F none -o BatchMode=yes -o IdentitiesOnly=yes -o IdentityAgent=none -l {found.user}"
-    )
-    trusted = f"-o UserKnownHostsFile={found.known_hosts} -i {found.key}"
-    master = f"-M -N -f -o ControlPersist=600 -o KexAlgorithms=curve25519-sha256 {trusted}"
-    _each(sockets, places, f"ssh {options} {master}")
-    try:
+    with shared_connections(found, places) as sockets:
         masters = _masters(sockets)
         before = sum(map(_cpu, masters))
         loop = _loop(sockets, places, "ssh -F none", "true")
@@ -31,6 +24,17 @@ def shared(found: SshdWorkers, count: int) -> Cost:
         spent = sum(map(_cpu, masters)) - before
         memory = sum(each.memory_full_info().pss for each in masters) / 2**20
         return replace(client, cpu=client.cpu + spent, memory=memory)
+
+
+@contextmanager
+def shared_connections(found: SshdWorkers, places: Sequence[str]) -> Iterator[Path]:
+    """Let OpenSSH connect to workers; yield the folder of its sockets, named by address."""
+    sockets = found.known_hosts.parent / "shared"
+    sockets.mkdir(exist_ok=True)
+    master = f"-M -N -f -o ControlPersist=600 -o KexAlgorithms=curve25519-sha256 {found.options}"
+    _each(sockets, places, f"ssh {master}")
+    try:
+        yield sockets
     finally:
         _each(sockets, places, "ssh -F none -O exit")
 

@@ -9,18 +9,15 @@ all that share the connections where several do.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-import psutil
 from measure import TPUKIT, Cost, cost, cpu_seconds, emulator, show, spread, tpukit
 from shared import all_at_once, shared
 from sshd import NAME, ZONE, SshdWorkers, sshd_path, sshd_workers
@@ -33,7 +30,7 @@ GCLOUD_MOST = 32
 MOST_WORKERS = 256
 MOST_SECONDS = 300
 
-COLD, WARM = "tpukit, cold", "tpukit, warm"
+OURS = "tpukit"
 #: Clients whose SSH is written in C; libssh2 without a client around it is shown beside them.
 IN_C = ("OpenSSH", "OpenSSH, tuned", "parallel-ssh")
 BARE = "libssh2, bare"
@@ -63,15 +60,10 @@ def run(options: argparse.Namespace) -> int:
         with sshd_workers(directory, sshd, max(counts)) as found:
             clients = _clients(rivals)
             chosen = options.clients.split(";") if options.clients else list(clients)
-            try:
-                samples = _samples(
-                    found, {name: clients[name] for name in chosen}, counts, options.runs
-                )
-            finally:
-                tpukit(found.environment, "connections", "stop")
+            measures = {name: clients[name] for name in chosen}
+            samples = _samples(found, measures, counts, options.runs)
     _show(samples, chosen, counts)
-    ours = [each for each in (COLD, WARM) if each in chosen]
-    complete = all((each, count) in samples for each in ours for count in counts)
+    complete = OURS not in chosen or all((OURS, count) in samples for count in counts)
     return int(not (complete and _judge(samples, counts)))
 
 
@@ -97,7 +89,7 @@ def _show(samples: Samples, clients: Sequence[str], counts: Sequence[int]) -> No
     columns = ("CLIENT", *(f"N={count}" for count in counts))
     print("client CPU ms a worker / wall s / MB, medians")
     show(columns, [[each, *(_cell(samples, each, n) for n in counts)] for each in clients])
-    print(f"CPU / wall time as a multiple of {COLD}")
+    print(f"CPU / wall time as a multiple of {OURS}")
     show(columns, [[each, *(_ratios(samples, each, n) for n in counts)] for each in clients])
 
 
@@ -105,36 +97,32 @@ def _judge(samples: Samples, counts: Sequence[int]) -> bool:
     """Print the claims that these samples bear on; return whether they all hold."""
     claims: list[tuple[str, float, float]] = []
     least, most = min(counts), MOST_WORKERS
-    if (COLD, GCLOUD_MOST) in samples and ("gcloud", GCLOUD_MOST) in samples:
-        cpu, wall = _relation(samples, COLD, "gcloud", GCLOUD_MOST)
+    if (OURS, GCLOUD_MOST) in samples and ("gcloud", GCLOUD_MOST) in samples:
+        cpu, wall = _relation(samples, OURS, "gcloud", GCLOUD_MOST)
         claims.append((f"of gcloud's CPU time at {GCLOUD_MOST}", cpu, 0.2))
         claims.append((f"of gcloud's wall time at {GCLOUD_MOST}", wall, 1.0))
-    if (COLD, most) in samples and least < most:
-        more = _total(samples, COLD, most) - _total(samples, COLD, least)
+    if (OURS, most) in samples and least < most:
+        more = _total(samples, OURS, most) - _total(samples, OURS, least)
         further = 1000 * more / (most - least)
         claims.append(("client CPU ms of each further worker", further, 6.0))
-    if (COLD, most) in samples:
-        claims.append((f"MB at {most}", median(each.memory for each in samples[COLD, most]), 120.0))
+    if (OURS, most) in samples:
+        claims.append((f"MB at {most}", median(each.memory for each in samples[OURS, most]), 120.0))
     in_c = [each for each in IN_C if (each, most) in samples]
-    if in_c and (COLD, most) in samples:
+    if in_c and (OURS, most) in samples:
         fastest = min(in_c, key=lambda each: median(run.wall for run in samples[each, most]))
-        _, wall = _relation(samples, COLD, fastest, most)
+        _, wall = _relation(samples, OURS, fastest, most)
         claims.append((f"of the wall time of {fastest}, the fastest in C, at {most}", wall, 1.2))
-    if (WARM, most) in samples:
-        warm = samples[WARM, most]
-        claims.append((f"wall seconds warm at {most}", median(each.wall for each in warm), 1.0))
-        claims.append((f"MB warm at {most}", median(each.memory for each in warm), 120.0))
     for what, found, limit in claims:
         print(f"{found:.2f} {what}: {'holds' if found <= limit else 'DOES NOT HOLD'} ({limit:g})")
-    if (BARE, most) in samples and (COLD, most) in samples:
+    if (BARE, most) in samples and (OURS, most) in samples:
         print(
-            f"{_relation(samples, COLD, BARE, most)[1]:.2f} of the wall time of {BARE}, at {most}"
+            f"{_relation(samples, OURS, BARE, most)[1]:.2f} of the wall time of {BARE}, at {most}"
         )
     return all(found <= limit for _, found, limit in claims)
 
 
 def _clients(rivals: Path) -> dict[str, Measure]:
-    found: dict[str, Measure] = {COLD: _program(_tpukit), WARM: _warm}
+    found: dict[str, Measure] = {OURS: _program(_tpukit)}
     if shutil.which("gcloud"):
         found["gcloud"] = _program(_gcloud)
     found["OpenSSH"] = _program(_openssh)
@@ -152,23 +140,8 @@ def _program(words: Callable[[SshdWorkers, int], Sequence[str]]) -> Measure:
     )
 
 
-def _tpukit(found: SshdWorkers, count: int, *flags: str) -> Sequence[str]:
-    workers = f"0-{count - 1}"
-    return [*TPUKIT, "--quiet", "run", NAME, *flags, "--worker", workers, "--", "true"]
-
-
-def _warm(found: SshdWorkers, count: int) -> Cost:
-    """Measure a run over connections that another has left, with the process that keeps them."""
-    words = _tpukit(found, count, "--keep")
-    cost(words, found.environment)
-    listed = json.loads(tpukit(found.environment, "connections", "list", "--json"))
-    pool = psutil.Process(listed["process"])
-    before = pool.cpu_times()
-    client = cost(words, found.environment)
-    after = pool.cpu_times()
-    spent = after.user + after.system - before.user - before.system
-    memory = max(client.memory, pool.memory_info().rss / 2**20)
-    return replace(client, cpu=client.cpu + spent, memory=memory)
+def _tpukit(found: SshdWorkers, count: int) -> Sequence[str]:
+    return [*TPUKIT, "--quiet", "run", NAME, "--worker", f"0-{count - 1}", "--", "true"]
 
 
 def _gcloud(found: SshdWorkers, count: int) -> Sequence[str]:
@@ -178,10 +151,9 @@ def _gcloud(found: SshdWorkers, count: int) -> Sequence[str]:
 
 def _openssh(found: SshdWorkers, count: int, tuned: bool = False) -> Sequence[str]:
     """One process a worker, all at once, told to read nothing and to offer one key."""
-    options = "-F none -o BatchMode=yes -o IdentitiesOnly=yes -o IdentityAgent=none"
+    each = f"ssh {found.options}"
     if tuned:
-        options += " -o KexAlgorithms=curve25519-sha256"
-    each = f"ssh {options} -o UserKnownHostsFile={found.known_hosts} -i {found.key} -l {found.user}"
+        each += " -o KexAlgorithms=curve25519-sha256"
     places = " ".join(found.addresses[:count])
     return ["sh", "-c", all_at_once(places, f'{each} "$place" true')]
 
@@ -227,9 +199,9 @@ def _cell(samples: Samples, client: str, count: int) -> str:
 
 
 def _ratios(samples: Samples, client: str, count: int) -> str:
-    if (client, count) not in samples or (COLD, count) not in samples:
+    if (client, count) not in samples or (OURS, count) not in samples:
         return "-"
-    return "{:.2f} / {:.2f}".format(*_relation(samples, client, COLD, count))
+    return "{:.2f} / {:.2f}".format(*_relation(samples, client, OURS, count))
 
 
 def _alone(runs: int) -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncssh
+from far import delayed
 
 from tpukit.emulator.api.http_server import build_server
 from tpukit.emulator.workers.worker_host import WorkerOracle, WorkerRecord
@@ -34,7 +35,9 @@ def sshd_path() -> str | None:
 class SshdHost:
     """Boots every worker as an sshd on port 22 of a loopback address, which takes root."""
 
-    def __init__(self, oracle: WorkerOracle, directory: Path, sshd: str) -> None:
+    def __init__(
+        self, oracle: WorkerOracle, directory: Path, sshd: str, delay: float = 0.0
+    ) -> None:
         self.oracle = oracle
         self.booted: set[str] = set()
         self._directory = directory
@@ -42,6 +45,8 @@ class SshdHost:
         self._home = directory / "remote-home"
         self._home.mkdir()
         self._servers: list[subprocess.Popen[bytes]] = []
+        self._delay = delay
+        self._network = contextlib.ExitStack()
 
     def allocate(self, node: str, count: int) -> list[WorkerRecord]:
         return [self._record(index) for index in range(count)]
@@ -63,6 +68,7 @@ class SshdHost:
 
     def close(self) -> None:
         self.booted.clear()
+        self._network.close()
         for server in self._servers:
             server.terminate()
         for server in self._servers:
@@ -83,8 +89,12 @@ class SshdHost:
         )
 
     def _serve(self, worker: WorkerRecord) -> subprocess.Popen[bytes]:
+        address = worker.address
+        if self._delay:  # the server is behind a far network, which has the worker's address
+            address = address.replace("127.66.", "127.67.")
+            self._network.enter_context(delayed((address, 22), self._delay, (worker.address, 22)))
         options = {
-            "ListenAddress": worker.address,
+            "ListenAddress": address,
             "Port": "22",
             "HostKey": self._directory / f"host-{worker.index}",
             "AuthorizedKeysFile": self._directory / "authorized_keys",
@@ -125,10 +135,21 @@ class SshdWorkers:
     user: str
     environment: dict[str, str]
 
+    @property
+    def options(self) -> str:
+        """What OpenSSH has to be told to read no files of its user and offer one key."""
+        own = f"-o UserKnownHostsFile={self.known_hosts} -i {self.key} -l {self.user}"
+        return f"-F none -o BatchMode=yes -o IdentitiesOnly=yes -o IdentityAgent=none {own}"
+
 
 @contextmanager
-def sshd_workers(directory: Path, sshd: str, workers: int) -> Iterator[SshdWorkers]:
-    """Run `workers` real SSH servers behind an emulated API, as one slice named bench."""
+def sshd_workers(
+    directory: Path, sshd: str, workers: int, delay: float = 0.0
+) -> Iterator[SshdWorkers]:
+    """Run `workers` real SSH servers behind an emulated API, as one slice named bench.
+
+    Each of their answers comes `delay` seconds later.
+    """
     from tpukit.clock import SystemClock
     from tpukit.cloud.access_tokens import AccessTokens
     from tpukit.cloud.credentials import find_credentials
@@ -143,7 +164,7 @@ def sshd_workers(directory: Path, sshd: str, workers: int) -> Iterator[SshdWorke
     hosts: list[SshdHost] = []
 
     def host(oracle: WorkerOracle) -> SshdHost:
-        hosts.append(SshdHost(oracle, directory, sshd))
+        hosts.append(SshdHost(oracle, directory, sshd, delay))
         return hosts[0]
 
     server = build_server(directory / "api", _TOKEN, host, create_seconds=0.0)

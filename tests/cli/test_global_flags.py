@@ -26,7 +26,6 @@ def test_a_command_that_asks_a_cloud_says_which_and_any_other_is_left_alone() ->
         "tpukit emulator stop",
         "tpukit types",
         "tpukit config explain",
-        "tpukit connections stop",
         "tpukit --local list",
         "tpukit --help",
         "tpukit cp --help",

@@ -20,7 +20,7 @@ GLOBAL = "|".join(GlobalFlags.__dataclass_fields__)
 
 @pytest.mark.parametrize(
     "group",
-    ["", "firewall", "emulator", "emulator fault", "emulator clock", "connections", "config"],
+    ["", "firewall", "emulator", "emulator fault", "emulator clock", "config"],
 )
 def test_the_list_of_commands_shows_each_summary_whole(run: Run, group: str) -> None:
     listed = run(*group.split(), "--help").out.partition("Commands:\n" if group else "job:\n")[2]

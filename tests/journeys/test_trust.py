@@ -143,16 +143,6 @@ def test_a_slice_made_anew_under_its_name_and_address_is_known_by_its_new_keys(
     assert not holding(pod, before[1])
 
 
-def test_a_kept_connection_does_not_stand_for_a_slice_made_anew(pod: Tpukit) -> None:
-    command = ("run", "pod", "--keep", "--", "hostname")
-    before = pod.succeeds(*command).stdout
-    assert pod.succeeds(*command).stdout == before
-    make_anew(pod)
-    after = pod.succeeds(*command).stdout
-    assert after
-    assert after != before
-
-
 def test_a_deleted_slice_leaves_no_pin(pod: Tpukit) -> None:
     pod.succeeds("create", "v3-8", "brief")
     pod.succeeds("ssh-config", "brief")

@@ -6,17 +6,6 @@ import re
 from collections.abc import Sequence
 
 from tpukit.errors import BadInput, Fix
-from tpukit.remote.connection.worker import RemoteWorker
-
-
-def select(workers: Sequence[RemoteWorker], words: str) -> list[RemoteWorker]:
-    """Return the workers that `words` selects in each slice; raise as `parse_workers` does."""
-    found: list[RemoteWorker] = []
-    for name in dict.fromkeys(each.slice for each in workers):
-        present = [each for each in workers if each.slice == name]
-        chosen = set(parse_workers(words, [each.index for each in present]))
-        found += [each for each in present if each.index in chosen]
-    return found
 
 
 def parse_workers(words: str, present: Sequence[int]) -> list[int]:

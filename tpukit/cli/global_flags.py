@@ -13,7 +13,7 @@ from tpukit.errors import Fix
 #: Values of `TPUKIT_LOCAL` that do not ask for the emulator.
 _NO = ("", "0", "false", "no", "off")
 #: The verbs and groups that ask no cloud.
-_OFFLINE = ("config", "connections", "emulator", "types")
+_OFFLINE = ("config", "emulator", "types")
 
 
 @dataclass(frozen=True)

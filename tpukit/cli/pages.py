@@ -48,7 +48,6 @@ SECTIONS = {
     },
     "Settings and state": {
         "config": "Show settings and where they come from.",
-        "connections": "Show and end the connections that run --keep leaves open.",
         "completion": "Print the script by which a shell completes words.",
         "help": "Explain flags, variables, exit codes, or a command.",
     },
@@ -56,7 +55,7 @@ SECTIONS = {
 }
 SUMMARIES = {name: summary for names in SECTIONS.values() for name, summary in names.items()}
 #: Those that are groups of commands.
-GROUPS = ("firewall", "emulator", "connections", "config")
+GROUPS = ("firewall", "emulator", "config")
 VERBS = tuple(name for name in SUMMARIES if name not in GROUPS)
 _GLOBAL = {each.name for each in fields(GlobalFlags)}
 _MORE = (

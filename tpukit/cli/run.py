@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +20,6 @@ from tpukit.errors import BadInput, Fix, interruption
 if TYPE_CHECKING:
     from tpukit.remote.command.attached import AttachedRun
     from tpukit.remote.connection.worker import RemoteWorker
-    from tpukit.remote.persistent.pool_client import PooledRun
 
 #: Bytes of output that a JSON document carries of all workers together, at most.
 _DOCUMENT_BYTES = 64 << 20
@@ -30,7 +28,7 @@ _NO_PROGRAM = 127
 #: The flags that have no meaning for a detached run.
 _ATTACHED = (
     *("output_directory", "json_lines", "stdin", "deadline", "at_once", "fail_fast"),
-    *("failed", "keep"),
+    "failed",
 )
 
 
@@ -49,9 +47,6 @@ class RunFlags:
     ] = 0
     fail_fast: Annotated[
         bool, Option("--fail-fast", help="End the others as soon as one fails.")
-    ] = False
-    keep: Annotated[
-        bool, Option("--keep", help="Keep the connections open for the next run --keep.")
     ] = False
     stdin: Annotated[bool, Option("--stdin", help="Send standard input to every worker.")] = False
     output_directory: Annotated[
@@ -110,30 +105,18 @@ def run(
         fix = Fix.command("tpukit", "run", name, "--", "hostname", note="for example")
         raise BadInput("there is no command to run", fix=fix)
     lines = _shell_lines(environment, toolkit)
-    _check(how, route, toolkit.console)
-    patience = flag.seconds(timeout)
-    if how.keep:
-        from tpukit.access.selection import select
-
-        pooled = toolkit.pooled_workers(name, patience)
-        workers, start = select(pooled.workers, worker), pooled.run
-    else:
-        workers, start = toolkit.workers(name, worker, patience), None
+    _check(how, toolkit.console)
+    workers = toolkit.workers(name, worker, flag.seconds(timeout))
     recipe = environment.with_
     if how.detach:
         return _detach(toolkit, name, workers, how.run_id, line, lines, recipe)
-    return _attached(toolkit, workers, how, line, lines, recipe, start)
+    return _attached(toolkit, workers, how, line, lines, recipe)
 
 
-def _check(how: RunFlags, route: flag.RouteFlags, console: Console) -> None:
+def _check(how: RunFlags, console: Console) -> None:
     for name in _ATTACHED:
         if how.detach and getattr(how, name):
             raise BadInput(f"--{name.replace('_', '-')} has no meaning with --detach")
-    if how.keep and (how.stdin or how.fail_fast or route != flag.EXTERNAL):
-        raise BadInput(
-            "--keep has no meaning with --stdin, --fail-fast, --iap, --internal-ips and --jump",
-            fix=Fix(note="leave it out"),
-        )
     if how.json_lines and console.as_json:
         raise BadInput(
             "--json and --json-lines are two forms of one output", fix=Fix(note="choose one")
@@ -181,7 +164,6 @@ def _attached(
     line: str,
     lines: str,
     recipe: str,
-    start: Callable[..., PooledRun] | None,
 ) -> View:
     from tpukit.remote.command.attached import AttachedRun, CommandRequest
     from tpukit.remote.command.stdin import Broadcast
@@ -202,7 +184,7 @@ def _attached(
         fail_fast=how.fail_fast,
         keep=in_document if console.as_json else 16 << 10,
     )
-    command = (start or AttachedRun)(request, toolkit.clock, output.write)
+    command = AttachedRun(request, toolkit.clock, output.write)
     try:
         results = command.on_all(chosen)
     except KeyboardInterrupt as signal:
@@ -239,7 +221,7 @@ def _output(console: Console, how: RunFlags, workers: list[RemoteWorker]) -> Out
     return Lines(console, workers, how.json_lines)
 
 
-def _interrupted(signal: KeyboardInterrupt, command: AttachedRun | PooledRun) -> Exception:
+def _interrupted(signal: KeyboardInterrupt, command: AttachedRun) -> Exception:
     error = interruption(signal)
     missed = [each.label for each in command.unreached]
     error.why = "" if missed else "the command was ended on every worker"

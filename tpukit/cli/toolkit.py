@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from tpukit.remote.connection.dial import Dial
     from tpukit.remote.connection.keys import KeyPair
     from tpukit.remote.connection.worker import RemoteWorker
-    from tpukit.remote.persistent.pool_client import PooledWorkers
-    from tpukit.remote.persistent.pool_socket import PoolSocket
     from tpukit.settings.resolution import Settings
     from tpukit.slices.journal import Journal
     from tpukit.slices.name_hints import NameHints
@@ -257,27 +255,6 @@ class Toolkit:
             everywhere=isinstance(wanted, str) and not self._zone,
             for_others=for_others,
         )
-
-    def pooled_workers(self, names: str, patience: float) -> PooledWorkers:
-        """Return all workers of the slices, reached over connections of the pool."""
-        from tpukit.remote.persistent.pool_client import PooledWorkers, PoolRequest
-
-        settings = self.settings
-        cloud = [settings.get(each) for each in ("tpu_endpoint", "project", "user")]
-        request = PoolRequest("\n".join([*cloud, self.flags.zone, names]), self.key)
-
-        def find() -> list[RemoteWorker]:
-            slices = [self.find(name) for name in dict.fromkeys(names.split(","))]
-            return [each for found in slices for each in self.workers(found, "all", patience)]
-
-        return PooledWorkers(self.connection_pool, request, find)
-
-    @property
-    def connection_pool(self) -> PoolSocket:
-        """Where the process of the connection pool listens."""
-        from tpukit.remote.persistent.pool_socket import PoolSocket
-
-        return PoolSocket(self.paths.connections)
 
     @property
     def can_ask(self) -> bool:

@@ -283,10 +283,6 @@ class Connection(AbstractContextManager["Connection"]):
                 f"{self.label} does not connect to {host}:{port}", reason=reason
             ) from error
 
-    def allow_silence(self, seconds: float) -> None:
-        """Give the worker up after so much silence from now on, and ask it when a third is over."""
-        self._socket.allow_silence(seconds)
-
     def close(self) -> None:
         """End the connection at once, for everything that waits on it."""
         self._socket.abort("it was closed here")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tpukit.text import one_line, sanitize
 
@@ -29,11 +27,6 @@ class Target:
     accept_new: bool = False
     identity_file: str = ""  #: of the private key to offer in place of our own
     internal_address: str = ""  #: where the slice's other workers find it
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Target:
-        """Return the target whose fields another process of ours has sent."""
-        return cls(**{**document, "host_keys": tuple(document["host_keys"])})
 
 
 @dataclass(frozen=True)

@@ -37,12 +37,6 @@ class WatchedSocket:
         """Call `ask` in a thread of its own after a third of the silence that is allowed."""
         self._ask = ask
 
-    def allow_silence(self, seconds: float) -> None:
-        """Give the peer up after so much silence from now on."""
-        self._silence_seconds = seconds
-        self._unreceived, self._unsent, self._asked = 0.0, 0.0, False
-        self.settimeout(0.1)
-
     def recv(self, size: int) -> bytes:
         """Receive as a socket does; count the silence of the peer."""
         try:
