@@ -68,6 +68,7 @@ class View:
     next: Sequence[Fix] = ()
     warnings: Sequence[str] = ()
     status: int = 0  #: exit status, where the result is not a success
+    afterwards: Callable[[], object] = lambda: None  #: what is done once it was shown
 
 
 @dataclass(eq=False)

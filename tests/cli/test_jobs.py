@@ -70,6 +70,11 @@ def test_kill_frees_a_device_that_an_orphan_of_nobody_holds(local: Local, team: 
     done = local.run("kill", team, run, "--json")
     assert done.status == 0, done.err
     ended = json.loads(done.out)["ended"]
+    assert [len(each["spared"]) for each in ended] == [1] * 4
+    assert f"tpukit kill {team} --all-holders" in local.run("kill", team, run).err
+    done = local.run("kill", team, "--all-holders", "--json")
+    assert done.status == 0, done.err
+    ended = json.loads(done.out)["ended"]
     assert [each["holders_ended"] for each in ended] == [1] * 4
     assert [each["lock_removed"] for each in ended] == [True] * 4
     assert stand(local, team, run) == [(worker, "finished", 143) for worker in range(4)]

@@ -209,7 +209,6 @@ def test_a_folder_with_a_file_that_only_root_reads_is_an_error(
     assert done.returncode != 0
 
 
-@pytest.mark.xfail(strict=True, reason="remote engine, row 2: what runs under sudo goes on")
 def test_ctrl_c_ends_what_sudo_runs(ordinary: OpenSshWorkers) -> None:
     seconds = f"3600.{secrets.randbelow(10**9)}"
     command = f"sudo -n sleep {seconds}"

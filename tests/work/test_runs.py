@@ -65,7 +65,7 @@ def test_the_same_run_id_is_refused_and_starts_nothing(
     workers: list[RemoteWorker], servers: list[Server]
 ) -> None:
     start(workers[1:2], "echo x >>count")
-    with pytest.raises(NameTaken, match="run train is on demo worker 0 already"):
+    with pytest.raises(NameTaken, match="run train is on demo worker 1 already"):
         start(workers, "echo x >>count")
     follow(workers[1:2])
     assert [(server.home / "count").exists() for server in servers] == [False, True, False]
@@ -174,7 +174,7 @@ def test_ending_a_run_ends_it_on_every_worker(
     start(workers, "touch there; sleep 1000")
     servers[0].wait_until(lambda: all((server.home / "there").exists() for server in servers))
     assert stand(workers) == [("running", None)] * 3
-    assert [each.error for each in runs.end(workers, "train", CLOCK)] == [None] * 3
+    assert [each.error for each in runs.end(workers, ["train"], CLOCK)] == [None] * 3
     assert stand(workers) == [("finished", 143)] * 3
 
 

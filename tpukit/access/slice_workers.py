@@ -85,7 +85,12 @@ def workers(
         _SliceAccess(context, each, selection, on_wait, everywhere, for_others) for each in slices
     ]
     opened = values(fan_out(chosen, lambda each: each.open(deadline, patience)))
-    return [worker for found in opened for worker in found]
+    coordinator = chosen[0].coordinator if chosen else ""
+    return [
+        replace(worker, coordinator=coordinator, slice_index=place, slices=len(opened))
+        for place, found in enumerate(opened)
+        for worker in found
+    ]
 
 
 class _SliceAccess:
@@ -137,10 +142,20 @@ class _SliceAccess:
 
         return [
             RemoteWorker(
-                index, connector(index), self._slice.name, self._targets[index], self._check
+                index,
+                connector(index),
+                self._slice.name,
+                self._targets[index],
+                self._check,
+                len(self._slice.workers),
             )
             for index in self._chosen
         ]
+
+    @property
+    def coordinator(self) -> str:
+        """The internal address of worker 0."""
+        return next((each.internal_address for each in self._slice.workers), "")
 
     def _check(self) -> None:
         """Raise `SliceLost` where the slice is lost; one look serves all of its workers."""

@@ -1,7 +1,8 @@
-"""`tpukit kill`: end a detached run, and whatever still holds a TPU device."""
+"""`tpukit kill`: end a detached run, or whatever holds a TPU device."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from typer import Argument, Option
@@ -13,35 +14,61 @@ from tpukit.console import View
 from tpukit.errors import BadInput, Fix
 
 RunToEnd = Annotated[str, Argument(metavar="[RUN]", help="Run id.")]
-All = Annotated[bool, Option("--all", help="Every run, and every process that holds a TPU device.")]
+
+
+@dataclass(frozen=True)
+class KillFlags:
+    """What is to end, and how."""
+
+    all: Annotated[bool, Option("--all", help="Every run.")] = False
+    all_holders: Annotated[
+        bool, Option("--all-holders", help="Whatever holds a TPU device, whoever started it.")
+    ] = False
+    signal: Annotated[str, Option(metavar="NAME", help="What is sent first: INT is as Ctrl-C.")] = (
+        "TERM"
+    )
+    grace: Annotated[
+        str, Option(metavar="DURATION", help="How long it may take before it gets KILL.")
+    ] = "10s"
 
 
 def kill(
     toolkit: Toolkit,
     name: flag.Names,
+    how: KillFlags,
     run: RunToEnd = "",
-    every: All = False,
     worker: flag.Workers = "all",
     timeout: flag.Timeout = "60s",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """End a detached run on every worker.
 
-    Whatever else holds a TPU device ends too, but for what belongs to another run. Processes get
-    TERM, after 10 s KILL, and are looked for until they are gone. The lock file of libtpu is
-    removed when nobody holds a device.
+    Only what the run has started, under sudo too; who else holds a TPU device is told. Processes
+    get TERM, then KILL, and are looked for until they are gone. The lock file of libtpu is removed
+    when nobody holds a device.
 
     Examples:
       tpukit kill demo 20261121-143355-3f2a
-      tpukit kill demo --all
+      tpukit kill demo 20261121-143355-3f2a --signal INT --grace 2m
+      tpukit kill demo --all --all-holders
     """
+    from tpukit.remote.command.end import signal_name
     from tpukit.work import runs
 
-    if bool(run) == every:
+    if bool(run) == how.all and (run or not how.all_holders):
         fix = Fix.command("tpukit", "jobs", name, note="lists the runs; --all ends every one")
         raise BadInput("which run is to end?", fix=fix)
+    first, grace = signal_name(how.signal), flag.seconds(how.grace)
     toolkit = toolkit.by(route)
     workers = toolkit.workers(name, worker, flag.seconds(timeout))
     if run:
         workers = runs.holding(runs.states(workers, toolkit.clock), run)
-    return views.ended(runs.end(workers, run or None, toolkit.clock))
+    ended = runs.end(
+        workers,
+        "all" if how.all else [run] if run else [],
+        toolkit.clock,
+        holders="ended" if how.all_holders else "told",
+        first=first,
+        grace=grace,
+    )
+    return views.ended(name, ended)

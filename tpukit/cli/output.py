@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpukit.console import Console
-from tpukit.errors import BadInput
+from tpukit.errors import BadInput, TpukitError
 from tpukit.text import one_line, sanitize
 
 if TYPE_CHECKING:
@@ -93,8 +93,14 @@ class Folder(Output):
 
     def write(self, worker: RemoteWorker, stream: str, chunk: bytes) -> None:
         # Opened for each piece: hundreds of workers have more streams than this process may open.
-        with self._file(worker, stream).open("ab") as file:
-            file.write(chunk)
+        path = self._file(worker, stream)
+        try:
+            with path.open("ab") as file:
+                file.write(chunk)
+        except OSError as error:
+            raise TpukitError(
+                f"cannot write {one_line(str(path))}", reason=error.strerror or str(error)
+            ) from error
 
     def _file(self, worker: RemoteWorker, stream: str) -> Path:
         return self._path / f"{worker.slice}-{worker.index}.{stream}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +17,7 @@ from tpukit.cli import views
 from tpukit.cli.output import Folder, Lines, Output, Raw
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import Console, View
-from tpukit.errors import BadInput, Fix, interruption
+from tpukit.errors import BadInput, Fix, Interrupted, Terminated, TpukitError, interruption
 
 if TYPE_CHECKING:
     from tpukit.remote.command.attached import AttachedRun
@@ -28,7 +30,7 @@ _NO_PROGRAM = 127
 #: The flags that have no meaning for a detached run.
 _ATTACHED = (
     *("output_directory", "json_lines", "stdin", "deadline", "at_once", "fail_fast"),
-    "failed",
+    *("failed", "grace", "signal", "notify"),
 )
 
 
@@ -55,6 +57,16 @@ class RunFlags:
     json_lines: Annotated[
         bool, Option("--json-lines", help="Print each line of output as a JSON document.")
     ] = False
+    sudo: Annotated[bool, Option("--sudo", help="Run it as root, in the same environment.")] = False
+    signal: Annotated[
+        str, Option(metavar="NAME", help="What ends it first, before TERM and KILL; default: INT.")
+    ] = ""
+    grace: Annotated[
+        str, Option(metavar="DURATION", help="How long its end may take before KILL; default: 10s.")
+    ] = ""
+    notify: Annotated[
+        str, Option(metavar="COMMAND", help="Run this shell line here when it has ended.")
+    ] = ""
     detach: Annotated[
         bool, Option("--detach", "-d", help="Start it on every worker and leave it running.")
     ] = False
@@ -92,11 +104,14 @@ def run(
     """Run a command once on every worker.
 
     The exit status is the highest of all workers'. One word after -- is a shell line; several words
-    are run exactly as they are. Ctrl-C ends it on every worker. The timeout is for connecting.
+    are run exactly as they are. {worker}, {workers}, {coordinator}, {slice}, {slice_index} and
+    {slices} in it are the worker's own. Ctrl-C ends it on every worker. The timeout is for
+    connecting.
 
     Examples:
       tpukit run demo -- hostname
       tpukit run demo --worker 0,2-3 -- python3 train.py --steps 100
+      tpukit run demo -- python3 train.py --process {worker} --of {workers}
       tpukit run demo --with jax --env-file secrets.env --detach -- python train.py
     """
     toolkit = toolkit.by(route)
@@ -109,8 +124,23 @@ def run(
     workers = toolkit.workers(name, worker, flag.seconds(timeout))
     recipe = environment.with_
     if how.detach:
-        return _detach(toolkit, name, workers, how.run_id, line, lines, recipe)
-    return _attached(toolkit, workers, how, line, lines, recipe)
+        return _detach(toolkit, name, workers, how, line, lines, recipe)
+    if not how.notify:
+        return _attached(toolkit, workers, how, line, lines, recipe)
+    try:
+        view = _attached(toolkit, workers, how, line, lines, recipe)
+    except (Interrupted, Terminated):
+        raise
+    except TpukitError as error:
+        _notify(toolkit, how.notify, name, error.exit_code)
+        raise
+    remember = view.afterwards
+
+    def afterwards() -> None:
+        remember()
+        _notify(toolkit, how.notify, name, view.status)
+
+    return replace(view, afterwards=afterwards)
 
 
 def _check(how: RunFlags, console: Console) -> None:
@@ -130,7 +160,7 @@ def _shell_lines(given: VariableFlags, toolkit: Toolkit) -> str:
 
     own = toolkit.environ
     content = flag.file_bytes(given.env_file, "--env-file") or b""
-    variables = environment.parse_file(content.decode("utf-8", "replace"), own)
+    variables = environment.parse_file(content, own)
     variables |= environment.parse_assignments(given.env or (), own)
     if given.with_:
         flag.check_recipe(given.with_)
@@ -141,7 +171,7 @@ def _detach(
     toolkit: Toolkit,
     name: str,
     workers: list[RemoteWorker],
-    run_id: str,
+    how: RunFlags,
     line: str,
     lines: str,
     recipe: str,
@@ -150,9 +180,9 @@ def _detach(
 
     if recipe:
         environments.require_environment(workers, recipe, toolkit.clock)
-    chosen = run_id or runs.new_run_id(toolkit.clock)
+    chosen = how.run_id or runs.new_run_id(toolkit.clock)
     toolkit.console.say(f"run {chosen}")
-    runs.start(workers, chosen, line, lines, toolkit.clock)
+    runs.start(workers, chosen, line, lines, toolkit.clock, sudo=how.sudo)
     toolkit.console.say(f"{len(workers)} of {len(workers)} workers started it")
     return views.started(name, chosen, workers)
 
@@ -166,6 +196,7 @@ def _attached(
     recipe: str,
 ) -> View:
     from tpukit.remote.command.attached import AttachedRun, CommandRequest
+    from tpukit.remote.command.end import GRACE_SECONDS, signal_name
     from tpukit.remote.command.stdin import Broadcast
     from tpukit.work.failed_workers import FailedWorkers
 
@@ -173,7 +204,6 @@ def _attached(
     place = (settings.get("tpu_endpoint"), settings.require("project"))
     memory = FailedWorkers(toolkit.paths.last_run, place)
     chosen = memory.among(workers) if how.failed else workers
-    output = _output(console, how, chosen)
     in_document = min(4 << 20, _DOCUMENT_BYTES // (2 * len(chosen)))
     request = CommandRequest(
         command=line,
@@ -183,18 +213,27 @@ def _attached(
         at_once=how.at_once,
         fail_fast=how.fail_fast,
         keep=in_document if console.as_json else 16 << 10,
+        first=signal_name(how.signal or "INT"),
+        grace=flag.seconds(how.grace) if how.grace else GRACE_SECONDS,
+        sudo=how.sudo,
     )
+    output = _output(console, how, chosen)
     command = AttachedRun(request, toolkit.clock, output.write)
+    if not how.output_directory:
+        _end_with_the_reader(command, console)
     try:
         results = command.on_all(chosen)
     except KeyboardInterrupt as signal:
-        raise _interrupted(signal, command) from None
+        error = interruption(signal)
+        error.why = "" if command.unreached else "the command was ended on every worker"
+        raise _completed(error, command) from None
+    except TpukitError as error:
+        raise _completed(error, command) from None
     finally:
         output.finish()
     if how.fail_fast:
-        for each in command.unreached:
-            console.warn(f"the command may still run on {each.label}: not reached")
-    memory.remember(chosen, [each.item for each in results if not (each.value and each.value.ok)])
+        for each, why in command.unreached.items():
+            console.warn(f"the command may still run on {each.label}: {why}")
     missing = [each.item for each in results if each.value and each.value.status == _NO_PROGRAM]
     if recipe and missing:
         from tpukit.work.environments import require_environment
@@ -203,7 +242,9 @@ def _attached(
     if how.json_lines:
         for result in results:
             console.write_json_line(views.ending(result))
-    return views.results(results, as_lines=how.json_lines)
+    failed = [each.item for each in results if not (each.value and each.value.ok)]
+    view = views.results(results, as_lines=how.json_lines)
+    return replace(view, afterwards=lambda: memory.remember(chosen, failed))
 
 
 def _read_input() -> bytes:
@@ -221,9 +262,43 @@ def _output(console: Console, how: RunFlags, workers: list[RemoteWorker]) -> Out
     return Lines(console, workers, how.json_lines)
 
 
-def _interrupted(signal: KeyboardInterrupt, command: AttachedRun) -> Exception:
-    error = interruption(signal)
-    missed = [each.label for each in command.unreached]
-    error.why = "" if missed else "the command was ended on every worker"
-    error.exists = tuple(f"the command may still run on {label}: not reached" for label in missed)
+def _completed(error: TpukitError, command: AttachedRun) -> TpukitError:
+    """Return an error that says where the command may still run."""
+    error.exists += tuple(
+        f"the command may still run on {each.label}: {why}"
+        for each, why in command.unreached.items()
+    )
     return error
+
+
+def _end_with_the_reader(command: AttachedRun, console: Console) -> None:
+    """End the command when whoever reads its output has closed the pipe, as `head` does."""
+    import select
+    import stat
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(descriptor, 0)
+        poll.poll()
+        command.fail(BrokenPipeError())
+
+    with suppress(OSError, ValueError):  # a test's, which is no file
+        descriptor = console.out.fileno()
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            threading.Thread(target=watch, name="tpukit-reader", daemon=True).start()
+
+
+def _notify(toolkit: Toolkit, line: str, name: str, status: int) -> None:
+    """Run the user's shell line; what it prints is narration, its own failure a warning."""
+    import subprocess
+
+    variables = {"TPUKIT_STATUS": str(status), "TPUKIT_SLICE": name}
+    done = subprocess.run(
+        ["sh", "-c", line],
+        env={**toolkit.environ, **variables},
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr,
+        check=False,
+    )
+    if done.returncode:
+        toolkit.console.warn(f"--notify ended with status {done.returncode}")

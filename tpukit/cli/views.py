@@ -371,10 +371,15 @@ def hosts(path: Path, included: bool, found: Sequence[Host]) -> View:
     return View({"ssh_config": document}, columns, rows, next=() if included else (install,))
 
 
-def ended(found: Sequence[Outcome[RemoteWorker, EndReport]]) -> View:
-    """Show what was ended on each worker, with a warning for each on which that failed."""
+def ended(name: str, found: Sequence[Outcome[RemoteWorker, EndReport]]) -> View:
+    """Show what was ended on each worker; warn where that failed, or others hold a device."""
     done = [(each.item, each.value) for each in found if each.value]
     failed = [(each.item, each.error) for each in found if each.error]
+    spared = [
+        f"{each} holds a TPU device of {worker.label}"
+        for worker, report in done
+        for each in report.spared
+    ]
     document = {
         "ended": [{**place(worker), **report.document()} for worker, report in done],
         "failed": [{**place(worker), "error": error.document()} for worker, error in failed],
@@ -383,7 +388,8 @@ def ended(found: Sequence[Outcome[RemoteWorker, EndReport]]) -> View:
         document,
         ("SLICE", "WORKER", "ENDED", "HOLDERS ENDED", "BY KILL", "SPARED", "LOCK"),
         [_ended_row(worker, report) for worker, report in done],
-        warnings=[error.summary() for _, error in failed],
+        next=[Fix.command("tpukit", "kill", name, "--all-holders")] if spared else [],
+        warnings=[*spared, *(error.summary() for _, error in failed)],
         status=worst(found),
     )
 

@@ -12,6 +12,8 @@ from tpukit.remote.connection.target import Completed
 from tpukit.remote.worker_files import SHELL_LINE
 from tpukit.text import quote
 
+_UNSAFE = re.compile(rb"[^ -~]|['\\\\!]")
+
 
 @cache
 def program_text(*names: str) -> str:
@@ -20,13 +22,23 @@ def program_text(*names: str) -> str:
     return "\n".join(package.joinpath(name).read_text("utf-8") for name in names)
 
 
-def program_line(*names: str, words: Sequence[str] = (), answers: bool = True) -> str:
+def shell_line(text: str, words: Sequence[str] = ()) -> str:
+    """Return the line on which any login shell lets sh run POSIX shell text with `words`.
+
+    It is one line of ASCII without what means something between single quotes: to csh an
+    exclamation mark and a line's end, to fish a backslash that stands before another or a quote.
+    """
+    whole = f"set -- {quote(words)}\n{SHELL_LINE}{text}".encode("utf-8", "surrogateescape")
+    coded = _UNSAFE.sub(lambda found: b"\\0%03o" % ord(found[0]), whole).decode()
+    return f"sh -c 'eval \"$(printf %b \"$0\")\"' '{coded}'"
+
+
+def program_line(*names: str, words: Sequence[str] = ()) -> str:
     """Return the shell line that runs shell programs, one after the other, with `words`.
 
-    What `answers` begins a line: a login script may have written half of one before.
+    What they answer begins a line: a login script may have written half of one before.
     """
-    begin = SHELL_LINE + "echo\n" * answers
-    return quote(["sh", "-c", begin + program_text(*names), "sh", *words])
+    return shell_line("echo\n" + program_text(*names), words)
 
 
 def answer(done: Completed, pattern: re.Pattern[bytes], failure: str) -> re.Match[bytes]:

@@ -274,7 +274,7 @@ class _Run:
 
 def _busy(worker: RemoteWorker, connection: Connection, limit: Deadline) -> DevicesBusy | None:
     """Return the error for devices that another process holds, and goes on holding."""
-    held: list[Holder] = []
+    held: tuple[Holder, ...] = ()
     for _ in polls(limit.within(_ORPHAN_SECONDS)):
         # Without a Python of the system nobody can look: the smoke test shows what is wrong.
         with suppress(TpukitError):

@@ -11,6 +11,7 @@ from tpukit.clock import Clock, Deadline, polls
 from tpukit.errors import DeadlinePassed, Fix, NotFound, TpukitError
 from tpukit.provision.recipes import UV_VERSION
 from tpukit.remote import worker_files
+from tpukit.remote.command.end import end_processes
 from tpukit.remote.command.environment import shell_lines
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.job.detached_job import DetachedJob, JobResult, forget_job
@@ -96,7 +97,7 @@ class Notebook:
         job = job_name(self.run_id)
         with self._worker.connect() as connection:
             # Another program of the user's may hold the TPU: it is none of ours.
-            runs.end_jobs(connection, [job], "none", self._clock)
+            end_processes(connection, self._clock, jobs=[job])
             forget_job(connection, job, deadline=Deadline.after(self._clock, _ASK_SECONDS))
 
     def _port(self) -> int:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Literal
 
 from tpukit.clock import Clock, Deadline
-from tpukit.errors import Fix, NameTaken, NotFound, TpukitError
-from tpukit.remote.command.end import EndReport, Holders, end_processes
+from tpukit.errors import Fix, NameTaken, NotFound, TpukitError, interruption
+from tpukit.remote.command.attached import shield
+from tpukit.remote.command.end import GRACE_SECONDS, EndReport, Holders, end_processes
+from tpukit.remote.command.environment import launch, word_lines
 from tpukit.remote.command.fan_out import Outcome, fan_out, values
-from tpukit.remote.connection.client import Connection
-from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection
+from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.job.detached_job import DetachedJob, JobResult
 from tpukit.remote.job.job_list import JobState, job_name, job_script, list_jobs
 
 #: Seconds for one short question to a worker.
 _ASK_SECONDS = 30.0
-_GRACE_SECONDS = 10.0
+#: Seconds that a run which is to be on no worker after all gets to end.
+_WITHDRAW_SECONDS = 2.0
 
 OnLine = Callable[[RemoteWorker, str], None]
 States = list[Outcome[RemoteWorker, list[JobState]]]
@@ -30,37 +34,77 @@ def new_run_id(clock: Clock) -> str:
 
 
 def start(
-    workers: Sequence[RemoteWorker], run_id: str, command: str, environment: str, clock: Clock
+    workers: Sequence[RemoteWorker],
+    run_id: str,
+    command: str,
+    environment: str,
+    clock: Clock,
+    *,
+    sudo: bool = False,
 ) -> None:
     """Start a run on every worker, the first one before the others, or on none.
 
     A program over several workers hangs where one of them does not run it: nothing is started
-    before every worker has answered, and what was started is ended where another start fails. The
-    first worker is where JAX and torch_xla look for their coordinator.
+    before every worker has answered, and what was started is ended where another start fails or is
+    interrupted. The first worker is where JAX and torch_xla look for their coordinator.
 
     Raises:
         NameTaken: the run id is in use; nothing was started.
-        TransportFailed: a worker could not be reached; nothing was left running.
+        TransportFailed: a worker could not be reached.
+        Interrupted, Terminated: somebody did not want it after all.
+
+    Each names the workers on which the run may go on all the same.
     """
-    name = job_name(run_id)
-    script = job_script(command, environment, nonce=secrets.token_hex(8), started=clock.time())
-    never = Deadline.never(clock)
-    sessions = [RetryingConnection(worker.connect, never) for worker in workers]
+    name, started = job_name(run_id), clock.time()
+    begun: list[RemoteWorker] = []
+    stopped = threading.Event()
 
-    def begin(each: RetryingConnection) -> None:
-        limit = Deadline.after(clock, _ASK_SECONDS)
-        DetachedJob(lambda: each.connection, name, limit).start(script)
+    def job(worker: RemoteWorker) -> DetachedJob:
+        return DetachedJob(worker.connect, name, Deadline.after(clock, _ASK_SECONDS))
 
+    def script(worker: RemoteWorker, lines: str) -> str:
+        text = word_lines(worker.words) + lines
+        launched = launch(command, worker.words, sudo=sudo)
+        return job_script(command, text, launched, nonce=nonce, started=started)
+
+    def begin(worker: RemoteWorker) -> None:
+        begun.append(worker)
+        if stopped.is_set():
+            raise TpukitError(f"not started on {worker.label}")
+        try:
+            job(worker).start(script(worker, environment))
+        except NameTaken:  # another's
+            begun.remove(worker)
+            raise
+
+    def withdraw(worker: RemoteWorker) -> None:
+        # Where the job is not there, this one takes its place: a start may be on its way still.
+        with suppress(NameTaken):
+            job(worker).start(script(worker, "exit 143\n"))
+        with worker.connect() as connection:
+            end_processes(connection, clock, jobs=[name], grace=_WITHDRAW_SECONDS)
+        begun.remove(worker)
+
+    def withdraw_all() -> None:
+        stopped.set()
+        with suppress(TpukitError):
+            fan_out([*begun], withdraw, window=len(workers))
+
+    nonce = secrets.token_hex(8)
     try:
-        values(fan_out(sessions, lambda each: _refuse_again(each.connection, run_id, clock)))
-        values(fan_out(sessions[:1], begin))
-        outcomes = fan_out(sessions[1:], begin)
-        if any(each.error for each in outcomes):
-            _withdraw(sessions, name, clock)
-            values(outcomes)
-    finally:
-        for each in sessions:
-            each.close()
+        values(fan_out(workers, lambda each: _refuse_again(each, run_id, clock)))
+        values(fan_out(workers[:1], begin))
+        values(fan_out(workers[1:], begin))
+    except (TpukitError, KeyboardInterrupt) as caught:
+        with suppress(KeyboardInterrupt):
+            shield(withdraw_all, clock)
+        error = interruption(caught) if isinstance(caught, KeyboardInterrupt) else caught
+        if begun:
+            left = sorted({each.label for each in begun})
+            error.exists = tuple(f"run {run_id} may run on {label}" for label in left)
+            slices = ",".join(dict.fromkeys(each.slice for each in begun))
+            error.fix = Fix.command("tpukit", "kill", slices, run_id, note="ends it there")
+        raise error from None
 
 
 def states(workers: Sequence[RemoteWorker], clock: Clock) -> States:
@@ -126,50 +170,33 @@ def follow(
 
 
 def end(
-    workers: Sequence[RemoteWorker], run_id: str | None, clock: Clock
+    workers: Sequence[RemoteWorker],
+    run_ids: Sequence[str] | Literal["all"],
+    clock: Clock,
+    *,
+    holders: Holders = "told",
+    first: str = "TERM",
+    grace: float = GRACE_SECONDS,
 ) -> list[Outcome[RemoteWorker, EndReport]]:
-    """End a run, or every run, and whatever else holds a TPU device, on each worker.
-
-    A holder that belongs to another run is spared unless every run is to end.
-    """
+    """End runs on each worker; whatever else holds a TPU device stays, unless it is to end too."""
+    jobs = "all" if run_ids == "all" else [job_name(each) for each in run_ids]
 
     def one(worker: RemoteWorker) -> EndReport:
         with worker.connect() as connection:
-            jobs = [job_name(run_id)] if run_id else "all"
-            return end_jobs(connection, jobs, "orphans" if run_id else "all", clock)
+            return end_processes(
+                connection, clock, jobs=jobs, holders=holders, first=first, grace=grace
+            )
 
     return fan_out(workers, one, window=max(len(workers), 1))
 
 
-def end_jobs(
-    connection: Connection, jobs: Sequence[str] | Literal["all"], holders: Holders, clock: Clock
-) -> EndReport:
-    """End jobs and holders of devices on a worker; raise `TpukitError` where a process resists."""
-    limit = Deadline.after(clock, 2 * _GRACE_SECONDS + _ASK_SECONDS)
-    report = end_processes(
-        connection, jobs=jobs, holders=holders, grace=_GRACE_SECONDS, deadline=limit
-    )
-    if report.left:
-        pids = ", ".join(map(str, report.left))
-        raise TpukitError(f"processes on {connection.label} cannot be ended", reason=pids)
-    return report
-
-
-def _refuse_again(connection: Connection, run_id: str, clock: Clock) -> None:
-    for state in list_jobs(connection, deadline=Deadline.after(clock, _ASK_SECONDS)):
+def _refuse_again(worker: RemoteWorker, run_id: str, clock: Clock) -> None:
+    with worker.connect() as connection:
+        found = list_jobs(connection, deadline=Deadline.after(clock, _ASK_SECONDS))
+    for state in found:
         if state.run == run_id:
             raise NameTaken(
-                f"run {run_id} is on {connection.label} already",
+                f"run {run_id} is on {worker.label} already",
                 reason=state.state,
                 fix=Fix(note="choose another --run-id, or leave it out"),
             )
-
-
-def _withdraw(sessions: Sequence[RetryingConnection], name: str, clock: Clock) -> None:
-    """End what a start that failed half-way has started; who cannot be reached did not start."""
-
-    def one(each: RetryingConnection) -> None:
-        limit = Deadline.after(clock, _ASK_SECONDS)
-        end_processes(each.connection, jobs=[name], grace=2.0, deadline=limit)
-
-    fan_out(sessions, one)

@@ -27,10 +27,10 @@ from tpukit.remote.command.attached import (
     CommandRequest,
     shield,
 )
-from tpukit.remote.command.environment import shell_lines
+from tpukit.remote.command.environment import launch, shell_lines
 from tpukit.remote.command.stdin import Broadcast
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.programs import program_line
+from tpukit.remote.programs import program_text, shell_line
 
 #: Says that it is there, then lasts, with a child in a session of its own.
 LASTING = "setsid sleep 1000 & echo $! >child; echo $$ >leader; sleep 1000"
@@ -204,7 +204,7 @@ def test_an_interrupt_ends_the_command_everywhere(
     going = AttachedRun(CommandRequest(LASTING), SystemClock(), Collected())
     with pytest.raises(KeyboardInterrupt), meanwhile(interrupt):
         going.on_all(workers)
-    assert going.unreached == []
+    assert going.unreached == {}
     assert len(found) == 6
     assert all(gone(pid) for pid in found)
 
@@ -240,8 +240,8 @@ def test_one_lost_worker_is_its_own_outcome_alone(
 
 def test_a_command_whose_environment_was_cut_off_is_not_run(tmp_path: Path) -> None:
     """To the program on the worker a lost connection looks like the end of its input."""
-    words = ("mark", "touch ran", "input")
-    line = program_line("remote/command/device.sh", "remote/command/run.sh", words=words)
+    program = program_text("remote/command/run.sh") + launch("touch ran", {})
+    line = shell_line(program, ["mark", "input"])
     whole = shell_lines({"A": "1"}) + "mark\n"
     for end in range(len(whole) - 1):
         done = subprocess.run(["sh", "-c", line], cwd=tmp_path, input=whole[:end], text=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 
 from tpukit.clock import Clock, Deadline
 from tpukit.errors import DeadlinePassed, TpukitError, TransportFailed
-from tpukit.remote.command.end import EndReport, end_processes
+from tpukit.remote.command.end import GRACE_SECONDS, NotEnded, end_processes
+from tpukit.remote.command.environment import launch, word_lines
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.target import Completed
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.programs import program_line
+from tpukit.remote.programs import program_text, shell_line
 
 if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
 
-#: Seconds that a worker gets to end a command, TERM and KILL together.
-_END_SECONDS = 12.0
-_GRACE_SECONDS = 5.0
+#: Seconds beyond the grace for which a command that has ended waits for what it started to.
+_END_SECONDS = 10.0
 _SAME_INTERRUPT_SECONDS = 1.0
 
 OnWorkerOutput = Callable[[RemoteWorker, str, bytes], None]
@@ -39,7 +39,8 @@ class CommandRequest:
     worker.
 
     `limit` is in seconds for each worker's command. `at_once` bounds the commands that run at the
-    same time, zero does not. `keep` is in bytes for each stream of each worker.
+    same time, zero does not. `keep` is in bytes for each stream of each worker. A command that is
+    to end gets the signal `first`, TERM, and after `grace` seconds KILL. `sudo` runs it as root.
     """
 
     command: str
@@ -49,6 +50,9 @@ class CommandRequest:
     at_once: int = 0
     fail_fast: bool = False
     keep: int = 64 << 10
+    first: str = "INT"
+    grace: float = GRACE_SECONDS
+    sudo: bool = False
 
 
 class CommandCancelled(TpukitError):
@@ -63,6 +67,8 @@ class _Live:
     connection: Connection
     mark: str
     ending: threading.Event | None = None  #: set when the attempt to end it is over
+    ended: bool = False
+    why: str = "not reached"  #: it was not ended
 
 
 @dataclass
@@ -77,36 +83,48 @@ class AttachedRun:
     on_output: OnWorkerOutput
     _live: dict[int, _Live] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _ended: set[int] = field(default_factory=set)
+    _failing: threading.Lock = field(default_factory=threading.Lock)
+    _failure: OSError | TpukitError | None = None
     _stopped: bool = False
 
     def on_all(self, workers: Sequence[RemoteWorker]) -> list[CommandOutcome]:
         """Return each worker's outcome, in their request.
 
-        An interrupt ends the command on every worker, as `stop` does, and is raised again.
+        An interrupt ends the command on every worker, as `stop` does, and is raised again. So is
+        what `fail` is given, or an `OSError` or `TpukitError` of `on_output` or the input.
         """
         window = self.request.at_once or len(workers)
         try:
-            return fan_out(
+            outcomes = fan_out(
                 workers, self._work, window=window, cancel=lambda: shield(self.stop, self.clock)
             )
         finally:
             self.abandon()
+        if self._failure:
+            raise self._failure
+        return outcomes
+
+    def fail(self, error: OSError | TpukitError) -> None:
+        """End the command wherever it runs, for what happened here; `on_all` raises it."""
+        with self._failing:
+            if not self._failure:
+                self._failure = error
+                self.stop()
 
     def stop(self) -> None:
         """Start nothing more and end the command wherever it runs."""
         with self._lock:
             self._stopped = True
-            live = [each for each in self._live.values() if id(each) not in self._ended]
+            live = [each for each in self._live.values() if not each.ended]
             for each in live:
-                each.ending = threading.Event()
+                each.ending = each.ending or threading.Event()
         fan_out(live, self._end, window=max(len(live), 1))
 
     @property
-    def unreached(self) -> list[RemoteWorker]:
-        """The workers on which the command was started, and its end was not seen."""
+    def unreached(self) -> dict[RemoteWorker, str]:
+        """The workers on which the command was started and its end was not seen, and why."""
         with self._lock:
-            return [each.worker for each in self._live.values() if id(each) not in self._ended]
+            return {each.worker: each.why for each in self._live.values() if not each.ended}
 
     def abandon(self) -> None:
         """Start nothing more, and close the connections over which a command may be running."""
@@ -143,52 +161,65 @@ class AttachedRun:
         return done
 
     def _command(self, live: _Live) -> Completed:
-        request = self.request
+        request, worker = self.request, live.worker
         # Without variables there is nothing to send, and nothing that a worker has to wait for.
         reads = ["input"] if request.environment or request.stdin else []
         head = f"{request.environment}{live.mark}\n".encode() if reads else b""
         never = Deadline.never(self.clock)
         limit = Deadline.after(self.clock, request.limit) if request.limit else never
+        program = program_text("remote/command/device.sh", "remote/command/run.sh")
+        launched = launch(request.command, worker.words, sudo=request.sudo)
         try:
             return live.connection.run(
-                program_line(
-                    "remote/command/device.sh",
-                    "remote/command/run.sh",
-                    words=(live.mark, request.command, *reads),
-                    answers=False,
-                ),
-                stdin=chain([head], request.stdin()) if request.stdin else head,
-                on_output=partial(self.on_output, live.worker),
+                shell_line(word_lines(worker.words) + program + launched, [live.mark, *reads]),
+                stdin=chain([head], self._input(request.stdin)) if request.stdin else head,
+                on_output=partial(self._write, worker),
                 deadline=limit,
                 keep=request.keep,
             )
         except DeadlinePassed as error:
             raise self._too_long(live) from error
         except TransportFailed:
-            live.worker.check_slice()
+            worker.check_slice()
+            raise
+
+    def _write(self, worker: RemoteWorker, stream: str, chunk: bytes) -> None:
+        try:
+            self.on_output(worker, stream, chunk)
+        except (OSError, TpukitError) as error:
+            self.fail(error)
+            raise CommandCancelled(f"ended on {worker.label}") from error
+
+    def _input(self, source: Callable[[], Iterable[bytes]]) -> Iterator[bytes]:
+        """Yield the command's input; where it fails the command must not take that for its end."""
+        try:
+            yield from source()
+        except OSError as error:
+            self.fail(error)
             raise
 
     def _too_long(self, live: _Live) -> DeadlinePassed:
         what = f"the command on {live.worker.label} did not end in {self.request.limit:g} s"
         try:
             self._end(live)
-        except TpukitError as error:
-            return DeadlinePassed(what, why=f"it may still be running: {error.what}")
+        except TpukitError:
+            return DeadlinePassed(what, why=f"it may still be running: {live.why}")
         return DeadlinePassed(what, why="it was ended")
 
-    def _end(self, live: _Live) -> EndReport:
+    def _end(self, live: _Live) -> None:
+        request = self.request
         try:
-            report = end_processes(
+            end_processes(
                 live.connection,
+                self.clock,
                 marks=[live.mark],
-                grace=_GRACE_SECONDS,
-                deadline=Deadline.after(self.clock, _END_SECONDS),
+                first=request.first,
+                grace=request.grace,
             )
-            if report.left:
-                raise TpukitError(f"processes on {live.worker.label} cannot be ended")
-            with self._lock:
-                self._ended.add(id(live))
-            return report
+            live.ended = True
+        except NotEnded as error:
+            live.why = error.summary()
+            raise
         finally:
             if live.ending:
                 live.ending.set()
@@ -206,7 +237,7 @@ class AttachedRun:
             if not live.ending:
                 self._live.pop(id(live))
                 return
-        live.ending.wait(_END_SECONDS)
+        live.ending.wait(self.request.grace + _END_SECONDS)
 
     def _fail(self) -> None:
         if self.request.fail_fast and not self._stopped:

@@ -8,43 +8,45 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpukit.clock import Deadline
+from tpukit.clock import Clock, Deadline
+from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.models import Documented
-from tpukit.remote import worker_files
 from tpukit.remote.job.job_list import run_of
-from tpukit.remote.programs import answer, program_text
-from tpukit.text import one_line, quote
+from tpukit.remote.programs import answer, program_text, shell_line
+from tpukit.text import one_line
 
 if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
 
+#: Seconds between a command's first signal and KILL, unless somebody says otherwise.
+GRACE_SECONDS = 10.0
+#: Seconds that a worker gets beyond that: for sudo, KILL, and a job's runner that notes the end.
+_OVERHEAD_SECONDS = 30.0
 _ANSWER = re.compile(rb"^tpukit-end (\{.*\})$", re.MULTILINE)
-#: As root where that needs no password, as on TPU VMs: a device's holder may be another user's.
-_PYTHON = (
-    'run="python3 -I -"; if [ -n "$2" ] && sudo -n true 2>/dev/null; then run="sudo -n $run"; fi; '
-    'exec $run "$HOME/$3" "${TMPDIR:-/tmp}" "${TPUKIT_EMULATED_DEVICES:-}" "$1"'
-)
+#: As root where that needs no password, as on TPU VMs: sudo's children and a device's holder may be
+#: another user's.
+_PYTHON = """
+run='python3 -I -'; if sudo -n true 2>/dev/null; then run="sudo -n $run"; fi
+exec $run "$tpukit" "${TMPDIR:-/tmp}" "${TPUKIT_EMULATED_DEVICES:-}" "$1"
+"""
+_SIGNALS = ("INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "KILL")
 
-Holders = Literal["none", "orphans", "all"]
+#: What becomes of those that hold a device and belong to none of the runs: they are not looked for,
+#: stay and are told, or end too.
+Holders = Literal["none", "told", "ended"]
 
 
-@dataclass(frozen=True)
-class EndReport(Documented):
-    """What was ended on one worker: processes, holders of devices, how many of them by KILL.
-
-    `left` are processes that resisted, `spared` holders of a device that belong to another job.
-    """
-
-    ended: int = 0
-    holders_ended: int = 0
-    forced: int = 0
-    left: tuple[int, ...] = ()
-    spared: tuple[int, ...] = ()
-    lock_removed: bool = False
+def signal_name(word: str) -> str:
+    """Return a signal's name without SIG; raise `BadInput` for none that asks a program to end."""
+    name = word.upper().removeprefix("SIG")
+    if name not in _SIGNALS:
+        names = ", ".join(_SIGNALS)
+        raise BadInput(f"{one_line(word)[:40]!r} is no signal", fix=Fix(note=f"choose of {names}"))
+    return name
 
 
 @dataclass(frozen=True)
-class Holder:
+class Holder(Documented):
     """A process that holds a TPU device; `run` is empty unless it belongs to a detached run."""
 
     pid: int
@@ -58,49 +60,76 @@ class Holder:
         return f"PID {self.pid} ({said})" if said else f"PID {self.pid}"
 
 
-def device_holders(connection: Connection, *, deadline: Deadline) -> list[Holder]:
+@dataclass(frozen=True)
+class EndReport(Documented):
+    """What was ended on one worker: processes, holders of devices, how many of them by KILL.
+
+    `spared` are those who hold a device and belong to none of the runs.
+    """
+
+    ended: int = 0
+    holders_ended: int = 0
+    forced: int = 0
+    spared: tuple[Holder, ...] = ()
+    lock_removed: bool = False
+
+
+class NotEnded(TpukitError):
+    """Processes on a worker resist, or are another user's: they go on."""
+
+
+def device_holders(connection: Connection, *, deadline: Deadline) -> tuple[Holder, ...]:
     """Return the processes that hold a worker's TPU devices, of every user where we may look.
 
-    Raises as `end_processes` does.
+    Raises `TpukitError` where the program failed, and what `Connection.run` raises.
     """
-    found = _ask(connection, {"marks": [], "jobs": [], "holders": "look"}, deadline)["held"]
-    return [
-        Holder(int(each["pid"]), run_of(one_line(each["job"])), one_line(each["command"])[:100])
-        for each in found
-    ]
+    return _held(_ask(connection, {"holders": "look"}, deadline)["held"])
 
 
 def end_processes(
     connection: Connection,
+    clock: Clock,
     *,
     marks: Sequence[str] = (),
     jobs: Sequence[str] | Literal["all"] = (),
     holders: Holders = "none",
-    grace: float = 10.0,
-    deadline: Deadline,
+    first: str = "TERM",
+    grace: float = GRACE_SECONDS,
 ) -> EndReport:
-    """End processes with TERM, after `grace` seconds with KILL, and return what came of it.
+    """End processes and return what came of it: the first signal, TERM, after `grace` seconds KILL.
 
-    `marks` name commands without a folder, `jobs` those with one. Holders of TPU devices follow:
-    "orphans" spares those of other jobs. libtpu's lock file goes only when nobody holds a device.
-    Raises `TpukitError` where the program failed, and what `Connection.run` raises.
+    `marks` name commands without a folder, `jobs` those with one. libtpu's lock file goes only when
+    nobody holds a device.
+
+    Raises:
+        NotEnded: it names the processes that are left.
+        TpukitError: the program failed; and what `Connection.run` raises.
     """
-    request = {"marks": [*marks], "jobs": jobs, "holders": holders, "grace": grace}
-    document = _ask(connection, request, deadline)
+    request = {"marks": [*marks], "jobs": jobs, "holders": holders, "signal": first, "grace": grace}
+    limit = Deadline.after(clock, (1 if holders == "none" else 2) * grace + _OVERHEAD_SECONDS)
+    document = _ask(connection, request, limit)
+    if left := _held(document["left"]):
+        what = f"processes on {connection.label} go on"
+        raise NotEnded(what, reason=", ".join(map(str, left)), why=str(document["why"]))
     return EndReport(
         ended=int(document["ended"]),
         holders_ended=int(document.get("holders_ended", 0)),
         forced=int(document["forced"]),
-        left=tuple(map(int, document["left"])),
-        spared=tuple(map(int, document.get("spared", ()))),
+        spared=_held(document.get("held", ())),
         lock_removed=bool(document.get("lock_removed", False)),
     )
 
 
+def _held(found: Sequence[dict[str, Any]]) -> tuple[Holder, ...]:
+    return tuple(
+        Holder(int(each["pid"]), run_of(one_line(each["job"])), one_line(each["command"])[:100])
+        for each in found
+    )
+
+
 def _ask(connection: Connection, request: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
-    privileged = "" if request["holders"] == "none" else "privileged"
     done = connection.run(
-        quote(["sh", "-c", _PYTHON, "sh", json.dumps(request), privileged, worker_files.ROOT]),
+        shell_line(_PYTHON, words=[json.dumps(request)]),
         stdin=program_text("remote/command/end_program.py").encode(),
         deadline=deadline,
     )

@@ -3,9 +3,13 @@
     python3 -I - FOLDER TMPDIR EMULATED REQUEST
 
 FOLDER is where our things are. REQUEST is a JSON object: `marks` are values of TPUKIT_JOB, `jobs`
-names of folders of jobs, `holders` is "none", "orphans" (of no run but those that end) or "all",
-`grace` the seconds between TERM and KILL. Answers one line, "tpukit-end " and a JSON object. Where
-`holders` is "look", nothing is ended: it only says who holds a device.
+names of folders of jobs, `signal` is what is sent first, TERM follows after half of the `grace`,
+in seconds, and KILL after all of it. `holders` is "none", "told" (they stay), "ended" or "look":
+then nothing else is done. Answers one line, "tpukit-end " and a JSON object.
+
+A run's are the processes that carry its mark, those of its session and of its control group, and
+all that descends from them: sudo drops the mark, and its children have a session of their own where
+it uses a terminal of theirs.
 
 On an emulated worker the files of FOLDER/emulated-devices stand in for the devices. Runs on the
 Python of the oldest runtime version, 3.8, with nothing but its standard library.
@@ -18,6 +22,7 @@ import fcntl
 import glob
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -38,18 +43,28 @@ class Process:
             fields = file.read().rpartition(b")")[2].split()
         self.pid = pid
         self.zombie = fields[0] in (b"Z", b"X")
-        self.session = int(fields[3])
-        self.born = fields[19].decode()
+        self.parent, self.session = int(fields[1]), int(fields[3])
+        self.born = int(fields[19])
         self.job = ""
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
-            for pair in file.read().split(b"\0"):
-                if pair.startswith(b"TPUKIT_JOB="):
-                    self.job = os.fsdecode(pair[len(b"TPUKIT_JOB=") :])
+        for pair in self.read("environ").split(b"\0"):
+            if pair.startswith(b"TPUKIT_JOB="):
+                self.job = os.fsdecode(pair[len(b"TPUKIT_JOB=") :])
+
+    def read(self, name):
+        with contextlib.suppress(OSError), open(f"/proc/{self.pid}/{name}", "rb") as file:
+            return file.read()
+        return b""
 
     def command(self):
-        with contextlib.suppress(OSError), open(f"/proc/{self.pid}/cmdline", "rb") as file:
-            return file.read(1000).replace(b"\0", b" ").decode("utf-8", "replace").strip()
-        return ""
+        words = self.read("cmdline")[:1000].replace(b"\0", b" ")
+        return words.decode("utf-8", "replace").strip()
+
+    def scopes(self):
+        return self.read("cgroup").replace(b"\n", b"/").split(b"/")
+
+    def ignores(self, number):
+        ignored = re.search(rb"SigIgn:\s*(\w+)", self.read("status"))
+        return bool(ignored and int(ignored[1], 16) >> (number - 1) & 1)
 
     def open_files(self):
         found = set()
@@ -60,63 +75,41 @@ class Process:
         return found
 
 
-def processes():
+class Marked:
+    """What is known of a process where there is no /proc, as on macOS: its mark, from ps."""
+
+    parent = session = born = 0
+
+    def __init__(self, line):
+        pid, *words = line.split()
+        self.pid = int(pid)
+        found = [each for each in words if each.startswith(b"TPUKIT_JOB=")]
+        self.job = os.fsdecode(found[-1].partition(b"=")[2]) if found else ""
+
+    def command(self):
+        return ""
+
+    def open_files(self):
+        return set()
+
+    def ignores(self, number):
+        return False
+
+
+def look():
+    """Return every live process but this one, by its id."""
     found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != os.getpid():
-            with contextlib.suppress(OSError, IndexError):
-                found.append(Process(int(name)))
-    return [each for each in found if not each.zombie]
-
-
-class Run:
-    """A job's folder, or the mark of a command without one, and the processes that belong to it."""
-
-    def __init__(self, mark, folder=""):
-        self.mark = mark
-        self.folder = folder
-        self.leader, self.boot, self.born = 0, "", ""
-        if folder:
-            with contextlib.suppress(OSError, ValueError), open(f"{folder}/pid") as file:
-                pid, self.boot, self.born = file.read().split()
-                self.leader = int(pid)
-
-    def pids(self, alive):
-        """Those that carry the mark, and the leader's session even where the mark was dropped."""
-        found = {each.pid for each in alive if each.job == self.mark}
-        if self.leader and self.boot == boot():
-            leader = [each for each in alive if each.pid == self.leader]
-            recycled = leader and leader[0].born != self.born
-            if not recycled:
-                found |= {
-                    each.pid
-                    for each in alive
-                    if each.session == self.leader and int(each.born) >= int(self.born)
-                }
-        return found
-
-    def leave_status(self, status):
-        """Say how it ended where the runner could not."""
-        if not self.leader or os.path.exists(os.path.join(self.folder, "status")):
-            return
-        new = os.path.join(self.folder, "status.end")
-        with open(new, "w") as file:
-            file.write(f"{status}\n")
-        owner = os.stat(self.folder)
-        os.chown(new, owner.st_uid, owner.st_gid)
-        os.rename(new, os.path.join(self.folder, "status"))
-
-
-class Elsewhere(Run):
-    """The same where there is no /proc, as on macOS: by the mark alone, in ps's own listing."""
-
-    def pids(self, alive):
-        listing = subprocess.run(
-            ["ps", "-axEww", "-o", "pid=,command="], stdout=subprocess.PIPE, check=False
-        ).stdout
-        word = os.fsencode(f"TPUKIT_JOB={self.mark}")
-        lines = (line.split() for line in listing.splitlines())
-        return {int(words[0]) for words in lines if word in words[1:]} - {os.getpid()}
+    if os.path.isdir("/proc/self"):
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                with contextlib.suppress(OSError, IndexError):
+                    found.append(Process(int(name)))
+        found = [each for each in found if not each.zombie]
+    else:
+        words = ["ps", "-axEww", "-o", "pid=,command="]
+        listing = subprocess.run(words, stdout=subprocess.PIPE, check=False).stdout
+        found = [Marked(line) for line in listing.splitlines()]
+    return {each.pid: each for each in found if each.pid != os.getpid()}
 
 
 def boot():
@@ -125,30 +118,79 @@ def boot():
     return ""
 
 
-def look():
-    return processes() if os.path.isdir("/proc/self") else []
+class Run:
+    """A job with its folder, or a command with its mark, and the processes that belong to it."""
+
+    def __init__(self, mark, record, folder=""):
+        self.mark, self.folder = mark, folder
+        self.leader, self.born, self.scope = 0, 0, b""
+        with contextlib.suppress(OSError, ValueError), open(record) as file:
+            leader, booted, born = file.read().split()
+            if booted == boot():
+                self.leader, self.born = int(leader), int(born)
+                self.scope = b"tpukit-%d-%d.scope" % (self.leader, self.born)
+        self.known = {}
+
+    def find(self, alive):
+        """Return the ids of its processes, and of those that were once found and live."""
+        leader = alive.get(self.leader)
+        led = self.leader and not (leader and leader.born > self.born)  # or the id is another's
+        found = {
+            each.pid
+            for each in alive.values()
+            if each.job == self.mark
+            or (led and each.session == self.leader and each.born >= self.born)
+            or (self.folder and led and self.scope in each.scopes())
+            or (each.pid in self.known and each.born == self.known[each.pid])
+        }
+        more = found
+        while more:
+            more = {
+                each.pid
+                for each in alive.values()
+                if each.pid not in found and (each.parent in found or each.session in found)
+            }
+            found |= more
+        self.known.update((pid, alive[pid].born) for pid in found)
+        return found
+
+    def leave_status(self, status):
+        """Say how it ended where the runner could not."""
+        if not self.folder or not self.leader or os.path.exists(f"{self.folder}/status"):
+            return
+        new = f"{self.folder}/status.end"
+        with open(new, "w") as file:
+            file.write(f"{status}\n")
+        owner = os.stat(self.folder)
+        os.chown(new, owner.st_uid, owner.st_gid)
+        os.rename(new, f"{self.folder}/status")
 
 
-def end(find, grace):
+def end(find, first, grace):
     """End what `find` finds; return how many there were, how many needed KILL, what is left."""
-    polite = time.monotonic() + grace
-    limit = polite + KILL_SECONDS
-    asked, forced, left = set(), set(), set()
+    began = time.monotonic()
+    firm = began + (grace if first == signal.SIGTERM else grace / 2)
+    last = began + (0 if first == signal.SIGKILL else grace)
+    sent, forced, left = set(), set(), {}
     empty = 0
-    while time.monotonic() < limit:
-        left = find()
+    while time.monotonic() < last + KILL_SECONDS:
+        alive = look()
+        left = {pid: alive[pid] for pid in find(alive)}
         empty = 0 if left else empty + 1
         if empty == 2:
             break
-        late = time.monotonic() >= polite
-        for pid in left if late else left - asked:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
-                os.kill(pid, signal.SIGCONT)
-        asked |= left
-        forced |= left if late else set()
-        time.sleep(LOOK_SECONDS if left or asked else SETTLE_SECONDS)
-    return asked, forced, left
+        now = time.monotonic()
+        for pid, each in left.items():
+            number = signal.SIGTERM if now >= firm or each.ignores(first) else first
+            number = signal.SIGKILL if now >= last else number
+            if (pid, number) not in sent:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, number)
+                    os.kill(pid, signal.SIGCONT)
+            sent.add((pid, number))
+        forced |= left.keys() if now >= last else set()
+        time.sleep(LOOK_SECONDS if left or sent else SETTLE_SECONDS)
+    return {pid for pid, _ in sent}, forced, left
 
 
 def devices(folder, emulated):
@@ -158,11 +200,14 @@ def devices(folder, emulated):
 
 
 def holders(paths, alive):
-    return {each.pid: each for each in alive if paths & each.open_files()}
+    return {pid: each for pid, each in alive.items() if paths & each.open_files()}
 
 
-def described(process):
-    return {"pid": process.pid, "job": process.job, "command": process.command()}
+def described(found):
+    return [
+        {"pid": pid, "job": each.job, "command": each.command()}
+        for pid, each in sorted(found.items())
+    ]
 
 
 def remove_lock(path):
@@ -183,53 +228,45 @@ def main(folder, temporary, emulated, request):
     request = json.loads(request)
     paths = devices(folder, emulated)
     if request["holders"] == "look":
-        held = holders(paths, look()).values()
-        print("\ntpukit-end " + json.dumps({"held": [described(each) for each in held]}))
+        print("\ntpukit-end " + json.dumps({"held": described(holders(paths, look()))}))
         return
-    kind = Run if os.path.isdir("/proc/self") else Elsewhere
-    jobs = os.path.join(folder, "jobs")
-    names = request["jobs"]
-    if names == "all":
-        names = [os.path.basename(path) for path in glob.glob(os.path.join(jobs, "run.*"))]
-    folders = [os.path.join(jobs, name) for name in names]
-    runs = [kind(mark) for mark in request["marks"]] + [kind(path, path) for path in folders]
-    marks = {run.mark for run in runs}
-    lock = os.path.join(temporary if emulated else "/tmp", "libtpu_lockfile")
+    first, grace = signal.Signals[f"SIG{request['signal']}"], request["grace"]
+    jobs = request["jobs"]
+    if jobs == "all":
+        jobs = [os.path.basename(path) for path in glob.glob(f"{folder}/jobs/run.*")]
+    runs = [Run(mark, f"{folder}/commands/{mark}") for mark in request["marks"]]
+    runs += [Run(path, f"{path}/pid", path) for path in (f"{folder}/jobs/{job}" for job in jobs)]
 
-    def of_runs():
-        alive = look()
-        return set().union(*(run.pids(alive) for run in runs)) if runs else set()
+    def of_runs(alive):
+        return set().union(*(run.find(alive) for run in runs))
 
-    def of_commands():
-        return of_runs() - {run.leader for run in runs}
+    def of_commands(alive):
+        return of_runs(alive) - {run.leader for run in runs if run.folder}
 
-    def spared(job):
-        return bool(request["holders"] == "orphans" and job and job not in marks)
-
-    def of_devices():
-        held = holders(paths | {lock}, look())
-        return {pid for pid, each in held.items() if not spared(each.job)}
-
-    ended, forced, left = end(of_commands, request["grace"])
+    ended, forced, left = end(of_commands, first, grace)
     # The leader notes how its command has ended, and goes.
     limit = time.monotonic() + LEADER_SECONDS
-    while not left and of_runs() and time.monotonic() < limit:
+    while not left and of_runs(look()) and time.monotonic() < limit:
         time.sleep(LOOK_SECONDS)
-    leaders, forced_leaders, left = end(of_runs, 1.0)
+    leaders, forced_leaders, left = end(of_runs, signal.SIGTERM, 1.0)
     ended, forced = ended | leaders, forced | forced_leaders
+    alive = look()
     for run in runs:
-        if not run.pids(look()):
+        if not run.find(alive):
             run.leave_status(137 if forced else 143)
-    answer = {"ended": len(ended), "forced": len(forced), "left": sorted(left)}
+    answer = {"ended": len(ended), "forced": len(forced)}
     if request["holders"] != "none":
-        freed, forced, left = end(of_devices, request["grace"])
+        lock = os.path.join(temporary if emulated else "/tmp", "libtpu_lockfile")
+        if request["holders"] == "ended":
+            freed, forced, held = end(lambda all: holders(paths | {lock}, all), first, grace)
+            answer["holders_ended"] = len(freed)
+            answer["forced"] += len(forced)
+            left.update(held)
         still = holders(paths | {lock}, look())
-        answer["holders_ended"] = len(freed)
-        answer["forced"] += len(forced)
-        answer["left"] = sorted({*answer["left"], *left})
-        answer["spared"] = sorted(still.keys() - left)
+        answer["held"] = described({pid: each for pid, each in still.items() if pid not in left})
         answer["lock_removed"] = not still and remove_lock(lock)
-    print("\ntpukit-end " + json.dumps(answer))
+    answer["why"] = "" if os.geteuid() == 0 else "sudo asks for a password there"
+    print("\ntpukit-end " + json.dumps({**answer, "left": described(left)}))
 
 
 main(*sys.argv[1:])

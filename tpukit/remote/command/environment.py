@@ -9,6 +9,9 @@ from tpukit.errors import BadInput, Fix
 from tpukit.remote import worker_files
 from tpukit.text import is_utf8, one_line, quote
 
+#: A word in braces, or doubled ones for the braces themselves; `${worker}` is a shell's.
+_WORDS = "worker|workers|coordinator|slice|slice_index|slices"
+_IN_BRACES = re.compile(rf"(?<!\$)(?<!\$\{{)(?:\{{(\{{(?:{_WORDS})\}})\}}|\{{({_WORDS})\}})")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -23,8 +26,27 @@ def shell_lines(variables: Mapping[str, str], recipe: str = "") -> str:
         folder = worker_files.shell_word(worker_files.venv(recipe))
         there = f"[ -x {worker_files.shell_word(worker_files.venv_python(recipe))} ] || exit 127\n"
         activate = f'{there}export VIRTUAL_ENV={folder} PATH={folder}/bin:"$PATH"\n'
-    exports = "".join(f"export {name}={quote([value])}\n" for name, value in variables.items())
-    return activate + exports
+    return activate + _exports(variables)
+
+
+def launch(command: str, words: Mapping[str, str], *, sudo: bool = False) -> str:
+    """Return the POSIX shell text that becomes a command: `words` stand for `{worker}` and others.
+
+    The user's own shell runs it, as sshd would have it; with `sudo` as root, in its environment.
+    """
+    line = quote([_IN_BRACES.sub(lambda found: found[1] or words.get(found[2], found[0]), command)])
+    if not sudo:
+        return f'exec "${{SHELL:-/bin/sh}}" -c {line}\n'
+    # sudo would set a PATH of its own.
+    return (
+        "exec sudo -n -E -- sh -c "
+        f"""'PATH=$0; export PATH; exec "${{SHELL:-/bin/sh}}" -c "$1"' "$PATH" {line}\n"""
+    )
+
+
+def word_lines(words: Mapping[str, str]) -> str:
+    """Return the shell lines that set TPUKIT_WORKER and others to the same `words`."""
+    return _exports({f"TPUKIT_{name.upper()}": value for name, value in words.items()})
 
 
 def parse_assignments(words: Iterable[str], own: Mapping[str, str]) -> dict[str, str]:
@@ -51,13 +73,23 @@ def parse_assignments(words: Iterable[str], own: Mapping[str, str]) -> dict[str,
     return found
 
 
-def parse_file(text: str, own: Mapping[str, str]) -> dict[str, str]:
+def parse_file(content: bytes, own: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of an environment file: one `NAME=VALUE` a line, `#` for comments.
 
-    A value in quotation marks loses them; nothing else in it has a meaning.
+    A value in quotation marks loses them; nothing else in it has a meaning. Raises `BadInput` for
+    what is not UTF-8, and as `parse_assignments` does.
     """
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        number = content.count(b"\n", 0, error.start) + 1
+        raise BadInput(f"line {number} of the environment file is not UTF-8 text") from error
     lines = (line.strip().removeprefix("export ") for line in text.splitlines())
     return parse_assignments((_unquoted(line) for line in lines if line and line[0] != "#"), own)
+
+
+def _exports(variables: Mapping[str, str]) -> str:
+    return "".join(f"export {name}={quote([value])}\n" for name, value in variables.items())
 
 
 def _unquoted(line: str) -> str:

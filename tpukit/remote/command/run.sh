@@ -1,10 +1,31 @@
-# Run a command, with an environment that may arrive on standard input.
-#   sh -c PROGRAM sh MARK COMMAND [input]
-# With a third word, standard input is: shell lines, a line that is MARK, then the command's own
+# Set up a command, with an environment that may arrive on standard input; the line that runs it
+# follows this text.
+#   MARK [input]
+# With a second word, standard input is: shell lines, a line that is MARK, then the command's own
 # input. Status 75 with nothing run when the lines did not arrive whole. The command and all that it
-# starts carry TPUKIT_JOB=MARK in their environment, by which end.py finds them.
+# starts carry TPUKIT_JOB=MARK in their environment, and have the session that commands/MARK names:
+# end_program.py finds them by these.
 
-if [ -n "${3:-}" ]; then
+keep_session() (
+    read -r stat <"/proc/$$/stat" && read -r boot </proc/sys/kernel/random/boot_id || return
+    mark=$1
+    set -- ${stat##*) }
+    leader=$4
+    # Ours is led by this shell or the login shell: else the server has none for each command.
+    [ "$leader" = "$$" ] || [ "$leader" = "$PPID" ] || return
+    shift 19
+    [ -d "$tpukit/commands" ] || mkdir -p -m 700 "$tpukit/commands"
+    echo "$leader $boot $1" >"$tpukit/commands/$mark"
+    set -- "$tpukit"/commands/*
+    [ $# -gt 100 ] || return
+    for file; do
+        read -r leader booted born <"$file"
+        [ "$booted" = "$boot" ] && [ -d "/proc/$leader" ] || rm -f "$file"
+    done
+)
+keep_session "$1" 2>/dev/null
+
+if [ -n "${2:-}" ]; then
     # `read` takes byte by byte from a pipe and leaves the rest to the command.
     lines=
     while IFS= read -r line && [ "$line" != "$1" ]; do
@@ -15,5 +36,3 @@ if [ -n "${3:-}" ]; then
     eval "$lines"
 fi
 export TPUKIT_JOB="$1"
-# The user's own shell, as sshd would have it.
-exec "${SHELL:-/bin/sh}" -c "$2"

@@ -20,9 +20,13 @@ class Broadcast:
         self._ended = False
         self._more = threading.Condition()
         self._started = False
+        self._failure: OSError | None = None
 
     def reader(self) -> Iterator[bytes]:
-        """Yield the source's bytes; wait for those that have not come yet."""
+        """Yield the source's bytes; wait for those that have not come yet.
+
+        Raises `OSError` where there is no room for them here, or the source cannot be read.
+        """
         self._start()
         offset = 0
         while True:
@@ -30,6 +34,8 @@ class Broadcast:
                 while offset >= self._size and not self._ended:
                     self._more.wait()
             chunk = os.pread(self._file.fileno(), _CHUNK, offset)
+            if not chunk and self._failure:
+                raise self._failure
             if not chunk:
                 return
             offset += len(chunk)
@@ -51,6 +57,9 @@ class Broadcast:
                 with self._more:
                     self._size += len(chunk)
                     self._more.notify_all()
+        except OSError as error:
+            reason = error.strerror or str(error)
+            self._failure = OSError(error.errno, f"standard input was cut short: {reason}")
         finally:
             with self._more:
                 self._ended = True

@@ -26,6 +26,8 @@ class RemoteWorker:
 
     `slice` is the name of the slice that it belongs to, `target` where it answered when it was
     found, where that is known. `check_slice` raises `SliceLost` where the slice was lost since.
+    `workers` counts those of its slice, `slices` those that are worked on together; `coordinator`
+    is the internal address of the first one's worker 0.
     """
 
     index: int
@@ -33,6 +35,16 @@ class RemoteWorker:
     slice: str = ""
     target: Target | None = None
     check_slice: Callable[[], None] = lambda: None
+    workers: int = 1
+    coordinator: str = ""
+    slice_index: int = 0
+    slices: int = 1
+
+    @property
+    def words(self) -> dict[str, str]:
+        """What `{worker}` and others stand for in a command on it."""
+        names = ("workers", "coordinator", "slice", "slice_index", "slices")
+        return {"worker": str(self.index)} | {name: str(getattr(self, name)) for name in names}
 
     @property
     def label(self) -> str:

@@ -11,7 +11,7 @@ from tpukit.clock import Deadline
 from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.models import Documented
 from tpukit.remote.programs import program_line, program_text
-from tpukit.text import one_line, quote
+from tpukit.text import one_line
 
 if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
@@ -59,18 +59,18 @@ def run_of(mark: str) -> str:
     return job.removeprefix(_PREFIX) if job.startswith(_PREFIX) else ""
 
 
-def job_script(command: str, environment: str, *, nonce: str, started: float) -> str:
-    """Return the file that a job runs: a header for listings, its environment, its command.
+def job_script(command: str, environment: str, launch: str, *, nonce: str, started: float) -> str:
+    """Return the file that a job runs: a header for listings, its environment, what becomes it.
 
     The nonce makes it this start's own: the same start asked for twice is one job, another start
     under the same run id is refused.
     """
     shown = one_line(command)[:_SHOWN]
     header = json.dumps({"started": round(started, 3), "nonce": nonce, "command": shown})
-    # The runner starts `sh FOLDER/command`; the user's own shell, as sshd would have it.
-    words = quote(["-c", command])
-    launch = f'export TPUKIT_JOB="${{0%/command}}"\nexec "${{SHELL:-/bin/sh}}" {words}\n'
-    return f"{_HEADER}{header}\n{program_text('remote/command/device.sh')}{environment}{launch}"
+    # The runner starts `sh FOLDER/command`.
+    mark = 'export TPUKIT_JOB="${0%/command}"\n'
+    device = program_text("remote/command/device.sh")
+    return f"{_HEADER}{header}\n{device}{environment}{mark}{launch}"
 
 
 def list_jobs(connection: Connection, *, deadline: Deadline) -> list[JobState]:
