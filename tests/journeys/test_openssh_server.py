@@ -7,7 +7,9 @@ import os
 import secrets
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,6 +54,33 @@ def test_run_keeps_each_worker_s_streams_and_status_apart(tpukit: Tpukit) -> Non
         "warning: pod worker 2 exited with status 7",
         "warning: pod worker 2: err 2",
     ]
+
+
+@pytest.mark.full_size
+def test_a_worker_that_stands_still_for_14_seconds_is_not_lost(workers: OpenSshWorkers) -> None:
+    with _stalled_run(workers) as process:
+        time.sleep(14)  # what is claimed of real time
+    assert process.returncode == 0
+
+
+def test_how_long_a_worker_may_be_silent_is_a_setting(workers: OpenSshWorkers) -> None:
+    with _stalled_run(workers, TPUKIT_SILENCE="2") as process:
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 255
+    assert "it was silent for 2 s" in told
+
+
+@contextmanager
+def _stalled_run(workers: OpenSshWorkers, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a command on worker 3, whose server stands still from then on until the block ends."""
+    tpukit = replace(workers.tpukit, variables={**workers.tpukit.variables, **variables})
+    command = "echo started; sleep 1; echo went on"
+    with running(tpukit, "run", "pod", "--worker", "3", "--", command) as process:
+        assert process.stdout
+        assert any("started" in line for line in iter(process.stdout.readline, ""))
+        with workers.host.stalled(3):
+            yield process
+        process.wait(60)
 
 
 def test_a_command_that_a_signal_ends_has_128_and_its_number(tpukit: Tpukit) -> None:

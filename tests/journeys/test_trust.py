@@ -29,11 +29,11 @@ LONGER_THAN_SILENCE = 13
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tpukit]:
     """The program with a slice named pod, of one worker that shares this machine's files."""
-    tpukit = Tpukit(tmp_path_factory.mktemp("trust"), {"TPUKIT_LOCAL": "1"})
+    variables = {"TPUKIT_LOCAL": "1", "TPUKIT_SILENCE": f"{LONGER_THAN_SILENCE - 1}"}
+    tpukit = Tpukit(tmp_path_factory.mktemp("trust"), variables)
     tpukit.succeeds("emulator", "start", "--engine", "portable", "--create-seconds", "0.2")
     create(tpukit, "pod")
     yield tpukit
-    tpukit("connections", "stop")
     tpukit("emulator", "stop")
 
 

@@ -135,6 +135,12 @@ def test_an_empty_variable_is_no_value_but_an_empty_flag_is_a_wrong_one(desk: De
     assert "flag --zone" in refused.value.reason
 
 
+def test_seconds_are_a_number_of_toml_too(desk: Desk) -> None:
+    assert desk.setting("silence") == ("30", "default")
+    desk.user_file("silence = 90")
+    assert desk.load().get("silence") == "90"
+
+
 def test_a_switch_is_true_or_any_of_gclouds_words(desk: Desk) -> None:
     desk.user_file("keep_tokens = false\nkeep_hints = false\ndisable_credentials = true")
     assert not desk.load().is_on("keep_tokens")

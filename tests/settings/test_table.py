@@ -31,6 +31,8 @@ from tpukit.settings.table import check_endpoint
         ("network", "../n"),
         ("source_ranges", "everybody"),
         ("keep_hints", "maybe"),
+        ("silence", "0"),
+        ("silence", "soon"),
         ("source_ranges", "203.0.113.7/24"),
         ("credentials_file", "~/key.json"),
         ("quota_project", "Nobody"),

@@ -103,10 +103,27 @@ def end_sshd(server: subprocess.Popen[bytes]) -> None:
 
 def end_connections(server: subprocess.Popen[bytes]) -> None:
     """Break a server's connections; what commands are there goes on."""
-    for each in psutil.Process(server.pid).children(recursive=True):
-        if _is_server(each):
-            with contextlib.suppress(psutil.Error):
-                each.kill()
+    for each in _connections(server):
+        with contextlib.suppress(psutil.Error):
+            each.kill()
+
+
+@contextmanager
+def stalled(server: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Let a server and its connections stand still; what commands are there goes on."""
+    stopped = [psutil.Process(server.pid), *_connections(server)]
+    for each in stopped:
+        each.suspend()
+    try:
+        yield
+    finally:
+        for each in stopped:
+            each.resume()
+
+
+def _connections(server: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    children = psutil.Process(server.pid).children(recursive=True)
+    return [each for each in children if _is_server(each)]
 
 
 class UbuntuServer:

@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,6 +29,7 @@ from support.openssh_server import (
     home_of,
     new_key,
     sshd_path,
+    stalled,
     start_sshd,
 )
 from support.paper_host import PaperHost
@@ -93,6 +94,10 @@ class OpenSshHost(PaperHost):
         server = self._servers.pop(index, None)
         if server:
             end_sshd(server)
+
+    def stalled(self, index: int) -> AbstractContextManager[None]:
+        """Let a worker's server and its connections stand still; the commands go on."""
+        return stalled(self._servers[index])
 
     def impersonate(self, worker: WorkerRecord) -> None:
         """Let a stranger answer where a worker was, who would admit whom the worker admits."""

@@ -169,7 +169,8 @@ class Toolkit:
     def connector(self) -> Connector:
         from tpukit.remote.connection.client import Connector
 
-        return Connector(self.key, self.clock, dial=self._dial)
+        silence = float(self.settings.get("silence"))
+        return Connector(self.key, self.clock, silence_seconds=silence, dial=self._dial)
 
     def context(self, source_ranges: tuple[str, ...] = ()) -> Context:
         """Return what access to workers, and the main job, work with."""

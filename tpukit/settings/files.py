@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tpukit.errors import BadInput, Fix, SecurityRefusal
-from tpukit.settings.table import BY_NAME, check_ranges, check_switch
+from tpukit.settings.table import BY_NAME, check_ranges, check_seconds, check_switch
 from tpukit.text import one_line, shown_path
 
 PROJECT_FILE = "tpukit.toml"
@@ -78,6 +78,8 @@ def _text_value(place: str, key: str, value: Any) -> str:
         return value
     if isinstance(value, bool) and BY_NAME[key].check is check_switch:
         return "yes" if value else "no"
+    if type(value) is int and BY_NAME[key].check is check_seconds:
+        return str(value)
     many = BY_NAME[key].check is check_ranges
     if many and isinstance(value, list) and all(isinstance(item, str) for item in value):
         return ",".join(value)

@@ -91,6 +91,9 @@ check_impersonation = _matching(
     r"\s*[a-z0-9@.:-]+@[a-z0-9.-]+\s*(,\s*[a-z0-9@.:-]+@[a-z0-9.-]+\s*)*",
     fix=Fix.command("gcloud", "iam", "service-accounts", "list"),
 )
+check_seconds = _matching(
+    "a number of seconds", r"[1-9]\d{0,4}", fix=Fix(note="write whole seconds, as 60")
+)
 
 #: What gcloud takes for its own `billing/quota_project` beside a project:
 #: `gcloud topic configurations`.
@@ -247,5 +250,7 @@ DEFINITIONS = (
     ),
     Definition("keep_tokens", check_switch, guarded=True, default="yes"),
     Definition("keep_hints", check_switch, default="yes"),
+    # Healthy workers were seen to stand still for 14 s.
+    Definition("silence", check_seconds, default="30"),
 )
 BY_NAME = {each.name: each for each in DEFINITIONS}

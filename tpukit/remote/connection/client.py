@@ -62,7 +62,7 @@ class Connector(AbstractContextManager["Connector"]):
         clock: Clock,
         *,
         attempt_seconds: float = 10.0,
-        silence_seconds: float = 12.0,
+        silence_seconds: float = 30.0,
         dial: Dial = direct,
     ) -> None:
         self._key = key
