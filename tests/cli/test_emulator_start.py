@@ -54,13 +54,13 @@ def test_grpc_is_served_on_the_port_that_status_names_and_on_no_other(tpukit: Tp
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     opened = tpukit.document("emulator", "start", "--grpc-port", str(port))["emulator"]
-    assert opened["grpc"] == f"localhost:{port}"
-    assert f"grpc\tlocalhost:{port}" in tpukit.succeeds("emulator", "status").stdout
+    assert opened["grpc"] == f"127.0.0.1:{port}"
+    assert f"grpc\t127.0.0.1:{port}" in tpukit.succeeds("emulator", "status").stdout
     environment = tpukit.document("emulator", "env")["environment"]
     token = Path(environment["CLOUDSDK_AUTH_ACCESS_TOKEN_FILE"]).read_text().strip()
     assert nodes(opened["grpc"], token) == []
     other = tpukit.ends_with(1, "emulator", "start", "--grpc-port", str(port + 1))
-    assert f"localhost:{port}" in other.stderr
+    assert f"127.0.0.1:{port}" in other.stderr
     assert tpukit.document("emulator", "start", "--grpc-port", "0")["emulator"] == opened
 
 

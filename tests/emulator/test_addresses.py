@@ -45,6 +45,13 @@ def test_an_address_that_others_hold_cannot_be_kept(book):
         other.keep("n1", address)
 
 
+def test_an_address_of_another_node_cannot_be_kept(book):
+    (address,) = book.take("n1", 1)
+    book.keep("n1", address)
+    with pytest.raises(OSError, match="n1"):
+        book.keep("n2", address)
+
+
 def test_a_taken_port_22_gives_way_to_a_higher_one(book):
     (address,) = book.take("n1", 1)
     first = free_port(address)

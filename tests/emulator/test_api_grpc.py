@@ -29,7 +29,7 @@ def test_grpc_and_google_s_types_are_not_loaded_until_grpc_is_opened():
 
 def test_a_listener_stays_on_its_port(api):
     first = api.call("POST", "/_emulator/grpc", {})[1]
-    assert first["address"].startswith("localhost:")
+    assert first["address"].startswith("127.0.0.1:")
     assert api.call("POST", "/_emulator/grpc", {})[1] == first
     assert api.call("POST", "/_emulator/grpc", {"secure": True})[1]["address"] != first["address"]
 

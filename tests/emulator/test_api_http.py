@@ -1,17 +1,19 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
-from http.client import HTTPConnection, IncompleteRead, RemoteDisconnected
+from http.client import HTTPConnection, HTTPException, IncompleteRead, RemoteDisconnected
 
 import psutil
 import pytest
+from support.emulated_workers import eventually
 from support.paper_host import PaperHost
 
-from tpukit.emulator.api.http_server import LARGEST_BODY, build_server
+from tpukit.emulator.api.http_server import LARGEST_BODY, MOST_CONNECTIONS, build_server
 from tpukit.emulator.core.service_context import Timing
 from tpukit.errors import BadInput
 
@@ -32,6 +34,39 @@ def test_nobody_without_the_token_is_answered(api, token, reason, path):
     assert status == 401
     assert answer["error"]["status"] == "UNAUTHENTICATED"
     assert answer["error"]["details"][0]["reason"] == reason
+
+
+def test_who_has_no_token_leaves_nothing_in_the_log(api):
+    api.create("n1")
+    token, api.token = api.token, "wrong"
+    for _ in range(3):
+        assert api.call("GET", f"{PLACE}/nodes")[0] == 401
+    api.token = token
+    assert len(api.call("GET", "/_emulator/log")[1]["requests"]) == 1
+
+
+def test_a_body_is_not_waited_for_from_who_has_no_token(api):
+    with socket.create_connection(api.server.url[7:].split(":"), timeout=60) as connection:
+        length = "Content-Length: 1000000"
+        connection.sendall(f"POST {PLACE}/nodes HTTP/1.1\r\nHost: x\r\n{length}\r\n\r\n".encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 401 ")
+
+
+def answered(api):
+    try:
+        return api.call("GET", "/_emulator/status")[0] == 200
+    except (OSError, HTTPException):
+        return False
+
+
+def test_more_connections_than_there_are_threads_for_are_closed(api):
+    with contextlib.ExitStack() as opened:
+        address = api.server.url[7:].split(":")
+        for _ in range(MOST_CONNECTIONS):
+            opened.enter_context(socket.create_connection(address, timeout=60))
+        with socket.create_connection(address, timeout=60) as late:
+            assert late.recv(1) == b""
+    assert eventually(lambda: answered(api))
 
 
 def test_an_emulator_without_a_token_lets_everybody_in(emulators):
@@ -72,7 +107,8 @@ def test_a_body_that_is_no_json_object_is_an_invalid_argument(api, body):
 def test_a_body_without_end_is_refused_before_it_is_read(api):
     with socket.create_connection(api.server.url[7:].split(":"), timeout=60) as connection:
         length = f"Content-Length: {LARGEST_BODY + 1}"
-        connection.sendall(f"POST {PLACE}/nodes HTTP/1.1\r\nHost: x\r\n{length}\r\n\r\n".encode())
+        head = f"Host: x\r\nAuthorization: Bearer {api.token}\r\n{length}"
+        connection.sendall(f"POST {PLACE}/nodes HTTP/1.1\r\n{head}\r\n\r\n".encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
 
 
@@ -290,6 +326,14 @@ def test_a_preempted_node_says_so(api):
 @pytest.mark.parametrize("body", [{}, {"advance": "1"}, {"advance": -1}, {"advance": True}])
 def test_the_clock_moves_forward_by_numbers_alone(api, body):
     assert api.call("POST", "/_emulator/clock", body)[0] == 400
+
+
+def test_the_clock_stops_before_dates_end(api):
+    assert api.call("POST", "/_emulator/clock", {"advance": 1e9})[0] == 200
+    steps = [api.call("POST", "/_emulator/clock", {"advance": 9e8})[0] for _ in range(300)]
+    assert steps[0] == 200
+    assert steps[-1] == 400
+    assert api.create("n1")[0] == 200
 
 
 def test_the_log_shows_requests_with_their_method_and_status(api):

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from tpukit.emulator.api.service import Service
 from tpukit.emulator.core.api_errors import Json, invalid, is_number, not_found
-from tpukit.emulator.core.emulator_clock import parse_timestamp, timestamp
+from tpukit.emulator.core.emulator_clock import LATEST, parse_timestamp, timestamp
 from tpukit.emulator.core.service_context import Call, Timing
 from tpukit.emulator.faults.api_faults import ApiFaults
 from tpukit.emulator.faults.presets import PRESETS
@@ -94,6 +94,8 @@ class ControlPlane:
         steps = _between(call, "advance", 0, _FARTHEST)
         speed = _between(call, "speed", clock.speed, _FASTEST)
         target = _time(call.body["set"], clock.time()) if "set" in call.body else None
+        if max(clock.time(), target or 0.0) + steps >= LATEST:
+            raise invalid("The clock goes to the year 9000.")
         if speed != clock.speed:
             clock.speed = speed
         if target is not None:

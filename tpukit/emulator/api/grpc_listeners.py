@@ -52,7 +52,8 @@ class GrpcListeners:
 
     def _address(self, secure: bool) -> Json:
         authority = {"authority": str(self._directory / "tls" / "authority.pem")} if secure else {}
-        return {"address": f"localhost:{self._open[secure].port}", **authority}
+        # Not "localhost", which may be ::1 first, where another account may listen for our token.
+        return {"address": f"127.0.0.1:{self._open[secure].port}", **authority}
 
     def _server(self, port: int, secure: bool) -> GrpcServer:
         from tpukit.emulator.api.grpc_server import GrpcServer

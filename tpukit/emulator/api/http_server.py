@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from random import SystemRandom
 from socketserver import TCPServer, ThreadingMixIn
-from threading import Event, Lock, Thread
-from typing import ClassVar
+from threading import Event, Lock, Semaphore, Thread
+from typing import Any, ClassVar
 
 from tpukit.emulator.api.edge import Edge
 from tpukit.emulator.api.exchange import ApiReply, ApiRequest
@@ -27,6 +27,10 @@ from tpukit.errors import BadInput
 #: Names of the state file in its directory, and the largest request body in bytes.
 STATE_NAME = "state.json"
 LARGEST_BODY = 8 * 1024 * 1024
+#: Bytes of a body that are read from who has no token, so that the refusal arrives.
+_UNTRUSTED_BODY = 64 * 1024
+#: Connections at the same time, a thread each: further ones are closed.
+MOST_CONNECTIONS = 512
 TICK_SECONDS = 0.2
 
 
@@ -99,7 +103,7 @@ def build_server(
             compute_base=f"{listener.url}/compute/v1/",
         )
         edge = Edge(service, token, lambda: file.save(state), state_directory)
-        listener.answer = edge.answer
+        listener.answer, listener.admits = edge.answer, edge.admits
         service.resume()
         edge.tick()
     except BaseException:
@@ -118,11 +122,27 @@ class _Listener(ThreadingMixIn, TCPServer):
 
     def __init__(self, port: int) -> None:
         self.answer: Callable[[ApiRequest], ApiReply] = _not_yet
+        self.admits: Callable[[str], bool] = lambda authorization: False
+        self._free = Semaphore(MOST_CONNECTIONS)
         super().__init__(("127.0.0.1", port), _Handler)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread of its own, or close it where too many are open."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection to its end."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Print nothing: clients may go away at any time."""
@@ -137,14 +157,17 @@ class _Handler(BaseHTTPRequestHandler):
     timeout: ClassVar[float] = 300  # an idle connection
 
     def _serve(self) -> None:
-        body = self._body()
+        authorization = self.headers.get("Authorization", "")
+        trusted = self.server.admits(authorization)
+        body = self._body(LARGEST_BODY if trusted else _UNTRUSTED_BODY)
+        if body is None and not trusted:
+            body, self.close_connection = b"", True
         if body is None:
             status = Status("INVALID_ARGUMENT", "Request payload size exceeds the limit.", http=413)
             self.close_connection = True
             self._send(ApiReply.error(status, compute=False))
             return
         kind = self.headers.get("Content-Type", "")
-        authorization = self.headers.get("Authorization", "")
         request = ApiRequest(self.command, self.path, body, authorization, kind)
         self._send(self.server.answer(request))
 
@@ -153,11 +176,11 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Print nothing: the control plane has the log."""
 
-    def _body(self) -> bytes | None:
+    def _body(self, most: int) -> bytes | None:
         text = self.headers.get("Content-Length", "0")
         if self.headers.get("Transfer-Encoding") or not text.isdecimal():
             return None
-        return self.rfile.read(int(text)) if int(text) <= LARGEST_BODY else None
+        return self.rfile.read(int(text)) if int(text) <= most else None
 
     def _send(self, reply: ApiReply) -> None:
         if reply.cut == "reset":

@@ -6,9 +6,12 @@ import time as _time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+#: Where the clock stands still: 8999 ends a thousand years before Python's dates do.
+LATEST = datetime(9000, 1, 1, tzinfo=UTC).timestamp()
+
 
 class EmulatorClock:
-    """Seconds since the epoch that can be moved forward, never back."""
+    """Seconds since the epoch that can be moved forward, never back, and not beyond `LATEST`."""
 
     def __init__(self, base: Callable[[], float] = _time.time, offset: float = 0.0) -> None:
         self._base = base
@@ -38,10 +41,10 @@ class EmulatorClock:
 
     def advance(self, seconds: float) -> None:
         """Move the clock `seconds` forward."""
-        self._then += seconds
+        self._then = min(self._then + seconds, LATEST)
 
     def _at(self, now: float) -> float:
-        return self._then + (now - self._since) * self._speed
+        return min(self._then + (now - self._since) * self._speed, LATEST)
 
     def real_seconds(self, seconds: float) -> float | None:
         """Return how long `seconds` of this clock take on the machine's; None for ever."""

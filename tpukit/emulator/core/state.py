@@ -50,6 +50,7 @@ _REQUIRED: dict[str, dict[str, type | tuple[type, ...]]] = {
     "reservations": {"name": str},
     "logins": {"keys": dict},
 }
+_NO_DELAY = {"delay": 0.0, "not_before": 0.0}
 
 
 class StateFile:
@@ -137,7 +138,13 @@ def _parse(document: Any) -> EmulatorState:
     offset = document["clock_offset"]
     if not is_number(offset, -inf):
         raise ValueError("clock_offset is not a number")
+    unknown = document.keys() - {"version", "clock_offset", *_COLLECTIONS}
+    if unknown:  # a newer emulator's: the next save would lose it
+        raise ValueError(f"{', '.join(sorted(unknown))}: a newer version of tpukit wrote it")
     given = {**{name: {} for name in _LATER}, **document}
+    queued = given["queued_resources"]
+    if isinstance(queued, dict):  # records of versions that knew no delay
+        given["queued_resources"] = {key: {**_NO_DELAY, **each} for key, each in queued.items()}
     return EmulatorState(float(offset), *(_collection(name, given[name]) for name in _COLLECTIONS))
 
 

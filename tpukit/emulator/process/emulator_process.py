@@ -41,7 +41,7 @@ def emulate(
     # What a predecessor left that was killed together with its guardian.
     processes.end(lambda: processes.marked(f"{home.identity()}/"), grace=0)
     hosts: list[LocalWorkerHost] = []
-    identity, token, randomness = home.identity(), home.token(), random.SystemRandom()
+    identity, token, randomness = home.identity(), home.new_token(), random.SystemRandom()
     choice = choose(engine, home.workers, identity, os.environ)
 
     def make_host(oracle: WorkerOracle) -> LocalWorkerHost:
@@ -50,7 +50,7 @@ def emulate(
 
     try:
         server = build_server(home.path, token, make_host, create_seconds, port=port)
-        _serve(server, home, choice, ready, ending)
+        _serve(server, home, token, choice, ready, ending)
     finally:
         for host in hosts:
             host.close()
@@ -62,6 +62,7 @@ def emulate(
 def _serve(
     server: ApiServer,
     home: EmulatorHome,
+    token: str,
     choice: EngineChoice,
     ready: int | None,
     ending: threading.Event,
@@ -74,7 +75,7 @@ def _serve(
             pid=os.getpid(),
             guardian=os.getppid(),
             url=server.url,
-            token=home.token(),
+            token=token,
             version=__version__,
             engine=choice.engine.name,
             started=time.time(),

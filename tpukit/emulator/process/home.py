@@ -2,7 +2,7 @@
 
 lock            held as long as the emulator or its guardian lives
 emulator.json   where it answers; written after the server listens
-token           the bearer token; gcloud reads it as an access token file
+token           the bearer token of this run; gcloud reads it as an access token file
 identity        marks the processes of this directory's workers
 state.json      what the API knows
 workers/        each worker's files
@@ -18,7 +18,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 #: What workers can be made of.
@@ -26,7 +26,7 @@ ENGINES = ("auto", "portable", "namespaces")
 #: What an emulator writes to its `ready` descriptor once clients are answered.
 READY = b"1"
 
-_SECRET = re.compile(r"[0-9a-f]{32}")
+_IDENTITY = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,24 @@ class EmulatorHome:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.chmod(0o700)
 
-    def token(self) -> str:
-        """Return the bearer token, made once a directory."""
-        return self._secret(self.token_file)
+    def new_token(self) -> str:
+        """Return a new bearer token: who has an old one may ask whoever took the port since."""
+        value = secrets.token_hex(16)
+        write_privately(self.token_file, value + "\n")
+        return value
 
     def identity(self) -> str:
-        """Return the random name that marks this emulator's processes, made once a directory."""
-        return self._secret(self.identity_file)
+        """Return the random name that marks this emulator's processes, made once a directory.
+
+        What a crash has cut short is no name and is made anew.
+        """
+        with contextlib.suppress(FileNotFoundError, UnicodeDecodeError):
+            found = self.identity_file.read_text().strip()
+            if _IDENTITY.fullmatch(found):
+                return found
+        value = secrets.token_hex(16)
+        write_privately(self.identity_file, value + "\n")
+        return value
 
     def publish(self, running: RunningEmulator) -> None:
         """Write where the emulator answers; a reader sees all of it or nothing."""
@@ -77,8 +88,9 @@ class EmulatorHome:
         """Return what was published last, which need not live any more."""
         try:
             document = json.loads(self.document.read_text())
-            return RunningEmulator(**{**document, "limits": tuple(document.get("limits", ()))})
-        except (OSError, ValueError, TypeError, AttributeError):
+            known = {each.name: document[each.name] for each in fields(RunningEmulator)}
+            return RunningEmulator(**{**known, "limits": tuple(known["limits"])})
+        except (OSError, ValueError, TypeError, LookupError):
             return None
 
     def is_locked(self) -> bool:
@@ -91,16 +103,6 @@ class EmulatorHome:
         except BlockingIOError:
             return True
         return False
-
-    def _secret(self, path: Path) -> str:
-        """Return a file's secret; what a crash has cut short is no secret and is made anew."""
-        with contextlib.suppress(FileNotFoundError, UnicodeDecodeError):
-            found = path.read_text().strip()
-            if _SECRET.fullmatch(found):
-                return found
-        value = secrets.token_hex(16)
-        write_privately(path, value + "\n")
-        return value
 
 
 @contextlib.contextmanager

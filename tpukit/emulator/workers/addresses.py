@@ -38,6 +38,9 @@ class AddressBook:
 
     def keep(self, holder: str, address: str) -> None:
         """Reserve an address that a worker had before; raise `OSError` when others have it."""
+        owner, _ = self._reservations.get(address, (holder, None))
+        if owner != holder:
+            raise OSError(errno.EADDRINUSE, f"{owner} has it")
         if address not in self._reservations and address != _SHARED:
             reservation = _bound(socket.SOCK_DGRAM, address, _RESERVATION_PORT)
             self._reservations[address] = holder, reservation

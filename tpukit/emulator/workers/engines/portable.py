@@ -85,7 +85,7 @@ class PortableEngine:
 
     def end(self, marker: str) -> None:
         processes.end(lambda: processes.marked(marker))
-        for found in [each for each in self._metadata if each.startswith(marker)]:
+        for found in [each for each in list(self._metadata) if each.startswith(marker)]:
             del self._metadata[found]
 
     def close(self) -> None:
