@@ -220,22 +220,29 @@ def ordinary(workers: OpenSshWorkers) -> OpenSshWorkers:
     return workers
 
 
-@pytest.mark.xfail(strict=True, reason="remote engine, row 1: the copy is empty, the status 0")
 def test_a_file_that_only_root_reads_is_an_error_and_empties_no_copy(
     ordinary: OpenSshWorkers, tmp_path: Path
 ) -> None:
     copy = tmp_path / "secret"
     copy.write_text("the copy of yesterday\n")
-    done = ordinary.tpukit("cp", "pod:secret", str(copy), "--worker", "0")
-    assert (done.returncode != 0, copy.read_text()) == (True, "the copy of yesterday\n")
+    done = ordinary.tpukit.ends_with(1, "cp", "pod:secret", str(copy))
+    assert "error: the worker's user may not read all of ./secret" in done.stderr
+    assert f"fix: tpukit cp --sudo --worker 0 pod:secret {copy}\n" in done.stderr
+    assert copy.read_text() == "the copy of yesterday\n"
+    ordinary.tpukit.succeeds("cp", "--sudo", "pod:secret", str(copy))
+    assert copy.read_text() == "only root reads this\n"
+    assert copy.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.xfail(strict=True, reason="remote engine, row 1: such members are left out, status 0")
 def test_a_folder_with_a_file_that_only_root_reads_is_an_error(
     ordinary: OpenSshWorkers, tmp_path: Path
 ) -> None:
-    done = ordinary.tpukit("cp", "pod:by-root", str(tmp_path / "copy"), "--worker", "0")
-    assert done.returncode != 0
+    copy = tmp_path / "copy"
+    done = ordinary.tpukit.ends_with(1, "cp", "pod:by-root", str(copy), "--worker", "0")
+    assert "by-root/secret" in done.stderr
+    assert not copy.exists()
+    ordinary.tpukit.succeeds("cp", "--sudo", "pod:by-root", str(copy))
+    assert (copy / "secret").read_text() == "only root reads this\n"
 
 
 def test_ctrl_c_ends_what_sudo_runs(ordinary: OpenSshWorkers) -> None:

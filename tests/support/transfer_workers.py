@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,8 +62,7 @@ class Fleet:
 
     def uploads(self, index: int) -> list[tuple[str, str]]:
         """Return (offset, coding) of what this worker received from the client."""
-        words = [shlex.split(command) for command in self.servers[index].commands]
-        return [(line[7], line[8]) for line in words if line[4:5] == ["receive"]]
+        return [(line[3], line[4]) for line in asked(self.servers[index]) if line[0] == "receive"]
 
     def taken(self, index: int) -> int:
         return len(self.uploads(index))
@@ -71,6 +71,16 @@ class Fleet:
         target = self.servers[index].target()
         patience = 2.0 if index in self.dead else self.patience
         return self.connector.connect(target, Deadline.after(SystemClock(), patience))
+
+
+def asked(server: Server) -> list[list[str]]:
+    """Return the words that our programs on a worker were given."""
+    texts = [re.sub(r"\\0(\d{3})", _character, shlex.split(each)[-1]) for each in server.commands]
+    return [shlex.split(text.partition("\ntpukit=$HOME/")[0])[2:] for text in texts]
+
+
+def _character(coded: re.Match[str]) -> str:
+    return chr(int(coded[1], 8))
 
 
 @contextmanager

@@ -13,10 +13,12 @@ from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
 from tpukit.clock import Deadline
 from tpukit.console import TransferProgress, View
-from tpukit.errors import interruption
+from tpukit.errors import BadInput, Fix, interruption
 
 if TYPE_CHECKING:
     from tpukit.remote.transfer.upload import TransferContext
+
+_INSTALL = Fix(note="copy it to the home folder, then: tpukit run NAME -- sudo install FILE PLACE")
 
 Paths = Annotated[
     list[str],
@@ -30,12 +32,17 @@ NoRelay = Annotated[
     bool, Option("--no-relay", help="Send to each worker from here, none to another.")
 ]
 
+Sudo = Annotated[
+    bool, Option("--sudo", help="Read on the workers as root, where sudo needs no password.")
+]
+
 
 def cp(
     toolkit: Toolkit,
     paths: Paths,
     worker: Workers = "",
     no_relay: NoRelay = False,
+    sudo: Sudo = False,
     timeout: flag.Timeout = "60s",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
@@ -47,18 +54,25 @@ def cp(
     Examples:
       tpukit cp train.py data/ demo:
       tpukit cp 'demo:logs/*.txt' logs/ --worker all
+      tpukit cp --sudo demo:/var/log/syslog .
     """
+    from tpukit.remote.transfer.download import NotReadable
     from tpukit.work import copies
 
     toolkit = toolkit.by(route)
     copy = copies.Copy.parse(paths)
     up = copy.direction == "up"
+    if sudo and up:
+        raise BadInput("--sudo reads on workers, and this copies to them", fix=_INSTALL)
     chosen = worker or ("all" if up else "0")
     workers = toolkit.workers(copy.slice, chosen, flag.seconds(timeout))
     with metered(toolkit, "sent" if up else "received", relay=not no_relay) as context:
         if up:
             return views.sent(copies.upload(copy, copies.recipients(workers), context))
-        received = copies.fetch(copy, workers, context)
+        received = copies.fetch(copy, workers, context, sudo=sudo)
+    for each in received:
+        if isinstance(each.error, NotReadable) and not sudo:
+            each.error.fix = Fix.command("tpukit", "cp", "--sudo", "--worker", chosen, *paths)
     return views.received(received)
 
 

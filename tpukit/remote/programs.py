@@ -41,6 +41,12 @@ def program_line(*names: str, words: Sequence[str] = ()) -> str:
     return shell_line("echo\n" + program_text(*names), words)
 
 
+def python_line(name: str, *words: str, sudo: bool = False) -> str:
+    """Return the shell line that runs a Python program with `words`, and no file of the user's."""
+    python = [*(["sudo", "-n"] if sudo else []), "python3", "-I", "-c", program_text(name)]
+    return shell_line(f'exec {quote(python)} "$@"', words)
+
+
 def answer(done: Completed, pattern: re.Pattern[bytes], failure: str) -> re.Match[bytes]:
     """Return what a program answered: a login script may have written before it.
 

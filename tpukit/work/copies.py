@@ -121,29 +121,40 @@ def packed(copy: Copy) -> tuple[Payload, Placement]:
         return file_payload(first), Placement(target, name, into, mode)
     entries: list[Entry] = []
     names = [_name(path) for path in paths]
-    if len(set(names)) < len(names):
-        raise BadInput("two of the sources have the same name")
+    _check_names(names)
     for path, each in zip(paths, names, strict=True):
         entries += tree_entries(path.resolve(), each)
     return tree_payload(entries), Placement(target, name, into)
 
 
 def fetch(
-    copy: Copy, workers: Sequence[RemoteWorker], context: TransferContext
+    copy: Copy, workers: Sequence[RemoteWorker], context: TransferContext, *, sudo: bool = False
 ) -> list[Outcome[RemoteWorker, list[Path]]]:
-    """Copy from workers to this machine; from several, each into a folder `worker-N` of its own."""
+    """Copy from workers to this machine; from several, each into a folder `worker-N` of its own.
+
+    Raises `BadInput` where a source has no name, or two have the same one.
+    """
     several = len(workers) > 1
     sources = [Source(path) for path in copy.sources]
     for source in sources:
         source.check()
+    _check_names([each.name for each in sources if not each.pattern])
 
     def work(worker: RemoteWorker) -> list[Path]:
         target = Path(copy.destination, f"worker-{worker.index}" if several else "")
         into = several or copy.into
         with RetryingConnection(worker.connect, context.deadline) as connection:
-            return [download(connection, each, target, context, into=into) for each in sources]
+            return [
+                download(connection, each, target, context, into=into, sudo=sudo)
+                for each in sources
+            ]
 
     return fan_out(workers, work, window=8, cancel=context.cancel)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        raise BadInput("two of the sources have the same name")
 
 
 def _parse(word: str) -> RemotePath | str:

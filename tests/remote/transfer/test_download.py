@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-import shlex
+import resource
 import shutil
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.transfer_workers import ByteCounter, Fleet, fleet
+from support.transfer_workers import ByteCounter, Fleet, asked, fleet
 
 from remote.transfer.test_unpack import REGULAR, archive
 from remote.transfer.test_upload import CuttingGauge
@@ -149,9 +150,7 @@ def test_another_process_goes_on_where_the_first_was_killed(
     assert not list(tmp_path.glob(".tpukit-*.part"))
 
 
-def test_what_changes_while_it_is_copied_never_arrives(
-    one: Fleet, take: Take, tmp_path: Path
-) -> None:
+def test_what_changes_while_it_is_copied_is_copied_again(one: Fleet, take: Take) -> None:
     noise = one.home(0) / "noise"
     noise.write_bytes(os.urandom(SIZE))
 
@@ -159,16 +158,138 @@ def test_what_changes_while_it_is_copied_never_arrives(
         noise.write_bytes(os.urandom(SIZE))
         one.servers[0].cut()
 
-    with pytest.raises(TpukitError, match="not what the worker announced"):
-        take("./noise", counter=CuttingGauge(act=change, at=1 << 20))
-    assert not (tmp_path / "here").exists()
-    assert not list(tmp_path.glob(".tpukit*"))
+    counter = CuttingGauge(act=change, at=1 << 20)
+    assert take("./noise", counter=counter).read_bytes() == noise.read_bytes()
+    assert counter.moved == counter.expected > SIZE
 
 
 def test_a_talkative_login_script_spoils_nothing(one: Fleet, take: Take, tmp_path: Path) -> None:
     (one.home(0) / "file").write_text("content")
-    pretend(one, tmp_path, sh='echo "Welcome to $HOME"; exec /bin/sh "$@"')
+    real = shutil.which("python3", path=one.servers[0].path)
+    talk = r"printf '\033]0;worker\007'; printf 'half a line' >&2"
+    pretend(one, tmp_path, python3=f'{talk}; exec {real} "$@"')
     assert take("./file").read_text() == "content"
+
+
+def impostor(one: Fleet, directory: Path, header: str, content: bytes = b"") -> None:
+    """Let the worker answer with these bytes, whatever it is asked for."""
+    whole = hashlib.sha256(content).hexdigest()
+    (directory / "answer").write_bytes(f"\ntpukit-content {header}\n".encode() + content)
+    text = f"cat {directory / 'answer'}; printf '\\ntpukit-content whole {whole}\\n' >&2"
+    pretend(one, directory, python3=text)
+
+
+@pytest.mark.parametrize("path", ["./logs/log", "./logs", "./lo*"])
+def test_a_log_that_grows_arrives_as_long_as_it_was(one: Fleet, take: Take, path: str) -> None:
+    """Over a connection that is lost meanwhile, too."""
+    log = one.home(0) / "logs" / "log"
+    log.parent.mkdir()
+    (log.parent / "old").write_text("finished")
+    log.write_bytes(before := os.urandom(SIZE))
+
+    def grow() -> None:
+        with log.open("ab") as file:
+            file.write(b"more")
+        one.servers[0].cut()
+
+    place = take(path, counter=CuttingGauge(act=grow, at=1 << 20))
+    found = place if place.is_file() else next(place.rglob("log"))
+    assert found.read_bytes() in (before, before + b"more")
+
+
+def test_what_changes_all_the_time_is_an_error_that_names_it(
+    one: Fleet, take: Take, tmp_path: Path
+) -> None:
+    class Restless(ByteCounter):
+        def advance(self, size: int) -> None:
+            with state.open("r+b") as file:
+                file.write(os.urandom(64))
+
+    state = one.home(0) / "state"
+    state.write_bytes(os.urandom(SIZE // 2))
+    (tmp_path / "here").write_text("the copy of yesterday")
+    with pytest.raises(TpukitError, match="state was written to while it was read"):
+        take("./state", counter=Restless())
+    assert (tmp_path / "here").read_text() == "the copy of yesterday"
+    assert not list(tmp_path.glob(".tpukit*"))
+
+
+def test_files_of_one_name_keep_the_folders_that_the_pattern_matched(
+    one: Fleet, take: Take
+) -> None:
+    for run in ("a", "b", ".c"):
+        (one.home(0) / "runs" / run).mkdir(parents=True)
+        (one.home(0) / "runs" / run / "log.txt").write_text(run)
+    place = take("./runs/*/log.txt")
+    found = {str(each.relative_to(place)): each.read_text() for each in place.rglob("*.txt")}
+    assert found == {"a/log.txt": "a", "b/log.txt": "b"}
+
+
+def test_what_cannot_be_put_in_place_is_kept_and_not_sent_again(
+    one: Fleet, take: Take, tmp_path: Path
+) -> None:
+    (one.home(0) / "results" / "sub").mkdir(parents=True)
+    (one.home(0) / "results" / "sub" / "file").write_bytes(os.urandom(SIZE))
+    (tmp_path / "here" / "results").mkdir(parents=True)
+    (tmp_path / "here" / "results" / "sub").symlink_to(tmp_path)
+    with pytest.raises(TpukitError, match="is a symbolic link") as failed:
+        take("./results", into=True)
+    (part,) = (tmp_path / "here").glob(".tpukit-*.part")
+    assert str(part) in failed.value.exists[0]
+    (tmp_path / "here" / "results" / "sub").unlink()
+    counter = ByteCounter()
+    assert (take("./results", into=True, counter=counter) / "sub" / "file").stat().st_size == SIZE
+    assert counter.moved == counter.expected == 0
+    assert not part.exists()
+
+
+def test_a_disk_that_is_full_is_one_error_and_what_arrived_is_kept(
+    one: Fleet, take: Take, tmp_path: Path
+) -> None:
+    """A limit on the size of files stands in for the disk."""
+    (one.home(0) / "noise").write_bytes(os.urandom(SIZE))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE // 2, limits[1]))
+    try:
+        with pytest.raises(TpukitError, match=r"cannot write .*\.tpukit-.*\.part") as failed:
+            take("./noise")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert failed.value.reason == "File too large"
+    assert "the same command goes on there" in failed.value.exists[0]
+    counter = ByteCounter()
+    assert take("./noise", counter=counter).stat().st_size == SIZE
+    assert counter.moved == SIZE // 2
+
+
+def test_links_empty_files_and_odd_names_arrive(one: Fleet, take: Take) -> None:
+    home = one.home(0)
+    (home / "empty").touch(mode=0o640)
+    (home / "link").symlink_to("empty")
+    assert (take("./empty").read_bytes(), take("./link").is_symlink()) == (b"", False)
+    for name in (b"two\nlines", b"-rf", b"*"):
+        (home / os.fsdecode(name)).write_bytes(name)
+        source = "./" + os.fsdecode(name).replace("*", "[*]")
+        place = take(source, f"copy-{len(name)}")
+        found = next(place.iterdir()) if place.is_dir() else place
+        assert found.read_bytes() == name
+
+
+def test_what_holds_no_bytes_is_refused(one: Fleet, take: Take) -> None:
+    os.mkfifo(one.home(0) / "pipe")
+    (one.home(0) / "dangling").symlink_to("nowhere")
+    with pytest.raises(TpukitError, match="pipe is no file or folder"):
+        take("./pipe")
+    with pytest.raises(NotFound):
+        take("./dangling")
+
+
+def test_modes_and_times_come_with_a_file(one: Fleet, take: Take) -> None:
+    (one.home(0) / "key").write_text("secret")
+    (one.home(0) / "key").chmod(0o600)
+    os.utime(one.home(0) / "key", (1e9, 1e9))
+    found = take("./key").stat()
+    assert (found.st_mode & 0o777, found.st_mtime) == (0o600, 1e9)
 
 
 HOSTILE = {
@@ -183,8 +304,7 @@ def test_a_hostile_worker_writes_nothing_for_a_pattern(
     one: Fleet, take: Take, tmp_path: Path, name: str
 ) -> None:
     crafted = archive(tmp_path / "archive", [("./a.txt", REGULAR, "x"), (name, REGULAR, "evil")])
-    (one.home(0) / "a.txt").write_text("x")
-    pretend(one, tmp_path, tar=f"exec cat {crafted}")
+    impostor(one, tmp_path, "several 0 644 0 0 plain", crafted.read_bytes())
     target = tmp_path / "target"
     target.mkdir()
     with pytest.raises(SecurityRefusal):
@@ -197,8 +317,7 @@ def test_a_hostile_worker_chooses_no_name_for_a_folder(
     one: Fleet, take: Take, tmp_path: Path
 ) -> None:
     crafted = archive(tmp_path / "archive", [("../evil", REGULAR, "x")])
-    (one.home(0) / "results").mkdir()
-    pretend(one, tmp_path, tar=f"exec cat {crafted}")
+    impostor(one, tmp_path, "folder 0 755 0 0 plain", crafted.read_bytes())
     with pytest.raises(SecurityRefusal, match="leads out of the target"):
         take("./results", "", into=True)
     assert not (tmp_path / "evil").exists()
@@ -208,12 +327,12 @@ def test_a_hostile_worker_chooses_no_name_for_a_folder(
 def test_a_worker_that_never_stops_sending_fills_neither_disk_nor_memory(
     one: Fleet, take: Take, tmp_path: Path
 ) -> None:
-    (one.home(0) / "file").write_bytes(b"x" * 100_000)
-    pretend(one, tmp_path, tail="exec cat /dev/zero", gzip="exec cat")
-    counter = CuttingGauge(act=lambda: pytest.fail("more arrives than was announced"), at=100_001)
+    header = r"\ntpukit-content file 100000 644 0 0 plain\n"
+    pretend(one, tmp_path, python3=f"printf '{header}'; exec cat /dev/zero")
+    counter = CuttingGauge(act=lambda: pytest.fail("more arrives than was announced"), at=500_001)
     tracemalloc.start()
     try:
-        with pytest.raises(TpukitError, match=r"not what the worker announced|no gzip stream"):
+        with pytest.raises(TpukitError, match="not what the worker announced"):
             take("./file", counter=counter)
         # The worker's server is in this process too, and reads ahead.
         assert tracemalloc.get_traced_memory()[1] < 64 << 20
@@ -226,26 +345,25 @@ def test_what_the_disk_has_no_room_for_is_not_asked_for(
     one: Fleet, take: Take, tmp_path: Path
 ) -> None:
     size = 2 * shutil.disk_usage(tmp_path).total
-    (tmp_path / "answer").write_text(f"tpukit-listing file {size} {'0' * 64} 0\n")
-    pretend(one, tmp_path, sh=f"exec cat {tmp_path / 'answer'}")
+    impostor(one, tmp_path, f"file {size} 644 0 0 plain", b"x")
     with pytest.raises(TpukitError, match=f"there is no room for {size} bytes"):
         take("./file")
-    assert _offsets(one) == []
+    assert not list(tmp_path.glob(".tpukit*"))
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "header",
     [
-        "tpukit-listing file 99999999999999999 " + "0" * 64 + " 0",
-        "tpukit-listing file -1 " + "0" * 64 + " 0",
-        "tpukit-listing file 1 ../../x 0",
+        "file 99999999999999999 644 0 0 plain",
+        "file -1 644 0 0 plain",
+        "file 1 644 0 7 plain",
+        "file 1 644 0 0 gzip",
         "\x1b]0;owned\x07",
         "",
     ],
 )
-def test_a_lying_listing_is_refused(one: Fleet, take: Take, tmp_path: Path, answer: str) -> None:
-    (tmp_path / "answer").write_text(answer + "\n")
-    pretend(one, tmp_path, sh=f"exec cat {tmp_path / 'answer'}")
+def test_a_lying_header_is_refused(one: Fleet, take: Take, tmp_path: Path, header: str) -> None:
+    impostor(one, tmp_path, header, b"x")
     with pytest.raises(TpukitError) as found:
         take("./file")
     assert "\x1b" not in "".join(found.value.lines())
@@ -254,5 +372,4 @@ def test_a_lying_listing_is_refused(one: Fleet, take: Take, tmp_path: Path, answ
 
 def _offsets(one: Fleet) -> list[int]:
     """Return from where the worker was asked to send."""
-    words = [shlex.split(command) for command in one.servers[0].commands]
-    return [int(line[7]) for line in words if line[4:5] == ["send"]]
+    return [int(have) for path, pattern, have, digest in asked(one.servers[0])]

@@ -93,7 +93,7 @@ def request_command(channel: Any, command: str) -> None:
     message.add_int(channel.remote_chanid)
     message.add_string("exec")
     message.add_boolean(True)
-    message.add_string(command)
+    message.add_string(command.encode("utf-8", "surrogateescape"))
     channel.transport._send_user_message(message)
 
 

@@ -58,7 +58,7 @@ class RetryingConnection(AbstractContextManager["RetryingConnection"]):
     def __init__(self, connect: Callable[[], Connection], deadline: Deadline) -> None:
         self._connect = connect
         self._connection: Connection | None = None
-        self._deadline = deadline
+        self.deadline = deadline
         self._fruitful = False
 
     @property
@@ -101,7 +101,7 @@ class RetryingConnection(AbstractContextManager["RetryingConnection"]):
 
     def run(self, command: str, keep: int = 1 << 20) -> Completed:
         """Run a command that does no harm when it runs twice; raise as `retry` does."""
-        return self.retry(lambda each: each.run(command, deadline=self._deadline, keep=keep))
+        return self.retry(lambda each: each.run(command, deadline=self.deadline, keep=keep))
 
     def progressed(self) -> None:
         """Note that the action at hand brought something, whatever becomes of it."""

@@ -1,4 +1,4 @@
-"""What a worker sends: measured first, received beside the target, verified, then put in place."""
+"""What a worker sends: received beside the target, verified, then put in place."""
 
 from __future__ import annotations
 
@@ -8,36 +8,46 @@ import os
 import posixpath
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from io import BufferedRandom
+from io import FileIO
 from pathlib import Path
+from typing import NamedTuple
 
-from tpukit.errors import BadInput, Fix, NotFound, TpukitError
+from tpukit.errors import BadInput, Fix, NotFound, SecurityRefusal, TpukitError
 from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.worker import RetryingConnection
-from tpukit.remote.programs import program_line
-from tpukit.remote.transfer.payload import Inflation, worthwhile
+from tpukit.remote.programs import python_line
+from tpukit.remote.transfer.payload import Inflation
 from tpukit.remote.transfer.unpack import unpack
 from tpukit.remote.transfer.upload import TransferContext
 from tpukit.text import one_line, shown_path
 
-_PROGRAM = "remote/transfer/download.sh"
-_LISTING = re.compile(
-    rb"^tpukit-listing (absent|file|program|folder|several) "
-    rb"([0-9]{1,18}) ([0-9a-f]{64}|-) ([0-9]+)$",
-    re.MULTILINE,
+_HEADER = re.compile(
+    rb"\ntpukit-content (file|folder|several) ([0-9]{1,18}) ([0-7]{1,4}) ([0-9]{1,12}) "
+    rb"([0-9]{1,18}) (plain|gzip)\n"
 )
-_SAMPLE = 4 << 20
+_MARK = b"\ntpukit-content "
 _LONGEST_GREETING = 64 << 10
 _PATTERN = re.compile(r"[*?\[]")
+#: Passes over what changes while it is read before it is given up.
+_PASSES = 3
+#: Bytes more than announced that may come: what an archive weighs is an estimate.
+_MARGIN = 64 << 20
+
+
+class NotReadable(TpukitError):
+    """The worker's user may not read all of it; nothing here was touched."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A path on a worker; its last component names what arrives, never the worker."""
+    """A path on a worker; its last component names what arrives, never the worker.
+
+    Of a pattern, the folders before the first wildcard are not part of what arrives.
+    """
 
     path: str
 
@@ -51,38 +61,54 @@ class Source:
 
     @property
     def words(self) -> tuple[str, str]:
-        return self.path, "pattern" if self.pattern else "plain"
+        """The folder and the pattern in it, or the path and nothing."""
+        if not self.pattern:
+            return self.path, ""
+        parts = self.path.split("/")
+        at = next(n for n, part in enumerate(parts) if _PATTERN.search(part))
+        return "/".join([*parts[:at], ""]) or ".", "/".join(parts[at:])
 
-    def expects(self, name: str) -> bool:
+    def expects(self, parts: tuple[str, ...]) -> bool:
         """Tell whether the pattern matches a name as a shell's would: no hidden one unasked."""
-        hidden = name.startswith(".") and not self.name.startswith(".")
-        return fnmatchcase(name, self.name) and not hidden
+        wanted = self.words[1].rstrip("/").split("/")
+        return len(parts) >= len(wanted) and all(
+            fnmatchcase(part, pattern) and (pattern[:1] == "." or part[:1] != ".")
+            for part, pattern in zip(parts, wanted, strict=False)
+        )
 
     def check(self) -> None:
         """Raise `BadInput` where what arrives would have no name."""
-        if self.name in ("", ".", "..") or "\0" in self.path:
+        nameless = self.name in ("", ".", "..") or ".." in self.words[1].split("/")
+        if nameless or "\0" in self.path:
             raise BadInput(
                 f"{one_line(self.path)!r} does not name a file or folder",
                 fix=Fix(note="name it, as in demo:results"),
             )
 
 
-@dataclass(frozen=True)
-class Listing:
-    """What a worker has at a path: its kind, and the size and SHA-256 of what it would send."""
+class _Header(NamedTuple):
+    """What follows: its kind, size in bytes (of an archive about), mode, time, first offset."""
 
     kind: str
     size: int
-    digest: str
-    sample: int
+    mode: int
+    modified: int
+    offset: int
+    coding: str
+
+    @classmethod
+    def parse(cls, found: re.Match[bytes]) -> _Header:
+        kind, size, mode, modified, offset, coding = (each.decode() for each in found.groups())
+        return cls(kind, int(size), int(mode, 8), int(modified), int(offset), coding)
 
     @property
     def archive(self) -> bool:
-        return self.kind in ("folder", "several")
+        return self.kind != "file"
 
     @property
-    def coding(self) -> str:
-        return "gzip" if worthwhile(self.sample, min(self.size, _SAMPLE)) else "plain"
+    def most(self) -> int:
+        """How many bytes may come."""
+        return self.size if self.kind == "file" and self.size else 2 * self.size + _MARGIN
 
 
 def download(
@@ -92,169 +118,212 @@ def download(
     context: TransferContext,
     *,
     into: bool,
+    sudo: bool = False,
 ) -> Path:
     """Copy a file, a folder or what a pattern matches to this machine; return where it is.
 
-    What is there already stays, files of the same names are replaced. An interrupted download goes
-    on where it stopped, as long as the worker still has the same.
+    What is there already stays, files of the same names are replaced, and nothing is unless all was
+    read. A file that grows arrives as long as it was when it was opened. An interrupted download
+    goes on where it stopped, as far as the worker still has the same. `sudo` reads as root.
 
     Raises:
         BadInput: the source has no name, or another copy to the same place is under way.
         NotFound: the worker has nothing there.
+        NotReadable: its user may not read all of it.
         SecurityRefusal: it sends what was not asked for, or what leads out of the target.
-        TpukitError: what arrived is not what was announced, or there is no room for it.
+        TpukitError: it changes faster than it is read, or cannot be written here.
     """
     source.check()
-    listing = _listing(connection, source)
     place = target / source.name if (into or target.is_dir()) and not source.pattern else target
-    part = (place if source.pattern else place.parent) / f".tpukit-{listing.digest[:32]}.part"
+    digest = hashlib.sha256(f"{source.path}\0{place.name}".encode("utf-8", "surrogateescape"))
+    part = place.parent / f".tpukit-{digest.hexdigest()[:32]}.part"
     with _opened(part) as file:
-        missing = listing.size - file.seek(0, os.SEEK_END)
-        _check_room(part, missing + listing.archive * listing.size)
-        context.counter.expect(missing)
+        reception = _Reception(connection, source, file, context, sudo)
         try:
-            _Reception(connection, source, listing, file, context).complete()
-        except _Changed:
-            part.unlink()
+            _put(part, place, source, reception.complete())
+        except SecurityRefusal:
+            reception.drop()
             raise
-        _put(part, place, source, listing)
+        except TpukitError as error:
+            if os.fstat(file.fileno()).st_size:
+                kept = f"what has arrived, in {shown_path(part)}: the same command goes on there"
+                error.exists = (*error.exists, kept)
+            raise
     return place
 
 
-class _Changed(TpukitError):
-    """What arrived is not what was announced."""
+class _Broken(TpukitError):
+    """What arrived is good for nothing."""
 
 
 class _Reception:
-    """The bytes of one listing on their way into a file."""
+    """The bytes of one source on their way into a file, over as many connections as it takes."""
 
     def __init__(
         self,
         connection: RetryingConnection,
         source: Source,
-        listing: Listing,
-        file: BufferedRandom,
+        file: FileIO,
         context: TransferContext,
+        sudo: bool,
     ) -> None:
         self._connection = connection
         self._source = source
-        self._listing = listing
+        self._shown = one_line(source.path)
         self._file = file
         self._context = context
-        self._have = file.seek(0, os.SEEK_END)
+        self._sudo = sudo
+        self._found = hashlib.file_digest(file, "sha256")
+        self._have = file.tell()
+        self._header: _Header | None = None
+        self._moved = self._expected = 0
 
-    def complete(self) -> None:
-        """Receive until all is there, over as many connections as it takes, and verify it."""
-        if self._have < self._listing.size:
-            self._connection.retry(self._receive)
-        self._file.flush()
-        self._file.seek(0)
-        if hashlib.file_digest(self._file, "sha256").hexdigest() != self._listing.digest:
-            raise self._changed()
+    def complete(self) -> _Header:
+        """Receive until all is there and verified; what changes is read again, a few times."""
+        for left in reversed(range(_PASSES)):
+            try:
+                header = self._connection.retry(self._receive)
+            except _Broken:
+                self.drop()
+                if not left:
+                    raise
+            else:
+                self._context.counter.expect(self._moved - self._expected)
+                return header
+        raise AssertionError
 
-    def _receive(self, connection: Connection) -> None:
-        coding = self._listing.coding
-        stream = _Stream(coding)
+    def drop(self) -> None:
+        """Forget what has arrived."""
+        self._file.truncate(0)
+        self._have, self._found = 0, hashlib.sha256()
 
-        def on_output(name: str, chunk: bytes) -> None:
-            for data in stream.chunks(chunk) if name == "stdout" else ():
-                self._write(data)
-
-        words = ["send", *self._source.words, str(self._have), coding]
-        connection.run(
-            program_line(_PROGRAM, words=words),
-            on_output=on_output,
-            deadline=self._context.deadline,
-            keep=4096,
+    def _receive(self, connection: Connection) -> _Header:
+        self._header, stream = None, _Stream(self._begin, self._write)
+        words = (*self._source.words, str(self._have), self._found.hexdigest())
+        done = connection.run(
+            python_line("remote/transfer/download_program.py", *words, sudo=self._sudo),
+            on_output=lambda name, chunk: stream.feed(chunk) if name == "stdout" else None,
+            deadline=self._connection.deadline,
+            keep=1 << 16,
         )
-        if self._have < self._listing.size:
-            raise self._changed()
+        _, mark, said = done.stderr.rpartition(_MARK)
+        word, _, rest = said.removesuffix(b"\n").partition(b" ")
+        names = "\n".join(map(one_line, rest.split(b"\0")))
+        if word == b"whole" and self._header and rest == self._found.hexdigest().encode():
+            return self._header
+        if word == b"absent":
+            raise NotFound(f"there is no {self._shown} on the worker")
+        if word == b"unread":
+            raise NotReadable(f"the worker's user may not read all of {self._shown}", why=names)
+        if word == b"special":
+            raise TpukitError(f"{self._shown} is no file or folder: it cannot be copied")
+        if word == b"changed":
+            raise _Broken(
+                f"{names} was written to while it was read, {_PASSES} times",
+                fix=Fix(note="copy it on the worker first, and then that copy"),
+            )
+        if not mark:
+            raise TpukitError(f"a worker could not read {self._shown}", reason=done.reason)
+        raise self._broken()
+
+    def _begin(self, header: _Header) -> None:
+        if header.offset not in (0, self._have):
+            raise self._broken()
+        if not header.offset:
+            self.drop()
+        self._header, missing = header, header.size - header.offset
+        free = shutil.disk_usage(str(self._file.name)).free
+        if missing + header.archive * header.size > free:
+            raise TpukitError(f"there is no room for {missing} bytes", reason=f"{free} are free")
+        self._context.counter.expect(self._moved + missing - self._expected)
+        self._expected = self._moved + missing
 
     def _write(self, data: bytes) -> None:
-        if self._have + len(data) > self._listing.size:
-            raise self._changed()
-        self._file.write(data)
-        self._have += len(data)
+        assert self._header is not None
+        if self._have + len(data) > self._header.most:
+            raise self._broken()
+        left = memoryview(data)
+        while left:
+            try:
+                count = self._file.write(left)
+            except OSError as error:
+                raise _unwritable(Path(str(self._file.name)), error) from error
+            self._found.update(left[:count])
+            self._have += count
+            left = left[count:]
+        self._moved += len(data)
         self._context.counter.advance(len(data))
         self._connection.progressed()
 
-    def _changed(self) -> _Changed:
-        return _Changed(
-            f"what {one_line(self._source.path)} holds is not what the worker announced",
-            why="it changed while it was copied, or something on the way is broken",
-            fix=Fix(note="copy it again when nothing writes to it"),
+    def _broken(self) -> _Broken:
+        return _Broken(
+            f"what arrived of {self._shown} is not what the worker announced",
+            why="something on the way is broken",
         )
 
 
 class _Stream:
-    """What follows our program's mark on standard output: a login script may write before it."""
+    """What follows our program's header on standard output: a login script may write before it."""
 
-    _MARK = b"tpukit-bytes\n"
-
-    def __init__(self, coding: str) -> None:
+    def __init__(
+        self, on_header: Callable[[_Header], None], on_data: Callable[[bytes], None]
+    ) -> None:
+        self._on_header = on_header
+        self._on_data = on_data
         self._before: bytes | None = b""
-        self._inflation = Inflation() if coding == "gzip" else None
+        self._inflation: Inflation | None = None
 
-    def chunks(self, data: bytes) -> Iterator[bytes]:
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes."""
         if self._before is not None:
-            before, mark, data = (self._before + data).partition(self._MARK)
-            self._before = None if mark else before[-_LONGEST_GREETING:]
-            if not mark:
+            self._before = (self._before + data)[-_LONGEST_GREETING - len(data) :]
+            found = _HEADER.search(self._before)
+            if found is None:
                 return
-        if self._inflation is None:
-            yield data
-        else:
-            yield from self._inflation.chunks(data)
-
-
-def _listing(connection: RetryingConnection, source: Source) -> Listing:
-    done = connection.run(program_line(_PROGRAM, words=["measure", *source.words]))
-    found = _LISTING.search(done.stdout)
-    if found is None:
-        raise TpukitError(f"a worker could not read {one_line(source.path)}", reason=done.reason)
-    listing = Listing(found[1].decode(), int(found[2]), found[3].decode(), int(found[4]))
-    if listing.kind == "absent":
-        raise NotFound(f"there is no {one_line(source.path)} on the worker")
-    return listing
+            data, self._before = self._before[found.end() :], None
+            header = _Header.parse(found)
+            self._on_header(header)
+            self._inflation = Inflation() if header.coding == "gzip" else None
+        for chunk in self._inflation.chunks(data) if self._inflation else (data,):
+            self._on_data(chunk)
 
 
 @contextmanager
-def _opened(part: Path) -> Iterator[BufferedRandom]:
-    """Open the file that keeps what has arrived; it stays after an interruption, to be gone on."""
+def _opened(part: Path) -> Iterator[FileIO]:
+    """Open the file that keeps what arrives; it stays for another try, unless it is empty."""
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    made = not part.parent.exists()
     try:
         part.parent.mkdir(parents=True, exist_ok=True)
-        file = os.fdopen(os.open(part, flags, 0o600), "r+b")
+        file = FileIO(part, "rb+", opener=lambda path, _: os.open(path, flags, 0o600))
     except OSError as error:
-        raise TpukitError(
-            f"cannot write {shown_path(part)}", reason=error.strerror or ""
-        ) from error
+        raise _unwritable(part, error) from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BadInput("another copy of the same is under way to the same place") from None
-        yield file
+        try:
+            yield file
+        finally:
+            if not os.fstat(file.fileno()).st_size:
+                part.unlink(missing_ok=True)
+                with suppress(OSError):
+                    part.parent.rmdir() if made else None
 
 
-def _put(part: Path, place: Path, source: Source, listing: Listing) -> None:
+def _put(part: Path, place: Path, source: Source, header: _Header) -> None:
+    if header.archive:
+        unpack(part, place, source.expects if header.kind == "several" else lambda parts: True)
+        part.unlink()
+        return
     try:
-        if listing.kind == "folder":
-            unpack(part, place)
-        elif listing.kind == "several":
-            unpack(part, place, source.expects)
-        else:
-            part.chmod(0o755 if listing.kind == "program" else 0o644)
-            part.replace(place)
+        part.chmod(header.mode & 0o755 | 0o600)
+        os.utime(part, (header.modified, header.modified))
+        part.replace(place)
     except OSError as error:
-        raise TpukitError(
-            f"cannot write {shown_path(place)}", reason=error.strerror or ""
-        ) from error
-    finally:
-        part.unlink(missing_ok=True)
+        raise _unwritable(place, error) from error
 
 
-def _check_room(place: Path, size: int) -> None:
-    free = shutil.disk_usage(place.parent).free
-    if size > free:
-        raise TpukitError(f"there is no room for {size} bytes", reason=f"{free} bytes are free")
+def _unwritable(path: Path, error: OSError) -> TpukitError:
+    return TpukitError(f"cannot write {shown_path(path)}", reason=error.strerror or str(error))

@@ -1,6 +1,6 @@
 """Serve a file that may still grow to the other workers of a slice, or fetch it from there.
 
-    python3 -c PROGRAM serve|fetch
+    python3 -I -c PROGRAM serve|fetch
 
 One line of JSON on standard input says what; `serve` ends with standard input. Needs nothing but
 Python 3.6. The path of the one thing that is served is secret, and what arrives is compared with

@@ -15,7 +15,7 @@ from tpukit.remote import worker_files
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.worker import RetryingConnection
-from tpukit.remote.programs import program_text
+from tpukit.remote.programs import python_line
 from tpukit.remote.transfer.payload import Payload
 from tpukit.remote.transfer.upload import (
     Delivery,
@@ -24,7 +24,6 @@ from tpukit.remote.transfer.upload import (
     TransferContext,
     TransferState,
 )
-from tpukit.text import quote
 
 #: From this many workers on, one upload and the zone's own network are quicker than uploads.
 ENOUGH_WORKERS = 3
@@ -32,6 +31,7 @@ ENOUGH_WORKERS = 3
 _UPLOADS, _FETCHES = 8, 64
 #: Seconds for the first worker to start serving.
 _SERVE_SECONDS = 15.0
+_PROGRAM = "remote/transfer/relay_program.py"
 _PORT = re.compile(rb"^tpukit-relay ([0-9]+)$", re.MULTILINE)
 
 Value = TypeVar("Value")
@@ -155,8 +155,8 @@ def _serving(
     def serve(connection: Connection) -> None:
         # Its end is noticed by those who fetch from it.
         with suppress(TpukitError):
-            deadline = source.context.deadline
-            connection.run(_program("serve"), stdin=stdin(), on_output=on_output, deadline=deadline)
+            command, deadline = python_line(_PROGRAM, "serve"), source.context.deadline
+            connection.run(command, stdin=stdin(), on_output=on_output, deadline=deadline)
         answered.set()
 
     arguments = (source.connection.connection,)
@@ -173,7 +173,8 @@ def _serving(
 
 def _fetch(delivery: Delivery, request: Mapping[str, Any]) -> TransferState:
     """Let a worker fetch the payload; what it could not get it is sent later."""
-    stdin, command, deadline = _encoded(request), _program("fetch"), delivery.context.deadline
+    command, stdin = python_line(_PROGRAM, "fetch"), _encoded(request)
+    deadline = delivery.context.deadline
     done = delivery.connection.retry(lambda each: each.run(command, stdin=stdin, deadline=deadline))
     # Without Python the worker answers nothing.
     return TransferState.of(done) if done.ok else TransferState("partial")
@@ -192,7 +193,3 @@ def _request(payload: Payload, address: str) -> dict[str, Any]:
 def _encoded(request: Mapping[str, Any]) -> bytes:
     # The token stays off the command line, which every user of a worker can read.
     return json.dumps(dict(request)).encode() + b"\n"
-
-
-def _program(verb: str) -> str:
-    return quote(["python3", "-c", program_text("remote/transfer/relay_program.py"), verb])

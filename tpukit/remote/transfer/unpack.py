@@ -18,11 +18,11 @@ from tpukit.text import one_line, shown_path
 _LARGEST_HEADER = 1 << 20
 _CHUNK = 1 << 20
 
-#: Says whether the first component of a member's name was asked for.
-Expected = Callable[[str], bool]
+#: Says whether a member of this name, in its components, was asked for.
+Expected = Callable[[tuple[str, ...]], bool]
 
 
-def unpack(archive: Path, target: Path, expected: Expected = lambda name: True) -> None:
+def unpack(archive: Path, target: Path, expected: Expected = lambda parts: True) -> None:
     """Unpack a tar archive into the folder `target`, which is made; nothing is left by half.
 
     Members go into a new folder beside the target first: folders and files, then links, so that
@@ -87,7 +87,7 @@ def _fill(stage: Path, archive: Path, expected: Expected) -> None:
         while (member := opened.next()) is not None:
             opened.members = []  # type: ignore[attr-defined]  # it keeps every one that it has seen
             parts = _parts(member.name)
-            if parts and not expected(parts[0]):
+            if parts and not expected(parts):
                 raise _refusal(f"sent {_name(member.name)}, which was not asked for")
             place = stage.joinpath(*parts)
             place.parent.mkdir(parents=True, exist_ok=True)

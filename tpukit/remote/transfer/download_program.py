@@ -1,0 +1,224 @@
+"""Send a file, a folder or what a pattern matches in a folder, in one pass.
+
+    python3 -I -c PROGRAM PATH PATTERN HAVE DIGEST
+
+An empty pattern stands for none. Where the first HAVE bytes are not those of that SHA-256, all is
+sent. Writes "tpukit-content KIND SIZE MODE TIME OFFSET CODING", KIND file, folder or several (both
+tar archives), SIZE of an archive an estimate, and the bytes from OFFSET on; then, on standard
+error, "tpukit-content WORD REST": whole and the SHA-256 of all bytes; or, with nothing to be kept,
+absent, special, unread or changed and the names, apart by NUL. Needs Python 3.8.
+
+A file is sent as long as it is when it is opened: one may grow meanwhile. What of it was read is
+read again where it has changed, and has to be the same.
+"""
+
+import glob
+import hashlib
+import io
+import os
+import shutil
+import stat
+import sys
+import tarfile
+import zlib
+from contextlib import suppress
+
+CHUNK = 1 << 20
+SAMPLE = 4 << 20
+#: What shrinks less than this is sent as it is.
+WORTHWHILE = 0.9
+#: Bytes of a file that says it has none, as those of /proc do.
+UNTOLD = 64 << 20
+NAMES = 20
+#: The names are bytes, whatever this process believes of them.
+FORMAT = {"format": tarfile.GNU_FORMAT, "encoding": "utf-8", "errors": "surrogateescape"}
+
+
+class Refused(Exception):
+    """A word of the answer, and the names that belong to it."""
+
+
+class Differs(Exception):
+    """What the other side has is not how the content begins."""
+
+
+class Sender:
+    """Sends what is written to it from an offset on, and hashes all."""
+
+    def __init__(self, have, digest):
+        self.have, self.digest, self.words = have, digest, ()
+        self.found, self.size, self.held, self.squeezer = hashlib.sha256(), 0, [], None
+
+    def describe(self, kind, size, found):
+        mode = f"{stat.S_IMODE(found.st_mode) & 0o777:o}"
+        self.words = (kind, size, mode, int(found.st_mtime), self.have)
+
+    def tell(self):
+        return self.size
+
+    def write(self, data):
+        ahead = max(0, self.have - self.size)
+        self.hash(data[:ahead])
+        if ahead and self.size == self.have and self.found.hexdigest() != self.digest:
+            raise Differs
+        self.hash(data[ahead:])
+        if self.held is None:
+            self.put(data[ahead:])
+        else:
+            self.held.append(data[ahead:])
+            if sum(map(len, self.held)) >= SAMPLE:
+                self.begin()
+
+    def hash(self, data):
+        self.found.update(data)
+        self.size += len(data)
+
+    def begin(self):
+        sample, self.held = b"".join(self.held), None
+        shrinks = len(zlib.compress(sample[:SAMPLE], 1)) < WORTHWHILE * len(sample[:SAMPLE])
+        self.squeezer = zlib.compressobj(1, zlib.DEFLATED, 31) if shrinks else None
+        words = " ".join(map(str, (*self.words, "gzip" if shrinks else "plain")))
+        sys.stdout.buffer.write(f"\ntpukit-content {words}\n".encode())
+        self.put(sample)
+
+    def put(self, data):
+        sys.stdout.buffer.write(self.squeezer.compress(data) if self.squeezer else data)
+
+    def finish(self):
+        if self.size < self.have:
+            raise Differs
+        if self.held is not None:
+            self.begin()
+        sys.stdout.buffer.write(self.squeezer.flush() if self.squeezer else b"")
+        sys.stdout.buffer.flush()
+
+
+class Snapshot:
+    """An open file as long as it was, which knows what was read of it."""
+
+    def __init__(self, file):
+        self.file, self.begun, self.sum, self.position = file, os.fstat(file.fileno()), 0, 0
+
+    def read(self, size):
+        data = self.file.read(min(size, self.begun.st_size - self.position))
+        self.sum = zlib.crc32(data, self.sum)
+        self.position += len(data)
+        return data
+
+    def check(self, name):
+        if self.position == self.begun.st_size:
+            if os.fstat(self.file.fileno()).st_mtime_ns == self.begun.st_mtime_ns:
+                return
+            again = Snapshot(self.file)
+            again.begun = self.begun
+            self.file.seek(0)
+            while again.read(CHUNK):
+                pass
+            if (again.position, again.sum) == (self.position, self.sum):
+                return
+        raise Refused("changed", name)
+
+
+def main(path, pattern, have, digest):
+    try:
+        kind, members = content(path, pattern)
+        unread = [place for name, place, found in members if not readable(place, found)]
+        if unread:
+            raise Refused("unread", *unread)
+        try:
+            sender = sent(Sender(int(have), digest), kind, members)
+        except Differs:
+            sender = sent(Sender(0, ""), kind, members)
+        say("whole", sender.found.hexdigest())
+    except Refused as refused:
+        say(*refused.args)
+    except (FileNotFoundError, NotADirectoryError):
+        say("absent")
+    except PermissionError as error:
+        say("unread", error.filename)
+
+
+def say(word, *names):
+    sys.stdout.buffer.flush()
+    rest = b"\0".join(os.fsencode(name) for name in names[:NAMES])
+    sys.stderr.buffer.write(b"\ntpukit-content " + word.encode() + b" " + rest + b"\n")
+
+
+def content(path, pattern):
+    """Return the kind, and (name, path, status) of each member, what changed last at the end."""
+    if pattern:
+        os.chdir(path)
+        kind, roots = "several", [(each, each) for each in sorted(glob.glob(pattern))]
+    else:
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise Refused("special")
+        kind = "folder" if stat.S_ISDIR(mode) else "file"
+        roots = [(".", os.path.realpath(path))]
+    members = [member for name, root in roots for member in tree(name, root)]
+    if not members:
+        os.listdir(".")  # where it cannot be read, nothing matches either
+        raise FileNotFoundError
+    # A download that goes on later finds the beginning as it was.
+    return kind, sorted(members, key=lambda each: each[2].st_mtime_ns)
+
+
+def tree(name, place):
+    """Yield what is there and all that is below it, but for what is removed meanwhile."""
+    try:
+        found = os.lstat(place)
+        yield name, place, found
+        for each in sorted(os.listdir(place)) if stat.S_ISDIR(found.st_mode) else ():
+            yield from tree(os.path.join(name, each), os.path.join(place, each))
+    except FileNotFoundError:
+        return
+
+
+def readable(place, found):
+    return not stat.S_ISREG(found.st_mode) or os.access(place, os.R_OK)
+
+
+def sent(sender, kind, members):
+    if kind == "file":
+        with open(members[0][1], "rb") as file:
+            snapshot = Snapshot(file)
+            sender.describe(kind, snapshot.begun.st_size, snapshot.begun)
+            untold = b"" if snapshot.begun.st_size else file.read(UNTOLD)
+            shutil.copyfileobj(io.BytesIO(untold) if untold else snapshot, sender, CHUNK)
+            untold or snapshot.check(members[0][1])
+    else:
+        sender.describe(kind, sum(1024 + each[2].st_size for each in members), members[0][2])
+        with tarfile.open(fileobj=sender, mode="w:", **FORMAT) as archive:
+            for member in members:
+                with suppress(FileNotFoundError):  # it was removed meanwhile
+                    add(archive, *member)
+    sender.finish()
+    return sender
+
+
+def add(archive, name, place, found):
+    """Add a member as it is now; sockets and such hold nothing."""
+    info = tarfile.TarInfo(name)
+    info.mode, info.mtime = stat.S_IMODE(found.st_mode) & 0o777, int(found.st_mtime)
+    if stat.S_ISDIR(found.st_mode):
+        info.type = tarfile.DIRTYPE
+        archive.addfile(info)
+    elif stat.S_ISLNK(found.st_mode):
+        info.type, info.linkname = tarfile.SYMTYPE, os.readlink(place)
+        archive.addfile(info)
+    elif stat.S_ISREG(found.st_mode):
+        with open(place, "rb", buffering=0) as file:
+            snapshot = Snapshot(file)
+            info.size, info.mtime = snapshot.begun.st_size, int(snapshot.begun.st_mtime)
+            try:
+                archive.addfile(info, snapshot)
+            except OSError as error:
+                if error.errno is not None:
+                    raise
+            snapshot.check(place)
+
+
+try:
+    main(*sys.argv[1:])
+except BrokenPipeError:
+    os._exit(1)
