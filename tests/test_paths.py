@@ -35,7 +35,7 @@ def test_the_directories_are_below_home_by_default(tmp_path: Path) -> None:
     assert paths.config_file == tmp_path / ".config/tpukit/config.toml"
     assert paths.state == tmp_path / ".local/state/tpukit"
     assert paths.cache == tmp_path / ".cache/tpukit"
-    assert {path.parent for path in (paths.emulator, paths.key_directory, paths.known_hosts)} == {
+    assert {path.parent for path in (paths.emulator, paths.key_directory, paths.ssh)} == {
         paths.state
     }
     assert paths.journal.parent == paths.state

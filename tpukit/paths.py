@@ -51,11 +51,6 @@ class Paths:
         return self.state / "keys"
 
     @property
-    def known_hosts(self) -> Path:
-        """A known-hosts file for each worker that OpenSSH was started for."""
-        return self.state / "known_hosts.d"
-
-    @property
     def logs(self) -> Path:
         """What installers said, a file a slice."""
         return self.state / "logs"
@@ -97,7 +92,7 @@ class Paths:
 
     @property
     def ssh(self) -> Path:
-        """What the user's OpenSSH configuration includes."""
+        """What the user's OpenSSH configuration includes, and the pins that OpenSSH is given."""
         return self.state / "ssh"
 
     @property

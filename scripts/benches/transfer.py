@@ -131,7 +131,7 @@ def _ours(environment: Mapping[str, str]) -> Send:
 
 def _loop(words: Sequence[str]) -> Send:
     def send(file: Path, count: int) -> float:
-        return sum(_timed([*words, str(file), f"bench-{n}:"], os.environ) for n in range(count))
+        return sum(_timed([*words, str(file), f"tpu.bench.{n}:"], os.environ) for n in range(count))
 
     return send
 

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from tpukit.access.ssh_config import Host, SshConfig, UserConfig, host_names
-from tpukit.errors import BadInput, NameTaken
+from tpukit.errors import BadInput
 from tpukit.models import Slice
 from tpukit.remote.connection.keys import KeyPair, ensure_key_pair
 from tpukit.remote.connection.target import Target
 
 DAY = 1_700_000_000.0
+_NAMES = ("tpu.demo.0", "tpu.demo.1", "tpu.demo-1.0", "tpu.demo-1.1", "tpu.own", "tpu.own.1")
 DEMO = Slice("demo", "p", "us-central1-a", "v3-8", "tpu-ubuntu2204-base", "READY")
 
 
@@ -36,9 +37,9 @@ def hosts(key: KeyPair, found: Slice = DEMO, count: int = 2, **changes: str) -> 
             host_names(found, index),
             replace(
                 Target(f"w{index}", index, f"10.0.0.{index}", 22, "ada", (public,)),
+                alias=f"tpukit.p.{found.zone}.{found.name}.{index}",
                 **changes,  # type: ignore[arg-type]
             ),
-            f"tpukit.p.{found.zone}.{found.name}.{index}",
         )
         for index in range(count)
     ]
@@ -54,8 +55,8 @@ def effective(config: Path, host: str) -> dict[str, str]:
 
 def test_openssh_understands_every_host_as_strictly_as_we_do(ours: SshConfig, key: KeyPair) -> None:
     ours.put(DEMO, hosts(key), key)
-    for name, address in (("demo", "10.0.0.0"), ("demo-0", "10.0.0.0"), ("demo-1", "10.0.0.1")):
-        found = effective(ours.path, name)
+    for name, address in (("", "10.0.0.0"), (".0", "10.0.0.0"), (".1", "10.0.0.1")):
+        found = effective(ours.path, f"tpu.demo{name}")
         wanted = {
             "hostname": address,
             "user": "ada",
@@ -84,7 +85,7 @@ def test_what_a_user_says_for_all_hosts_changes_nothing(
     )
     ours.put(DEMO, hosts(key), key)
     user.install(ours, DAY)
-    found = effective(user.path, "demo-1")
+    found = effective(user.path, "tpu.demo.1")
     assert "proxyjump" not in found
     names = ("forwardagent", "stricthostkeychecking", "user", "controlmaster")
     assert [found[name] for name in names] == ["no", "true", "ada", "false"]
@@ -109,11 +110,11 @@ def test_only_the_slice_that_is_gone_is_forgotten(ours: SshConfig, key: KeyPair)
     ours.put(DEMO, hosts(key), key)
     ours.put(other, hosts(key, other), key)
     ours.forget(replace(DEMO, zone="us-central1-b"))
-    assert "Host demo " in ours.path.read_text()
+    assert "Host tpu.demo " in ours.path.read_text()
     ours.forget(DEMO)
     assert "demo" not in ours.path.read_text()
     assert not (ours.directory / "known_hosts.demo").exists()
-    assert effective(ours.path, "other-1")["hostname"] == "10.0.0.1"
+    assert effective(ours.path, "tpu.other.1")["hostname"] == "10.0.0.1"
 
 
 def test_forgetting_makes_no_files(ours: SshConfig) -> None:
@@ -121,12 +122,18 @@ def test_forgetting_makes_no_files(ours: SshConfig) -> None:
     assert not ours.directory.exists()
 
 
-def test_two_workers_never_share_a_name(ours: SshConfig, key: KeyPair) -> None:
-    ours.put(DEMO, hosts(key), key)
-    clash = replace(DEMO, name="demo-1")
-    with pytest.raises(NameTaken, match="host demo-1 is a worker of slice demo already"):
-        ours.put(clash, hosts(key, clash), key)
-    assert effective(ours.path, "demo-1")["hostname"] == "10.0.0.1"
+def test_a_host_of_the_user_s_own_that_is_named_as_a_slice_stays_what_it_was(
+    ours: SshConfig, key: KeyPair, tmp_path: Path
+) -> None:
+    user = UserConfig(tmp_path / "config")
+    user.path.write_text("Host demo demo-1 own\n  HostName machine.example.com\n  User root\n")
+    before = {name: effective(user.path, name) for name in ("demo", "demo-1", "own")}
+    for found in (DEMO, replace(DEMO, name="own"), replace(DEMO, name="demo-1")):
+        ours.put(found, hosts(key, found), key)
+    user.install(ours, DAY)
+    assert {name: effective(user.path, name) for name in before} == before
+    known = {name: effective(user.path, name)["hostkeyalias"] for name in _NAMES}
+    assert len(set(known.values())) == len(_NAMES), "no two workers share a name"
 
 
 @pytest.mark.parametrize(

@@ -64,5 +64,5 @@ def test_openssh_gets_the_host_keys_that_were_taken(
     result = run("ssh-config", "demo", ACCEPT, environment=own_emulator)
     assert result.status == 0, result.err
     config = str(Paths.from_environment(own_emulator).ssh / "config")
-    for host in ("demo", "demo-1"):
+    for host in ("tpu.demo", "tpu.demo.1"):
         subprocess.run(["ssh", "-F", config, host, "true"], check=True, timeout=60)

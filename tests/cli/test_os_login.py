@@ -77,7 +77,7 @@ def test_gcloud_s_key_is_used_where_it_is_registered(
         result = run(*words, environment=environment)
         assert result.status == 0, f"{words}: {result.err}"
     config = str(Paths.from_environment(environment).ssh / "config")
-    subprocess.run(["ssh", "-F", config, "demo", "true"], check=True, timeout=60)
+    subprocess.run(["ssh", "-F", config, "tpu.demo", "true"], check=True, timeout=60)
 
 
 def test_a_slice_whose_project_has_os_login_since_says_why_a_key_is_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import stat
 import subprocess
 import sys
@@ -288,13 +289,15 @@ def test_ssh_config_leads_through_a_worker_and_through_a_host(
         return line.removeprefix("proxycommand ")
 
     address = prompt_cloud.tpu.get(ZONE, "demo").workers[0].internal_address
-    through = proxy("ada@gate.example.com:2222", "demo")
+    through = proxy("ada@gate.example.com:2222", "tpu.demo")
     assert through.endswith(f"-W '[{address}]:22' -p 2222 -- ada@gate.example.com")
-    assert proxy("gate:3", "demo") == f"ssh -F {config} -W '[%h]:%p' gate-3"
-    shown = subprocess.run(
-        ["ssh", "-F", str(config), "-G", "gate-3"], capture_output=True, text=True, check=True
-    ).stdout
-    assert prompt_cloud.tpu.get(ZONE, "gate").workers[3].external_address in shown
+    program, *words = shlex.split(proxy("gate:3", "tpu.demo"))
+    shown = subprocess.run([program, "-G", *words], capture_output=True, text=True, check=True)
+    gate = prompt_cloud.tpu.get(ZONE, "gate")
+    assert f"\nhostname {gate.workers[3].external_address}\n" in f"\n{shown.stdout}"
+    assert f"\nhostkeyalias tpukit.{gate.project}.{ZONE}.gate.3\n" in shown.stdout
+    assert "\nstricthostkeychecking true\n" in shown.stdout
+    assert words[words.index("-W") + 1] == f"[{address}]:22"
 
 
 def test_ssh_config_names_the_zones_that_did_not_answer(run: Run, prompt_cloud: Cloud) -> None:

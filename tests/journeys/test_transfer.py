@@ -98,18 +98,18 @@ def test_the_systems_tools_work_with_the_generated_configuration(four: Tpukit) -
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    hosts = {system("ssh", "-F", config, f"pod-{n}", "hostname") for n in range(4)}
+    hosts = {system("ssh", "-F", config, f"tpu.pod.{n}", "hostname") for n in range(4)}
     assert len(hosts) == 4
-    assert system("ssh", "-F", config, "pod", "hostname") in hosts
+    assert system("ssh", "-F", config, "tpu.pod", "hostname") in hosts
     (four.home / "note").write_text("by scp\n")
-    system("scp", "-q", "-F", config, "note", "pod-2:copied")
-    assert system("ssh", "-F", config, "pod-2", "cat copied") == "by scp\n"
+    system("scp", "-q", "-F", config, "note", "tpu.pod.2:copied")
+    assert system("ssh", "-F", config, "tpu.pod.2", "cat copied") == "by scp\n"
     rsync = shutil.which("rsync")  # on the workers it is this machine's too
     if rsync is None:
         pytest.skip("rsync is not installed: rsync with our configuration is NOT checked here")
     shell = ("-e", f"ssh -F {config}", f"--rsync-path={rsync}")
-    system("rsync", "-a", *shell, "note", "pod-3:by-rsync")
-    assert system("ssh", "-F", config, "pod-3", "cat by-rsync") == "by scp\n"
+    system("rsync", "-a", *shell, "note", "tpu.pod.3:by-rsync")
+    assert system("ssh", "-F", config, "tpu.pod.3", "cat by-rsync") == "by scp\n"
 
 
 def test_a_worker_behind_another_is_reached(four: Tpukit) -> None:

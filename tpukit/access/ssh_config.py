@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpukit.errors import BadInput, Fix, NameTaken
+from tpukit.errors import BadInput, Fix
 from tpukit.paths import exclusively, private_directory, replace_file
 from tpukit.text import one_line, shown_path
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _HEAD = "# Written by tpukit ssh-config, which overwrites what is changed here.\n"
 _BLOCK = re.compile(r"^# slice (\S+) (\S+) (\S+)\n(.*?)^# end\n", re.MULTILINE | re.DOTALL)
-_HOSTS = re.compile(r"^Host (.+)$", re.MULTILINE)
 _INCLUDE = re.compile(r"^# tpukit: .*\nInclude .*\n\n?", re.MULTILINE)
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\$?")
@@ -39,8 +38,7 @@ class Host:
 
     names: tuple[str, ...]
     target: Target
-    alias: str  #: under which its host keys are pinned
-    proxy: str = "none"  #: a ProxyCommand
+    proxy: Sequence[str] = ()  #: words of the program that leads there
 
 
 @dataclass(frozen=True)
@@ -54,10 +52,7 @@ class SshConfig:
         return self.directory / "config"
 
     def put(self, found: Slice, hosts: Sequence[Host], key: KeyPair) -> None:
-        """Write a slice's hosts, in place of what was there under its name.
-
-        Raises `NameTaken` where a worker of another slice has one of the names.
-        """
+        """Write a slice's hosts, in place of what was there under its name."""
         from tpukit.remote.connection.keys import write_known_hosts
 
         head = f"# slice {_word(found.name)} {_word(found.project)} {_word(found.zone)}\n"
@@ -65,13 +60,17 @@ class SshConfig:
         text = "".join(_host_text(each, key, known) for each in hosts)
         with self._exclusively():
             others = [each for each in self._blocks() if each[1] != found.name]
-            _check_names(found.name, {name for each in hosts for name in each.names}, others)
-            write_known_hosts(known, [(each.alias, each.target.host_keys) for each in hosts])
+            pins = [(each.target.alias, each.target.host_keys) for each in hosts]
+            write_known_hosts(known, pins)
             self._write([*(block[0] for block in others), f"{head}{text}# end\n"])
 
     def forget(self, found: Slice) -> None:
-        """Remove the hosts of a slice that is gone, not those of one so named elsewhere."""
+        """Remove the hosts and pins of a slice that is gone, not of one so named elsewhere."""
+        from tpukit.access.host_keys import alias
+
         self._remove(lambda block: block[1:4] == (found.name, found.project, found.zone))
+        for worker in found.workers:
+            self._known_hosts(alias(found, worker.index)).unlink(missing_ok=True)
 
     def remove(self, names: Sequence[str]) -> list[str]:
         """Remove the hosts of slices by name, or of all without one; return the slices' names."""
@@ -158,36 +157,29 @@ class UserConfig:
 
 
 def host_names(found: Slice, worker: int) -> tuple[str, ...]:
-    """Return the names of a worker: `demo-2`, and `demo` too for worker 0."""
-    own = f"{found.name}-{worker}"
-    return (found.name, own) if worker == 0 else (own,)
+    """Return the names of a worker: `tpu.demo.2`, and `tpu.demo` too for worker 0.
+
+    No slice's name has a dot, so that no two workers share a name; hosts of the user's own have
+    other names.
+    """
+    own = f"tpu.{found.name}.{worker}"
+    return (own.removesuffix(".0"), own) if worker == 0 else (own,)
 
 
 def _host_text(host: Host, key: KeyPair, known_hosts: Path) -> str:
     from tpukit.remote.connection.openssh import options
 
     target = host.target
+    _word(target.alias)
     if not _USER.fullmatch(target.user):
         raise BadInput(f"{one_line(target.user)!r} cannot be a user of an OpenSSH configuration")
     lines = {
         "HostName": _address(target.address),
         "Port": str(target.port),
-        **options(target, key, known_hosts, _word(host.alias)),
-        "ProxyCommand": host.proxy,
+        **options(target, key, known_hosts, host.proxy),
     }
     text = "".join(f"  {name} {value}\n" for name, value in sorted(lines.items()))
     return f"Host {' '.join(map(_word, host.names))}\n{text}"
-
-
-def _check_names(own: str, names: set[str], others: Sequence[tuple[str, ...]]) -> None:
-    for text, name, *_ in others:
-        taken = {each for line in _HOSTS.findall(text) for each in line.split()} & names
-        if taken:
-            raise NameTaken(
-                f"host {sorted(taken)[0]} is a worker of slice {name} already",
-                why=f"slice {own} would have a worker of the same name",
-                fix=Fix.command("tpukit", "ssh-config", "--remove", name),
-            )
 
 
 def _include(ours: SshConfig) -> str:

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import os
-import subprocess
+import signal
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+from typer import Option
 
 from tpukit.cli import parameters as flag
 from tpukit.cli.toolkit import Toolkit
 from tpukit.clock import Deadline
 from tpukit.console import View
-from tpukit.errors import BadInput, Fix, TransportFailed
-from tpukit.paths import private_directory
+from tpukit.errors import BadInput, Fix, NotFound, TransportFailed
 
 if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
+
+Terminal = Annotated[bool, Option("--terminal", "-t", help="Give the command a terminal.")]
+NoStdin = Annotated[bool, Option("--no-stdin", "-n", help="Give the command no standard input.")]
+Tmux = Annotated[
+    bool, Option("--tmux", help="Open the tmux session `tpukit`, which outlives connections.")
+]
+_TMUX = "tmux new-session -A -s tpukit"
 
 
 def ssh(
@@ -24,39 +32,77 @@ def ssh(
     name: flag.Name,
     command: flag.Command = None,
     worker: flag.WorkerNumber = 0,
+    terminal: Terminal = False,
+    no_stdin: NoStdin = False,
+    tmux: Tmux = False,
     timeout: flag.Timeout = "60s",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Open a shell on a worker, or run a command.
 
     The exit status is the command's. One word after -- is a shell line; several words are run
-    exactly as they are. The timeout is for connecting.
+    exactly as they are. The timeout is for connecting. What has a terminal is OpenSSH's from there
+    on, with its escapes.
 
     Examples:
       tpukit ssh demo
       tpukit ssh demo --worker 2 -- 'nproc; free -g'
+      tpukit ssh demo -t -- htop
     """
     toolkit = toolkit.by(route)
     line = flag.remote_command(command)
-    if toolkit.flags.as_json and not line:
-        fix = Fix.command("tpukit", "ssh", name, "--json", "--", "hostname", note="for example")
-        raise BadInput("--json needs a command", fix=fix)
+    session = terminal or tmux or not line
+    _check(toolkit, name, line, session=session, tmux=tmux, no_stdin=no_stdin)
     (chosen,) = toolkit.workers(name, str(worker), flag.seconds(timeout))
-    with chosen.connect() as connection:
-        if line:
+    with chosen.connect() as connection:  # before OpenSSH is: causes have names then
+        if tmux:
+            _check_tmux(connection, toolkit.deadline(flag.seconds(timeout)))
+        if not session:
             try:
-                return _command(toolkit, connection, worker, line)
+                return _command(toolkit, connection, worker, line, no_stdin)
             except TransportFailed:
                 chosen.check_slice()
                 raise
-        return View({}, status=_shell(toolkit, connection))
+    on_terminal = terminal or tmux or (sys.stdin and sys.stdin.isatty())
+    words = toolkit.openssh(
+        connection.target, "-t" if on_terminal else "-T", remote=_TMUX if tmux else line
+    )
+    _become(toolkit, words)
 
 
-def _command(toolkit: Toolkit, connection: Connection, worker: int, line: str) -> View:
+def _check(
+    toolkit: Toolkit, name: str, line: str, *, session: bool, tmux: bool, no_stdin: bool
+) -> None:
+    """Raise `BadInput` for flags that contradict each other, or where OpenSSH is missing."""
+    from tpukit.remote.connection import openssh
+
+    if tmux and line:
+        raise BadInput("--tmux opens a session: a command is typed in it")
+    if no_stdin and session:
+        raise BadInput("a shell or a terminal without standard input makes no sense")
+    if toolkit.flags.as_json and session:
+        fix = Fix.command("tpukit", "ssh", name, "--json", "--", "hostname", note="for example")
+        raise BadInput("--json needs a command, and that without a terminal", fix=fix)
+    if session and not openssh.available():
+        raise BadInput(
+            "shells and terminals go through OpenSSH's client, which is not on this machine",
+            fix=Fix(note=f"install it; `tpukit ssh {name} -- COMMAND` works without it"),
+        )
+
+
+def _check_tmux(connection: Connection, deadline: Deadline) -> None:
+    if not connection.run("tmux -V", deadline=deadline).ok:
+        install = Fix.command("sudo", "apt-get", "install", "-y", "tmux", note="on the worker")
+        raise NotFound(f"there is no tmux on {connection.label}", fix=install)
+
+
+def _command(
+    toolkit: Toolkit, connection: Connection, worker: int, line: str, no_stdin: bool
+) -> View:
     console = toolkit.console
     done = connection.run(
         line,
-        stdin=_standard_input(),
+        stdin=b"" if no_stdin else _standard_input(),
         on_output=None if console.as_json else console.write_remote,
         deadline=Deadline.never(toolkit.clock),
     )
@@ -69,21 +115,11 @@ def _command(toolkit: Toolkit, connection: Connection, worker: int, line: str) -
     return View({"results": [document]}, status=done.status)
 
 
-def _shell(toolkit: Toolkit, connection: Connection) -> int:
-    """Hand over to the system's OpenSSH, which speaks to every terminal; we could log in."""
-    from tpukit.remote.connection import keys, openssh
-
-    if toolkit.route.proxied or not openssh.available():
-        return connection.shell()
-    target = connection.target
-    # A file for each worker: two shells at once would rewrite one between writing and reading it.
-    known_hosts = private_directory(toolkit.paths.known_hosts) / target.alias
-    keys.write_known_hosts(known_hosts, [(target.alias, target.host_keys)])
-    words = openssh.command(
-        target, toolkit.key, known_hosts, target.alias, None, sys.stdin.isatty()
-    )
-    connection.close()
-    return subprocess.run(words, check=False).returncode
+def _become(toolkit: Toolkit, words: list[str]) -> NoReturn:
+    """Become OpenSSH: keys, signals and the terminal are its own then, and nobody's in between."""
+    toolkit.closing.close()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # what Python ignores stays ignored otherwise
+    os.execvp(words[0], words)
 
 
 def _standard_input() -> Iterator[bytes] | bytes:

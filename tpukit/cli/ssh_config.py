@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
@@ -14,12 +13,9 @@ from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.errors import BadInput
 from tpukit.paths import home_directory
-from tpukit.text import quote
 
 if TYPE_CHECKING:
     from tpukit.models import Slice
-    from tpukit.remote.connection.target import Target
-    from tpukit.remote.connection.worker import RemoteWorker
 
 Names = Annotated[
     list[str] | None, Argument(metavar="[NAME…]", help="Slices; default: every READY one.")
@@ -40,12 +36,12 @@ def ssh_config(
 ) -> View:
     """Let VS Code, rsync, scp and mosh reach workers.
 
-    Writes hosts NAME (worker 0) and NAME-N, with pinned host keys, to a file of tpukit's own.
-    Deleting a slice removes its hosts.
+    Writes hosts tpu.NAME (worker 0) and tpu.NAME.N, with pinned host keys, to a file of tpukit's
+    own. Deleting a slice removes its hosts.
 
     Examples:
       tpukit ssh-config demo --install
-      rsync -a data/ demo-2:data/
+      rsync -a data/ tpu.demo.2:data/
     """
     toolkit = toolkit.by(route)
     ours = SshConfig(toolkit.paths.ssh)
@@ -73,43 +69,11 @@ def _slices(toolkit: Toolkit, names: list[str]) -> list[Slice]:
 
 
 def _put(toolkit: Toolkit, ours: SshConfig, found: Slice, patience: float) -> list[Host]:
-    from tpukit.access.host_keys import alias
-
-    proxy = _proxy(toolkit, ours, found, patience)
-    hosts = [
-        Host(host_names(found, target.worker), target, alias(found, target.worker), proxy(target))
-        for each in toolkit.workers(found, "all", patience, for_others=True)
-        if (target := _known(each))
-    ]
+    workers = toolkit.workers(found, "all", patience, for_others=True)
+    targets = [each.proved() for each in workers]
+    hosts = [Host(host_names(found, each.worker), each, toolkit.proxy(each)) for each in targets]
     ours.put(found, hosts, toolkit.key)
     return hosts
-
-
-def _known(worker: RemoteWorker) -> Target | None:
-    """Return a worker's target with its host keys; one that publishes none has to show them."""
-    if worker.target and worker.target.host_keys:
-        return worker.target
-    with worker.connect() as connection:
-        return connection.target
-
-
-def _proxy(
-    toolkit: Toolkit, ours: SshConfig, found: Slice, patience: float
-) -> Callable[[Target], str]:
-    """Return what gives the ProxyCommand of a worker; the slice of a jump gets its hosts too."""
-    from tpukit.remote.connection.dial import iap_command, jump_command
-
-    host, port = toolkit.route.jump_host
-    if host:
-        return lambda target: quote(jump_command(host, port, target))
-    name, worker = toolkit.route.jump_worker
-    if name:
-        plain = toolkit.by(toolkit.route.direct)
-        jump = _put(plain, ours, plain.find(name), patience)[int(worker)].names[-1]
-        words = ("ssh", "-F", str(ours.path).replace("%", "%%"), "-W", "[%h]:%p", jump)
-        return lambda target: quote(words)
-    iap = toolkit.route.iap
-    return lambda target: quote(iap_command(found.project, target)) if iap else "none"
 
 
 def _removed(ours: SshConfig, user: UserConfig, names: list[str]) -> View:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connector
     from tpukit.remote.connection.dial import Dial
     from tpukit.remote.connection.keys import KeyPair
+    from tpukit.remote.connection.target import Target
     from tpukit.remote.connection.worker import RemoteWorker
     from tpukit.settings.resolution import Settings
     from tpukit.slices.journal import Journal
@@ -283,22 +284,52 @@ class Toolkit:
         """The zone that slices are looked for in; empty for all, as a lone hyphen says."""
         return self.flags.zone.removeprefix("-")
 
+    def openssh(self, target: Target, *flags: str, remote: str = "") -> list[str]:
+        """Return the command line of the system's OpenSSH that reaches a worker by this route."""
+        from tpukit.remote.connection import keys, openssh
+
+        # A file for each worker: two shells at once would rewrite one between writing and reading.
+        known_hosts = private_directory(self.paths.ssh) / f"known_hosts.{target.alias}"
+        keys.write_known_hosts(known_hosts, [(target.alias, target.host_keys)])
+        proxy = self.proxy(target)
+        return openssh.command(target, self.key, known_hosts, *flags, remote=remote, proxy=proxy)
+
+    def proxy(self, target: Target) -> list[str]:
+        """Return the words of the program that leads to a worker by this route, if one does."""
+        from tpukit.remote.connection import dial
+
+        if self.route.iap:
+            return dial.iap_command(self.settings.require("project"), target)
+        host, port = self.route.jump_host
+        if host:
+            return dial.jump_command(host, port, target)
+        if self.route.jump:
+            onward = f"[{target.address}]:{target.port}"
+            return self._direct.openssh(self._jump_target, "-W", onward)
+        return []
+
+    @cached_property
+    def _direct(self) -> Toolkit:
+        """What reaches the worker that others are reached through."""
+        return self.by(self.route.direct)
+
+    @cached_property
+    def _jump_target(self) -> Target:
+        name, worker = self.route.jump_worker
+        found = self._direct.find(name)
+        (jump,) = self._direct.workers(found, worker, _JUMP_SECONDS, for_others=True)
+        return jump.proved()
+
     @property
     def _dial(self) -> Dial:
         from tpukit.remote.connection import dial
 
-        say = self.console.say
-        if self.route.iap:
-            project = self.settings.require("project")
-            return dial.through_program(lambda each: dial.iap_command(project, each), say)
-        host, port = self.route.jump_host
-        if host:
-            return dial.through_program(lambda each: dial.jump_command(host, port, each), say)
         name, worker = self.route.jump_worker
         if name:
-            plain = self.by(self.route.direct)
-            (jump,) = plain.workers(name, worker, _JUMP_SECONDS)
+            (jump,) = self._direct.workers(name, worker, _JUMP_SECONDS)
             return dial.through_worker(jump.connect)
+        if self.route.proxied:
+            return dial.through_program(self.proxy, self.console.say)
         return dial.direct
 
     @property

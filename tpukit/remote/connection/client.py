@@ -23,7 +23,6 @@ from tpukit.remote.connection.dial import Dial, direct
 from tpukit.remote.connection.handshake import given_up, no_answer, pins, seconds, unanswered
 from tpukit.remote.connection.keys import KeyPair
 from tpukit.remote.connection.target import Completed, Target
-from tpukit.remote.connection.terminal import interact, terminal_size
 from tpukit.remote.connection.watchdog import WatchedSocket
 from tpukit.text import one_line, quote
 
@@ -239,32 +238,6 @@ class Connection(AbstractContextManager["Connection"]):
         if not done.ok:
             what = f"could not write {one_line(path)} on {self.label}"
             raise TransportFailed(what, reason=done.reason)
-
-    def shell(
-        self,
-        command: str | None = None,
-        *,
-        term: str = "xterm-256color",
-        keyboard: int = 0,
-        screen: int = 1,
-    ) -> int:
-        """Join the terminal to a shell or command on the worker and return its exit status.
-
-        For systems without an OpenSSH client. `keyboard` and `screen` are file descriptors.
-        """
-        from tpukit.remote.connection.transport import FAILURES
-
-        channel = self._session(Deadline.after(self._clock, 30.0))
-        columns, rows = terminal_size(screen)
-        try:
-            channel.get_pty(term, columns, rows)
-            channel.exec_command(command) if command else channel.invoke_shell()
-            status = interact(channel, keyboard, screen)
-        except FAILURES as error:
-            raise self._lost() from error
-        if status < 0:
-            raise self._lost()
-        return status
 
     def dial(self, host: str, port: int, deadline: Deadline) -> Any:
         """Return a stream (a paramiko channel) to an address as the worker sees it.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from tpukit.remote.connection.keys import KeyPair
 from tpukit.remote.connection.target import Target
+from tpukit.text import quote
 
 
 def available() -> bool:
@@ -18,37 +20,54 @@ def command(
     target: Target,
     key: KeyPair,
     known_hosts: Path,
-    alias: str,
-    remote: str | None = None,
-    tty: bool = False,
+    *flags: str,
+    remote: str = "",
+    proxy: Sequence[str] = (),
 ) -> list[str]:
     """Return the words that run `remote`, or a login shell, on the worker.
 
-    The user's own configuration, agent and known hosts play no part: only our key is offered, only
-    the keys under `alias` in `known_hosts` are accepted.
+    `flags` are OpenSSH's own, `proxy` as in `options`. The user's own configuration, agent and
+    known hosts play no part.
     """
-    given = {**options(target, key, known_hosts, alias), "BatchMode": "yes"}
+    given = {**options(target, key, known_hosts, proxy), "BatchMode": "yes"}
     words = [word for name, value in given.items() for word in ("-o", f"{name}={value}")]
-    port, terminal = str(target.port), "-t" if tty else "-T"
-    tail = [remote] if remote is not None else []
-    return ["ssh", "-F", "none", *words, "-p", port, terminal, "--", target.address, *tail]
+    tail = [remote] if remote else []
+    return [
+        "ssh",
+        "-F",
+        "none",
+        *words,
+        "-p",
+        str(target.port),
+        *flags,
+        "--",
+        target.address,
+        *tail,
+    ]
 
 
-def options(target: Target, key: KeyPair, known_hosts: Path, alias: str) -> dict[str, str]:
-    """Return what ssh_config(5) has to say for connections to be as strict as our own."""
+def options(
+    target: Target, key: KeyPair, known_hosts: Path, proxy: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return what ssh_config(5) has to say for connections to be as strict as our own.
+
+    Only our key is offered, only the keys under the target's alias in `known_hosts` are accepted.
+    `proxy` are the words of a program whose input and output lead to the worker.
+    """
     return {
         "CheckHostIP": "no",
-        "ConnectTimeout": "10",
+        "ConnectTimeout": "30" if proxy else "10",  # gcloud takes a while to start
         "ControlMaster": "no",
         "ControlPath": "none",
         "ForwardAgent": "no",
         "ForwardX11": "no",
         "GlobalKnownHostsFile": "/dev/null",
-        "HostKeyAlias": alias,
+        "HostKeyAlias": target.alias,
         "IdentitiesOnly": "yes",
         "IdentityAgent": "none",
         "IdentityFile": _file(Path(target.identity_file or key.private_path)),
         "PreferredAuthentications": "publickey",
+        "ProxyCommand": quote(proxy).replace("%", "%%") if proxy else "none",
         "ServerAliveCountMax": "3",
         "ServerAliveInterval": "5",
         "StrictHostKeyChecking": "yes",

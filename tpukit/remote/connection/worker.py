@@ -51,6 +51,13 @@ class RemoteWorker:
         """The worker as messages name it: `demo worker 0`."""
         return f"{self.slice} worker {self.index}".strip()
 
+    def proved(self) -> Target:
+        """Return where it answers, and its host keys: who publishes none has to show them."""
+        if self.target and self.target.host_keys:
+            return self.target
+        with self.connect() as connection:
+            return connection.target
+
 
 class RetryingConnection(AbstractContextManager["RetryingConnection"]):
     """A connection to one worker, opened when it is used, and again after a loss."""
