@@ -14,6 +14,7 @@ from tpukit.errors import BadInput, NameTaken, NotFound, TransportFailed
 from tpukit.remote.command.environment import shell_lines
 from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.remote.job.detached_job import LogPart
 from tpukit.work import runs
 
 pytestmark = pytest.mark.process
@@ -26,12 +27,14 @@ def start(workers: list[RemoteWorker], command: str, run_id: str = "train") -> N
 
 
 def follow(workers: list[RemoteWorker], run_id: str = "train") -> dict[int, list[str]]:
-    lines: dict[int, list[str]] = defaultdict(list)
-    found = runs.follow(
-        workers, run_id, lambda worker, line: lines[worker.index].append(line), CLOCK
-    )
+    logs: dict[int, bytes] = defaultdict(bytes)
+
+    def note(worker: RemoteWorker, data: bytes, epoch: int) -> None:
+        logs[worker.index] += data
+
+    found = runs.follow(workers, run_id, note, CLOCK)
     assert [each.error for each in found] == [None] * len(workers)
-    return lines
+    return {index: log.decode().splitlines() for index, log in logs.items()}
 
 
 def stand(workers: list[RemoteWorker]) -> list[tuple[str, int | None]]:
@@ -56,8 +59,7 @@ def test_the_environment_is_kept_where_only_its_owner_reads_it(
 ) -> None:
     start(workers, "true")
     folder = servers[0].home / ".tpukit" / "jobs" / "run.train"
-    assert "it" in (folder / "command").read_text()
-    assert (folder / "command").stat().st_mode & 0o077 == 0
+    assert all(path.stat().st_mode & 0o077 == 0 for path in [folder, *folder.iterdir()])
     assert not any("it's me" in command for command in servers[0].commands)
 
 
@@ -131,16 +133,19 @@ def test_every_line_comes_once_over_fifty_cut_connections(
     seen = 0
     lock = threading.Lock()
     lines: dict[int, list[str]] = defaultdict(list)
+    rest: dict[int, bytes] = defaultdict(bytes)
 
-    def note(worker: RemoteWorker, line: str) -> None:
+    def note(worker: RemoteWorker, data: bytes, epoch: int) -> None:
         nonlocal seen
-        lines[worker.index].append(line)
-        (servers[worker.index].home / f"seen-{line}").touch()
-        with lock:
-            seen += 1
-            cut = seen in left
-        if cut:
-            servers[chance.randrange(3)].cut()
+        *whole, rest[worker.index] = (rest[worker.index] + data).split(b"\n")
+        for line in map(bytes.decode, whole):
+            lines[worker.index].append(line)
+            (servers[worker.index].home / f"seen-{line}").touch()
+            with lock:
+                seen += 1
+                cut = seen in left
+            if cut:
+                servers[chance.randrange(3)].cut()
 
     start(
         workers,
@@ -159,11 +164,15 @@ def test_a_log_can_be_read_while_the_run_goes_on(
 ) -> None:
     start(workers[:1], "echo first; touch there; until [ -e go ]; do sleep 0.02; done; echo last")
     servers[0].wait_until((servers[0].home / "there").exists)
-    lines: list[str] = []
+    pieces: list[bytes] = []
     found = runs.follow(
-        workers[:1], "train", lambda _, line: lines.append(line), CLOCK, to_the_end=False
+        workers[:1],
+        "train",
+        lambda _, data, epoch: pieces.append(data),
+        CLOCK,
+        part=LogPart(on=False),
     )
-    assert (lines, found[0].value, found[0].error) == (["first"], None, None)
+    assert (pieces, found[0].value, found[0].error) == ([b"first\n"], None, None)
     (servers[0].home / "go").touch()
     assert follow(workers[:1]) == {0: ["first", "last"]}
 
@@ -216,12 +225,12 @@ def test_what_names_no_folder_names_no_run(workers: list[RemoteWorker]) -> None:
 def test_hostile_headers_and_commands_of_others_are_harmless(
     workers: list[RemoteWorker], servers: list[Server]
 ) -> None:
-    start(workers[:1], "printf '\\033[2J'; true\n# tpukit-run {}")
-    headers = ["", "# tpukit-run {", '# tpukit-run {"started": []}', "# tpukit-run 7", "\x1b[2J"]
-    for number, header in enumerate(headers):
+    start(workers[:1], "printf '\\033[2J'; true\n\x1b[2J")
+    forged = ["", "{", '{"started": [], "environment": 7}', "7", '{"command": "\x1b[2J"}']
+    for number, about in enumerate(forged):
         folder = servers[0].home / ".tpukit" / "jobs" / f"run.forged{number}"
         folder.mkdir()
-        (folder / "command").write_text(f"{header}\n")
+        (folder / "about").write_text(f"{about}\n")
     (states,) = [each.value for each in runs.states(workers[:1], CLOCK)]
     assert states is not None
     assert sorted(state.run for state in states) == [

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
-from tpukit.cli.logs import DEFAULTS, FollowFlags, read
+from tpukit.cli.logs import EVERYTHING, LogFlags, OutputFlags, read
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.errors import Fix, interruption
@@ -14,7 +16,7 @@ def attach(
     toolkit: Toolkit,
     name: flag.Names,
     run: flag.RunId = "",
-    flags: FollowFlags = DEFAULTS,
+    flags: OutputFlags = EVERYTHING,
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Follow a detached run to its end and return its exit status.
@@ -26,7 +28,7 @@ def attach(
       tpukit attach demo 20261121-143355-3f2a
     """
     try:
-        found = read(toolkit.by(route), name, run, flags, to_the_end=True)
+        found = read(toolkit.by(route), name, run, LogFlags(**asdict(flags), follow=True))
     except KeyboardInterrupt as signal:
         error = interruption(signal)
         error.exists = (f"run {run or '(the last one)'} goes on",)

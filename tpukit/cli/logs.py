@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
-from tpukit.cli.output import Lines
+from tpukit.cli.output import Stamped, chosen_output
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix
+from tpukit.text import one_line
 
 if TYPE_CHECKING:
     from tpukit.remote.command.fan_out import Outcome
@@ -21,70 +23,107 @@ if TYPE_CHECKING:
 
     Followed = list[Outcome[RemoteWorker, JobResult | None]]
 
-Follow = Annotated[bool, Option("--follow", "-f", help="Go on until the run has ended.")]
-
 
 @dataclass(frozen=True)
-class FollowFlags:
+class OutputFlags:
     """Whose output, in which form, and for how long a lost worker is waited for."""
 
     worker: flag.Workers = "all"
+    timestamps: Annotated[
+        bool,
+        Option("--timestamps", help="Begin each line with when it was written, to the second."),
+    ] = False
+    output_directory: Annotated[
+        str, Option(metavar="DIRECTORY", help="Collect each worker's log in a file instead.")
+    ] = ""
     json_lines: Annotated[
         bool, Option("--json-lines", help="Print each line of output as a JSON document.")
     ] = False
     timeout: flag.Timeout = "5m"  # a laptop's lid, a restart of the worker
 
 
-DEFAULTS = FollowFlags()
+@dataclass(frozen=True)
+class LogFlags(OutputFlags):
+    """Which part of a log."""
+
+    follow: Annotated[bool, Option("--follow", "-f", help="Go on until the run has ended.")] = False
+    tail: Annotated[
+        int | None, Option(metavar="N", help="Only the last N lines of each worker.", min=0)
+    ] = None
+    since: Annotated[
+        str, Option(metavar="DURATION|TIME", help="Only what is not older: 10m, 2026-11-22T14:30.")
+    ] = ""
+
+
+EVERYTHING, WHOLE = OutputFlags(), LogFlags()
 
 
 def logs(
     toolkit: Toolkit,
     name: flag.Names,
     run: flag.RunId = "",
-    follow: Follow = False,
-    flags: FollowFlags = DEFAULTS,
+    flags: LogFlags = WHOLE,
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Print the output of a detached run, every line once.
 
     A lost connection is made anew, for as long as the timeout says, and the output goes on where
-    it had stopped.
+    it had stopped. One worker's output is passed on as it is, like that of `tpukit run`.
 
     Examples:
-      tpukit logs demo -f
-      tpukit logs demo 20261121-143355-3f2a --worker 0
+      tpukit logs demo -f --tail 20
+      tpukit logs demo --since 10m --timestamps
+      tpukit logs demo 20261121-143355-3f2a --worker 0 > log.txt
     """
-    return View(
-        {}, status=views.worst(read(toolkit.by(route), name, run, flags, to_the_end=follow))
-    )
+    return View({}, status=views.worst(read(toolkit.by(route), name, run, flags)))
 
 
-def read(
-    toolkit: Toolkit, names: str, run: str, flags: FollowFlags, *, to_the_end: bool
-) -> Followed:
+def read(toolkit: Toolkit, names: str, run: str, flags: LogFlags) -> Followed:
     """Print a run's output on all workers, and say on which it was lost or out of reach."""
+    from tpukit.remote.job.detached_job import LogPart
     from tpukit.work import runs
 
     console = toolkit.console
     if console.as_json:
         raise BadInput("output is not one JSON document", fix=Fix(note="--json-lines"))
     patience = flag.seconds(flags.timeout)
+    part = LogPart(flags.tail, _since(flags.since), flags.timestamps, flags.follow)
     workers = toolkit.workers(names, flags.worker, patience)
     states = runs.states(workers, toolkit.clock)
     chosen = run or runs.latest(states)
     having = runs.holding(states, chosen)
     if not run:
         console.say(f"run {chosen}")
-    lines = Lines(console, having, flags.json_lines)
-    found = runs.follow(
-        having,
-        chosen,
-        lambda each, line: lines.write(each, "stdout", line.encode() + b"\n"),
-        toolkit.clock,
-        to_the_end=to_the_end,
-    )
+    output = chosen_output(console, having, flags.output_directory, flags.json_lines)
+    stamped = Stamped(output, flags.timestamps)
+    try:
+        found = runs.follow(
+            having,
+            chosen,
+            stamped.write,
+            toolkit.clock,
+            part=part,
+            notice=lambda worker, word: console.say(f"{worker.label}: {word}"),
+            patience=patience,
+        )
+    finally:
+        output.finish()
     for each in found:
         if each.error:
             console.warn(f"{each.item.label}: {each.error.summary()}")
     return found
+
+
+def _since(text: str) -> float | None:
+    """Return seconds since the epoch, or below zero before now, as a log is asked for them."""
+    if not text:
+        return None
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        pass
+    try:
+        return -flag.seconds(text)
+    except BadInput:
+        fix = Fix(note="for example: --since 10m, --since 2026-11-22T14:30 (here), …T14:30Z (UTC)")
+        raise BadInput(f"{one_line(text)!r} is neither a duration nor a time", fix=fix) from None

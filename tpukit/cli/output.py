@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,6 +78,25 @@ class Lines(Output):
         self._console.write_prefixed(stream, "" if self._alone else f"[{mark}] ", line)
 
 
+class Stamped:
+    """Takes what workers wrote, with when; begins each line with that where it is asked to."""
+
+    def __init__(self, output: Output, asked: bool) -> None:
+        self._output = output
+        self._asked = asked
+        self._in_line: set[RemoteWorker] = set()
+
+    def write(self, worker: RemoteWorker, data: bytes, epoch: int) -> None:
+        """Take bytes that a worker wrote at so many seconds since the epoch; 0 is not known."""
+        if self._asked:
+            form = "%Y-%m-%dT%H:%M:%SZ " if epoch else "- "
+            stamp = time.strftime(form, time.gmtime(epoch)).encode()
+            begin = b"" if worker in self._in_line else stamp
+            (self._in_line.discard if data.endswith(b"\n") else self._in_line.add)(worker)
+            data = begin + data[:-1].replace(b"\n", b"\n" + stamp) + data[-1:]
+        self._output.write(worker, "stdout", data)
+
+
 class Folder(Output):
     """Writes every stream, complete, to a file SLICE-WORKER.stdout or .stderr of its own."""
 
@@ -104,6 +124,19 @@ class Folder(Output):
 
     def _file(self, worker: RemoteWorker, stream: str) -> Path:
         return self._path / f"{worker.slice}-{worker.index}.{stream}"
+
+
+def chosen_output(
+    console: Console, workers: Sequence[RemoteWorker], directory: str, as_json_lines: bool
+) -> Output:
+    """Return what the flags of a verb ask for; one worker's output is passed on as it is."""
+    if directory:
+        return Folder(Path(directory), workers)
+    if console.as_json:
+        return Output()
+    if len(workers) == 1 and not as_json_lines:
+        return Raw(console)
+    return Lines(console, workers, as_json_lines)
 
 
 def place(worker: RemoteWorker) -> dict[str, Any]:

@@ -146,6 +146,15 @@ def seconds(text: str) -> float:
     return value
 
 
+def size(text: str, least: int = 1 << 20) -> int:
+    """Return a size such as `200M` or `4G` in bytes; raise `BadInput` for less than a megabyte."""
+    match = re.fullmatch(r"(\d{1,6})([KMGT]?)B?", text.strip(), re.ASCII | re.IGNORECASE)
+    value = int(match[1]) << 10 * " KMGT".index(match[2].upper() or " ") if match else 0
+    if value < least:
+        raise BadInput(f"{one_line(text)!r} is not a size of 1M or more", fix=Fix(note="200M, 4G"))
+    return value
+
+
 def check_recipe(name: str) -> None:
     """Raise `BadInput` where there is no such recipe; reads none of them."""
     if name not in recipe_names():

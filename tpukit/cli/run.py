@@ -7,14 +7,13 @@ import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
-from tpukit.cli.output import Folder, Lines, Output, Raw
+from tpukit.cli.output import chosen_output
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import Console, View
 from tpukit.errors import BadInput, Fix, Interrupted, Terminated, TpukitError, interruption
@@ -72,6 +71,9 @@ class RunFlags:
     ] = False
     run_id: Annotated[
         str, Option(metavar="RUN", help="Name of the detached run; default: the time.")
+    ] = ""
+    log_limit: Annotated[
+        str, Option(metavar="SIZE", help="What a detached run keeps of its log: 200M; default: 1G.")
     ] = ""
 
 
@@ -153,6 +155,8 @@ def _check(how: RunFlags, console: Console) -> None:
         )
     if how.run_id and not how.detach:
         raise BadInput("--run-id names a detached run", fix=Fix(note="add --detach"))
+    if how.log_limit and not how.detach:
+        raise BadInput("--log-limit is a detached run's", fix=Fix(note="add --detach"))
 
 
 def _shell_lines(given: VariableFlags, toolkit: Toolkit) -> str:
@@ -178,11 +182,13 @@ def _detach(
 ) -> View:
     from tpukit.work import environments, runs
 
+    log_limit = flag.size(how.log_limit or "1G")
+
     if recipe:
         environments.require_environment(workers, recipe, toolkit.clock)
     chosen = how.run_id or runs.new_run_id(toolkit.clock)
     toolkit.console.say(f"run {chosen}")
-    runs.start(workers, chosen, line, lines, toolkit.clock, sudo=how.sudo)
+    runs.start(workers, chosen, line, lines, toolkit.clock, sudo=how.sudo, log_limit=log_limit)
     toolkit.console.say(f"{len(workers)} of {len(workers)} workers started it")
     return views.started(name, chosen, workers)
 
@@ -217,7 +223,7 @@ def _attached(
         grace=flag.seconds(how.grace) if how.grace else GRACE_SECONDS,
         sudo=how.sudo,
     )
-    output = _output(console, how, chosen)
+    output = chosen_output(console, chosen, how.output_directory, how.json_lines)
     command = AttachedRun(request, toolkit.clock, output.write)
     if not how.output_directory:
         _end_with_the_reader(command, console)
@@ -250,16 +256,6 @@ def _attached(
 def _read_input() -> bytes:
     # Unbuffered: a thread that waits in a buffer's lock would abort the interpreter at its end.
     return os.read(sys.stdin.fileno(), 1 << 16) if sys.stdin else b""
-
-
-def _output(console: Console, how: RunFlags, workers: list[RemoteWorker]) -> Output:
-    if how.output_directory:
-        return Folder(Path(how.output_directory), workers)
-    if console.as_json:
-        return Output()
-    if len(workers) == 1 and not how.json_lines:
-        return Raw(console)
-    return Lines(console, workers, how.json_lines)
 
 
 def _completed(error: TpukitError, command: AttachedRun) -> TpukitError:

@@ -25,7 +25,8 @@ from tpukit.provision.recipes import Recipe
 from tpukit.provision.steps import STEPS, Decision, Plan, Run, Step, Upload, interpreter
 from tpukit.remote.command.fan_out import fan_out
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.job.detached_job import DetachedJob, JobLost, JobResult, forget_job
+from tpukit.remote.job.detached_job import DetachedJob, JobLost, JobRequest, JobResult
+from tpukit.remote.job.job_list import forget_job
 from tpukit.text import one_line, sanitize
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ class _Application:
                 self._deadline,
                 lambda line: self._emit_event(step, "line", line),
             )
-            return started.run(command.shell)
+            return started.run(JobRequest(command.shell))
 
         try:
             return run()

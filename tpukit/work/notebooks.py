@@ -14,8 +14,8 @@ from tpukit.remote import worker_files
 from tpukit.remote.command.end import end_processes
 from tpukit.remote.command.environment import shell_lines
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.job.detached_job import DetachedJob, JobResult, forget_job
-from tpukit.remote.job.job_list import job_name
+from tpukit.remote.job.detached_job import DetachedJob, JobResult, LogPart
+from tpukit.remote.job.job_list import forget_job, job_name
 from tpukit.remote.programs import program_text
 from tpukit.text import one_line
 from tpukit.work import runs
@@ -126,7 +126,8 @@ class Notebook:
 
     def _follow(self, lines: list[str], to_the_end: bool = False) -> JobResult | None:
         limit, name = Deadline.after(self._clock, _ASK_SECONDS), job_name(self.run_id)
-        return DetachedJob(self._worker.connect, name, limit, lines.append).follow(to_the_end)
+        job = DetachedJob(self._worker.connect, name, limit, lines.append)
+        return job.follow(LogPart(on=to_the_end))
 
 
 def _interpreter(recipe: str) -> str:

@@ -16,15 +16,32 @@ from tpukit.remote.command.end import GRACE_SECONDS, EndReport, Holders, end_pro
 from tpukit.remote.command.environment import launch, word_lines
 from tpukit.remote.command.fan_out import Outcome, fan_out, values
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.job.detached_job import DetachedJob, JobResult
-from tpukit.remote.job.job_list import JobState, job_name, job_script, list_jobs
+from tpukit.remote.job.detached_job import (
+    LOG_LIMIT,
+    WHOLE_LOG,
+    DetachedJob,
+    JobRequest,
+    JobResult,
+    LogPart,
+)
+from tpukit.remote.job.job_list import (
+    JobState,
+    Removal,
+    job_name,
+    job_request,
+    list_jobs,
+    remove_jobs,
+)
 
 #: Seconds for one short question to a worker.
 _ASK_SECONDS = 30.0
 #: Seconds that a run which is to be on no worker after all gets to end.
 _WITHDRAW_SECONDS = 2.0
 
-OnLine = Callable[[RemoteWorker, str], None]
+#: Gets bytes of a worker's log, and when they were written where that was asked for.
+OnLog = Callable[[RemoteWorker, bytes, int], None]
+#: Gets a word about a worker.
+Notice = Callable[[RemoteWorker, str], None]
 States = list[Outcome[RemoteWorker, list[JobState]]]
 
 
@@ -41,6 +58,7 @@ def start(
     clock: Clock,
     *,
     sudo: bool = False,
+    log_limit: int = LOG_LIMIT,
 ) -> None:
     """Start a run on every worker, the first one before the others, or on none.
 
@@ -55,24 +73,24 @@ def start(
 
     Each names the workers on which the run may go on all the same.
     """
-    name, started = job_name(run_id), clock.time()
+    name = job_name(run_id)
     begun: list[RemoteWorker] = []
     stopped = threading.Event()
 
     def job(worker: RemoteWorker) -> DetachedJob:
         return DetachedJob(worker.connect, name, Deadline.after(clock, _ASK_SECONDS))
 
-    def script(worker: RemoteWorker, lines: str) -> str:
+    def request(worker: RemoteWorker, lines: str) -> JobRequest:
         text = word_lines(worker.words) + lines
         launched = launch(command, worker.words, sudo=sudo)
-        return job_script(command, text, launched, nonce=nonce, started=started)
+        return job_request(command, text, launched, nonce=nonce, log_limit=log_limit)
 
     def begin(worker: RemoteWorker) -> None:
         begun.append(worker)
         if stopped.is_set():
             raise TpukitError(f"not started on {worker.label}")
         try:
-            job(worker).start(script(worker, environment))
+            job(worker).start(request(worker, environment))
         except NameTaken:  # another's
             begun.remove(worker)
             raise
@@ -80,7 +98,7 @@ def start(
     def withdraw(worker: RemoteWorker) -> None:
         # Where the job is not there, this one takes its place: a start may be on its way still.
         with suppress(NameTaken):
-            job(worker).start(script(worker, "exit 143\n"))
+            job(worker).start(request(worker, "exit 143\n"))
         with worker.connect() as connection:
             end_processes(connection, clock, jobs=[name], grace=_WITHDRAW_SECONDS)
         begun.remove(worker)
@@ -107,12 +125,12 @@ def start(
         raise error from None
 
 
-def states(workers: Sequence[RemoteWorker], clock: Clock) -> States:
-    """Return the runs on each worker."""
+def states(workers: Sequence[RemoteWorker], clock: Clock, run_id: str = "") -> States:
+    """Return the runs on each worker, or one, which has its environment then."""
 
     def ask(worker: RemoteWorker) -> list[JobState]:
         with worker.connect() as connection:
-            return list_jobs(connection, deadline=Deadline.after(clock, _ASK_SECONDS))
+            return list_jobs(connection, run_id, deadline=Deadline.after(clock, _ASK_SECONDS))
 
     return fan_out(workers, ask, window=max(len(workers), 1))
 
@@ -151,20 +169,43 @@ def holding(found: States, run_id: str) -> list[RemoteWorker]:
 def follow(
     workers: Sequence[RemoteWorker],
     run_id: str,
-    on_line: OnLine,
+    on_log: OnLog,
     clock: Clock,
     *,
-    to_the_end: bool = True,
+    part: LogPart = WHOLE_LOG,
+    notice: Notice = lambda worker, word: None,
+    patience: float = 60.0,
 ) -> list[Outcome[RemoteWorker, JobResult | None]]:
-    """Hand on every line of the run's logs once, and return how it ended on each worker.
+    """Hand on a part of the run's logs, every byte once, and return how it ended on each worker.
 
-    Lost connections are made anew, for as long as a worker's `connect` keeps trying.
+    `notice` is told of losses. Lost connections are made anew; where so many seconds of `patience`
+    brought nothing, or a worker's `connect` gives up, that is the worker's error.
     """
     name, never = job_name(run_id), Deadline.never(clock)
 
     def one(worker: RemoteWorker) -> JobResult | None:
-        job = DetachedJob(worker.connect, name, never, lambda line: on_line(worker, line))
-        return job.follow(to_the_end)
+        job = DetachedJob(
+            worker.connect,
+            name,
+            never,
+            on_log=lambda data, epoch: on_log(worker, data, epoch),
+            notice=lambda word: notice(worker, word),
+            patience=patience,
+        )
+        return job.follow(part)
+
+    return fan_out(workers, one, window=max(len(workers), 1))
+
+
+def prune(
+    workers: Sequence[RemoteWorker], run_id: str, older_than: float, clock: Clock
+) -> list[Outcome[RemoteWorker, list[Removal]]]:
+    """Remove what is left of runs, or of one, that ended `older_than` seconds ago, everywhere."""
+
+    def one(worker: RemoteWorker) -> list[Removal]:
+        limit = Deadline.after(clock, _ASK_SECONDS)
+        with worker.connect() as connection:
+            return remove_jobs(connection, run_id, older_than, deadline=limit)
 
     return fan_out(workers, one, window=max(len(workers), 1))
 

@@ -20,7 +20,7 @@ from support.ssh_server import Server
 from tpukit.clock import SystemClock
 from tpukit.remote.command.end import EndReport, end_processes
 from tpukit.remote.connection.client import Connection, Connector
-from tpukit.remote.job.detached_job import DetachedJob
+from tpukit.remote.job.detached_job import DetachedJob, JobRequest
 from tpukit.remote.programs import program_text
 
 pytestmark = pytest.mark.process
@@ -61,8 +61,7 @@ def start(connect: Callable[[], Connection], server: Server, within: Within) -> 
     begun: list[int] = []
 
     def start(command: str, wanted: int = 1, job: str = JOB) -> list[int]:
-        script = f'export TPUKIT_JOB="${{0%/command}}"\n{command}\n'
-        DetachedJob(connect, job, within(60)).start(script)
+        DetachedJob(connect, job, within(60)).start(JobRequest(command))
         file = server.home / "pids"
         server.wait_until(lambda: file.exists() and len(file.read_text().split()) >= wanted)
         begun.extend(map(int, file.read_text().split()))

@@ -1,47 +1,77 @@
 """Detached jobs: a command that runs once on a worker, whatever becomes of the connection.
 
-A job has a folder on the worker with `command`, `log`, `pid` and, once it has ended, `status`. The
-programs that keep these files lie beside this one.
+The program that keeps jobs on a worker lies beside this module.
 """
 
 from __future__ import annotations
 
 import re
-from collections import deque
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from tpukit.clock import Deadline
 from tpukit.errors import BadInput, DeadlinePassed, Fix, NameTaken, TpukitError, TransportFailed
 from tpukit.remote import worker_files
+from tpukit.remote.connection.channel import Tail
 from tpukit.remote.connection.worker import RetryingConnection
-from tpukit.remote.programs import answer, program_line
-from tpukit.text import one_line, quote, sanitize
+from tpukit.remote.programs import INCOMPLETE, python_request
+from tpukit.text import one_line, sanitize
 
 if TYPE_CHECKING:
+    from tpukit.remote.connection.channel import OnOutput
     from tpukit.remote.connection.client import Connection
-    from tpukit.remote.connection.target import Completed
 
+#: Bytes of its log that a job keeps, the newest ones.
+LOG_LIMIT = 1 << 30
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
-_ANSWER = re.compile(rb"^tpukit-job ([a-z]+) ?([0-9]*)\n", re.MULTILINE)
-_CHUNK = 256 << 10
-#: Pauses between two looks at a job, seconds: short after output, growing in silence.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
-#: Seconds after which a job that never said who it is counts as lost.
-_START_SECONDS = 15.0
-#: What start_job.sh ends with when its input was cut short.
-_INCOMPLETE = 75
-
-#: Lines of the log that a result has, and bytes after which a line without an end is one.
+_PART = re.compile(rb"(\d{1,18}) (\d{1,9}) (\d{1,12})")
+#: Lines of the log that a result has, of so many bytes at most; a longer line is several.
 _TAIL_LINES, _LONGEST_LINE = 50, 64 << 10
+_NO_PROGRAM = 127
 
 OnLine = Callable[[str], None]
+#: Gets bytes of a log, and when they were written (seconds since the epoch) where that was asked.
+OnLog = Callable[[bytes, int], None]
 
 
 class JobLost(TpukitError):
     """A job's process is gone and left no exit status: the worker restarted, or it was killed."""
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """What a job is to do.
+
+    `command` is a program for sh, `environment` shell lines before it, which no file keeps. `about`
+    is what listings show, a JSON object. `notify` is for sh, once, after the command has ended.
+    """
+
+    command: str
+    environment: str = ""
+    about: str = ""
+    notify: str = ""
+    worker: str = ""  #: as `notify` finds it in TPUKIT_WORKER
+    limit: int = LOG_LIMIT  #: bytes of its log that are kept
+
+
+@dataclass(frozen=True)
+class LogPart:
+    """Which part of a log: all of it, its last lines, or what was written since a time.
+
+    `since` are seconds of the worker's clock, since the epoch or, below zero, before now. `times`
+    asks for the time with each part, `on` for what is written until the job ends.
+    """
+
+    tail: int | None = None
+    since: float | None = None
+    times: bool = False
+    on: bool = True
+
+
+WHOLE_LOG = LogPart()
 
 
 @dataclass(frozen=True)
@@ -61,9 +91,10 @@ class DetachedJob:
     """A job on a worker, and its log, over as many connections as it takes.
 
     `connect` opens a connection, and another one after a loss; each is closed here. `on_line` gets
-    every line of the log once, sanitized, from the beginning also of a job that was there before.
-    Every method raises `DeadlinePassed` where the job goes on running, and `TransportFailed` where
-    `connect` gave up.
+    every line of the log once, sanitized, from the beginning also of a job that was there before;
+    `on_log` its bytes. `notice` is told of losses. Where the worker was lost, and so many seconds
+    of `patience` brought nothing, that is raised. Every method raises `DeadlinePassed` where the
+    job goes on running, and `TransportFailed` where the worker is out of reach.
     """
 
     def __init__(
@@ -72,6 +103,10 @@ class DetachedJob:
         name: str,
         deadline: Deadline,
         on_line: OnLine | None = None,
+        *,
+        on_log: OnLog | None = None,
+        notice: OnLine = lambda line: None,
+        patience: float = 60.0,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise BadInput(
@@ -81,9 +116,11 @@ class DetachedJob:
         self._connection = RetryingConnection(connect, deadline)
         self._name = name
         self._deadline = deadline
-        self._log = _Log(on_line)
+        self._notice = notice
+        self._patience = patience
+        self._log = _Log(on_line, on_log, notice)
 
-    def run(self, command: str) -> JobResult:
+    def run(self, request: JobRequest) -> JobResult:
         """Start the job unless it is there, follow its log to the end and return how it ended.
 
         Raises:
@@ -91,24 +128,24 @@ class DetachedJob:
             JobLost: it died without an exit status; it is not started again.
         """
         with self._connected():
-            started = self._start(command)
-            return self._result(self._follow(), started)
+            started = self._start(request)
+            return self._result(self._follow(WHOLE_LOG), started)
 
-    def start(self, command: str) -> bool:
+    def start(self, request: JobRequest) -> bool:
         """Start the job and leave it; return False where it was there already.
 
         Raises `NameTaken` where it is there with another command.
         """
         with self._connected():
-            return self._start(command)
+            return self._start(request)
 
-    def follow(self, to_the_end: bool = True) -> JobResult | None:
-        """Hand on the log from its first line to the job's end, and return how it ended.
+    def follow(self, part: LogPart = WHOLE_LOG) -> JobResult | None:
+        """Hand on a part of the log, and return how the job ended; None where it runs.
 
-        Without `to_the_end`: as far as the log goes now; None while the job runs. Raises as `run`.
+        Raises as `run`.
         """
         with self._connected():
-            status = self._follow(to_the_end)
+            status = self._follow(part)
             return None if status is None else self._result(status, started=False)
 
     @contextmanager
@@ -131,15 +168,14 @@ class DetachedJob:
     def _log_path(self) -> str:
         return f"~/{worker_files.job_folder(self._name)}/log"
 
-    def _start(self, command: str) -> bool:
-        data = command.encode()
-        line = program_line("remote/job/start_job.sh", words=(self._name, str(len(data))))
+    def _start(self, request: JobRequest) -> bool:
         asked = 0
 
         def start(connection: Connection) -> str:
             nonlocal asked
             asked += 1
-            return _answered(connection.run(line, stdin=data, deadline=self._deadline)).word
+            words = {"job": self._name, **asdict(request)}
+            return ask(connection, "start", words, self._deadline).decode().strip()
 
         word = self._connection.retry_until(self._deadline, start)
         if word == "other":
@@ -147,31 +183,37 @@ class DetachedJob:
         # Where an answer was lost, the job that is there is taken for the one that was asked for.
         return word == "started" or asked > 1
 
-    def _follow(self, to_the_end: bool = True) -> int | None:
-        pause = _FIRST_PAUSE
-        patience = self._deadline.within(_START_SECONDS)
+    def _follow(self, part: LogPart) -> int | None:
+        """Return the exit status once the log was handed on, or None where the job runs."""
+        patience = self._deadline.within(self._patience)
         while True:
-            seen = self._connection.retry_until(self._deadline, self._look)
-            self._log.feed(seen.log)
-            if len(seen.log) == _CHUNK:
-                continue
-            if seen.word == "finished":
-                self._log.finish()
-                return int(seen.status)
-            if seen.word in ("lost", "absent") or (seen.word == "starting" and patience.passed()):
-                raise self._lost(seen.word)
-            if not to_the_end:
-                self._log.finish()
-                return None
-            self._deadline.check("the job still runs")
-            pause = _FIRST_PAUSE if seen.log else min(pause * 1.5, _LONGEST_PAUSE)
-            self._deadline.clock.sleep(min(pause, self._deadline.remaining()))
+            begun = self._log.offset, self._deadline.clock.monotonic()
+            try:
+                word, _, status = self._stream(part).partition(" ")
+                break
+            except TransportFailed as error:
+                self._connection.close()
+                lasted = self._deadline.clock.monotonic() - begun[1]
+                if self._log.offset != begun[0] or lasted > self._patience:
+                    patience = self._deadline.within(self._patience)
+                self._deadline.check("the job still runs")
+                if patience.passed():
+                    raise
+                self._notice(f"lost, connecting again ({one_line(error.summary())})")
+                self._deadline.clock.sleep(min(1.0, patience.remaining()))
+        self._log.finish()
+        if word in ("lost", "absent"):
+            raise self._lost(word)
+        return int(status) if word == "finished" else None
 
-    def _look(self, connection: Connection) -> _Seen:
-        return _look(connection, self._name, self._log.offset, _CHUNK, self._deadline)
+    def _stream(self, part: LogPart) -> str:
+        """Hand on the log from where it is, and return the words that follow it."""
+        words = {"job": self._name, "offset": self._log.offset, **asdict(part)}
+        stream = _Stream(self._log.feed)
+        ask(self._connection.connection, "follow", words, self._deadline, stream.feed)
+        return stream.rest.decode("utf-8", "replace").strip()
 
     def _lost(self, word: str) -> JobLost:
-        self._log.finish()
         gone = "its folder is not there: it was removed, or the worker was made anew"
         why = "its process is gone without an exit status: the worker restarted, or it was killed"
         return JobLost(
@@ -181,76 +223,109 @@ class DetachedJob:
         )
 
 
-def forget_job(connection: Connection, job: str, *, deadline: Deadline) -> None:
-    """Remove a finished or lost job's folder, so that its name can start again.
+def ask(
+    connection: Connection,
+    verb: str,
+    words: dict[str, Any],
+    deadline: Deadline,
+    take: Callable[[bytes], None] | None = None,
+) -> bytes:
+    """Return what the program that keeps jobs answers; or let `take` have it as it comes.
 
-    A job that is not there is forgotten already; one that says "starting" when it has been
-    given up as lost died before it had a process.
-
-    Raises `NameTaken` for a job that runs, `TpukitError` where its folder cannot be removed.
+    Raises `TpukitError` where it fails, `TransportFailed` where the request did not arrive whole,
+    and what `Connection.run` raises.
     """
-    state = _look(connection, job, 0, 1, deadline).word
-    if state == "running":
-        raise NameTaken(f"job {job} is still running")
-    if state != "absent":
-        remove = f"rm -rf -- {quote([worker_files.job_folder(job)])}"
-        if not connection.run(remove, deadline=deadline).ok:
-            raise TpukitError(f"could not remove job {job}")
+    mark = secrets.token_hex(8)
+    request = {"verb": verb, "mark": mark, **words}
+    line, stdin = python_request("remote/job/job_program.py", request)
+    before = bytearray()
+    begin = f"{mark}\n".encode()
+
+    def skip(stream: str, chunk: bytes) -> None:
+        """Leave out what comes before the mark: a login script may have written it."""
+        if stream == "stdout" and take:
+            if begin not in before:
+                before.extend(chunk)
+                chunk = bytes(before.partition(begin)[2])
+            take(chunk)
+
+    on_output: OnOutput | None = skip if take else None
+    done = connection.run(line, stdin=stdin, on_output=on_output, deadline=deadline)
+    if done.status == INCOMPLETE:
+        raise TransportFailed("a request did not arrive whole", why="nothing has run")
+    if done.status == _NO_PROGRAM:
+        raise TpukitError(
+            f"{connection.label} has no python3, which keeps its jobs", reason=done.reason
+        )
+    if not done.ok:
+        raise TpukitError("a worker could not keep a job", reason=done.reason)
+    return done.stdout.partition(begin)[2]
+
+
+class _Stream:
+    """Takes the parts of a log out of an answer; `rest` is what is not, or not yet, a part."""
+
+    def __init__(self, feed: Callable[[int, bytes, int], None]) -> None:
+        self._feed = feed
+        self._offset = self._left = self._epoch = 0
+        self.rest = b""
+
+    def feed(self, chunk: bytes) -> None:
+        self.rest += chunk
+        while self.rest:
+            if not self._left:
+                line, end, rest = self.rest.partition(b"\n")
+                found = _PART.fullmatch(line)
+                if not end or found is None:
+                    return
+                self.rest = rest
+                self._offset, self._left, self._epoch = map(int, found.groups())
+            data, self.rest = self.rest[: self._left], self.rest[self._left :]
+            self._feed(self._offset, data, self._epoch)
+            self._offset += len(data)
+            self._left -= len(data)
 
 
 class _Log:
-    """Hands on each line once, sanitized; keeps the last ones and the offset behind them."""
+    """Hands on a log, bytes and lines; knows the offset behind them, and the last lines."""
 
-    def __init__(self, on_line: OnLine | None) -> None:
-        self.offset = 0
-        self._on_line = on_line
+    def __init__(self, on_line: OnLine | None, on_log: OnLog | None, notice: OnLine) -> None:
+        self.offset: int | None = None
+        self._on_line, self._on_log, self._notice = on_line, on_log, notice
         self._partial = b""
-        self._last: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._last = Tail(_LONGEST_LINE)
 
     @property
     def tail(self) -> tuple[str, ...]:
-        return tuple(self._last)
+        return tuple(line for each in bytes(self._last).splitlines() for line in shown(each))[
+            -_TAIL_LINES:
+        ]
 
-    def feed(self, data: bytes) -> None:
-        self.offset += len(data)
-        *whole, self._partial = (self._partial + data).split(b"\n")
-        for line in whole:
-            self._emit(line)
-        if len(self._partial) > _LONGEST_LINE:
-            self.finish()
+    def feed(self, offset: int, data: bytes, epoch: int) -> None:
+        if self.offset is not None and offset > self.offset:
+            self._notice(f"{offset - self.offset} bytes of its log were dropped before")
+        self.offset = offset + len(data)
+        self._last.append(data)
+        if self._on_log:
+            self._on_log(data, epoch)
+        if self._on_line:
+            *whole, self._partial = (self._partial + data).split(b"\n")
+            self._emit(whole)
+            if len(self._partial) > _LONGEST_LINE:
+                self.finish()
 
     def finish(self) -> None:
         """Count what has no line end yet as a line."""
         if self._partial:
-            self._emit(self._partial)
+            self._emit([self._partial])
             self._partial = b""
 
-    def _emit(self, line: bytes) -> None:
-        # A progress bar is one line with many carriage returns: each becomes a line of its own.
-        for part in sanitize(line.rstrip(b"\r")).split("\n"):
-            self._last.append(part)
-            if self._on_line is not None:
-                self._on_line(part)
+    def _emit(self, lines: list[bytes]) -> None:
+        if self._on_line:
+            for line in (part for each in lines for part in shown(each)):
+                self._on_line(line)
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """One answer of the programs: how the job stands, its exit status, a piece of its log."""
-
-    word: str
-    status: str
-    log: bytes
-
-
-def _look(connection: Connection, job: str, offset: int, limit: int, deadline: Deadline) -> _Seen:
-    line = program_line(
-        "remote/job/state.sh", "remote/job/read_job.sh", words=(job, str(offset), str(limit))
-    )
-    return _answered(connection.run(line, deadline=deadline))
-
-
-def _answered(done: Completed) -> _Seen:
-    if done.status == _INCOMPLETE:
-        raise TransportFailed("the job's command did not arrive whole", why="nothing has run")
-    found = answer(done, _ANSWER, "a worker could not keep a job")
-    return _Seen(found[1].decode(), found[2].decode(), done.stdout[found.end() :])
+def shown(line: bytes) -> list[str]:
+    """Return a line as it may be shown; each part of a progress bar becomes a line of its own."""
+    return sanitize(line.rstrip(b"\r")).split("\n")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from tpukit.clock import Deadline
-from tpukit.errors import BadInput, Fix, TpukitError
+from tpukit.errors import BadInput, Fix, NameTaken, TpukitError
 from tpukit.models import Documented
-from tpukit.remote.programs import program_line, program_text
+from tpukit.remote.job.detached_job import LOG_LIMIT, JobRequest, ask
+from tpukit.remote.programs import program_text
 from tpukit.text import one_line
 
 if TYPE_CHECKING:
@@ -19,28 +22,40 @@ if TYPE_CHECKING:
 #: The folders of detached runs among those of all jobs: a provisioning step's have no such name.
 _PREFIX = "run."
 _RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
-_HEADER = "# tpukit-run "
 _SHOWN = 200  #: characters of a command that a listing shows
-_LINE = re.compile(rb"^tpukit-run ([a-z0-9._-]+) ([a-z]+) ?([0-9]*) ?(.*)$", re.MULTILINE)
-_END = b"tpukit-runs end\n"
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|PRIVATE|COOKIE", re.IGNORECASE)
+_IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_MASK = "****"
 
 
 @dataclass(frozen=True)
 class JobState(Documented):
     """The job of one run on one worker. `state` is running, starting, finished, lost or absent.
 
-    `status` is the exit status of a finished one, `started` seconds since the epoch.
+    `status` is the exit status of a finished one, `started` seconds since the epoch by the worker's
+    clock, `environment` what it was started with, where one run was asked for, secrets masked.
     """
 
+    _hidden = ("environment",)
     run: str
     state: str
     status: int | None = None
     command: str = ""
     started: float = 0.0
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def live(self) -> bool:
         return self.state in ("running", "starting")
+
+
+@dataclass(frozen=True)
+class Removal(Documented):
+    """A run that is to go from a worker: how it stood, and the bytes freed; None where it stays."""
+
+    run: str
+    state: str
+    bytes: int | None
 
 
 def job_name(run_id: str) -> str:
@@ -59,38 +74,90 @@ def run_of(mark: str) -> str:
     return job.removeprefix(_PREFIX) if job.startswith(_PREFIX) else ""
 
 
-def job_script(command: str, environment: str, launch: str, *, nonce: str, started: float) -> str:
-    """Return the file that a job runs: a header for listings, its environment, what becomes it.
+def job_request(
+    command: str,
+    environment: str,
+    launch: str,
+    *,
+    nonce: str,
+    notify: str = "",
+    worker: str = "",
+    log_limit: int = LOG_LIMIT,
+) -> JobRequest:
+    """Return the job of a run: shell lines for its environment, and what becomes it.
 
     The nonce makes it this start's own: the same start asked for twice is one job, another start
     under the same run id is refused.
     """
-    shown = one_line(command)[:_SHOWN]
-    header = json.dumps({"started": round(started, 3), "nonce": nonce, "command": shown})
+    about = json.dumps({"command": command, "environment": masked(environment)})
     # The runner starts `sh FOLDER/command`.
-    mark = 'export TPUKIT_JOB="${0%/command}"\n'
-    device = program_text("remote/command/device.sh")
-    return f"{_HEADER}{header}\n{device}{environment}{mark}{launch}"
+    script = f"# {nonce}\n{program_text('remote/command/device.sh')}{launch}"
+    return JobRequest(script, environment, about, notify, worker, log_limit)
 
 
-def list_jobs(connection: Connection, *, deadline: Deadline) -> list[JobState]:
-    """Return the jobs of runs on a worker, the first one first; raise `TpukitError` for none."""
-    done = connection.run(
-        program_line("remote/job/state.sh", "remote/job/list_jobs.sh"), deadline=deadline
-    )
-    if not done.ok or not done.stdout.endswith(_END):
-        raise TpukitError(f"{connection.label} could not list its jobs", reason=done.reason)
-    found = [_state(*line) for line in _LINE.findall(done.stdout)]
+def masked(environment: str) -> dict[str, str]:
+    """Return the variables that shell lines export, those that look secret without their values."""
+    words = (word.partition("=") for word in shlex.split(environment))
+    return {
+        name: _MASK if _SECRET.search(name) else _IN_ADDRESS.sub(_MASK, value)
+        for name, equals, value in words
+        if equals and name.isidentifier()
+    }
+
+
+def list_jobs(connection: Connection, run: str = "", *, deadline: Deadline) -> list[JobState]:
+    """Return the jobs of runs on a worker, or of one run, the first one first.
+
+    Raises `TpukitError` where the worker does not say.
+    """
+    found = []
+    for each in _rows(connection, "list", {"job": job_name(run) if run else ""}, deadline):
+        about = each["about"]
+        variables = about.get("environment")
+        found.append(
+            JobState(
+                *_stands(each),
+                one_line(str(about.get("command", "")))[: None if run else _SHOWN],
+                float(about.get("started", 0)),
+                variables if isinstance(variables, dict) else {},
+            )
+        )
     return sorted(found, key=lambda each: (each.started, each.run))
 
 
-def _state(name: bytes, word: bytes, status: bytes, header: bytes) -> JobState:
-    try:
-        document = json.loads(header.removeprefix(_HEADER.encode()))
-        command, started = (
-            one_line(str(document.get("command", ""))),
-            float(document.get("started", 0)),
-        )
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        command, started = "", 0.0
-    return JobState(name.decode(), word.decode(), int(status) if status else None, command, started)
+def remove_jobs(
+    connection: Connection, run: str = "", older_than: float = 0.0, *, deadline: Deadline
+) -> list[Removal]:
+    """Remove what is left of runs, or of one, that ended so many seconds ago; none that lives.
+
+    Raises `TpukitError` where one cannot be removed.
+    """
+    words = {"job": job_name(run) if run else "", "older": older_than}
+    rows = _rows(connection, "remove", words, deadline)
+    return [Removal(*_stands(each)[:2], each["bytes"]) for each in rows]
+
+
+def forget_job(connection: Connection, job: str, *, deadline: Deadline) -> None:
+    """Remove a finished or lost job's folder, so that its name can start again.
+
+    A job that is not there is forgotten already.
+
+    Raises `NameTaken` for a job that runs, `TpukitError` where its folder cannot be removed.
+    """
+    (row,) = _rows(connection, "remove", {"job": job, "older": 0}, deadline)
+    if row["bytes"] is None and row["stands"] != "absent":
+        raise NameTaken(f"job {job} is still running")
+
+
+def _rows(
+    connection: Connection, verb: str, words: dict[str, Any], deadline: Deadline
+) -> Iterator[dict[str, Any]]:
+    *lines, end, last = ask(connection, verb, words, deadline).split(b"\n")
+    if (end, last) != (b"end", b""):
+        raise TpukitError(f"{connection.label} could not list its jobs")
+    return map(json.loads, lines)
+
+
+def _stands(row: dict[str, Any]) -> tuple[str, str, int | None]:
+    word, _, status = row["stands"].partition(" ")
+    return row["job"].removeprefix(_PREFIX), word, int(status) if status else None

@@ -1,0 +1,512 @@
+"""Keep jobs on a worker: start one, send its log, list and remove them.
+
+    main(REQUEST)
+
+REQUEST is a JSON object: `verb` names what to do, `mark` what is answered first, since a login
+script may have written before. Runs on the Python of the oldest runtime version, 3.8, with nothing
+but its standard library.
+
+A job's folder has `command`, which sh runs; `about`, which listings show; `pid` (process id of its
+runner, boot, and time of start); `log`, the newest piece of what it wrote; `log.OFFSET`, the piece
+before, which begins at OFFSET; `log.times`, lines `OFFSET EPOCH`, one a second with output at most;
+`notify`, which sh runs at the end; and at the end `status`.
+"""
+
+from __future__ import annotations
+
+import array
+import bisect
+import contextlib
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+import termios
+import time
+
+PIECE = 1 << 18
+LOOK_SECONDS = 0.1
+#: Between two attempts to write where the disk is full.
+ROOM_SECONDS = 0.5
+#: A start that has not said who it is for so long was cut off.
+STARTING_SECONDS = 60.0
+
+
+def text(*path):
+    """Return a small file's text, or nothing where it is not there."""
+    with contextlib.suppress(OSError), open(os.path.join(*path), "rb") as file:
+        return file.read().decode("utf-8", "replace").strip()
+    return ""
+
+
+def save(path, content, flags=os.O_TRUNC):
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | flags, 0o600), "wb") as file:
+        file.write(content.encode())
+
+
+def identity(pid):
+    """Return what tells a live process from others that have had its id; nothing for a dead one."""
+    if not os.path.isdir("/proc/self"):
+        return " ".join(os.popen(f"ps -o lstart= -p {int(pid)}").read().split())
+    with contextlib.suppress(OSError), open(f"/proc/{int(pid)}/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+        if fields[0] not in (b"Z", b"X"):
+            return f"{text('/proc/sys/kernel/random/boot_id')} {fields[19].decode()}"
+    return ""
+
+
+def lives(folder):
+    """Tell whether a job's runner is there, which stays for what the command has left behind."""
+    pid, _, born = text(folder, "pid").partition(" ")
+    return pid.isdigit() and identity(pid) == born
+
+
+def stand(folder):
+    """Return absent, starting, running or lost; or finished, with the exit status after it."""
+    with contextlib.suppress(FileNotFoundError):
+        age = time.time() - os.stat(folder).st_mtime
+        # In this order: it may end between two looks.
+        if not text(folder, "status") and lives(folder):
+            return "running"
+        status = text(folder, "status")
+        if status.isdigit():
+            return f"finished {status}"
+        begins = not text(folder, "pid") and age < STARTING_SECONDS
+        return "starting" if begins else "lost"
+    return "absent"
+
+
+def older(folder):
+    """Return where the older pieces of a log begin."""
+    names = [name[4:] for name in os.listdir(folder) if name.startswith("log.")]
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+class Log:
+    """The log as its only writer has it. It may be cut to its newest half, `limit` / 2 bytes."""
+
+    def __init__(self, folder, limit):
+        self.folder, self.half = folder, max(1, limit // 2)
+        self.base = self.size = 0
+        self.file = self.opened("log")
+        self.times = self.opened("log.times")
+        self.noted = 0.0
+        self.waits = True
+
+    def opened(self, name):
+        path = os.path.join(self.folder, name)
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def write(self, data):
+        """Return when all is written: where the disk is full, the command waits with it."""
+        if self.size and self.size + len(data) > self.half:
+            with contextlib.suppress(OSError):
+                self.begin_piece()
+        now = time.time()
+        if abs(now - self.noted) >= 1.0:
+            self.note(now)
+        while data:
+            try:
+                written = os.write(self.file, data)
+            except OSError:
+                if not self.waits:
+                    return
+                time.sleep(ROOM_SECONDS)
+                continue
+            data = data[written:]
+            self.size += written
+
+    def note(self, now):
+        row = f"{self.base + self.size} {now:.0f}\n".encode()
+        before = os.fstat(self.times).st_size
+        try:
+            whole = os.write(self.times, row) == len(row)
+        except OSError:
+            whole = False
+        if whole:
+            self.noted = now
+        else:
+            os.ftruncate(self.times, before)
+
+    def begin_piece(self):
+        log = os.path.join(self.folder, "log")
+        for offset in older(self.folder):
+            os.unlink(f"{log}.{offset}")
+        new = self.opened("log.new")
+        os.rename(log, f"{log}.{self.base}")
+        os.rename(f"{log}.new", log)
+        os.close(self.file)
+        self.file, self.base, self.size = new, self.base + self.size, 0
+
+
+class Pieces:
+    """The log as readers find it, in pieces that are held open: what is dropped can be read on."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.files = []
+        self.refresh()
+
+    def refresh(self):
+        """Open what is there now. A piece can be moved between two looks: then look again."""
+        found = []
+        for _ in range(100):
+            with contextlib.suppress(OSError):
+                before = older(self.folder)
+                found = [(base, self.opened(f"log.{base}")) for base in before]
+                base = before[-1] + os.fstat(found[-1][1].fileno()).st_size if before else 0
+                found.append((base, self.opened("log")))
+                if older(self.folder) == before:
+                    break
+            found = []
+            if not os.path.isdir(self.folder):
+                break
+            time.sleep(0.01)
+        self.files = found or self.files
+
+    def opened(self, name):
+        return open(os.path.join(self.folder, name), "rb")
+
+    @property
+    def start(self):
+        return self.files[0][0] if self.files else 0
+
+    @property
+    def end(self):
+        return self.files[-1][0] + os.fstat(self.files[-1][1].fileno()).st_size if self.files else 0
+
+    def read(self, offset, size):
+        for base, file in reversed(self.files):
+            if offset >= base:
+                return os.pread(file.fileno(), size, offset - base)
+        return b""
+
+    def before(self, offset):
+        """Return the bytes up to an offset, those of one piece."""
+        base = max((base for base, _ in self.files if base < offset), default=0)
+        low = max(base, offset - PIECE)
+        return self.read(low, offset - low)
+
+    def whole_line(self, offset):
+        """Return where the first line begins that does so at an offset or behind it."""
+        if not offset or (offset > self.start and self.before(offset).endswith(b"\n")):
+            return offset
+        return offset + self.read(offset, PIECE).find(b"\n") + 1
+
+    def last_lines(self, count):
+        """Return where the last lines begin; one without an end counts."""
+        offset = self.end
+        left = count + self.before(offset).endswith(b"\n")
+        while left > 0 and offset > self.start:
+            block = self.before(offset)
+            at = len(block) or -1
+            while left > 0 and at >= 0:
+                at = block.rfind(b"\n", 0, at)
+                left -= at >= 0
+            offset += at + 1 - len(block)
+            if not block:
+                break
+        return offset if left <= 0 else self.whole_line(self.start)
+
+
+class Times:
+    """When each part of the log was written, as far as that was noted."""
+
+    def __init__(self, folder):
+        self.offsets, self.epochs = [0], [0]
+        path = os.path.join(folder, "log.times")
+        self.file = open(path) if os.path.exists(path) else ()  # noqa: SIM115
+
+    def refresh(self):
+        for line in self.file:
+            with contextlib.suppress(ValueError):
+                offset, epoch = map(int, line.split())
+                self.offsets.append(offset)
+                self.epochs.append(epoch)
+
+    def part(self, offset):
+        """Return the time of what is at an offset, and where another time begins, or None."""
+        at = bisect.bisect_right(self.offsets, offset)
+        return self.epochs[at - 1], self.offsets[at] if at < len(self.offsets) else None
+
+    def since(self, epoch):
+        """Return where what was written after a time begins; a part takes a second at most."""
+        late = (at for at, each in zip(self.offsets, self.epochs) if each > epoch - 1)  # noqa: B905
+        return next(late, None)
+
+
+def say(*words):
+    print(*words, flush=True)
+
+
+def send(data, *words):
+    sys.stdout.buffer.write(" ".join(map(str, words)).encode() + b"\n" + data)
+    sys.stdout.buffer.flush()
+
+
+def follow(jobs, request):
+    """Send the log from `offset`, or where `tail` or `since` says, in parts, then how it stands.
+
+    A part is a line `OFFSET SIZE EPOCH` and its bytes; without `times` the epoch is 0. Unless `on`,
+    it ends where the log ends now. Nobody may be listening any more: that is looked for, too.
+    """
+    folder = os.path.join(jobs, request["job"])
+    pieces, times, offset = Pieces(folder), None, request["offset"]
+    if pieces.files and (request["times"] or request["since"] is not None):
+        times = Times(folder)
+    if offset is None:
+        offset = pieces.whole_line(pieces.start)
+        if request["tail"] is not None:
+            offset = pieces.last_lines(request["tail"])
+        if request["since"] is not None and times:
+            since = request["since"]
+            times.refresh()
+            late = times.since(since if since > 0 else time.time() + since)
+            offset = max(offset, pieces.end if late is None else pieces.whole_line(late))
+    listener = select.poll()
+    listener.register(1, 0)
+    while True:
+        word = stand(folder)
+        pieces.refresh()
+        end = pieces.end
+        if times:  # after the end was seen: a time is noted before what it is of
+            times.refresh()
+        if offset < pieces.start:
+            offset = pieces.whole_line(pieces.start)
+        while offset < end:
+            epoch, other = times.part(offset) if request["times"] and times else (0, None)
+            data = pieces.read(offset, min(PIECE, end - offset, (other or end) - offset))
+            if not data:
+                break
+            send(data, offset, len(data), epoch)
+            offset += len(data)
+        if word not in ("starting", "running") or not request["on"]:
+            return say(word)
+        if listener.poll(LOOK_SECONDS * 1000):
+            return None
+
+
+def about(folder):
+    with contextlib.suppress(ValueError):
+        found = json.loads(text(folder, "about"))
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def listed(jobs, request):
+    """Answer how each job of a run stands, or one: a JSON object a line, then `end`."""
+    for name in sorted(os.listdir(jobs)) if os.path.isdir(jobs) else ():
+        folder = os.path.join(jobs, name)
+        if name.startswith("run.") and request["job"] in ("", name) and os.path.isdir(folder):
+            known = about(folder)
+            if not request["job"]:
+                known = {"command": str(known.get("command", ""))[:200]}
+            with contextlib.suppress(FileNotFoundError):
+                stated = os.stat(os.path.join(folder, "command")).st_mtime
+                known["started"] = stated
+            say(json.dumps({"job": name, "stands": stand(folder), "about": known}))
+    say("end")
+
+
+def removed(jobs, request):
+    """Remove jobs that do not live and ended so many seconds ago; answer like `listed`, with bytes.
+
+    `job` is the one, or nothing for every run's.
+    """
+    runs = sorted(os.listdir(jobs)) if os.path.isdir(jobs) else []
+    names = [request["job"]] if request["job"] else [each for each in runs if each[:4] == "run."]
+    for name in names:
+        folder = os.path.join(jobs, name)
+        word, size = stand(folder), None
+        if word[0] in "fl" and not lives(folder):
+            with os.scandir(folder) as entries:
+                found = [entry.stat(follow_symlinks=False) for entry in entries]
+            if time.time() - max([each.st_mtime for each in found], default=0) >= request["older"]:
+                shutil.rmtree(folder)
+                size = sum(each.st_blocks * 512 for each in found)
+        say(json.dumps({"job": name, "stands": word, "bytes": size}))
+    say("end")
+
+
+def start(jobs, request):
+    """Start a job, at most once; answer started, present, or other (it has another command)."""
+    umask = os.umask(0o077)
+    folder = os.path.join(jobs, request["job"])
+    command = os.path.join(folder, "command")
+    os.makedirs(jobs, exist_ok=True)
+    lock = os.open(jobs, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if stand(folder) == "lost" and not text(folder, "pid"):
+        shutil.rmtree(folder)  # its start was cut off
+    try:
+        os.mkdir(folder)
+    except FileExistsError:
+        same = text(command) in ("", request["command"].strip())
+        return say("present" if same else "other")
+    try:
+        for name in ("about", "notify"):
+            if request[name]:
+                save(os.path.join(folder, name), request[name])
+        # The end has its blocks on the disk before the job can fill it.
+        save(os.path.join(folder, "status.new"), "unknown\n")
+        save(command, request["command"])
+        os.close(lock)
+        ready, said = os.pipe()
+        if not os.fork():
+            begin(folder, request, umask, said)
+        os.close(said)
+        with open(ready) as answer:
+            problem = answer.read()
+        if problem != "ok":
+            raise OSError(0, problem or "its runner did not start", folder)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return say("started")
+
+
+def begin(folder, request, umask, said):
+    """Be the runner: in a session of its own, and with nothing open that a connection waits for."""
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for each in range(3):
+            os.dup2(null, each)
+        for each in range(3, 256):
+            if each != said:
+                with contextlib.suppress(OSError):
+                    os.close(each)
+        try:
+            os.chdir(os.path.expanduser("~"))
+            environment = unnamed(folder, request["environment"])
+            log = Log(folder, request["limit"])
+            who = f"{os.getpid()} {identity(os.getpid())}\n"
+            save(os.path.join(folder, "pid"), who, os.O_EXCL)
+        except OSError as error:
+            os.write(said, f"{error.strerror}".encode())
+            return
+        os.write(said, b"ok")
+        os.close(said)
+        os.umask(umask)
+        run(folder, request, log, environment)
+    finally:
+        os._exit(0)
+
+
+def unnamed(folder, content):
+    """Return a file that has no name any more: what it holds is secret, and gone with the job."""
+    path = os.path.join(folder, "environment")
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    os.unlink(path)
+    left = content.encode()
+    while left:
+        left = left[os.write(file, left) :]
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
+
+
+def run(folder, request, log, environment):
+    """Run the command, write its log, then its status; stay while anything else writes to it."""
+    import subprocess
+
+    output, ours = os.pipe()
+    woken, wakes = os.pipe()
+    os.set_blocking(wakes, False)
+    signal.set_wakeup_fd(wakes)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    # TERM to the session comes here too; the command leads a group of its own.
+    lines = f'. /dev/fd/{environment}; exec {environment}<&-; exec sh "$0"'
+    command = subprocess.Popen(
+        ["sh", "-c", lines, os.path.join(folder, "command")],
+        stdin=subprocess.DEVNULL,
+        stdout=ours,
+        stderr=ours,
+        env={**os.environ, "TPUKIT_JOB": folder},
+        pass_fds=[environment],
+        preexec_fn=os.setpgrp,
+    )
+    os.close(environment)
+    ended, asked, notified = False, [], None
+
+    def pass_on(number, frame):
+        asked.append(number)
+        log.waits = log.waits and command.poll() is None
+        with contextlib.suppress(OSError):
+            os.killpg(command.pid, number)
+
+    signal.signal(signal.SIGTERM, pass_on)
+    signal.signal(signal.SIGINT, pass_on)
+    while True:
+        ready, _, _ = select.select([output, woken], [], [])
+        if woken in ready:
+            os.read(woken, 512)
+        if not ended and command.poll() is not None:
+            ended = True
+            drain(output, log)
+            leave_status(folder, command.returncode, asked)
+            if os.path.exists(os.path.join(folder, "notify")):
+                notified = notify(folder, request, ours)
+            os.close(ours)
+        elif output in ready:
+            data = os.read(output, PIECE)
+            if not data:
+                break
+            log.write(data)
+    if notified:
+        notified.wait()
+
+
+def drain(output, log):
+    """Write what the command has left in the pipe; what others go on writing can wait."""
+    left = array.array("i", [0])
+    fcntl.ioctl(output, termios.FIONREAD, left)
+    while left[0] > 0:
+        data = os.read(output, left[0])
+        left[0] -= len(data)
+        log.write(data)
+
+
+def leave_status(folder, code, asked):
+    """Note how the command ended; not where the worker goes down, which ends everything at once."""
+    status = code if code >= 0 else 128 - code
+    if asked or status >= 128:
+        time.sleep(3 if asked else 0.3)
+        if asked and os.popen("systemctl is-system-running 2>&1").read().strip() == "stopping":
+            return
+    path = os.path.join(folder, "status.new")
+    with open(os.open(path, os.O_WRONLY), "w") as file:
+        file.write(f"{status:<7}\n")
+    os.rename(path, os.path.join(folder, "status"))
+
+
+def notify(folder, request, output):
+    import subprocess
+
+    run_id = os.path.basename(folder)[len("run.") :]
+    known = {"TPUKIT_RUN": run_id, "TPUKIT_STATUS": text(folder, "status")}
+    return subprocess.Popen(
+        ["sh", os.path.join(folder, "notify")],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env={**os.environ, **known, "TPUKIT_WORKER": request["worker"]},
+    )
+
+
+def main(request):
+    request = json.loads(request)
+    say(request["mark"])
+    jobs = os.path.expanduser("~/.tpukit/jobs")
+    verbs = {"start": start, "follow": follow, "list": listed, "remove": removed}
+    try:
+        verbs[request["verb"]](jobs, request)
+    except BrokenPipeError:  # nobody listens any more
+        os._exit(0)
+    except OSError as error:
+        sys.exit(f"{error.filename}: {error.strerror}")
+
+
+main(*sys.argv[1:])
