@@ -175,12 +175,13 @@ def test_a_command_that_did_not_arrive_whole_is_not_run(
 def test_a_job_whose_process_was_killed_is_lost_and_not_started_again(
     run: Run, server: Server
 ) -> None:
-    command = "echo x >>count; echo started; sleep 1000"
+    command = "echo $$ >>count; echo started; exec sleep 1000"
     follower = in_background(run, "killed", command)
-    pid = folder(server, "killed") / "pid"
-    server.wait_until(lambda: (server.home / "count").exists())
-    os.kill(int(pid.read_text().split()[0]), signal.SIGKILL)
+    log = folder(server, "killed") / "log"
+    server.wait_until(lambda: log.exists() and log.read_text())
+    os.kill(int((folder(server, "killed") / "pid").read_text().split()[0]), signal.SIGKILL)
     follower.join(60)
+    os.kill(int((server.home / "count").read_text()), signal.SIGKILL)
     assert not follower.is_alive()
     with pytest.raises(JobLost) as lost:
         run("killed", command)
