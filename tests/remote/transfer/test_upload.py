@@ -166,6 +166,9 @@ def test_two_senders_of_the_same_at_once_do_no_harm(one: Fleet, noise: Path) -> 
     for name in ("first", "second"):
         assert (one.home(0) / name).read_bytes() == noise.read_bytes()
     assert not leftovers(one.home(0))
+    # The first sends it again, since what both had sent was put in place; nothing was broken.
+    first, second, third = (int(offset) for offset, _ in one.uploads(0))
+    assert first == third == 0 < second
 
 
 def test_text_is_compressed_on_its_way(one: Fleet, tmp_path: Path) -> None:
