@@ -26,6 +26,11 @@ def test_a_recipe_that_does_not_exist_is_refused_before_anything_is_asked(local:
     assert "there is no recipe cobol" in done.err
 
 
+def test_a_lease_that_is_no_duration_is_refused(local: Local) -> None:
+    done = local.run("notebook", "nobody", "--lease", "overnight").says(2)
+    assert "fix: for example: --lease 20m" in done.err
+
+
 def test_without_the_environment_it_says_how_to_get_it_and_starts_nothing(
     local: Local, bare: str
 ) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from support.measured_python import measuring
+from support.openssh_workers import eventually
 
 from tpukit.remote.programs import program_text
 
@@ -28,7 +28,7 @@ while True:
     server.accept()
 """
 Start = Callable[[float], "subprocess.Popen[str]"]
-Ahead = Callable[..., None]
+Ahead = Callable[["subprocess.Popen[str]", float], None]
 
 
 @pytest.fixture
@@ -54,8 +54,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     yield call
     for process in started:
-        process.kill()
-        process.communicate()
+        process.terminate()  # it ends the server, which would keep the pipe open
+        process.communicate(timeout=60)
 
 
 @pytest.fixture
@@ -69,29 +69,28 @@ def jupyter(tmp_path: Path) -> None:
 #: Python reads this before any program: a clock that a file sets forward, and that counts.
 CLOCK = """
 import time
-real = time.time
+real = time.monotonic
 def shifted():
     with open("looks", "a") as file:
         file.write("x")
     with open("ahead") as file:
         return real() + float(file.read())
-time.time = shifted
+time.monotonic = shifted
 """
 
 
 @pytest.fixture
 def ahead(tmp_path: Path) -> Ahead:
-    """Set the program's clock forward, and return when it has looked at it often enough."""
+    """Set the program's clock forward, and return when it has looked at it often, or has ended."""
     (tmp_path / "packages").mkdir(exist_ok=True)
     (tmp_path / "packages" / "sitecustomize.py").write_text(CLOCK)
     (tmp_path / "ahead").write_text("0")
 
-    def ahead(seconds: float, looks: int = 3) -> None:
+    def ahead(process: subprocess.Popen[str], seconds: float) -> None:
         (tmp_path / "new").write_text(str(seconds))
         (tmp_path / "new").replace(tmp_path / "ahead")
-        before, give_up = (tmp_path / "looks").stat().st_size, time.monotonic() + 20
-        while (tmp_path / "looks").stat().st_size < before + looks and time.monotonic() < give_up:
-            time.sleep(0.02)
+        before, looks = (tmp_path / "looks").stat().st_size, tmp_path / "looks"
+        eventually(lambda: process.poll() is not None or looks.stat().st_size > before + 3)
 
     return ahead
 
@@ -107,32 +106,43 @@ def first_line(process: subprocess.Popen[str]) -> list[str]:
 
 @pytest.mark.usefixtures("jupyter")
 def test_it_serves_on_the_loopback_and_ends_when_nobody_renews_the_lease(
-    start: Start, tmp_path: Path
+    start: Start, tmp_path: Path, ahead: Ahead
 ) -> None:
-    process = start(3600)
+    process = start(100)
     word, port = first_line(process)
     assert (word, port.isdigit()) == ("tpukit-notebook", True)
     pid, address, token = served(tmp_path)
     assert (address, token) == ("127.0.0.1", "hidden")
-    long_ago = time.time() - 4000
-    os.utime(tmp_path / "lease", (long_ago, long_ago))
+    ahead(process, 90)
+    assert process.poll() is None
+    ahead(process, 110)
     process.wait(60)
     assert not Path("/proc", pid).exists()
     assert not (tmp_path / "lease").exists()
 
 
 @pytest.mark.usefixtures("jupyter")
-def test_it_goes_on_while_the_lease_is_renewed(start: Start, tmp_path: Path, ahead: Ahead) -> None:
-    """The worker's clock is set forward by more than the lease, which was renewed meanwhile."""
+def test_each_renewal_begins_the_lease_anew(start: Start, tmp_path: Path, ahead: Ahead) -> None:
     process = start(100)
     first_line(process)
     for seconds in (80, 160):
-        renewed = time.time() + seconds
-        os.utime(tmp_path / "lease", (renewed, renewed))
-        ahead(seconds)
-        assert process.poll() is None
-    ahead(300, looks=0)
+        ahead(process, seconds)
+        assert process.poll() is None, seconds
+        os.utime(tmp_path / "lease", (seconds, seconds))
+        ahead(process, seconds)  # it has seen that
+    ahead(process, 270)
     assert process.wait(60) is not None
+
+
+@pytest.mark.usefixtures("jupyter")
+def test_a_worker_whose_wall_clock_is_set_ends_nothing(
+    start: Start, tmp_path: Path, ahead: Ahead
+) -> None:
+    process = start(100)
+    first_line(process)
+    os.utime(tmp_path / "lease", (1, 1))
+    ahead(process, 0)
+    assert process.poll() is None
 
 
 @pytest.mark.usefixtures("jupyter")

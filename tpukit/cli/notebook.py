@@ -21,6 +21,9 @@ Port = Annotated[int, Option(metavar="PORT", help="Port here; 0 takes a free one
 Recipe = Annotated[
     str, Option("--with", metavar="RECIPE", help=f"{flag.RECIPES} Default: what is there.")
 ]
+Lease = Annotated[
+    str, Option(metavar="DURATION", help="How long Jupyter goes on without this machine: 8h.")
+]
 Install = Annotated[bool, Option("--install", help="Install JupyterLab first.")]
 
 
@@ -31,13 +34,15 @@ def notebook(
     port: Port = 8888,
     recipe: Recipe = "",
     install: Install = False,
+    lease: Lease = "24h",
     timeout: flag.Timeout = "60s",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Open Jupyter on a worker, with the provisioned environment.
 
     It listens on the worker's loopback alone and asks for a token, which is in the address that is
-    printed. Ctrl-C ends it. Where this machine is gone for 5 minutes it ends by itself.
+    printed. Ctrl-C ends it with its kernels. While this machine sleeps or is offline they go on;
+    where it does not come back within the lease they end by themselves.
 
     Examples:
       tpukit notebook demo
@@ -47,6 +52,7 @@ def notebook(
     from tpukit.work import notebooks
     from tpukit.work.environments import usual_environment
 
+    lease_seconds = flag.seconds(lease, "--lease")
     if recipe:
         flag.check_recipe(recipe)
     toolkit = toolkit.by(route)
@@ -56,7 +62,7 @@ def notebook(
     if install:
         say(f"installing JupyterLab on {chosen.label}")
         notebooks.install(chosen, recipe, toolkit.clock)
-    served = notebooks.Notebook(chosen, recipe, toolkit.clock)
+    served = notebooks.Notebook(chosen, recipe, toolkit.clock, lease_seconds)
     try:
         there = served.start()
         with Tunnels(chosen.connect, [Forward(port, there)], toolkit.clock, say) as tunnels:
@@ -66,7 +72,7 @@ def notebook(
             with ended_by_interrupt() as status:
                 reason = _serve(served, tunnels)
     finally:
-        _end(toolkit, name, served)
+        _end(toolkit, name, served, lease)
     if status():
         return View({}, status=status())
     raise TpukitError(f"Jupyter on {chosen.label} has ended", reason=reason)
@@ -85,10 +91,10 @@ def _serve(served: Notebook, tunnels: Tunnels) -> str:
     return reasons[0]
 
 
-def _end(toolkit: Toolkit, name: str, served: Notebook) -> None:
+def _end(toolkit: Toolkit, name: str, served: Notebook, lease: str) -> None:
     try:
         served.end()
     except TpukitError as error:
         toolkit.console.warn(f"Jupyter may still run: {error.summary()}")
-        now = "ends it at once; by itself it ends within 5 minutes"
+        now = f"ends it at once; by itself it ends within {lease}"
         toolkit.console.suggest(Fix.command("tpukit", "kill", name, served.run_id, note=now))

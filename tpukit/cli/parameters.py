@@ -135,13 +135,13 @@ class RouteFlags(ProxyFlags):
 DIRECT, EXTERNAL = ProxyFlags(), RouteFlags()
 
 
-def seconds(text: str) -> float:
+def seconds(text: str, name: str = "--timeout") -> float:
     """Return a duration such as `90s`, `20m`, `1.5h` or `30` in seconds, at least one."""
     match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)([smh]?)", text.strip(), re.ASCII)
     value = float(match[1]) * _UNITS[match[2]] if match else 0.0
     if value < 1.0:
         raise BadInput(
-            f"{one_line(text)!r} is not a duration", fix=Fix(note="for example: --timeout 20m")
+            f"{one_line(text)!r} is not a duration", fix=Fix(note=f"for example: {name} 20m")
         )
     return value
 

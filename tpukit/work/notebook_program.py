@@ -3,8 +3,9 @@
     python -I notebook.py SECONDS      in a job, by the interpreter that has Jupyter
 
 Says "tpukit-notebook absent" where there is no Jupyter, else "tpukit-notebook PORT" once Jupyter
-answers. The lease is a file in the job's folder; it has run out when it is older than SECONDS, and
-is removed when Jupyter has ended. JUPYTER_TOKEN in the environment is what Jupyter asks for:
+answers. The lease is a file in the job's folder, renewed by touching it. It has run out when that
+has not been seen for SECONDS in which this worker ran, whatever its clock was set to, and it is
+removed when Jupyter has ended. JUPYTER_TOKEN in the environment is what Jupyter asks for:
 jupyter-server/jupyter_server:jupyter_server/auth/identity.py.
 """
 
@@ -52,8 +53,12 @@ def options(port):
 
 def serve(process, port, lease, seconds):
     """Wait until Jupyter has ended and return its status; end it when the lease has run out."""
-    announced = False
-    while process.poll() is None and time.time() - os.stat(lease).st_mtime < seconds:
+    announced, touched, limit = False, 0, 0.0
+    while process.poll() is None:
+        if (found := os.stat(lease).st_mtime_ns) != touched:
+            touched, limit = found, time.monotonic() + seconds
+        if time.monotonic() > limit:
+            break
         if not announced and answers(port):
             print(f"tpukit-notebook {port}", flush=True)
             announced = True

@@ -20,8 +20,8 @@ from tpukit.remote.programs import program_text
 from tpukit.text import one_line
 from tpukit.work import runs
 
-#: Seconds after which Jupyter ends where nobody renews its lease, and between two renewals.
-LEASE_SECONDS, RENEWAL_SECONDS = 300.0, 10.0
+#: Seconds between two renewals of a lease.
+RENEWAL_SECONDS = 10.0
 _INSTALL_SECONDS, _START_SECONDS, _ASK_SECONDS = 600.0, 90.0, 30.0
 _PORT = re.compile(r"tpukit-notebook (absent|\d{1,5})")
 
@@ -41,12 +41,16 @@ def install(worker: RemoteWorker, recipe: str, clock: Clock) -> None:
 
 
 class Notebook:
-    """Jupyter on one worker, started here and ended here."""
+    """Jupyter on one worker, started here and ended here.
 
-    def __init__(self, worker: RemoteWorker, recipe: str, clock: Clock) -> None:
+    It ends by itself where nothing was heard from here for `lease` seconds.
+    """
+
+    def __init__(self, worker: RemoteWorker, recipe: str, clock: Clock, lease: float) -> None:
         self.run_id = f"notebook-{runs.new_run_id(clock)}"
         self._worker = worker
         self._recipe = recipe
+        self._lease = lease
         self._clock = clock
         self._token = secrets.token_urlsafe(24)
         self._ended = threading.Event()
@@ -71,7 +75,7 @@ class Notebook:
                 fix=Fix.command("tpukit", "provision", name, self._recipe),
             )
         program_path = worker_files.shell_word(worker_files.NOTEBOOK_PROGRAM)
-        words = f"exec {_interpreter(self._recipe)} -I {program_path} {LEASE_SECONDS:.0f}"
+        words = f"exec {_interpreter(self._recipe)} -I {program_path} {self._lease:.0f}"
         lines = shell_lines({"JUPYTER_TOKEN": self._token}, self._recipe)
         runs.start([self._worker], self.run_id, words, lines, self._clock)
         return self._port()
