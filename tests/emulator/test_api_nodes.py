@@ -358,6 +358,27 @@ def test_workers_that_cannot_start_fail_the_create(cloud):
     assert cloud.get("n1")["state"] == "TERMINATED"
 
 
+@pytest.mark.parametrize(("free", "state"), [(True, "READY"), (False, "TERMINATED")])
+def test_workers_whose_address_was_taken_come_back_at_another_where_there_is_one(
+    cloud, caplog, free, state
+):
+    cloud.ready("n1")
+    before, boot = cloud.get("n1")["networkEndpoints"], cloud.host.boot
+
+    def refuse(node, workers):
+        if not free or workers[0].address == before[0]["ipAddress"]:
+            raise OSError(98, "Address already in use")
+        boot(node, workers)
+
+    cloud.host.booted.clear()
+    cloud.host.boot = refuse
+    cloud.service.resume()
+    assert cloud.get("n1")["state"] == state
+    assert cloud.get("n1")["networkEndpoints"] != before
+    assert bool(cloud.host.booted) == free
+    assert "Address already in use" in caplog.text
+
+
 def test_workers_that_cannot_be_removed_fail_the_delete_which_can_be_repeated(cloud):
     def refuse(node):
         raise OSError("busy")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from dataclasses import replace
 
 import paramiko
 import pytest
@@ -159,11 +160,16 @@ def test_an_address_that_another_took_meanwhile_is_an_error_and_not_a_wrong_work
     workers.host.close()
     workers.host = workers.new_host()
     record = workers.records[0]
-    with (
-        socket.create_server((record.address, record.port)),
-        pytest.raises(OSError, match="in use"),
-    ):
+    with socket.create_server((record.address, record.port)):
+        with pytest.raises(OSError, match="in use"):
+            workers.boot()
+        (moved,) = workers.host.move(NODE, [record])
+        assert moved.address != record.address
+        assert replace(moved, address=record.address, port=record.port) == record
+        workers.records = [moved]
         workers.boot()
+        with workers.client() as client:
+            assert client.get_transport().is_authenticated()
 
 
 def test_a_tunnel_leads_to_the_workers_of_its_network_and_comes_from_its_own_address(worker):

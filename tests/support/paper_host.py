@@ -25,6 +25,9 @@ class PaperHost:
     def boot(self, node: dict[str, Any], workers: Sequence[WorkerRecord]) -> None:
         self.booted.add(node["name"])
 
+    def move(self, node: str, workers: Sequence[WorkerRecord]) -> list[WorkerRecord]:
+        return [self._record(worker.index, next(self._numbers)) for worker in workers]
+
     def halt(self, node: str) -> None:
         self.booted.discard(node)
 

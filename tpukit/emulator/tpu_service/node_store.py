@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
@@ -21,6 +22,8 @@ _PREEMPTED = Status(
     "Cloud TPU received a bad request. update is not supported while in state PREEMPTED "
     "[EID: 0x73013519f5b7feb2]",
 )
+
+_log = logging.getLogger(__name__)
 
 
 class NodeStore:
@@ -133,10 +136,20 @@ class NodeStore:
         self._update(name, node={**self.node(name), "health": health})
 
     def boot_ready(self) -> None:
-        """Bring the workers back after a restart of the emulator."""
-        for name in list(self._records):
-            if self.state(name) == "READY":
-                self._boot(name, "TERMINATED")
+        """Bring the workers back after a restart of the emulator, elsewhere if need be."""
+        for name in [each for each in self._records if self.state(each) == "READY"]:
+            failure = self._boot(name, "READY")
+            if not failure:
+                continue
+            _log.warning("%s: %s; trying other addresses", name, failure["message"])
+            try:
+                moved = [asdict(each) for each in self._host.move(name, self.workers(name))]
+                self._update(name, workers=moved)
+                failure = self._boot(name, "TERMINATED")
+            except (TpukitError, OSError) as error:
+                failure = self._broken(name, "TERMINATED", str(error))
+            if failure:
+                _log.error("%s is TERMINATED: %s", name, failure["message"])
 
     def complete(self, operation: str, record: Json) -> None:
         """Let an operation that fell due happen."""

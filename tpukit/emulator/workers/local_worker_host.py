@@ -10,6 +10,7 @@ import logging
 import random
 import threading
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -114,6 +115,13 @@ class LocalWorkerHost:
             _new_record(index, address, f"t1v-n-{slice_id}-w-{index}")
             for index, address in enumerate(self._choose(node, count))
         ]
+
+    def move(self, node: str, workers: Sequence[WorkerRecord]) -> list[WorkerRecord]:
+        """Choose other addresses for a node's workers, which keep their names and host keys."""
+        self._addresses.release(node)
+        addresses = self._addresses.take(node, len(workers))
+        found = zip(workers, addresses, strict=True)
+        return [replace(each, address=there, port=free_port(there)) for each, there in found]
 
     def boot(self, node: dict[str, Any], workers: Sequence[WorkerRecord]) -> None:
         """Let the workers of a READY node answer; a node that runs already is left as it is.

@@ -62,6 +62,10 @@ class WorkerHost(Protocol):
         """Let the workers answer: the node became READY, or the emulator came back with it so."""
         ...
 
+    def move(self, node: str, workers: Sequence[WorkerRecord]) -> list[WorkerRecord]:
+        """Choose other addresses for a node's workers, which keep their names and host keys."""
+        ...
+
     def halt(self, node: str) -> None:
         """End the workers' connections, listeners and processes; keep their files."""
         ...
