@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tpukit.emulator.workers.addresses import AddressBook, free_port, listening
+from tpukit.emulator.workers.addresses import AddressBook, foreign_ssh, free_port, listening
 
 
 @pytest.fixture
@@ -50,6 +50,13 @@ def test_an_address_of_another_node_cannot_be_kept(book):
     book.keep("n1", address)
     with pytest.raises(OSError, match="n1"):
         book.keep("n2", address)
+
+
+def test_a_server_of_the_machine_that_listens_everywhere_is_noticed():
+    with socket.create_server(("0.0.0.0", 0)) as server:
+        port = server.getsockname()[1]
+        assert foreign_ssh(port=port)
+    assert not foreign_ssh(port=port)
 
 
 def test_a_taken_port_22_gives_way_to_a_higher_one(book):

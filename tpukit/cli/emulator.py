@@ -105,6 +105,7 @@ def start(toolkit: Toolkit, flags: EmulatorFlags) -> View:
         emulator.open_grpc(flags.grpc_port)
     if flags.scenario:
         emulator.play(scenario)
+    _warn_of_foreign_ssh(toolkit, found)
     note = "prints for eval what points clients here"
     variables = Fix.command("tpukit", "emulator", "env", note=note)
     return replace(_view(found, emulator.grpc_addresses()), next=(variables,))
@@ -188,6 +189,15 @@ def _scenario(path: str) -> dict[str, Any]:
     return read_scenario(Path(path))
 
 
+def _warn_of_foreign_ssh(toolkit: Toolkit, found: RunningEmulator) -> None:
+    if found.foreign_ssh:
+        toolkit.console.warn(
+            "this machine's own SSH server answers on port 22 of the workers' addresses: gcloud, "
+            "which knows no other port, would offer it your key; tpukit reaches the workers. For "
+            "gcloud: --engine namespaces, or ListenAddress in sshd_config(5)"
+        )
+
+
 def _view(found: RunningEmulator, grpc: Mapping[str, str]) -> View:
     fields = {
         "url": found.url,
@@ -196,5 +206,10 @@ def _view(found: RunningEmulator, grpc: Mapping[str, str]) -> View:
         "version": found.version,
         "pid": found.pid,
     }
-    more = {"started": found.started, "reason": found.reason, "limits": list(found.limits)}
+    more = {
+        "started": found.started,
+        "reason": found.reason,
+        "limits": list(found.limits),
+        "foreign_ssh": found.foreign_ssh,
+    }
     return View({"emulator": {**fields, **more}}, ("FIELD", "VALUE"), list(fields.items()))

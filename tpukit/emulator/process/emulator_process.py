@@ -17,6 +17,7 @@ from tpukit.emulator.api.http_server import ApiServer, build_server
 from tpukit.emulator.process.guardian import reap_orphans
 from tpukit.emulator.process.home import READY, EmulatorHome, RunningEmulator
 from tpukit.emulator.workers import processes
+from tpukit.emulator.workers.addresses import foreign_ssh
 from tpukit.emulator.workers.engines.engine_choice import EngineChoice, choose
 from tpukit.emulator.workers.local_worker_host import LocalWorkerHost
 from tpukit.emulator.workers.worker_host import WorkerOracle
@@ -81,6 +82,7 @@ def _serve(
             started=time.time(),
             reason=choice.reason,
             limits=choice.engine.limits,
+            foreign_ssh=choice.engine.name == "portable" and foreign_ssh(),
         )
     )
     if ready is not None:

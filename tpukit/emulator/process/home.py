@@ -42,6 +42,7 @@ class RunningEmulator:
     started: float  #: seconds since the epoch
     reason: str = ""  #: why this engine
     limits: tuple[str, ...] = ()  #: what its workers lack beside TPU VMs
+    foreign_ssh: bool = False  #: whether port 22 of a worker's address may be this machine's own
 
 
 class EmulatorHome:
@@ -88,8 +89,9 @@ class EmulatorHome:
         """Return what was published last, which need not live any more."""
         try:
             document = json.loads(self.document.read_text())
-            known = {each.name: document[each.name] for each in fields(RunningEmulator)}
-            return RunningEmulator(**{**known, "limits": tuple(known["limits"])})
+            names = document.keys() & {each.name for each in fields(RunningEmulator)}
+            known = {name: document[name] for name in names}
+            return RunningEmulator(**{**known, "limits": tuple(document.get("limits", ()))})
         except (OSError, ValueError, TypeError, LookupError):
             return None
 

@@ -77,6 +77,18 @@ def free_port(address: str) -> int:
     raise TpukitError(f"no port of {address} is free")
 
 
+def foreign_ssh(address: str = "127.77.0.1", port: int = 22) -> bool:
+    """Tell whether this machine's own SSH server answers on the workers' addresses.
+
+    The default is one that no worker is given: who answers there listens on all addresses.
+    """
+    try:
+        with socket.create_connection((address, port), 1.0):
+            return True
+    except OSError:
+        return False
+
+
 def listening(address: str, port: int) -> socket.socket:
     """Return a TCP socket bound to the address, reusing what closed connections hold."""
     return _bound(socket.SOCK_STREAM, address, port)
