@@ -119,13 +119,66 @@ def test_ctrl_c_waits_for_what_the_command_leaves_behind(workers: OpenSshWorkers
     beat = workers.host.home(0) / "stray"
     stray = "trap '' TERM; while :; do : >stray; sleep 0.1; done"
     command = f"({stray}) >/dev/null 2>&1 & wait"
-    with running(workers.tpukit, "run", "pod", "--worker", "0", "--", command) as process:
+    words = ("run", "pod", "--worker", "0", "--grace", "1s", "--", command)
+    with running(workers.tpukit, *words) as process:
         eventually(beat.exists)
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=120)
     assert process.returncode == 130, told
     assert "the command was ended on every worker" in told
     assert not workers.processes()
+
+
+def test_a_reader_of_the_output_that_goes_ends_the_command_at_once(
+    workers: OpenSshWorkers,
+) -> None:
+    """As `head -1` does, of a command that writes nothing more."""
+    with running(workers.tpukit, "run", "pod", "--", "echo first; exec sleep 1000") as process:
+        assert process.stdout
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(120) == 141
+        assert process.stderr
+        assert process.stderr.read() == ""
+    assert not workers.processes()
+
+
+def test_output_that_cannot_be_kept_ends_the_command_at_once(
+    workers: OpenSshWorkers, tmp_path: Path
+) -> None:
+    with full_disk(tmp_path / "disk") as disk:
+        words = ("--output-directory", str(disk / "out"), "--", "yes | head -c 9999999; sleep 1000")
+        done = workers.tpukit.ends_with(1, "run", "pod", *words)
+    assert "error: cannot write " in done.stderr
+    assert "/out/pod-" in done.stderr
+    assert "No space left on device" in done.stderr
+    assert not workers.processes()
+
+
+def test_input_that_cannot_be_kept_is_no_end_of_the_input(
+    workers: OpenSshWorkers, tmp_path: Path
+) -> None:
+    with full_disk(tmp_path / "disk") as disk:
+        variables = {**workers.tpukit.variables, "TMPDIR": str(disk)}
+        tpukit = replace(workers.tpukit, variables=variables)
+        words = ("run", "pod", "--stdin", "--", "cat >arrived && : >whole")
+        done = tpukit.ends_with(1, *words, stdin="x" * 2_000_000)
+    assert "standard input was cut short: No space left on device" in done.stderr
+    assert not any((workers.host.home(n) / "whole").exists() for n in ALL)
+    assert not workers.processes()
+
+
+@contextmanager
+def full_disk(path: Path) -> Iterator[Path]:
+    """Mount a disk with little room."""
+    if os.getuid():
+        pytest.skip("a full disk is a mount that only root can make: it is NOT checked")
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", path], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", path], check=True)
 
 
 def test_files_and_folders_come_and_go(workers: OpenSshWorkers, tmp_path: Path) -> None:
@@ -250,6 +303,7 @@ def test_ctrl_c_ends_what_sudo_runs(ordinary: OpenSshWorkers) -> None:
     command = f"sudo -n sleep {seconds}"
     with running(ordinary.tpukit, "run", "pod", "--worker", "0", "--", command) as process:
         eventually(lambda: sleepers(seconds))
+        process.send_signal(signal.SIGINT)  # of two at once one is from the terminal
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=120)
     left = sleepers(seconds)

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import threading
 from collections import defaultdict
+from functools import partial
 
 import pytest
+from support.ssh_fixtures import Within
 from support.ssh_server import Server
 
 from tpukit.clock import SystemClock
-from tpukit.errors import BadInput, NameTaken, NotFound, TransportFailed
+from tpukit.errors import (
+    BadInput,
+    Interrupted,
+    NameTaken,
+    NotFound,
+    TpukitError,
+    TransportFailed,
+)
 from tpukit.remote.command.environment import shell_lines
-from tpukit.remote.connection.client import Connection
+from tpukit.remote.connection.client import Connection, Connector
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.job.detached_job import LogPart
 from tpukit.work import runs
@@ -117,6 +128,69 @@ def test_a_start_that_fails_half_way_leaves_nothing_running(
     with pytest.raises(Exception, match="could not keep a job"):
         start(workers, "sleep 1000")
     assert stand(workers[::2]) == [("finished", 143)] * 2
+
+
+def test_a_lost_answer_of_a_start_is_asked_for_again(
+    workers: list[RemoteWorker], servers: list[Server]
+) -> None:
+    """The first worker's: its second command, after the listing, is the start."""
+    servers[0].loses = lambda number: number == 2
+    start(workers, "echo x >>count")
+    follow(workers)
+    assert [(server.home / "count").read_text() for server in servers] == ["x\n"] * 3
+
+
+def test_an_interrupted_start_leaves_nothing_running(
+    workers: list[RemoteWorker], servers: list[Server]
+) -> None:
+    """It comes while worker 1 is connected to for its start, and worker 0 has begun."""
+    connected: list[int] = []
+    withdrawn = threading.Event()
+
+    def connect() -> Connection:
+        connected.append(1)
+        if len(connected) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+            withdrawn.wait(60)
+        return workers[1].connect()
+
+    chosen = [workers[0], RemoteWorker(1, connect, "demo"), workers[2]]
+    with pytest.raises(Interrupted) as caught:
+        start(chosen, "touch ran; sleep 1000")
+    withdrawn.set()
+    assert (caught.value.exists, caught.value.fix) == ((), None)
+    # The listing, what takes the run's place, its end, and the start that comes late.
+    servers[1].wait_until(lambda: len(servers[1].commands) == 4)
+    assert stand(workers[:2]) == [("finished", 143)] * 2
+    assert all(each == ("finished", 143) for each in stand(workers[2:]))
+    assert not (servers[1].home / "ran").exists()
+
+
+def test_where_a_start_could_not_be_withdrawn_is_said(
+    connector: Connector, within: Within, servers: list[Server]
+) -> None:
+    """The first worker vanishes when it has begun; the second one cannot keep a job."""
+
+    def connect(index: int) -> Connection:
+        return connector.connect(servers[index].target(), within(0.5))
+
+    def vanish() -> None:
+        if len(servers[1].commands) == 2:
+            servers[0].accepted.clear()
+            servers[0].cut()
+
+    jobs = servers[1].home / ".tpukit"
+    jobs.mkdir()
+    (jobs / "jobs").write_text("in the way")
+    servers[1].on_command = vanish
+    chosen = [RemoteWorker(index, partial(connect, index), "demo") for index in range(2)]
+    with pytest.raises(TpukitError) as caught:
+        start(chosen, "echo $$ >pid; sleep 1000")
+    error = caught.value
+    assert "run train may run on demo worker 0" in error.exists
+    assert error.fix
+    assert error.fix.arguments == ("tpukit", "kill", "demo", "train")
+    os.killpg(os.getsid(int((servers[0].home / "pid").read_text())), signal.SIGKILL)
 
 
 @pytest.mark.process

@@ -232,14 +232,16 @@ def _attached(
     except KeyboardInterrupt as signal:
         error = interruption(signal)
         error.why = "" if command.unreached else "the command was ended on every worker"
-        raise _completed(error, command) from None
+        error.exists = _remains(command)
+        raise error from None
     except TpukitError as error:
-        raise _completed(error, command) from None
+        error.exists += _remains(command)
+        raise
     finally:
         output.finish()
     if how.fail_fast:
-        for each, why in command.unreached.items():
-            console.warn(f"the command may still run on {each.label}: {why}")
+        for line in _remains(command):
+            console.warn(line)
     missing = [each.item for each in results if each.value and each.value.status == _NO_PROGRAM]
     if recipe and missing:
         from tpukit.work.environments import require_environment
@@ -258,13 +260,11 @@ def _read_input() -> bytes:
     return os.read(sys.stdin.fileno(), 1 << 16) if sys.stdin else b""
 
 
-def _completed(error: TpukitError, command: AttachedRun) -> TpukitError:
-    """Return an error that says where the command may still run."""
-    error.exists += tuple(
-        f"the command may still run on {each.label}: {why}"
-        for each, why in command.unreached.items()
+def _remains(command: AttachedRun) -> tuple[str, ...]:
+    """Return a line for each worker where the command may still run."""
+    return tuple(
+        f"the command on {each.label} {state}" for each, state in command.unreached.items()
     )
-    return error
 
 
 def _end_with_the_reader(command: AttachedRun, console: Console) -> None:

@@ -68,7 +68,7 @@ class _Live:
     mark: str
     ending: threading.Event | None = None  #: set when the attempt to end it is over
     ended: bool = False
-    why: str = "not reached"  #: it was not ended
+    state: str = "may still run: not reached"  #: where it was not ended
 
 
 @dataclass
@@ -122,9 +122,9 @@ class AttachedRun:
 
     @property
     def unreached(self) -> dict[RemoteWorker, str]:
-        """The workers on which the command was started and its end was not seen, and why."""
+        """What is known of the command where it was started, and its end was not seen."""
         with self._lock:
-            return {each.worker: each.why for each in self._live.values() if not each.ended}
+            return {each.worker: each.state for each in self._live.values() if not each.ended}
 
     def abandon(self) -> None:
         """Start nothing more, and close the connections over which a command may be running."""
@@ -203,7 +203,7 @@ class AttachedRun:
         try:
             self._end(live)
         except TpukitError:
-            return DeadlinePassed(what, why=f"it may still be running: {live.why}")
+            return DeadlinePassed(what, why=f"it {live.state}")
         return DeadlinePassed(what, why="it was ended")
 
     def _end(self, live: _Live) -> None:
@@ -218,7 +218,7 @@ class AttachedRun:
             )
             live.ended = True
         except NotEnded as error:
-            live.why = error.summary()
+            live.state = f"goes on as {error.reason}" + (f": {error.why}" if error.why else "")
             raise
         finally:
             if live.ending:

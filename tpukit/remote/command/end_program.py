@@ -248,8 +248,9 @@ def main(folder, temporary, emulated, request):
     limit = time.monotonic() + LEADER_SECONDS
     while not left and of_runs(look()) and time.monotonic() < limit:
         time.sleep(LOOK_SECONDS)
-    leaders, forced_leaders, left = end(of_runs, signal.SIGTERM, 1.0)
-    ended, forced = ended | leaders, forced | forced_leaders
+    if not left:
+        leaders, forced_leaders, left = end(of_runs, signal.SIGTERM, 1.0)
+        ended, forced = ended | leaders, forced | forced_leaders
     alive = look()
     for run in runs:
         if not run.find(alive):

@@ -1,0 +1,185 @@
+"""What a command has started is ended, root's processes too: OpenSSH, an ordinary user, sudo."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+from support.clocks import HandClock
+from support.login_account import Account
+from support.openssh_server import UbuntuServer, eventually
+from support.ssh_fixtures import Within
+
+from tpukit.clock import Clock, SystemClock
+from tpukit.errors import DeadlinePassed
+from tpukit.remote.command.attached import AttachedRun, CommandOutcome, CommandRequest
+from tpukit.remote.connection.client import Connector
+from tpukit.remote.connection.worker import RemoteWorker
+
+pytestmark = pytest.mark.process
+
+PASSWORDLESS = "Defaults:{0} %s\n{0} ALL=(ALL) NOPASSWD:ALL\n"
+
+
+@pytest.fixture
+def worker(ubuntu: UbuntuServer, connector: Connector, within: Within) -> RemoteWorker:
+    if not ubuntu.account.made:
+        pytest.skip("no ordinary user can be made: what sudo does is NOT checked")
+    return RemoteWorker(0, lambda: connector.connect(ubuntu.target(), within(60)), "demo")
+
+
+@pytest.fixture
+def seconds() -> Iterator[str]:
+    """How long a sleep is to last that only its test has started; it ends with the test."""
+    found = f"3600.{secrets.randbelow(10**9)}"
+    yield found
+    for each in sleepers(found):
+        each.kill()
+
+
+def sleepers(seconds: str) -> list[psutil.Process]:
+    """Return the sleeps of so many seconds that live."""
+    listed = psutil.process_iter(["cmdline", "status"])
+    return [
+        each
+        for each in listed
+        if each.info["cmdline"] == ["sleep", seconds]
+        and each.info["status"] != psutil.STATUS_ZOMBIE
+    ]
+
+
+@contextmanager
+def running(
+    worker: RemoteWorker, request: CommandRequest, seen: Callable[[], object], clock: Clock
+) -> Iterator[tuple[AttachedRun, list[CommandOutcome]]]:
+    """Run a command until it was seen; on the way out wait for its end."""
+    going, outcomes = AttachedRun(request, clock, lambda *_: None), list[CommandOutcome]()
+    thread = threading.Thread(target=lambda: outcomes.extend(going.on_all([worker])), daemon=True)
+    thread.start()
+    try:
+        eventually(seen)
+        yield going, outcomes
+    finally:
+        thread.join(60)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("terminal", ["use_pty", "!use_pty"])
+@pytest.mark.parametrize("who", ["sudo -n", "sudo -n -u nobody", "sudo -n setsid -w"])
+def test_what_sudo_runs_is_ended(
+    worker: RemoteWorker, account: Account, seconds: str, who: str, terminal: str
+) -> None:
+    request = CommandRequest(f"{who} sleep {seconds}; true")
+    with (
+        account.sudoing(PASSWORDLESS % terminal),
+        running(worker, request, lambda: sleepers(seconds), SystemClock()) as (going, _),
+    ):
+        going.stop()
+        assert not sleepers(seconds)
+    assert not going.unreached
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "exec env -i sleep {}",
+        "env -i sleep {} & exit",  # nobody's child, in the session of one that is gone
+        "env -i setsid sleep {} & wait",
+    ],
+)
+def test_what_has_dropped_its_mark_is_ended(
+    worker: RemoteWorker, seconds: str, command: str
+) -> None:
+    request = CommandRequest(command.format(seconds))
+    with running(worker, request, lambda: sleepers(seconds), SystemClock()) as (going, _):
+        going.stop()
+        assert not sleepers(seconds)
+    assert not going.unreached
+
+
+def test_a_deadline_ends_what_sudo_runs(worker: RemoteWorker, seconds: str) -> None:
+    clock = HandClock()
+    request = CommandRequest(f"sudo -n sleep {seconds}", limit=300.0)
+    with running(worker, request, lambda: sleepers(seconds), clock) as (_, outcomes):
+        clock.advance(300.0)
+    assert isinstance(outcomes[0].error, DeadlinePassed)
+    assert outcomes[0].error.why == "it was ended"
+    assert not sleepers(seconds)
+
+
+def test_what_cannot_be_ended_is_named(
+    worker: RemoteWorker, account: Account, seconds: str
+) -> None:
+    """sudo asks for a password meanwhile: whoever says that all was ended is wrong."""
+    command = f"sudo -n sh -c 'setsid sleep {seconds} & wait'"
+    request = CommandRequest(command, grace=0.2)
+    with running(worker, request, lambda: sleepers(seconds), SystemClock()) as (going, _):
+        with account.sudoing(""):
+            going.stop()
+        (left,) = sleepers(seconds)
+        (told,) = going.unreached.values()
+        left.kill()
+    assert told.startswith("goes on as PID ")
+    assert f"PID {left.pid} (sleep {seconds})" in told
+    assert told.endswith(": sudo asks for a password there")
+
+
+def test_a_program_that_knows_ctrl_c_can_save(worker: RemoteWorker, ubuntu: UbuntuServer) -> None:
+    program = (
+        "import time\ntry: open('begun', 'w').close(); time.sleep(1000)\n"
+        "except KeyboardInterrupt: open('saved', 'w').close()"
+    )
+    request = CommandRequest(f'python3 -c "{program}"', grace=1000.0)
+    with running(worker, request, (ubuntu.home / "begun").exists, SystemClock()) as (going, _):
+        going.stop()
+    assert (ubuntu.home / "saved").exists()
+
+
+def test_what_ignores_int_gets_term_at_once(worker: RemoteWorker, ubuntu: UbuntuServer) -> None:
+    """As every command does that a script has put into the background."""
+    request = CommandRequest("trap '' INT; : >begun; sleep 1000 & wait", grace=1000.0)
+    with running(worker, request, (ubuntu.home / "begun").exists, SystemClock()) as (going, _):
+        going.stop()
+    assert not ubuntu.processes()
+
+
+@pytest.mark.parametrize("name", ["HUP", "USR1"])
+def test_the_first_signal_can_be_chosen(
+    worker: RemoteWorker, ubuntu: UbuntuServer, name: str
+) -> None:
+    request = CommandRequest(
+        f"trap ': >told; exit' {name}; : >begun; while :; do sleep 0.05; done", first=name
+    )
+    with running(worker, request, (ubuntu.home / "begun").exists, SystemClock()) as (going, _):
+        going.stop()
+    assert (ubuntu.home / "told").exists()
+
+
+def test_a_command_of_sudo_s_has_its_environment(worker: RemoteWorker) -> None:
+    """Its PATH too, in place of sudo's own."""
+    said: list[bytes] = []
+    request = CommandRequest(
+        'echo "$(id -u) $NAME $TPUKIT_WORKER ${PATH%%:*}"',
+        environment="export NAME=x PATH=/own:$PATH\n",
+        sudo=True,
+    )
+    AttachedRun(request, SystemClock(), lambda _, __, chunk: said.append(chunk)).on_all([worker])
+    assert b"".join(said).splitlines()[-1].endswith(b"0 x 0 /own")
+
+
+def test_records_of_commands_that_have_ended_are_swept(
+    worker: RemoteWorker, ubuntu: UbuntuServer, seconds: str
+) -> None:
+    folder = ubuntu.home / ".tpukit" / "commands"
+    folder.mkdir(parents=True)
+    for number in range(120):
+        (folder / f"{number}").write_text("1 another-boot 1\n")
+    ubuntu.own(ubuntu.home / ".tpukit")
+    request = CommandRequest(f"env -i sleep {seconds}")
+    with running(worker, request, lambda: sleepers(seconds), SystemClock()) as (going, _):
+        assert len(list(folder.iterdir())) == 1
+        going.stop()
