@@ -12,7 +12,8 @@ import pytest
 from tpukit.access.ssh_config import Host, SshConfig, UserConfig, host_names
 from tpukit.errors import BadInput
 from tpukit.models import Slice
-from tpukit.remote.connection.keys import KeyPair, ensure_key_pair
+from tpukit.remote.connection.keys import ensure_key_pair
+from tpukit.remote.connection.openssh import OpenSsh
 from tpukit.remote.connection.target import Target
 
 DAY = 1_700_000_000.0
@@ -21,8 +22,8 @@ DEMO = Slice("demo", "p", "us-central1-a", "v3-8", "tpu-ubuntu2204-base", "READY
 
 
 @pytest.fixture
-def key(tmp_path: Path) -> KeyPair:
-    return ensure_key_pair(tmp_path / "a key", "tester")
+def openssh(tmp_path: Path) -> OpenSsh:
+    return OpenSsh(ensure_key_pair(tmp_path / "a key", "tester"), tmp_path / "ssh", silence=30)
 
 
 @pytest.fixture
@@ -30,8 +31,8 @@ def ours(tmp_path: Path) -> SshConfig:
     return SshConfig(tmp_path / "ssh")
 
 
-def hosts(key: KeyPair, found: Slice = DEMO, count: int = 2, **changes: str) -> list[Host]:
-    public = " ".join(key.public.split()[:2])
+def hosts(openssh: OpenSsh, found: Slice = DEMO, count: int = 2, **changes: str) -> list[Host]:
+    public = " ".join(openssh.key.public.split()[:2])
     return [
         Host(
             host_names(found, index),
@@ -53,8 +54,10 @@ def effective(config: Path, host: str) -> dict[str, str]:
     return dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
 
 
-def test_openssh_understands_every_host_as_strictly_as_we_do(ours: SshConfig, key: KeyPair) -> None:
-    ours.put(DEMO, hosts(key), key)
+def test_openssh_understands_every_host_as_strictly_as_we_do(
+    ours: SshConfig, openssh: OpenSsh
+) -> None:
+    ours.put(DEMO, hosts(openssh), openssh)
     for name, address in (("", "10.0.0.0"), (".0", "10.0.0.0"), (".1", "10.0.0.1")):
         found = effective(ours.path, f"tpu.demo{name}")
         wanted = {
@@ -62,7 +65,7 @@ def test_openssh_understands_every_host_as_strictly_as_we_do(ours: SshConfig, ke
             "user": "ada",
             "port": "22",
             "identitiesonly": "yes",
-            "identityfile": str(key.private_path),
+            "identityfile": str(openssh.key.private_path),
             "identityagent": "none",
             "stricthostkeychecking": "true",
             "globalknownhostsfile": "/dev/null",
@@ -75,7 +78,7 @@ def test_openssh_understands_every_host_as_strictly_as_we_do(ours: SshConfig, ke
 
 
 def test_what_a_user_says_for_all_hosts_changes_nothing(
-    ours: SshConfig, key: KeyPair, tmp_path: Path
+    ours: SshConfig, openssh: OpenSsh, tmp_path: Path
 ) -> None:
     user = UserConfig(tmp_path / "home" / ".ssh" / "config")
     user.path.parent.mkdir(parents=True)
@@ -83,7 +86,7 @@ def test_what_a_user_says_for_all_hosts_changes_nothing(
         "Host *\n  ProxyJump bastion\n  ForwardAgent yes\n  StrictHostKeyChecking no\n"
         "  User root\n  ControlMaster auto\n"
     )
-    ours.put(DEMO, hosts(key), key)
+    ours.put(DEMO, hosts(openssh), openssh)
     user.install(ours, DAY)
     found = effective(user.path, "tpu.demo.1")
     assert "proxyjump" not in found
@@ -92,23 +95,23 @@ def test_what_a_user_says_for_all_hosts_changes_nothing(
     assert effective(user.path, "elsewhere")["user"] == "root"
 
 
-def test_files_are_for_their_owner_alone(ours: SshConfig, key: KeyPair) -> None:
-    ours.put(DEMO, hosts(key), key)
+def test_files_are_for_their_owner_alone(ours: SshConfig, openssh: OpenSsh) -> None:
+    ours.put(DEMO, hosts(openssh), openssh)
     assert ours.directory.stat().st_mode & 0o777 == 0o700
     for file in ours.directory.iterdir():
         assert file.stat().st_mode & 0o077 == 0
 
 
-def test_a_slice_takes_the_place_of_what_had_its_name(ours: SshConfig, key: KeyPair) -> None:
-    ours.put(DEMO, hosts(key, count=4), key)
-    ours.put(DEMO, hosts(key, count=1), key)
+def test_a_slice_takes_the_place_of_what_had_its_name(ours: SshConfig, openssh: OpenSsh) -> None:
+    ours.put(DEMO, hosts(openssh, count=4), openssh)
+    ours.put(DEMO, hosts(openssh, count=1), openssh)
     assert ours.path.read_text().count("Host ") == 1
 
 
-def test_only_the_slice_that_is_gone_is_forgotten(ours: SshConfig, key: KeyPair) -> None:
+def test_only_the_slice_that_is_gone_is_forgotten(ours: SshConfig, openssh: OpenSsh) -> None:
     other = replace(DEMO, name="other")
-    ours.put(DEMO, hosts(key), key)
-    ours.put(other, hosts(key, other), key)
+    ours.put(DEMO, hosts(openssh), openssh)
+    ours.put(other, hosts(openssh, other), openssh)
     ours.forget(replace(DEMO, zone="us-central1-b"))
     assert "Host tpu.demo " in ours.path.read_text()
     ours.forget(DEMO)
@@ -123,13 +126,13 @@ def test_forgetting_makes_no_files(ours: SshConfig) -> None:
 
 
 def test_a_host_of_the_user_s_own_that_is_named_as_a_slice_stays_what_it_was(
-    ours: SshConfig, key: KeyPair, tmp_path: Path
+    ours: SshConfig, openssh: OpenSsh, tmp_path: Path
 ) -> None:
     user = UserConfig(tmp_path / "config")
     user.path.write_text("Host demo demo-1 own\n  HostName machine.example.com\n  User root\n")
     before = {name: effective(user.path, name) for name in ("demo", "demo-1", "own")}
     for found in (DEMO, replace(DEMO, name="own"), replace(DEMO, name="demo-1")):
-        ours.put(found, hosts(key, found), key)
+        ours.put(found, hosts(openssh, found), openssh)
     user.install(ours, DAY)
     assert {name: effective(user.path, name) for name in before} == before
     known = {name: effective(user.path, name)["hostkeyalias"] for name in _NAMES}
@@ -146,17 +149,18 @@ def test_a_host_of_the_user_s_own_that_is_named_as_a_slice_stays_what_it_was(
     ],
 )
 def test_no_value_of_the_api_becomes_a_line_of_its_own(
-    ours: SshConfig, key: KeyPair, change: dict[str, str]
+    ours: SshConfig, openssh: OpenSsh, change: dict[str, str]
 ) -> None:
     with pytest.raises(BadInput):
-        ours.put(DEMO, hosts(key, **change), key)
+        ours.put(DEMO, hosts(openssh, **change), openssh)
     assert not ours.path.exists()
 
 
-def test_many_at_once_lose_no_slice(ours: SshConfig, key: KeyPair) -> None:
+def test_many_at_once_lose_no_slice(ours: SshConfig, openssh: OpenSsh) -> None:
     slices = [replace(DEMO, name=f"s{index}x") for index in range(8)]
     threads = [
-        threading.Thread(target=ours.put, args=(each, hosts(key, each), key)) for each in slices
+        threading.Thread(target=ours.put, args=(each, hosts(openssh, each), openssh))
+        for each in slices
     ]
     for thread in threads:
         thread.start()

@@ -59,8 +59,7 @@ class Programs:
     """What stands before the system's programs, and notes how it is called."""
 
     def __init__(self, folder: Path, workers: OpenSshWorkers) -> None:
-        ssh = shutil.which("ssh")
-        assert ssh, "OpenSSH's client is not installed"
+        self.ssh = shutil.which("ssh") or "ssh"
         self.folder, self._notes = folder, folder / "notes"
         folder.mkdir()
         first, second = workers.workers[:2]
@@ -72,7 +71,7 @@ class Programs:
             f"  HostKeyAlias gate.example\n  UserKnownHostsFile {folder}/known\n"
         )
         (folder / "known").write_text(f"gate.example {second.host_public_key}\n")
-        values = {"notes": self._notes, "ssh": ssh, "config": folder / "config"}
+        values = {"notes": self._notes, "ssh": self.ssh, "config": folder / "config"}
         self._put("ssh", NOTING_SSH.format(**values))
         gcloud = {"notes": self._notes, "python": sys.executable, "address": first.address}
         self._put("gcloud", STAND_IN.format(**gcloud))
@@ -205,6 +204,60 @@ def test_a_lost_connection_gives_the_terminal_back(workers: OpenSshWorkers, tpuk
         shell.read_until("42")
         workers.restart(0)
         shell.ends_with(255)
+
+
+def test_openssh_gives_a_silent_worker_up_after_the_seconds_of_the_setting(
+    workers: OpenSshWorkers, tpukit: Tpukit
+) -> None:
+    soon = replace(tpukit, variables={**tpukit.variables, "TPUKIT_SILENCE": "3"})
+    with on_terminal(soon, "ssh", "pod") as shell:
+        shell.type("echo $((40 + 2))\n")
+        shell.read_until("42")
+        with workers.host.stalled(0):
+            shell.ends_with(255)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_ssh_config_leads_openssh_by_the_same_route(
+    tpukit: Tpukit, programs: Programs, route: str
+) -> None:
+    flags, called = ROUTES[route]
+    config = tpukit.document("ssh-config", "pod", *flags)["ssh_config"]["path"]
+    done = subprocess.run(
+        [programs.ssh, "-F", config, "tpu.pod", "echo worker ${HOME##*-}; exit 4"],
+        env=tpukit.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, "worker 0\n" in done.stdout) == (4, True), done.stderr
+    assert not programs.calls or any(called in line for line in programs.calls), programs.calls
+    assert programs.calls or route in ("direct", "internal")
+
+
+@pytest.mark.parametrize("route", ["direct", "worker"])
+def test_a_connection_that_openssh_keeps_serves_shells_and_other_programs(
+    workers: OpenSshWorkers, tpukit: Tpukit, programs: Programs, route: str
+) -> None:
+    """The setting is for our shells, --persist for the hosts: both find the same connection."""
+    flags, _ = ROUTES[route]
+    staying = replace(tpukit, variables={**tpukit.variables, "TPUKIT_PERSIST": "300"})
+    script = "echo $SSH_CONNECTION\n"
+    first = staying.succeeds("ssh", "pod", *flags, stdin=script).stdout
+    assert staying.succeeds("ssh", "pod", *flags, stdin=script).stdout == first
+    config = tpukit.document("ssh-config", "pod", "--persist", "5m", *flags)["ssh_config"]["path"]
+    by_name = [programs.ssh, "-F", config, "tpu.pod"]
+
+    def openssh(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            words, env=tpukit.environment, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    assert openssh(*by_name, "echo $SSH_CONNECTION").stdout == first
+    assert openssh(*by_name[:3], "-O", "exit", "tpu.pod").returncode == 0
+    assert staying.succeeds("ssh", "pod", *flags, stdin=script).stdout != first
+    assert openssh(*by_name[:3], "-O", "exit", "tpu.pod").returncode == 0
 
 
 def test_a_command_has_a_terminal_where_it_is_asked_for(tpukit: Tpukit) -> None:

@@ -22,7 +22,7 @@ from tpukit.text import one_line, shown_path
 
 if TYPE_CHECKING:
     from tpukit.models import Slice
-    from tpukit.remote.connection.keys import KeyPair
+    from tpukit.remote.connection.openssh import OpenSsh
     from tpukit.remote.connection.target import Target
 
 _HEAD = "# Written by tpukit ssh-config, which overwrites what is changed here.\n"
@@ -51,13 +51,13 @@ class SshConfig:
     def path(self) -> Path:
         return self.directory / "config"
 
-    def put(self, found: Slice, hosts: Sequence[Host], key: KeyPair) -> None:
+    def put(self, found: Slice, hosts: Sequence[Host], openssh: OpenSsh) -> None:
         """Write a slice's hosts, in place of what was there under its name."""
         from tpukit.remote.connection.keys import write_known_hosts
 
         head = f"# slice {_word(found.name)} {_word(found.project)} {_word(found.zone)}\n"
         known = self._known_hosts(found.name)
-        text = "".join(_host_text(each, key, known) for each in hosts)
+        text = "".join(_host_text(each, openssh, known) for each in hosts)
         with self._exclusively():
             others = [each for each in self._blocks() if each[1] != found.name]
             pins = [(each.target.alias, each.target.host_keys) for each in hosts]
@@ -166,9 +166,7 @@ def host_names(found: Slice, worker: int) -> tuple[str, ...]:
     return (own.removesuffix(".0"), own) if worker == 0 else (own,)
 
 
-def _host_text(host: Host, key: KeyPair, known_hosts: Path) -> str:
-    from tpukit.remote.connection.openssh import options
-
+def _host_text(host: Host, openssh: OpenSsh, known_hosts: Path) -> str:
     target = host.target
     _word(target.alias)
     if not _USER.fullmatch(target.user):
@@ -176,7 +174,7 @@ def _host_text(host: Host, key: KeyPair, known_hosts: Path) -> str:
     lines = {
         "HostName": _address(target.address),
         "Port": str(target.port),
-        **options(target, key, known_hosts, host.proxy),
+        **openssh.options(target, known_hosts, host.proxy),
     }
     text = "".join(f"  {name} {value}\n" for name, value in sorted(lines.items()))
     return f"Host {' '.join(map(_word, host.names))}\n{text}"

@@ -17,7 +17,8 @@ from tpukit.console import View
 from tpukit.errors import BadInput, Fix, NotFound, TransportFailed
 
 if TYPE_CHECKING:
-    from tpukit.remote.connection.client import Connection
+    from tpukit.remote.connection.target import Target
+    from tpukit.remote.connection.worker import RemoteWorker
 
 Terminal = Annotated[bool, Option("--terminal", "-t", help="Give the command a terminal.")]
 NoStdin = Annotated[bool, Option("--no-stdin", "-n", help="Give the command no standard input.")]
@@ -53,21 +54,14 @@ def ssh(
     line = flag.remote_command(command)
     session = terminal or tmux or not line
     _check(toolkit, name, line, session=session, tmux=tmux, no_stdin=no_stdin)
-    (chosen,) = toolkit.workers(name, str(worker), flag.seconds(timeout))
-    with chosen.connect() as connection:  # before OpenSSH is: causes have names then
-        if tmux:
-            _check_tmux(connection, toolkit.deadline(flag.seconds(timeout)))
-        if not session:
-            try:
-                return _command(toolkit, connection, worker, line, no_stdin)
-            except TransportFailed:
-                chosen.check_slice()
-                raise
-    on_terminal = terminal or tmux or (sys.stdin and sys.stdin.isatty())
-    words = toolkit.openssh(
-        connection.target, "-t" if on_terminal else "-T", remote=_TMUX if tmux else line
-    )
-    _become(toolkit, words)
+    patience = flag.seconds(timeout)
+    (chosen,) = toolkit.workers(name, str(worker), patience)
+    if not session:
+        return _command(toolkit, chosen, line, no_stdin)
+    target = _target(toolkit, chosen, toolkit.deadline(patience), tmux=tmux)
+    on_terminal = "-t" if terminal or tmux or (sys.stdin and sys.stdin.isatty()) else "-T"
+    remote, proxy = _TMUX if tmux else line, toolkit.proxy(target)
+    _become(toolkit, toolkit.openssh.command(target, on_terminal, remote=remote, proxy=proxy))
 
 
 def _check(
@@ -90,29 +84,38 @@ def _check(
         )
 
 
-def _check_tmux(connection: Connection, deadline: Deadline) -> None:
-    if not connection.run("tmux -V", deadline=deadline).ok:
-        install = Fix.command("sudo", "apt-get", "install", "-y", "tmux", note="on the worker")
-        raise NotFound(f"there is no tmux on {connection.label}", fix=install)
-
-
-def _command(
-    toolkit: Toolkit, connection: Connection, worker: int, line: str, no_stdin: bool
-) -> View:
+def _command(toolkit: Toolkit, chosen: RemoteWorker, line: str, no_stdin: bool) -> View:
     console = toolkit.console
-    done = connection.run(
-        line,
-        stdin=b"" if no_stdin else _standard_input(),
-        on_output=None if console.as_json else console.write_remote,
-        deadline=Deadline.never(toolkit.clock),
-    )
+    with chosen.connect() as connection:
+        try:
+            done = connection.run(
+                line,
+                stdin=b"" if no_stdin else _standard_input(),
+                on_output=None if console.as_json else console.write_remote,
+                deadline=Deadline.never(toolkit.clock),
+            )
+        except TransportFailed:
+            chosen.check_slice()
+            raise
     document = {
-        "worker": worker,
+        "worker": chosen.index,
         "status": done.status,
         "stdout": done.stdout.decode("utf-8", "replace"),
         "stderr": done.stderr.decode("utf-8", "replace"),
     }
     return View({"results": [document]}, status=done.status)
+
+
+def _target(toolkit: Toolkit, chosen: RemoteWorker, deadline: Deadline, *, tmux: bool) -> Target:
+    """Return where OpenSSH is to go, once we have been there: what fails has a name then."""
+    ours, target = toolkit.openssh, chosen.target
+    if ours.persist and target and not tmux and ours.persists(target, toolkit.proxy(target)):
+        return target
+    with chosen.connect() as connection:
+        if tmux and not connection.run("tmux -V", deadline=deadline).ok:
+            install = Fix.command("sudo", "apt-get", "install", "-y", "tmux", note="on the worker")
+            raise NotFound(f"there is no tmux on {connection.label}", fix=install)
+        return connection.target
 
 
 def _become(toolkit: Toolkit, words: list[str]) -> NoReturn:

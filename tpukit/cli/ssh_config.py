@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
@@ -16,6 +17,7 @@ from tpukit.paths import home_directory
 
 if TYPE_CHECKING:
     from tpukit.models import Slice
+    from tpukit.remote.connection.openssh import OpenSsh
 
 Names = Annotated[
     list[str] | None, Argument(metavar="[NAME…]", help="Slices; default: every READY one.")
@@ -25,12 +27,17 @@ Remove = Annotated[
     bool, Option("--remove", help="Remove these hosts; without NAME all, and the inclusion too.")
 ]
 
+Persist = Annotated[
+    str, Option(metavar="DURATION", help="Keep a connection so long for the next use: 10m.")
+]
+
 
 def ssh_config(
     toolkit: Toolkit,
     names: Names = None,
     install: Install = False,
     remove: Remove = False,
+    persist: Persist = "",
     timeout: flag.Timeout = "60s",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
@@ -42,6 +49,7 @@ def ssh_config(
     Examples:
       tpukit ssh-config demo --install
       rsync -a data/ tpu.demo.2:data/
+      tpukit ssh-config demo --persist 10m
     """
     toolkit = toolkit.by(route)
     ours = SshConfig(toolkit.paths.ssh)
@@ -51,7 +59,10 @@ def ssh_config(
             raise BadInput("--install and --remove contradict each other")
         return _removed(ours, user, names or [])
     found = _slices(toolkit, names or [])
-    hosts = [host for each in found for host in _put(toolkit, ours, each, flag.seconds(timeout))]
+    patience, openssh = flag.seconds(timeout), toolkit.openssh
+    if persist:
+        openssh = replace(openssh, persist=int(flag.seconds(persist)))
+    hosts = [host for each in found for host in _put(toolkit, ours, each, patience, openssh)]
     if install and not user.includes(ours):
         toolkit.confirm(f"put a line that includes {ours.path} at the top of {user.path}?")
         user.install(ours, toolkit.clock.time())
@@ -68,11 +79,13 @@ def _slices(toolkit: Toolkit, names: list[str]) -> list[Slice]:
     return [each for each in listed.slices if each.ready]
 
 
-def _put(toolkit: Toolkit, ours: SshConfig, found: Slice, patience: float) -> list[Host]:
+def _put(
+    toolkit: Toolkit, ours: SshConfig, found: Slice, patience: float, openssh: OpenSsh
+) -> list[Host]:
     workers = toolkit.workers(found, "all", patience, for_others=True)
     targets = [each.proved() for each in workers]
     hosts = [Host(host_names(found, each.worker), each, toolkit.proxy(each)) for each in targets]
-    ours.put(found, hosts, toolkit.key)
+    ours.put(found, hosts, openssh)
     return hosts
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connector
     from tpukit.remote.connection.dial import Dial
     from tpukit.remote.connection.keys import KeyPair
+    from tpukit.remote.connection.openssh import OpenSsh
     from tpukit.remote.connection.target import Target
     from tpukit.remote.connection.worker import RemoteWorker
     from tpukit.settings.resolution import Settings
@@ -284,15 +285,13 @@ class Toolkit:
         """The zone that slices are looked for in; empty for all, as a lone hyphen says."""
         return self.flags.zone.removeprefix("-")
 
-    def openssh(self, target: Target, *flags: str, remote: str = "") -> list[str]:
-        """Return the command line of the system's OpenSSH that reaches a worker by this route."""
-        from tpukit.remote.connection import keys, openssh
+    @cached_property
+    def openssh(self) -> OpenSsh:
+        """How the system's OpenSSH is called."""
+        from tpukit.remote.connection.openssh import OpenSsh
 
-        # A file for each worker: two shells at once would rewrite one between writing and reading.
-        known_hosts = private_directory(self.paths.ssh) / f"known_hosts.{target.alias}"
-        keys.write_known_hosts(known_hosts, [(target.alias, target.host_keys)])
-        proxy = self.proxy(target)
-        return openssh.command(target, self.key, known_hosts, *flags, remote=remote, proxy=proxy)
+        silence, persist = (int(self.settings.get(each) or 0) for each in ("silence", "persist"))
+        return OpenSsh(self.key, private_directory(self.paths.ssh), silence, persist)
 
     def proxy(self, target: Target) -> list[str]:
         """Return the words of the program that leads to a worker by this route, if one does."""
@@ -305,7 +304,7 @@ class Toolkit:
             return dial.jump_command(host, port, target)
         if self.route.jump:
             onward = f"[{target.address}]:{target.port}"
-            return self._direct.openssh(self._jump_target, "-W", onward)
+            return replace(self.openssh, persist=0).command(self._jump_target, "-W", onward)
         return []
 
     @cached_property

@@ -252,5 +252,6 @@ DEFINITIONS = (
     Definition("keep_hints", check_switch, default="yes"),
     # Healthy workers were seen to stand still for 14 s.
     Definition("silence", check_seconds, default="30"),
+    Definition("persist", check_seconds),
 )
 BY_NAME = {each.name: each for each in DEFINITIONS}
