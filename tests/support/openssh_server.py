@@ -133,6 +133,9 @@ class UbuntuServer:
     no answers at will. `path` and `variables` are what a command finds when .bashrc has spoken.
     """
 
+    # A test that asks for a fault of the other server is wrong, not right for nothing.
+    __slots__ = ("_directory", "_sshd", "account", "address", "home", "port", "public", "variables")
+
     def __init__(self, directory: Path, account: Account) -> None:
         self.account = account
         self.home = directory / "home"

@@ -58,6 +58,15 @@ def ubuntu(account: Account, key: KeyPair) -> Iterator[UbuntuServer]:
         yield found
 
 
+#: For a test whose server loses answers, or shows another Python: what OpenSSH's does not.
+OURS = pytest.mark.parametrize("server", ["ours"], indirect=True)
+
+
+def ubuntu_or_ours(request: pytest.FixtureRequest) -> Server:
+    """Return what a fixture `server` is where tests that matter to a real worker are."""
+    return request.getfixturevalue("server" if hasattr(request, "param") else "ubuntu")
+
+
 @pytest.fixture
 def distant(tmp_path: Path, key: KeyPair) -> Iterator[tuple[subprocess.Popen[str], Target]]:
     """A server in a process of its own, and where it answers."""

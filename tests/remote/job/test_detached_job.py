@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.clocks import HandClock
-from support.ssh_fixtures import Within
+from support.ssh_fixtures import OURS, Within, ubuntu_or_ours
 from support.ssh_server import Server
 
 from tpukit.clock import Deadline
@@ -24,6 +24,9 @@ from tpukit.remote.job.detached_job import DetachedJob, JobLost, JobRequest, Job
 from tpukit.remote.job.job_list import forget_job
 
 Run = Callable[..., JobResult]
+
+
+server = pytest.fixture(ubuntu_or_ours)
 
 
 @pytest.fixture
@@ -102,6 +105,7 @@ def test_a_running_job_is_found_again_and_followed_from_its_first_line(
     assert count(server) == 1
 
 
+@OURS
 @pytest.mark.process
 def test_two_thousand_lines_over_cut_connections_come_once_each(run: Run, server: Server) -> None:
     """The start's answer is cut off half-way, and every fourth of the job's hundreds of lines.
@@ -161,6 +165,7 @@ def test_a_name_that_is_no_folder_name_is_refused(run: Run, server: Server) -> N
         assert server.commands == []
 
 
+@OURS
 def test_a_command_that_did_not_arrive_whole_is_not_run(
     connect: Callable[[], Connection], run: Run, server: Server, within: Within
 ) -> None:
@@ -194,6 +199,7 @@ def cut_off(server: Server, job: str, seconds: float) -> None:
     """Leave what a start leaves that ends between its folder and its process."""
     folder(server, job).mkdir(parents=True)
     (folder(server, job) / "command").write_text("true")
+    server.own(server.home / ".tpukit")
     then = time.time() - seconds
     os.utime(folder(server, job), (then, then))
 
@@ -285,6 +291,7 @@ def test_a_job_has_a_session_of_its_own(run: Run, server: Server) -> None:
     assert run("session", command).status == 0
 
 
+@OURS
 @pytest.mark.parametrize("end", ["\n", "\x1b]0;worker\x07"])
 def test_what_a_login_script_prints_is_not_taken_for_the_answer(
     server: Server, run: Run, end: str
