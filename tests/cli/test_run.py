@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -65,11 +66,41 @@ def test_a_program_that_is_missing_in_an_environment_is_the_commands_own_failure
 
 def test_ctrl_c_is_how_a_forward_ends_and_no_error(local: Local, single: str) -> None:
     process = local.start("forward", single, "0:22")
+    assert process.stdout
     assert process.stderr
-    told = next(line for line in process.stderr if "leads to port 22" in line)
+    listens, leads = process.stdout.readline().split("\t")
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130, told
+    assert process.wait(60) == 130
+    assert (listens.partition(":")[0], leads) == ("127.0.0.1", f"{single} worker 0, 127.0.0.1:22\n")
     assert process.stderr.read() == ""
+
+
+def test_the_ports_of_a_forward_are_data_as_soon_as_they_lead_somewhere(
+    local: Local, single: str
+) -> None:
+    process = local.start("forward", single, "0:6006", "--json")
+    assert process.stdout
+    document = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
+    (forward,) = document["forwards"]
+    with socket.create_connection(("127.0.0.1", forward.pop("port")), timeout=60):
+        process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    assert forward == {"to": "127.0.0.1:6006", "reverse": False}
+
+
+def test_where_a_port_is_taken_a_forward_to_a_free_one_can_be_pasted(
+    local: Local, single: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = busy.getsockname()[1]
+        words = (f"{port}:6006", "0:h:80", "--reverse", "0:22", "--worker", "0")
+        told = local.run("forward", single, *words).says(2).err
+    fix = next(line for line in told.splitlines() if line.startswith("fix: "))
+    assert fix.endswith(f" forward {single} 0:6006 0:h:80 --reverse 0:22")
+
+
+def test_a_forward_of_nothing_is_refused(local: Local, single: str) -> None:
+    assert "there is no port to forward" in local.run("forward", single).says(2).err
 
 
 def test_the_workers_that_failed_can_be_tried_again_alone(local: Local, crew: str) -> None:

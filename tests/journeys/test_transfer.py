@@ -125,9 +125,8 @@ def test_a_port_of_a_worker_is_reached_until_it_is_interrupted(
     with socket.create_server(("127.0.0.1", 0)) as service:
         port = service.getsockname()[1]
         with four.start("--local", "forward", "pod", f"0:{port}") as process:
-            assert process.stderr
-            line = next(each for each in process.stderr if "leads to port" in each)
-            here = int(line.split()[0].rpartition(":")[2])
+            assert process.stdout
+            here = int(process.stdout.readline().split()[0].rpartition(":")[2])
             with socket.create_connection(("127.0.0.1", here), timeout=60) as client:
                 accepted, _ = service.accept()
                 accepted.sendall(b"through")

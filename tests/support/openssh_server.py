@@ -12,7 +12,7 @@ import subprocess
 import time
 from collections import UserDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -181,6 +181,10 @@ class UbuntuServer:
     def cut(self) -> None:
         """Break every connection, as a router that forgot them would."""
         end_connections(self._sshd)
+
+    def stalled(self) -> AbstractContextManager[None]:
+        """Let the server and its connections stand still; the commands go on."""
+        return stalled(self._sshd)
 
     def restart(self) -> None:
         """End the server with its connections, and start it again."""

@@ -1,49 +1,86 @@
-"""`tpukit forward`: ports of a worker on this machine."""
+"""`tpukit forward`: ports of a worker on this machine, and of this machine on a worker."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument
+from typer import Argument, Option
 
 from tpukit.cli import parameters as flag
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verb import ended_by_interrupt
 from tpukit.console import View
+from tpukit.errors import BadInput, Fix
+
+if TYPE_CHECKING:
+    from tpukit.remote.connection.forwarding import Forward
 
 Ports = Annotated[
-    list[str], Argument(metavar="PORT…", help="PORT, or HERE:THERE; HERE 0 takes a free one.")
+    list[str] | None,
+    Argument(
+        metavar="PORT…",
+        help="PORT, HERE:THERE, [HERE:]HOST:PORT or HERE:/SOCKET; HERE 0 takes a free one.",
+    ),
 ]
+Reverse = Annotated[
+    list[str] | None,
+    Option(metavar="THERE:HERE", help="Let a port of the worker lead to one of this machine."),
+]
+COLUMNS = ("LISTENS", "LEADS TO")
 
 
 def forward(
     toolkit: Toolkit,
     name: flag.Name,
-    ports: Ports,
+    ports: Ports = None,
+    reverse: Reverse = None,
     worker: flag.WorkerNumber = 0,
     timeout: flag.Timeout = "60s",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Reach ports of a worker on this machine.
 
-    Both ends are loopback addresses: nobody else can connect. A lost connection is made again, for
-    as long as it takes. Ctrl-C ends it.
+    What listens is on loopback: nobody else can connect. It leads to the worker's loopback, or to a
+    host or Unix socket as the worker sees it. A lost connection is made again, for as long as it
+    takes. Ctrl-C ends it.
 
     Examples:
       tpukit forward demo 6006
       tpukit forward demo 6006 8888:8889 --worker 2
+      tpukit forward demo 8080:10.128.0.7:80 9000:/run/app.sock --reverse 5432
     """
     from tpukit.remote.connection.forwarding import Forward, Tunnels
 
     toolkit = toolkit.by(route)
-    wanted = [Forward.parse(each) for each in ports]
+    wanted = [Forward.parse(each) for each in ports or ()]
+    wanted += [Forward.parse(each, reverse=True) for each in reverse or ()]
+    if not wanted:
+        fix = Fix.command("tpukit", "forward", name, "6006", note="for example")
+        raise BadInput("there is no port to forward", fix=fix)
     (chosen,) = toolkit.workers(name, str(worker), flag.seconds(timeout))
-    say = toolkit.console.say
+
+    def instead(taken: Forward) -> Fix:
+        free = [replace(each, listen=0) if each is taken else each for each in wanted]
+        words = [word for each in free for word in ("--reverse", str(each))[not each.reverse :]]
+        where = ["--worker", str(worker)] if worker else []
+        note = "takes a free port in its place, and says which"
+        return Fix.command("tpukit", "forward", name, *words, *where, *route.words, note=note)
+
     with (
-        Tunnels(chosen.connect, wanted, toolkit.clock, say) as tunnels,
+        Tunnels(chosen.connect, wanted, toolkit.clock, toolkit.console.say, instead) as tunnels,
         ended_by_interrupt() as status,
     ):
-        for each in tunnels.forwards:
-            say(f"127.0.0.1:{each.local} leads to port {each.remote} of {chosen.label}")
+        toolkit.console.emit(_view(tunnels.open(), chosen.label))
         tunnels.keep()
     return View({}, status=status())
+
+
+def _view(forwards: list[Forward], label: str) -> View:
+    rows, documents = [], []
+    for each in forwards:
+        listens, leads = f"127.0.0.1:{each.listen}", each.to
+        there = f"{label}, {listens if each.reverse else leads}"
+        rows.append([there, leads] if each.reverse else [listens, there])
+        documents.append({"port": each.listen, "to": each.to, "reverse": each.reverse})
+    return View({"forwards": documents}, COLUMNS, rows)

@@ -62,12 +62,18 @@ def notebook(
     if install:
         say(f"installing JupyterLab on {chosen.label}")
         notebooks.install(chosen, recipe, toolkit.clock)
+
+    def instead(taken: Forward) -> Fix:
+        return Fix.command("tpukit", "notebook", name, "--port", "0", note="takes a free one here")
+
     served = notebooks.Notebook(chosen, recipe, toolkit.clock, lease_seconds)
     try:
         there = served.start()
-        with Tunnels(chosen.connect, [Forward(port, there)], toolkit.clock, say) as tunnels:
-            (forward,) = tunnels.forwards
-            url = served.url(forward.local)
+        with Tunnels(
+            chosen.connect, [Forward(port, there)], toolkit.clock, say, instead
+        ) as tunnels:
+            (forward,) = tunnels.open()
+            url = served.url(forward.listen)
             toolkit.console.emit(View({"url": url}, rows=[[url]]))
             with ended_by_interrupt() as status:
                 reason = _serve(served, tunnels)

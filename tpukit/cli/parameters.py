@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -120,6 +120,13 @@ class RouteFlags(ProxyFlags):
     internal_ips: Annotated[
         bool, Option("--internal-ips", help="At internal addresses, from inside the network.")
     ] = False
+
+    @property
+    def words(self) -> list[str]:
+        """The flags as they are typed."""
+        given = [each.name for each in fields(self) if getattr(self, each.name)]
+        flags = {each: f"--{each.replace('_', '-')}" for each in given}
+        return [w for each in given for w in (flags[each], self.jump)[: 1 + (each == "jump")]]
 
     @property
     def direct(self) -> RouteFlags:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import sys
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +15,9 @@ from support.ssh_fixtures import Within
 from support.ssh_server import Server
 
 from tpukit.clock import Deadline, SystemClock
-from tpukit.errors import HostKeyMismatch, TransportFailed
-from tpukit.remote.connection.client import Connector
+from tpukit.errors import HostKeyMismatch, TransportFailed, Unanswered
+from tpukit.remote.command.fan_out import fan_out
+from tpukit.remote.connection.client import Connection, Connector
 from tpukit.remote.connection.dial import Dial, iap_command, through_program, through_worker
 from tpukit.remote.connection.keys import KeyPair, ensure_key_pair
 from tpukit.remote.connection.target import Target
@@ -78,6 +82,89 @@ def test_a_program_that_is_not_there_is_named(server: Server, key: KeyPair, with
         pytest.raises(TransportFailed, match="tpukit-no-such-program cannot be run"),
     ):
         connector.connect(elsewhere(server), within(0.1))
+
+
+def program(*lines: str) -> Dial:
+    """Return a dial by a program of Python lines, after which it relays."""
+    code = "\n".join(["import sys, time", *lines, RELAY])
+    words = [sys.executable, "-c", code]
+    return through_program(lambda target: [*words, str(target.port)], lambda line: None)
+
+
+def test_what_a_program_says_last_is_why_it_leads_nowhere(
+    server: Server, key: KeyPair, within: Within
+) -> None:
+    refused = "ERROR: (gcloud.alpha.compute.start-iap-tunnel) [4033: 'not authorized']."
+    dial = program(f"sys.exit({'hint' + chr(10) + refused + chr(10) + 'see the help'!r})")
+    with (
+        Connector(key, CLOCK, dial=dial) as connector,
+        pytest.raises(TransportFailed, match="does not lead to demo worker 0") as failed,
+    ):
+        connector.connect(elsewhere(server), within(0.1))
+    assert failed.value.reason == refused
+
+
+def test_the_time_that_a_program_takes_to_start_is_not_the_workers(
+    server: Server, key: KeyPair, within: Within
+) -> None:
+    with (
+        Connector(key, CLOCK, attempt_seconds=2.0, dial=program("time.sleep(3)")) as connector,
+        connector.connect_once(elsewhere(server), within(60)) as connection,
+    ):
+        assert connection.alive
+
+
+def test_a_program_that_leads_nowhere_is_left_at_the_deadline_and_ends(
+    server: Server, key: KeyPair, within: Within
+) -> None:
+    with (
+        Connector(key, CLOCK, dial=program("sys.stdin.read()", "sys.exit()")) as connector,
+        pytest.raises(Unanswered),
+    ):
+        connector.connect_once(elsewhere(server), within(1.0))
+    server.wait_until(lambda: all(each.status() == "zombie" for each in _relays()))
+
+
+def test_eight_workers_behind_one_that_is_dead_wait_for_it_once_and_together(
+    server: Server, key: KeyPair, within: Within
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, Connector(key, CLOCK) as outside:
+        gate = replace(server.target(), label="gate worker 0", port=silent.getsockname()[1])
+        tried: list[float] = []
+
+        def connect() -> Connection:
+            tried.append(time.monotonic())
+            return outside.connect(gate, within(2.0))
+
+        with Connector(key, CLOCK, dial=through_worker(connect)) as connector:
+            started = time.monotonic()
+            outcomes = fan_out(
+                range(8), lambda each: connector.connect_once(elsewhere(server), within(30))
+            )
+            spent = time.monotonic() - started
+            assert {str(each.error) for each in outcomes} == {
+                f"gate worker 0 does not answer at 127.0.0.1:{gate.port}"
+            }
+            assert (len(tried), spent < 10) == (1, True)
+            with pytest.raises(TransportFailed, match="gate worker 0"):  # and is tried again
+                connector.connect_once(elsewhere(server), within(30))
+            assert len(tried) == 2
+
+
+def test_who_has_less_time_than_the_worker_that_leads_there_waits_no_longer(
+    server: Server, key: KeyPair, within: Within
+) -> None:
+    over = threading.Event()
+
+    def connect() -> Connection:
+        over.wait(60)
+        raise TransportFailed("too late")
+
+    with Connector(key, CLOCK, dial=through_worker(connect)) as connector:
+        with pytest.raises(TransportFailed, match="demo worker 0 is not reached") as failed:
+            connector.connect_once(elsewhere(server), within(0.2))
+        over.set()
+    assert "the worker that leads there has not answered yet" in failed.value.reason
 
 
 def test_another_worker_leads_to_one_that_only_it_can_reach(

@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import psutil
 import pytest
+from support.openssh_server import UbuntuServer
 from support.ssh_server import Server
 
 from tpukit.clock import Deadline, SystemClock
-from tpukit.errors import BadInput, TransportFailed
+from tpukit.errors import BadInput, Fix, TransportFailed
 from tpukit.remote.connection.client import Connection, Connector
 from tpukit.remote.connection.forwarding import Forward, Tunnels
+from tpukit.remote.connection.keys import KeyPair
 
 
 class Echo:
     """A service on the worker's loopback that sends back what it got, after the end of it."""
 
     def __init__(self) -> None:
+        self._closed = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
-        while True:
+        while not self._closed.is_set():
             try:
                 accepted, _ = self._listener.accept()
-            except OSError:
-                return
+            except OSError:  # it was closed, or there are too many files
+                self._closed.wait(0.05)
+                continue
             threading.Thread(target=self._answer, args=(accepted,), daemon=True).start()
 
     @staticmethod
@@ -41,6 +48,7 @@ class Echo:
             accepted.sendall(b"echo " + got)
 
     def close(self) -> None:
+        self._closed.set()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
@@ -62,14 +70,23 @@ def connect(connector: Connector, server: Server) -> Callable[[], Connection]:
 @contextmanager
 def kept(
     connect: Callable[[], Connection], *forwards: Forward
-) -> Iterator[tuple[Tunnels, list[str]]]:
+) -> Iterator[tuple[list[int], list[str]]]:
+    """Lead connections; yield the ports that listen, and what is told."""
     told: list[str] = []
     with Tunnels(connect, forwards, SystemClock(), told.append) as tunnels:
+        ports = [each.listen for each in tunnels.open()]
         thread = threading.Thread(target=tunnels.keep, daemon=True)
         thread.start()
-        yield tunnels, told
+        yield ports, told
     thread.join(60)
     assert not thread.is_alive()
+
+
+@pytest.fixture
+def openssh(connector: Connector, ubuntu: UbuntuServer) -> Callable[[], Connection]:
+    """Connect to OpenSSH's own server."""
+    clock = SystemClock()
+    return lambda: connector.connect(ubuntu.target(), Deadline.after(clock, 60))
 
 
 def ask(port: int, question: bytes) -> bytes:
@@ -79,22 +96,49 @@ def ask(port: int, question: bytes) -> bytes:
         return b"".join(iter(lambda: client.recv(1 << 16), b""))
 
 
-def test_a_port_means_here_and_there() -> None:
-    for text, local, remote in [("6006", 6006, 6006), ("8888:8889", 8888, 8889), ("0:22", 0, 22)]:
-        assert Forward.parse(text) == Forward(local, remote)
+@pytest.mark.parametrize(
+    ("text", "forward"),
+    [
+        ("6006", Forward(6006, 6006)),
+        ("8888:8889", Forward(8888, 8889)),
+        ("0:22", Forward(0, 22)),
+        ("db.internal:5432", Forward(5432, 5432, "db.internal")),
+        ("0:10.128.0.7:80", Forward(0, 80, "10.128.0.7")),
+        ("8080:[fd00::7]:80", Forward(8080, 80, "fd00::7")),
+        ("9000:/run/a b.sock", Forward(9000, path="/run/a b.sock")),
+    ],
+)
+def test_what_is_forwarded_can_be_written_and_read(text: str, forward: Forward) -> None:
+    assert Forward.parse(text) == forward
+    assert Forward.parse(str(forward)) == forward
 
 
-def test_what_is_no_port_is_bad_input() -> None:
-    for text in ["", "0", "x", "1:2:3", "70000", "1:0", "-1", "1:\n2", "٣"]:
-        with pytest.raises(BadInput):
-            Forward.parse(text)
+def test_in_reverse_the_first_port_is_the_workers() -> None:
+    assert Forward.parse("9001:9000", reverse=True) == Forward(9001, 9000, reverse=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "0", "x", "1:2:3", "70000", "1:0", "-1", "1:\n2", "٣", "/run/app.sock", "0:/a\nb"),
+        *("a b:80", "1:-oX:80", "1:[x]:80", "1:h:0", "h:70000", "70000:/run/app.sock", "1:h"),
+    ],
+)
+def test_what_is_no_port_is_bad_input(text: str) -> None:
+    with pytest.raises(BadInput):
+        Forward.parse(text)
+
+
+@pytest.mark.parametrize("text", ["h:80", "1:h:80", "1:/run/app.sock", "0", "1:0"])
+def test_in_reverse_there_are_ports_alone(text: str) -> None:
+    with pytest.raises(BadInput):
+        Forward.parse(text, reverse=True)
 
 
 def test_bytes_go_both_ways_on_several_connections_at_once(
     connect: Callable[[], Connection], echo: Echo
 ) -> None:
-    with kept(connect, Forward(0, echo.port)) as (tunnels, _):
-        port = tunnels.forwards[0].local
+    with kept(connect, Forward(0, echo.port)) as ([port], _):
         large = bytes(range(256)) * 8192
         answers: dict[int, bytes] = {}
         threads = [
@@ -111,8 +155,7 @@ def test_bytes_go_both_ways_on_several_connections_at_once(
 def test_a_lost_connection_is_made_again(
     connect: Callable[[], Connection], echo: Echo, server: Server
 ) -> None:
-    with kept(connect, Forward(0, echo.port)) as (tunnels, told):
-        port = tunnels.forwards[0].local
+    with kept(connect, Forward(0, echo.port)) as ([port], told):
         assert ask(port, b"before") == b"echo before"
         server.cut()
         server.wait_until(lambda: "connected again" in told)
@@ -126,16 +169,16 @@ def test_a_service_that_is_not_there_ends_the_callers_connection_and_nothing_els
     with socket.socket() as silent:  # it keeps its port, and does not listen there
         silent.bind(("127.0.0.1", 0))
         nobody = silent.getsockname()[1]
-        with kept(connect, Forward(0, nobody), Forward(0, echo.port)) as (tunnels, told):
-            assert ask(tunnels.forwards[0].local, b"") == b""
-            assert ask(tunnels.forwards[1].local, b"x") == b"echo x"
+        with kept(connect, Forward(0, nobody), Forward(0, echo.port)) as (ports, told):
+            assert ask(ports[0], b"") == b""
+            assert ask(ports[1], b"x") == b"echo x"
             assert f"does not connect to 127.0.0.1:{nobody}" in told[0]
 
 
 def test_only_this_machine_can_connect(connect: Callable[[], Connection], echo: Echo) -> None:
-    with kept(connect, Forward(0, echo.port)) as (tunnels, _):
-        (listener,) = [each for each, _ in tunnels._listeners]
-        assert listener.getsockname()[0] == "127.0.0.1"
+    with kept(connect, Forward(0, echo.port)) as ([port], _):
+        listening = [each.laddr for each in psutil.Process().net_connections("tcp")]
+        assert [each.ip for each in listening if each.port == port] == ["127.0.0.1"]
 
 
 def test_a_taken_port_is_named_and_leaves_no_other_open(
@@ -143,8 +186,14 @@ def test_a_taken_port_is_named_and_leaves_no_other_open(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with pytest.raises(BadInput, match=f"port {echo.port} of this machine"):
-        Tunnels(connect, [Forward(port, 1), Forward(echo.port, 1)], SystemClock())
+    with pytest.raises(BadInput, match=f"port {echo.port} of this machine") as refused:
+        Tunnels(
+            connect,
+            [Forward(port, 1), Forward(echo.port, 1)],
+            SystemClock(),
+            instead=lambda taken: Fix(note=f"not {taken}"),
+        )
+    assert refused.value.fix == Fix(note=f"not {echo.port}:1")
     socket.create_server(("127.0.0.1", port)).close()
 
 
@@ -156,4 +205,102 @@ def test_a_first_connection_that_fails_is_the_callers_error() -> None:
         Tunnels(refuse, [Forward(0, 1)], SystemClock()) as tunnels,
         pytest.raises(TransportFailed, match="nobody answers"),
     ):
-        tunnels.keep()
+        tunnels.open()
+
+
+def test_a_unix_socket_and_another_host_are_reached_as_the_worker_sees_them(
+    openssh: Callable[[], Connection], ubuntu: UbuntuServer, echo: Echo
+) -> None:
+    path = ubuntu.home / "app.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        ubuntu.own(path)
+        listener.listen()
+        other = Forward(0, ubuntu.port, ubuntu.address)
+        gone = Forward(0, path=f"{path}.gone")
+        forwards = (Forward(0, path=str(path)), other, gone, Forward(0, echo.port))
+        with kept(openssh, *forwards) as (ports, told):
+            with socket.create_connection(("127.0.0.1", ports[0]), timeout=60) as client:
+                accepted, _ = listener.accept()
+                accepted.sendall(b"by a socket")
+                accepted.close()
+                assert client.recv(100) == b"by a socket"
+            assert ask(ports[2], b"") == b""
+            assert f"does not connect to {path}.gone (nothing listens there)" in told[0]
+            assert ask(ports[1], b"").startswith(b"SSH-2.0-")
+            assert ask(ports[3], b"x") == b"echo x"
+
+
+def test_a_port_of_the_worker_leads_here_and_does_so_again_after_a_loss(
+    openssh: Callable[[], Connection], ubuntu: UbuntuServer, echo: Echo
+) -> None:
+    with kept(openssh, Forward(0, echo.port, reverse=True)) as ([port], told):
+        assert ask(port, b"there and back") == b"echo there and back"
+        ubuntu.cut()
+        ubuntu.wait_until(lambda: "connected again" in told)
+        assert ask(port, b"again") == b"echo again"
+
+
+def test_a_port_that_the_worker_does_not_give_is_an_error(
+    openssh: Callable[[], Connection], echo: Echo
+) -> None:
+    with (
+        Tunnels(openssh, [Forward(echo.port, 1, reverse=True)], SystemClock()) as tunnels,
+        pytest.raises(TransportFailed, match=f"does not listen on port {echo.port}"),
+    ):
+        tunnels.open()
+
+
+def test_nobody_here_ends_the_workers_connection_and_nothing_else(
+    openssh: Callable[[], Connection], echo: Echo
+) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        reverse = Forward(0, silent.getsockname()[1], reverse=True)
+        with kept(openssh, reverse, Forward(0, echo.port, reverse=True)) as (ports, told):
+            assert ask(ports[0], b"") == b""
+            assert "finds nobody here" in told[0]
+            assert ask(ports[1], b"x") == b"echo x"
+
+
+def test_too_many_open_files_are_said_once_and_pass(
+    openssh: Callable[[], Connection], echo: Echo, ubuntu: UbuntuServer
+) -> None:
+    """The first connection is still taken: the file that it gets was there when the wait began."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with (
+        kept(openssh, Forward(0, echo.port)) as ([port], told),
+        socket.socket() as first,
+        socket.socket() as second,
+    ):
+        free = os.dup(0)
+        os.close(free)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+            for client in (first, second):
+                client.connect(("127.0.0.1", port))
+            ubuntu.wait_until(lambda: bool(told))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        second.settimeout(60)
+        second.sendall(b"later")
+        second.shutdown(socket.SHUT_WR)
+        assert second.recv(100) == b"echo later"
+        assert ask(port, b"and on") == b"echo and on"
+        assert told == ["connections wait: Too many open files"]
+
+
+def test_a_worker_that_fell_silent_as_in_a_sleep_is_reached_again(
+    key: KeyPair, ubuntu: UbuntuServer, echo: Echo
+) -> None:
+    with Connector(key, SystemClock(), silence_seconds=1.0) as connector:
+
+        def connect() -> Connection:
+            return connector.connect(ubuntu.target(), Deadline.after(SystemClock(), 60))
+
+        with kept(connect, Forward(0, echo.port)) as ([port], told):
+            with ubuntu.stalled():
+                ubuntu.wait_until(lambda: bool(told))
+            ubuntu.wait_until(lambda: "connected again" in told)
+            assert ask(port, b"on") == b"echo on"
+            assert told[0] == "the connection is lost; connecting again"

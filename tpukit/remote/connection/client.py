@@ -19,7 +19,7 @@ from typing import Any
 from tpukit.clock import Clock, Deadline, polls
 from tpukit.errors import DeadlinePassed, HostKeyMismatch, TransportFailed
 from tpukit.remote.connection.channel import Exchange, OnOutput
-from tpukit.remote.connection.dial import Dial, direct
+from tpukit.remote.connection.dial import LOOPBACK, Dial, direct
 from tpukit.remote.connection.handshake import given_up, no_answer, pins, seconds, unanswered
 from tpukit.remote.connection.keys import KeyPair
 from tpukit.remote.connection.target import Completed, Target
@@ -134,7 +134,7 @@ class Connector(AbstractContextManager["Connector"]):
         from tpukit.remote.connection import transport
 
         private = self._private(target.identity_file)
-        dialled = self._dialled(target, deadline.within(self._attempt_seconds))
+        dialled = self._dialled(target, deadline)
         watched = WatchedSocket(dialled, self._silence_seconds)
         try:
             with self._handshakes:  # not around the dial: a dead worker keeps nobody out
@@ -149,9 +149,9 @@ class Connector(AbstractContextManager["Connector"]):
             target = replace(target, host_keys=(line,), accept_new=False)
         return Connection(target, session, watched, self._clock)
 
-    def _dialled(self, target: Target, attempt: Deadline) -> socket.socket:
+    def _dialled(self, target: Target, deadline: Deadline) -> socket.socket:
         try:
-            return self._dial(target, attempt)
+            return self._dial(target, deadline)
         except TimeoutError as error:
             raise unanswered(target) from error
         except OSError as error:
@@ -239,22 +239,42 @@ class Connection(AbstractContextManager["Connection"]):
             what = f"could not write {one_line(path)} on {self.label}"
             raise TransportFailed(what, reason=done.reason)
 
-    def dial(self, host: str, port: int, deadline: Deadline) -> Any:
-        """Return a stream (a paramiko channel) to an address as the worker sees it.
+    def dial(self, place: tuple[str, int] | str, deadline: Deadline) -> Any:
+        """Return a stream (a paramiko channel) to an address or Unix socket as the worker sees it.
 
         Raises `TransportFailed` where nothing listens there, or the connection broke.
         """
         from tpukit.remote.connection.transport import FAILURES
 
         try:
+            if isinstance(place, str):
+                return self._transport.open_unix_socket(place, seconds(deadline))
             return self._transport.open_channel(
-                "direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=seconds(deadline)
+                "direct-tcpip", place, (LOOPBACK, 0), timeout=seconds(deadline)
             )
         except FAILURES as error:
+            shown = place if isinstance(place, str) else "{}:{}".format(*place)
             reason = self._cause("nothing listens there")
-            raise TransportFailed(
-                f"{self.label} does not connect to {host}:{port}", reason=reason
-            ) from error
+            what = f"{self.label} does not connect to {one_line(shown)}"
+            raise TransportFailed(what, reason=reason) from error
+
+    def listen(self, port: int, on_stream: Callable[[Any, int], None]) -> int:
+        """Listen on a port of the worker's loopback, 0 for a free one, and return it.
+
+        `on_stream` gets each connection and its port, in a thread that must not wait. Raises
+        `TransportFailed` where the worker refuses.
+        """
+        from tpukit.remote.connection.transport import FAILURES
+
+        def handle(stream: Any, origin: object, place: tuple[str, int]) -> None:
+            on_stream(stream, place[1])
+
+        try:
+            return int(self._transport.request_port_forward(LOOPBACK, port, handle))
+        except FAILURES as error:
+            reason = self._cause("it is taken, or the worker forbids it")
+            what = f"{self.label} does not listen on port {port}"
+            raise TransportFailed(what, reason=reason) from error
 
     def close(self) -> None:
         """End the connection at once, for everything that waits on it."""

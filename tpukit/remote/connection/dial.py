@@ -7,7 +7,9 @@ import re
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from typing import IO, Any, Protocol
 
 from tpukit.clock import Deadline
@@ -16,12 +18,20 @@ from tpukit.remote.connection.handshake import seconds
 from tpukit.remote.connection.target import Target
 from tpukit.text import one_line
 
+LOOPBACK = "127.0.0.1"
+
 _CHUNK = 1 << 16
 _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
 #: Seconds for gcloud to find its credentials, which takes it 1.
 _GCLOUD_SECONDS = 30.0
 
-#: Opens a connected socket to a worker's SSH server, or raises `TransportFailed`.
+#: Seconds for a worker itself to accept a connection.
+_ACCEPT_SECONDS = 10.0
+#: Seconds for a program to lead to a worker that greets, the program's own start among them.
+_PROGRAM_SECONDS = 40.0
+
+#: Opens a connected socket to a worker's SSH server before the deadline, or raises
+#: `TransportFailed` or `OSError`.
 Dial = Callable[[Target, Deadline], socket.socket]
 
 
@@ -31,13 +41,14 @@ class Jump(Protocol):
     @property
     def alive(self) -> bool: ...
 
-    def dial(self, host: str, port: int, deadline: Deadline) -> Any:
+    def dial(self, place: tuple[str, int], deadline: Deadline) -> Any:
         """Return a stream to an address as the other worker sees it."""
 
 
-def direct(target: Target, attempt: Deadline) -> socket.socket:
+def direct(target: Target, deadline: Deadline) -> socket.socket:
     """Connect to the target's address; raise `OSError`."""
-    dialled = socket.create_connection((target.address, target.port), seconds(attempt))
+    limit = seconds(deadline.within(_ACCEPT_SECONDS))
+    dialled = socket.create_connection((target.address, target.port), limit)
     dialled.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return dialled
 
@@ -48,7 +59,8 @@ def through_program(
     """Return a dial that speaks to standard input and output of a program, one a connection.
 
     The program ends with its input, as OpenSSH's ProxyCommand does; `on_line` gets each line of
-    stderr once, however many connections have it.
+    stderr once, however many connections have it. Where the program ends before the worker greets,
+    what it said last is the reason.
     """
     told: set[str] = set()
 
@@ -57,7 +69,7 @@ def through_program(
             told.add(line)
             on_line(line)
 
-    def dial(target: Target, attempt: Deadline) -> socket.socket:
+    def dial(target: Target, deadline: Deadline) -> socket.socket:
         command = list(words(target))
         near, far = socket.socketpair()
         with far:
@@ -75,30 +87,61 @@ def through_program(
                     f"{one_line(command[0])} cannot be run", reason=error.strerror or str(error)
                 ) from error
         assert process.stderr
-        in_thread(_attend, process, process.stderr, tell)
-        return near
+        said: deque[str] = deque(maxlen=20)
+        attending = in_thread(_attend, process, process.stderr, said, tell)
+        try:
+            near.settimeout(seconds(deadline.within(_PROGRAM_SECONDS)))
+            if near.recv(1, socket.MSG_PEEK):
+                return near
+            attending.join(1.0)  # a child of its own may hold stderr open
+        except BaseException:
+            near.close()
+            raise
+        near.close()
+        raise TransportFailed(
+            f"{one_line(command[0])} does not lead to {target.label}", reason=_decisive(said)
+        )
 
     return dial
 
 
 def through_worker(connect: Callable[[], Jump]) -> Dial:
-    """Return a dial that goes through another worker, over one connection to it for all."""
-    lock = threading.Lock()
-    shared: list[Jump] = []
+    """Return a dial that goes through another worker, over one connection to it for all.
 
-    def jump() -> Jump:
+    Whoever asks while it is being made waits for the same attempt, and gets its error.
+    """
+    lock = threading.Lock()
+    shared: list[Future[Jump]] = []
+
+    def make(attempt: Future[Jump]) -> None:
+        try:
+            attempt.set_result(connect())
+        except BaseException as error:  # noqa: BLE001  raised where it is waited for
+            attempt.set_exception(error)
+
+    def current() -> Future[Jump]:
         with lock:
-            if not shared or not shared[0].alive:
-                shared[:] = [connect()]
+            if not shared or (shared[0].done() and not _leads(shared[0])):
+                shared[:] = [Future()]
+                in_thread(make, shared[0])
             return shared[0]
 
-    def dial(target: Target, attempt: Deadline) -> socket.socket:
-        channel = jump().dial(target.address, target.port, attempt)
+    def dial(target: Target, deadline: Deadline) -> socket.socket:
+        try:
+            jump = current().result(seconds(deadline))
+        except TimeoutError as error:
+            reason = "the worker that leads there has not answered yet"
+            raise TransportFailed(f"{target.label} is not reached", reason=reason) from error
+        channel = jump.dial((target.address, target.port), deadline.within(_ACCEPT_SECONDS))
         near, far = socket.socketpair()
         in_thread(splice, far, channel)
         return near
 
     return dial
+
+
+def _leads(attempt: Future[Jump]) -> bool:
+    return not attempt.exception() and attempt.result().alive
 
 
 def splice(local: socket.socket, channel: Any) -> None:
@@ -181,15 +224,27 @@ def jump_command(host: str, port: str, target: Target) -> list[str]:
     return ["ssh", "-T", "-o", "BatchMode=yes", *where, *port_words, "--", host]
 
 
-def in_thread(work: Callable[..., None], *arguments: Any) -> None:
-    """Start a daemon thread: nobody waits for it."""
-    threading.Thread(target=work, args=arguments, name="tpukit-stream", daemon=True).start()
+def in_thread(work: Callable[..., None], *arguments: Any) -> threading.Thread:
+    """Start a daemon thread, for which nobody has to wait; return it."""
+    thread = threading.Thread(target=work, args=arguments, name="tpukit-stream", daemon=True)
+    thread.start()
+    return thread
 
 
 def _attend(
-    process: subprocess.Popen[bytes], stream: IO[bytes], on_line: Callable[[str], None]
+    process: subprocess.Popen[bytes],
+    stream: IO[bytes],
+    said: deque[str],
+    on_line: Callable[[str], None],
 ) -> None:
     with stream:
         for line in stream:
-            on_line(one_line(line))
+            said.append(one_line(line))
+            on_line(said[-1])
     process.wait()
+
+
+def _decisive(said: Iterable[str]) -> str:
+    """Return the last line that names an error, else the last one: gcloud adds hints below it."""
+    lines = [line for line in said if line.strip()]
+    return ([line for line in lines if "ERROR" in line] or lines or ["it ended"])[-1]

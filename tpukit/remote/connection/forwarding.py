@@ -1,4 +1,4 @@
-"""Ports of this machine that are forwarded to a worker, over as many connections as it takes."""
+"""Ports that lead to a worker, or from it to here, over as many connections as it takes."""
 
 from __future__ import annotations
 
@@ -8,42 +8,70 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tpukit.clock import Clock, Deadline
 from tpukit.errors import BadInput, Fix, TpukitError, TransportFailed
 from tpukit.remote.connection.client import Connection
-from tpukit.remote.connection.dial import in_thread, splice
+from tpukit.remote.connection.dial import LOOPBACK, in_thread, splice
 from tpukit.text import one_line
 
-_LOOPBACK = "127.0.0.1"
 #: Seconds between looks at the connection, and for which a caller waits for a new one.
 _POLL_SECONDS, _WAIT_SECONDS = 0.5, 20.0
+#: HERE, HOST and THERE, or HERE and a path; a host of digits alone would be a port.
+_FORWARD = re.compile(
+    r"(?:(\d{1,5}):)?(?:(?:((?=\d*[A-Za-z.])[A-Za-z0-9][\w.-]*|\[[0-9A-Fa-f:.]+\]):)?(\d{1,5})"
+    r"|(/[^\x00-\x1f\x7f]+))",
+    re.ASCII,
+)
 
 
 @dataclass(frozen=True)
 class Forward:
-    """A port here, or 0 for a free one, and the port on the worker's own loopback."""
+    """A loopback port that listens, 0 for a free one, and what a connection to it leads to.
 
-    local: int
-    remote: int
+    It listens here and leads to an address, or a Unix socket, as the worker sees it; in reverse it
+    listens on the worker and leads to this machine.
+    """
+
+    listen: int
+    port: int = 0
+    host: str = LOOPBACK
+    path: str = ""
+    reverse: bool = False
 
     @classmethod
-    def parse(cls, text: str) -> Forward:
-        """Return what `6006` or `8888:8889` (here:there) means; raise `BadInput` for no port."""
-        found = re.fullmatch(r"(?:(\d{1,5}):)?(\d{1,5})", text, re.ASCII)
-        if not found:
-            raise BadInput(
-                f"{one_line(text)!r} is no port", fix=Fix(note="6006, or 8888:8889 (here:there)")
-            )
-        local, remote = int(found[1] or found[2]), int(found[2])
-        if not (local < 1 << 16 and 0 < remote < 1 << 16):
+    def parse(cls, text: str, reverse: bool = False) -> Forward:
+        """Return what `6006`, `8888:8889` (here:there), `8080:db:80` or `9000:/a/socket` means.
+
+        In reverse it is ports alone, and there:here. Raises `BadInput` for anything else.
+        """
+        found = _FORWARD.fullmatch(text)
+        listen, host, port, path = found.groups(default="") if found else ("",) * 4
+        if not found or (path and not listen) or (reverse and (host or path)):
+            form = "9001:9000 (there:here)" if reverse else "8888:8889 (here:there)"
+            raise BadInput(f"{one_line(text)!r} is no port", fix=Fix(note=f"6006, or {form}"))
+        here, there = int(listen or port), int(port or "1")
+        if not (here < 1 << 16 and 0 < there < 1 << 16):
             raise BadInput(f"{one_line(text)!r} is no port", why="ports go from 1 to 65535")
-        return cls(local, remote)
+        where = host.strip("[]") or LOOPBACK
+        return cls(here, 0 if path else there, where, path, reverse)
+
+    @property
+    def to(self) -> str:
+        """The address, or the path of the socket, that it leads to."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return self.path or f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        """Return what `parse` takes."""
+        plain = not self.path and self.host == LOOPBACK
+        return f"{self.listen}:{self.port if plain else self.to}"
 
 
 class Tunnels(AbstractContextManager["Tunnels"]):
-    """Listens on the loopback here, and forwards each connection to the worker's loopback."""
+    """Listens, here and on the worker, and leads each connection to the other side."""
 
     def __init__(
         self,
@@ -51,35 +79,42 @@ class Tunnels(AbstractContextManager["Tunnels"]):
         forwards: Sequence[Forward],
         clock: Clock,
         on_change: Callable[[str], None] = lambda line: None,
+        instead: Callable[[Forward], Fix | None] = lambda taken: None,
     ) -> None:
-        """Open the ports; raise `BadInput` where one is taken."""
+        """Open the ports here; raise `BadInput` where one is taken, with what to type `instead`."""
         self._connect = connect
         self._clock = clock
         self._on_change = on_change
         self._connection: Connection | None = None
         self._connected = threading.Event()
         self._ended = threading.Event()
-        self._listeners: list[tuple[socket.socket, int]] = []
+        self._forwards = list(forwards)
+        self._listeners: list[tuple[socket.socket, Forward]] = []
         try:
-            for each in forwards:
-                self._listeners.append((_listening(each.local), each.remote))
+            for place, each in enumerate(forwards):
+                if not each.reverse:
+                    listener = _listening(each, instead)
+                    self._listeners.append((listener, each))
+                    self._forwards[place] = replace(each, listen=listener.getsockname()[1])
         except BaseException:
             self.close()
             raise
 
-    @property
-    def forwards(self) -> list[Forward]:
-        """The ports that are open, with the free ones that were found."""
-        return [Forward(each.getsockname()[1], remote) for each, remote in self._listeners]
+    def open(self) -> list[Forward]:
+        """Connect, and return what listens now, with the free ports that were found.
+
+        Raises what connecting raises, and `TransportFailed` for a port that the worker refuses.
+        """
+        self._use(self._connect())
+        for listener, each in self._listeners:
+            in_thread(self._accept, listener, each)
+        return self._forwards
 
     def keep(self) -> None:
-        """Forward connections until `close`, connecting again as often as the connection is lost.
+        """Lead connections until `close`, connecting again as often as the connection is lost.
 
-        Raises what the first connection raises; later ones are tried for without an end.
+        Tried for without an end, unless it is not for want of an answer: that is raised.
         """
-        for listener, remote in self._listeners:
-            in_thread(self._accept, listener, remote)
-        self._use(self._connect())
         while not self._ended.wait(_POLL_SECONDS):
             if self._connection and not self._connection.alive:
                 self._reconnect(self._connection)
@@ -99,46 +134,79 @@ class Tunnels(AbstractContextManager["Tunnels"]):
 
     def _use(self, connection: Connection) -> None:
         self._connection = connection
+        try:
+            for place, each in enumerate(self._forwards):
+                if each.reverse:
+                    port = connection.listen(each.listen, self._reversed)
+                    self._forwards[place] = replace(each, listen=port)
+        except TransportFailed:
+            connection.close()
+            raise
         self._connected.set()
 
     def _reconnect(self, lost: Connection) -> None:
         self._connected.clear()
         lost.close()
-        self._on_change("the connection is lost; connecting again")
-        while not self._ended.is_set():
+        told = "the connection is lost; connecting again"
+        self._on_change(told)
+        while not self._ended.wait(_POLL_SECONDS):
             try:
                 self._use(self._connect())
             except TransportFailed as error:
-                self._on_change(error.summary())
+                told, before = error.summary(), told
+                if told != before:
+                    self._on_change(told)
             else:
                 self._on_change("connected again")
                 return
 
-    def _accept(self, listener: socket.socket, remote: int) -> None:
-        with contextlib.suppress(OSError):  # closed
-            while True:
+    def _accept(self, listener: socket.socket, forward: Forward) -> None:
+        """Take connections until `close`, also after there were too many files or threads."""
+        told = False
+        while not self._ended.is_set():
+            try:
                 accepted, _ = listener.accept()
-                in_thread(self._forward, accepted, remote)
+                in_thread(self._lead, accepted, forward)
+            except (OSError, RuntimeError) as error:
+                if not (told or self._ended.is_set()):
+                    told = True
+                    self._on_change(f"connections wait: {getattr(error, 'strerror', '') or error}")
+                self._ended.wait(_POLL_SECONDS)
 
-    def _forward(self, accepted: socket.socket, remote: int) -> None:
+    def _lead(self, accepted: socket.socket, forward: Forward) -> None:
         with accepted:
             if not self._connected.wait(_WAIT_SECONDS) or self._connection is None:
                 return
+            place = forward.path or (forward.host, forward.port)
             try:
-                deadline = Deadline.after(self._clock, _WAIT_SECONDS)
-                channel = self._connection.dial(_LOOPBACK, remote, deadline)
+                stream = self._connection.dial(place, Deadline.after(self._clock, _WAIT_SECONDS))
             except TpukitError as error:
                 self._on_change(error.summary())
                 return
-            splice(accepted, channel)
+            splice(accepted, stream)
+
+    def _reversed(self, stream: Any, port: int) -> None:
+        """Get a connection to a port of the worker: in paramiko's thread, which must not wait."""
+        in_thread(self._lead_here, stream, port)
+
+    def _lead_here(self, stream: Any, port: int) -> None:
+        found = (each for each in self._forwards if each.reverse and each.listen == port)
+        try:
+            here = socket.create_connection((LOOPBACK, next(found).port), _WAIT_SECONDS)
+        except (OSError, StopIteration) as error:
+            self._on_change(f"what comes by port {port} of the worker finds nobody here ({error})")
+            stream.close()
+        else:
+            here.settimeout(None)
+            splice(here, stream)
 
 
-def _listening(port: int) -> socket.socket:
+def _listening(forward: Forward, instead: Callable[[Forward], Fix | None]) -> socket.socket:
     try:
-        return socket.create_server((_LOOPBACK, port))
+        return socket.create_server((LOOPBACK, forward.listen))
     except OSError as error:
         raise BadInput(
-            f"port {port} of this machine cannot be used",
+            f"port {forward.listen} of this machine cannot be used",
             reason=error.strerror or "",
-            fix=Fix(note=f"take another one here: {port + 1}:{port}"),
+            fix=instead(forward),
         ) from error

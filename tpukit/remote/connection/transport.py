@@ -6,8 +6,10 @@ import contextlib
 import logging
 import signal
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tpukit.clock import Deadline
 from tpukit.errors import AuthenticationFailed
@@ -29,6 +31,7 @@ from tpukit.text import one_line
 try:
     sys.modules.setdefault("invoke", None)  # type: ignore[arg-type]
     import paramiko
+    from paramiko.auth_handler import AuthHandler
     from paramiko.common import MSG_CHANNEL_REQUEST, cMSG_CHANNEL_REQUEST
 finally:
     if sys.modules["invoke"] is None:
@@ -67,11 +70,8 @@ def authenticated(
         HostKeyMismatch: before our key was used.
         AuthenticationFailed, TransportFailed: worth another try.
     """
-    transport = paramiko.Transport(watched, default_window_size=_WINDOW)
-    transport.set_log_channel(_LOG)
+    transport = _Transport(watched)
     restrict(transport.get_security_options(), pinned)
-    _report_signals(transport)
-    _skip_unused(transport)
     try:
         _prove(transport, target, pinned, attempt)
         _authenticate(transport, target, private, attempt)
@@ -116,8 +116,11 @@ def _prove(transport: Any, target: Target, pinned: tuple[str, ...], attempt: Dea
 
 def _authenticate(transport: Any, target: Target, private: Any, attempt: Deadline) -> None:
     transport.auth_timeout = transport.channel_timeout = seconds(attempt)
+    transport.auth_handler = _OneTrip(transport)
+    answered = threading.Event()
     with contextlib.suppress(*FAILURES):
-        transport.auth_publickey(target.user, private)
+        transport.auth_handler.auth_publickey(target.user, private, answered)
+        transport.auth_handler.wait_for_response(answered)
     if transport.is_authenticated():
         return
     if transport.is_active() and not attempt.passed():
@@ -126,41 +129,73 @@ def _authenticate(transport: Any, target: Target, private: Any, attempt: Deadlin
     raise no_answer(target, TimeoutError() if attempt.passed() else EOFError())
 
 
-def _skip_unused(transport: Any) -> None:
-    """Leave out what paramiko spends on every connection, and nobody sees.
-
-    A server's debug messages are turned into text one byte after the other and then not logged
-    (paramiko/paramiko:paramiko/util.py, safe_string). A thread is started to time the handshake
-    (paramiko/packet.py, start_handshake): our deadline does.
-    """
-    transport._parse_debug = lambda message: None
-    transport.packetizer.start_handshake = lambda timeout: None
-
-
-def _report_signals(transport: Any) -> None:
+def _handle_request(channel: Any, message: Any) -> None:
     """Make a command that a signal ended report 128 + n.
 
     paramiko ignores `exit-signal`, which leaves -1 as after a lost connection
     (paramiko/paramiko:paramiko/channel.py, _handle_request); an out-of-memory kill is one.
     """
-    handlers = dict(transport._channel_handler_table)
-    ordinary = handlers[MSG_CHANNEL_REQUEST]
-
-    def handle(channel: Any, message: Any) -> None:
-        before = message.get_so_far()
-        if message.get_text() != "exit-signal":
-            message.rewind()
-            message.get_bytes(len(before))
-            ordinary(channel, message)
-            return
-        message.get_boolean()
-        channel.exit_status = 128 + _signal_number(message.get_text())
-        channel.status_event.set()
-
-    handlers[MSG_CHANNEL_REQUEST] = handle
-    transport._channel_handler_table = handlers
+    before = message.get_so_far()
+    if message.get_text() != "exit-signal":
+        message.rewind()
+        message.get_bytes(len(before))
+        channel._handle_request(message)
+        return
+    message.get_boolean()
+    name = f"SIG{message.get_text()}"
+    channel.exit_status = 128 + {each.name: each.value for each in signal.Signals}.get(name, 0)
+    channel.status_event.set()
 
 
-def _signal_number(name: str) -> int:
-    known = {each.name: each.value for each in signal.Signals}
-    return known.get(f"SIG{name}", 0)
+class _Transport(paramiko.Transport):  # type: ignore[misc]
+    """paramiko's, with what OpenSSH does, and without what costs time and nobody sees.
+
+    What is relied on beyond its documentation: tests/remote/connection/test_paramiko_contract.py.
+    """
+
+    _channel_handler_table: ClassVar[dict[int, Callable[[Any, Any], None]]] = {
+        **paramiko.Transport._channel_handler_table,
+        MSG_CHANNEL_REQUEST: _handle_request,
+    }
+
+    def __init__(self, connected: WatchedSocket) -> None:
+        self._unix_socket = threading.local()
+        super().__init__(connected, default_window_size=_WINDOW)
+        self.set_log_channel(_LOG)
+        # A thread would be started to time the handshake: our deadline does.
+        self.packetizer.start_handshake = lambda timeout: None
+
+    def open_unix_socket(self, path: str, seconds: float) -> Any:
+        """Return a channel to a Unix socket of the server; raise one of `FAILURES`."""
+        self._unix_socket.path = path
+        return self.open_channel("direct-streamlocal@openssh.com", timeout=seconds)
+
+    def _send_user_message(self, message: Any) -> None:
+        """Send a message; the one that opens a Unix socket lacks its path, which paramiko does not
+        know of (OpenSSH's PROTOCOL, 2.4)."""
+        path, self._unix_socket.path = getattr(self._unix_socket, "path", ""), ""
+        if path:
+            message.add_string(path)
+            message.add_string("")
+            message.add_int(0)
+        super()._send_user_message(message)
+
+    def _parse_debug(self, message: Any) -> None:
+        """Drop it: paramiko turns it into text one byte after the other, and does not log it."""
+
+
+class _OneTrip(AuthHandler):  # type: ignore[misc]
+    """Asks for authentication and offers the key at once: to wait for a yes takes a round trip.
+
+    Where the answer is no, the server disconnects (RFC 4253, 10).
+    """
+
+    def _request_auth(self) -> None:
+        super()._request_auth()
+        accepted = paramiko.Message()
+        accepted.add_string("ssh-userauth")
+        accepted.rewind()
+        super()._parse_service_accept(accepted)
+
+    def _parse_service_accept(self, message: Any) -> None:
+        """Do nothing: the key is on its way."""
