@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import asyncssh
 import psutil
@@ -32,10 +33,15 @@ IN_ITS_HOME = (
 )
 
 
-def sshd_path() -> str:
-    """Return the OpenSSH server's path; SSHD names one that is not installed."""
+def find_sshd() -> str | None:
+    """Return the OpenSSH server's path, if it is here; SSHD names one that is not installed."""
     beside = next((path for path in ("/usr/sbin/sshd", "/usr/local/sbin/sshd") if _is(path)), None)
-    found = os.environ.get("SSHD") or shutil.which("sshd") or beside
+    return os.environ.get("SSHD") or shutil.which("sshd") or beside
+
+
+def sshd_path() -> str:
+    """Return the OpenSSH server's path, or skip the test."""
+    found = find_sshd()
     if found is None:
         pytest.skip("OpenSSH's server is not installed: what it does with tpukit is NOT checked")
     if os.geteuid() == 0:  # where there is no systemd, nobody else makes it
@@ -259,6 +265,10 @@ class _Exported(UserDict[str, str]):
         super().__setitem__(name, value)
         lines = [f"export {name}={shlex.quote(value)}\n" for name, value in self.data.items()]
         self._file.write_text("".join(lines))
+
+    def __ior__(self, others: Any) -> _Exported:
+        self.update(others)
+        return self
 
 
 def _is_server(process: psutil.Process) -> bool:

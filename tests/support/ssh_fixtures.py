@@ -12,7 +12,7 @@ import pytest
 
 from support import ssh_server
 from support.login_account import Account, login_account
-from support.openssh_server import UbuntuServer, ubuntu_server
+from support.openssh_server import UbuntuServer, find_sshd, ubuntu_server
 from support.ssh_server import Server
 from tpukit.clock import Deadline, SystemClock
 from tpukit.remote.connection.client import Connection, Connector
@@ -63,8 +63,9 @@ OURS = pytest.mark.parametrize("server", ["ours"], indirect=True)
 
 
 def ubuntu_or_ours(request: pytest.FixtureRequest) -> Server:
-    """Return what a fixture `server` is where tests that matter to a real worker are."""
-    return request.getfixturevalue("server" if hasattr(request, "param") else "ubuntu")
+    """Return what `server` is in tests that matter to a real worker: OpenSSH's where it is."""
+    ours = hasattr(request, "param") or not find_sshd()
+    return request.getfixturevalue("server" if ours else "ubuntu")
 
 
 @pytest.fixture

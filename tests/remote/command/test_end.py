@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
-from support.ssh_fixtures import Within
+from support.ssh_fixtures import OURS, Within, ubuntu_or_ours
 from support.ssh_server import Server
 
 from tpukit.clock import SystemClock
@@ -28,6 +28,9 @@ pytestmark = pytest.mark.process
 JOB = "run.train"
 End = Callable[..., EndReport]
 Start = Callable[..., list[int]]
+
+
+server = pytest.fixture(ubuntu_or_ours)
 
 
 @pytest.fixture
@@ -202,6 +205,7 @@ def test_without_a_run_s_end_no_device_and_no_lock_file_is_touched(
     other.wait()
 
 
+@OURS
 def test_holders_are_ended_as_root_where_that_needs_no_password(
     server: Server, end: End, device: Path, tmp_path: Path
 ) -> None:
