@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -60,6 +61,7 @@ def ubuntu(account: Account, key: KeyPair) -> Iterator[UbuntuServer]:
 
 #: For a test whose server loses answers, or shows another Python: what OpenSSH's does not.
 OURS = pytest.mark.parametrize("server", ["ours"], indirect=True)
+ALL_OURS = pytest.mark.parametrize("servers", ["ours"], indirect=True)
 
 
 def ubuntu_or_ours(request: pytest.FixtureRequest) -> Server:
@@ -109,6 +111,22 @@ def servers(tmp_path: Path, key: KeyPair) -> Iterator[list[Server]]:
     yield started
     for server in started:
         server.close()
+
+
+@pytest.fixture
+def ubuntus(account: Account, key: KeyPair) -> Iterator[list[UbuntuServer]]:
+    """Three workers of one slice, as TPU VMs are."""
+    with ExitStack() as cleanup:
+        started = [cleanup.enter_context(ubuntu_server(account, key)) for _ in range(3)]
+        for index, each in enumerate(started):
+            each.variables["WORKER"] = str(index)
+        yield started
+
+
+def ubuntus_or_ours(request: pytest.FixtureRequest) -> list[Server]:
+    """Return what `servers` is in tests that matter to real workers: OpenSSH's where it is."""
+    ours = hasattr(request, "param") or not find_sshd()
+    return request.getfixturevalue("servers" if ours else "ubuntus")
 
 
 @pytest.fixture

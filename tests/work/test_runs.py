@@ -10,7 +10,7 @@ from collections import defaultdict
 from functools import partial
 
 import pytest
-from support.ssh_fixtures import Within
+from support.ssh_fixtures import ALL_OURS, Within, ubuntus_or_ours
 from support.ssh_server import Server
 
 from tpukit.clock import SystemClock
@@ -31,6 +31,7 @@ from tpukit.work import runs
 pytestmark = pytest.mark.process
 
 CLOCK = SystemClock()
+servers = pytest.fixture(ubuntus_or_ours)
 
 
 def start(workers: list[RemoteWorker], command: str, run_id: str = "train") -> None:
@@ -130,6 +131,7 @@ def test_a_start_that_fails_half_way_leaves_nothing_running(
     assert stand(workers[::2]) == [("finished", 143)] * 2
 
 
+@ALL_OURS
 def test_a_lost_answer_of_a_start_is_asked_for_again(
     workers: list[RemoteWorker], servers: list[Server]
 ) -> None:
@@ -166,6 +168,7 @@ def test_an_interrupted_start_leaves_nothing_running(
     assert not (servers[1].home / "ran").exists()
 
 
+@ALL_OURS
 def test_where_a_start_could_not_be_withdrawn_is_said(
     connector: Connector, within: Within, servers: list[Server]
 ) -> None:
@@ -193,6 +196,7 @@ def test_where_a_start_could_not_be_withdrawn_is_said(
     os.killpg(os.getsid(int((servers[0].home / "pid").read_text())), signal.SIGKILL)
 
 
+@ALL_OURS
 @pytest.mark.process
 def test_every_line_comes_once_over_fifty_cut_connections(
     workers: list[RemoteWorker], servers: list[Server]
