@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import secrets
+import shutil
 import signal
 import subprocess
 import time
@@ -212,6 +214,56 @@ def test_a_working_tree_is_pushed_to_every_worker_once(
     assert printed(done) == [f"[{n}] trained" for n in ALL]
     again = workers.tpukit.document("push", "pod", str(tree))
     assert [each["result"] for each in again["copied"]] == ["unchanged"] * 4
+
+
+def test_a_push_that_is_cut_off_anywhere_leaves_each_file_old_or_new_and_the_next_one_finishes(
+    workers: OpenSshWorkers, tmp_path: Path
+) -> None:
+    """At a random moment the client is killed, or a worker's server is restarted."""
+    seed = secrets.randbits(32)
+    tree, chance = tmp_path / "cut", random.Random(seed)
+    tree.mkdir()
+    trees = [workers.host.home(n) / "cut" for n in ALL]
+    #: What shows on a worker how far a push has come.
+    signs = ["../.tpukit/transfers/*", ".tpukit/new", ".tpukit/next/removed", ".tpukit/unfinished"]
+
+    def version(number: int) -> dict[str, bytes]:
+        names = [f"{folder}/{name}" for folder in "abc" for name in range(30)]
+        return dict.fromkeys([*names, f"only-in-{number}"], b"%d\n" % number * 10_000)
+
+    def found(place: Path) -> dict[str, bytes]:
+        files = (each for each in place.rglob("*") if ".tpukit" not in each.parts)
+        return {str(each.relative_to(place)): each.read_bytes() for each in files if each.is_file()}
+
+    def write(number: int) -> None:
+        shutil.rmtree(tree)
+        for name, held in version(number).items():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            (tree / name).write_bytes(held)
+
+    def came(process: subprocess.Popen[str], place: Path, sign: str) -> None:
+        eventually(lambda: process.poll() is not None or any(place.glob(sign)))
+
+    write(0)
+    workers.tpukit.succeeds("push", "pod", str(tree))
+    for number in range(1, 7):
+        write(number)
+        place, sign = chance.choice(trees), chance.choice(signs)
+        with running(workers.tpukit, "push", "pod", str(tree)) as process:
+            came(process, place, sign)
+            if number % 2:
+                process.kill()
+            else:
+                workers.restart(trees.index(place))
+            process.wait(120)
+        versions = [version(each) for each in range(number + 1)]
+        for each in trees:
+            now = found(each)
+            assert now.keys() >= version(0).keys() & version(1).keys(), (seed, number, sign)
+            for name, held in now.items():
+                assert held in [one.get(name) for one in versions], (seed, number, sign, name)
+    workers.tpukit.succeeds("push", "pod", str(tree))
+    assert [found(each) == version(6) for each in trees] == [True] * 4
 
 
 def test_a_detached_run_outlives_its_connection_and_is_followed_listed_and_killed(
