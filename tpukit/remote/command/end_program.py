@@ -158,9 +158,9 @@ class Run:
         """Say how it ended where the runner could not."""
         if not self.folder or not self.leader or os.path.exists(f"{self.folder}/status"):
             return
-        new = f"{self.folder}/status.end"
-        with open(new, "w") as file:
-            file.write(f"{status}\n")
+        new = f"{self.folder}/status.new"  # it has its blocks on the disk
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+            file.write(f"{status:<7}\n")
         owner = os.stat(self.folder)
         os.chown(new, owner.st_uid, owner.st_gid)
         os.rename(new, f"{self.folder}/status")

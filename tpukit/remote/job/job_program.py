@@ -432,10 +432,11 @@ def run(folder, request, log, environment):
     ended, asked, notified = False, [], None
 
     def pass_on(number, frame):
-        asked.append(number)
-        log.waits = log.waits and command.poll() is None
-        with contextlib.suppress(OSError):
+        if command.poll() is None:
+            asked.append(number)
             os.killpg(command.pid, number)
+        else:
+            log.waits = False
 
     signal.signal(signal.SIGTERM, pass_on)
     signal.signal(signal.SIGINT, pass_on)
@@ -473,7 +474,7 @@ def leave_status(folder, code, asked):
     """Note how the command ended; not where the worker goes down, which ends everything at once."""
     status = code if code >= 0 else 128 - code
     if asked or status >= 128:
-        time.sleep(3 if asked else 0.3)
+        time.sleep(1 if asked else 0.3)
         if asked and os.popen("systemctl is-system-running 2>&1").read().strip() == "stopping":
             return
     path = os.path.join(folder, "status.new")

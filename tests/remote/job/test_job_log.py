@@ -1,0 +1,419 @@
+"""What a job wrote: kept whole, found again by line and by time, and not for ever."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from support.openssh_server import UbuntuServer, eventually
+from support.ssh_fixtures import Within
+
+from tpukit.clock import SystemClock
+from tpukit.errors import TpukitError, TransportFailed
+from tpukit.remote.command.end import end_processes
+from tpukit.remote.command.fan_out import fan_out
+from tpukit.remote.connection.client import Connection, Connector
+from tpukit.remote.job.detached_job import DetachedJob, JobLost, JobRequest, LogPart
+from tpukit.remote.job.job_list import job_request, list_jobs, remove_jobs
+
+pytestmark = pytest.mark.process
+
+NAME = "run.train"
+LINES = "".join(f"line {number}\n" for number in range(1, 100_001)).encode()
+Read = Callable[..., bytes]
+
+
+@pytest.fixture
+def connect(connector: Connector, ubuntu: UbuntuServer, within: Within) -> Callable[[], Connection]:
+    return lambda: connector.connect(ubuntu.target(), within(60))
+
+
+@pytest.fixture
+def start(connect: Callable[[], Connection], within: Within) -> Callable[..., None]:
+    def start(command: str, name: str = NAME, **more: object) -> None:
+        request = JobRequest(command, **more)  # type: ignore[arg-type]
+        assert DetachedJob(connect, name, within(60)).start(request)
+
+    return start
+
+
+@pytest.fixture
+def read(connect: Callable[[], Connection], within: Within) -> Read:
+    """Return what a follower gets of a part of the log."""
+
+    def read(**part: object) -> bytes:
+        found: list[bytes] = []
+        job = DetachedJob(connect, NAME, within(120), on_log=lambda data, _: found.append(data))
+        job.follow(LogPart(**part))  # type: ignore[arg-type]
+        return b"".join(found)
+
+    return read
+
+
+def folder(ubuntu: UbuntuServer) -> Path:
+    return ubuntu.home / ".tpukit/jobs" / NAME
+
+
+def in_background(work: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=lambda: fan_out([0], lambda _: work()), daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.fixture
+def small_disk(ubuntu: UbuntuServer) -> Iterator[Callable[[str], None]]:
+    """A disk of a megabyte below the worker's folder; return what makes it larger."""
+    if os.geteuid():
+        pytest.skip("a full disk is a mount that only root can make: it is NOT checked")
+    place = ubuntu.home / ".tpukit"
+    place.mkdir()
+    mount = ("mount", "-t", "tmpfs")
+    subprocess.run([*mount, "-o", "size=1m", "tmpfs", str(place)], check=True)
+    ubuntu.own(place)
+
+    def grow(size: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,size={size}", str(place)], check=True)
+
+    yield grow
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def is_full(ubuntu: UbuntuServer) -> bool:
+    return shutil.disk_usage(ubuntu.home / ".tpukit").free == 0
+
+
+def test_a_full_disk_holds_the_command_back_and_loses_nothing(
+    ubuntu: UbuntuServer, start: Callable[..., None], read: Read, small_disk: Callable[[str], None]
+) -> None:
+    """It writes three times what the disk has."""
+    start("for i in 1 2 3; do seq -f 'line %.0f' 1 100000; done; touch wrote; exit 3")
+    ubuntu.wait_until(lambda: is_full(ubuntu))
+    assert not (ubuntu.home / "wrote").exists()
+    assert (folder(ubuntu) / "log").stat().st_size > 500_000
+    small_disk("8m")
+    assert read() == 3 * LINES
+    assert (folder(ubuntu) / "status").read_text().strip() == "3"
+
+
+def test_a_job_that_waits_for_room_can_be_ended(
+    connect: Callable[[], Connection],
+    ubuntu: UbuntuServer,
+    start: Callable[..., None],
+    small_disk: Callable[[str], None],
+    within: Within,
+) -> None:
+    start("yes")
+    ubuntu.wait_until(lambda: is_full(ubuntu))
+    end_processes(connect(), SystemClock(), jobs=[NAME], grace=5.0)
+    assert [each.status for each in list_jobs(connect(), deadline=within(60))] == [143]
+
+
+def test_what_the_command_left_behind_is_logged_after_its_end(
+    ubuntu: UbuntuServer, start: Callable[..., None], read: Read
+) -> None:
+    start("(until [ -e go ]; do sleep 0.02; done; echo late) & echo early; exit 3")
+    assert read() == b"early\n"
+    assert (folder(ubuntu) / "status").read_text().strip() == "3"
+    (ubuntu.home / "go").touch()
+    ubuntu.wait_until(lambda: (folder(ubuntu) / "log").read_bytes() == b"early\nlate\n")
+
+
+def test_term_to_the_runner_ends_the_command_in_order(
+    ubuntu: UbuntuServer, start: Callable[..., None], read: Read
+) -> None:
+    start("trap 'echo saved; exit 5' TERM; touch here; while :; do sleep 0.02; done")
+    ubuntu.wait_until((ubuntu.home / "here").exists)
+    os.kill(runner(ubuntu).pid, signal.SIGTERM)
+    assert read().endswith(b"saved\n")
+    assert (folder(ubuntu) / "status").read_text().strip() == "5"
+
+
+def test_a_job_that_ends_with_its_worker_is_lost(
+    ubuntu: UbuntuServer, start: Callable[..., None], read: Read
+) -> None:
+    """Systemd sends TERM to all; a stand-in says that the worker goes down."""
+    tools = ubuntu.home / "tools"
+    tools.mkdir()
+    (tools / "systemctl").write_text("#!/bin/sh\necho stopping\n")
+    (tools / "systemctl").chmod(0o755)
+    ubuntu.own(tools)
+    ubuntu.path = f"{tools}:{ubuntu.path}"
+    start("touch here; exec sleep 1000")
+    ubuntu.wait_until((ubuntu.home / "here").exists)
+    os.kill(runner(ubuntu).pid, signal.SIGTERM)
+    with pytest.raises(JobLost):
+        read()
+
+
+def runner(ubuntu: UbuntuServer) -> psutil.Process:
+    return psutil.Process(int((folder(ubuntu) / "pid").read_text().split()[0]))
+
+
+def followers(ubuntu: UbuntuServer) -> list[psutil.Process]:
+    """Return the Python programs that run there, but for the runner."""
+    return [each for each in python_programs(ubuntu) if each != runner(ubuntu)]
+
+
+def python_programs(ubuntu: UbuntuServer) -> list[psutil.Process]:
+    found = []
+    for each in ubuntu.processes():
+        with contextlib.suppress(psutil.Error):
+            found += [each] if each.name().startswith("python") else []
+    return found
+
+
+def test_an_idle_follower_starts_no_process_and_ends_when_nobody_listens(
+    connect: Callable[[], Connection],
+    ubuntu: UbuntuServer,
+    start: Callable[..., None],
+    within: Within,
+) -> None:
+    start("echo first; until [ -e go ]; do sleep 0.02; done")
+    seen = threading.Event()
+    connection = connect()
+    job = DetachedJob(lambda: connection, NAME, within(60), on_log=lambda *_: seen.set())
+    follower = in_background(job.follow)
+    assert seen.wait(60)
+    (program,) = followers(ubuntu)
+    asked = len(ubuntu.commands)
+    looks = program.num_ctx_switches().voluntary
+    eventually(lambda: program.num_ctx_switches().voluntary > looks + 10)
+    stat = Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()
+    assert stat[8] == "0", "page faults of children that ended"
+    assert not program.children()
+    assert len(ubuntu.commands) == asked
+    connection.close()
+    eventually(lambda: not followers(ubuntu))
+    (ubuntu.home / "go").touch()
+    follower.join(60)
+
+
+def test_every_byte_comes_once_over_lost_connections(
+    connect: Callable[[], Connection],
+    ubuntu: UbuntuServer,
+    start: Callable[..., None],
+    within: Within,
+) -> None:
+    """Whatever it is: nothing of it is text. Each loss is told."""
+    start(
+        "for i in 1 2 3 4; do head -c 300000 /dev/urandom | tee -a sent; "
+        "until [ -e seen-$i ]; do sleep 0.02; done; done"
+    )
+    found = bytearray()
+    told: list[str] = []
+
+    def take(data: bytes, _: int) -> None:
+        before = len(found) // 300_000
+        found.extend(data)
+        if len(found) // 300_000 > before:
+            ubuntu.cut()
+            (ubuntu.home / f"seen-{before + 1}").touch()
+
+    job = DetachedJob(connect, NAME, within(120), on_log=take, notice=told.append)
+    ended = job.follow()
+    assert ended
+    assert ended.status == 0
+    assert bytes(found) == (ubuntu.home / "sent").read_bytes()
+    assert len(told) >= 3
+    assert all(line.startswith("lost, connecting again") for line in told)
+
+
+def test_a_worker_that_brings_nothing_is_given_up(
+    connect: Callable[[], Connection],
+    ubuntu: UbuntuServer,
+    start: Callable[..., None],
+    within: Within,
+) -> None:
+    """It lets in who comes, and breaks each connection as soon as it is asked for something."""
+    start("until [ -e go ]; do sleep 0.02; done")
+    told: list[str] = []
+
+    def broken() -> Connection:
+        connection = connect()
+        ubuntu.cut()
+        return connection
+
+    job = DetachedJob(broken, NAME, within(120), notice=told.append, patience=1.0)
+    with pytest.raises(TransportFailed):
+        job.follow()
+    assert told
+    (ubuntu.home / "go").touch()
+
+
+@pytest.mark.parametrize("size", [1 << 16, 300_000])
+def test_a_log_keeps_its_newest_part_in_whole_lines(
+    ubuntu: UbuntuServer, start: Callable[..., None], read: Read, size: int
+) -> None:
+    start("seq -f 'line %.0f' 1 100000", limit=size)
+    kept = read()
+    assert LINES.endswith(b"\n" + kept)
+    assert kept.startswith(b"line ")
+    on_disk = sum(path.stat().st_size for path in folder(ubuntu).glob("log*"))
+    assert size // 2 - (1 << 16) < len(kept) <= on_disk <= size + (1 << 16)
+    assert read(tail=2) == b"line 99999\nline 100000\n"
+    assert read(tail=10**6) == kept
+
+
+def test_who_follows_a_log_that_is_dropped_before_is_told_and_sees_no_line_twice(
+    connect: Callable[[], Connection],
+    ubuntu: UbuntuServer,
+    start: Callable[..., None],
+    within: Within,
+) -> None:
+    start(
+        "echo line 1; until [ -e go ]; do sleep 0.02; done; seq -f 'line %.0f' 2 100000; touch all",
+        limit=1 << 16,
+    )
+    found = bytearray()
+    told: list[str] = []
+
+    def take(data: bytes, _: int) -> None:
+        if not found:
+            followers(ubuntu)[0].suspend()
+            (ubuntu.home / "go").touch()
+            ubuntu.wait_until((folder(ubuntu) / "status").exists)
+            followers(ubuntu)[0].resume()
+        found.extend(data)
+
+    DetachedJob(connect, NAME, within(120), on_log=take, notice=told.append).follow()
+    numbers = [int(line.split()[1]) for line in found.splitlines()]
+    assert numbers[0] == 1
+    assert numbers == sorted(set(numbers))
+    assert (numbers[1] > 2, numbers[-1]) == (True, 100_000)
+    assert [line.partition(" ")[2] for line in told] == ["bytes of its log were dropped before"]
+
+
+@pytest.fixture
+def timed(ubuntu: UbuntuServer, start: Callable[..., None], read: Read) -> None:
+    """A log whose times are these: one and two at 1000, three and four at 2000, five at 3000."""
+    start("printf 'one\\ntwo\\nthree\\nfour\\nfive'")
+    read()
+    (folder(ubuntu) / "log.times").write_text("0 1000\n8 2000\n19 3000\n")
+
+
+def test_parts_of_a_log(timed: None, read: Read) -> None:
+    whole = b"one\ntwo\nthree\nfour\nfive"
+    assert read() == read(tail=5) == read(tail=100) == read(since=999.0) == whole
+    assert read(tail=1) == b"five"
+    assert read(tail=3) == b"three\nfour\nfive"
+    assert read(tail=0) == b""
+    assert read(since=1500.0) == b"three\nfour\nfive"
+    assert read(since=2000.5, tail=1) == b"five"
+    assert read(since=1500.0, tail=4) == b"three\nfour\nfive"
+    assert read(since=4000.0) == read(since=-60.0) == b""
+
+
+def test_each_part_comes_with_its_time(
+    timed: None, connect: Callable[[], Connection], within: Within
+) -> None:
+    found: list[tuple[bytes, int]] = []
+    job = DetachedJob(connect, NAME, within(60), on_log=lambda *part: found.append(part))
+    job.follow(LogPart(times=True))
+    assert found == [(b"one\ntwo\n", 1000), (b"three\nfour\n", 2000), (b"five", 3000)]
+
+
+def test_times_are_the_worker_s_and_one_a_second_at_most(
+    ubuntu: UbuntuServer, start: Callable[..., None], read: Read
+) -> None:
+    before = time.time()
+    start("for i in 1 2 3 4 5; do echo $i; sleep 0.02; done")
+    read()
+    rows = [row.split() for row in (folder(ubuntu) / "log.times").read_text().splitlines()]
+    assert [rows[0][0], len(rows) < 5] == ["0", True]
+    assert before - 1 <= int(rows[0][1]) <= time.time() + 1
+    assert read(since=-60.0) == b"1\n2\n3\n4\n5\n"
+
+
+def test_notify_runs_once_when_all_is_in_the_log(
+    ubuntu: UbuntuServer, start: Callable[..., None], read: Read
+) -> None:
+    told = 'echo "$TPUKIT_RUN $TPUKIT_STATUS $TPUKIT_WORKER $(cat {}/log)" >>told; echo notified'
+    start("echo out; exit 4", notify=told.format(folder(ubuntu)), worker="2")
+    ubuntu.wait_until(lambda: (folder(ubuntu) / "log").read_bytes() == b"out\nnotified\n")
+    assert (ubuntu.home / "told").read_text() == "train 4 2 out\n"
+
+
+def test_secrets_are_in_no_file_and_the_others_can_be_shown(
+    connect: Callable[[], Connection], ubuntu: UbuntuServer, read: Read, within: Within
+) -> None:
+    variables = {
+        "WANDB_API_KEY": "hush\nhush",
+        "db_password": "hush",
+        "PROXY": "http://ada:hush@proxy:80",
+        "STEPS": "it's 7",
+    }
+    lines = "".join(f"export {name}={json.dumps(value)}\n" for name, value in variables.items())
+    command = 'until [ -e go ]; do sleep 0.02; done; echo "$WANDB_API_KEY $db_password $STEPS"'
+    request = job_request(command, lines, f"{command}\n", nonce="n")
+    DetachedJob(connect, NAME, within(60)).start(request)
+    files = [path for path in (ubuntu.home / ".tpukit").rglob("*") if path.is_file()]
+    assert not [path for path in files if b"hush" in path.read_bytes()]
+    assert all(path.stat().st_mode & 0o077 == 0 for path in [folder(ubuntu), *files])
+    (state,) = list_jobs(connect(), "train", deadline=within(60))
+    masked = {"WANDB_API_KEY": "****", "db_password": "****", "PROXY": "http://****@proxy:80"}
+    assert state.environment == {**masked, "STEPS": "it's 7"}
+    assert state.command == command
+    (ubuntu.home / "go").touch()
+    assert read() == b"hush\nhush hush it's 7\n"
+
+
+def test_what_is_left_of_ended_runs_is_removed_and_counted(
+    connect: Callable[[], Connection],
+    ubuntu: UbuntuServer,
+    start: Callable[..., None],
+    within: Within,
+) -> None:
+    """Never of one that runs, nor of one that left something running; nor what is no run."""
+    start("exec sleep 1000", "run.busy")
+    start("exec sleep 1000 & exit 0", "run.stray")
+    start("true", "step")
+    start("head -c 100000 /dev/zero", "run.old")
+    start("true", "run.new")
+    jobs = ubuntu.home / ".tpukit/jobs"
+    ended = [jobs / name / "status" for name in ("run.stray", "step", "run.old", "run.new")]
+    ubuntu.wait_until(lambda: all(path.exists() for path in ended))
+    eventually(lambda: len(python_programs(ubuntu)) == 2)
+    for path in (jobs / "run.old").iterdir():
+        os.utime(path, (0, time.time() - 7200))
+    gone = remove_jobs(connect(), older_than=3600.0, deadline=within(60))
+    assert [(each.run, each.state) for each in gone if each.bytes is not None] == [
+        ("old", "finished")
+    ]
+    assert max(each.bytes or 0 for each in gone) >= 100_000
+    remove_jobs(connect(), deadline=within(60))
+    assert sorted(path.name for path in jobs.iterdir()) == ["run.busy", "run.stray", "step"]
+
+
+def test_a_worker_without_python_says_so(
+    connect: Callable[[], Connection], ubuntu: UbuntuServer, start: Callable[..., None]
+) -> None:
+    tools = ubuntu.home / "tools"
+    tools.mkdir()
+    for name in ("sh", "bash"):
+        (tools / name).symlink_to(shutil.which(name) or "")
+    ubuntu.path = str(tools)
+    with pytest.raises(TpukitError, match="has no python3") as failed:
+        start("true")
+    assert not isinstance(failed.value, TransportFailed)
+
+
+def test_a_detached_command_has_the_user_s_own_umask(
+    ubuntu: UbuntuServer, start: Callable[..., None], read: Read
+) -> None:
+    start("umask 022; umask")
+    read()
+    start("umask; : >made", "run.other")
+    ubuntu.wait_until((ubuntu.home / "made").exists)
+    log = ubuntu.home / ".tpukit/jobs/run.other/log"
+    ubuntu.wait_until(lambda: bool(log.read_text()))
+    assert log.read_text() != "0077\n"
