@@ -89,7 +89,8 @@ def read(toolkit: Toolkit, names: str, run: str, flags: LogFlags) -> Followed:
     patience = flag.seconds(flags.timeout)
     part = LogPart(flags.tail, _since(flags.since), flags.timestamps, flags.follow)
     workers = toolkit.workers(names, flags.worker, patience)
-    states = runs.states(workers, toolkit.clock)
+    opened: runs.Connections = {}  # those that ask are those that follow
+    states = runs.states(workers, toolkit.clock, opened=opened)
     chosen = run or runs.latest(states)
     having = runs.holding(states, chosen)
     if not run:
@@ -105,6 +106,7 @@ def read(toolkit: Toolkit, names: str, run: str, flags: LogFlags) -> Followed:
             part=part,
             notice=lambda worker, word: console.say(f"{worker.label}: {word}"),
             patience=patience,
+            opened=opened,
         )
     finally:
         output.finish()

@@ -15,6 +15,7 @@ from tpukit.remote.command.attached import shield
 from tpukit.remote.command.end import GRACE_SECONDS, EndReport, Holders, end_processes
 from tpukit.remote.command.environment import launch, word_lines
 from tpukit.remote.command.fan_out import Outcome, fan_out, values
+from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.job.detached_job import (
     LOG_LIMIT,
@@ -42,6 +43,7 @@ _WITHDRAW_SECONDS = 2.0
 OnLog = Callable[[RemoteWorker, bytes, int], None]
 #: Gets a word about a worker.
 Notice = Callable[[RemoteWorker, str], None]
+Connections = dict[RemoteWorker, Connection]
 States = list[Outcome[RemoteWorker, list[JobState]]]
 
 
@@ -125,12 +127,26 @@ def start(
         raise error from None
 
 
-def states(workers: Sequence[RemoteWorker], clock: Clock, run_id: str = "") -> States:
-    """Return the runs on each worker, or one, which has its environment then."""
+def states(
+    workers: Sequence[RemoteWorker],
+    clock: Clock,
+    run_id: str = "",
+    opened: Connections | None = None,
+) -> States:
+    """Return the runs on each worker, or one, which has its environment then.
+
+    The connections are closed again, or left in `opened`.
+    """
 
     def ask(worker: RemoteWorker) -> list[JobState]:
-        with worker.connect() as connection:
+        connection = worker.connect()
+        try:
             return list_jobs(connection, run_id, deadline=Deadline.after(clock, _ASK_SECONDS))
+        finally:
+            if opened is None:
+                connection.close()
+            else:
+                opened[worker] = connection
 
     return fan_out(workers, ask, window=max(len(workers), 1))
 
@@ -175,17 +191,21 @@ def follow(
     part: LogPart = WHOLE_LOG,
     notice: Notice = lambda worker, word: None,
     patience: float = 60.0,
+    opened: Connections | None = None,
 ) -> list[Outcome[RemoteWorker, JobResult | None]]:
     """Hand on a part of the run's logs, every byte once, and return how it ended on each worker.
 
     `notice` is told of losses. Lost connections are made anew; where so many seconds of `patience`
-    brought nothing, or a worker's `connect` gives up, that is the worker's error.
+    brought nothing, or a worker's `connect` gives up, that is the worker's error. What is `opened`
+    already comes first.
     """
     name, never = job_name(run_id), Deadline.never(clock)
 
     def one(worker: RemoteWorker) -> JobResult | None:
+        first = (opened or {}).get(worker)
+        once = iter([first] if first and first.alive else [])
         job = DetachedJob(
-            worker.connect,
+            lambda: next(once, None) or worker.connect(),
             name,
             never,
             on_log=lambda data, epoch: on_log(worker, data, epoch),
