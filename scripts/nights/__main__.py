@@ -22,6 +22,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 from checks import CHECKS, STATUS, Morning, strays
@@ -103,8 +104,11 @@ def live(found: World, client: Client, events: list[Event], lines: int, seconds:
 
 
 def judge(morning: Morning) -> bool:
-    """Print each check and what is wrong; return whether anything is."""
+    """Print how commands ended, each check and what is wrong; return whether anything is."""
     wrong = False
+    ended = Counter((each.words[0], each.status) for each in morning.client.typed)
+    counts = [f"{count} {verb} with {status}" for (verb, status), count in sorted(ended.items())]
+    print(f"typed: {', '.join(counts)}; {len(morning.client.killed)} followers killed")
     for name, check in CHECKS.items():
         found = list(check(morning))
         wrong = wrong or bool(found)

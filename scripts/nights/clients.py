@@ -29,7 +29,7 @@ class Typed:
     began: float
     mark: str = ""  #: what it leaves on the workers
     ended: float = 0.0
-    status: int | None = None
+    status: int = -1  #: until it has one
 
     @property
     def out(self) -> str:
