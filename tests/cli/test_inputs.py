@@ -92,6 +92,9 @@ USAGE: list[tuple[str, ...]] = [
     ("run",),
     ("ssh", "demo", "--worker", "x"),
     ("ssh", "demo", "--worker"),
+    ("ssh", "demo", "-n"),
+    ("ssh", "demo", "-n", "-t", "--", "cat"),
+    ("ssh", "demo", "--tmux", "--", "htop"),
     ("provision", "demo", "cobol"),
     ("smoke", "demo", "--with", "cobol"),
     ("up", "v3-8", "--with", ""),
@@ -117,8 +120,10 @@ def test_bad_usage_exits_with_2(run: Run, standing: Cloud, words: tuple[str, ...
     run(*words, environment=standing.environment()).says(2)
 
 
-def test_a_shell_has_no_json(run: Run, standing: Cloud) -> None:
-    result = run("ssh", "demo", "--json", environment=standing.environment())
+@pytest.mark.parametrize("words", [(), ("--tmux",), ("-t", "--", "htop")])
+def test_a_shell_has_no_json(run: Run, standing: Cloud, words: tuple[str, ...]) -> None:
+    result = run("ssh", "demo", "--json", *words, environment=standing.environment())
+    assert result.status == 2
     assert result.document["error"]["fix"] == "tpukit ssh demo --json -- hostname"
 
 

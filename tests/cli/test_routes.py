@@ -30,7 +30,7 @@ VERBS = {
     "logs": ("logs", "demo"),
     "notebook": ("notebook", "demo"),
     "provision": ("provision", "demo"),
-    "push": ("push", "demo"),
+    "push": ("push", "demo", "project"),
     "run": ("run", "demo"),
     "run --detach": ("run", "demo", "--detach"),
     "smoke": ("smoke", "demo"),
@@ -49,7 +49,8 @@ def words_of(verb: str, *flags: str) -> tuple[str, ...]:
 def test_every_verb_that_reaches_workers_goes_by_the_route_that_was_asked_for(
     run: Run, standing: Cloud, tmp_path: Path, verb: str
 ) -> None:
-    (tmp_path / "pushed").touch()
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "pushed").touch()
     result = run(*words_of(verb, "--jump", "ghost"), environment=standing.environment())
     assert result.status == 3, result.err
     assert "no slice ghost" in result.err
@@ -59,7 +60,8 @@ def test_every_verb_that_reaches_workers_goes_by_the_route_that_was_asked_for(
 def test_without_external_addresses_every_verb_names_the_routes_before_it_waits(
     run: Run, prompt_cloud: Cloud, tmp_path: Path, verb: str
 ) -> None:
-    (tmp_path / "pushed").touch()
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "pushed").touch()
     prompt_cloud.tpu.create(prompt_cloud.request(external_addresses=False))
     result = run(*words_of(verb), environment=prompt_cloud.environment()).says(2)
     assert "the workers of slice demo have no external addresses" in result.err
@@ -280,8 +282,10 @@ def test_ssh_config_leads_through_a_worker_and_through_a_host(
     config = Path(environment["TPUKIT_HOME"], "state/ssh/config")
 
     def proxy(jump: str, host: str) -> str:
-        result = run("ssh-config", "demo", "--jump", jump, environment=environment)
+        words = ("ssh-config", "demo", "--jump", jump)
+        result = run(*words, environment=environment)
         assert result.status == 0, result.err
+        assert f"next: tpukit {' '.join(words)} --install\n" in result.err
         shown = subprocess.run(
             ["ssh", "-F", str(config), "-G", host], capture_output=True, text=True, check=True
         ).stdout

@@ -246,7 +246,9 @@ def test_a_connection_that_openssh_keeps_serves_shells_and_other_programs(
     script = "echo $SSH_CONNECTION\n"
     first = staying.succeeds("ssh", "pod", *flags, stdin=script).stdout
     assert staying.succeeds("ssh", "pod", *flags, stdin=script).stdout == first
-    config = tpukit.document("ssh-config", "pod", "--persist", "5m", *flags)["ssh_config"]["path"]
+    hosts = ("ssh-config", "pod", *flags, "--persist", "5m")
+    assert f"next: tpukit {' '.join(hosts)} --install\n" in tpukit.succeeds(*hosts).stderr
+    config = tpukit.document(*hosts)["ssh_config"]["path"]
     by_name = [programs.ssh, "-F", config, "tpu.pod"]
 
     def openssh(*words: str) -> subprocess.CompletedProcess[str]:

@@ -113,9 +113,11 @@ def test_the_systems_tools_work_with_the_generated_configuration(four: Tpukit) -
 
 
 def test_a_worker_behind_another_is_reached(four: Tpukit) -> None:
-    done = four.succeeds(
-        "--local", "ssh", "pod", "--worker", "2", "--jump", "pod:1", "--", "hostname"
-    )
+    behind = ("--local", "ssh", "pod", "--worker", "2", "--jump", "pod:1")
+    refused = four.ends_with(255, *behind, "--timeout", "10s", "--", "hostname").stderr
+    assert "tpukit --local firewall apply pod --jump pod:1 --zone" in refused
+    four.succeeds("--local", "firewall", "apply", "pod", "--jump", "pod:1")
+    done = four.succeeds(*behind, "--", "hostname")
     assert done.stdout.strip().endswith("-w-2")
 
 
@@ -139,6 +141,6 @@ def test_a_port_of_a_worker_is_reached_until_it_is_interrupted(
 def test_hosts_are_gone_with_the_slice(four: Tpukit) -> None:
     """Last in this file: it deletes the slice."""
     path = Path(four.document("--local", "ssh-config", "pod")["ssh_config"]["path"])
-    assert "Host pod " in path.read_text()
+    assert "Host tpu.pod " in path.read_text()
     four.succeeds("--local", "delete", "pod", "--yes")
     assert "pod" not in path.read_text()

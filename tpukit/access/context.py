@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tpukit.access.hints import Hints
@@ -35,6 +35,7 @@ class Context:
     own_addresses: OwnAddresses
     hints: Hints  #: where slices that are found are remembered
     pinned: PinnedKeys
+    route: Sequence[str] = ()  #: the flags of the way in
     internal: bool = False  #: whether workers are reached at their internal addresses
     proxied: bool = False  #: whether they are reached through something that answers for them
     os_logins: OsLogins | None = None

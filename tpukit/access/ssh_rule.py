@@ -98,9 +98,9 @@ def missing(provider: FirewallProvider, found: Slice, source: str) -> str:
     return f"no firewall rule of network {network} admits {SSH} from {source} to the tags {tags}"
 
 
-def apply_command(found: Slice) -> Fix:
-    """Return the command that opens the rule of a slice."""
-    return Fix.command("tpukit", "firewall", "apply", found.name, "--zone", found.zone)
+def apply_command(found: Slice, route: Sequence[str]) -> Fix:
+    """Return the command that opens the rule of a slice to who comes by a route."""
+    return Fix.command("tpukit", "firewall", "apply", found.name, *route, "--zone", found.zone)
 
 
 def close_command(rule: FirewallRule, project: str) -> Fix:

@@ -67,4 +67,4 @@ class Suspicions:
             certain = not firewall.has_policies(found.network or "default")
         except TpukitError:
             certain = False
-        return Suspicion(missing, ssh_rule.apply_command(found), certain)
+        return Suspicion(missing, ssh_rule.apply_command(found, context.route), certain)

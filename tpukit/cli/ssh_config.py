@@ -12,7 +12,7 @@ from tpukit.cli import parameters as flag
 from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
-from tpukit.errors import BadInput
+from tpukit.errors import BadInput, Fix
 from tpukit.paths import home_directory
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ def ssh_config(
     if install and not user.includes(ours):
         toolkit.confirm(f"put a line that includes {ours.path} at the top of {user.path}?")
         user.install(ours, toolkit.clock.time())
-    return views.hosts(ours.path, user.includes(ours), hosts)
+    staying = ("--persist", persist) if persist else ()
+    again = Fix.command("tpukit", "ssh-config", *(names or ()), *route.words, *staying, "--install")
+    return views.hosts(ours.path, hosts, None if user.includes(ours) else again)
 
 
 def _slices(toolkit: Toolkit, names: list[str]) -> list[Slice]:

@@ -191,6 +191,7 @@ class Toolkit:
             clock=self.clock,
             journal=self.journal,
             own_addresses=OwnAddresses(self.paths.own_addresses),
+            route=self.route.words,
             internal=self.route.inside,
             proxied=self.route.proxied,
             hints=self.hints,

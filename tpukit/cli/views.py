@@ -363,8 +363,8 @@ def _copied(found: Sequence[Outcome[RemoteWorker, Any]]) -> View:
     return View({"copied": documents}, warnings=failed, status=worst(found))
 
 
-def hosts(path: Path, included: bool, found: Sequence[Host]) -> View:
-    """Show the hosts of an OpenSSH configuration; what comes next is to include it."""
+def hosts(path: Path, found: Sequence[Host], install: Fix | None) -> View:
+    """Show the hosts of an OpenSSH configuration, and how to include it where it is not."""
     keys = ("worker", "address", "port")
     documents = [
         {"names": list(each.names), **{key: getattr(each.target, key) for key in keys}}
@@ -373,10 +373,9 @@ def hosts(path: Path, included: bool, found: Sequence[Host]) -> View:
     rows = [
         [each.names[-1], each.names[0], each.target.address, each.target.port] for each in found
     ]
-    document = {"path": str(path), "included": included, "hosts": documents}
-    install = Fix.command("tpukit", "ssh-config", "--install")
+    document = {"path": str(path), "included": not install, "hosts": documents}
     columns = ("HOST", "ALSO", "ADDRESS", "PORT")
-    return View({"ssh_config": document}, columns, rows, next=() if included else (install,))
+    return View({"ssh_config": document}, columns, rows, next=(install,) if install else ())
 
 
 def ended(name: str, found: Sequence[Outcome[RemoteWorker, EndReport]]) -> View:
