@@ -65,10 +65,30 @@ class Deadline:
         """Return the earlier of this deadline and one `seconds` from now."""
         return Deadline(self.clock, min(self.at, self.clock.monotonic() + seconds))
 
+    def renew(self) -> None:
+        """Take note of news: it puts off a `Patience`, and nothing else."""
+
     def check(self, what: str, **facts: object) -> None:
         """Raise `DeadlinePassed` with `what` once the deadline has passed."""
         if self.passed():
             raise DeadlinePassed(what, **facts)  # type: ignore[arg-type]
+
+
+class Patience(Deadline):
+    """A deadline that news puts off: so many seconds without any, or `limit`."""
+
+    def __init__(self, limit: Deadline, seconds: float) -> None:
+        super().__init__(limit.clock, limit.at)
+        self._seconds = seconds
+        self.renew()
+
+    def renew(self) -> None:
+        """Count the seconds from now."""
+        self._until = self.clock.monotonic() + self._seconds
+
+    def remaining(self) -> float:
+        """Return the seconds left, never below zero."""
+        return min(super().remaining(), max(0.0, self._until - self.clock.monotonic()))
 
 
 def polls(deadline: Deadline, first: float = 1.0, most: float = 5.0) -> Iterator[float]:

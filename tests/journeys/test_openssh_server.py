@@ -187,6 +187,7 @@ def test_files_and_folders_come_and_go(workers: OpenSshWorkers, tmp_path: Path) 
     tpukit, data = workers.tpukit, tmp_path / "data"
     (data / "deep").mkdir(parents=True)
     (data / "deep" / "it's a name").write_bytes(os.urandom(300_000))
+    (data / os.fsdecode(b"not UTF-8 \xff")).write_text("text")
     (data / "tool").write_text("#!/bin/sh\n")
     (data / "tool").chmod(0o755)
     tpukit.succeeds("cp", str(data), "pod:")
@@ -197,6 +198,9 @@ def test_files_and_folders_come_and_go(workers: OpenSshWorkers, tmp_path: Path) 
         ).read_bytes()
         assert os.access(copy / "tool", os.X_OK)
     back = tmp_path / "back"
+    odd = os.fsdecode(b"pod:data/not UTF-8 \xff")
+    tpukit.succeeds("cp", odd, str(tmp_path / "odd"))
+    assert (tmp_path / "odd").read_text() == "text"
     tpukit.succeeds("cp", "pod:data/deep", str(back), "--worker", "3")
     (found,) = [each for each in back.rglob("*") if each.is_file()]
     assert found.read_bytes() == (data / "deep" / "it's a name").read_bytes()

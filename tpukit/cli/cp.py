@@ -13,7 +13,7 @@ from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
 from tpukit.clock import Deadline
 from tpukit.console import TransferProgress, View
-from tpukit.errors import BadInput, Fix, interruption
+from tpukit.errors import BadInput, Fix, TransportFailed, interruption
 
 if TYPE_CHECKING:
     from tpukit.remote.transfer.upload import TransferContext
@@ -81,9 +81,14 @@ def metered(toolkit: Toolkit, verb: str, *, relay: bool) -> Iterator[TransferCon
     """Yield what transfers work with; show how far they are, and say what an interrupt leaves."""
     from tpukit.remote.transfer.upload import TransferContext
 
+    def say_lost(error: TransportFailed) -> None:
+        toolkit.console.say(f"{error.summary()}; connecting again")
+
     meter = TransferProgress(toolkit.console, toolkit.clock, verb)
     try:
-        yield TransferContext(Deadline.never(toolkit.clock), meter, relay, toolkit.connector.close)
+        yield TransferContext(
+            Deadline.never(toolkit.clock), meter, relay, toolkit.connector.close, say_lost
+        )
     except KeyboardInterrupt as signal:
         error = interruption(signal)
         error.exists = ("what has arrived is kept: the same command goes on from there",)

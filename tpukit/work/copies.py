@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tpukit.errors import BadInput, Fix
+from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.remote.command.fan_out import Outcome, fan_out
-from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection
+from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.transfer.download import Source, download
 from tpukit.remote.transfer.payload import Entry, Payload, file_payload, tree_entries, tree_payload
 from tpukit.remote.transfer.spread import distribute
@@ -28,6 +28,8 @@ from tpukit.text import one_line, shown_path
 
 # What a slice's name can be, before the first colon: everything else is a path here.
 _REMOTE = re.compile(r"([a-z][-a-z0-9]{0,61}):(.*)", re.DOTALL)
+
+_PLACINGS = 3
 
 
 @dataclass(frozen=True)
@@ -91,20 +93,23 @@ def recipients(workers: Iterable[RemoteWorker]) -> list[Recipient]:
 def upload(
     copy: Copy, to: Sequence[Recipient], context: TransferContext
 ) -> list[Outcome[Recipient, Literal["sent", "unchanged"]]]:
-    """Copy files and folders to every worker; a file that is there already is not sent."""
+    """Copy files and folders to every worker; a file that is there already is not sent.
+
+    Of a folder only the worker's own files could tell whether it is there.
+    """
     payload, placement = packed(copy)
 
     def place(delivery: Delivery, known: TransferState) -> Literal["sent", "unchanged"]:
         if known.word == "placed":
             return "unchanged"
         # The worker has lost it again where an answer was lost after it was put in place.
-        while delivery.place(placement).word != "placed":
+        for _ in range(_PLACINGS):
+            if known.word == "mode" or delivery.place(placement).word == "placed":
+                return "sent"
             delivery.send(TransferState("partial"))
-        return "sent"
+        raise TpukitError(f"what was sent is gone before it is in place, {_PLACINGS} times")
 
-    # Of a folder only the worker's own files could tell whether it is there already.
-    looked_at = None if payload.archive else placement
-    return distribute(payload, to, place, context, placement=looked_at)
+    return distribute(payload, to, place, context, placement=placement)
 
 
 def packed(copy: Copy) -> tuple[Payload, Placement]:
@@ -143,7 +148,7 @@ def fetch(
     def work(worker: RemoteWorker) -> list[Path]:
         target = Path(copy.destination, f"worker-{worker.index}" if several else "")
         into = several or copy.into
-        with RetryingConnection(worker.connect, context.deadline) as connection:
+        with context.connection(worker, 0) as connection:
             return [
                 download(connection, each, target, context, into=into, sudo=sudo)
                 for each in sources

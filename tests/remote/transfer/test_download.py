@@ -148,15 +148,21 @@ def test_another_process_goes_on_where_the_first_was_killed(
     assert take("./noise", counter=counter).stat().st_size == SIZE
     assert 0 < counter.moved < SIZE
     assert not list(tmp_path.glob(".tpukit-*.part"))
+    with pytest.raises(Killed):
+        take("./noise", counter=CuttingGauge(act=kill, at=1 << 20))
+    (one.home(0) / "noise").write_text("a new and shorter one")
+    assert take("./noise").read_text() == "a new and shorter one"
 
 
-def test_what_changes_while_it_is_copied_is_copied_again(one: Fleet, take: Take) -> None:
+@pytest.mark.parametrize("cut", [False, True])
+def test_what_changes_while_it_is_copied_is_copied_again(one: Fleet, take: Take, cut: bool) -> None:
     noise = one.home(0) / "noise"
     noise.write_bytes(os.urandom(SIZE))
 
     def change() -> None:
-        noise.write_bytes(os.urandom(SIZE))
-        one.servers[0].cut()
+        with noise.open("r+b") as file:
+            file.write(os.urandom(64))
+        one.servers[0].cut() if cut else None
 
     counter = CuttingGauge(act=change, at=1 << 20)
     assert take("./noise", counter=counter).read_bytes() == noise.read_bytes()
@@ -179,9 +185,14 @@ def impostor(one: Fleet, directory: Path, header: str, content: bytes = b"") -> 
     pretend(one, directory, python3=text)
 
 
-@pytest.mark.parametrize("path", ["./logs/log", "./logs", "./lo*"])
-def test_a_log_that_grows_arrives_as_long_as_it_was(one: Fleet, take: Take, path: str) -> None:
-    """Over a connection that is lost meanwhile, too."""
+@pytest.mark.parametrize(
+    ("path", "cut"),
+    [("./logs/log", False), ("./logs/log", True), ("./logs", True), ("./lo*", True)],
+)
+def test_a_log_that_grows_arrives_as_long_as_it_was(
+    one: Fleet, take: Take, path: str, cut: bool
+) -> None:
+    """Over a connection that is lost meanwhile, as long as it was at the one or the other."""
     log = one.home(0) / "logs" / "log"
     log.parent.mkdir()
     (log.parent / "old").write_text("finished")
@@ -190,11 +201,11 @@ def test_a_log_that_grows_arrives_as_long_as_it_was(one: Fleet, take: Take, path
     def grow() -> None:
         with log.open("ab") as file:
             file.write(b"more")
-        one.servers[0].cut()
+        one.servers[0].cut() if cut else None
 
     place = take(path, counter=CuttingGauge(act=grow, at=1 << 20))
     found = place if place.is_file() else next(place.rglob("log"))
-    assert found.read_bytes() in (before, before + b"more")
+    assert found.read_bytes() in (before, before + b"more" * cut)
 
 
 def test_what_changes_all_the_time_is_an_error_that_names_it(

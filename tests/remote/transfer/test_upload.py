@@ -18,6 +18,7 @@ from tpukit.remote.connection.keys import KeyPair
 from tpukit.remote.transfer.payload import Payload, file_payload, tree_entries, tree_payload
 from tpukit.remote.transfer.spread import distribute
 from tpukit.remote.transfer.upload import Delivery, Placement, TransferContext, TransferState
+from tpukit.work.copies import Copy, upload
 
 pytestmark = pytest.mark.process
 
@@ -63,9 +64,8 @@ def send(
     def finish(delivery: Delivery, known: TransferState) -> str:
         return known.word if known.word == "placed" else delivery.place(placement).word
 
-    looked_at = None if payload.archive else placement
     context = TransferContext(NEVER, counter, relay)
-    done = distribute(payload, to.recipients, finish, context, placement=looked_at)
+    done = distribute(payload, to.recipients, finish, context, placement=placement)
     return [each.error or each.value or "" for each in done]
 
 
@@ -152,6 +152,35 @@ def test_a_file_that_changes_while_it_is_sent_never_arrives(one: Fleet, noise: P
     assert not (one.home(0) / "copy").exists()
 
 
+def test_a_file_that_shrinks_while_it_is_sent_is_an_error_that_names_it(
+    one: Fleet, noise: Path
+) -> None:
+    large = noise.with_name("large")
+    large.write_bytes(os.urandom(5 * SIZE))
+    counter = CuttingGauge(act=lambda: os.truncate(large, SIZE))
+    found = send(one, file_payload(large), Placement("./copy", "large", into=False), counter)
+    assert isinstance(found[0], TpukitError)
+    assert found[0].what == f"{large} became shorter while it was read"
+    assert one.taken(0) == 1
+    assert not (one.home(0) / "copy").exists()
+
+
+def test_a_file_that_grows_while_it_is_sent_arrives_as_long_as_it_was(
+    one: Fleet, noise: Path
+) -> None:
+    before = noise.read_bytes()
+
+    def grow() -> None:
+        with noise.open("ab") as file:
+            file.write(b"more")
+        one.servers[0].cut()
+
+    counter = CuttingGauge(act=grow)
+    placement = Placement("./copy", "noise", into=False)
+    assert send(one, file_payload(noise), placement, counter) == ["placed"]
+    assert (one.home(0) / "copy").read_bytes() == before
+
+
 def test_two_senders_of_the_same_at_once_do_no_harm(one: Fleet, noise: Path) -> None:
     """A part that another sender has written, and goes on writing, is the same part."""
     payload = file_payload(noise)
@@ -196,6 +225,40 @@ def test_a_folder_arrives_beside_and_is_renamed_or_merged(one: Fleet, tmp_path: 
     assert (merged / "sub" / "own").read_text() == "kept"
     assert merged.parent.stat().st_mode & 0o777 == 0o700
     assert not leftovers(one.home(0))
+
+
+def test_a_mode_alone_is_set_and_nothing_sent(one: Fleet, noise: Path) -> None:
+    copies = [Copy("demo", "up", (str(noise),), "./copy", into=False)] * 3
+    context, results = TransferContext(NEVER, counter := ByteCounter()), []
+    for mode, copy in zip((0o644, 0o755, 0o755), copies, strict=True):
+        noise.chmod(mode)
+        results += [each.value for each in upload(copy, one.recipients, context)]
+        assert (one.home(0) / "copy").stat().st_mode & 0o777 == mode
+    assert results == ["sent", "sent", "unchanged"]
+    assert counter.moved == SIZE
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["new", "into"])
+def test_a_folder_whose_answer_is_lost_is_put_in_place_once(
+    one: Fleet, tmp_path: Path, there: bool
+) -> None:
+    (tmp_path / "tree" / "sub").mkdir(parents=True)
+    (tmp_path / "tree" / "sub" / ".file").write_text("text")
+    (one.home(0) / "there").mkdir() if there else None
+    placings: list[int] = []
+
+    def loses(number: int) -> bool:
+        found = asked(one.servers[0])[number - 1][0] == "place" and not placings
+        placings.extend([number] * found)
+        return found
+
+    one.servers[0].loses = loses
+    copy = Copy("demo", "up", (str(tmp_path / "tree"),), "./there", into=False)
+    (done,) = upload(copy, one.recipients, TransferContext(NEVER, ByteCounter()))
+    assert (done.value, len(placings)) == ("sent", 1)
+    root = one.home(0) / "there"
+    files = [str(each.relative_to(root)) for each in root.rglob("*") if each.is_file()]
+    assert files == ["tree/sub/.file" if there else "sub/.file"]
 
 
 def test_a_worker_that_cannot_write_says_why(one: Fleet, noise: Path) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tpukit.clock import Deadline
+from tpukit.errors import TpukitError
 
 OnOutput = Callable[[str, bytes], None]
 
@@ -31,12 +32,16 @@ class Exchange:
         self._channel = channel
         self._on_output = on_output
         self._woken = _Wake()
+        self._unreadable: TpukitError | None = None
         self.stdout, self.stderr = Tail(keep), Tail(keep)
         for buffer in (channel.in_buffer, channel.in_stderr_buffer):
             buffer.set_event(self._woken)
 
     def run(self, command: str, stdin: bytes | Iterable[bytes], deadline: Deadline) -> int | None:
-        """Return the exit status, -1 where there is none, or None when the deadline passed."""
+        """Return the exit status, -1 where there is none, or None when the deadline passed.
+
+        Raises `TpukitError` where the input could not be had: the command did not get the rest.
+        """
         starter = threading.Thread(
             target=self._start, args=(command, stdin), name="tpukit-stdin", daemon=True
         )
@@ -53,6 +58,8 @@ class Exchange:
             self._close()
             if isinstance(stdin, bytes) and starter.ident:
                 starter.join(1.0)  # other input may never end: nothing waits for it
+        if self._unreadable:
+            raise self._unreadable
         return status
 
     @property
@@ -68,11 +75,21 @@ class Exchange:
         # had, or sent, has to end it too: the command would wait for the rest.
         try:
             request_command(self._channel, command)
-            for chunk in (stdin,) if isinstance(stdin, bytes) else stdin:
+            for chunk in (stdin,) if isinstance(stdin, bytes) else self._read(stdin):
                 self._channel.sendall(chunk)
             self._channel.shutdown_write()
         except Exception:  # noqa: BLE001
             self._close()
+
+    def _read(self, stdin: Iterable[bytes]) -> Iterator[bytes]:
+        try:
+            yield from stdin
+        except TpukitError as error:
+            self._unreadable = error
+            raise
+        except OSError as error:
+            self._unreadable = TpukitError("the input cannot be read", reason=str(error))
+            raise
 
     def _follow(self, deadline: Deadline) -> int | None:
         channel = self._channel

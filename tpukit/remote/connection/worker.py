@@ -60,10 +60,20 @@ class RemoteWorker:
 
 
 class RetryingConnection(AbstractContextManager["RetryingConnection"]):
-    """A connection to one worker, opened when it is used, and again after a loss."""
+    """A connection to one worker, opened when it is used, and again after a loss.
 
-    def __init__(self, connect: Callable[[], Connection], deadline: Deadline) -> None:
+    `on_loss` learns of each loss after which the same is tried again. A new connection and what
+    `progressed` says are news to the deadline.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        deadline: Deadline,
+        on_loss: Callable[[TransportFailed], None] = lambda error: None,
+    ) -> None:
         self._connect = connect
+        self._on_loss = on_loss
         self._connection: Connection | None = None
         self.deadline = deadline
         self._fruitful = False
@@ -73,6 +83,7 @@ class RetryingConnection(AbstractContextManager["RetryingConnection"]):
         if self._connection is None or not self._connection.alive:
             self.close()
             self._connection = self._connect()
+            self.deadline.renew()
         return self._connection
 
     def retry(self, action: Callable[[Connection], Value]) -> Value:
@@ -86,11 +97,12 @@ class RetryingConnection(AbstractContextManager["RetryingConnection"]):
             connection = self.connection
             try:
                 return action(connection)
-            except TransportFailed:
+            except TransportFailed as error:
                 self.close()
                 fruitless = 0 if self._fruitful else fruitless + 1
                 if fruitless == _FRUITLESS:
                     raise
+                self._on_loss(error)
 
     def retry_until(self, deadline: Deadline, action: Callable[[Connection], Value]) -> Value:
         """Return the action's value, which is tried for, with pauses, until the deadline.
@@ -113,6 +125,7 @@ class RetryingConnection(AbstractContextManager["RetryingConnection"]):
     def progressed(self) -> None:
         """Note that the action at hand brought something, whatever becomes of it."""
         self._fruitful = True
+        self.deadline.renew()
 
     def close(self) -> None:
         """Close the connection; the next command opens another one."""

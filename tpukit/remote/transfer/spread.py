@@ -14,7 +14,6 @@ from tpukit.errors import TpukitError
 from tpukit.remote import worker_files
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.client import Connection
-from tpukit.remote.connection.worker import RetryingConnection
 from tpukit.remote.programs import python_line
 from tpukit.remote.transfer.payload import Payload
 from tpukit.remote.transfer.upload import (
@@ -54,7 +53,7 @@ def distribute(
         deliveries = [
             Delivery(
                 payload,
-                stack.enter_context(RetryingConnection(each.worker.connect, context.deadline)),
+                stack.enter_context(context.connection(each.worker, payload.size)),
                 context,
             )
             for each in recipients
@@ -174,7 +173,7 @@ def _serving(
 def _fetch(delivery: Delivery, request: Mapping[str, Any]) -> TransferState:
     """Let a worker fetch the payload; what it could not get it is sent later."""
     command, stdin = python_line(_PROGRAM, "fetch"), _encoded(request)
-    deadline = delivery.context.deadline
+    deadline = delivery.context.deadline  # the program itself gives up after a minute's silence
     done = delivery.connection.retry(lambda each: each.run(command, stdin=stdin, deadline=deadline))
     # Without Python the worker answers nothing.
     return TransferState.of(done) if done.ok else TransferState("partial")

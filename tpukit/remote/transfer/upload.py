@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from tpukit.clock import Deadline
-from tpukit.errors import TpukitError
+from tpukit.clock import Deadline, Patience
+from tpukit.errors import TpukitError, TransportFailed
 from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.target import Completed
 from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection
 from tpukit.remote.programs import answer, program_line
 from tpukit.remote.transfer.payload import Payload, compressed
 
-_STATE = re.compile(rb"^tpukit-transfer ([a-z]+) ?([0-9]*)$", re.MULTILINE)
+_STATE = re.compile(rb"^tpukit-transfer ([a-z]+) ?([0-9]*)( into)?$", re.MULTILINE)
+
+
+#: Seconds without a byte after which a worker is given up, and bytes a second of a slow disk.
+_PATIENCE_SECONDS, _SLOW_DISK = 600.0, 20e6
 
 
 class ByteCounter(Protocol):
@@ -40,6 +44,15 @@ class TransferContext:
     counter: ByteCounter
     relay: bool = True  #: whether workers may fetch from each other
     cancel: Callable[[], None] | None = None  #: ends what still runs after an interrupt
+    on_loss: Callable[[TransportFailed], None] = lambda error: None  #: before another connection
+
+    def connection(self, worker: RemoteWorker, size: int) -> RetryingConnection:
+        """Return a connection for a transfer of so many bytes, given up where nothing comes of it.
+
+        A worker is silent while it reads and hashes what it has.
+        """
+        patience = Patience(self.deadline, _PATIENCE_SECONDS + size / _SLOW_DISK)
+        return RetryingConnection(worker.connect, patience, self.on_loss)
 
 
 @dataclass(frozen=True)
@@ -52,7 +65,10 @@ class Recipient:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a payload goes: `into` a folder, under `name`, or to `target` itself."""
+    """Where a payload goes: `into` a folder, under `name`, or to `target` itself.
+
+    A target that is a folder already takes it too: the first look tells, once for all.
+    """
 
     target: str
     name: str
@@ -60,26 +76,31 @@ class Placement:
     mode: int = 0o644
 
     @property
-    def words(self) -> tuple[str, str, str]:
-        return self.target, "yes" if self.into else "no", self.name
+    def words(self) -> tuple[str, ...]:
+        return self.target, "yes" if self.into else "no", self.name, f"{self.mode:o}"
 
 
 @dataclass(frozen=True)
 class TransferState:
-    """How a payload stands on a worker: complete, placed, corrupt, or partial with `size` bytes."""
+    """How a payload stands on a worker: complete, corrupt, or partial with `size` bytes.
+
+    Or placed: it is where it goes; or mode: it was, and has its mode only now. `into` tells that
+    the target is a folder.
+    """
 
     word: str
     size: int = 0
+    into: bool = False
 
     @property
     def arrived(self) -> bool:
-        return self.word in ("complete", "placed")
+        return self.word in ("complete", "placed", "mode")
 
     @classmethod
     def of(cls, done: Completed) -> TransferState:
         """Return what a program answered; raise `TpukitError` where it failed."""
         found = answer(done, _STATE, "a worker could not keep what was sent")
-        return cls(found[1].decode(), int(found[2] or 0))
+        return cls(found[1].decode(), int(found[2] or 0), found[3] is not None)
 
 
 class Delivery:
@@ -91,11 +112,14 @@ class Delivery:
         self.payload = payload
         self.connection = connection
         self.context = context
+        self._into = False
 
     def look(self, placement: Placement | None = None) -> TransferState:
         """Return what of the payload the worker has; `placed` where it needs nothing more."""
-        words = placement.words if placement else ()
-        return TransferState.of(self.connection.run(self._command("look", *words)))
+        words = (self._kind, *placement.words) if placement else ()
+        found = TransferState.of(self.connection.run(self._command("look", *words)))
+        self._into = found.into
+        return found
 
     def send(self, known: TransferState) -> TransferState:
         """Send what is missing until the worker has verified the whole; return how it stands.
@@ -116,14 +140,20 @@ class Delivery:
         return known
 
     def place(self, placement: Placement) -> TransferState:
-        """Put the payload in place; another answer than `placed` asks to send it again."""
-        kind = "tree" if self.payload.archive else "file"
-        words = (kind, *placement.words, f"{placement.mode:o}")
-        return TransferState.of(self.connection.run(self._command("place", *words)))
+        """Put the payload in place; another answer than `placed` asks to send it again.
+
+        Where an answer was lost it is put there twice, which is the same as once.
+        """
+        words = replace(placement, into=placement.into or self._into).words
+        return TransferState.of(self.connection.run(self._command("place", self._kind, *words)))
+
+    @property
+    def _kind(self) -> str:
+        return "tree" if self.payload.archive else "file"
 
     def _send(self, connection: Connection) -> TransferState:
         # Each attempt looks first: the last one may have brought more than we know of.
-        deadline = self.context.deadline
+        deadline = self.connection.deadline
         known = TransferState.of(connection.run(self._command("look"), deadline=deadline))
         if known.arrived:
             return known

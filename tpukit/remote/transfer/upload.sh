@@ -1,13 +1,14 @@
 # Receive bytes under the name of their SHA-256, whole or in pieces, and put them in place.
 #   sh -c PROGRAM sh VERB DIGEST SIZE [ARGUMENT…]
-#     look [TARGET]                   how much of it is here
-#     receive OFFSET plain|gzip          write standard input at OFFSET
+#     look [file|tree TARGET INTO NAME MODE]   how much of it is here
+#     receive OFFSET plain|gzip                write standard input at OFFSET
 #     place file|tree TARGET INTO NAME MODE
-# Answers one line, "tpukit-transfer WORD [BYTES]": complete, partial BYTES, corrupt (it was
-# removed), placed (TARGET has these very bytes).
+# Answers one line, "tpukit-transfer WORD [BYTES] [into]": complete, partial BYTES, corrupt (it was
+# removed), placed (TARGET has these very bytes) or mode (it has, and now MODE too); into says that
+# TARGET is a folder.
 
 umask 077
-verb=$1 digest=$2 size=$3
+verb=$1 digest=$2 size=$3 into=
 shift 3
 folder=$tpukit/transfers
 whole=$folder/$digest
@@ -19,7 +20,7 @@ digest_of() {
         cut -c 1-64
 }
 answer() {
-    echo "tpukit-transfer $*"
+    echo "tpukit-transfer $*$into"
     exit 0
 }
 bytes_here() {
@@ -36,20 +37,18 @@ finish() {
     answer complete
 }
 
-# The file that a TARGET means: in a folder that is there, or is asked for, by its own name.
-resolve() { # TARGET INTO NAME
-    target=$1
-    if [ "$2" = yes ] || [ -d "$1" ]; then target=${1%/}/$3; fi
-}
-
 case $verb in
 look)
     find "$folder" -type f -mtime +7 -exec rm -f {} + 2>/dev/null
     if [ "$#" -gt 0 ]; then
-        resolve "$@"
-        if [ -f "$target" ] && [ "$(($(wc -c <"$target")))" -eq "$size" ] &&
+        target=$2
+        [ -d "$target" ] && into=' into'
+        if [ "$3$into" != no ]; then target=${2%/}/$4; fi
+        if [ "$1" = file ] && [ -f "$target" ] && [ "$(($(wc -c <"$target")))" -eq "$size" ] &&
             [ "$(digest_of "$target")" = "$digest" ]; then
-            answer placed
+            [ -n "$(find "$target" -prune -perm "$5")" ] && answer placed
+            chmod -- "$5" "$target" || exit 1
+            answer mode
         fi
     fi
     if [ -f "$whole" ]; then
@@ -70,7 +69,8 @@ receive)
 place)
     [ -f "$whole" ] || answer partial "$(bytes_here)"
     if [ "$1" = file ]; then
-        resolve "$2" "$3" "$4"
+        target=$2
+        if [ "$3" = yes ]; then target=${2%/}/$4; fi
         parent=$(dirname -- "$target")
         (umask 022 && mkdir -p -- "$parent") || exit 1
         new=$parent/.tpukit.$digest.$$
@@ -86,11 +86,13 @@ place)
         new=$parent/.tpukit.$digest.$$
         trap 'rm -rf -- "$new"' EXIT
         mkdir "$new" && (umask 022 && tar -xof "$whole" -C "$new") || exit 1
-        if [ "$3" = yes ] || [ -d "$target" ]; then
+        if [ "$3" = yes ]; then
             for each in "$new"/* "$new"/.[!.]* "$new"/..?*; do
                 [ -e "$each" ] || [ -L "$each" ] || continue
                 cp -RPpf -- "$each" "$target/" || exit 1
             done
+        elif [ -d "$target" ]; then # it was put there, and the answer was lost
+            cp -RPpf -- "$new/$4/." "$target/" || exit 1
         else
             mv -- "$new/$4" "$target" || exit 1
         fi
