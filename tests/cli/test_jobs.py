@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -121,3 +124,72 @@ def test_what_is_not_there_is_not_found(local: Local, team: str) -> None:
 def test_kill_wants_to_know_what(local: Local, team: str) -> None:
     local.run("kill", team).says(2)
     local.run("kill", team, "some-run", "--all").says(2)
+
+
+def test_logs_show_a_part_of_what_each_worker_wrote(local: Local, team: str) -> None:
+    run = detach(local, team, "for i in 1 2 3; do echo line $i; done; printf 'no end'")
+    assert local.run("attach", team, run).status == 0
+    done = local.run("logs", team, run, "--tail", "1")
+    assert sorted(done.out.splitlines()) == [f"[{worker}] no end" for worker in range(4)]
+    done = local.run("logs", team, run, "--since", "1h", "--tail", "2", "--worker", "1")
+    assert done.out == "line 3\nno end"
+    assert local.run("logs", team, run, "--since", "2099-01-01", "--worker", "1").out == ""
+    lines = local.run("logs", team, run, "--timestamps", "--worker", "0,2").out.splitlines()
+    assert len(lines) == 8
+    stamp = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+    assert all(re.fullmatch(rf"\[[02]\] {stamp} (line [123]|no end)", line) for line in lines)
+    done = local.run("logs", team, run, "--timestamps", "--json-lines", "--tail", "1")
+    line = json.loads(done.out.splitlines()[0])
+    assert re.fullmatch(stamp, line["time"])
+    assert line["line"] == "no end"
+    local.run("logs", team, run, "--since", "yesterday").says(2)
+    local.run("logs", team, run, "--tail", "-1").says(2)
+
+
+def test_one_worker_s_log_is_passed_on_byte_for_byte(
+    local: Local, team: str, tmp_path: Path
+) -> None:
+    """As `run` does: what is not text, carriage returns, no line end."""
+    run = detach(local, team, r"printf '\377\000a\r\033[1mb'")
+    assert local.run("attach", team, run).status == 0
+    words = local.words("logs", team, run, "--worker", "0")
+    done = subprocess.run(words, env=local.environment, capture_output=True, check=True)
+    assert done.stdout == b"\xff\x00a\r\x1b[1mb"
+    folder = tmp_path / "logs"
+    local.run("logs", team, run, "--output-directory", str(folder))
+    assert (folder / f"{team}-3.stdout").read_bytes() == b"\xff\x00a\r\x1b[1mb"
+
+
+def test_a_run_is_a_row_and_one_run_a_row_a_worker(local: Local, team: str) -> None:
+    run = detach(
+        local, team, "exit $((TPU_WORKER_ID / 3))", "--env", "A_TOKEN=hush", "--env", "N=7"
+    )
+    local.run("attach", team, run)
+    rows = [line.split("\t") for line in local.run("jobs", team).out.splitlines()]
+    (row,) = [row for row in rows if row[0] == run]
+    assert (row[1], row[2]) == (team, "3/4 exited 0, 1/4 exited 1")
+    rows = [line.split("\t") for line in local.run("jobs", team, run).out.splitlines()]
+    assert [row[2:4] for row in rows if row[0] == run] == [
+        [str(worker), f"exited {worker // 3}"] for worker in range(4)
+    ]
+    shown = json.loads(local.run("jobs", team, run, "--environment", "--json").out)["environments"]
+    assert len(shown) == 4
+    assert shown[2]["environment"] | {"A_TOKEN": "****", "N": "7"} == shown[2]["environment"]
+    assert shown[2]["command"] == "exit $((TPU_WORKER_ID / 3))"
+    assert "hush" not in local.run("jobs", team, run, "--environment").out
+    local.run("jobs", team, "--environment").says(2)
+
+
+def test_pruning_takes_what_has_ended(local: Local, team: str) -> None:
+    ended = detach(local, team, "seq 1 10000")
+    assert local.run("attach", team, ended).status == 0
+    going = detach(local, team, "exec sleep 1000")
+    assert local.run("jobs", team, ended, "--prune", "--older-than", "1h").out == ""
+    pruned = json.loads(local.run("jobs", team, "--prune", "--json").out)["pruned"]
+    freed = [each["bytes"] for each in pruned if each["run"] == ended]
+    assert len(freed) == 4
+    assert min(freed) >= 48_894
+    runs = {each["run"] for each in json.loads(local.run("jobs", team, "--json").out)["jobs"]}
+    assert runs == {going}
+    local.run("jobs", team, "--older-than", "1h").says(2)
+    assert local.run("kill", team, going).status == 0

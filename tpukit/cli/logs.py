@@ -95,8 +95,9 @@ def read(toolkit: Toolkit, names: str, run: str, flags: LogFlags) -> Followed:
     having = runs.holding(states, chosen)
     if not run:
         console.say(f"run {chosen}")
-    output = chosen_output(console, having, flags.output_directory, flags.json_lines)
-    stamped = Stamped(output, flags.timestamps)
+    asked = flags.timestamps
+    output = chosen_output(console, having, flags.output_directory, flags.json_lines, asked)
+    stamped = Stamped(output, asked)
     try:
         found = runs.follow(
             having,

@@ -45,8 +45,15 @@ class Lines(Output):
     Where there are several workers, a line begins with whose it is: `[2] `, or `[demo:2] `.
     """
 
-    def __init__(self, console: Console, workers: Sequence[RemoteWorker], as_json: bool) -> None:
+    def __init__(
+        self,
+        console: Console,
+        workers: Sequence[RemoteWorker],
+        as_json: bool,
+        stamped: bool = False,
+    ) -> None:
         self._console = console
+        self._stamped = stamped
         self._as_json = as_json
         self._alone = len(workers) == 1
         self._one_slice = len({each.slice for each in workers}) == 1
@@ -71,7 +78,9 @@ class Lines(Output):
 
     def _print(self, worker: RemoteWorker, stream: str, line: bytes) -> None:
         if self._as_json:
-            document = {**place(worker), "stream": stream, "line": sanitize(line)}
+            stamp, _, text = line.partition(b" ") if self._stamped else (b"", b"", line)
+            known = {"time": stamp.decode()} if self._stamped else {}
+            document = {**place(worker), "stream": stream, **known, "line": sanitize(text)}
             self._console.write_json_line(document)
             return
         mark = str(worker.index) if self._one_slice else f"{worker.slice}:{worker.index}"
@@ -127,16 +136,23 @@ class Folder(Output):
 
 
 def chosen_output(
-    console: Console, workers: Sequence[RemoteWorker], directory: str, as_json_lines: bool
+    console: Console,
+    workers: Sequence[RemoteWorker],
+    directory: str,
+    as_json_lines: bool,
+    stamped: bool = False,
 ) -> Output:
-    """Return what the flags of a verb ask for; one worker's output is passed on as it is."""
+    """Return what the flags of a verb ask for; one worker's output is passed on as it is.
+
+    `stamped` tells that lines begin with a time and a blank.
+    """
     if directory:
         return Folder(Path(directory), workers)
     if console.as_json:
         return Output()
     if len(workers) == 1 and not as_json_lines:
         return Raw(console)
-    return Lines(console, workers, as_json_lines)
+    return Lines(console, workers, as_json_lines, stamped)
 
 
 def place(worker: RemoteWorker) -> dict[str, Any]:
