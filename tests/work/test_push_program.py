@@ -218,3 +218,11 @@ def test_what_cannot_be_removed_is_said(worker: Worker) -> None:
     with worker.ending(2, "exit 1", ["xargs"]):
         assert "cannot be removed" in worker.push({"kept": "kept"})
     assert worker.look() == "changed"
+
+
+def test_another_first_push_to_a_folder_that_workers_share_is_in_nobodys_way(
+    worker: Worker,
+) -> None:
+    """It begins while this one looks whether the folder is empty."""
+    with worker.ending(1, "mkdir .tpukit", ["ls"]):
+        assert worker.push(OLD) == "applied"

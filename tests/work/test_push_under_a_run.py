@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from support.openssh_server import UbuntuServer, eventually
 from support.transfer_workers import ByteCounter
 
 from tpukit.clock import Deadline, SystemClock
+from tpukit.errors import DeadlinePassed
 from tpukit.remote.connection.client import Connection, Connector
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.transfer.upload import Recipient, TransferContext
@@ -119,3 +121,23 @@ def test_a_script_of_sixty_steps_that_reads_its_own_files_runs_through_two_pushe
     assert {line.split()[-1] for line in steps[20:30]} == {"1"}
     assert {line.split()[-1] for line in steps[40:]} == {"2"}
     assert pushed(root, recipient, context) == "unchanged"
+
+
+class Hurried(SystemClock):
+    """A clock on which half an hour passes in two seconds."""
+
+    def monotonic(self) -> float:
+        return super().monotonic() * 900
+
+
+def test_a_worker_whose_files_cannot_be_read_to_the_end_is_given_up(
+    tmp_path: Path, ubuntu: UbuntuServer, recipient: Recipient, context: TransferContext
+) -> None:
+    root = write(tmp_path / "project", 0)
+    pushed(root, recipient, context)
+    tree = ubuntu.home / "project"
+    (tree / "run.sh").unlink()
+    os.mkfifo(tree / "run.sh", 0o666)
+    hurried = TransferContext(Deadline.never(Hurried()), ByteCounter())
+    (look,) = prepare(read_tree(root), "project", [recipient], hurried).looks
+    assert isinstance(look.error, DeadlinePassed)

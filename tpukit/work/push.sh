@@ -18,29 +18,17 @@ verb=$1 target=$2 digest=$3 wanted=$4
 whole=$tpukit/transfers/$digest
 manifest=.tpukit/manifest unfinished=.tpukit/unfinished new=.tpukit/new next=.tpukit/next
 
-answer() {
-    echo "tpukit-push $*"
-    exit 0
-}
-refuse() {
-    echo "$1" >&2
-    exit 1
-}
-sha256() {
-    if command -v sha256sum >/dev/null 2>&1; then sha256sum "$@"; else shasum -a 256 "$@"; fi
-}
+answer() { echo "tpukit-push $*"; exit 0; }
+refuse() { echo "$1" >&2; exit 1; }
+command -v sha256sum >/dev/null 2>&1 || sha256sum() { shasum -a 256 "$@"; }
+manifest_digest() { sha256sum <"$manifest" | cut -c 1-64; }
 holds() { # FOLDER MANIFEST: whether every file in the folder is what the manifest there says
-    (cd "$1" && { ! grep -q '^[^#]' "$2" || sha256 -c "$2"; }) >/dev/null 2>&1
-}
-manifest_digest() {
-    sha256 <"$manifest" | cut -c 1-64
+    (cd "$1" && { ! grep -q '^[^#]' "$2" || sha256sum -c "$2"; }) >/dev/null 2>&1
 }
 names() { # MANIFEST: its names, each beginning with ./
     sed -n -e '/\/\.\.\//d' -e 's/^\(#l \)\{0,1\}[0-9a-f]\{64\}  //p' "$1"
 }
-each_of() { # COMMAND…: run it on the names of standard input
-    tr '\n' '\0' | xargs -0 "$@"
-}
+each_of() { tr '\n' '\0' | xargs -0 "$@"; }
 folders_in_the_way() {
     while IFS= read -r each; do
         if [ -d "$each" ] && [ ! -L "$each" ]; then echo "$each"; fi
@@ -48,11 +36,8 @@ folders_in_the_way() {
 }
 files_in_the_way() { # of folders and of files that are to come
     while IFS= read -r each; do
-        if [ -L "$each" ] && grep -qxF -e "$each" "$next/removed"; then
-            echo "$each"
-        elif [ ! -d "$each" ] && { [ -e "$each" ] || [ -L "$each" ]; }; then
-            echo "$each"
-        fi
+        if [ -L "$each" ] && grep -qxF -e "$each" "$next/removed"; then echo "$each"; fi
+        if [ ! -d "$each" ] && { [ -e "$each" ] || [ -L "$each" ]; }; then echo "$each"; fi
     done <"$next/folders"
     folders_in_the_way | while IFS= read -r each; do find "$each" ! -type d; done
 }
@@ -67,7 +52,7 @@ here=$(pwd -P)
 case $(cd && pwd -P)/ in
 "${here%/}"/*) refuse "the home folder is in it" ;;
 esac
-if [ ! -d .tpukit ] && [ -n "$(ls -A)" ]; then refuse "it holds files and no push has made it"; fi
+if [ -n "$(ls -A)" ] && [ ! -d .tpukit ]; then refuse "it holds files and no push has made it"; fi
 
 case $verb in
 look)

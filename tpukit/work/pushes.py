@@ -86,11 +86,12 @@ class Push:
         pending = self.pending
         sent = distribute(self.payload, pending, apply, context) if pending else []
         done = {each.item: each for each in sent}
-        return [
-            done.get(each.item)
-            or Outcome(each.item, None if each.error else "unchanged", each.error)
-            for each in self.looks
-        ]
+        for each in self.looks:
+            if each.item not in done:
+                done[each.item] = Outcome(
+                    each.item, None if each.error else "unchanged", each.error
+                )
+        return [done[each.item] for each in self.looks]
 
 
 def prepare(tree: Tree, target: str, to: Sequence[Recipient], context: TransferContext) -> Push:
@@ -98,23 +99,18 @@ def prepare(tree: Tree, target: str, to: Sequence[Recipient], context: TransferC
 
     To a worker that has no last push, or whose files were changed there, that is everything.
     """
-    looks = _look(to, target, context)
-    push = Push(tree, target, looks, ())
-    states = {each.value for each in looks if each.item in push.pending}
-    base = _base(push.pending[0], states, target, context) if states else tree.manifest
-    wanted = tree.manifest.files
-    changed = [name for name in tree.names if base.files.get(name) != wanted[name]]
-    return replace(push, changed=changed)
 
-
-def _look(
-    to: Sequence[Recipient], target: str, context: TransferContext
-) -> list[Outcome[Recipient, TreeState]]:
     def look(each: Recipient) -> TreeState:
         with RetryingConnection(each.worker.connect, context.deadline) as connection:
             return _state(connection, context, "look", target)
 
-    return fan_out(to, look, cancel=context.cancel)
+    push = Push(tree, target, fan_out(to, look, cancel=context.cancel), ())
+    states = {each.value for each in push.looks if each.item in push.pending}
+    base = _base(push.pending[0], states, target, context) if states else tree.manifest
+    wanted = tree.manifest.files
+    return replace(
+        push, changed=[name for name in tree.names if base.files.get(name) != wanted[name]]
+    )
 
 
 def _base(

@@ -41,17 +41,14 @@ class Manifest:
     files: Mapping[str, str]
 
     @cached_property
-    def text(self) -> str:
-        return "".join(_lines(name, self.files[name]) for name in sorted(self.files))
+    def encoded(self) -> bytes:
+        """The text as bytes, with names as they are on disk."""
+        text = "".join(_lines(name, self.files[name]) for name in sorted(self.files))
+        return text.encode("utf-8", "surrogateescape")
 
     @cached_property
     def digest(self) -> str:
         return hashlib.sha256(self.encoded).hexdigest()
-
-    @property
-    def encoded(self) -> bytes:
-        """The text as bytes, with names as they are on disk."""
-        return _encoded(self.text)
 
     @classmethod
     def parse(cls, text: bytes) -> Manifest | None:
@@ -68,7 +65,7 @@ class Manifest:
         files.update((name, f"{files[name]} x") for name in programs & set(files))
         parsed = cls(files)
         unsafe = any(".." in PurePosixPath(name).parts or name.startswith("/") for name in files)
-        return None if unsafe or _encoded(parsed.text) != text else parsed
+        return None if unsafe or parsed.encoded != text else parsed
 
 
 @dataclass(frozen=True)
@@ -98,11 +95,8 @@ def source_folder(given: str) -> Path:
     if not root.is_dir():
         raise BadInput(f"{shown_path(root)} is not a folder")
     if Path(os.path.expanduser("~")).resolve().is_relative_to(root):
-        note = "name a project's folder: tpukit push NAME DIRECTORY"
-        raise BadInput(
-            f"{shown_path(root)} is never pushed: it has all of your home folder",
-            fix=Fix(note=note),
-        )
+        fix = Fix(note="name a project's folder: tpukit push NAME DIRECTORY")
+        raise BadInput(f"{shown_path(root)} is never pushed: your home folder is in it", fix=fix)
     return root
 
 
@@ -117,11 +111,10 @@ def read_tree(root: Path, *, with_secrets: bool = False) -> Tree:
     """
     if shutil.which("git") is None:
         raise BadInput("push asks git which files count", fix=Fix(note="install git"))
-    tracked, new, ignored = _listed(root)
-    names = sorted((tracked | new) - ignored)
-    present = [name for name in names if _is_sent(root / name)]
-    secrets = [name for name in present if not with_secrets and _SECRET.fullmatch(f"{root}/{name}")]
-    sent = [name for name in present if name not in set(secrets)]
+    present = [name for name in sorted(_listed(root)) if _is_sent(root / name)]
+    secret = {name for name in present if _SECRET.fullmatch(f"{root}/{name}")}
+    secrets = [] if with_secrets else [name for name in present if name in secret]
+    sent = [name for name in present if with_secrets or name not in secret]
     if not sent:
         fix = Fix(note="add --with-secrets") if secrets else None
         raise BadInput(f"there is nothing to push in {shown_path(root)}", fix=fix)
@@ -130,16 +123,14 @@ def read_tree(root: Path, *, with_secrets: bool = False) -> Tree:
     return Tree(root, sent, secrets)
 
 
-def _listed(root: Path) -> tuple[set[str], set[str], set[str]]:
-    """Return the names that git tracks, those that are new, and those that are to be ignored."""
+def _listed(root: Path) -> set[str]:
+    """Return the names that git tracks and those that are new, but for what is to be ignored."""
     with _repository(root) as place:
         ours = (f"--exclude-per-directory={IGNORE_FILE}", "--ignored")
-        tracked = _git(root, place, "ls-files", "-z", "--cached", "--recurse-submodules")
-        new = _git(root, place, "ls-files", "-z", "--others", "--exclude-standard")
-        ignored = [
-            _git(root, place, "ls-files", "-z", kind, *ours) for kind in ("--cached", "--others")
-        ]
-    return tracked, new, set().union(*ignored)
+        tracked = _git(root, place, "--cached", "--recurse-submodules")
+        new = _git(root, place, "--others", "--exclude-standard")
+        ignored = _git(root, place, "--cached", *ours) | _git(root, place, "--others", *ours)
+    return (tracked | new) - ignored
 
 
 @contextmanager
@@ -155,8 +146,8 @@ def _repository(root: Path) -> Iterator[Mapping[str, str]]:
 
 
 def _git(root: Path, environment: Mapping[str, str], *words: str) -> set[str]:
-    """Return the names that a git command lists, counted from the folder."""
-    done = _run(root, environment, *words)
+    """Return the names that git lists, counted from the folder."""
+    done = _run(root, environment, "ls-files", "-z", *words)
     if done.returncode:
         raise BadInput("git cannot list the files", reason=one_line(done.stderr[-400:]))
     return {os.fsdecode(name) for name in done.stdout.split(b"\0") if name}
@@ -201,7 +192,3 @@ def _lines(name: str, fingerprint: str) -> str:
         return f"#l {fingerprint.removeprefix('-> ')}  ./{name}\n"
     program = f"#x ./{name}\n" if fingerprint.endswith(" x") else ""
     return f"{program}{fingerprint.removesuffix(' x')}  ./{name}\n"
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")

@@ -1,0 +1,85 @@
+"""`tpukit push`: what it refuses, what it says before it sends, and what it asks."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.conftest import Local
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def demo(local: Local) -> Iterator[str]:
+    name = "pushed"
+    assert local.run("create", "v3-8", name).status == 0
+    assert local.run("firewall", "apply", name).status == 0
+    yield name
+    assert local.run("delete", name, "--yes").status == 0
+
+
+@pytest.mark.parametrize("folder", ["~", "/"])
+def test_the_home_folder_and_what_has_it_are_refused_before_anything_is_asked(
+    local: Local, folder: str
+) -> None:
+    done = local.run("push", "nobody", folder).says(2)
+    assert "your home folder is in it" in done.err
+    assert "fix: name a project's folder" in done.err
+
+
+@pytest.mark.parametrize("target", ["~", "/", ".", ".."])
+def test_a_target_that_is_no_folder_of_its_own_is_refused(
+    local: Local, tmp_path: Path, target: str
+) -> None:
+    (tmp_path / "train.py").touch()
+    done = local.run("push", "nobody", str(tmp_path), "--to", target).says(2)
+    assert "is no folder that a push could replace" in done.err
+
+
+def test_it_says_what_it_leaves_out_and_what_it_sends_before_it_does(
+    local: Local, demo: str, tmp_path: Path
+) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "train.py").write_bytes(b"#" * 1500)
+    (tree / ".env").write_text("TOKEN=hunter2\n")
+    done = local.run("push", demo, str(tree))
+    assert done.status == 0, done.err
+    told = done.err.splitlines()
+    assert told[0] == "left out as secrets: .env (--with-secrets sends them)"
+    assert told[1] == "1 files, 1.5 kB changed, to 1 workers"
+    assert local.run("run", demo, "--", "ls -A tree").out.split() == [".tpukit", "train.py"]
+    again = local.run("push", demo, str(tree), "--with-secrets")
+    assert again.err.splitlines()[0] == "1 files, 14 bytes changed, to 1 workers"
+    assert local.run("run", demo, "--", "cat tree/.env").out == "TOKEN=hunter2\n"
+
+
+def test_many_files_are_asked_about_on_a_terminal(local: Local, demo: str, tmp_path: Path) -> None:
+    tree = tmp_path / "many"
+    tree.mkdir()
+    for number in range(10_001):
+        (tree / str(number)).touch()
+    ours, theirs = pty.openpty()
+    os.write(ours, b"n\n")
+    done = subprocess.run(
+        local.words("push", demo, str(tree)),
+        env=local.environment,
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        timeout=300,
+        check=False,
+    )
+    told = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == 2, told
+    assert "send 10001 files, 0 bytes, to 1 workers? [y/N]" in told
+    assert "nothing was done" in told
+    assert local.run("run", demo, "--", "ls -A").out.count("many") == 0
