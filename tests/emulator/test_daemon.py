@@ -24,7 +24,7 @@ import pytest
 from support.emulated_workers import USER, alive, eventually, make_key, needs_root
 
 from tpukit.emulator.process import daemon
-from tpukit.emulator.process.home import EmulatorHome, RunningEmulator
+from tpukit.emulator.process.home import LARGEST_LOG, EmulatorHome, RunningEmulator
 from tpukit.emulator.workers import processes
 from tpukit.errors import BadInput, NotFound, TpukitError
 
@@ -386,6 +386,24 @@ def test_a_stale_document_of_a_dead_emulator_is_not_believed(home, shared):
     assert daemon.running(home.path) is None
     assert daemon.stop(home.path) is False
     assert daemon.running(shared.directory) == found(shared)
+
+
+@pytest.mark.parametrize("content", ["", '{"pid": "x"}'])
+def test_an_emulator_whose_document_is_unreadable_is_stopped_by_its_lock(emulation, content):
+    home = EmulatorHome(emulation.directory)
+    pids = [home.published().pid, home.published().guardian]
+    home.document.write_text(content)
+    assert daemon.stop(emulation.directory)
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_a_large_log_begins_anew_and_the_one_before_is_kept(home):
+    home.create()
+    home.log.write_bytes(bytes(LARGEST_LOG + 1))
+    with pytest.raises(TpukitError):
+        daemon.start(home.path, engine="portable", port=1)
+    assert home.log.stat().st_size < LARGEST_LOG
+    assert home.log.with_suffix(".log.1").stat().st_size == LARGEST_LOG + 1
 
 
 def test_a_number_that_another_program_has_by_now_is_not_killed(emulation):

@@ -26,6 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         home.create()
         with _locked(home):
+            home.hold()
             home.document.unlink(missing_ok=True)
             return guarded(
                 lambda guardian: _emulate(options, home, guardian), lambda: _clean_up(home)

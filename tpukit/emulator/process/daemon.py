@@ -71,14 +71,14 @@ def stop(directory: Path) -> bool:
     home = EmulatorHome(directory)
     found = home.published()
     if not home.is_locked():
-        _clean_up(home, None)  # what was left by an emulator that was killed with its guardian
+        _clean_up(home)  # what was left by an emulator that was killed with its guardian
         return False
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for pid in _live_pids(found):
+        for pid in _live_pids(home, found):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
         if _gone(home, found, _STOP_SECONDS):
-            _clean_up(home, found)
+            _clean_up(home)
             return True
     raise TpukitError(f"the emulator in {home.path} does not end", why=_log_tail(home))
 
@@ -131,6 +131,7 @@ def _spawn(
     words = [sys.executable, "-P", "-m", "tpukit.emulator", "--directory", str(home.path)]
     words += ["--create-seconds", str(create_seconds), "--port", str(port)]
     words += ["--engine", engine, "--ready-descriptor", str(theirs)]
+    home.bound_log()
     log = os.open(home.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         process = subprocess.Popen(
@@ -178,32 +179,42 @@ def _answers(found: RunningEmulator) -> bool:
         return False
 
 
-def _live_pids(found: RunningEmulator | None) -> list[int]:
-    """Return the published processes that still are an emulator: their numbers are used again."""
+def _live_pids(home: EmulatorHome, found: RunningEmulator | None) -> list[int]:
+    """Return the processes that still are the emulator's: their numbers are used again.
+
+    The guardian is known by the lock that it holds; where it answers may be unreadable.
+    """
     import psutil
 
     living = []
-    for pid in (found.guardian, found.pid) if found else ():
+    guardian = home.holder()
+    for pid in {*((found.guardian, found.pid) if found else ()), *guardian}:
         with contextlib.suppress(psutil.Error):
-            if "tpukit.emulator" in psutil.Process(pid).cmdline():
+            process = psutil.Process(pid)
+            same = guardian.get(pid) == process.create_time() or _is_emulator(process)
+            if same and process.status() != psutil.STATUS_ZOMBIE:
                 living.append(pid)
     return living
 
 
-def _clean_up(home: EmulatorHome, found: RunningEmulator | None) -> None:
+def _is_emulator(process: psutil.Process) -> bool:
+    return "tpukit.emulator" in process.cmdline()
+
+
+def _clean_up(home: EmulatorHome) -> None:
     from tpukit.emulator.workers import processes
 
     if home.identity_file.exists():
         processes.end(lambda: processes.marked(f"{home.identity()}/"))
-    if found:
+    for guardian in home.holder():
         with contextlib.suppress(ChildProcessError):  # where it was this process that started it
-            os.waitpid(found.guardian, os.WNOHANG)
+            os.waitpid(guardian, os.WNOHANG)
     home.document.unlink(missing_ok=True)
 
 
 def _gone(home: EmulatorHome, found: RunningEmulator | None, seconds: float) -> bool:
     give_up_at = time.monotonic() + seconds
-    while home.is_locked() or _live_pids(found):
+    while home.is_locked() or _live_pids(home, found):
         if time.monotonic() >= give_up_at:
             return False
         time.sleep(0.02)

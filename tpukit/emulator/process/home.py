@@ -1,6 +1,6 @@
 """The emulator's directory: who runs in it, where it answers, and its secrets.
 
-lock            held as long as the emulator or its guardian lives
+lock            held as long as the emulator or its guardian lives; says who that is
 emulator.json   where it answers; written after the server listens
 token           the bearer token of this run; gcloud reads it as an access token file
 identity        marks the processes of this directory's workers
@@ -25,6 +25,8 @@ from pathlib import Path
 ENGINES = ("auto", "portable", "namespaces")
 #: What an emulator writes to its `ready` descriptor once clients are answered.
 READY = b"1"
+#: Bytes of a log with which an emulator still starts to write into it.
+LARGEST_LOG = 1 << 20
 
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
 
@@ -94,6 +96,25 @@ class EmulatorHome:
             return RunningEmulator(**{**known, "limits": tuple(document.get("limits", ()))})
         except (OSError, ValueError, TypeError, LookupError):
             return None
+
+    def hold(self) -> None:
+        """Write into the lock, which this process has, who it is."""
+        import psutil
+
+        self.lock.write_text(f"{os.getpid()} {psutil.Process().create_time()!r}\n")
+
+    def holder(self) -> dict[int, float]:
+        """Return the process that has the lock, or had it last, with its time of start."""
+        with contextlib.suppress(OSError, ValueError):
+            pid, born = self.lock.read_text().split()
+            return {int(pid): float(born)}
+        return {}
+
+    def bound_log(self) -> None:
+        """Let a log that has grown large begin anew; the one before is kept beside it."""
+        with contextlib.suppress(FileNotFoundError):
+            if self.log.stat().st_size > LARGEST_LOG:
+                self.log.replace(self.log.with_suffix(".log.1"))
 
     def is_locked(self) -> bool:
         """Return whether an emulator or a guardian lives in this directory."""
