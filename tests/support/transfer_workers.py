@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
+from support.login_account import Account
+from support.openssh_server import UbuntuServer, find_sshd, ubuntu_server
 from support.ssh_server import Server
 from tpukit.clock import Deadline, SystemClock
 from tpukit.remote.connection.client import Connection, Connector
@@ -36,7 +40,7 @@ class Fleet:
     """The servers, and the workers that the client sees in them."""
 
     connector: Connector
-    servers: list[Server]
+    servers: list[Server | UbuntuServer]
     addresses: list[str]
     dead: set[int] = field(default_factory=set)
     patience: float = 60.0  #: for a worker that answers
@@ -73,7 +77,7 @@ class Fleet:
         return self.connector.connect(target, Deadline.after(SystemClock(), patience))
 
 
-def asked(server: Server) -> list[list[str]]:
+def asked(server: Server | UbuntuServer) -> list[list[str]]:
     """Return the words that our programs on a worker were given."""
     texts = [re.sub(r"\\0(\d{3})", _character, shlex.split(each)[-1]) for each in server.commands]
     return [shlex.split(text.partition("\ntpukit=$HOME/")[0])[2:] for text in texts]
@@ -83,15 +87,33 @@ def _character(coded: re.Match[str]) -> str:
     return chr(int(coded[1], 8))
 
 
+def openssh_account(request: pytest.FixtureRequest) -> Account | None:
+    """Return who logs in to a fleet of OpenSSH's servers, where the test is `on_openssh`."""
+    wanted = getattr(request, "param", "") and find_sshd()
+    return request.getfixturevalue("account") if wanted else None
+
+
+def on_openssh(fleet: str) -> pytest.MarkDecorator:
+    """Let a test run on OpenSSH's servers: what it does matters to real workers."""
+    return pytest.mark.parametrize(fleet, ["openssh"], indirect=True)
+
+
 @contextmanager
-def fleet(directory: Path, key: KeyPair, count: int) -> Iterator[Fleet]:
-    servers = []
-    for index in range(count):
-        home = directory / f"home-{index}"
-        home.mkdir()
-        servers.append(Server(home).accept(key))
-    with Connector(key, SystemClock(), attempt_seconds=30.0) as connector:
-        found = Fleet(connector, servers, ["127.0.0.1"] * count)
-        yield found
-    for index in set(range(count)) - found.dead:
-        servers[index].close()
+def fleet(
+    directory: Path, key: KeyPair, count: int, account: Account | None = None
+) -> Iterator[Fleet]:
+    """Run so many workers: OpenSSH's, where an account is given that logs in."""
+    with ExitStack() as cleanup:
+        servers: list[Server | UbuntuServer] = []
+        for index in range(count):
+            if account:
+                servers.append(cleanup.enter_context(ubuntu_server(account, key)))
+                continue
+            home = directory / f"home-{index}"
+            home.mkdir()
+            servers.append(Server(home).accept(key))
+        with Connector(key, SystemClock(), attempt_seconds=30.0) as connector:
+            found = Fleet(connector, servers, ["127.0.0.1"] * count)
+            yield found
+        for index in set() if account else set(range(count)) - found.dead:
+            servers[index].close()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.transfer_workers import ByteCounter, Fleet, asked, fleet
+from support.transfer_workers import ByteCounter, Fleet, asked, fleet, on_openssh, openssh_account
 
 from remote.transfer.test_unpack import REGULAR, archive
 from remote.transfer.test_upload import CuttingGauge
@@ -29,8 +29,8 @@ Take = Callable[..., Path]
 
 
 @pytest.fixture
-def one(tmp_path: Path, key: KeyPair) -> Iterator[Fleet]:
-    with fleet(tmp_path, key, 1) as found:
+def one(request: pytest.FixtureRequest, tmp_path: Path, key: KeyPair) -> Iterator[Fleet]:
+    with fleet(tmp_path, key, 1, openssh_account(request)) as found:
         yield found
 
 
@@ -56,6 +56,7 @@ def pretend(one: Fleet, directory: Path, **programs: str) -> None:
     one.servers[0].path = f"{tools}:{one.servers[0].path}"
 
 
+@on_openssh("one")
 def test_a_file_arrives_under_the_name_that_was_given(one: Fleet, take: Take) -> None:
     (one.home(0) / "run").write_bytes(b"#!/bin/sh\n")
     (one.home(0) / "run").chmod(0o755)
@@ -65,6 +66,7 @@ def test_a_file_arrives_under_the_name_that_was_given(one: Fleet, take: Take) ->
     assert place.stat().st_mode & 0o777 == 0o755
 
 
+@on_openssh("one")
 def test_a_folder_arrives_whole(one: Fleet, take: Take, tmp_path: Path) -> None:
     root = one.home(0) / "results"
     (root / "sub" / "empty").mkdir(parents=True)
@@ -94,6 +96,7 @@ def test_a_pattern_is_expanded_and_nothing_else(one: Fleet, take: Take) -> None:
     assert not (one.home(0) / "canary").exists()
 
 
+@on_openssh("one")
 def test_what_is_not_there_is_not_found(take: Take, tmp_path: Path) -> None:
     for path in ["./absent", "./absent*", "./absent/"]:
         with pytest.raises(NotFound, match="there is no"):
@@ -107,6 +110,7 @@ def test_a_path_without_a_name_is_bad_input(take: Take) -> None:
             take(path)
 
 
+@on_openssh("one")
 def test_a_lost_connection_is_made_again_and_goes_on(one: Fleet, take: Take) -> None:
     (one.home(0) / "noise").write_bytes(os.urandom(SIZE))
     counter = CuttingGauge(act=one.servers[0].cut, at=1 << 20)
@@ -119,6 +123,7 @@ def test_a_lost_connection_is_made_again_and_goes_on(one: Fleet, take: Take) -> 
     assert counter.moved == counter.expected == SIZE
 
 
+@on_openssh("one")
 def test_a_folder_goes_on_too_compressed_or_not(one: Fleet, take: Take) -> None:
     root = one.home(0) / "results"
     root.mkdir()
@@ -131,6 +136,7 @@ def test_a_folder_goes_on_too_compressed_or_not(one: Fleet, take: Take) -> None:
     assert counter.moved == counter.expected
 
 
+@on_openssh("one")
 def test_another_process_goes_on_where_the_first_was_killed(
     one: Fleet, take: Take, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.transfer_workers import ByteCounter, Fleet, asked, fleet
+from support.transfer_workers import ByteCounter, Fleet, asked, fleet, on_openssh, openssh_account
 
 from tpukit.clock import Deadline, SystemClock
 from tpukit.errors import TpukitError, TransportFailed
@@ -27,14 +27,14 @@ SIZE = 3 << 20
 
 
 @pytest.fixture
-def one(tmp_path: Path, key: KeyPair) -> Iterator[Fleet]:
-    with fleet(tmp_path, key, 1) as found:
+def one(request: pytest.FixtureRequest, tmp_path: Path, key: KeyPair) -> Iterator[Fleet]:
+    with fleet(tmp_path, key, 1, openssh_account(request)) as found:
         yield found
 
 
 @pytest.fixture
-def four(tmp_path: Path, key: KeyPair) -> Iterator[Fleet]:
-    with fleet(tmp_path, key, 4) as found:
+def four(request: pytest.FixtureRequest, tmp_path: Path, key: KeyPair) -> Iterator[Fleet]:
+    with fleet(tmp_path, key, 4, openssh_account(request)) as found:
         yield found
 
 
@@ -77,6 +77,7 @@ def leftovers(home: Path) -> list[str]:
     ]
 
 
+@on_openssh("one")
 def test_a_file_arrives_with_its_mode_and_leaves_nothing_beside(one: Fleet, noise: Path) -> None:
     noise.chmod(0o750)
     placement = Placement("./deep/down/copy", "noise", into=False, mode=0o750)
@@ -88,6 +89,7 @@ def test_a_file_arrives_with_its_mode_and_leaves_nothing_beside(one: Fleet, nois
     assert not list((one.home(0) / ".tpukit" / "transfers").iterdir())
 
 
+@on_openssh("one")
 def test_a_file_that_is_there_already_is_not_sent(one: Fleet, noise: Path) -> None:
     placement = Placement("./copy", "noise", into=False)
     send(one, file_payload(noise), placement, ByteCounter())
@@ -110,6 +112,7 @@ def test_odd_names_arrive_as_they_are(one: Fleet, noise: Path) -> None:
     assert {each.name for each in one.home(0).iterdir()} == {name, ".tpukit"}
 
 
+@on_openssh("one")
 def test_a_lost_connection_is_made_again_and_goes_on_where_it_stopped(
     one: Fleet, noise: Path
 ) -> None:
@@ -181,6 +184,7 @@ def test_a_file_that_grows_while_it_is_sent_arrives_as_long_as_it_was(
     assert (one.home(0) / "copy").read_bytes() == before
 
 
+@on_openssh("one")
 def test_two_senders_of_the_same_at_once_do_no_harm(one: Fleet, noise: Path) -> None:
     """A part that another sender has written, and goes on writing, is the same part."""
     payload = file_payload(noise)
@@ -271,6 +275,7 @@ def test_a_worker_that_cannot_write_says_why(one: Fleet, noise: Path) -> None:
     assert "File exists" in found.reason or "Not a directory" in found.reason
 
 
+@on_openssh("four")
 def test_four_workers_get_one_upload(four: Fleet, noise: Path) -> None:
     counter = ByteCounter()
     placement = Placement("./copy", "noise", into=False)
@@ -314,6 +319,7 @@ def test_workers_without_python_get_it_from_here(four: Fleet, noise: Path, tmp_p
     assert [four.taken(index) for index in range(4)] == [1] * 4
 
 
+@on_openssh("four")
 def test_losing_the_first_worker_in_the_middle_fails_nobody(four: Fleet, noise: Path) -> None:
     counter = CuttingGauge(act=four.servers[0].cut)
     placement = Placement("./copy", "noise", into=False)
@@ -322,6 +328,7 @@ def test_losing_the_first_worker_in_the_middle_fails_nobody(four: Fleet, noise: 
         assert (four.home(index) / "copy").read_bytes() == noise.read_bytes()
 
 
+@on_openssh("four")
 def test_a_dead_worker_is_named_and_holds_up_nobody(four: Fleet, noise: Path) -> None:
     four.end(2)
     found = send(four, file_payload(noise), Placement("./copy", "noise", into=False), ByteCounter())
