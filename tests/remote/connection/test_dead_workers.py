@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
+from dataclasses import replace
 
+import pytest
 from support.ssh_fixtures import Within
 from support.ssh_server import Server
 
 from tpukit.clock import Deadline, SystemClock
+from tpukit.errors import TransportFailed, Unanswered
 from tpukit.remote.connection.client import HANDSHAKES, Connector
 from tpukit.remote.connection.dial import direct
 from tpukit.remote.connection.keys import KeyPair
 from tpukit.remote.connection.target import Target
+
+
+def test_who_waits_behind_workers_that_never_greet_leaves_at_its_own_deadline(
+    key: KeyPair, server: Server, within: Within
+) -> None:
+    alive = server.target()
+    with socket.create_server(("127.0.0.1", 0), backlog=HANDSHAKES) as silent:
+        mute = replace(alive, port=silent.getsockname()[1])
+
+        def hang() -> None:
+            with contextlib.suppress(TransportFailed):
+                connector.connect_once(mute, within(60))
+
+        with Connector(key, SystemClock(), attempt_seconds=60.0) as connector:
+            for _ in range(HANDSHAKES):
+                threading.Thread(target=hang, daemon=True).start()
+            greeted = [silent.accept()[0] for _ in range(HANDSHAKES)]
+            for each in greeted:
+                assert each.recv(4) == b"SSH-"  # its handshake has begun
+            with pytest.raises(Unanswered):
+                connector.connect_once(alive, within(0.3))
+            for each in greeted:
+                each.close()
+            connector.connect_once(alive, within(60)).close()
 
 
 def test_a_worker_that_answers_is_reached_beside_more_dead_ones_than_handshakes(

@@ -163,6 +163,23 @@ def test_a_lost_connection_is_made_again(
         assert told[0] == "the connection is lost; connecting again"
 
 
+def test_why_it_cannot_connect_again_is_said_once(
+    connect: Callable[[], Connection], server: Server
+) -> None:
+    causes = ["", "timed out", "refused", "refused"]
+
+    def sometimes() -> Connection:
+        cause = causes.pop(0) if causes else ""
+        if cause:
+            raise TransportFailed("nobody answers", reason=cause)
+        return connect()
+
+    with kept(sometimes, Forward(0, 22)) as (_, told):
+        server.cut()
+        server.wait_until(lambda: "connected again" in told)
+    assert told[1:-1] == ["nobody answers (timed out)", "nobody answers (refused)"]
+
+
 def test_a_service_that_is_not_there_ends_the_callers_connection_and_nothing_else(
     connect: Callable[[], Connection], echo: Echo
 ) -> None:
@@ -216,6 +233,7 @@ def test_a_unix_socket_and_another_host_are_reached_as_the_worker_sees_them(
         listener.bind(str(path))
         ubuntu.own(path)
         listener.listen()
+        listener.settimeout(60)
         other = Forward(0, ubuntu.port, ubuntu.address)
         gone = Forward(0, path=f"{path}.gone")
         forwards = (Forward(0, path=str(path)), other, gone, Forward(0, echo.port))
@@ -280,6 +298,7 @@ def test_too_many_open_files_are_said_once_and_pass(
             for client in (first, second):
                 client.connect(("127.0.0.1", port))
             ubuntu.wait_until(lambda: bool(told))
+            threading.Event().wait(1.2)  # more than two looks, at each of which it is still so
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         second.settimeout(60)

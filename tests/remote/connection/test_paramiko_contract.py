@@ -16,10 +16,16 @@ from typing import Any
 import paramiko
 import pytest
 from paramiko.auth_handler import AuthHandler
-from paramiko.common import MSG_CHANNEL_REQUEST, MSG_DEBUG, MSG_SERVICE_ACCEPT, MSG_SERVICE_REQUEST
+from paramiko.common import (
+    MSG_CHANNEL_REQUEST,
+    MSG_DEBUG,
+    MSG_SERVICE_ACCEPT,
+    MSG_SERVICE_REQUEST,
+    MSG_USERAUTH_REQUEST,
+)
 from support.openssh_server import eventually, new_key
 
-from tpukit.remote.connection.transport import request_command
+from tpukit.remote.connection.transport import OneTrip, request_command
 from tpukit.remote.connection.watchdog import WatchedSocket
 
 ROOT = Path(__file__).parents[3]
@@ -132,6 +138,17 @@ def test_authentication_begins_with_a_request_whose_answer_sends_the_key(
     assert handler.wait_for_response(answered) == []
     assert sent == [MSG_SERVICE_REQUEST, MSG_SERVICE_ACCEPT]
     assert client.is_authenticated()
+
+
+def test_our_key_does_not_wait_for_that_answer(
+    ends: Ends, key: paramiko.PKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, _ = ends
+    client.start_client(timeout=SECONDS)
+    sent: list[int] = []
+    monkeypatch.setattr(client, "_send_message", lambda message: sent.append(message.asbytes()[0]))
+    OneTrip(client).auth_publickey("tester", key, threading.Event())
+    assert sent == [MSG_SERVICE_REQUEST, MSG_USERAUTH_REQUEST]
 
 
 def test_a_command_is_asked_for_by_a_message_of_our_own(

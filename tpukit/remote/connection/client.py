@@ -136,13 +136,18 @@ class Connector(AbstractContextManager["Connector"]):
         private = self._private(target.identity_file)
         dialled = self._dialled(target, deadline)
         watched = WatchedSocket(dialled, self._silence_seconds)
+        # Not around the dial: a dead worker keeps nobody out.
+        if not self._handshakes.acquire(timeout=seconds(deadline)):
+            watched.close()
+            raise unanswered(target)
         try:
-            with self._handshakes:  # not around the dial: a dead worker keeps nobody out
-                attempt = deadline.within(self._attempt_seconds)
-                session = transport.authenticated(watched, target, pinned, private, attempt)
+            attempt = deadline.within(self._attempt_seconds)
+            session = transport.authenticated(watched, target, pinned, private, attempt)
         except BaseException:
             watched.close()
             raise
+        finally:
+            self._handshakes.release()
         if not pinned:
             shown = session.get_remote_server_key()
             line = f"{shown.get_name()} {shown.get_base64()}"

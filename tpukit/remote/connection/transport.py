@@ -116,7 +116,7 @@ def _prove(transport: Any, target: Target, pinned: tuple[str, ...], attempt: Dea
 
 def _authenticate(transport: Any, target: Target, private: Any, attempt: Deadline) -> None:
     transport.auth_timeout = transport.channel_timeout = seconds(attempt)
-    transport.auth_handler = _OneTrip(transport)
+    transport.auth_handler = OneTrip(transport)
     answered = threading.Event()
     with contextlib.suppress(*FAILURES):
         transport.auth_handler.auth_publickey(target.user, private, answered)
@@ -184,7 +184,7 @@ class _Transport(paramiko.Transport):  # type: ignore[misc]
         """Drop it: paramiko turns it into text one byte after the other, and does not log it."""
 
 
-class _OneTrip(AuthHandler):  # type: ignore[misc]
+class OneTrip(AuthHandler):  # type: ignore[misc]
     """Asks for authentication and offers the key at once: to wait for a yes takes a round trip.
 
     Where the answer is no, the server disconnects (RFC 4253, 10).
