@@ -215,6 +215,22 @@ def test_a_run_that_was_started_through_a_proxy_is_listed_and_ended_through_it(
     call("kill", "demo", "long", *route)
 
 
+def test_what_gcloud_says_of_a_tunnel_is_in_the_error(
+    run: Run, own_emulator: dict[str, str], programs: Path
+) -> None:
+    said = "ERROR: (gcloud.alpha.compute.start-iap-tunnel) [4033: 'not authorized']."
+    stand_in = programs / "gcloud"
+    stand_in.write_text(f'#!/bin/sh\necho "{said}" >&2\nexit 1\n')
+    stand_in.chmod(stat.S_IRWXU)
+    assert run("create", "v3-8", "demo", "--internal-ips", environment=own_emulator).status == 0
+    words = ("run", "demo", "--iap", "--timeout", "2s", "--json", "--", "true")
+    result = run(*words, environment=own_emulator)
+    assert result.status == 255
+    (outcome,) = result.document["results"]
+    assert outcome["error"]["message"] == "gcloud does not lead to demo worker 0"
+    assert outcome["error"]["reason"] == said
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("missing", [True, False])
 def test_up_through_a_gcloud_that_cannot_tunnel_ends_before_the_create(
