@@ -151,7 +151,7 @@ def test_a_file_that_changes_while_it_is_sent_never_arrives(one: Fleet, noise: P
     noise.write_bytes(os.urandom(SIZE))
     (found,) = send(one, payload, Placement("./copy", "noise", into=False), ByteCounter())
     assert isinstance(found, TpukitError)
-    assert "the files changed while they were sent" in found.why
+    assert found.why == f"{noise} changed while it was sent"
     assert not (one.home(0) / "copy").exists()
 
 
@@ -229,6 +229,25 @@ def test_a_folder_arrives_beside_and_is_renamed_or_merged(one: Fleet, tmp_path: 
     assert (merged / "sub" / "own").read_text() == "kept"
     assert merged.parent.stat().st_mode & 0o777 == 0o700
     assert not leftovers(one.home(0))
+
+
+@pytest.mark.parametrize("text", [b"", b"text that shrinks"], ids=["plain", "gzip"])
+def test_a_worker_whose_disk_is_full_says_so_and_gets_it_once(
+    one: Fleet, tmp_path: Path, text: bytes
+) -> None:
+    """A limit on the size of files stands in for the disk."""
+    (tmp_path / "large").write_bytes(text * (SIZE // 10) or os.urandom(SIZE))
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("cat", "gzip"):
+        (tools / name).write_text(f'#!/bin/sh\nulimit -f 1000\ntrap "" XFSZ\n/bin/{name} "$@"\n')
+        (tools / name).chmod(0o755)
+    one.servers[0].path = f"{tools}:{one.servers[0].path}"
+    placement = Placement("./copy", "large", into=False)
+    (found,) = send(one, file_payload(tmp_path / "large"), placement, ByteCounter())
+    assert isinstance(found, TpukitError)
+    assert "File too large" in found.reason
+    assert one.taken(0) == 1
 
 
 def test_a_mode_alone_is_set_and_nothing_sent(one: Fleet, noise: Path) -> None:

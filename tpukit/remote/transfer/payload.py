@@ -30,6 +30,7 @@ class Part:
     size: int
     data: bytes = b""
     path: Path | None = None
+    modified: int = 0  #: when the file was, in nanoseconds
 
     def chunks(self, offset: int) -> Iterator[bytes]:
         """Yield the bytes from `offset` on; raise `TpukitError` where the file became shorter."""
@@ -69,6 +70,12 @@ class Payload:
             found.update(chunk)
         return found.hexdigest()
 
+    @property
+    def changed(self) -> str:
+        """The files that were written to since they were looked at, for a message."""
+        paths = [each.path for each in self.parts if each.path and _written(each.path, each)]
+        return ", ".join(map(shown_path, paths[:5]))
+
     @cached_property
     def compressible(self) -> bool:
         """Whether compressing the first megabytes is worth the time."""
@@ -77,7 +84,7 @@ class Payload:
             sample += chunk
             if len(sample) >= _SAMPLE:
                 break
-        return worthwhile(len(zlib.compress(sample[:_SAMPLE], 1)), len(sample[:_SAMPLE]))
+        return len(zlib.compress(sample[:_SAMPLE], 1)) < len(sample[:_SAMPLE]) * _WORTHWHILE
 
     def chunks(self, offset: int = 0) -> Iterator[bytes]:
         """Yield the bytes from `offset` to the end."""
@@ -85,11 +92,6 @@ class Payload:
             if offset < part.size:
                 yield from part.chunks(offset)
             offset = max(0, offset - part.size)
-
-
-def worthwhile(compressed: int, plain: int) -> bool:
-    """Tell from a sample of `plain` bytes whether what it is from is worth compressing."""
-    return compressed < plain * _WORTHWHILE
 
 
 def compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -119,7 +121,8 @@ class Inflation:
 
 def file_payload(path: Path) -> Payload:
     """Return a single file as a payload."""
-    return Payload((Part(path.stat().st_size, path=path),), archive=False)
+    found = path.stat()
+    return Payload((Part(found.st_size, b"", path, found.st_mtime_ns),), archive=False)
 
 
 @dataclass(frozen=True)
@@ -148,8 +151,10 @@ def tree_payload(entries: Iterable[Entry], texts: Iterable[tuple[str, bytes]] = 
     for name, text in texts:
         _add(parts, tarfile.TarInfo(name), Part(len(text), text))
     for entry in entries:
-        info = _info(entry)
-        _add(parts, info, Part(info.size, path=entry.path) if info.isreg() else Part(0))
+        found = _status(entry.path)
+        info = _info(entry, found)
+        regular = Part(info.size, b"", entry.path, found.st_mtime_ns)
+        _add(parts, info, regular if info.isreg() else Part(0))
     ending = b"\0" * (2 * tarfile.BLOCKSIZE)
     return Payload((*parts, Part(len(ending), ending)), archive=True)
 
@@ -162,9 +167,8 @@ def _add(parts: list[Part], info: tarfile.TarInfo, content: Part) -> None:
     parts += [Part(len(header), header), content, Part(len(padding), padding)]
 
 
-def _info(entry: Entry) -> tarfile.TarInfo:
+def _info(entry: Entry, found: os.stat_result) -> tarfile.TarInfo:
     info = tarfile.TarInfo(entry.name)
-    found = _status(entry.path)
     info.mode = stat.S_IMODE(found.st_mode) & 0o777
     info.mtime = int(found.st_mtime)
     if stat.S_ISDIR(found.st_mode):
@@ -183,6 +187,13 @@ def _status(path: Path) -> os.stat_result:
         return path.lstat()
     except OSError as error:
         raise _unreadable(path, error) from error
+
+
+def _written(path: Path, part: Part) -> bool:
+    try:
+        return path.stat().st_mtime_ns != part.modified
+    except OSError:
+        return True
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -22,6 +22,9 @@ from tpukit.remote.transfer.payload import Payload, compressed
 _STATE = re.compile(rb"^tpukit-transfer ([a-z]+) ?([0-9]*)( into)?$", re.MULTILINE)
 
 
+#: Times that all is sent before what arrived has to be right: the first may go on after a broken
+#: beginning.
+_SENDINGS = 2
 #: Seconds without a byte after which a worker is given up, and bytes a second of a slow disk.
 _PATIENCE_SECONDS, _SLOW_DISK = 600.0, 20e6
 
@@ -125,18 +128,16 @@ class Delivery:
         """Send what is missing until the worker has verified the whole; return how it stands.
 
         Raises:
-            TpukitError: what arrived is not what was sent, twice: the files change meanwhile.
+            TpukitError: what arrived is not what was sent, twice: the files change meanwhile; or
+                one became shorter; or the worker cannot write.
             TransportFailed: the worker is out of reach.
         """
-        corrupt = 0
-        while not known.arrived:
-            known = self.connection.retry(self._send)
-            corrupt += known.word == "corrupt"
-            if corrupt == 2:
-                raise TpukitError(
-                    "what arrived is not what was sent",
-                    why="the files changed while they were sent, or something on the way is broken",
-                )
+        for _ in range(_SENDINGS):
+            known = known if known.arrived else self.connection.retry(self._send)
+        if not known.arrived:
+            changed = self.payload.changed or "something on the way"
+            why = f"{changed} changed while it was sent"
+            raise TpukitError("what arrived is not what was sent", why=why)
         return known
 
     def place(self, placement: Placement) -> TransferState:

@@ -62,8 +62,8 @@ receive)
     : >>"$part" || exit 1
     {
         dd bs=1 count=0 seek="$1" conv=notrunc </dev/null 2>/dev/null
-        if [ "$2" = gzip ]; then gzip -dc 2>/dev/null; else cat; fi
-    } 1<>"$part"
+        if [ "$2" = gzip ]; then gzip -dc; else cat; fi
+    } 1<>"$part" || exit 1 # the disk is full
     finish
     ;;
 place)
