@@ -45,7 +45,8 @@ class Exchange:
         starter = threading.Thread(
             target=self._start, args=(command, stdin), name="tpukit-stdin", daemon=True
         )
-        short = isinstance(stdin, bytes) and len(stdin) <= self._without_waiting
+        room = min(_SHORT, int(self._channel.out_window_size))  # more has to wait for the peer
+        short = isinstance(stdin, bytes) and len(stdin) <= room
         (starter.run if short else starter.start)()
         try:
             status = self._follow(deadline)
@@ -61,11 +62,6 @@ class Exchange:
         if self._unreadable:
             raise self._unreadable
         return status
-
-    @property
-    def _without_waiting(self) -> int:
-        """How many bytes of input are sent before the peer has to make room for more."""
-        return min(_SHORT, int(self._channel.out_window_size))
 
     def _start(self, command: str, stdin: bytes | Iterable[bytes]) -> None:
         from tpukit.remote.connection.transport import request_command
@@ -92,31 +88,30 @@ class Exchange:
             raise
 
     def _follow(self, deadline: Deadline) -> int | None:
+        from tpukit.remote.connection.transport import FAILURES
+
         channel = self._channel
         while not deadline.passed():
             self._woken.rearm()
             ended = channel.closed or (channel.eof_received and channel.exit_status_ready())
-            try:
-                drained = self._drain()
-            except _Broken:
+            try:  # paramiko tells the peer at once that it may send more
+                out = channel.recv(_CHUNK) if channel.recv_ready() else b""
+                err = channel.recv_stderr(_CHUNK) if channel.recv_stderr_ready() else b""
+            except FAILURES:
                 return -1
-            if drained:
-                continue
-            if ended:
-                return int(channel.recv_exit_status())
-            self._woken.wait(min(_POLL_SECONDS, deadline.remaining()))
+            self._take("stdout", self.stdout, out)
+            self._take("stderr", self.stderr, err)
+            if not (out or err):
+                if ended:
+                    return int(channel.recv_exit_status())
+                self._woken.wait(min(_POLL_SECONDS, deadline.remaining()))
         return None
 
-    def _drain(self) -> bool:
-        channel = self._channel
-        out = _taken(channel.recv) if channel.recv_ready() else b""
-        err = _taken(channel.recv_stderr) if channel.recv_stderr_ready() else b""
-        for name, tail, chunk in (("stdout", self.stdout, out), ("stderr", self.stderr, err)):
-            if chunk:
-                tail.append(chunk)
-                if self._on_output is not None:
-                    self._on_output(name, chunk)
-        return bool(out or err)
+    def _take(self, name: str, tail: Tail, chunk: bytes) -> None:
+        if chunk:
+            tail.append(chunk)
+            if self._on_output is not None:
+                self._on_output(name, chunk)
 
     def _abandon(self) -> None:
         # Closing sends a message, which a frozen peer can hold up: not the caller's problem.
@@ -126,20 +121,6 @@ class Exchange:
         # A connection that was closed meanwhile has closed the channel with it.
         with contextlib.suppress(Exception):
             self._channel.close()
-
-
-class _Broken(Exception):
-    """The connection broke, and what was taken from it last is lost."""
-
-
-def _taken(receive: Callable[[int], bytes]) -> bytes:
-    """Return what has arrived; paramiko tells the peer at once that it may send more."""
-    from tpukit.remote.connection.transport import FAILURES
-
-    try:
-        return receive(_CHUNK)
-    except FAILURES as error:
-        raise _Broken from error
 
 
 class Tail:

@@ -26,7 +26,7 @@ from tpukit.remote.connection.target import Completed, Target
 from tpukit.remote.connection.watchdog import WatchedSocket
 from tpukit.text import one_line, quote
 
-__all__ = ["Completed", "Connection", "Connector", "NotStarted", "Target"]
+__all__ = ["Completed", "Connection", "Connector", "Target"]
 
 #: Handshakes at the same time: more only wait for this machine's processors.
 HANDSHAKES = 32
@@ -46,10 +46,6 @@ def try_again(target: Target, error: TransportFailed | HostKeyMismatch) -> Targe
     if isinstance(error, HostKeyMismatch):
         raise error
     return target
-
-
-class NotStarted(TransportFailed):
-    """No session could be opened for a command: nothing has run."""
 
 
 class Connector(AbstractContextManager["Connector"]):
@@ -249,19 +245,12 @@ class Connection(AbstractContextManager["Connection"]):
 
         Raises `TransportFailed` where nothing listens there, or the connection broke.
         """
-        from tpukit.remote.connection.transport import FAILURES
-
-        try:
-            if isinstance(place, str):
-                return self._transport.open_unix_socket(place, seconds(deadline))
-            return self._transport.open_channel(
-                "direct-tcpip", place, (LOOPBACK, 0), timeout=seconds(deadline)
-            )
-        except FAILURES as error:
-            shown = place if isinstance(place, str) else "{}:{}".format(*place)
-            reason = self._cause("nothing listens there")
-            what = f"{self.label} does not connect to {one_line(shown)}"
-            raise TransportFailed(what, reason=reason) from error
+        shown = place if isinstance(place, str) else "{}:{}".format(*place)
+        return self._asked(
+            lambda: self._transport.open_stream(place, seconds(deadline)),
+            f"{self.label} does not connect to {one_line(shown)}",
+            "nothing listens there",
+        )
 
     def listen(self, port: int, on_stream: Callable[[Any, int], None]) -> int:
         """Listen on a port of the worker's loopback, 0 for a free one, and return it.
@@ -269,17 +258,17 @@ class Connection(AbstractContextManager["Connection"]):
         `on_stream` gets each connection and its port, in a thread that must not wait. Raises
         `TransportFailed` where the worker refuses.
         """
-        from tpukit.remote.connection.transport import FAILURES
 
         def handle(stream: Any, origin: object, place: tuple[str, int]) -> None:
             on_stream(stream, place[1])
 
-        try:
-            return int(self._transport.request_port_forward(LOOPBACK, port, handle))
-        except FAILURES as error:
-            reason = self._cause("it is taken, or the worker forbids it")
-            what = f"{self.label} does not listen on port {port}"
-            raise TransportFailed(what, reason=reason) from error
+        what = f"{self.label} does not listen on port {port}"
+        refused = "it is taken, or the worker forbids it"
+        return int(
+            self._asked(
+                lambda: self._transport.request_port_forward(LOOPBACK, port, handle), what, refused
+            )
+        )
 
     def close(self) -> None:
         """End the connection at once, for everything that waits on it."""
@@ -291,16 +280,21 @@ class Connection(AbstractContextManager["Connection"]):
         self.close()
 
     def _session(self, deadline: Deadline) -> Any:
+        return self._asked(
+            lambda: self._transport.open_session(timeout=seconds(deadline)),
+            f"{self.label} did not start the command",
+            "it allows no further session",
+            "nothing has run",
+        )
+
+    def _asked(self, ask: Callable[[], Any], what: str, refused: str, why: str = "") -> Any:
+        """Return what the worker gives; raise `TransportFailed` where it does not."""
         from tpukit.remote.connection.transport import FAILURES
 
         try:
-            return self._transport.open_session(timeout=seconds(deadline))
+            return ask()
         except FAILURES as error:
-            raise NotStarted(
-                f"{self.label} did not start the command",
-                reason=self._cause("it allows no further session"),
-                why="nothing has run",
-            ) from error
+            raise TransportFailed(what, reason=self._cause(refused), why=why) from error
 
     def _lost(self) -> TransportFailed:
         return TransportFailed(

@@ -143,6 +143,8 @@ class Tunnels(AbstractContextManager["Tunnels"]):
             connection.close()
             raise
         self._connected.set()
+        if self._ended.is_set():
+            connection.close()
 
     def _reconnect(self, lost: Connection) -> None:
         self._connected.clear()

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from tpukit.clock import Deadline
 from tpukit.errors import AuthenticationFailed
+from tpukit.remote.connection.dial import LOOPBACK
 from tpukit.remote.connection.handshake import (
     check_host_key,
     mismatch,
@@ -165,9 +166,11 @@ class _Transport(paramiko.Transport):  # type: ignore[misc]
         # A thread would be started to time the handshake: our deadline does.
         self.packetizer.start_handshake = lambda timeout: None
 
-    def open_unix_socket(self, path: str, seconds: float) -> Any:
-        """Return a channel to a Unix socket of the server; raise one of `FAILURES`."""
-        self._unix_socket.path = path
+    def open_stream(self, place: tuple[str, int] | str, seconds: float) -> Any:
+        """Return a channel to an address or Unix socket as the server sees it; may fail."""
+        if not isinstance(place, str):
+            return self.open_channel("direct-tcpip", place, (LOOPBACK, 0), timeout=seconds)
+        self._unix_socket.path = place
         return self.open_channel("direct-streamlocal@openssh.com", timeout=seconds)
 
     def _send_user_message(self, message: Any) -> None:
