@@ -119,6 +119,8 @@ def every_command_ran_once_at_most(morning: Morning) -> Iterator[str]:
             count = file.read_text().split().count(typed.mark) if file.exists() else 0
             if count > 1 or (typed.status == 3 and count < 1 and index not in full):
                 yield f"{typed}: {count} times on worker {index}, status {typed.status}"
+        if typed.status == 3 and typed.out.count(f"told {typed.mark}\n") != len(WORKERS):
+            yield f"{typed}: not every worker's output came, status 3"
 
 
 def every_exit_status_is_right(morning: Morning) -> Iterator[str]:

@@ -128,7 +128,8 @@ class Client:
 
     def _run(self) -> None:
         mark = secrets.token_hex(8)
-        self.type("run", NAME, "--", f"echo {mark} >>marks; echo told {mark}; exit 3", mark=mark)
+        line = f"echo {mark} >>marks; sleep 2; echo told {mark}; exit 3"
+        self.type("run", NAME, "--", line, mark=mark)
 
     def _new(self, *words: str, mark: str = "") -> Typed:
         place = self.place / f"typed-{len(self.typed)}-{words[0]}-{secrets.token_hex(3)}"
