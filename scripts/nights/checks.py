@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from clients import RUN, Client, Typed
 from job import line, whole
 from plan import WORKERS, Event
-from world import World
+from world import NAME, World
 
 from tpukit.remote.job.detached_job import JobLost
 
@@ -126,8 +127,7 @@ def every_command_ran_once_at_most(morning: Morning) -> Iterator[str]:
 def every_exit_status_is_right(morning: Morning) -> Iterator[str]:
     """What no fault can excuse, and what one can: each where its fault was."""
     for typed in morning.client.typed:
-        wrong = typed.status not in _allowed(morning, typed)
-        if wrong:
+        if typed.status not in _allowed(morning, typed):
             said = " | ".join(typed.told.strip().splitlines()[-3:])
             yield f"{typed}: {typed.status} from {typed.began:.1f} to {typed.ended:.1f} s: {said}"
     last = max(set(WORKERS) - morning.rebooted)
@@ -212,14 +212,19 @@ def _allowed(morning: Morning, typed: Typed) -> set[int]:
     """Return the exit statuses that are right for a command.
 
     A command is run at most once: where the connection is lost under it nobody knows its end, and
-    255 says so. A copy and a push go on after a loss; a worker that is down long, or whose disk is
-    full, is a failure that names it.
+    255 says so; a server that stalls is waited for. A copy and a push go on after a loss; a worker
+    that is down long, or whose disk is full, is a failure. It names those that a fault has struck
+    and no others.
     """
     if "--detach" in typed.words or typed.words[0] == "kill":
         return {0}
-    lost = morning.struck(typed, "reset", "restart", "stall", "moved", "reboot")
+    lost = morning.struck(typed, "reset", "restart", "moved", "reboot")
     down, full = morning.struck(typed, "reboot"), morning.struck(typed, "full disk")
+    named = {int(each) for each in re.findall(rf"{NAME} worker (\d)", typed.told)}
     if typed.words[0] == "run":
-        stopped = "130" in typed.mark
-        return {130} if stopped else {3} | ({255} if lost else set()) | ({1} if full else set())
-    return {0} | ({1, 255} if down else set()) | ({1} if full else set())
+        own, failures = (130, set()) if "130" in typed.mark else (3, {255} if lost else set())
+        named = named if typed.status == 255 else set()
+    else:
+        own, failures = 0, {1, 255} if down else set()
+    wrongly_named = named - lost - full
+    return set() if wrongly_named else {own} | failures | ({1} if full else set())

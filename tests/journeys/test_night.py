@@ -43,9 +43,6 @@ def test_no_fault_strikes_a_worker_that_another_one_holds(plan: Any) -> None:
 
 @pytest.mark.journey
 @pytest.mark.night
-@pytest.mark.xfail(
-    strict=True, reason="where the disk is full a job loses the lines that it writes"
-)
 def test_a_short_night_loses_no_line_no_file_and_leaves_no_process() -> None:
     seed = os.environ.get("TPUKIT_JOURNEY_SEED") or str(random.randrange(10**6))
     done = subprocess.run(
