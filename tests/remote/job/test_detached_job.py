@@ -68,7 +68,7 @@ def test_its_files_are_private_and_nothing_else_is_left(run: Run, server: Server
     jobs = folder(server, "steps").parent
     assert [path.name for path in jobs.iterdir()] == ["steps"]
     assert sorted(path.name for path in folder(server, "steps").iterdir()) == [
-        "command", "log", "log.times", "pid", "status",
+        "command", "log", "log.0", "log.times", "pid", "status",
     ]  # fmt: skip
     assert jobs.stat().st_mode & 0o077 == 0
 

@@ -118,6 +118,23 @@ def test_a_job_that_waits_for_room_can_be_ended(
     assert [each.status for each in list_jobs(connect(), deadline=within(60))] == [143]
 
 
+def test_the_status_comes_when_all_is_in_the_log(
+    ubuntu: UbuntuServer, start: Callable[..., None]
+) -> None:
+    """The runner stands still while the command writes its last and ends."""
+    start("touch here; until [ -e go ]; do sleep 0.02; done; exec head -c 60000 /dev/zero")
+    ubuntu.wait_until((ubuntu.home / "here").exists)
+    keeper = runner(ubuntu)
+    (command,) = keeper.children()
+    keeper.suspend()
+    (ubuntu.home / "go").touch()
+    ubuntu.wait_until(lambda: command.status() == psutil.STATUS_ZOMBIE)
+    keeper.resume()
+    status, log = folder(ubuntu) / "status", folder(ubuntu) / "log"
+    ubuntu.wait_until(lambda: status.exists() and log.stat().st_size == 60_000)
+    assert log.stat().st_mtime_ns <= status.stat().st_mtime_ns
+
+
 def test_what_the_command_left_behind_is_logged_after_its_end(
     ubuntu: UbuntuServer, start: Callable[..., None], read: Read
 ) -> None:
@@ -258,7 +275,7 @@ def test_a_log_keeps_its_newest_part_in_whole_lines(
     kept = read()
     assert LINES.endswith(b"\n" + kept)
     assert kept.startswith(b"line ")
-    on_disk = sum(path.stat().st_size for path in folder(ubuntu).glob("log*"))
+    on_disk = sum(path.stat().st_size for path in folder(ubuntu).glob("log.[0-9]*"))
     assert size // 2 - (1 << 16) < len(kept) <= on_disk <= size + (1 << 16)
     assert read(tail=2) == b"line 99999\nline 100000\n"
     assert read(tail=10**6) == kept

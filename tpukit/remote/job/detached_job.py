@@ -209,9 +209,9 @@ class DetachedJob:
     def _stream(self, part: LogPart) -> str:
         """Hand on the log from where it is, and return the words that follow it."""
         words = {"job": self._name, "offset": self._log.offset, **asdict(part)}
-        stream = _Stream(self._log.feed)
-        ask(self._connection.connection, "follow", words, self._deadline, stream.feed)
-        return stream.rest.decode("utf-8", "replace").strip()
+        self._log.begin()
+        ask(self._connection.connection, "follow", words, self._deadline, self._log.feed)
+        return self._log.rest.decode("utf-8", "replace").strip()
 
     def _lost(self, word: str) -> JobLost:
         gone = "its folder is not there: it was removed, or the worker was made anew"
@@ -262,13 +262,27 @@ def ask(
     return done.stdout.partition(begin)[2]
 
 
-class _Stream:
-    """Takes the parts of a log out of an answer; `rest` is what is not, or not yet, a part."""
+class _Log:
+    """Hands on a log, bytes and lines, and knows the offset behind them.
 
-    def __init__(self, feed: Callable[[int, bytes, int], None]) -> None:
-        self._feed = feed
-        self._offset = self._left = self._epoch = 0
-        self.rest = b""
+    It gets an answer's parts, in whatever pieces; `rest` is what is not, or not yet, a part.
+    """
+
+    def __init__(self, on_line: OnLine | None, on_log: OnLog | None, notice: OnLine) -> None:
+        self.offset: int | None = None
+        self._on_line, self._on_log, self._notice = on_line, on_log, notice
+        self._partial = b""
+        self._last = Tail(_LONGEST_LINE)
+        self.begin()
+
+    def begin(self) -> None:
+        """Make ready for another answer."""
+        self.rest, self._left, self._epoch = b"", 0, 0
+
+    @property
+    def tail(self) -> tuple[str, ...]:
+        lines = [part for each in bytes(self._last).splitlines() for part in _shown(each)]
+        return tuple(lines[-_TAIL_LINES:])
 
     def feed(self, chunk: bytes) -> None:
         self.rest += chunk
@@ -278,36 +292,19 @@ class _Stream:
                 found = _PART.fullmatch(line)
                 if not end or found is None:
                     return
-                self.rest = rest
-                self._offset, self._left, self._epoch = map(int, found.groups())
+                begins, self._left, self._epoch = map(int, found.groups())
+                if self.offset is not None and begins > self.offset:
+                    self._notice(f"{begins - self.offset} bytes of its log were dropped before")
+                self.rest, self.offset = rest, begins
             data, self.rest = self.rest[: self._left], self.rest[self._left :]
-            self._feed(self._offset, data, self._epoch)
-            self._offset += len(data)
             self._left -= len(data)
+            self._hand_on(data)
 
-
-class _Log:
-    """Hands on a log, bytes and lines; knows the offset behind them, and the last lines."""
-
-    def __init__(self, on_line: OnLine | None, on_log: OnLog | None, notice: OnLine) -> None:
-        self.offset: int | None = None
-        self._on_line, self._on_log, self._notice = on_line, on_log, notice
-        self._partial = b""
-        self._last = Tail(_LONGEST_LINE)
-
-    @property
-    def tail(self) -> tuple[str, ...]:
-        return tuple(line for each in bytes(self._last).splitlines() for line in shown(each))[
-            -_TAIL_LINES:
-        ]
-
-    def feed(self, offset: int, data: bytes, epoch: int) -> None:
-        if self.offset is not None and offset > self.offset:
-            self._notice(f"{offset - self.offset} bytes of its log were dropped before")
-        self.offset = offset + len(data)
+    def _hand_on(self, data: bytes) -> None:
+        self.offset = (self.offset or 0) + len(data)
         self._last.append(data)
         if self._on_log:
-            self._on_log(data, epoch)
+            self._on_log(data, self._epoch)
         if self._on_line:
             *whole, self._partial = (self._partial + data).split(b"\n")
             self._emit(whole)
@@ -322,10 +319,10 @@ class _Log:
 
     def _emit(self, lines: list[bytes]) -> None:
         if self._on_line:
-            for line in (part for each in lines for part in shown(each)):
+            for line in (part for each in lines for part in _shown(each)):
                 self._on_line(line)
 
 
-def shown(line: bytes) -> list[str]:
+def _shown(line: bytes) -> list[str]:
     """Return a line as it may be shown; each part of a progress bar becomes a line of its own."""
     return sanitize(line.rstrip(b"\r")).split("\n")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: The folders of detached runs among those of all jobs: a provisioning step's have no such name.
 _PREFIX = "run."
 _RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
-_SHOWN = 200  #: characters of a command that a listing shows
+_SHOWN = 2000  #: characters of a command that a listing knows
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|PRIVATE|COOKIE", re.IGNORECASE)
 _IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _MASK = "****"
@@ -41,8 +41,8 @@ class JobState(Documented):
     state: str
     status: int | None = None
     command: str = ""
-    started: float = 0.0
     environment: Mapping[str, str] = field(default_factory=dict)
+    started: float = 0.0
 
     @property
     def live(self) -> bool:
@@ -89,7 +89,7 @@ def job_request(
     The nonce makes it this start's own: the same start asked for twice is one job, another start
     under the same run id is refused.
     """
-    about = json.dumps({"command": command, "environment": masked(environment)})
+    about = json.dumps({"command": command[:_SHOWN], "environment": masked(environment)})
     # The runner starts `sh FOLDER/command`.
     script = f"# {nonce}\n{program_text('remote/command/device.sh')}{launch}"
     return JobRequest(script, environment, about, notify, worker, log_limit)
@@ -110,19 +110,19 @@ def list_jobs(connection: Connection, run: str = "", *, deadline: Deadline) -> l
 
     Raises `TpukitError` where the worker does not say.
     """
-    found = []
-    for each in _rows(connection, "list", {"job": job_name(run) if run else ""}, deadline):
-        about = each["about"]
-        variables = about.get("environment")
-        found.append(
-            JobState(
-                *_stands(each),
-                one_line(str(about.get("command", "")))[: None if run else _SHOWN],
-                float(about.get("started", 0)),
-                variables if isinstance(variables, dict) else {},
-            )
-        )
+    rows = _rows(connection, "list", {"job": job_name(run) if run else ""}, deadline)
+    found = [JobState(*_stands(each), *_about(each["about"]), each["started"]) for each in rows]
     return sorted(found, key=lambda each: (each.started, each.run))
+
+
+def _about(text: str) -> tuple[str, dict[str, str]]:
+    """Return a job's command and environment; nothing for what we have not written."""
+    try:
+        known = json.loads(text)
+        command, environment = str(known["command"]), dict(known["environment"])
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return "", {}
+    return one_line(command), {one_line(str(name)): str(environment[name]) for name in environment}
 
 
 def remove_jobs(

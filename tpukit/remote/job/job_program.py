@@ -7,8 +7,8 @@ script may have written before. Runs on the Python of the oldest runtime version
 but its standard library.
 
 A job's folder has `command`, which sh runs; `about`, which listings show; `pid` (process id of its
-runner, boot, and time of start); `log`, the newest piece of what it wrote; `log.OFFSET`, the piece
-before, which begins at OFFSET; `log.times`, lines `OFFSET EPOCH`, one a second with output at most;
+runner, boot, and time of start); `log.OFFSET`, a piece of what it wrote that begins at OFFSET;
+`log`, a link to the last one; `log.times`, lines `OFFSET EPOCH`, one a second with output at most;
 `notify`, which sh runs at the end; and at the end `status`.
 """
 
@@ -79,35 +79,42 @@ def stand(folder):
     return "absent"
 
 
-def older(folder):
-    """Return where the older pieces of a log begin."""
+def bases(folder):
+    """Return where the pieces of a log begin."""
     names = [name[4:] for name in os.listdir(folder) if name.startswith("log.")]
     return sorted(int(name) for name in names if name.isdigit())
 
 
 class Log:
-    """The log as its only writer has it. It may be cut to its newest half, `limit` / 2 bytes."""
+    """The log as its only writer has it: two pieces at most, each of half the limit."""
 
     def __init__(self, folder, limit):
-        self.folder, self.half = folder, max(1, limit // 2)
-        self.base = self.size = 0
-        self.file = self.opened("log")
+        self.folder, self.half = folder, limit // 2
+        self.noted, self.waits = 0.0, True
         self.times = self.opened("log.times")
-        self.noted = 0.0
-        self.waits = True
+        self.begin_piece(0)
 
     def opened(self, name):
         path = os.path.join(self.folder, name)
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
+    def begin_piece(self, base):
+        log = os.path.join(self.folder, "log")
+        for each in bases(self.folder)[:-1]:
+            os.unlink(f"{log}.{each}")
+        new = self.opened(f"log.{base}")
+        if base:
+            os.close(self.file)
+        self.file, self.base, self.end = new, base, base
+        os.link(f"{log}.{base}", f"{log}.new")
+        os.rename(f"{log}.new", log)
+
     def write(self, data):
         """Return when all is written: where the disk is full, the command waits with it."""
-        if self.size and self.size + len(data) > self.half:
+        if self.end > self.base and self.end + len(data) > self.base + self.half:
             with contextlib.suppress(OSError):
-                self.begin_piece()
-        now = time.time()
-        if abs(now - self.noted) >= 1.0:
-            self.note(now)
+                self.begin_piece(self.end)
+        self.note(time.time())
         while data:
             try:
                 written = os.write(self.file, data)
@@ -117,58 +124,33 @@ class Log:
                 time.sleep(ROOM_SECONDS)
                 continue
             data = data[written:]
-            self.size += written
+            self.end += written
 
     def note(self, now):
-        row = f"{self.base + self.size} {now:.0f}\n".encode()
+        if abs(now - self.noted) < 1.0:
+            return
+        row = f"{self.end} {now:.0f}\n".encode()
         before = os.fstat(self.times).st_size
-        try:
-            whole = os.write(self.times, row) == len(row)
-        except OSError:
-            whole = False
-        if whole:
-            self.noted = now
-        else:
-            os.ftruncate(self.times, before)
-
-    def begin_piece(self):
-        log = os.path.join(self.folder, "log")
-        for offset in older(self.folder):
-            os.unlink(f"{log}.{offset}")
-        new = self.opened("log.new")
-        os.rename(log, f"{log}.{self.base}")
-        os.rename(f"{log}.new", log)
-        os.close(self.file)
-        self.file, self.base, self.size = new, self.base + self.size, 0
+        with contextlib.suppress(OSError):
+            if os.write(self.times, row) == len(row):
+                self.noted = now
+            else:
+                os.ftruncate(self.times, before)
 
 
 class Pieces:
-    """The log as readers find it, in pieces that are held open: what is dropped can be read on."""
+    """The log as readers find it. The pieces are held open: what is dropped can be read on."""
 
     def __init__(self, folder):
-        self.folder = folder
-        self.files = []
+        self.folder, self.files = folder, []
         self.refresh()
 
     def refresh(self):
-        """Open what is there now. A piece can be moved between two looks: then look again."""
-        found = []
-        for _ in range(100):
+        for _ in range(10):  # one may go between two looks
             with contextlib.suppress(OSError):
-                before = older(self.folder)
-                found = [(base, self.opened(f"log.{base}")) for base in before]
-                base = before[-1] + os.fstat(found[-1][1].fileno()).st_size if before else 0
-                found.append((base, self.opened("log")))
-                if older(self.folder) == before:
-                    break
-            found = []
-            if not os.path.isdir(self.folder):
-                break
-            time.sleep(0.01)
-        self.files = found or self.files
-
-    def opened(self, name):
-        return open(os.path.join(self.folder, name), "rb")
+                paths = [(base, f"{self.folder}/log.{base}") for base in bases(self.folder)]
+                self.files = [(base, open(path, "rb")) for base, path in paths]  # noqa: SIM115
+                return
 
     @property
     def start(self):
@@ -202,13 +184,13 @@ class Pieces:
         left = count + self.before(offset).endswith(b"\n")
         while left > 0 and offset > self.start:
             block = self.before(offset)
-            at = len(block) or -1
+            at = len(block)
+            if not block:
+                break
             while left > 0 and at >= 0:
                 at = block.rfind(b"\n", 0, at)
                 left -= at >= 0
             offset += at + 1 - len(block)
-            if not block:
-                break
         return offset if left <= 0 else self.whole_line(self.start)
 
 
@@ -217,8 +199,7 @@ class Times:
 
     def __init__(self, folder):
         self.offsets, self.epochs = [0], [0]
-        path = os.path.join(folder, "log.times")
-        self.file = open(path) if os.path.exists(path) else ()  # noqa: SIM115
+        self.file = open(os.path.join(folder, "log.times"))  # noqa: SIM115
 
     def refresh(self):
         for line in self.file:
@@ -239,7 +220,7 @@ class Times:
 
 
 def say(*words):
-    print(*words, flush=True)
+    send(b"", *words)
 
 
 def send(data, *words):
@@ -289,44 +270,37 @@ def follow(jobs, request):
             return None
 
 
-def about(folder):
-    with contextlib.suppress(ValueError):
-        found = json.loads(text(folder, "about"))
-        return found if isinstance(found, dict) else {}
-    return {}
+def chosen(jobs, name):
+    """Return a job's name and folder, or those of each run."""
+    runs = sorted(os.listdir(jobs)) if os.path.isdir(jobs) else ()
+    names = [name] if name else [each for each in runs if each.startswith("run.")]
+    return [(each, os.path.join(jobs, each)) for each in names]
 
 
 def listed(jobs, request):
-    """Answer how each job of a run stands, or one: a JSON object a line, then `end`."""
-    for name in sorted(os.listdir(jobs)) if os.path.isdir(jobs) else ():
-        folder = os.path.join(jobs, name)
-        if name.startswith("run.") and request["job"] in ("", name) and os.path.isdir(folder):
-            known = about(folder)
-            if not request["job"]:
-                known = {"command": str(known.get("command", ""))[:200]}
-            with contextlib.suppress(FileNotFoundError):
-                stated = os.stat(os.path.join(folder, "command")).st_mtime
-                known["started"] = stated
-            say(json.dumps({"job": name, "stands": stand(folder), "about": known}))
+    """Answer how each run's job stands, or the one `job`: a JSON object a line, then `end`."""
+    for name, folder in chosen(jobs, request["job"]):
+        word, command = stand(folder), os.path.join(folder, "command")
+        begun = os.path.getmtime(command) if os.path.exists(command) else 0
+        row = {"job": name, "stands": word, "about": text(folder, "about"), "started": begun}
+        if word != "absent":
+            say(json.dumps(row))
     say("end")
 
 
 def removed(jobs, request):
-    """Remove jobs that do not live and ended so many seconds ago; answer like `listed`, with bytes.
-
-    `job` is the one, or nothing for every run's.
-    """
-    runs = sorted(os.listdir(jobs)) if os.path.isdir(jobs) else []
-    names = [request["job"]] if request["job"] else [each for each in runs if each[:4] == "run."]
-    for name in names:
-        folder = os.path.join(jobs, name)
+    """Remove jobs that do not live and ended so many seconds ago; answer likewise, with bytes."""
+    for name, folder in chosen(jobs, request["job"]):
         word, size = stand(folder), None
         if word[0] in "fl" and not lives(folder):
             with os.scandir(folder) as entries:
-                found = [entry.stat(follow_symlinks=False) for entry in entries]
-            if time.time() - max([each.st_mtime for each in found], default=0) >= request["older"]:
+                found = {each.inode(): each.stat(follow_symlinks=False) for each in entries}
+            if (
+                time.time() - max([each.st_mtime for each in found.values()], default=0)
+                >= request["older"]
+            ):
                 shutil.rmtree(folder)
-                size = sum(each.st_blocks * 512 for each in found)
+                size = sum(each.st_blocks * 512 for each in found.values())
         say(json.dumps({"job": name, "stands": word, "bytes": size}))
     say("end")
 
