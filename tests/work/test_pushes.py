@@ -264,7 +264,7 @@ def test_a_hostile_manifest_removes_nothing_on_other_workers(
         manifest = three.home(index) / "project" / ".tpukit" / "manifest"
         manifest.write_text(manifest.read_text() + line)
     (root / "a.py").write_text("print(3)\n")
-    again()
+    assert again() == ["sent"] * 3
     for index in range(3):
         assert (three.home(index) / "precious").read_text() == "kept"
     assert any(words[:1] == ["apply"] for server in three.servers for words in asked(server))
