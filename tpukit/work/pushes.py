@@ -22,7 +22,7 @@ from tpukit.text import one_line
 from tpukit.work.copies import RemotePath
 from tpukit.work.worktree import STATE_FOLDER, Manifest, Tree
 
-_ANSWER = re.compile(rb"^tpukit-push ([a-z]+) ?([0-9a-f]*)$", re.MULTILINE)
+_ANSWER = re.compile(rb"^tpukit-push ([a-z]+( [0-9a-f]+)?)$", re.MULTILINE)
 _MARK = b"tpukit-bytes\n"
 #: Bytes of a manifest that a worker may send: more than a million files.
 _LARGEST_MANIFEST = 256 << 20
@@ -32,18 +32,6 @@ _PATIENCE = 1800.0
 _NEW, _NEXT = f"{STATE_FOLDER}/new", f"{STATE_FOLDER}/next"
 
 PushResult = Literal["sent", "unchanged"]
-
-
-@dataclass(frozen=True)
-class TreeState:
-    """How the target stands on a worker: absent, or intact or changed since the last push."""
-
-    word: str
-    digest: str = ""
-
-    def has(self, tree: Tree) -> bool:
-        """Tell whether it is this tree, untouched."""
-        return self == TreeState("intact", tree.manifest.digest)
 
 
 def target_path(given: str) -> str:
@@ -57,16 +45,20 @@ def target_path(given: str) -> str:
 
 @dataclass(frozen=True)
 class Push:
-    """What a push is going to send: `changed` names of the tree, to the workers in `pending`."""
+    """What a push is going to send: `changed` names of the tree, to the workers in `pending`.
+
+    `looks` tell how the target stands: `absent`, `changed` since the last push, `intact DIGEST`.
+    """
 
     tree: Tree
     target: str
-    looks: Sequence[Outcome[Recipient, TreeState]]
+    looks: Sequence[Outcome[Recipient, str]]
     changed: Sequence[str]
 
     @property
     def pending(self) -> Sequence[Recipient]:
-        return [each.item for each in self.looks if each.value and not each.value.has(self.tree)]
+        done = f"intact {self.tree.manifest.digest}"
+        return [each.item for each in self.looks if each.value and each.value != done]
 
     @cached_property
     def payload(self) -> Payload:
@@ -100,7 +92,7 @@ def prepare(tree: Tree, target: str, to: Sequence[Recipient], context: TransferC
     To a worker that has no last push, or whose files were changed there, that is everything.
     """
 
-    def look(each: Recipient) -> TreeState:
+    def look(each: Recipient) -> str:
         with RetryingConnection(each.worker.connect, context.deadline) as connection:
             return _state(connection, context, "look", target)
 
@@ -114,7 +106,7 @@ def prepare(tree: Tree, target: str, to: Sequence[Recipient], context: TransferC
 
 
 def _base(
-    one: Recipient, states: set[TreeState | None], target: str, context: TransferContext
+    one: Recipient, states: set[str | None], target: str, context: TransferContext
 ) -> Manifest:
     """Return the manifest of the last push where all pending workers have it, else an empty one.
 
@@ -122,12 +114,13 @@ def _base(
     and the one that every worker has.
     """
     (first, *others) = states
-    if others or first is None or first.word != "intact":
+    word, _, digest = str(first).partition(" ")
+    if others or word != "intact":
         return Manifest({})
     with RetryingConnection(one.worker.connect, context.deadline) as connection:
         done = _run(connection, context, "manifest", target)
     text = done.stdout.partition(_MARK)[2]
-    genuine = hashlib.sha256(text).hexdigest() == first.digest
+    genuine = hashlib.sha256(text).hexdigest() == digest
     return (Manifest.parse(text) if genuine else None) or Manifest({})
 
 
@@ -135,9 +128,9 @@ def _apply(delivery: Delivery, target: str, tree: Tree, context: TransferContext
     words = ("apply", target, delivery.payload.digest, tree.manifest.digest)
     while True:
         found = _state(delivery.connection, context, *words)
-        if found.word == "applied":
+        if found == "applied":
             return "sent"
-        if found.word == "differs":
+        if found == "differs":
             raise TpukitError(
                 "the files on the worker would not be those that were sent",
                 why="they changed on either side meanwhile; the worker's are as they were",
@@ -146,10 +139,10 @@ def _apply(delivery: Delivery, target: str, tree: Tree, context: TransferContext
         delivery.send(TransferState("partial"))
 
 
-def _state(connection: RetryingConnection, context: TransferContext, *words: str) -> TreeState:
+def _state(connection: RetryingConnection, context: TransferContext, *words: str) -> str:
     done = _run(connection, context, *words)
     found = answer(done, _ANSWER, f"a worker cannot take a push to {one_line(words[1])}")
-    return TreeState(found[1].decode(), found[2].decode())
+    return found[1].decode()
 
 
 def _run(connection: RetryingConnection, context: TransferContext, *words: str) -> Completed:
