@@ -8,7 +8,7 @@ import os
 import posixpath
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -34,7 +34,7 @@ _LONGEST_GREETING = 64 << 10
 _PATTERN = re.compile(r"[*?\[]")
 #: Passes over what changes while it is read before it is given up.
 _PASSES = 3
-#: Bytes more than announced that may come: what an archive weighs is an estimate.
+#: Bytes more than twice those announced that may come.
 _MARGIN = 64 << 20
 
 
@@ -102,12 +102,8 @@ class _Header(NamedTuple):
         return cls(kind, int(size), int(mode, 8), int(modified), int(offset), coding)
 
     @property
-    def archive(self) -> bool:
-        return self.kind != "file"
-
-    @property
     def most(self) -> int:
-        """How many bytes may come."""
+        """How many bytes may come: what an archive weighs is an estimate, what /proc has untold."""
         return self.size if self.kind == "file" and self.size else 2 * self.size + _MARGIN
 
 
@@ -176,21 +172,18 @@ class _Reception:
         self._found = hashlib.file_digest(file, "sha256")
         self._have = file.tell()
         self._header: _Header | None = None
+        self._before, self._inflation = b"", Inflation()
         self._moved = self._expected = 0
 
     def complete(self) -> _Header:
         """Receive until all is there and verified; what changes is read again, a few times."""
-        for left in reversed(range(_PASSES)):
+        for _ in range(_PASSES):
             try:
-                header = self._connection.retry(self._receive)
-            except _Broken:
+                return self._connection.retry(self._receive)
+            except _Broken as error:
                 self.drop()
-                if not left:
-                    raise
-            else:
-                self._context.counter.expect(self._moved - self._expected)
-                return header
-        raise AssertionError
+                last = error
+        raise last
 
     def drop(self) -> None:
         """Forget what has arrived."""
@@ -198,11 +191,11 @@ class _Reception:
         self._have, self._found = 0, hashlib.sha256()
 
     def _receive(self, connection: Connection) -> _Header:
-        self._header, stream = None, _Stream(self._begin, self._write)
+        self._header, self._before, self._inflation = None, b"", Inflation()
         words = (*self._source.words, str(self._have), self._found.hexdigest())
         done = connection.run(
             python_line("remote/transfer/download_program.py", *words, sudo=self._sudo),
-            on_output=lambda name, chunk: stream.feed(chunk) if name == "stdout" else None,
+            on_output=lambda name, chunk: self._take(chunk) if name == "stdout" else None,
             deadline=self._connection.deadline,
             keep=1 << 16,
         )
@@ -210,6 +203,7 @@ class _Reception:
         word, _, rest = said.removesuffix(b"\n").partition(b" ")
         names = "\n".join(map(one_line, rest.split(b"\0")))
         if word == b"whole" and self._header and rest == self._found.hexdigest().encode():
+            self._context.counter.expect(self._moved - self._expected)
             return self._header
         if word == b"absent":
             raise NotFound(f"there is no {self._shown} on the worker")
@@ -226,6 +220,20 @@ class _Reception:
             raise TpukitError(f"a worker could not read {self._shown}", reason=done.reason)
         raise self._broken()
 
+    def _take(self, data: bytes) -> None:
+        """Take bytes of standard output: a login script may write before the header."""
+        if self._header is None:
+            self._before += data
+            found = _HEADER.search(self._before)
+            self._before = self._before[-_LONGEST_GREETING:]
+            if found is None:
+                return
+            data = found.string[found.end() :]
+            self._begin(_Header.parse(found))
+        gzip = self._header is not None and self._header.coding == "gzip"
+        for chunk in self._inflation.chunks(data) if gzip else (data,):
+            self._write(chunk)
+
     def _begin(self, header: _Header) -> None:
         if header.offset not in (0, self._have):
             raise self._broken()
@@ -233,14 +241,13 @@ class _Reception:
             self.drop()
         self._header, missing = header, header.size - header.offset
         free = shutil.disk_usage(str(self._file.name)).free
-        if missing + header.archive * header.size > free:
+        if missing + (header.kind != "file") * header.size > free:
             raise TpukitError(f"there is no room for {missing} bytes", reason=f"{free} are free")
         self._context.counter.expect(self._moved + missing - self._expected)
         self._expected = self._moved + missing
 
     def _write(self, data: bytes) -> None:
-        assert self._header is not None
-        if self._have + len(data) > self._header.most:
+        if not self._header or self._have + len(data) > self._header.most:
             raise self._broken()
         left = memoryview(data)
         while left:
@@ -260,32 +267,6 @@ class _Reception:
             f"what arrived of {self._shown} is not what the worker announced",
             why="something on the way is broken",
         )
-
-
-class _Stream:
-    """What follows our program's header on standard output: a login script may write before it."""
-
-    def __init__(
-        self, on_header: Callable[[_Header], None], on_data: Callable[[bytes], None]
-    ) -> None:
-        self._on_header = on_header
-        self._on_data = on_data
-        self._before: bytes | None = b""
-        self._inflation: Inflation | None = None
-
-    def feed(self, data: bytes) -> None:
-        """Take the next bytes."""
-        if self._before is not None:
-            self._before = (self._before + data)[-_LONGEST_GREETING - len(data) :]
-            found = _HEADER.search(self._before)
-            if found is None:
-                return
-            data, self._before = self._before[found.end() :], None
-            header = _Header.parse(found)
-            self._on_header(header)
-            self._inflation = Inflation() if header.coding == "gzip" else None
-        for chunk in self._inflation.chunks(data) if self._inflation else (data,):
-            self._on_data(chunk)
 
 
 @contextmanager
@@ -313,7 +294,7 @@ def _opened(part: Path) -> Iterator[FileIO]:
 
 
 def _put(part: Path, place: Path, source: Source, header: _Header) -> None:
-    if header.archive:
+    if header.kind != "file":
         unpack(part, place, source.expects if header.kind == "several" else lambda parts: True)
         part.unlink()
         return
