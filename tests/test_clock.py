@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.local_cloud import FakeClock
 
-from tpukit.clock import Deadline, SystemClock, polls
+from tpukit.clock import Deadline, Patience, SystemClock, polls
 from tpukit.errors import DeadlinePassed, Fix
 
 
@@ -32,6 +32,19 @@ def test_a_deadline_never_has_less_than_nothing_left(clock: FakeClock) -> None:
     clock.sleep(7.0)
     assert deadline.remaining() == 0.0
     assert deadline.passed()
+
+
+def test_news_puts_patience_off_and_its_limit_stays(clock: FakeClock) -> None:
+    patience = Patience(Deadline.after(clock, 12.0), 5.0)
+    clock.sleep(4.0)
+    assert patience.remaining() == 1.0
+    patience.renew()
+    assert patience.remaining() == 5.0
+    clock.sleep(4.0)
+    patience.renew()
+    assert patience.remaining() == 4.0
+    clock.sleep(4.0)
+    assert patience.passed()
 
 
 def test_within_returns_the_earlier_moment(clock: FakeClock) -> None:

@@ -148,7 +148,10 @@ def content(path, pattern):
     """Return the kind, and (name, path, status) of each member, what changed last at the end."""
     if pattern:
         os.chdir(path)
-        kind, roots = "several", [(each, each) for each in sorted(glob.glob(pattern))]
+        kind, roots = (
+            "several",
+            [(each, os.path.abspath(each)) for each in sorted(glob.glob(pattern))],
+        )
     else:
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
