@@ -356,11 +356,12 @@ def test_what_the_user_may_not_read_is_named_and_replaces_nothing(
         assert ("closed/secret" in failed.value.why) == (target == "here")
         assert (tmp_path / target).read_text() == "the copy of yesterday"
         assert counter.moved == 0
-    (root / "closed").chmod(0o700)
+    (root / "closed").chmod(0o711)
     with pytest.raises(NotReadable, match="may not read all of"):
         take("./results")
-    with pytest.raises(NotReadable):
+    with pytest.raises(NotReadable) as failed:
         take("./results/closed/*")
+    assert failed.value.why == str(root / "closed")
     with RetryingConnection(one.workers[0].connect, NEVER) as connection:
         context = TransferContext(NEVER, ByteCounter())
         download(connection, Source("./results"), tmp_path, context, into=True, sudo=True)

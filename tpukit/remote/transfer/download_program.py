@@ -160,7 +160,7 @@ def content(path, pattern):
         roots = [(".", os.path.realpath(path))]
     members = [member for name, root in roots for member in tree(name, root)]
     if not members:
-        os.listdir(".")  # where it cannot be read, nothing matches either
+        os.listdir(os.getcwd())  # where it cannot be read, nothing matches either
         raise FileNotFoundError
     # A download that goes on later finds the beginning as it was.
     return kind, sorted(members, key=lambda each: each[2].st_mtime_ns)
