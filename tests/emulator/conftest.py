@@ -15,6 +15,8 @@ import pytest
 from support.emulated_workers import EmulatedWorkers, emulated_workers
 from support.paper_host import PaperHost
 
+from tpukit.emulator.api.discovery.documents import DiscoveryLibrary
+from tpukit.emulator.api.discovery.methods import find_method
 from tpukit.emulator.api.http_server import ApiServer, build_server
 from tpukit.emulator.api.service import Service
 from tpukit.emulator.core.emulator_clock import EmulatorClock
@@ -55,7 +57,8 @@ class EmulatedCloud:
     def create(self, name: str, **given: Any) -> dict[str, Any]:
         """Ask for a v3-8, or what `body` says instead, and return the operation."""
         body = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
-        given["body"] = {**body, **given.get("body", {})}
+        body = {**body, **given.get("body", {})}
+        given["body"] = read_body(f"{given.get('version', 'v2')} nodes", body)
         return self.service.nodes.create(self.call(query_nodeId=name, **given))
 
     def ready(self, name: str, **given: Any) -> str:
@@ -70,6 +73,15 @@ class EmulatedCloud:
     def operation(self, operation: Mapping[str, Any], **given: Any) -> dict[str, Any]:
         name = operation["name"].rsplit("/", 1)[1]
         return self.service.operations.get(self.call(path_operation=name, **given))
+
+
+def read_body(path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Return the body of a POST as the API reads it, to "v2 nodes" or "compute firewalls"."""
+    version, collection = path.split()
+    place = f"/{version}/projects/{{}}/locations/{{}}"
+    if version == "compute":
+        place = "/compute/v1/projects/{}/global"
+    return find_method(DiscoveryLibrary(), "POST", f"{place}/{collection}").read({}, body)[1]
 
 
 def _prefixed(given: Mapping[str, Any], prefix: str) -> dict[str, str]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from emulator.conftest import read_body
 from tpukit.emulator.core.api_errors import ApiError
 
 SSH = {"allowed": [{"IPProtocol": "tcp", "ports": ["22"]}], "sourceRanges": ["203.0.113.7/32"]}
@@ -9,7 +10,8 @@ NETWORK = "http://127.0.0.1:9/compute/v1/projects/p/global/networks/default"
 
 
 def insert(cloud, name="r1", **body):
-    cloud.service.firewalls.insert(cloud.call(body={"name": name, **SSH, **body}))
+    given = read_body("compute firewalls", {"name": name, **SSH, **body})
+    cloud.service.firewalls.insert(cloud.call(body=given))
 
 
 def get(cloud, name="r1"):
@@ -50,7 +52,7 @@ def test_nothing_is_admitted_to_a_node_that_does_not_exist(cloud, node):
         ({"targetTags": ["other"]}, "203.0.113.7", 22, False),
         ({"targetServiceAccounts": ["a@b"]}, "203.0.113.7", 22, False),
         ({"disabled": True}, "203.0.113.7", 22, False),
-        ({"direction": "EGRESS"}, "203.0.113.7", 22, False),
+        ({"direction": "EGRESS", "sourceRanges": []}, "203.0.113.7", 22, False),
         ({"network": NETWORK}, "203.0.113.7", 22, True),
         ({"allowed": [{"IPProtocol": "all"}]}, "203.0.113.7", 22, True),
         ({"allowed": [{"IPProtocol": "6"}]}, "203.0.113.7", 22, True),
@@ -106,6 +108,7 @@ def test_a_rule_is_answered_with_the_service_s_defaults(cloud):
         {"priority": 70000},
         {"priority": "high"},
         {"unheard": 1},
+        {"direction": "EGRESS"},
     ],
 )
 def test_a_rule_that_makes_no_sense_is_refused(cloud, body):

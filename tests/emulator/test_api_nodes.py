@@ -46,12 +46,14 @@ def test_an_operation_ends_with_the_node_and_its_due_time(cloud):
     assert ended["metadata"]["endTime"] == "2023-11-14T22:13:22.000000Z"
 
 
-def test_an_operation_remembers_its_api_version_whoever_asks(cloud):
+@pytest.mark.parametrize("asked", ["v2", "v2alpha1"])
+def test_an_operation_is_answered_in_the_version_that_asks(cloud, asked):
     started = cloud.create("n1", version="v2alpha1")
     cloud.pass_time(2)
-    seen = cloud.operation(started, version="v2")
-    assert seen["metadata"]["@type"].endswith("google.cloud.tpu.v2alpha1.OperationMetadata")
-    assert seen["response"]["@type"].endswith("google.cloud.tpu.v2alpha1.Node")
+    seen = cloud.operation(started, version=asked)
+    assert seen["metadata"]["@type"].endswith(f"google.cloud.tpu.{asked}.OperationMetadata")
+    assert seen["metadata"]["apiVersion"] == asked
+    assert seen["response"]["@type"].endswith(f"google.cloud.tpu.{asked}.Node")
 
 
 def test_a_name_that_exists_is_refused_in_every_state(cloud):
@@ -96,10 +98,10 @@ def test_neither_type_nor_config_means_v2_8(cloud):
         ({"networkConfig": {"network": "other"}}, "networks/other' was not found"),
         ({"networkConfig": {}, "networkConfigs": [{"network": "default"}]}, None),
         ({"networkConfig": {"queueCount": 1}, "networkConfigs": [{}]}, "only one of"),
-        ({"networkConfigs": ["default"]}, "Invalid value at 'node.networkConfigs'"),
+        ({"networkConfigs": ["default"]}, "Invalid value at 'node.network_configs[0]'"),
         ({"labels": {"Owner": "x"}}, "Invalid label"),
         ({"labels": {"owner": "a b"}}, "Invalid label"),
-        ({"labels": {"owner": 1}}, "Invalid value at 'node.labels.owner'"),
+        ({"labels": {"owner": 1}}, "Invalid value at 'node.labels[0].value' (TYPE_STRING), 1"),
         ({"labels": {f"k{i}": "" for i in range(65)}}, "at most 64 labels"),
         ({"tags": ["Tag"]}, "Invalid network tag"),
         ({"tags": "tag"}, "Invalid value at 'node.tags'"),

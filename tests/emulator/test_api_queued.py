@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from emulator.conftest import read_body
 from tpukit.emulator.core.api_errors import ApiError, Status
 
 PLACE = "projects/p/locations/us-central1-a"
@@ -16,7 +17,7 @@ def ask(cloud, name="q", *, query_requestId="", version="v2", failure=None, dela
     """Ask for one node `n`, or for what `tpu` says instead."""
     body = {"tpu": {"nodeSpec": [spec(nodeId="n")]}, **given}
     call = cloud.call(
-        body=body,
+        body=read_body(f"{version} queuedResources", body),
         version=version,
         failure=failure,
         query_queuedResourceId=name,
@@ -98,7 +99,7 @@ def test_a_spec_of_several_nodes_is_written_out_with_the_ids_of_the_reference(cl
 
 def test_without_a_prefix_the_id_of_the_request_is_the_prefix(cloud):
     several = spec(multislice_params={"node_count": 2})
-    active(cloud, tpu={"node_spec": [{**several, "multisliceParams": {"nodeCount": 2}}]})
+    active(cloud, tpu={"node_spec": [several]})
     assert cloud.get("q-1")["state"] == "READY"
 
 
@@ -107,7 +108,6 @@ def test_without_a_prefix_the_id_of_the_request_is_the_prefix(cloud):
     [
         ({"spot": {}}, {"spot": True}),
         ({"guaranteed": {}}, {}),
-        ({"guaranteed": {"reserved": True}}, {"reserved": True}),
         ({"reservationName": f"{PLACE}/reservations/-"}, {"reserved": True}),
     ],
 )
@@ -121,7 +121,8 @@ def test_how_capacity_is_bought_shows_on_the_node(cloud, given, scheduling):
     ("given", "words"),
     [
         ({"tpu": {}}, "at least one tpu.node_spec"),
-        ({"tpu": {"nodeSpec": "x"}}, "at least one tpu.node_spec"),
+        ({"tpu": {"nodeSpec": []}}, "at least one tpu.node_spec"),
+        ({"tpu": {"nodeSpec": "x"}}, "Invalid value at 'queued_resource.tpu.node_spec'"),
         ({"tpu": {"nodeSpec": [{"nodeId": "n", "node": NODE}]}}, "parent '' must be"),
         ({"tpu": {"nodeSpec": [{"parent": PLACE, "nodeId": "n"}]}}, "tpu.node_spec.node"),
         ({"tpu": {"nodeSpec": [spec(nodeId="N")]}}, "node id 'N' must match"),
@@ -143,10 +144,11 @@ def test_how_capacity_is_bought_shows_on_the_node(cloud, given, scheduling):
         ({"spot": {}, "guaranteed": {}}, "only one of spot and guaranteed"),
         ({"spot": True}, "Invalid value at 'queued_resource.spot'"),
         ({"bestEffort": {}}, 'Unknown name "bestEffort"'),
-        ({"queueingPolicy": {"validUntilDuration": "soon"}}, "validUntilDuration"),
-        ({"queueingPolicy": {"validUntilTime": "2023-11-15T00:00:00"}}, "validUntilTime"),
-        ({"queueingPolicy": {"validInterval": {}}}, "validInterval.startTime"),
-        ({"queueingPolicy": {"whenever": "1s"}}, "queueingPolicy"),
+        ({"queueingPolicy": {"validUntilDuration": "soon"}}, "valid_until_duration"),
+        ({"queueingPolicy": {"validUntilDuration": "-1s"}}, "is negative"),
+        ({"queueingPolicy": {"validUntilTime": "2023-11-15T00:00:00"}}, "valid_until_time"),
+        ({"queueingPolicy": {"whenever": "1s"}}, "at 'queued_resource.queueing_policy'"),
+        ({"guaranteed": {"reserved": True}}, "at 'queued_resource.guaranteed'"),
         (
             {"queueingPolicy": {"validUntilDuration": "1s", "validAfterDuration": "1s"}},
             "only one of",
@@ -266,9 +268,9 @@ def test_a_run_duration_ends_the_nodes(cloud):
 def test_a_request_with_nodes_is_deleted_by_force_alone(cloud):
     active(cloud)
     assert refusal(call, cloud, "delete").status == "FAILED_PRECONDITION"
-    started = call(cloud, "delete", query_force="True")
+    started = call(cloud, "delete", query_force="true")
     assert (state(cloud)["state"], node_states(cloud)) == ("DELETING", ["DELETING"])
-    assert refusal(call, cloud, "delete", query_force="True").status == "ABORTED"
+    assert refusal(call, cloud, "delete", query_force="true").status == "ABORTED"
     cloud.pass_time(1)
     assert refusal(call, cloud, "get").status == "NOT_FOUND"
     assert (cloud.state.nodes, cloud.host.booted) == ({}, set())

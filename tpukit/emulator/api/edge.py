@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from threading import Condition, Event
 
 from tpukit.emulator.api.control_plane import ControlPlane
+from tpukit.emulator.api.discovery.documents import DiscoveryLibrary
+from tpukit.emulator.api.discovery.methods import find_method
 from tpukit.emulator.api.exchange import (
     BATCH_PATH,
     ApiReply,
@@ -51,6 +53,7 @@ class Edge:
         self.grpc = GrpcListeners(self.answer, directory)
         self.control = ControlPlane(service, self.faults)
         self._service = service
+        self._library = DiscoveryLibrary()
         self._token = token
         self._save = save
         self._lock = Condition()
@@ -75,9 +78,7 @@ class Edge:
             if found is None:
                 return self._logged(request, "", unknown_path(request))
             route, path = found
-            version = path.get("version") or path.get("alpha", "v2")
-            call = Call(path, request.query, request.document(), version)
-            return self._logged(request, route.name, self._serve(route, call))
+            return self._logged(request, route.name, self._checked(route, path, request))
         except ApiError as error:
             return self._logged(request, "", ApiReply.error(error.status, compute))
         except Exception as error:  # noqa: BLE001 - a defect of ours is an answer, not a lost client
@@ -98,6 +99,22 @@ class Edge:
             self._service.context.changed |= self._service.context.clock.speed != 1
             with contextlib.suppress(OSError):
                 self._commit()
+
+    def _checked(self, route: ApiRoute, path: Mapping[str, str], request: ApiRequest) -> ApiReply:
+        """Serve a request that is as the API's discovery document says, and answer so."""
+        query, body = request.query, request.document()
+        if route.is_control:
+            return self._serve(route, Call(path, query, body))
+        first = request.path.split("/")[1]
+        method = find_method(self._library, route.verb, route.shapes[first])
+        try:
+            query, body = method.read(query, body)
+        except ApiError as error:
+            return ApiReply.error(error.status, route.is_compute)
+        version = path.get("version") or path.get("alpha", "v2")
+        call = Call(path, query, body, "" if request.any_version else version)
+        answer = route.handler
+        return self._serve(replace(route, handler=lambda call: method.fit(answer(call))), call)
 
     def _serve(self, route: ApiRoute, call: Call) -> ApiReply:
         if route.is_control:

@@ -29,6 +29,7 @@ class ApiRequest:
     body: bytes = b""
     authorization: str = ""
     content_type: str = ""
+    any_version: bool = False  #: gRPC's operations have one name in all versions of the API
 
     @property
     def path(self) -> str:
@@ -46,7 +47,7 @@ class ApiRequest:
         if not self.body.strip():
             return {}
         try:
-            document = json.loads(self.body)
+            document = json.loads(self.body, parse_constant=_no_number)
         except (ValueError, RecursionError) as error:
             raise invalid(f"Invalid JSON payload received. {error}") from error
         if not isinstance(document, dict):
@@ -71,6 +72,10 @@ class ApiReply:
     def error(cls, status: Status, compute: bool) -> ApiReply:
         body = status.compute_body() if compute else status.body()
         return cls(status.http_code, encode(body))
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no JSON.")
 
 
 def unknown_path(request: ApiRequest) -> ApiReply:

@@ -29,6 +29,7 @@ class GrpcMethod:
     verb: str
     path: str
     body: str = ""
+    any_version: bool = False  #: whether it answers of every version of the API
 
 
 #: The http rules of google.cloud.tpu.v2: verb, path, body.
@@ -96,4 +97,5 @@ def _of(
         asked, answered = (
             each.pb() if hasattr(each, "pb") else each for each in (request, response)
         )
-        yield f"/{service}/{rpc}", GrpcMethod(asked, answered, verb, f"/{version}/{path}", body)
+        shared, path = service == "google.longrunning.Operations", f"/{version}/{path}"
+        yield f"/{service}/{rpc}", GrpcMethod(asked, answered, verb, path, body, shared)

@@ -13,6 +13,7 @@ from functools import cached_property
 from urllib.parse import unquote
 
 from tpukit.emulator.api.control_plane import ControlPlane
+from tpukit.emulator.api.discovery.documents import shape
 from tpukit.emulator.api.grpc_listeners import GrpcListeners
 from tpukit.emulator.api.service import Service
 from tpukit.emulator.core.api_errors import Json
@@ -58,6 +59,13 @@ class ApiRoute:
         groups = [f"(?P<{name}>{_PATTERNS.get(name, '[^/:]+')})" for name in names]
         literals = [re.escape(text) for text in parts[::2]]
         return re.compile("".join(a + b for a, b in zip(literals, [*groups, ""], strict=True)))
+
+    @cached_property
+    def shapes(self) -> Mapping[str, str]:
+        """The path in each version of the API, as its discovery document has it."""
+        _, first, rest = self.template.split("/", 2)
+        versions = _PATTERNS[first.strip("{}")].split("|") if first.startswith("{") else [first]
+        return {version: shape(f"{version}/{rest}") for version in versions}
 
 
 #: What the API calls a method by its verb; a GET of one resource is a `get`.

@@ -7,20 +7,13 @@ from ipaddress import ip_address, ip_network
 from typing import Any
 
 from tpukit.emulator.compute_service.projects import ComputeOperations, found_page, not_found
-from tpukit.emulator.core.api_errors import ApiError, Json, invalid, is_whole
+from tpukit.emulator.core.api_errors import ApiError, Json, invalid
 from tpukit.emulator.core.emulator_clock import timestamp
 from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceContext
 from tpukit.emulator.tpu_service.node_request import full_network
 
-_SETTABLE = frozenset(
-    "allowed denied description destinationRanges direction disabled logConfig name network"  # noqa: SIM905
-    " params priority sourceRanges sourceServiceAccounts sourceTags targetServiceAccounts"
-    " targetTags".split()
-)
-_OUTPUT_ONLY = frozenset(("creationTimestamp", "id", "kind", "selfLink"))
-_LISTS = frozenset(
-    ("allowed", "denied", "destinationRanges", "sourceRanges", "sourceTags", "targetTags")
-)
+#: The service's own fields; that of the link is not called output only by the document.
+_OWN = ("creationTimestamp", "id", "selfLink")
 _PROTOCOLS = frozenset(("tcp", "udp", "icmp", "esp", "ah", "sctp", "ipip", "all"))
 _NAME_RULE = f"Must be a match of regex '{RESOURCE_ID.pattern}'"
 _SOURCES = ("sourceRanges", "sourceTags", "sourceServiceAccounts")
@@ -67,7 +60,7 @@ class Firewalls:
     def patch(self, call: Call) -> Json:
         """Change the fields that the body names; a null or empty value clears one."""
         name = self._find(call)
-        kept = {key: value for key, value in self._records[name].items() if key in _SETTABLE}
+        kept = {key: value for key, value in self._records[name].items() if key not in _OWN}
         return self._replace(call, "patch", name, {**kept, **call.body})
 
     def update(self, call: Call) -> Json:
@@ -121,17 +114,10 @@ class Firewalls:
         return name
 
     def _parse(self, call: Call, body: Json) -> Json:
-        unknown = [key for key in body if key not in _SETTABLE | _OUTPUT_ONLY]
-        if unknown:
-            text = f'Invalid JSON payload received. Unknown name "{unknown[0]}": Cannot find field.'
-            raise invalid(text)
-        rule = {k: v for k, v in body.items() if k in _SETTABLE and v not in (None, [], "")}
-        if not RESOURCE_ID.fullmatch(str(rule.get("name", ""))):
+        rule = {k: v for k, v in body.items() if k not in _OWN and v not in (None, [], "")}
+        if not RESOURCE_ID.fullmatch(rule.get("name", "")):
             raise _bad("name", rule.get("name", ""), _NAME_RULE)
-        for key in _LISTS & rule.keys():
-            if not isinstance(rule[key], list):
-                raise _bad(key, rule[key], "Must be a list")
-        network = full_network(call.project, str(rule.get("network") or "default"))
+        network = full_network(call.project, rule.get("network") or "default")
         if not network.startswith(f"projects/{call.project}/"):
             raise _bad("network", network, "A rule belongs to the project of its network.")
         if not self._context.has_network(call.project, network):
@@ -157,27 +143,27 @@ def _check_traffic(rule: Json) -> None:
     if bool(rule.get("allowed")) == bool(rule.get("denied")):
         raise _bad("allowed", "", "Exactly one of allowed and denied must be specified.")
     for entry in rule.get("allowed") or rule["denied"]:
-        if not isinstance(entry, dict) or not isinstance(entry.get("ports", []), list):
-            raise _bad("allowed[0]", entry, "Must have a protocol and a list of ports.")
-        protocol = str(entry.get("IPProtocol", "")).lower()
+        protocol = entry.get("IPProtocol", "").lower()
         if protocol not in _PROTOCOLS and not protocol.isdecimal():
             raise _bad("allowed[0].IPProtocol", protocol, "Unknown protocol.")
         for port in entry.get("ports", ()):
-            if _port_range(str(port)) is None:
+            if _port_range(port) is None:
                 raise _bad("allowed[0].ports[0]", port, "Must be a port or a range of ports.")
-    priority = rule["priority"]
-    if not is_whole(priority, most=65535):
-        raise _bad("priority", priority, "Must be between 0 and 65535.")
+    if not 0 <= rule["priority"] <= 65535:
+        raise _bad("priority", rule["priority"], "Must be between 0 and 65535.")
 
 
 def _check_ranges(rule: Json) -> None:
+    given = next((name for name in _SOURCES if name in rule), None)
+    if rule["direction"] == "EGRESS" and given:
+        raise _bad(given, rule[given], "A rule for EGRESS cannot have sources.")
     for text in rule.get("sourceRanges", ()):
         try:
             ip_network(text)
-        except (ValueError, TypeError) as error:
+        except ValueError as error:
             raise _bad("sourceRanges[0]", text, "Must be a valid CIDR address range.") from error
     for tag in (*rule.get("targetTags", ()), *rule.get("sourceTags", ())):
-        if not isinstance(tag, str) or not RESOURCE_ID.fullmatch(tag):
+        if not RESOURCE_ID.fullmatch(tag):
             raise _bad("targetTags[0]", tag, _NAME_RULE)
 
 
@@ -207,10 +193,10 @@ def _from(rule: Json, source: str) -> bool:
 
 
 def _covers(entry: Json, port: int) -> bool:
-    protocol = str(entry["IPProtocol"]).lower()
+    protocol = entry["IPProtocol"].lower()
     if protocol == "all":
         return True
-    ports = [_port_range(str(text)) for text in entry.get("ports", ())]
+    ports = [_port_range(text) for text in entry.get("ports", ())]
     return protocol in ("tcp", "6") and (
         not ports or any(port in found for found in ports if found)
     )

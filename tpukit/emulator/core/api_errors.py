@@ -64,16 +64,16 @@ class Status:
     def compute_body(self) -> Json:
         """Return the HTTP body of the Compute Engine API, which names a reason, not a status.
 
-        Its refusals of credentials and of projects that have not enabled it come from the front end
-        that both APIs share, and do carry a status.
+        Its refusals of credentials, of projects that have not enabled it and of messages that are
+        none come from the front end that both APIs share, and do carry a status.
         """
         if self.status == "UNAUTHENTICATED":
             return self.body()
         reason = self.reason or _COMPUTE_REASONS.get(self.status, "backendError")
-        disabled = reason == "accessNotConfigured"
-        domain = "usageLimits" if disabled else "global"
+        domain = "usageLimits" if reason == "accessNotConfigured" else "global"
         item = {"message": self.message, "domain": domain, "reason": reason}
-        return self._body({"errors": [item], **({"status": self.status} if disabled else {})})
+        status = {"status": self.status} if reason in _FRONT_END else {}
+        return self._body({"errors": [item], **status})
 
     def _body(self, entries: Json) -> Json:
         details = {"details": list(self.details)} if self.details else {}
@@ -81,6 +81,7 @@ class Status:
         return {"error": error}
 
 
+_FRONT_END = ("accessNotConfigured", "badRequest")
 _COMPUTE_REASONS = {
     "INVALID_ARGUMENT": "invalid",
     "NOT_FOUND": "notFound",
@@ -114,17 +115,10 @@ def not_found(name: str) -> ApiError:
     return ApiError("NOT_FOUND", f"Resource '{name}' was not found")
 
 
-def wrong_value(field: str, value: object) -> ApiError:
-    """Return the refusal of a value of another type than the API's message has there."""
-    text = f"Invalid value at '{field}', {value!r}"
-    return invalid(text, [field_violation(field, text)])
-
-
-def unknown_field(message: str, name: str) -> ApiError:
-    """Return the refusal of a field that the API's message does not have."""
-    text = f"Invalid JSON payload received. Unknown name \"{name}\" at '{message}': "
-    text += "Cannot find field."
-    return invalid(text, [field_violation(message, text)])
+def camel(name: str) -> str:
+    """Return a field name as JSON has it; protobuf's parsers accept both spellings."""
+    head, *rest = name.split("_")
+    return head + "".join(word[:1].upper() + word[1:] for word in rest)
 
 
 def is_number(value: object, least: float = 0, most: float = float_info.max) -> TypeGuard[float]:

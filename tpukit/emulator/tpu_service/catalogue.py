@@ -33,9 +33,6 @@ RUNTIME_VERSIONS = (
 #: type is offered where the real service offers it.
 EVERYTHING_ZONE = "emulator-local1-a"
 
-#: google.cloud.tpu.v2.AcceleratorConfig.Type; google-cloud-tpu sends the numbers over REST.
-TYPE_NUMBERS = {2: "V2", 4: "V3", 7: "V4", 9: "V5LITE_POD", 10: "V5P", 11: "V6E"}
-
 
 class Catalogue:
     """The zones of the API and what each of them offers."""

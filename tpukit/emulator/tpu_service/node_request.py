@@ -3,48 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
 from typing import Any
 
-from tpukit.emulator.core.api_errors import (
-    Json,
-    field_violation,
-    invalid,
-    unknown_field,
-    wrong_value,
-)
+from tpukit.emulator.core.api_errors import Json, field_violation, invalid
 from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceContext, project_number
-from tpukit.emulator.tpu_service.catalogue import RUNTIME_VERSIONS, TYPE_NUMBERS, Catalogue
+from tpukit.emulator.tpu_service.catalogue import RUNTIME_VERSIONS, Catalogue
 
 #: Google Cloud documentation, "Requirements for labels": lower case, digits, _, -, 63 characters.
 _LABEL_KEY = re.compile(r"[^\W\dA-Z_][\w-]{0,62}")
 _LABEL_VALUE = re.compile(r"[\w-]{0,63}")
 
-#: Fields of google.cloud.tpu.v2.Node that a client may set, with their JSON types.
-_SETTABLE: dict[str, type] = {
-    "acceleratorConfig": dict,
-    "acceleratorType": str,
-    "cidrBlock": str,
-    "dataDisks": list,
-    "description": str,
-    "labels": dict,
-    "metadata": dict,
-    "networkConfig": dict,
-    "networkConfigs": list,
-    "runtimeVersion": str,
-    "schedulingConfig": dict,
-    "serviceAccount": dict,
-    "shieldedInstanceConfig": dict,
-    "tags": list,
-}
-_OUTPUT_ONLY = frozenset(
-    "apiVersion createTime health healthDescription id multisliceNode name networkEndpoints"  # noqa: SIM905
-    " queuedResource state symptoms upcomingMaintenance".split()
-)
-_MAPS = ("labels", "metadata")
-_LISTS = ("dataDisks", "networkConfigs")
-#: `AttachedDisk.DiskMode` of the API.
-_DISK_MODES = {1: "READ_WRITE", 2: "READ_ONLY"}
+#: The service's own, though no discovery document calls it output only.
+_OWN = ("health",)
+#: The discovery document on `description`.
+_LONGEST_DESCRIPTION = 512
 #: Terraform's documentation of google_tpu_v2_vm: neither type nor config means v2-8.
 _DEFAULT_TYPE = "v2-8"
 
@@ -74,57 +46,14 @@ def parse_node(context: ServiceContext, catalogue: Catalogue, call: Call) -> Jso
 
 
 def parse_fields(call: Call) -> Json:
-    """Return the fields of the body that a client may set, with their types checked."""
-    found = typed_fields(call, call.body, "node", _SETTABLE, _OUTPUT_ONLY)
-    given = {name: _plain(name, value) for name, value in found.items()}
+    """Return the fields of the body that a client may set."""
+    given = {k: v for k, v in call.body.items() if v is not None and k not in _OWN}
     _check_labels(given.get("labels", {}))
     _check_tags(given.get("tags", []))
+    if len(given.get("description", "")) > _LONGEST_DESCRIPTION:
+        text = f"The description has more than {_LONGEST_DESCRIPTION} characters."
+        raise invalid(text, [field_violation("node.description", text)])
     return given
-
-
-def typed_fields(
-    call: Call, body: Json, message: str, known: Mapping[str, type], ignored: Collection[str]
-) -> Json:
-    """Return the known fields of a message as JSON names them.
-
-    Raises `ApiError` for a value of another type, and in v2 for a field neither known nor ignored.
-    """
-    named = {camel(name): value for name, value in body.items()}
-    unknown = [name for name in named if name not in known and name not in ignored]
-    # gcloud alpha sends fields that its own v2alpha1 service knows and other clients do not.
-    if unknown and call.version == "v2":
-        raise unknown_field(message, unknown[0])
-    given = {name: value for name, value in named.items() if name in known and value is not None}
-    for name, value in given.items():
-        if not isinstance(value, known[name]):
-            raise wrong_value(f"{message}.{name}", value)
-    return given
-
-
-def camel(name: str) -> str:
-    """Return a field name as JSON has it; protobuf's parsers accept both spellings."""
-    head, *rest = name.split("_")
-    return head + "".join(word[:1].upper() + word[1:] for word in rest)
-
-
-def _plain(name: str, value: Any) -> Any:
-    if name in _MAPS:
-        for key, entry in value.items():
-            if not isinstance(entry, str):
-                raise wrong_value(f"node.{name}.{key}", entry)
-        return dict(value)
-    if isinstance(value, dict):
-        return {camel(key): entry for key, entry in value.items() if entry is not None}
-    if name in _LISTS and not all(isinstance(entry, dict) for entry in value):
-        raise wrong_value(f"node.{name}", value)
-    return [_disk(entry) for entry in value] if name == "dataDisks" else value
-
-
-def _disk(given: Json) -> Json:
-    """Return a disk as it is answered: the mode, which clients may give by its number, in words."""
-    disk = {camel(key): entry for key, entry in given.items()}
-    mode = disk.get("mode")
-    return {**disk, "mode": _DISK_MODES.get(mode, mode)} if mode else disk
 
 
 def _accelerator(context: ServiceContext, catalogue: Catalogue, zone: str, given: Json) -> Any:
@@ -132,9 +61,7 @@ def _accelerator(context: ServiceContext, catalogue: Catalogue, zone: str, given
     if name and config:
         raise context.bad_request("only one of accelerator_type and accelerator_config may be set")
     if config:
-        number = config.get("type")
-        api_type = TYPE_NUMBERS.get(number, str(number)) if isinstance(number, int) else str(number)
-        topology = str(config.get("topology", ""))
+        api_type, topology = config.get("type", ""), config.get("topology", "")
         name = f"{api_type} {topology}"
         found = catalogue.by_topology(zone, api_type, topology)
     else:
@@ -154,17 +81,17 @@ def _network(context: ServiceContext, call: Call, given: Json) -> Json:
     several = given.get("networkConfigs")
     if several and given.get("networkConfig"):
         raise context.bad_request("only one of network_config and network_configs may be set")
-    config = given.get("networkConfig") or (dict(several[0]) if several else {})
-    network = full_network(call.project, str(config.get("network") or "default"))
+    config = given.get("networkConfig") or (several[0] if several else {})
+    network = full_network(call.project, config.get("network") or "default")
     if not context.has_network(call.project, network):
         raise context.bad_request(f"The resource '{network}' was not found")
     region = call.path["zone"].rsplit("-", 1)[0]
-    subnetwork = str(config.get("subnetwork") or "default").rsplit("/", 1)[-1]
+    subnetwork = (config.get("subnetwork") or "default").rsplit("/", 1)[-1]
     return {
         **config,
         "network": network,
         "subnetwork": f"projects/{network.split('/')[1]}/regions/{region}/subnetworks/{subnetwork}",
-        "enableExternalIps": bool(config.get("enableExternalIps", False)),
+        "enableExternalIps": config.get("enableExternalIps", False),
     }
 
 
@@ -186,8 +113,8 @@ def _check_labels(labels: Json) -> None:
         raise invalid("A resource can have at most 64 labels.")
 
 
-def _check_tags(tags: list[Any]) -> None:
+def _check_tags(tags: list[str]) -> None:
     for tag in tags:
-        if not isinstance(tag, str) or not RESOURCE_ID.fullmatch(tag):
+        if not RESOURCE_ID.fullmatch(tag):
             text = f"Invalid network tag: {tag!r}"
             raise invalid(text, [field_violation("node.tags", text)])

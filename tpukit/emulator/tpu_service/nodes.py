@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from tpukit.emulator.core.api_errors import ApiError, Json, invalid, not_found
+from tpukit.emulator.core.api_errors import ApiError, Json, camel, invalid, not_found
 from tpukit.emulator.core.service_context import Call, ServiceContext, listing
 from tpukit.emulator.tpu_service.catalogue import Catalogue
-from tpukit.emulator.tpu_service.node_request import camel, parse_fields, parse_node
+from tpukit.emulator.tpu_service.node_request import parse_fields, parse_node
 from tpukit.emulator.tpu_service.node_store import EXTERNAL, NodeStore
 from tpukit.emulator.tpu_service.operations import TpuOperations
 from tpukit.emulator.workers.worker_host import WorkerRecord

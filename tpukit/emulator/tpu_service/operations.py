@@ -24,7 +24,8 @@ class TpuOperations:
     ) -> str:
         """Record an operation on `target` that falls due in `seconds`; return its name.
 
-        It remembers the API version of the call: a client of v2alpha1 cannot read v2's types.
+        It remembers the API version of the call, for gRPC: a client of v2alpha1 cannot read v2's
+        types.
         """
         now = self._context.now()
         name = f"{target.rsplit('/', 2)[0]}/operations/{self._context.operation_id()}"
@@ -68,17 +69,18 @@ class TpuOperations:
         for name, _ in self.pending(target):
             self.finish(name, None, status.operation_error())
 
-    def view(self, name: str) -> Json:
-        """Return the operation as the API answers it."""
+    def view(self, name: str, version: str = "") -> Json:
+        """Return the operation as a version of the API answers it; without one, its own."""
         record = self._records[name]
-        package = f"type.googleapis.com/google.cloud.tpu.{record['version']}"
+        version = version or record["version"]
+        package = f"type.googleapis.com/google.cloud.tpu.{version}"
         metadata: Json = {
             "@type": f"{package}.OperationMetadata",
             "createTime": timestamp(record["created"]),
             "target": record["target"],
             "verb": record["verb"],
             "cancelRequested": record.get("cancel_requested", False),
-            "apiVersion": record["version"],
+            "apiVersion": version,
         }
         if not record["done"]:
             return {"name": name, "metadata": metadata, "done": False}
@@ -86,11 +88,11 @@ class TpuOperations:
         return {"name": name, "metadata": metadata, "done": True, **_outcome(record, package)}
 
     def get(self, call: Call) -> Json:
-        return self.view(self._find(call))
+        return self.view(self._find(call), call.version)
 
     def list(self, call: Call) -> Json:
         prefix = f"{call.parent}/operations/"
-        found = ((name, self.view(name)) for name in self._records if name.startswith(prefix))
+        found = ((n, self.view(n, call.version)) for n in self._records if n.startswith(prefix))
         return listing(call, "operations", found, 500)
 
     def delete(self, call: Call) -> Json:

@@ -57,8 +57,7 @@ class QueuedResources:
         state = self._queue.state(name)
         if state == "DELETING":
             raise conflict(name)
-        # gcloud says True, others true.
-        forced = call.query.get("force", "").lower() == "true"
+        forced = call.query.get("force") == "true"
         present = [node for node in self._queue.nodes(name) if node in self._store]
         if present and state not in _DELETABLE and not forced:
             # The rule is the API reference's; the words of the real refusal are not on record.
@@ -78,7 +77,7 @@ class QueuedResources:
         """Restart the nodes that the call names, or all of them."""
         name = self._active(call, "performMaintenance")
         own = {node.rsplit("/", 1)[1]: node for node in self._queue.nodes(name)}
-        asked = [str(text).rsplit("/", 1)[-1] for text in call.body.get("nodeNames") or own]
+        asked = [text.rsplit("/", 1)[-1] for text in call.body.get("nodeNames") or own]
         strange = [text for text in asked if text not in own]
         if strange:
             raise self._context.bad_request(f"the node {strange[0]!r} is not of this request")

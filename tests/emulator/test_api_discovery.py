@@ -1,0 +1,202 @@
+"""Requests and answers against Google's discovery documents, over HTTP."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from emulator.conftest import PLACE
+
+NODES = f"/v2/{PLACE}/nodes"
+NODE = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
+
+
+def refusal(answered):
+    status, document = answered
+    assert status == 400, document
+    error = document["error"]
+    assert error["status"] == "INVALID_ARGUMENT"
+    return error
+
+
+def violations(error):
+    assert error["details"][0]["@type"] == "type.googleapis.com/google.rpc.BadRequest"
+    return error["details"][0]["fieldViolations"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "words"),
+    [
+        (
+            {"schedulingConfig": {"spott": True}},
+            "node.scheduling_config",
+            "Invalid JSON payload received. Unknown name \"spott\" at 'node.scheduling_config': "
+            "Cannot find field.",
+        ),
+        (
+            {"schedulingConfig": {"spot": "yes"}},
+            "node.scheduling_config.spot",
+            "Invalid value at 'node.scheduling_config.spot' (TYPE_BOOL), \"yes\"",
+        ),
+        (
+            {"dataDisks": [{}, {"foo": 1}]},
+            "node.data_disks[1]",
+            "Invalid JSON payload received. Unknown name \"foo\" at 'node.data_disks[1]': "
+            "Cannot find field.",
+        ),
+        (
+            {"dataDisks": [5]},
+            "node.data_disks[0]",
+            "Invalid value at 'node.data_disks[0]' "
+            "(type.googleapis.com/google.cloud.tpu.v2.AttachedDisk), 5",
+        ),
+        (
+            {"dataDisks": [{"mode": "SIDEWAYS"}]},
+            "node.data_disks[0].mode",
+            "Invalid value at 'node.data_disks[0].mode' "
+            '(type.googleapis.com/google.cloud.tpu.v2.AttachedDisk.Mode), "SIDEWAYS"',
+        ),
+        (
+            {"description": "\ud800"},
+            "node.description",
+            "Invalid value at 'node.description' (TYPE_STRING), \"\\ud800\"",
+        ),
+        (
+            {"metadata": {"a": "b", "c": 1}},
+            "node.metadata[1].value",
+            "Invalid value at 'node.metadata[1].value' (TYPE_STRING), 1",
+        ),
+        (
+            {"networkConfig": {"queueCount": 2**31}},
+            "node.network_config.queue_count",
+            "Invalid value at 'node.network_config.queue_count' (TYPE_INT32), 2147483648",
+        ),
+        (
+            {"serviceAccount": {"email": 5}},
+            "node.service_account.email",
+            "Invalid value at 'node.service_account.email' (TYPE_STRING), 5",
+        ),
+    ],
+)
+def test_what_a_message_has_not_is_refused_in_google_s_words(api, body, field, words):
+    error = refusal(api.call("POST", f"{NODES}?nodeId=n", {**NODE, **body}))
+    assert error["message"] == words
+    assert violations(error) == [{"field": field, "description": words}]
+    assert api.call("GET", NODES) == (200, {"nodes": []})
+
+
+def test_every_fault_of_a_request_is_named_at_once(api):
+    body = {**NODE, "spott": 1, "schedulingConfig": {"spot": 1}}
+    error = refusal(api.call("POST", f"{NODES}?nodeID=n", body))
+    fields = [found.get("field") for found in violations(error)]
+    assert fields == [None, "node", "node.scheduling_config.spot"]
+    assert error["message"].splitlines()[0] == (
+        'Invalid JSON payload received. Unknown name "nodeID": Cannot bind query parameter. '
+        "Field 'nodeID' could not be found in request message."
+    )
+
+
+@pytest.mark.parametrize("query", ["pageSize=many", "prettyPrint=perhaps", "alt=xml", "filter=a"])
+def test_a_query_that_a_method_has_not_is_refused(api, query):
+    error = refusal(api.call("GET", f"{NODES}?{query}"))
+    assert query.split("=")[0] in error["message"].replace("page_size", "pageSize")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "page_size=5",
+        "pageSize=",
+        "%24alt=json%3Benum-encoding%3Dint",
+        "key=k&quotaUser=u",
+        "alt=json",
+    ],
+)
+def test_what_the_service_has_for_every_method_passes(api, query):
+    expected = 400 if query == "pageSize=" else 200
+    assert api.call("GET", f"{NODES}?{query}")[0] == expected
+
+
+def test_what_proto3_reads_from_json_is_read(api):
+    body = {
+        "accelerator_type": "v3-8",
+        "runtimeVersion": "tpu-ubuntu2204-base",
+        "network_config": {"queueCount": "2", "enableExternalIps": None},
+        "dataDisks": {"sourceDisk": "d", "mode": 2},
+        "description": None,
+        "tags": [],
+    }
+    assert api.call("POST", f"{NODES}?node_id=n", body)[0] == 200
+    _, node = api.call("GET", f"{NODES}/n")
+    assert node["networkConfig"]["queueCount"] == 2
+    assert node["dataDisks"] == [{"sourceDisk": "d", "mode": "READ_ONLY"}]
+    assert "description" not in node
+
+
+def test_what_is_output_only_is_dropped_wherever_it_stands(api):
+    body = {**NODE, "id": "5", "state": "READY", "createTime": "2020-01-01T00:00:00Z"}
+    body = {**body, "health": "TIMEOUT", "networkEndpoints": [{"ipAddress": "1.2.3.4"}]}
+    assert api.call("POST", f"{NODES}?nodeId=n", body)[0] == 200
+    _, node = api.call("GET", f"{NODES}/n")
+    assert (node["state"], "health" in node) == ("CREATING", False)
+    assert node["id"] != "5"
+    assert "networkEndpoints" not in node
+
+
+def test_each_version_answers_its_own_fields_only(api):
+    scheduling = {"provisioningModel": "STANDARD", "spot": True}
+    disk = {"diskSizeGb": "100", "customerEncryptionKey": {"kmsKeyName": "k"}}
+    body = {**NODE, "schedulingConfig": scheduling, "bootDiskConfig": disk}
+    alpha = NODES.replace("v2", "v2alpha1")
+    _, begun = api.call("POST", f"{alpha}?nodeId=n", {**body, "autocheckpointEnabled": True})
+    api.advance(1000)
+    _, theirs = api.call("GET", f"{alpha}/n")
+    assert theirs["schedulingConfig"] == scheduling
+    assert theirs["bootDiskConfig"] == disk
+    _, node = api.call("GET", f"{NODES}/n")
+    assert node["schedulingConfig"] == {"spot": True}
+    assert node["bootDiskConfig"] == {"customerEncryptionKey": {"kmsKeyName": "k"}}
+    assert "autocheckpointEnabled" not in node
+    name = begun["name"]
+    _, operation = api.call("GET", f"/v2/{name}")
+    assert operation["response"] == {
+        **node,
+        "@type": "type.googleapis.com/google.cloud.tpu.v2.Node",
+    }
+    _, listed = api.call("GET", f"/v2/{PLACE}/operations")
+    assert listed["operations"] == [operation]
+
+
+def test_a_version_without_a_word_of_an_enumeration_leaves_the_field_out(api):
+    api.create("n")
+    assert api.call("GET", f"{NODES}/n")[1]["apiVersion"] == "V2"
+    _, node = api.call("GET", f"{NODES.replace('v2', 'v2alpha1')}/n")
+    assert "apiVersion" not in node
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"description": NaN}', b'{"description": "\xff"}', b"[" * 100_000, b"[]", b"5"]
+)
+def test_what_is_no_json_object_is_refused(api, body):
+    status, _, data = api.raw("POST", f"{NODES}?nodeId=n", body)
+    assert (status, json.loads(data)["error"]["status"]) == (400, "INVALID_ARGUMENT")
+    assert "Invalid JSON payload received" in json.loads(data)["error"]["message"]
+
+
+def test_a_description_of_megabytes_is_refused(api):
+    error = refusal(api.call("POST", f"{NODES}?nodeId=n", {**NODE, "description": "x" * 513}))
+    assert violations(error)[0]["field"] == "node.description"
+
+
+def test_compute_engine_refuses_in_its_own_form(api):
+    path = "/compute/v1/projects/p/global/firewalls"
+    rule = {"name": "r", "allowed": [{"IPProtocol": "tcp"}]}
+    error = refusal(api.call("POST", path, {**rule, "direction": "SIDEWAYS"}))
+    assert error["errors"][0]["reason"] == "badRequest"
+    assert violations(error)[0]["field"] == "resource.direction"
+    error = refusal(api.call("POST", path, {**rule, "allowed": [{"IPProtocoll": "tcp"}]}))
+    assert violations(error)[0]["field"] == "resource.allowed[0]"
+    assert api.call("POST", path, rule)[0] == 200
+    assert api.call("PATCH", f"{path}/r", {"sourceRanges": None, "priority": "7"})[0] == 200
+    assert api.call("GET", f"{path}/r")[1]["priority"] == 7

@@ -1,0 +1,81 @@
+"""The discovery documents that the emulator ships: their methods, their schemas, as they are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from importlib import resources
+from threading import Lock
+from typing import Any
+
+from tpukit.emulator.core.api_errors import Json
+
+#: Service and version of each document.
+DOCUMENTS = (
+    *("tpu.v1", "tpu.v1alpha1", "tpu.v2", "tpu.v2alpha1"),
+    *("compute.v1", "oslogin.v1", "oslogin.v1alpha"),
+)
+#: gcloud's own v2alpha1 knows fields that the published document leaves out.
+_BEYOND: dict[str, dict[str, Json]] = {
+    "tpu.v2alpha1": {"QueuedResource": {"trafficConfig": {"type": "any"}}}
+}
+
+
+def shape(path: str) -> str:
+    """Return a path or a template without the names of its placeholders."""
+    return "/" + re.sub(r"\{[^}]*\}", "{}", path).lstrip("/")
+
+
+class DiscoveryDocument:
+    """One service in one version, "tpu.v2"."""
+
+    def __init__(self, name: str) -> None:
+        text = resources.files(__package__).joinpath(f"{name}.json").read_text(encoding="utf-8")
+        self.name = name
+        self.document: Json = json.loads(text)
+
+    @cached_property
+    def schemas(self) -> dict[str, Json]:
+        schemas: dict[str, Json] = dict(self.document["schemas"])
+        for name, fields in _BEYOND.get(self.name, {}).items():
+            schemas[name] = {**schemas[name]}
+            schemas[name]["properties"] = {**schemas[name]["properties"], **fields}
+        return schemas
+
+    @cached_property
+    def methods(self) -> dict[tuple[str, str], Json]:
+        """The methods by their verb and the shape of their path."""
+        base = self.document["servicePath"]
+        return {
+            (method["httpMethod"], shape(base + method["flatPath"])): method
+            for method in _methods(self.document)
+        }
+
+    def at(self, base: str) -> Json:
+        """Return the document for a client that is to find the service at `base`, with a slash."""
+        path = self.document["servicePath"]
+        return {**self.document, "rootUrl": base, "baseUrl": base + path}
+
+
+class DiscoveryLibrary:
+    """The documents, each read when it is first asked for. Safe to use from many threads."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, DiscoveryDocument] = {}
+        self._lock = Lock()
+
+    def document(self, name: str) -> DiscoveryDocument | None:
+        if name not in DOCUMENTS:
+            return None
+        with self._lock:
+            if name not in self._read:
+                self._read[name] = DiscoveryDocument(name)
+            return self._read[name]
+
+
+def _methods(resource: Any) -> Iterator[Json]:
+    yield from resource.get("methods", {}).values()
+    for inner in resource.get("resources", {}).values():
+        yield from _methods(inner)

@@ -1,0 +1,121 @@
+"""One method of an API: what may be asked, and what of an answer a version of the API has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tpukit.emulator.api.discovery.documents import DiscoveryDocument, DiscoveryLibrary
+from tpukit.emulator.api.discovery.messages import MessageReader, snake
+from tpukit.emulator.core.api_errors import Json, camel
+
+_TYPE_PREFIX = "type.googleapis.com/google.cloud."
+
+
+def find_method(library: DiscoveryLibrary, verb: str, path: str) -> ApiMethod:
+    """Return the method of a verb and the shape of a path. Raises KeyError where there is none."""
+    first, second = path.split("/")[1:3]
+    service = {"compute": "compute", "users": "oslogin"}.get(first, "tpu")
+    if second == "users":
+        service = "oslogin"
+    version = second if first == "compute" else first
+    document = library.document(f"{service}.{version}")
+    if document is None:
+        raise KeyError(path)
+    return ApiMethod(library, document, document.methods[verb, path])
+
+
+@dataclass(frozen=True)
+class ApiMethod:
+    """A method of a discovery document."""
+
+    library: DiscoveryLibrary
+    document: DiscoveryDocument
+    method: Json
+
+    def read(self, query: Mapping[str, str], body: Json) -> tuple[dict[str, str], Json]:
+        """Return the query and the body by their JSON names, without fields that are output only.
+
+        Raises `ApiError` with all that the method does not have, and all values of a wrong type.
+        """
+        reader = MessageReader(self.document.schemas, f"google.cloud.{self.document.name}")
+        found = self._read_query(reader, query)
+        name = self.method.get("request", {}).get("$ref", "")
+        for unknown in () if name else body:
+            reader.unknown("", unknown)
+        # Compute Engine API, "patch semantics": a null clears a field.
+        nulls = self.method["httpMethod"] == "PATCH"
+        message = reader.message(name, body, self._root(name), nulls) if name else {}
+        reader.check()
+        return found, message
+
+    def fit(self, answer: Json) -> Json:
+        """Return what of an answer this version of the API has."""
+        fitted: Json = self._fitted(self.method["response"], answer, self.document)
+        return fitted
+
+    def _root(self, name: str) -> str:
+        """Return where errors find the body's fields: in a field of the request, or in itself."""
+        if self.document.name.startswith("compute"):
+            return "resource"
+        return "" if name.endswith("Request") else snake(name)
+
+    def _read_query(self, reader: MessageReader, query: Mapping[str, str]) -> dict[str, str]:
+        found, own = {}, self.method["parameters"]
+        own = {name: schema for name, schema in own.items() if schema["location"] == "query"}
+        common = self.document.document["parameters"]
+        for name, text in query.items():
+            key = name if name in own else camel(name)
+            shared = common.get(name) or common.get(name.removeprefix("$"))
+            if key in own:
+                found[key] = str(_query_value(reader, own[key], text, snake(key)))
+            elif shared:
+                # Google's own clients send `$alt=json;enum-encoding=int`.
+                _query_value(reader, shared, text.partition(";")[0], name)
+            else:
+                why = f"Cannot bind query parameter. Field '{name}' could not be found in request"
+                reader.unknown("", name, f"{why} message.")
+        return found
+
+    def _fitted(self, schema: Json, value: Any, document: DiscoveryDocument) -> Any:
+        if "$ref" in schema:
+            schema = document.schemas[schema["$ref"]]
+        if isinstance(value, list):
+            return [self._fitted(schema["items"], each, document) for each in value]
+        if not isinstance(value, dict):
+            return value
+        if "@type" in value:
+            return self._fitted_any(value)
+        if "properties" not in schema:
+            return value
+        known = schema["properties"]
+        return {
+            name: self._fitted(known[name], each, document)
+            for name, each in value.items()
+            if name in known and _has(known[name], each)
+        }
+
+    def _fitted_any(self, value: Json) -> Json:
+        """Return a message that says its own type, which may be of another version."""
+        service, _, rest = value["@type"].removeprefix(_TYPE_PREFIX).partition(".")
+        version, _, name = rest.partition(".")
+        document = self.library.document(f"{service}.{version}")
+        if document is None or name not in document.schemas:
+            return value
+        plain = {key: each for key, each in value.items() if key != "@type"}
+        return {"@type": value["@type"], **self._fitted({"$ref": name}, plain, document)}
+
+
+def _has(schema: Json, value: object) -> bool:
+    """Tell whether a version of the API has a value: it may lack a word of an enumeration."""
+    return "enum" not in schema or value in schema["enum"]
+
+
+def _query_value(reader: MessageReader, schema: Json, text: str, name: str) -> object:
+    """Return the value of a query parameter, whose booleans some clients write True."""
+    given: object = text
+    if schema["type"] == "boolean":
+        given = {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
+    read = reader.value(name, schema, given, name)
+    return str(read).lower() if isinstance(read, bool) else read
