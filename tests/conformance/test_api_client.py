@@ -14,6 +14,7 @@ from conformance.required import DISCOVERY
 pytestmark = pytest.mark.process
 
 PARENT = "projects/p/locations/us-central1-a"
+DIRECTORY = "discovery/v1/apis/{api}/{apiVersion}/rest"
 NODE = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
 
 
@@ -143,3 +144,17 @@ def test_firewall_rules(build, tally):
     compute("firewalls.update", **one, body={**rule, "priority": 900})
     assert [r["priority"] for r in compute("firewalls.list", project="p")["items"]] == [900]
     compute("firewalls.delete", **one)
+
+
+@pytest.mark.parametrize("address", ["$discovery/rest?version={apiVersion}", DIRECTORY])
+def test_the_client_finds_the_service_by_the_document_that_is_served(emulator, address):
+    discovery = pytest.importorskip("googleapiclient.discovery")
+    service = discovery.build(
+        "tpu",
+        "v2",
+        credentials=Credentials(emulator.token),
+        discoveryServiceUrl=f"{emulator.url}/{address}",
+        static_discovery=False,
+    )
+    listed = service.projects().locations().acceleratorTypes().list(parent=PARENT).execute()
+    assert listed["acceleratorTypes"]

@@ -200,3 +200,30 @@ def test_compute_engine_refuses_in_its_own_form(api):
     assert api.call("POST", path, rule)[0] == 200
     assert api.call("PATCH", f"{path}/r", {"sourceRanges": None, "priority": "7"})[0] == 200
     assert api.call("GET", f"{path}/r")[1]["priority"] == 7
+
+
+@pytest.mark.parametrize(
+    ("path", "host", "identity"),
+    [
+        ("/$discovery/rest?version=v2", "", "tpu:v2"),
+        ("/%24discovery/rest?version=v2alpha1", "", "tpu:v2alpha1"),
+        ("/$discovery/rest?version=v1", "compute.googleapis.com", "compute:v1"),
+        ("/discovery/v1/apis/tpu/v2/rest", "", "tpu:v2"),
+        ("/discovery/v1/apis/compute/v1/rest", "", "compute:v1"),
+        ("/discovery/v1/apis/oslogin/v1/rest", "", "oslogin:v1"),
+    ],
+)
+def test_the_documents_are_served_to_everybody_and_lead_here(api, path, host, identity):
+    api.token = ""
+    status, _, data = api.raw("GET", path, headers={"Host": host} if host else {})
+    document = json.loads(data)
+    assert (status, document["id"]) == (200, identity)
+    own = f"https://{host}/" if host else f"{api.server.url}/"
+    assert document["rootUrl"] == own
+    assert document["baseUrl"] == own + document["servicePath"]
+
+
+@pytest.mark.parametrize("path", ["/$discovery/rest?version=v9", "/discovery/v1/apis/dns/v1/rest"])
+def test_a_document_that_there_is_not_is_not_found(api, path):
+    status, document = api.call("GET", path)
+    assert (status, document["error"]["status"]) == (404, "NOT_FOUND")

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Condition, Event
 
 from tpukit.emulator.api.control_plane import ControlPlane
-from tpukit.emulator.api.discovery.documents import DiscoveryLibrary
+from tpukit.emulator.api.discovery.documents import DiscoveryLibrary, document_asked_for
 from tpukit.emulator.api.discovery.methods import find_method
 from tpukit.emulator.api.exchange import (
     BATCH_PATH,
@@ -54,6 +54,7 @@ class Edge:
         self.control = ControlPlane(service, self.faults)
         self._service = service
         self._library = DiscoveryLibrary()
+        self._base = service.context.compute_base.removesuffix("compute/v1/")
         self._token = token
         self._save = save
         self._lock = Condition()
@@ -68,6 +69,8 @@ class Edge:
     def answer(self, request: ApiRequest) -> ApiReply:
         """Return the reply; nothing is raised. Who has no token leaves no trace in the log."""
         compute = request.path.startswith(("/compute/", "/batch/"))
+        if request.verb == "GET" and (document := self._document(request)):
+            return document
         if not self.admits(request.authorization):
             refusal = _unauthenticated(bool(_token(request.authorization)))
             return ApiReply.error(refusal.status, compute)
@@ -99,6 +102,19 @@ class Edge:
             self._service.context.changed |= self._service.context.clock.speed != 1
             with contextlib.suppress(OSError):
                 self._commit()
+
+    def _document(self, request: ApiRequest) -> ApiReply | None:
+        """Return a discovery document, which needs no token; None where none is asked for."""
+        name = document_asked_for(request.path, request.query.get("version", ""), request.host)
+        if not name:
+            return None
+        found = self._library.document(name)
+        if found is None:
+            text = f"Discovery document not found for API service and version: {name}"
+            return ApiReply.error(Status("NOT_FOUND", text), compute=False)
+        # Who uses the real name of the host goes on with it.
+        real = request.host and request.host in found.document["rootUrl"]
+        return ApiReply.of(found.document if real else found.at(self._base))
 
     def _checked(self, route: ApiRoute, path: Mapping[str, str], request: ApiRequest) -> ApiReply:
         """Serve a request that is as the API's discovery document says, and answer so."""

@@ -29,6 +29,7 @@ class ApiRequest:
     body: bytes = b""
     authorization: str = ""
     content_type: str = ""
+    host: str = ""  #: as its header has it, with the port
     any_version: bool = False  #: gRPC's operations have one name in all versions of the API
 
     @property

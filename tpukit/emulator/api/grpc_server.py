@@ -89,8 +89,8 @@ def transcode(method: GrpcMethod, message: Any, authorization: str) -> ApiReques
         body = document.pop(method.body, {}) if method.body else {}
     query = urlencode({name: _text(value) for name, value in document.items()})
     target = f"{path}?{query}" if query else path
-    kind, shared = "application/json", method.any_version
-    return ApiRequest(method.verb, target, encode(body), authorization, kind, shared)
+    sent, shared = encode(body), method.any_version
+    return ApiRequest(method.verb, target, sent, authorization, any_version=shared)
 
 
 def _take(document: Json, field: str) -> str:

@@ -168,7 +168,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(ApiReply.error(status, compute=False))
             return
         kind = self.headers.get("Content-Type", "")
-        request = ApiRequest(self.command, self.path, body, authorization, kind)
+        host = self.headers.get("Host", "")
+        request = ApiRequest(self.command, self.path, body, authorization, kind, host)
         self._send(self.server.answer(request))
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815

@@ -9,6 +9,7 @@ from functools import cached_property
 from importlib import resources
 from threading import Lock
 from typing import Any
+from urllib.parse import unquote
 
 from tpukit.emulator.core.api_errors import Json
 
@@ -21,6 +22,26 @@ DOCUMENTS = (
 _BEYOND: dict[str, dict[str, Json]] = {
     "tpu.v2alpha1": {"QueuedResource": {"trafficConfig": {"type": "any"}}}
 }
+
+
+#: Where clients look for a document: at the service's own address, and in Google's directory.
+_AT_SERVICE = "/$discovery/rest"
+_IN_DIRECTORY = re.compile(r"/discovery/v1/apis/(\w+)/(\w+)/rest")
+
+
+def document_asked_for(path: str, version: str, host: str) -> str:
+    """Return the name of the document that a GET asks for; "" where it asks for none.
+
+    The services of the emulator share an address: which of them is asked shows by the real name of
+    the host where a client uses that, and is Cloud TPU otherwise.
+    """
+    if found := _IN_DIRECTORY.fullmatch(path):
+        return f"{found[1]}.{found[2]}"
+    if unquote(path) != _AT_SERVICE:
+        return ""
+    service = host.partition(".")[0]
+    known = service in {name.partition(".")[0] for name in DOCUMENTS}
+    return f"{service if known else 'tpu'}.{version or 'v1'}"
 
 
 def shape(path: str) -> str:
@@ -55,8 +76,11 @@ class DiscoveryDocument:
 
     def at(self, base: str) -> Json:
         """Return the document for a client that is to find the service at `base`, with a slash."""
-        path = self.document["servicePath"]
-        return {**self.document, "rootUrl": base, "baseUrl": base + path}
+        return {
+            **self.document,
+            "rootUrl": base,
+            "baseUrl": base + self.document["servicePath"],
+        }
 
 
 class DiscoveryLibrary:
