@@ -186,6 +186,48 @@ def test_ctrl_c_ends_the_command_on_all_workers(local: Local, crew: str, tmp_pat
     _wait_until(lambda: not _running(tmp_path))
 
 
+def test_a_command_of_ours_is_told_how_it_ended(local: Local, single: str, tmp_path: Path) -> None:
+    """Also where it did not run; what it prints is narration."""
+    line = f'echo "$TPUKIT_SLICE $TPUKIT_STATUS" >>{tmp_path}/told; echo done; false'
+    done = local.run("run", single, "--notify", line, "--", "echo out; exit 3")
+    assert (done.status, done.out) == (3, "out\n")
+    assert "done\n" in done.err
+    assert "--notify ended with status 1" in done.err
+    assert local.run("run", single, "--notify", line, "--failed", "--", "true").status == 0
+    assert local.run("run", single, "--notify", line, "--failed", "--", "true").status == 2
+    assert (tmp_path / "told").read_text() == f"{single} 3\n{single} 0\n{single} 2\n"
+
+
+def test_a_detached_run_tells_on_the_first_worker_alone(local: Local, crew: str) -> None:
+    line = 'echo "$TPUKIT_RUN $TPUKIT_STATUS $TPUKIT_WORKER"'
+    words = ("--run-id", "told", "--notify", line, "--", "exit {worker}")
+    assert local.run("run", crew, "--detach", *words).status == 0
+    assert local.run("attach", crew, "told").status == 3
+    _wait_until(lambda: local.run("logs", crew, "told").out == "[0] told 0 0\n")
+
+
+def test_a_hint_that_cannot_be_kept_costs_no_result(local: Local, single: str) -> None:
+    """A folder is in the way of its lock; the results come first."""
+    lock = next(Path(local.environment["TPUKIT_HOME"]).rglob("last*.lock"))
+    lock.unlink()
+    lock.mkdir()
+    try:
+        done = local.run("run", single, "--", "echo out; exit 3")
+    finally:
+        lock.rmdir()
+    assert (done.status, done.out) == (3, "out\n")
+
+
+def test_words_differ_by_worker_and_slice(local: Local, crew: str, single: str) -> None:
+    names = f"{crew},{single}"
+    words = "{slice} {slice_index}/{slices} {worker}/{workers}"
+    done = local.run("run", names, "--worker", "0", "--", f"echo {words}")
+    assert set(done.out.splitlines()) == {
+        f"[{crew}:0] {crew} 0/2 0/4",
+        f"[{single}:0] {single} 1/2 0/1",
+    }
+
+
 def test_flags_that_contradict_each_other_are_refused(local: Local) -> None:
     for words in (
         ["--detach", "--stdin"],
@@ -193,6 +235,8 @@ def test_flags_that_contradict_each_other_are_refused(local: Local) -> None:
         ["--run-id", "x"],
         ["--with", "cobol"],
         ["--env", "1=2"],
+        ["--signal", "STOP"],
+        ["--detach", "--grace", "5s"],
         ["--env", "NOT_SET_ANYWHERE"],
     ):
         local.run("run", "crew", *words, "--", "true").says(2)

@@ -29,7 +29,7 @@ _NO_PROGRAM = 127
 #: The flags that have no meaning for a detached run.
 _ATTACHED = (
     *("output_directory", "json_lines", "stdin", "deadline", "at_once", "fail_fast"),
-    *("failed", "grace", "signal", "notify"),
+    *("failed", "grace", "signal"),
 )
 
 
@@ -64,7 +64,11 @@ class RunFlags:
         str, Option(metavar="DURATION", help="How long its end may take before KILL; default: 10s.")
     ] = ""
     notify: Annotated[
-        str, Option(metavar="COMMAND", help="Run this shell line here when it has ended.")
+        str,
+        Option(
+            metavar="COMMAND",
+            help="Run this shell line at the end: here, or detached on a worker.",
+        ),
     ] = ""
     detach: Annotated[
         bool, Option("--detach", "-d", help="Start it on every worker and leave it running.")
@@ -188,7 +192,16 @@ def _detach(
         environments.require_environment(workers, recipe, toolkit.clock)
     chosen = how.run_id or runs.new_run_id(toolkit.clock)
     toolkit.console.say(f"run {chosen}")
-    runs.start(workers, chosen, line, lines, toolkit.clock, sudo=how.sudo, log_limit=log_limit)
+    runs.start(
+        workers,
+        chosen,
+        line,
+        lines,
+        toolkit.clock,
+        sudo=how.sudo,
+        notify=how.notify,
+        log_limit=log_limit,
+    )
     toolkit.console.say(f"{len(workers)} of {len(workers)} workers started it")
     return views.started(name, chosen, workers)
 

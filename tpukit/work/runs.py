@@ -60,6 +60,7 @@ def start(
     clock: Clock,
     *,
     sudo: bool = False,
+    notify: str = "",
     log_limit: int = LOG_LIMIT,
 ) -> None:
     """Start a run on every worker, the first one before the others, or on none.
@@ -85,7 +86,16 @@ def start(
     def request(worker: RemoteWorker, lines: str) -> JobRequest:
         text = word_lines(worker.words) + lines
         launched = launch(command, worker.words, sudo=sudo)
-        return job_request(command, text, launched, nonce=nonce, log_limit=log_limit)
+        told = notify if worker is workers[0] else ""
+        return job_request(
+            command,
+            text,
+            launched,
+            nonce=nonce,
+            notify=told,
+            worker=str(worker.index),
+            log_limit=log_limit,
+        )
 
     def begin(worker: RemoteWorker) -> None:
         begun.append(worker)

@@ -160,6 +160,51 @@ def test_a_finished_job_stays_as_it_is(
     assert status(server) == "4"
 
 
+def test_ctrl_c_s_signal_reaches_a_job_s_program(start: Start, end: End, server: Server) -> None:
+    """Which is not what a shell leaves of it to what it starts in the background."""
+    program = (
+        "import os, sys, time\ntry: print(os.getpid(), file=open('pids', 'w'), flush=True); "
+        "time.sleep(1000)\nexcept KeyboardInterrupt: sys.exit(7)"
+    )
+    start(f'exec python3 -c "{program}"')
+    end(first="INT")
+    assert status(server) == "7"
+
+
+@pytest.fixture
+def systemd(server: Server) -> Iterator[Path]:
+    """A stand-in for systemd and sudo that makes real control groups; return where they are."""
+    groups = Path("/sys/fs/cgroup")
+    groups = groups if (groups / "cgroup.procs").exists() else groups / "pids"
+    if not os.access(groups, os.W_OK) or groups.stat().st_dev == groups.parent.stat().st_dev:
+        pytest.skip("no control group can be made: what a run leaves in its own is NOT checked")
+    tools = server.home / "tools"
+    tools.mkdir()
+    (tools / "sudo").write_text('#!/bin/sh\nshift\nexec /usr/bin/sudo -n env "PATH=$PATH" "$@"\n')
+    # busctl call SERVICE PATH INTERFACE METHOD SIGNATURE NAME fail 1 PIDs au 1 PID 0
+    make = f"mkdir {groups}/$7 && echo ${{13}} >{groups}/$7/cgroup.procs"
+    (tools / "busctl").write_text(f"#!/bin/sh\n{make}\n")
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    server.path = f"{tools}:{server.path}"
+    before = set(groups.iterdir())
+    yield groups
+    for each in set(groups.iterdir()) - before:
+        server.wait_until(lambda each=each: not (each / "cgroup.procs").read_text())
+        each.rmdir()
+
+
+@pytest.mark.usefixtures("systemd")
+def test_what_has_left_a_run_in_all_ways_is_ended_by_its_control_group(
+    start: Start, end: End
+) -> None:
+    """A process of its own session, without a parent that is known, without a mark."""
+    orphan = "(env -i setsid sh -c 'echo $$ >>pids; exec sleep 1000' &)"
+    pids = start(f"{orphan}; exit")
+    end()
+    assert all(gone(pid) for pid in pids)
+
+
 def test_a_recycled_process_id_is_nobody_s(server: Server, end: End) -> None:
     """The leader's id is another process's by now: this test's own."""
     folder = server.home / ".tpukit" / "jobs" / JOB

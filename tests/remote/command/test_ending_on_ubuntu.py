@@ -69,11 +69,20 @@ def running(
 
 
 @pytest.mark.parametrize("terminal", ["use_pty", "!use_pty"])
-@pytest.mark.parametrize("who", ["sudo -n", "sudo -n -u nobody", "sudo -n setsid -w"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sudo -n {}",
+        "sudo -n -u nobody {}",
+        "sudo -n setsid -w {}",
+        "sudo -n sh -c 'setsid {} & wait'",  # sudo's own end is not this one's
+    ],
+)
 def test_what_sudo_runs_is_ended(
-    worker: RemoteWorker, account: Account, seconds: str, who: str, terminal: str
+    worker: RemoteWorker, account: Account, seconds: str, command: str, terminal: str
 ) -> None:
-    request = CommandRequest(f"{who} sleep {seconds}; true")
+    command = command.format(f"sleep {seconds}")
+    request = CommandRequest(f"{command}; true")
     with (
         account.sudoing(PASSWORDLESS % terminal),
         running(worker, request, lambda: sleepers(seconds), SystemClock()) as (going, _),
@@ -141,10 +150,23 @@ def test_a_program_that_knows_ctrl_c_can_save(worker: RemoteWorker, ubuntu: Ubun
 
 def test_what_ignores_int_gets_term_at_once(worker: RemoteWorker, ubuntu: UbuntuServer) -> None:
     """As every command does that a script has put into the background."""
-    request = CommandRequest("trap '' INT; : >begun; sleep 1000 & wait", grace=1000.0)
+    loop = "while :; do sleep 0.05; done"
+    command = f"trap '' INT; trap ': >told; exit' TERM; : >begun; {loop}"
+    request = CommandRequest(command, grace=100.0)
+    with running(worker, request, (ubuntu.home / "begun").exists, SystemClock()) as (going, _):
+        threading.Thread(target=going.stop, daemon=True).start()
+        eventually((ubuntu.home / "told").exists, 30)
+
+
+def test_what_goes_on_after_int_gets_term_in_half_of_the_grace(
+    worker: RemoteWorker, ubuntu: UbuntuServer
+) -> None:
+    loop = "while :; do sleep 0.05; done"
+    command = f"trap : INT; trap ': >told; exit' TERM; : >begun; {loop}"
+    request = CommandRequest(command, grace=1.0)
     with running(worker, request, (ubuntu.home / "begun").exists, SystemClock()) as (going, _):
         going.stop()
-    assert not ubuntu.processes()
+    assert (ubuntu.home / "told").exists()
 
 
 @pytest.mark.parametrize("name", ["HUP", "USR1"])

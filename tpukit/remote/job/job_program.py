@@ -365,9 +365,32 @@ def begin(folder, request, umask, said):
         os.write(said, b"ok")
         os.close(said)
         os.umask(umask)
+        enclose()
         run(folder, request, log, environment)
     finally:
         os._exit(0)
+
+
+def enclose():
+    """Have systemd put this process into a control group of its own, where sudo lets it.
+
+    What leaves the session, and drops its mark, stays in there: end_program.py finds it.
+    """
+    if os.environ.get("TPUKIT_EMULATED_DEVICES") or not shutil.which("busctl"):
+        return
+    import subprocess
+
+    pid, born = os.getpid(), identity(os.getpid()).rpartition(" ")[2]
+    systemd = "org.freedesktop.systemd1"
+    call = ["sudo", "-n", "busctl", "call", systemd, "/" + systemd.replace(".", "/")]
+    call += [f"{systemd}.Manager", "StartTransientUnit", "ssa(sv)a(sa(sv))"]
+    call += [f"tpukit-{pid}-{born}.scope", "fail", "1", "PIDs", "au", "1", str(pid), "0"]
+    null = subprocess.DEVNULL
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(call, stdin=null, stdout=null, stderr=null, timeout=5, check=False)
+        limit = time.monotonic() + (done.returncode == 0)
+        while time.monotonic() < limit and "tpukit-" not in text("/proc/self/cgroup"):
+            time.sleep(0.01)
 
 
 def unnamed(folder, content):
