@@ -124,7 +124,7 @@ def test_a_script_of_sixty_steps_that_reads_its_own_files_runs_through_two_pushe
 
 
 class Hurried(SystemClock):
-    """A clock on which half an hour passes in two seconds."""
+    """A clock on which a quarter of an hour passes in a second."""
 
     def monotonic(self) -> float:
         return super().monotonic() * 900

@@ -12,7 +12,6 @@ from typing import Literal
 
 from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.remote.command.fan_out import Outcome, fan_out
-from tpukit.remote.connection.target import Completed
 from tpukit.remote.connection.worker import RetryingConnection
 from tpukit.remote.programs import answer, program_line
 from tpukit.remote.transfer.payload import Entry, Payload, tree_payload
@@ -26,8 +25,6 @@ _ANSWER = re.compile(rb"^tpukit-push ([a-z]+( [0-9a-f]+)?)$", re.MULTILINE)
 _MARK = b"tpukit-bytes\n"
 #: Bytes of a manifest that a worker may send: more than a million files.
 _LARGEST_MANIFEST = 256 << 20
-#: Seconds for a worker to compare a tree with its manifest, or to put what has arrived in place.
-_PATIENCE = 1800.0
 #: Where in the tree a payload goes, which touches nothing else there: files, and their manifests.
 _NEW, _NEXT = f"{STATE_FOLDER}/new", f"{STATE_FOLDER}/next"
 
@@ -73,7 +70,7 @@ class Push:
         """Make the target hold the tree on every worker; files that were made there stay."""
 
         def apply(delivery: Delivery, known: TransferState) -> PushResult:
-            return _apply(delivery, self.target, self.tree, context)
+            return _apply(delivery, self.target, self.tree)
 
         pending = self.pending
         sent = distribute(self.payload, pending, apply, context) if pending else []
@@ -92,9 +89,11 @@ def prepare(tree: Tree, target: str, to: Sequence[Recipient], context: TransferC
     To a worker that has no last push, or whose files were changed there, that is everything.
     """
 
+    size = tree.size(tree.names)
+
     def look(each: Recipient) -> str:
-        with RetryingConnection(each.worker.connect, context.deadline) as connection:
-            return _state(connection, context, "look", target)
+        with context.connection(each.worker, size) as connection:
+            return _answer(connection, "look", target)
 
     push = Push(tree, target, fan_out(to, look, cancel=context.cancel), ())
     states = {each.value for each in push.looks if each.item in push.pending}
@@ -117,17 +116,17 @@ def _base(
     word, _, digest = str(first).partition(" ")
     if others or word != "intact":
         return Manifest({})
-    with RetryingConnection(one.worker.connect, context.deadline) as connection:
-        done = _run(connection, context, "manifest", target)
+    with context.connection(one.worker, 0) as connection:
+        done = connection.run(_line("manifest", target), keep=_LARGEST_MANIFEST)
     text = done.stdout.partition(_MARK)[2]
     genuine = hashlib.sha256(text).hexdigest() == digest
     return (Manifest.parse(text) if genuine else None) or Manifest({})
 
 
-def _apply(delivery: Delivery, target: str, tree: Tree, context: TransferContext) -> PushResult:
+def _apply(delivery: Delivery, target: str, tree: Tree) -> PushResult:
     words = ("apply", target, delivery.payload.digest, tree.manifest.digest)
     while True:
-        found = _state(delivery.connection, context, *words)
+        found = _answer(delivery.connection, *words)
         if found == "applied":
             return "sent"
         if found == "differs":
@@ -139,14 +138,11 @@ def _apply(delivery: Delivery, target: str, tree: Tree, context: TransferContext
         delivery.send(TransferState("partial"))
 
 
-def _state(connection: RetryingConnection, context: TransferContext, *words: str) -> str:
-    done = _run(connection, context, *words)
+def _answer(connection: RetryingConnection, *words: str) -> str:
+    done = connection.run(_line(*words))
     found = answer(done, _ANSWER, f"a worker cannot take a push to {one_line(words[1])}")
     return found[1].decode()
 
 
-def _run(connection: RetryingConnection, context: TransferContext, *words: str) -> Completed:
-    line, deadline = program_line("work/push.sh", words=words), context.deadline
-    return connection.retry(
-        lambda each: each.run(line, deadline=deadline.within(_PATIENCE), keep=_LARGEST_MANIFEST)
-    )
+def _line(*words: str) -> str:
+    return program_line("work/push.sh", words=words)
