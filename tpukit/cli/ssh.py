@@ -113,7 +113,8 @@ def _target(toolkit: Toolkit, chosen: RemoteWorker, deadline: Deadline, *, tmux:
         return target
     with chosen.connect() as connection:
         if tmux and not connection.run("tmux -V", deadline=deadline).ok:
-            install = Fix.command("sudo", "apt-get", "install", "-y", "tmux", note="on the worker")
+            words = ("ssh", chosen.slice, "--worker", str(chosen.index), *toolkit.route.words)
+            install = Fix.command("tpukit", *words, "--", "sudo apt-get install -y tmux")
             raise NotFound(f"there is no tmux on {connection.label}", fix=install)
         return connection.target
 
