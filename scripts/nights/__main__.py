@@ -28,10 +28,13 @@ from pathlib import Path
 from checks import CHECKS, STATUS, Morning, strays
 from clients import RUN, Client
 from plan import Event, night
+from support.openssh_server import eventually
 from world import NAME, World, world
 
-#: What its command, its child in a session of its own and its child under sudo do until they end.
-STRAYS = "setsid sleep 3600 & sudo -n sleep 3600 & env -i sleep 3600 & touch {mark}; wait"
+#: A child in a session of its own, one that has dropped its environment, and one that is root's and
+#: ends when it is killed.
+STRAYS = """setsid sleep 3600 & env -i sleep 3600 &
+sudo -n sh -c 'trap "" HUP INT TERM; sleep 3600' & touch {mark}; wait"""
 
 
 def main() -> int:
@@ -96,10 +99,14 @@ def live(found: World, client: Client, events: list[Event], lines: int, seconds:
     found.settle()
     client.finish(seconds + 300)
     final = client.push()
-    mark = "stop-130"
-    client.type("run", NAME, "--", STRAYS.format(mark=mark), mark=mark, stop=signal.SIGINT)
-    client.type("run", NAME, "--detach", "--run-id", "strays", "--", STRAYS.format(mark="kill"))
-    client.type("kill", NAME, "strays")
+
+    def leaving(mark: str) -> tuple[str, ...]:
+        return NAME, "--", STRAYS.format(mark=mark)
+
+    client.type("run", "--grace", "2s", *leaving("stop-130"), mark="stop-130", stop=signal.SIGINT)
+    client.type("run", "--detach", "--run-id", "strays", *leaving("kill"))
+    eventually(lambda: found.everywhere("kill"))
+    client.type("kill", NAME, "strays", "--grace", "2s")
     return Morning(found, client, events, lines, final, strays(found))
 
 

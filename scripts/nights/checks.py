@@ -220,11 +220,11 @@ def _allowed(morning: Morning, typed: Typed) -> set[int]:
         return {0}
     lost = morning.struck(typed, "reset", "restart", "moved", "reboot")
     down, full = morning.struck(typed, "reboot"), morning.struck(typed, "full disk")
-    named = {int(each) for each in re.findall(rf"{NAME} worker (\d)", typed.told)}
     if typed.words[0] == "run":
         own, failures = (130, set()) if "130" in typed.mark else (3, {255} if lost else set())
-        named = named if typed.status == 255 else set()
+        how = "lost {} worker"
     else:
+        how = "{} worker"
         own, failures = 0, {1, 255} if down else set()
-    wrongly_named = named - lost - full
-    return set() if wrongly_named else {own} | failures | ({1} if full else set())
+    named = {int(each) for each in re.findall(how.format(NAME) + r" (\d)", typed.told)}
+    return set() if named - lost - full else {own} | failures | ({1} if full else set())

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from job import sealed
+from support.openssh_server import eventually
 from world import NAME, World
 
 RUN = "night"
@@ -95,10 +96,7 @@ class Client:
         self.typed.append(typed)
         process = self._started(typed)
         if stop:
-            while process.poll() is None and not all(
-                (self.world.home(each.index) / mark).exists() for each in self.world.workers.workers
-            ):
-                time.sleep(0.05)
+            eventually(lambda: process.poll() is not None or self.world.everywhere(mark))
             process.send_signal(stop)
         self._wait(typed, process, 300.0)
         return typed

@@ -92,6 +92,10 @@ class World:
     def home(self, index: int) -> Path:
         return self.host.home(index)
 
+    def everywhere(self, name: str) -> bool:
+        """Return whether all workers have a file."""
+        return all((self.home(each.index) / name).exists() for each in self.workers.workers)
+
     def strike(self, event: Event) -> None:
         getattr(self, f"_{event.kind.replace(' ', '_')}")(event)
 
