@@ -119,20 +119,26 @@ def test_a_job_that_waits_for_room_can_be_ended(
 
 
 def test_the_status_comes_when_all_is_in_the_log(
-    ubuntu: UbuntuServer, start: Callable[..., None]
+    ubuntu: UbuntuServer, start: Callable[..., None], small_disk: Callable[[str], None]
 ) -> None:
-    """The runner stands still while the command writes its last and ends."""
+    """The runner stands still while the command writes its last and ends, and then has no room."""
     start("touch here; until [ -e go ]; do sleep 0.02; done; exec head -c 60000 /dev/zero")
     ubuntu.wait_until((ubuntu.home / "here").exists)
     keeper = runner(ubuntu)
     (command,) = keeper.children()
     keeper.suspend()
+    with contextlib.suppress(OSError), (ubuntu.home / ".tpukit/filler").open("wb", 0) as filler:
+        while True:
+            filler.write(bytes(4096))
     (ubuntu.home / "go").touch()
     ubuntu.wait_until(lambda: command.status() == psutil.STATUS_ZOMBIE)
+    before = keeper.num_ctx_switches().voluntary
     keeper.resume()
-    status, log = folder(ubuntu) / "status", folder(ubuntu) / "log"
-    ubuntu.wait_until(lambda: status.exists() and log.stat().st_size == 60_000)
-    assert log.stat().st_mtime_ns <= status.stat().st_mtime_ns
+    ubuntu.wait_until(lambda: keeper.num_ctx_switches().voluntary > before + 2)
+    assert not (folder(ubuntu) / "status").exists()
+    small_disk("8m")
+    ubuntu.wait_until((folder(ubuntu) / "status").exists)
+    assert (folder(ubuntu) / "log").stat().st_size == 60_000
 
 
 def test_what_the_command_left_behind_is_logged_after_its_end(
