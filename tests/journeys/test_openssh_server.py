@@ -401,3 +401,31 @@ def sleepers(seconds: str) -> list[psutil.Process]:
         if each.info["cmdline"] == ["sleep", seconds]
         and each.info["status"] != psutil.STATUS_ZOMBIE
     ]
+
+
+def test_a_worker_that_is_lost_while_its_log_is_followed_is_told_and_given_up(
+    workers: OpenSshWorkers,
+) -> None:
+    """The others are followed to the end."""
+    command = "echo begun; until [ -e ~/go-on ]; do sleep 0.05; done; echo over"
+    run = workers.tpukit.succeeds("run", "pod", "--detach", "--", command).stdout.strip()
+    words = ("logs", "pod", run, "-f", "--timeout", "5s")
+    try:
+        with running(workers.tpukit, *words) as process:
+            assert process.stdout
+            assert process.stderr
+            assert sorted(process.stdout.readline() for _ in ALL) == [f"[{n}] begun\n" for n in ALL]
+            workers.host.stop(2)
+            while "pod worker 2: lost, connecting again" not in (line := process.stderr.readline()):
+                assert line, "it ended"
+            for n in (0, 1, 3):
+                (workers.host.home(n) / "go-on").touch()
+            out, told = process.communicate(timeout=120)
+    finally:
+        workers.host.serve(workers.workers[2])
+    assert process.returncode == 255
+    assert sorted(out.splitlines()) == [f"[{n}] over" for n in (0, 1, 3)]
+    assert "warning: pod worker 2: " in told
+    (workers.host.home(2) / "go-on").touch()
+    done = workers.tpukit.succeeds("logs", "pod", run, "-f", "--worker", "2")
+    assert done.stdout == "begun\nover\n"

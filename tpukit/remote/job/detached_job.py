@@ -187,9 +187,10 @@ class DetachedJob:
         """Return the exit status once the log was handed on, or None where the job runs."""
         patience = self._deadline.within(self._patience)
         while True:
+            connection = self._connection.connection  # it is tried for long enough in there
             begun = self._log.offset, self._deadline.clock.monotonic()
             try:
-                word, _, status = self._stream(part).partition(" ")
+                word, _, status = self._stream(connection, part).partition(" ")
                 break
             except TransportFailed as error:
                 self._connection.close()
@@ -206,11 +207,11 @@ class DetachedJob:
             raise self._lost(word)
         return int(status) if word == "finished" else None
 
-    def _stream(self, part: LogPart) -> str:
+    def _stream(self, connection: Connection, part: LogPart) -> str:
         """Hand on the log from where it is, and return the words that follow it."""
         words = {"job": self._name, "offset": self._log.offset, **asdict(part)}
         self._log.begin()
-        ask(self._connection.connection, "follow", words, self._deadline, self._log.feed)
+        ask(connection, "follow", words, self._deadline, self._log.feed)
         return self._log.rest.decode("utf-8", "replace").strip()
 
     def _lost(self, word: str) -> JobLost:
