@@ -47,7 +47,7 @@ class Sender:
 
     def __init__(self, have, digest):
         self.have, self.digest, self.words = have, digest, ()
-        self.found, self.size, self.held, self.squeezer = hashlib.sha256(), 0, [], None
+        self.found, self.size, self.held, self.squeezer = hashlib.sha256(), 0, bytearray(), None
 
     def describe(self, kind, size, found):
         mode = f"{stat.S_IMODE(found.st_mode) & 0o777:o}"
@@ -65,8 +65,8 @@ class Sender:
         if self.held is None:
             self.put(data[ahead:])
         else:
-            self.held.append(data[ahead:])
-            if sum(map(len, self.held)) >= SAMPLE:
+            self.held += data[ahead:]
+            if len(self.held) >= SAMPLE:
                 self.begin()
 
     def hash(self, data):
@@ -74,7 +74,7 @@ class Sender:
         self.size += len(data)
 
     def begin(self):
-        sample, self.held = b"".join(self.held), None
+        sample, self.held = bytes(self.held), None
         shrinks = len(zlib.compress(sample[:SAMPLE], 1)) < WORTHWHILE * len(sample[:SAMPLE])
         self.squeezer = zlib.compressobj(1, zlib.DEFLATED, 31) if shrinks else None
         words = " ".join(map(str, (*self.words, "gzip" if shrinks else "plain")))
@@ -148,10 +148,8 @@ def content(path, pattern):
     """Return the kind, and (name, path, status) of each member, what changed last at the end."""
     if pattern:
         os.chdir(path)
-        kind, roots = (
-            "several",
-            [(each, os.path.abspath(each)) for each in sorted(glob.glob(pattern))],
-        )
+        kind, found = "several", sorted(glob.glob(pattern))
+        roots = [(each, os.path.abspath(each)) for each in found]
     else:
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
