@@ -59,7 +59,7 @@ def ubuntu(account: Account, key: KeyPair) -> Iterator[UbuntuServer]:
         yield found
 
 
-#: For a test whose server loses answers, or shows another Python: what OpenSSH's does not.
+#: For a test whose server loses answers, shows another Python or greets nobody: OpenSSH's do not.
 OURS = pytest.mark.parametrize("server", ["ours"], indirect=True)
 ALL_OURS = pytest.mark.parametrize("servers", ["ours"], indirect=True)
 

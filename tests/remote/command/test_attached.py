@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support.clocks import HandClock, SteppedClock
+from support.ssh_fixtures import ALL_OURS, ubuntus_or_ours
 from support.ssh_server import Server
 
 from tpukit.clock import SystemClock
@@ -31,6 +32,8 @@ from tpukit.remote.command.environment import launch, shell_lines
 from tpukit.remote.command.stdin import Broadcast
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text, shell_line
+
+servers = pytest.fixture(ubuntus_or_ours)
 
 #: Says that it is there, then lasts, with a child in a session of its own.
 LASTING = "setsid sleep 1000 & echo $! >child; echo $$ >leader; sleep 1000"
@@ -77,6 +80,7 @@ def gone(pid: int) -> bool:
         return True
 
 
+@ALL_OURS
 def test_every_worker_answers_in_its_place_and_apart(workers: list[RemoteWorker]) -> None:
     seen = Collected()
     results = run(
@@ -89,6 +93,7 @@ def test_every_worker_answers_in_its_place_and_apart(workers: list[RemoteWorker]
     assert len(seen.output) == 6
 
 
+@ALL_OURS
 def test_variables_reach_the_command_and_are_on_no_command_line(
     workers: list[RemoteWorker], servers: list[Server]
 ) -> None:
@@ -103,6 +108,7 @@ def test_variables_reach_the_command_and_are_on_no_command_line(
     assert not any(secret in command for server in servers for command in server.commands)
 
 
+@ALL_OURS
 def test_torch_xla_is_told_its_device_unless_somebody_has(
     workers: list[RemoteWorker], servers: list[Server]
 ) -> None:
@@ -113,6 +119,7 @@ def test_torch_xla_is_told_its_device_unless_somebody_has(
     assert [seen.output[index, "stdout"] for index in range(3)] == [b"TPU", b"CPU", b"ROCM"]
 
 
+@ALL_OURS
 def test_a_recipe_s_programs_come_first(workers: list[RemoteWorker], servers: list[Server]) -> None:
     seen = Collected()
     for server in servers:
@@ -125,6 +132,7 @@ def test_a_recipe_s_programs_come_first(workers: list[RemoteWorker], servers: li
     assert seen.output[0, "stdout"].decode() == f"{environment} {environment}/bin:{servers[0].path}"
 
 
+@ALL_OURS
 def test_input_goes_whole_to_every_worker_at_its_own_pace(workers: list[RemoteWorker]) -> None:
     """One worker reads nothing, another only when the source has ended."""
     pieces = [bytes([number]) * 100_000 for number in range(30)]
@@ -228,6 +236,7 @@ def test_an_interrupt_says_whom_it_did_not_reach(
             os.kill(pid, signal.SIGKILL)
 
 
+@ALL_OURS
 def test_one_lost_worker_is_its_own_outcome_alone(
     workers: list[RemoteWorker], servers: list[Server]
 ) -> None:
@@ -284,6 +293,7 @@ def test_an_interrupt_at_once_is_the_same_one_and_a_later_one_is_not() -> None:
         signal.signal(signal.SIGINT, before)
 
 
+@ALL_OURS
 def test_much_output_arrives_whole_and_is_not_kept(workers: list[RemoteWorker]) -> None:
     size = 100_000_000
     before = psutil.Process().memory_info().rss
