@@ -6,9 +6,14 @@ import json
 
 import pytest
 
-from emulator.conftest import PLACE
+from emulator.conftest import PLACE, ZONE
 
 NODES = f"/v2/{PLACE}/nodes"
+SPEC = {
+    "parent": PLACE,
+    "nodeId": "m",
+    "node": {"acceleratorType": "v3-8", "runtimeVersion": "tpu-vm-base"},
+}
 NODE = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
 
 
@@ -227,3 +232,76 @@ def test_the_documents_are_served_to_everybody_and_lead_here(api, path, host, id
 def test_a_document_that_there_is_not_is_not_found(api, path):
     status, document = api.call("GET", path)
     assert (status, document["error"]["status"]) == (404, "NOT_FOUND")
+
+
+def names(answer, key):
+    assert answer[0] == 200, answer
+    return [entry["name"].rsplit("/", 1)[1] for entry in answer[1][key]]
+
+
+def test_a_filter_and_an_order_hold_on_every_list_that_has_them(api):
+    types, runtimes = f"/v2/{PLACE}/acceleratorTypes", f"/v2/{PLACE}/runtimeVersions"
+    found = names(
+        api.call("GET", f"{types}?filter=type:v3-&orderBy=type%20desc"), "acceleratorTypes"
+    )
+    assert found == sorted(found, reverse=True)
+    assert "v3-8" in found
+    assert all(name.startswith("v3-") for name in found)
+    query = "filter=acceleratorConfigs.topology%3D2x2%20AND%20acceleratorConfigs.type%3DV2"
+    assert names(api.call("GET", f"{types}?{query}"), "acceleratorTypes") == ["v2-8"]
+    asked = "filter=version%3Dtpu-vm-base%20OR%20version:tpuv6e"
+    both = ["tpu-vm-base", "v2-alpha-tpuv6e"]
+    assert names(api.call("GET", f"{runtimes}?{asked}"), "runtimeVersions") == both
+    zones = api.call("GET", f"/v2/projects/p/locations?filter=locationId%3D{ZONE}")
+    assert names(zones, "locations") == [ZONE]
+    api.create("a")
+    api.advance(1000)
+    api.create("b")
+    left = api.call("GET", f"/v2/{PLACE}/operations?filter=done%3Dfalse")[1]["operations"]
+    assert [operation["metadata"]["target"] for operation in left] == [f"{PLACE}/nodes/b"]
+    assert api.call("GET", f"{types}?orderBy=type%20up")[0] == 400
+    assert api.call("GET", f"{types}?filter=type")[0] == 400
+
+
+def test_pages_go_on_in_the_order_that_was_asked_for(api):
+    path = f"/v2/{PLACE}/acceleratorTypes?orderBy=type%20desc&filter=type:v2&pageSize=2"
+    whole = names(api.call("GET", path.replace("pageSize=2", "pageSize=100")), "acceleratorTypes")
+    seen, token = [], ""
+    while True:
+        answer = api.call("GET", f"{path}&pageToken={token}")
+        seen += names(answer, "acceleratorTypes")
+        token = answer[1].get("nextPageToken", "")
+        if not token:
+            break
+    assert seen == whole
+    assert len(whole) > 2
+
+
+@pytest.mark.parametrize(
+    ("collection", "body"),
+    [
+        ("nodes?nodeId=n", NODE),
+        ("nodes?", NODE),
+        ("queuedResources?queuedResourceId=q", {"tpu": {"nodeSpec": [SPEC]}}),
+    ],
+)
+def test_a_request_id_makes_a_repeated_call_the_same_call(api, collection, body):
+    path = f"/v2alpha1/{PLACE}/{collection}"
+    status, first = api.call("POST", f"{path}&requestId=r1", body)
+    assert status == 200
+    assert api.call("POST", f"{path}&requestId=r1", body) == (200, first)
+    if not collection.endswith("?"):
+        assert api.call("POST", f"{path}&requestId=r2", body)[0] == 409
+    name = first["metadata"]["target"]
+    _, gone = api.call("DELETE", f"/v2alpha1/{name}?requestId=r3")
+    api.advance(1000)
+    assert api.call("GET", f"/v2alpha1/{name}")[0] == 404
+    status, again = api.call("DELETE", f"/v2alpha1/{name}?requestId=r3")
+    assert (status, again["name"], again["done"]) == (200, gone["name"], True)
+    assert api.call("DELETE", f"/v2alpha1/{name}?requestId=r4")[0] == 404
+
+
+def test_v2_has_no_request_id_for_nodes(api):
+    assert (
+        "requestId" in refusal(api.call("POST", f"{NODES}?nodeId=n&requestId=r", NODE))["message"]
+    )

@@ -167,6 +167,12 @@ def test_a_deleted_rule_is_not_found_and_no_longer_admits(cloud, node):
         ("(name:ssh) (disabled=true)", ["ssh-old"]),
         ("name:ssh AND disabled=false", ["ssh"]),
         ("targetTags:tpu", ["web"]),
+        ("name=web OR disabled=true", ["ssh-old", "web"]),
+        ("NOT (name:ssh OR name=x)", ["web"]),
+        ("-name:ssh", ["web"]),
+        ("logConfig.enable=false AND name>=ssh-old", ["ssh-old", "web"]),
+        ("priority<1000", []),
+        ("targetTags:*", ["web"]),
     ],
 )
 def test_a_filter_selects_as_the_api_does(cloud, text, found):
@@ -176,7 +182,9 @@ def test_a_filter_selects_as_the_api_does(cloud, text, found):
     assert names(cloud, query_filter=text) == found
 
 
-@pytest.mark.parametrize("text", ["name", "name OR", "name eq '['", "a=b OR c=d"])
+@pytest.mark.parametrize(
+    "text", ["name", "name OR", "name eq '['", "a=b OR", "(a=b", "a=b)", "!" + "a" * 99]
+)
 def test_a_filter_that_is_not_understood_is_refused(cloud, text):
     insert(cloud)
     with pytest.raises(ApiError) as caught:

@@ -11,6 +11,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from emulator.conftest import PLACE
 from tpukit.emulator.api.discovery.documents import DiscoveryLibrary
 
@@ -198,9 +200,10 @@ def test_every_mistake_of_the_corpus_is_refused_by_its_name(api):
         assert answer["error"]["details"][0]["fieldViolations"], body
     assert len(made) >= 300
     state = api.server.service.context.state
-    assert not (state.nodes or state.queued_resources or state.firewalls)
+    assert (state.nodes, state.queued_resources, state.firewalls) == ({}, {}, {})
 
 
+@pytest.mark.process
 def test_everything_right_of_the_corpus_is_accepted(api):
     made = [(method, body) for method in METHODS for body in right_ones(method)]
     refused = [

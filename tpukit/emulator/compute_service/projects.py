@@ -10,6 +10,7 @@ from hashlib import sha256
 
 from tpukit.emulator.core.api_errors import ApiError, Json, invalid
 from tpukit.emulator.core.emulator_clock import timestamp
+from tpukit.emulator.core.list_filter import filtered
 from tpukit.emulator.core.service_context import Call, ServiceContext, page, project_number
 from tpukit.emulator.tpu_service.catalogue import Catalogue
 
@@ -170,49 +171,10 @@ def not_found(name: str) -> ApiError:
     return ApiError("NOT_FOUND", f"The resource '{name}' was not found")
 
 
-#: One comparison of a list filter. `eq` and `ne` take regular expressions, `=` and `!=` literals:
-#: Compute Engine API reference, parameter `filter`.
-_TERM = re.compile(
-    r"\(?\s*(?P<field>[A-Za-z.]+)\s*(?P<test>!=|=|:|\beq\b|\bne\b)\s*"
-    r"(?P<value>\"[^\"]*\"|'[^']*'|[^\s()]+)\s*\)?"
-)
-
-
 def found_page(call: Call, items: Iterable[tuple[str, Json]]) -> Json:
     """Return what a list call of Compute Engine answers of some (name, document) pairs."""
-    query = call.query
-    found = filtered(items, query.get("filter", ""))
-    shown, token = page(found, query.get("maxResults", ""), query.get("pageToken", ""), 500)
+    shown, token = page(call, items, call.query.get("maxResults", ""), 500)
     return {**({"items": shown} if shown else {}), **({"nextPageToken": token} if token else {})}
-
-
-def filtered(items: Iterable[tuple[str, Json]], text: str) -> Iterator[tuple[str, Json]]:
-    """Yield the documents that satisfy a list filter; raise for one that is not understood."""
-    terms = [_TERM.fullmatch(part.strip()) for part in re.split(r"\sAND\s|(?<=\))\s*(?=\()", text)]
-    found = [term for term in terms if term]
-    if text.strip() and len(found) != len(terms):
-        raise invalid(
-            f"Invalid value for field 'filter': '{text}'. Invalid list filter expression."
-        )
-    return (item for item in items if all(_satisfies(item[1], term) for term in found))
-
-
-def _satisfies(document: Json, term: re.Match[str]) -> bool:
-    value = document.get(term["field"], "")
-    texts = [str(entry) for entry in value] if isinstance(value, list) else [_as_text(value)]
-    wanted = term["value"].strip("\"'")
-    if term["test"] == ":":
-        return any(wanted in text for text in texts)
-    if term["test"] in ("=", "!="):
-        return any(text == wanted for text in texts) == (term["test"] == "=")
-    try:
-        return any(re.fullmatch(wanted, text) for text in texts) == (term["test"] == "eq")
-    except re.error as error:
-        raise invalid(f"Invalid value for field 'filter': '{wanted}'.") from error
-
-
-def _as_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _fingerprint(items: list[Json]) -> str:

@@ -13,6 +13,7 @@ from random import Random
 
 from tpukit.emulator.core.api_errors import Json, Status, invalid
 from tpukit.emulator.core.emulator_clock import EmulatorClock, timestamp
+from tpukit.emulator.core.list_filter import filtered, ordered
 from tpukit.emulator.core.state import EmulatorState
 
 #: Cloud TPU API reference, projects.locations.nodes.create: ids follow RFC 1035.
@@ -149,18 +150,19 @@ def project_number(project: str) -> str:
 
 def listing(call: Call, key: str, items: Iterable[tuple[str, Json]], most: int = 1000) -> Json:
     """Return one page of a Cloud TPU list call as the API answers it."""
-    query = call.query
-    shown, token = page(items, query.get("pageSize", ""), query.get("pageToken", ""), most)
+    shown, token = page(call, items, call.query.get("pageSize", ""), most)
     return {key: shown, **({"nextPageToken": token} if token else {})}
 
 
 def page(
-    items: Iterable[tuple[str, Json]], size: str, token: str, most: int
+    call: Call, items: Iterable[tuple[str, Json]], size: str, most: int
 ) -> tuple[list[Json], str]:
-    """Return one page of (key, document) pairs in key order, and the token of the next one.
+    """Return one page of what a list call selects, in its order, and the token of the next one.
 
-    The token holds the last key, so that pages stay right while resources come and go.
+    `items` are pairs of a key and a document. The token holds the last key, so that pages stay
+    right while resources come and go.
     """
+    token = call.query.get("pageToken", "")
     try:
         limit = int(size or 0)
         after = base64.b64decode(token, b"-_", validate=True).decode() if token else ""
@@ -169,7 +171,10 @@ def page(
     if limit < 0:
         raise invalid("The page size must not be negative.")
     limit = min(limit, most) or most
-    rest = sorted((key, document) for key, document in items if key > after or not after)
-    shown = rest[:limit]
-    more = base64.urlsafe_b64encode(shown[-1][0].encode()).decode() if len(rest) > limit else ""
-    return [document for _, document in shown], more
+    found = ordered(filtered(items, call.query.get("filter", "")), call.query.get("orderBy", ""))
+    keys = [key for key, _ in found]
+    start = keys.index(after) + 1 if after in keys else sum(key <= after for key in keys)
+    shown = found[start : start + limit]
+    more = len(found) > start + limit
+    following = base64.urlsafe_b64encode(shown[-1][0].encode()).decode() if more else ""
+    return [document for _, document in shown], following

@@ -29,8 +29,10 @@ class Nodes:
 
     def create(self, call: Call) -> Json:
         self._catalogue.check_zone(call)
-        node_id = self._context.given_or_random_id(call.query.get("nodeId", ""), "node")
-        name = f"{call.parent}/nodes/{node_id}"
+        given = call.query.get("nodeId", "")
+        if begun := self._operations.repeated(call, "create", f"{call.parent}/nodes/{given}"):
+            return begun
+        name = f"{call.parent}/nodes/{self._context.given_or_random_id(given, 'node')}"
         document = parse_node(self._context, self._catalogue, call)
         if name in self._store:
             raise ApiError("ALREADY_EXISTS", f"Resource '{name}' already exists")
@@ -48,6 +50,9 @@ class Nodes:
 
     def delete(self, call: Call) -> Json:
         """Delete in any state."""
+        asked = f"{call.parent}/nodes/{call.path['node']}"
+        if begun := self._operations.repeated(call, "delete", asked):
+            return begun
         name = self._find(call)
         if self._store.state(name) == "DELETING":
             raise conflict(name)

@@ -31,6 +31,7 @@ class TpuOperations:
         name = f"{target.rsplit('/', 2)[0]}/operations/{self._context.operation_id()}"
         self._records[name] = {
             "version": call.version,
+            "request_id": call.query.get("requestId", ""),
             "verb": verb,
             "target": target,
             "created": now,
@@ -42,6 +43,19 @@ class TpuOperations:
         self._context.changed = True
         self._forget()
         return name
+
+    def repeated(self, call: Call, verb: str, target: str) -> Json | None:
+        """Return the operation of a call that this one repeats: the same request id (AIP-155).
+
+        `target` ends in a slash where the call leaves the id to the service.
+        """
+        asked = call.query.get("requestId")
+        for name, record in self._records.items() if asked else ():
+            found = record["target"]
+            same = target in (found, found.rpartition("/")[0] + "/") and record["verb"] == verb
+            if same and record.get("request_id") == asked:
+                return self.view(name, call.version)
+        return None
 
     def due(self) -> list[tuple[str, Json]]:
         """Return the operations whose time has come, the earliest first."""

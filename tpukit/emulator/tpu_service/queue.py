@@ -55,7 +55,6 @@ class Queue:
         self._records[name] = {
             "request": parsed.document,
             "version": call.version,
-            "request_id": call.query.get("requestId", ""),
             "not_before": parsed.not_before,
             "not_after": parsed.not_after,
             "run_seconds": parsed.run_seconds,
@@ -64,13 +63,6 @@ class Queue:
         }
         self._enter(name, "CREATING")
         return self._begin(call, "create", name, self._context.timing.update)
-
-    def repeated(self, call: Call, name: str) -> Json | None:
-        """Return the operation of a create that this call repeats: same name, same request id."""
-        record = self._records[name]
-        if not record["request_id"] or record["request_id"] != call.query.get("requestId"):
-            return None
-        return self._operations.view(record["operation"])
 
     def remove(self, call: Call, name: str) -> Json:
         """Begin to delete the request and the nodes that it still has."""
@@ -246,10 +238,7 @@ class Queue:
         return [node for node in mine if self._store.node(node).get("queuedResource") == name]
 
     def _begin(self, call: Call, verb: str, name: str, seconds: float) -> Json:
-        operation = self._operations.begin(call, verb, name, seconds)
-        if verb == "create":
-            self._update(name, operation=operation)
-        return self._operations.view(operation)
+        return self._operations.view(self._operations.begin(call, verb, name, seconds))
 
     def _enter(self, name: str, state: str, initiator: str = "", error: Json | None = None) -> None:
         since = self._context.now()

@@ -32,9 +32,10 @@ class QueuedResources:
     def create(self, call: Call) -> Json:
         self._catalogue.check_zone(call)
         given = call.query.get("queuedResourceId", "")
-        name = f"{call.parent}/queuedResources/{self._context.given_or_random_id(given, 'qr')}"
-        if name in self._queue and (begun := self._queue.repeated(call, name)):
+        prefix = f"{call.parent}/queuedResources/"
+        if begun := self._operations.repeated(call, "create", prefix + given):
             return begun
+        name = prefix + self._context.given_or_random_id(given, "qr")
         parsed = parse_queued_resource(self._context, self._catalogue, call, name)
         taken = [name] if name in self._queue else []
         wanted = [spec["node"]["name"] for spec in parsed.document["tpu"]["nodeSpec"]]
@@ -53,6 +54,9 @@ class QueuedResources:
 
     def delete(self, call: Call) -> Json:
         """Delete a request without nodes, or with `force` in any state."""
+        asked = f"{call.parent}/queuedResources/{call.path['queued']}"
+        if begun := self._operations.repeated(call, "delete", asked):
+            return begun
         name = self._find(call)
         state = self._queue.state(name)
         if state == "DELETING":

@@ -1,0 +1,138 @@
+"""What `filter` and `orderBy` of a list method mean: AIP-160 and AIP-132, on JSON documents.
+
+Compute Engine has `eq` and `ne` besides, which take regular expressions: its API reference on
+`filter`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from tpukit.emulator.core.api_errors import Json, invalid
+
+Test = Callable[[Json], bool]
+
+_TOKEN = re.compile(r"""\s*([()]|<=|>=|!=|[=:<>]|"[^"]*"|'[^']*'|[^\s()=:<>!"']+)""")
+_TESTS = ("=", "!=", ":", "<", ">", "<=", ">=", "eq", "ne")
+_ORDER = re.compile(r"\s*([\w.]+)(?:\s+(asc|desc))?\s*")
+
+
+def filtered(items: Iterable[tuple[str, Json]], text: str) -> Iterator[tuple[str, Json]]:
+    """Yield the documents that satisfy a list filter; raise for one that is not understood."""
+    if not text.strip():
+        return iter(items)
+    try:
+        test = _Parser(text).parse()
+    except (ValueError, re.error, RecursionError) as error:
+        what = f"Invalid value for field 'filter': '{text}'. Invalid list filter expression."
+        raise invalid(what) from error
+    return (item for item in items if test(item[1]))
+
+
+def ordered(items: Iterable[tuple[str, Json]], text: str) -> list[tuple[str, Json]]:
+    """Return the documents as `orderBy` says, "type desc, name"; those alike by their keys."""
+    found = sorted(items, key=lambda item: item[0])
+    for part in reversed(text.split(",") if text.strip() else []):
+        order = _ORDER.fullmatch(part)
+        if order is None:
+            raise invalid(f"Invalid value for field 'orderBy': '{text}'.")
+        fields, backward = order[1].split("."), order[2] == "desc"
+        found.sort(key=lambda item: _texts(item[1], fields), reverse=backward)
+    return found
+
+
+class _Parser:
+    """A filter is terms joined by AND, or by a blank; OR binds closer, NOT and - closest."""
+
+    def __init__(self, text: str) -> None:
+        self._words: list[str] = []
+        text, place = text.strip(), 0
+        while place < len(text):
+            found = _TOKEN.match(text, place)
+            if found is None:
+                raise ValueError(text[place:])
+            self._words.append(found[1])
+            place = found.end()
+
+    def parse(self) -> Test:
+        test = self._all()
+        if self._words:
+            raise ValueError(self._words[0])
+        return test
+
+    def _all(self) -> Test:
+        tests = [self._any()]
+        while self._words and self._words[0] != ")":
+            self._skip("AND")
+            tests.append(self._any())
+        return lambda document: all(test(document) for test in tests)
+
+    def _any(self) -> Test:
+        tests = [self._one()]
+        while self._skip("OR"):
+            tests.append(self._one())
+        return lambda document: any(test(document) for test in tests)
+
+    def _one(self) -> Test:
+        if self._skip("NOT"):
+            inner = self._one()
+            return lambda document: not inner(document)
+        if self._skip("("):
+            inner = self._all()
+            if not self._skip(")"):
+                raise ValueError("a parenthesis is open")
+            return inner
+        return self._comparison(*(self._next() for _ in range(3)))
+
+    def _comparison(self, name: str, test: str, value: str) -> Test:
+        if test not in _TESTS or not re.fullmatch(r"-?[\w.]+", name) or value in "()":
+            raise ValueError(name)
+        wanted, fields = value.strip("\"'"), name.removeprefix("-").split(".")
+        compare = _comparison(test, wanted)
+        negative = name.startswith("-") or test in ("!=", "ne")
+        return lambda document: any(map(compare, _texts(document, fields))) != negative
+
+    def _next(self) -> str:
+        if not self._words:
+            raise ValueError("the filter ends too early")
+        return self._words.pop(0)
+
+    def _skip(self, word: str) -> bool:
+        found = bool(self._words) and self._words[0] == word
+        if found:
+            self._words.pop(0)
+        return found
+
+
+def _comparison(test: str, wanted: str) -> Callable[[str], bool]:
+    if test in ("eq", "ne"):
+        pattern = re.compile(wanted)
+        return lambda text: pattern.fullmatch(text) is not None
+    if test == ":":
+        return lambda text: wanted in ("*", "") or wanted in text
+    if test in ("=", "!="):
+        return lambda text: text == wanted
+    return lambda text: _is_between(text, test, wanted)
+
+
+def _is_between(text: str, test: str, wanted: str) -> bool:
+    try:
+        pair: tuple[Any, Any] = float(text), float(wanted)
+    except ValueError:
+        pair = text, wanted
+    if pair[0] == pair[1]:
+        return test.endswith("=")
+    return bool(pair[0] < pair[1]) == test.startswith("<")
+
+
+def _texts(value: Any, fields: list[str]) -> list[str]:
+    """Return what a path of fields leads to, as text; of a list, every entry's."""
+    if isinstance(value, list):
+        return [text for each in value for text in _texts(each, fields)]
+    if not fields:
+        return [str(value).lower() if isinstance(value, bool) else str(value)]
+    if not isinstance(value, dict) or fields[0] not in value:
+        return []
+    return _texts(value[fields[0]], fields[1:])
