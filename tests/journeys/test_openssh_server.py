@@ -135,9 +135,10 @@ def test_a_reader_of_the_output_that_goes_ends_the_command_at_once(
     workers: OpenSshWorkers,
 ) -> None:
     """As `head -1` does, of a command that writes nothing more."""
-    with running(workers.tpukit, "run", "pod", "--", "echo first; exec sleep 1000") as process:
+    words = ("run", "pod", "--worker", "0", "--", "echo first; exec sleep 1000")
+    with running(workers.tpukit, *words) as process:
         assert process.stdout
-        process.stdout.readline()
+        assert any("first" in line for line in iter(process.stdout.readline, ""))
         process.stdout.close()
         assert process.wait(120) == 141
         assert process.stderr
@@ -165,7 +166,7 @@ def test_input_that_cannot_be_kept_is_no_end_of_the_input(
         tpukit = replace(workers.tpukit, variables=variables)
         words = ("run", "pod", "--stdin", "--", "cat >arrived && : >whole")
         done = tpukit.ends_with(1, *words, stdin="x" * 2_000_000)
-    assert "standard input was cut short: No space left on device" in done.stderr
+    assert done.stderr == "error: standard input was cut short (No space left on device)\n"
     assert not any((workers.host.home(n) / "whole").exists() for n in ALL)
     assert not workers.processes()
 

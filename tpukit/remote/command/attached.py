@@ -99,7 +99,11 @@ class AttachedRun:
                 workers, self._work, window=window, cancel=lambda: shield(self.stop, self.clock)
             )
         finally:
-            self.abandon()
+            with self._lock:
+                self._stopped = True
+                live = list(self._live.values())
+            for each in live:
+                each.connection.close()
         if self._failure:
             raise self._failure
         return outcomes
@@ -125,14 +129,6 @@ class AttachedRun:
         """What is known of the command where it was started, and its end was not seen."""
         with self._lock:
             return {each.worker: each.state for each in self._live.values() if not each.ended}
-
-    def abandon(self) -> None:
-        """Start nothing more, and close the connections over which a command may be running."""
-        with self._lock:
-            self._stopped = True
-            live = list(self._live.values())
-        for each in live:
-            each.connection.close()
 
     def _work(self, worker: RemoteWorker) -> Completed:
         try:
@@ -194,7 +190,7 @@ class AttachedRun:
         """Yield the command's input; where it fails the command must not take that for its end."""
         try:
             yield from source()
-        except OSError as error:
+        except TpukitError as error:
             self.fail(error)
             raise
 
@@ -207,15 +203,9 @@ class AttachedRun:
         return DeadlinePassed(what, why="it was ended")
 
     def _end(self, live: _Live) -> None:
-        request = self.request
+        marks, first, grace = [live.mark], self.request.first, self.request.grace
         try:
-            end_processes(
-                live.connection,
-                self.clock,
-                marks=[live.mark],
-                first=request.first,
-                grace=request.grace,
-            )
+            end_processes(live.connection, self.clock, marks=marks, first=first, grace=grace)
             live.ended = True
         except NotEnded as error:
             live.state = f"goes on as {error.reason}" + (f": {error.why}" if error.why else "")

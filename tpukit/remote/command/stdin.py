@@ -7,26 +7,31 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 
+from tpukit.errors import TpukitError
+
 _CHUNK = 64 << 10
 
 
 class Broadcast:
-    """Copies a source into an unnamed file; every reader gets all of it, from the first byte."""
+    """Copies a source into an unnamed file; every reader gets all of it, from the first byte.
+
+    Raises `TpukitError`, and so do its readers, where there is no room for it here.
+    """
 
     def __init__(self, source: Iterable[bytes]) -> None:
         self._source = source
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed with the last reader
+        try:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed with the last reader
+        except OSError as error:
+            raise _cut_short(error) from error
         self._size = 0
         self._ended = False
         self._more = threading.Condition()
         self._started = False
-        self._failure: OSError | None = None
+        self._failure: TpukitError | None = None
 
     def reader(self) -> Iterator[bytes]:
-        """Yield the source's bytes; wait for those that have not come yet.
-
-        Raises `OSError` where there is no room for them here, or the source cannot be read.
-        """
+        """Yield the source's bytes; wait for those that have not come yet."""
         self._start()
         offset = 0
         while True:
@@ -58,9 +63,12 @@ class Broadcast:
                     self._size += len(chunk)
                     self._more.notify_all()
         except OSError as error:
-            reason = error.strerror or str(error)
-            self._failure = OSError(error.errno, f"standard input was cut short: {reason}")
+            self._failure = _cut_short(error)
         finally:
             with self._more:
                 self._ended = True
                 self._more.notify_all()
+
+
+def _cut_short(error: OSError) -> TpukitError:
+    return TpukitError("standard input was cut short", reason=error.strerror or str(error))
