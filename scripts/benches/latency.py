@@ -101,7 +101,8 @@ def _far_api(near: Mapping[str, str], seconds: float) -> Iterator[dict[str, str]
 FAR_COMMANDS = {
     "run -- true": (("run", NAME, "--", "true"), "true"),
     "jobs": (("jobs", NAME), "ls ~/.tpukit/jobs"),
-    "logs": (("logs", NAME), "cat ~/.tpukit/jobs/*/log"),
+    "logs": (("logs", NAME, "small"), "cat ~/.tpukit/jobs/run.small/log"),
+    "logs, 15 MB": (("logs", NAME, "big", "--worker=0"), "cat ~/.tpukit/jobs/run.big/log"),
     "ssh -- true": (("ssh", NAME, "--", "true"), "true"),
 }
 FAR_WORKERS = 4
@@ -117,8 +118,12 @@ def _over_ssh(options: argparse.Namespace, gcloud: str | None) -> int:
         sshd_workers(Path(name), sshd, FAR_WORKERS, options.delay) as found,
         _far_api(found.environment, options.delay) as environment,
     ):
-        tpukit(environment, "run", NAME, "--detach", "--", "echo done")
-        tpukit(environment, "attach", NAME)
+        for run, line in (
+            ("small", "echo done"),
+            ("big", "yes a line of a log | head -c 15000000"),
+        ):
+            tpukit(environment, "run", NAME, "--detach", "--run-id", run, "--", line)
+            tpukit(environment, "attach", NAME, run)
         rows = {name: _far_clients(name, found, environment, gcloud) for name in FAR_COMMANDS}
         walls = {name: _walls(clients, options.runs) for name, clients in rows.items()}
     columns = list(next(iter(rows.values())))
@@ -132,7 +137,7 @@ def _far_clients(
 ) -> dict[str, Callable[[], Cost] | None]:
     """Return what measures a command with each client."""
     ours, line = FAR_COMMANDS[name]
-    one = ours[0] == "ssh"
+    one = ours[0] == "ssh" or "--worker=0" in ours
     hints = Path(environment["TPUKIT_HOME"], "state", "hints")
     words = [*TPUKIT, "--quiet", *ours]
     places = found.addresses[:1] if one else found.addresses

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -22,6 +25,7 @@ from tpukit.remote.command.fan_out import fan_out
 from tpukit.remote.connection.client import Connection, Connector
 from tpukit.remote.job.detached_job import DetachedJob, JobLost, JobRequest, JobResult
 from tpukit.remote.job.job_list import forget_job
+from tpukit.remote.programs import INCOMPLETE, python_request
 
 Run = Callable[..., JobResult]
 
@@ -177,6 +181,16 @@ def test_a_command_that_did_not_arrive_whole_is_not_run(
     assert count(server) == 1
 
 
+def test_a_request_that_was_cut_short_anywhere_does_nothing(tmp_path: Path) -> None:
+    request = {"verb": "start", "mark": "m", "job": "cut", "command": "true", "environment": ""}
+    line, given = python_request("remote/job/job_program.py", request)
+    environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    for size in (0, 1, len(given) // 2, len(given) - 1):
+        done = subprocess.run(line, shell=True, input=given[:size], env=environment, check=False)
+        assert done.returncode == INCOMPLETE
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_job_whose_process_was_killed_is_lost_and_not_started_again(
     run: Run, server: Server
 ) -> None:
@@ -223,6 +237,21 @@ def test_a_start_that_was_cut_off_leaves_its_name_to_the_next(run: Run, server: 
         return run("stuck", "echo x >>count; exit 5")
 
     assert [each.value and each.value.status for each in fan_out(range(6), start)] == [5] * 6
+    assert count(server) == 1
+
+
+def test_who_takes_a_name_over_waits_for_others_that_start(run: Run, server: Server) -> None:
+    """It could remove what another has just begun."""
+    cut_off(server, "stuck", 61)
+    jobs = folder(server, "stuck").parent
+    held = os.open(jobs, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    starter = in_background(run, "stuck", "echo x >>count")
+    waiting = re.compile(rf"-> FLOCK .*:{jobs.stat().st_ino} ")
+    server.wait_until(lambda: bool(waiting.search(Path("/proc/locks").read_text())))
+    assert (folder(server, "stuck") / "command").read_text() == "true"
+    os.close(held)
+    starter.join(60)
     assert count(server) == 1
 
 
