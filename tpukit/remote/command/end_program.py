@@ -75,7 +75,7 @@ class Process:
         return found
 
 
-class Marked:
+class Marked(Process):
     """What is known of a process where there is no /proc, as on macOS: its mark, from ps."""
 
     parent = session = born = 0
@@ -85,15 +85,6 @@ class Marked:
         self.pid = int(pid)
         found = [each for each in words if each.startswith(b"TPUKIT_JOB=")]
         self.job = os.fsdecode(found[-1].partition(b"=")[2]) if found else ""
-
-    def command(self):
-        return ""
-
-    def open_files(self):
-        return set()
-
-    def ignores(self, number):
-        return False
 
 
 def look():
