@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections import defaultdict
 from functools import partial
 
@@ -278,12 +279,16 @@ def test_after_a_restart_of_a_worker_its_run_is_lost(
 
 
 def test_the_run_that_started_last_is_meant_where_none_is_named(
-    workers: list[RemoteWorker],
+    workers: list[RemoteWorker], servers: list[Server]
 ) -> None:
+    """By the workers' clocks."""
     start(workers[:1], "true", "zebra")
     start(workers[1:], "true", "ant")
     found = runs.states(workers, CLOCK)
     assert runs.latest(found) == "ant"
+    then = time.time() + 5
+    os.utime(servers[0].home / ".tpukit/jobs/run.zebra/command", (then, then))
+    assert runs.latest(runs.states(workers, CLOCK)) == "zebra"
     assert [each.index for each in runs.holding(found, "ant")] == [1, 2]
     with pytest.raises(NotFound):
         runs.holding(found, "cat")
