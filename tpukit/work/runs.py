@@ -77,7 +77,7 @@ def start(
     Each names the workers on which the run may go on all the same.
     """
     name = job_name(run_id)
-    begun: list[RemoteWorker] = []
+    begun: set[RemoteWorker] = set()
     stopped = threading.Event()
 
     def job(worker: RemoteWorker) -> DetachedJob:
@@ -86,25 +86,18 @@ def start(
     def request(worker: RemoteWorker, lines: str) -> JobRequest:
         text = word_lines(worker.words) + lines
         launched = launch(command, worker.words, sudo=sudo)
-        told = notify if worker is workers[0] else ""
-        return job_request(
-            command,
-            text,
-            launched,
-            nonce=nonce,
-            notify=told,
-            worker=str(worker.index),
-            log_limit=log_limit,
-        )
+        told = notify if worker is workers[0] and lines is environment else ""
+        known = {"nonce": nonce, "notify": told, "worker": str(worker.index)}
+        return job_request(command, text, launched, **known, log_limit=log_limit)
 
     def begin(worker: RemoteWorker) -> None:
-        begun.append(worker)
-        if stopped.is_set():
-            raise TpukitError(f"not started on {worker.label}")
+        begun.add(worker)
         try:
+            if stopped.is_set():
+                raise NameTaken(f"run {run_id} was withdrawn")
             job(worker).start(request(worker, environment))
-        except NameTaken:  # another's
-            begun.remove(worker)
+        except NameTaken:  # another's, or what has taken its place
+            begun.discard(worker)
             raise
 
     def withdraw(worker: RemoteWorker) -> None:
@@ -113,7 +106,7 @@ def start(
             job(worker).start(request(worker, "exit 143\n"))
         with worker.connect() as connection:
             end_processes(connection, clock, jobs=[name], grace=_WITHDRAW_SECONDS)
-        begun.remove(worker)
+        begun.discard(worker)
 
     def withdraw_all() -> None:
         stopped.set()
@@ -132,7 +125,7 @@ def start(
         if begun:
             left = sorted({each.label for each in begun})
             error.exists = tuple(f"run {run_id} may run on {label}" for label in left)
-            slices = ",".join(dict.fromkeys(each.slice for each in begun))
+            slices = ",".join(sorted({each.slice for each in begun}))
             error.fix = Fix.command("tpukit", "kill", slices, run_id, note="ends it there")
         raise error from None
 
