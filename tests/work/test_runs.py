@@ -194,7 +194,7 @@ def test_where_a_start_could_not_be_withdrawn_is_said(
     assert "run train may run on demo worker 0" in error.exists
     assert error.fix
     assert error.fix.arguments == ("tpukit", "kill", "demo", "train")
-    os.killpg(os.getsid(int((servers[0].home / "pid").read_text())), signal.SIGKILL)
+    os.killpg(os.getpgid(int((servers[0].home / "pid").read_text())), signal.SIGKILL)
 
 
 @ALL_OURS
