@@ -38,6 +38,7 @@ class NightHost(OpenSshHost):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.namespaces: dict[int, set[str]] = defaultdict(set)
+        self._held: list[int] = []
 
     def boot(self, node: dict[str, Any], workers: Sequence[WorkerRecord]) -> None:
         for worker in workers:
@@ -53,7 +54,10 @@ class NightHost(OpenSshHost):
 
     def serve(self, worker: WorkerRecord) -> None:
         super().serve(worker)
-        self.namespaces[worker.index].add(_namespace(self.server(worker.index).pid))
+        pid = self.server(worker.index).pid
+        # Held open, its number is nobody else's: a kernel gives that of one which is gone again.
+        self._held.append(os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY))
+        self.namespaces[worker.index].add(_namespace(pid))
 
     def new_boot(self, index: int) -> None:
         self._boot_id(index).write_text(f"{uuid.uuid4()}\n")
@@ -75,6 +79,8 @@ class NightHost(OpenSshHost):
         for index in list(self.namespaces):
             kill(self.processes(index))
             _system("umount", "--lazy", str(self.home(index)))
+        for each in self._held:
+            os.close(each)
 
     def _boot_id(self, index: int) -> Path:
         return self._directory / f"boot-id-of-{index}"
