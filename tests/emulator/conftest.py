@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from support.answers import misfits
 from support.emulated_workers import EmulatedWorkers, emulated_workers
 from support.paper_host import PaperHost
 
@@ -116,7 +117,10 @@ class Api:
             connection.request(verb, path, body, {**authorization, **(headers or {})})
             answer = connection.getresponse()
             found = {name.lower(): value for name, value in answer.getheaders()}
-            return answer.status, found, answer.read()
+            data = answer.read()
+            if answer.status == 200 and found["content-type"].startswith("application/json"):
+                assert misfits(verb, path, json.loads(data)) == []
+            return answer.status, found, data
         finally:
             connection.close()
 

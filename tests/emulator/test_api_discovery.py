@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.answers import misfits
 
 from emulator.conftest import PLACE, ZONE
 
@@ -14,6 +15,7 @@ SPEC = {
     "nodeId": "m",
     "node": {"acceleratorType": "v3-8", "runtimeVersion": "tpu-vm-base"},
 }
+RULE = {"name": "r", "allowed": [{"IPProtocol": "tcp"}]}
 NODE = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
 
 
@@ -305,3 +307,52 @@ def test_v2_has_no_request_id_for_nodes(api):
     assert (
         "requestId" in refusal(api.call("POST", f"{NODES}?nodeId=n&requestId=r", NODE))["message"]
     )
+
+
+def test_what_the_service_knows_of_its_resources_is_in_the_documents_whole(cloud):
+    """Before an answer is cut to a version: what no version has is a mistake of ours."""
+    node = f"/v2alpha1/{PLACE}/nodes/n"
+    cloud.ready("n", version="v2alpha1", body={"networkConfig": {"enableExternalIps": True}})
+    service, call = cloud.service, cloud.call(version="v2alpha1", path_node="n")
+    assert misfits("GET", node, service.nodes.get(call)) == []
+    body = {"tpu": {"nodeSpec": [SPEC]}, "spot": {}}
+    begun = service.queued_resources.create(
+        cloud.call(version="v2alpha1", body=body, query_queuedResourceId="q")
+    )
+    assert misfits("POST", f"/v2alpha1/{PLACE}/queuedResources", begun) == []
+    service.nodes.simulate_maintenance_event(call)
+    cloud.pass_time(10)
+    service.nodes.simulate_maintenance_event(cloud.call(version="v2alpha1", path_node="m"))
+    cloud.pass_time(1)
+    service.firewalls.insert(cloud.call(body=RULE))
+    info = service.queued_resources.get_maintenance_info(cloud.call(path_queued="q"))
+    assert info["nodeUpcomingMaintenances"]
+    asked = cloud.call(version="v2alpha1", path_queued="q", path_network="default", path_user="u")
+    place, compute = f"/v2alpha1/{PLACE}", "/compute/v1/projects/p"
+    handlers = {
+        f"GET {place}/nodes": service.nodes.list,
+        f"GET {place}/queuedResources": service.queued_resources.list,
+        f"GET {place}/queuedResources/q:getMaintenanceInfo": (
+            service.queued_resources.get_maintenance_info
+        ),
+        f"GET {place}/operations": service.operations.list,
+        f"GET {place}/acceleratorTypes": service.catalogue.list_types,
+        f"GET {place}/runtimeVersions": service.catalogue.list_runtime_versions,
+        f"GET {place}/reservations": service.reservations.list,
+        "GET /v2alpha1/projects/p/locations": service.catalogue.list_locations,
+        f"POST {place}:generateServiceIdentity": service.accounts.generate_service_identity,
+        f"GET {compute}": service.projects.get,
+        f"GET {compute}/getXpnHost": service.projects.get_host,
+        f"GET {compute}/global/firewalls": service.firewalls.list,
+        f"GET {compute}/global/operations": service.compute_operations.list,
+        f"GET {compute}/global/networks": service.networks.list,
+        f"GET {compute}/global/networks/default": service.networks.get,
+        f"GET {compute}/global/networks/default/getEffectiveFirewalls": service.firewalls.effective,
+        "GET /v1/users/u/loginProfile": service.accounts.get_login_profile,
+    }
+    wrong = {
+        where: misfits(*where.split(" "), handler(asked)) for where, handler in handlers.items()
+    }
+    assert {where: found for where, found in wrong.items() if found} == {}
+    attributes = service.nodes.get_guest_attributes(call)
+    assert misfits("POST", f"{node}:getGuestAttributes", attributes) == []
