@@ -191,9 +191,25 @@ def test_what_is_no_json_object_is_refused(api, body):
     assert "Invalid JSON payload received" in json.loads(data)["error"]["message"]
 
 
-def test_a_description_of_megabytes_is_refused(api):
-    error = refusal(api.call("POST", f"{NODES}?nodeId=n", {**NODE, "description": "x" * 513}))
-    assert violations(error)[0]["field"] == "node.description"
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"description": "x" * 513}, "node.description"),
+        ({"metadata": {"a": "", "b": "é" * 131_073}}, "node.metadata[b]"),
+        ({"cidrBlock": "hello"}, "node.cidr_block"),
+    ],
+)
+def test_a_value_that_is_too_large_or_no_address_is_refused(api, body, field):
+    error = refusal(api.call("POST", f"{NODES}?nodeId=n", {**NODE, **body}))
+    assert [found["field"] for found in violations(error)] == [field]
+    largest = {"description": "x" * 512, "metadata": {"a": "é" * 131_072}}
+    assert api.call("POST", f"{NODES}?nodeId=n", {**NODE, **largest})[0] == 200
+
+
+def test_a_method_without_a_message_has_no_fields(api):
+    error = refusal(api.call("GET", NODES, {"pageSize": 5}))
+    assert violations(error) == [{"description": error["message"]}]
+    assert api.call("GET", NODES, {})[0] == 200
 
 
 def test_compute_engine_refuses_in_its_own_form(api):

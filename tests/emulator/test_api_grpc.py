@@ -8,8 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grpc
 import pytest
+from google.longrunning import operations_pb2
 
+from emulator.conftest import PLACE
 from tpukit.emulator.api.grpc_tls import identity
 
 
@@ -37,6 +40,25 @@ def test_a_listener_stays_on_its_port(api):
 @pytest.mark.parametrize("body", [{"secure": "yes"}, {"port": "x"}, {"port": -1}, {"port": True}])
 def test_a_listener_that_cannot_be_is_refused(api, body):
     assert api.call("POST", "/_emulator/grpc", body)[0] == 400
+
+
+@pytest.mark.parametrize("version", ["v2", "v2alpha1"])
+def test_an_operation_keeps_its_version_where_all_have_one_name(api, version):
+    body = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-vm-base"}
+    _, begun = api.call("POST", f"/{version}/{PLACE}/nodes?nodeId=n", body)
+    api.advance(1000)
+    address = api.call("POST", "/_emulator/grpc", {})[1]["address"]
+    with grpc.insecure_channel(address) as channel:
+        get = channel.unary_unary(
+            "/google.longrunning.Operations/GetOperation",
+            operations_pb2.GetOperationRequest.SerializeToString,
+            operations_pb2.Operation.FromString,
+        )
+        asked = operations_pb2.GetOperationRequest(name=begun["name"])
+        found = get(asked, metadata=[("authorization", f"Bearer {api.token}")], timeout=60)
+    package = f"type.googleapis.com/google.cloud.tpu.{version}"
+    assert found.response.type_url == f"{package}.Node"
+    assert found.metadata.type_url == f"{package}.OperationMetadata"
 
 
 def test_a_port_that_is_taken_is_an_error_and_not_a_crash(api):

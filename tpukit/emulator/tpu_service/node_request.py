@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from ipaddress import ip_network
 from typing import Any
 
-from tpukit.emulator.core.api_errors import Json, field_violation, invalid
+from tpukit.emulator.core.api_errors import ApiError, Json, field_violation, invalid
 from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceContext, project_number
 from tpukit.emulator.tpu_service.catalogue import RUNTIME_VERSIONS, Catalogue
 
@@ -17,6 +18,8 @@ _LABEL_VALUE = re.compile(r"[\w-]{0,63}")
 _OWN = ("health",)
 #: The discovery document on `description`.
 _LONGEST_DESCRIPTION = 512
+#: Compute Engine's discovery document on a value of metadata, in bytes.
+_LARGEST_VALUE = 262_144
 #: Terraform's documentation of google_tpu_v2_vm: neither type nor config means v2-8.
 _DEFAULT_TYPE = "v2-8"
 
@@ -50,9 +53,7 @@ def parse_fields(call: Call) -> Json:
     given = {k: v for k, v in call.body.items() if v is not None and k not in _OWN}
     _check_labels(given.get("labels", {}))
     _check_tags(given.get("tags", []))
-    if len(given.get("description", "")) > _LONGEST_DESCRIPTION:
-        text = f"The description has more than {_LONGEST_DESCRIPTION} characters."
-        raise invalid(text, [field_violation("node.description", text)])
+    _check_sizes(given)
     return given
 
 
@@ -101,6 +102,23 @@ def full_network(project: str, text: str) -> str:
     if found:
         return f"projects/{found[1]}/global/networks/{found[2]}"
     return f"projects/{project}/global/networks/{text.rsplit('/', 1)[-1]}"
+
+
+def _check_sizes(given: Json) -> None:
+    if len(given.get("description", "")) > _LONGEST_DESCRIPTION:
+        raise _bad("description", f"is longer than {_LONGEST_DESCRIPTION} characters")
+    for key, value in given.get("metadata", {}).items():
+        if len(value.encode()) > _LARGEST_VALUE:
+            raise _bad(f"metadata[{key}]", f"is larger than {_LARGEST_VALUE} bytes")
+    try:
+        ip_network(given.get("cidrBlock") or "0.0.0.0/0", strict=False)
+    except ValueError as error:
+        raise _bad("cidr_block", "is no CIDR block") from error
+
+
+def _bad(name: str, why: str) -> ApiError:
+    text = f"Invalid value at 'node.{name}': it {why}."
+    return invalid(text, [field_violation(f"node.{name}", text)])
 
 
 def _check_labels(labels: Json) -> None:
