@@ -319,6 +319,16 @@ def test_a_request_id_makes_a_repeated_call_the_same_call(api, collection, body)
     assert api.call("DELETE", f"/v2alpha1/{name}?requestId=r4")[0] == 404
 
 
+def test_a_request_id_of_compute_engine_makes_a_repeated_call_the_same_call(api):
+    path = "/compute/v1/projects/p/global/firewalls"
+    _, first = api.call("POST", f"{path}?requestId=r1", RULE)
+    assert api.call("POST", f"{path}?requestId=r1", RULE)[1]["name"] == first["name"]
+    assert api.call("POST", f"{path}?requestId=r2", RULE)[0] == 409
+    _, gone = api.call("DELETE", f"{path}/r?requestId=r3")
+    assert api.call("DELETE", f"{path}/r?requestId=r3")[1]["name"] == gone["name"]
+    assert api.call("DELETE", f"{path}/r?requestId=r4")[0] == 404
+
+
 def test_v2_has_no_request_id_for_nodes(api):
     assert (
         "requestId" in refusal(api.call("POST", f"{NODES}?nodeId=n&requestId=r", NODE))["message"]

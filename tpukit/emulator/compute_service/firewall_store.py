@@ -30,6 +30,8 @@ class Firewalls:
     def insert(self, call: Call) -> Json:
         rule = self._parse(call, call.body)
         name = _full_name(call.project, rule["name"])
+        if begun := self._operations.repeated(call, "insert", name):
+            return begun
         if name in self._records:
             raise ApiError("ALREADY_EXISTS", f"The resource '{name}' already exists")
         created = timestamp(self._context.now())
@@ -70,6 +72,9 @@ class Firewalls:
         return self._replace(call, "update", name, {**fixed, **call.body})
 
     def delete(self, call: Call) -> Json:
+        asked = _full_name(call.project, call.path["firewall"])
+        if begun := self._operations.repeated(call, "delete", asked):
+            return begun
         name = self._find(call)
         del self._records[name]
         self._context.changed = True

@@ -31,6 +31,7 @@ class ComputeOperations:
         name = f"projects/{call.project}/global/operations/{self._context.operation_id()}"
         self._records[name] = {
             "id": self._context.number(),
+            "request_id": call.query.get("requestId", ""),
             "operationType": verb,
             "target": target,
             "started": now,
@@ -40,6 +41,15 @@ class ComputeOperations:
         for old in list(self._records)[: max(0, len(self._records) - KEPT)]:
             del self._records[old]
         return self._view(name)
+
+    def repeated(self, call: Call, verb: str, target: str) -> Json | None:
+        """Return the operation of a call that this one repeats: the same request id."""
+        asked = call.query.get("requestId")
+        for name, record in self._records.items() if asked else ():
+            same = (record["operationType"], record["target"]) == (verb, target)
+            if same and record.get("request_id") == asked:
+                return self._view(name)
+        return None
 
     def get(self, call: Call) -> Json:
         return self._view(self._find(call))
