@@ -156,6 +156,16 @@ def test_an_error_for_programs_is_the_one_document_on_stdout() -> None:
     assert document["error"]["code"] == 2
 
 
+def test_a_command_for_programs_has_one_document_whatever_comes_after_it() -> None:
+    out, err = Stream(terminal=True), Stream()
+    shown = console(out, err, as_json=True)
+    shown.emit(View({"port": 6006}))
+    shown.emit(View({}, status=130))
+    shown.fail(ERROR)
+    assert json.loads(out.text()) == {"v": 1, "port": 6006}
+    assert err.text().startswith("error: what"), "else nobody is told"
+
+
 def test_narration_without_a_reader_stops_nothing() -> None:
     console(Stream(), Gone()).say("nobody hears")
 

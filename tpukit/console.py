@@ -83,6 +83,7 @@ class Console:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     #: Makes a command that is shown reach the same cloud.
     complete: Callable[[Fix], Fix] = lambda fix: fix
+    _has_document: bool = field(default=False, init=False)
     #: While one is on the terminal: a transfer's bar, or lines that are painted over.
     _bar: Progress | Live | None = field(default=None, init=False)
     #: A painter of its own would write between a cursor that is placed and the lines that follow.
@@ -94,10 +95,10 @@ class Console:
     )
 
     def emit(self, view: View) -> None:
-        """Print a command's result."""
+        """Print a command's result; as JSON only the first one that it has."""
         if self.as_json:
             fixes = [self.complete(each).document() for each in view.next]
-            self._print_json({**view.document, **({"next": fixes} if fixes else {})})
+            self._print_once({**view.document, **({"next": fixes} if fixes else {})})
         elif view.columns and self.out.isatty():
             self._draw(view)
         else:
@@ -201,14 +202,17 @@ class Console:
         self._narrate(f"warning: {line}")
 
     def fail(self, error: TpukitError) -> None:
-        """Print an error to stderr, for programs the document on stdout beside it."""
+        """Print an error to stderr, for programs the document on stdout beside it.
+
+        After a result that was printed as JSON to stderr alone.
+        """
         for each in (error, *error.also):
             each.fix = each.fix and self.complete(each.fix)
             each.otherwise = each.otherwise and self.complete(each.otherwise)
         if self.as_json:
-            self._print_json({"error": error.document()})
+            printed = self._print_once({"error": error.document()})
             self.out.flush()
-            if self.out.isatty():  # whoever reads it there has it already
+            if printed and self.out.isatty():  # whoever reads it there has it already
                 return
         for line in error.lines():
             self._narrate(line)
@@ -252,6 +256,13 @@ class Console:
                 self.err.flush()
         except (OSError, ValueError):  # the reader of stderr is gone; stdout may still matter
             return
+
+    def _print_once(self, document: Mapping[str, Any]) -> bool:
+        """Print the one document of a command; say whether it is this one."""
+        first, self._has_document = not self._has_document, True
+        if first:
+            self._print_json(document)
+        return first
 
     def _print_json(self, document: Mapping[str, Any], indent: int | None = 2) -> None:
         versioned = {"v": SCHEMA, **document}

@@ -85,6 +85,7 @@ def test_the_ports_of_a_forward_are_data_as_soon_as_they_lead_somewhere(
     with socket.create_connection(("127.0.0.1", forward.pop("port")), timeout=60):
         process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
+    assert process.stdout.read() == "", "there is one document"
     assert forward == {"to": "127.0.0.1:6006", "reverse": False}
 
 

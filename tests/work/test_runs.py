@@ -67,13 +67,18 @@ def test_a_run_is_started_on_all_listed_followed_and_told_how_it_ended(
     assert state.started == pytest.approx(CLOCK.time(), abs=60)
 
 
-def test_the_environment_is_kept_where_only_its_owner_reads_it(
+def test_the_environment_is_in_no_file_and_on_no_command_line(
     workers: list[RemoteWorker], servers: list[Server]
 ) -> None:
-    start(workers, "true")
+    secret = "hf0123456789abcdef"  # no quoting changes it
+    runs.start(workers, "train", 'exit "${#TOKEN}"', shell_lines({"TOKEN": secret}), CLOCK)
+    follow(workers)
+    assert stand(workers) == [("finished", len(secret))] * 3
     folder = servers[0].home / ".tpukit" / "jobs" / "run.train"
     assert all(path.stat().st_mode & 0o077 == 0 for path in [folder, *folder.iterdir()])
-    assert not any("it's me" in command for command in servers[0].commands)
+    assert not any(secret in path.read_text() for path in folder.iterdir())
+    assert servers[0].commands
+    assert not any(secret in command for command in servers[0].commands)
 
 
 def test_the_same_run_id_is_refused_and_starts_nothing(
