@@ -213,8 +213,8 @@ def _allowed(morning: Morning, typed: Typed) -> set[int]:
 
     A command is run at most once: where the connection is lost under it nobody knows its end, and
     255 says so; a server that stalls is waited for. A copy and a push go on after a loss; a worker
-    that is down long, or whose disk is full, is a failure. It names those that a fault has struck
-    and no others.
+    that is down long, or whose disk is full, is a failure. A failure names those that a fault has
+    struck and no others.
     """
     if "--detach" in typed.words or typed.words[0] == "kill":
         return {0}
@@ -227,4 +227,6 @@ def _allowed(morning: Morning, typed: Typed) -> set[int]:
         how = "{} worker"
         own, failures = 0, {1, 255} if down else set()
     named = {int(each) for each in re.findall(how.format(NAME) + r" (\d)", typed.told)}
-    return set() if named - lost - full else {own} | failures | ({1} if full else set())
+    if typed.status != own and named - lost - full:
+        return {own}
+    return {own} | failures | ({1} if full else set())
