@@ -203,7 +203,7 @@ def test_every_mistake_of_the_corpus_is_refused_by_its_name(api):
     assert (state.nodes, state.queued_resources, state.firewalls) == ({}, {}, {})
 
 
-@pytest.mark.process
+@pytest.mark.full_size
 def test_everything_right_of_the_corpus_is_accepted(api):
     made = [(method, body) for method in METHODS for body in right_ones(method)]
     refused = [
