@@ -145,6 +145,38 @@ def test_setuid_bits_and_writable_modes_do_not_arrive(tmp_path: Path) -> None:
     assert (tmp_path / "target" / "tool").stat().st_mode & 0o7022 == 0
 
 
+def test_what_only_its_owner_may_read_stays_so(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "archive", "w") as file:
+        for name, mode, kind in [("keys/mine", 0o600, b"0"), ("keys", 0o500, b"5"), ("x", 0, b"0")]:
+            info = tarfile.TarInfo(name)
+            info.mode, info.type = mode, kind
+            file.addfile(info)
+    unpack(tmp_path / "archive", tmp_path / "target")
+    found = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "target").rglob("*")}
+    assert found == {"keys": 0o700, "mine": 0o600, "x": 0o600}
+    assert (tmp_path / "target").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_time_that_is_none_is_a_broken_archive(tmp_path: Path) -> None:
+    for time in (1 << 80, float("nan")):
+        info = tarfile.TarInfo("file")
+        form, info.mtime = tarfile.GNU_FORMAT, time  # type: ignore[assignment]
+        if time != time:
+            info.mtime, info.pax_headers, form = 0, {"mtime": "nan"}, tarfile.PAX_FORMAT
+        with tarfile.open(tmp_path / "archive", "w", format=form) as file:
+            file.addfile(info)
+        with pytest.raises(TpukitError, match="broken archive"):
+            unpack(tmp_path / "archive", tmp_path / "target")
+
+
+def test_what_a_killed_copy_left_beside_is_gone_after_the_next(tmp_path: Path) -> None:
+    place = archive(tmp_path / ".tpukit-1.part", [("file", REGULAR, "text")])
+    (tmp_path / ".tpukit-1.new" / "folder").mkdir(parents=True)
+    unpack(place, tmp_path / "target")
+    assert sorted(each.name for each in tmp_path.iterdir()) == [".tpukit-1.part", "target"]
+    assert [each.name for each in (tmp_path / "target").iterdir()] == ["file"]
+
+
 def test_merging_replaces_files_and_keeps_what_else_is_there(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     for root, text in ((source, "new"), (target, "old")):

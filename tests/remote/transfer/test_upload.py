@@ -231,6 +231,59 @@ def test_a_folder_arrives_beside_and_is_renamed_or_merged(one: Fleet, tmp_path: 
     assert not leftovers(one.home(0))
 
 
+def test_what_a_folder_replaces_is_renamed_over_and_never_written_to(
+    one: Fleet, tmp_path: Path
+) -> None:
+    """Neither a full disk nor a cut leaves half a file, and whoever reads the old one has it."""
+    root, there = tmp_path / "tree", one.home(0) / "tree"
+    for folder, text in ((root, "new"), (there, "old")):
+        (folder / "sub").mkdir(parents=True)
+        (folder / "sub" / "file").write_text(text)
+    (root / "link").write_text("new")
+    (there / "link").symlink_to("elsewhere")
+    (there / "elsewhere").write_text("old")
+    with (there / "sub" / "file").open() as reader:
+        payload = tree_payload(tree_entries(root, "tree"))
+        send(one, payload, Placement("./", "tree", into=True), ByteCounter())
+        assert reader.read() == "old"
+    found = {path.name: path.read_text() for path in there.rglob("*") if path.is_file()}
+    assert found == {"file": "new", "link": "new", "elsewhere": "old"}
+    assert not (there / "link").is_symlink()
+
+
+@on_openssh("one")
+@pytest.mark.parametrize("into", [False, True], ids=["renamed", "merged"])
+def test_a_folder_that_nobody_may_write_to_arrives(one: Fleet, tmp_path: Path, into: bool) -> None:
+    sub = tmp_path / "tree" / "sub"
+    sub.mkdir(parents=True)
+    for text in ("old", "new"):
+        (sub / "file").write_text(text)
+        sub.chmod(0o555)
+        sub.parent.chmod(0o555)
+        payload = tree_payload(tree_entries(sub.parent, "tree"))
+        target = Placement("./" if into or text == "new" else "./tree", "tree", into=into)
+        (found,) = send(one, payload, target, ByteCounter())
+        assert found == "placed", found
+        assert (one.home(0) / "tree" / "sub" / "file").read_text() == text
+        assert not list(one.home(0).glob(".tpukit.*"))
+        if not into:
+            break
+
+
+def test_two_copies_of_the_same_bytes_are_two_files(one: Fleet, noise: Path) -> None:
+    """Also where the first one was cut off before the worker had cleaned up."""
+    tools = noise.parent / "tools"
+    tools.mkdir()
+    (tools / "rm").write_text("#!/bin/sh\nexit 1\n")
+    (tools / "rm").chmod(0o755)
+    one.servers[0].path = f"{tools}:{one.servers[0].path}"
+    for name in ("./one", "./two"):
+        send(one, file_payload(noise), Placement(name, "noise", into=False), ByteCounter())
+    with (one.home(0) / "one").open("ab") as file:
+        file.write(b"a line more")
+    assert (one.home(0) / "two").read_bytes() == noise.read_bytes()
+
+
 @pytest.mark.parametrize("text", [b"", b"text that shrinks"], ids=["plain", "gzip"])
 def test_a_worker_whose_disk_is_full_says_so_and_gets_it_once(
     one: Fleet, tmp_path: Path, text: bytes

@@ -26,7 +26,7 @@ from tpukit.remote.transfer.upload import TransferContext
 from tpukit.text import one_line, shown_path
 
 _HEADER = re.compile(
-    rb"\ntpukit-content (file|folder|several) ([0-9]{1,18}) ([0-7]{1,4}) ([0-9]{1,12}) "
+    rb"\ntpukit-content (file|folder|several) ([0-9]{1,18}) ([0-7]{1,4}) (-?[0-9]{1,12}) "
     rb"([0-9]{1,18}) (plain|gzip)\n"
 )
 _MARK = b"\ntpukit-content "
@@ -282,7 +282,9 @@ def _opened(part: Path) -> Iterator[FileIO]:
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            if not os.path.samestat(part.stat(), os.fstat(file.fileno())):
+                raise FileNotFoundError
+        except (BlockingIOError, FileNotFoundError):  # or it has just been put in place
             raise BadInput("another copy of the same is under way to the same place") from None
         try:
             yield file

@@ -172,7 +172,7 @@ def _info(entry: Entry, found: os.stat_result) -> tarfile.TarInfo:
     info.mode = stat.S_IMODE(found.st_mode) & 0o777
     info.mtime = int(found.st_mtime)
     if stat.S_ISDIR(found.st_mode):
-        info.type = tarfile.DIRTYPE
+        info.type, info.mode = tarfile.DIRTYPE, info.mode | 0o700  # it is to be filled and moved
     elif stat.S_ISLNK(found.st_mode):
         info.type, info.linkname = tarfile.SYMTYPE, os.readlink(entry.path)
     elif stat.S_ISREG(found.st_mode):

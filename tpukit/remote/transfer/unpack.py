@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import stat
 import tarfile
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,10 +33,10 @@ def unpack(archive: Path, target: Path, expected: Expected = lambda parts: True)
             is neither file, folder nor link. Nothing of the archive reached the target.
         TpukitError: it is no archive, or what is in the target already stands in the way.
     """
-    with _beside(target) as stage:
+    with _beside(target, f"{archive.stem}.new") as stage:
         try:
             _fill(stage, archive, expected)
-        except tarfile.TarError as error:
+        except (tarfile.TarError, ValueError, OverflowError) as error:  # its times may be no times
             raise TpukitError("the worker sent a broken archive", reason=str(error)) from error
         except OSError as error:
             raise _unwritable(error) from error
@@ -51,7 +51,8 @@ def merge(source: Path, target: Path) -> None:
     """
     try:
         if target.is_dir() or not os.path.lexists(target):
-            target.mkdir(parents=True, exist_ok=True)
+            mode = stat.S_IMODE(source.stat().st_mode)
+            target.mkdir(mode, parents=True, exist_ok=True)
         for each in sorted(os.scandir(source), key=lambda entry: entry.name):
             place = target / each.name
             if each.is_dir(follow_symlinks=False) and os.path.lexists(place):
@@ -67,12 +68,17 @@ def merge(source: Path, target: Path) -> None:
 
 
 @contextmanager
-def _beside(target: Path) -> Iterator[Path]:
-    """Make an empty private folder on the target's file system, and remove it afterwards."""
+def _beside(target: Path, name: str) -> Iterator[Path]:
+    """Make an empty private folder on the target's file system, and remove it afterwards.
+
+    Its name is the same each time: whoever was killed may have left it.
+    """
     parent = target if target.is_dir() else target.parent
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        stage = Path(tempfile.mkdtemp(prefix=".tpukit-", dir=parent))
+        stage = parent / name
+        shutil.rmtree(stage, ignore_errors=True)
+        stage.mkdir(0o700)
     except OSError as error:
         raise _unwritable(error) from error
     try:
@@ -83,6 +89,7 @@ def _beside(target: Path) -> Iterator[Path]:
 
 def _fill(stage: Path, archive: Path, expected: Expected) -> None:
     links: list[tuple[Path, str]] = []
+    folders = {stage: 0o755}
     with _Bounded(io.FileIO(archive)) as file, tarfile.open(fileobj=file, mode="r:") as opened:
         while (member := opened.next()) is not None:
             opened.members = []  # type: ignore[attr-defined]  # it keeps every one that it has seen
@@ -95,6 +102,7 @@ def _fill(stage: Path, archive: Path, expected: Expected) -> None:
                 links.append((place, _inside(member, len(parts) - 1)))
             elif member.isdir():
                 place.mkdir(exist_ok=True)
+                folders[place] = member.mode & 0o755 | 0o700
             elif member.islnk():
                 # A second name of a file that came before.
                 os.link(stage.joinpath(*_parts(member.linkname)), place, follow_symlinks=False)
@@ -102,6 +110,8 @@ def _fill(stage: Path, archive: Path, expected: Expected) -> None:
                 _write(opened, member, place)
             else:
                 raise _refusal(f"sent {_name(member.name)}, which is no file, folder or link")
+    for place, mode in folders.items():
+        place.chmod(mode)
     for place, destination in links:
         os.symlink(destination, place)
 
@@ -109,7 +119,7 @@ def _fill(stage: Path, archive: Path, expected: Expected) -> None:
 def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
     source = archive.extractfile(member)
     assert source is not None
-    mode = 0o755 if member.mode & 0o100 else 0o644
+    mode = member.mode & 0o755 | 0o600
     # A name that comes twice is refused: O_EXCL.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     with os.fdopen(os.open(place, flags, mode), "wb") as file:

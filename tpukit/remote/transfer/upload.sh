@@ -36,6 +36,14 @@ finish() {
     mv -f "$part" "$whole" 2>/dev/null || [ -f "$whole" ] || exit 1
     answer complete
 }
+merge() ( # FOLDER TARGET: move what is in it, each file in one step; what else is there stays
+    find "$1" -mindepth 1 -maxdepth 1 ! -type d -exec sh -c 'mv -f -- "$@" "$0"' "$2/" {} + || exit 1
+    for each in "$1"/* "$1"/.[!.]* "$1"/..?*; do
+        if [ ! -d "$each" ] || [ -L "$each" ]; then continue; fi
+        place=$2/${each##*/}
+        if [ -d "$place" ]; then merge "$each" "$place"; else mv -- "$each" "$place"; fi || exit 1
+    done
+)
 
 case $verb in
 look)
@@ -68,36 +76,27 @@ receive)
     ;;
 place)
     [ -f "$whole" ] || answer partial "$(bytes_here)"
+    target=${2%/}
+    parent=$(dirname -- "$2")
+    if [ "$3" = yes ]; then parent=$2 target=$target/$4; fi
+    (umask 022 && mkdir -p -- "$parent") || exit 1
+    new=$parent/.tpukit.$digest.$$
+    trap 'rm -rf -- "$new"' EXIT
+    # What stands there is replaced by what is whole, in one step, and by nothing on a full disk.
     if [ "$1" = file ]; then
-        target=$2
-        if [ "$3" = yes ]; then target=${2%/}/$4; fi
-        parent=$(dirname -- "$target")
-        (umask 022 && mkdir -p -- "$parent") || exit 1
-        new=$parent/.tpukit.$digest.$$
-        trap 'rm -rf -- "$new"' EXIT
-        # A link where the file system is the same one, else a copy; either is renamed when whole.
-        ln "$whole" "$new" 2>/dev/null || cp "$whole" "$new" || exit 1
-        chmod -- "$5" "$new" && mv -f -- "$new" "$target" || exit 1
+        # A second name of it, a link, would be changed with the file that is there in the end.
+        mv -- "$whole" "$new" && chmod -- "$5" "$new" && mv -f -- "$new" "$target" || exit 1
     else
-        target=${2%/}
-        parent=$(dirname -- "$target")
-        [ "$3" = yes ] && parent=$target
-        (umask 022 && mkdir -p -- "$parent") || exit 1
-        new=$parent/.tpukit.$digest.$$
-        trap 'rm -rf -- "$new"' EXIT
         mkdir "$new" && (umask 022 && tar -xof "$whole" -C "$new") || exit 1
         if [ "$3" = yes ]; then
-            for each in "$new"/* "$new"/.[!.]* "$new"/..?*; do
-                [ -e "$each" ] || [ -L "$each" ] || continue
-                cp -RPpf -- "$each" "$target/" || exit 1
-            done
+            merge "$new" "$parent" || exit 1
         elif [ -d "$target" ]; then # it was put there, and the answer was lost
-            cp -RPpf -- "$new/$4/." "$target/" || exit 1
+            merge "$new/$4" "$target" || exit 1
         else
             mv -- "$new/$4" "$target" || exit 1
         fi
+        rm -f "$whole"
     fi
-    rm -f "$whole"
     answer placed
     ;;
 esac
