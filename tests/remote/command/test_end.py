@@ -160,6 +160,17 @@ def test_a_finished_job_stays_as_it_is(
     assert status(server) == "4"
 
 
+def test_a_lost_job_is_not_said_to_have_been_ended(start: Start, end: End, server: Server) -> None:
+    """Its runner was killed, and its command has ended since, nobody knows how."""
+    (pid,) = start("echo $$ >>pids; while ! [ -e go ]; do sleep 0.05; done")
+    folder = server.home / ".tpukit" / "jobs" / JOB
+    os.kill(int((folder / "pid").read_text().split()[0]), signal.SIGKILL)
+    (server.home / "go").touch()
+    server.wait_until(lambda: gone(pid))
+    assert end().ended == 0
+    assert not (folder / "status").exists()
+
+
 def test_ctrl_c_s_signal_reaches_a_job_s_program(start: Start, end: End, server: Server) -> None:
     """Which is not what a shell leaves of it to what it starts in the background."""
     program = (

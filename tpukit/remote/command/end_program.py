@@ -147,8 +147,8 @@ class Run:
 
     def leave_status(self, status):
         """Say how it ended where the runner could not."""
-        if not self.folder or not self.leader or os.path.exists(f"{self.folder}/status"):
-            return
+        if not (self.folder and self.known) or os.path.exists(f"{self.folder}/status"):
+            return  # the folder of a lost one, of which nothing was there any more, says the truth
         new = f"{self.folder}/status.new"  # it has its blocks on the disk
         with open(os.open(new, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
             file.write(f"{status:<7}\n")
