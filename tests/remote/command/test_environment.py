@@ -32,6 +32,12 @@ def test_a_file_has_a_variable_a_line() -> None:
     assert parse_file(text.encode(), {"E": "own"}) == wanted
 
 
+def test_a_file_s_lines_end_where_an_editor_ends_them() -> None:
+    """Not within a value; and what some editors write before the first line is not its name's."""
+    text = "\ufeffA=one\u2028two\r\nB=x\x0cy\r\n"
+    assert parse_file(text.encode(), {}) == {"A": "one\u2028two", "B": "x\x0cy"}
+
+
 def test_a_file_that_is_not_utf_8_is_refused_by_its_line() -> None:
     with pytest.raises(BadInput, match="line 2 of the environment file"):
         parse_file(b"A=1\nB=caf\xe9\n", {})

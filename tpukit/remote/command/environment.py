@@ -80,11 +80,11 @@ def parse_file(content: bytes, own: Mapping[str, str]) -> dict[str, str]:
     what is not UTF-8, and as `parse_assignments` does.
     """
     try:
-        text = content.decode()
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         number = content.count(b"\n", 0, error.start) + 1
         raise BadInput(f"line {number} of the environment file is not UTF-8 text") from error
-    lines = (line.strip().removeprefix("export ") for line in text.splitlines())
+    lines = (line.strip().removeprefix("export ") for line in text.split("\n"))
     return parse_assignments((_unquoted(line) for line in lines if line and line[0] != "#"), own)
 
 
