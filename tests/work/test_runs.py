@@ -17,6 +17,7 @@ from support.ssh_server import Server
 from tpukit.clock import SystemClock
 from tpukit.errors import (
     BadInput,
+    DeadlinePassed,
     Interrupted,
     NameTaken,
     NotFound,
@@ -135,6 +136,23 @@ def test_a_start_that_fails_half_way_leaves_nothing_running(
     with pytest.raises(Exception, match="could not keep a job"):
         start(workers, "sleep 1000")
     assert stand(workers[::2]) == [("finished", 143)] * 2
+
+
+def test_a_start_that_took_too_long_is_withdrawn_and_not_said_to_go_on(
+    workers: list[RemoteWorker],
+) -> None:
+    calls: list[int] = []
+
+    def connect() -> Connection:
+        calls.append(1)
+        if len(calls) == 2:
+            raise DeadlinePassed("demo worker 1 did not answer in time")
+        return workers[1].connect()
+
+    with pytest.raises(DeadlinePassed) as caught:
+        start([workers[0], RemoteWorker(1, connect, "demo")], "sleep 1000")
+    assert (caught.value.exists, caught.value.fix) == ((), None)
+    assert stand(workers[:2]) == [("finished", 143)] * 2
 
 
 @ALL_OURS

@@ -122,9 +122,9 @@ def start(
         with suppress(KeyboardInterrupt):
             shield(withdraw_all, clock)
         error = interruption(caught) if isinstance(caught, KeyboardInterrupt) else caught
+        left = sorted({each.label for each in begun})
+        error.exists = tuple(f"run {run_id} may run on {label}" for label in left)
         if begun:
-            left = sorted({each.label for each in begun})
-            error.exists = tuple(f"run {run_id} may run on {label}" for label in left)
             slices = ",".join(sorted({each.slice for each in begun}))
             error.fix = Fix.command("tpukit", "kill", slices, run_id, note="ends it there")
         raise error from None

@@ -431,7 +431,8 @@ def run(folder, request, log, environment):
     def pass_on(number, frame):
         if command.poll() is None:
             asked.append(number)
-            os.killpg(command.pid, number)
+            with contextlib.suppress(OSError):  # it has just gone, or is root's
+                os.killpg(command.pid, number)
         else:
             log.waits = False
 
