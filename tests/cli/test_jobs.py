@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,6 +145,33 @@ def test_logs_show_a_part_of_what_each_worker_wrote(local: Local, team: str) -> 
     assert line["line"] == "no end"
     local.run("logs", team, run, "--since", "yesterday").says(2)
     local.run("logs", team, run, "--tail", "-1").says(2)
+
+
+def test_each_part_of_a_long_line_has_its_time(local: Local, team: str) -> None:
+    """Also where it is no text, and has no word that could be taken for one."""
+    run = detach(local, team, "head -c 200000 /dev/zero | tr '\\0' '\\377'; echo; echo last")
+    assert local.run("attach", team, run).status == 0
+    done = local.run("logs", team, run, "--timestamps", "--json-lines", "--worker", "0-1")
+    lines = [json.loads(line) for line in done.out.splitlines()]
+    assert all(re.fullmatch(r"20\d\d-\d\d-\d\dT[\d:]{8}Z", each["time"]) for each in lines)
+    for worker in range(2):
+        text = "".join(each["line"] for each in lines if each["worker"] == worker)
+        assert text == "\ufffd" * 200_000 + "last"
+
+
+def test_ctrl_c_names_the_run_that_goes_on(local: Local, team: str) -> None:
+    """The one that is followed: nobody is told to end every run."""
+    run = detach(local, team, "echo begun; sleep 1000")
+    for verb in (("attach",), ("logs", "-f")):
+        with local.start(*verb, team) as process:
+            assert process.stdout
+            assert "begun" in process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            _, told = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert f"exists: run {run} goes on" in told
+        assert f"fix: tpukit kill {team} {run}" in told
+    assert local.run("kill", team, run).status == 0
 
 
 def test_one_worker_s_log_is_passed_on_byte_for_byte(

@@ -9,7 +9,6 @@ from tpukit.cli import views
 from tpukit.cli.logs import EVERYTHING, LogFlags, OutputFlags, read
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
-from tpukit.errors import Fix, interruption
 
 
 def attach(
@@ -27,13 +26,7 @@ def attach(
       tpukit attach demo
       tpukit attach demo 20261121-143355-3f2a
     """
-    try:
-        found = read(toolkit.by(route), name, run, LogFlags(**asdict(flags), follow=True))
-    except KeyboardInterrupt as signal:
-        error = interruption(signal)
-        error.exists = (f"run {run or '(the last one)'} goes on",)
-        error.fix = Fix.command("tpukit", "kill", name, *([run] if run else ["--all"]))
-        raise error from None
+    found = read(toolkit.by(route), name, run, LogFlags(**asdict(flags), follow=True))
     for each in found:
         if each.value and each.value.status:
             toolkit.console.warn(f"{each.item.label} exited with status {each.value.status}")

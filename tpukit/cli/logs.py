@@ -13,7 +13,7 @@ from tpukit.cli import views
 from tpukit.cli.output import Stamped, chosen_output
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
-from tpukit.errors import BadInput, Fix
+from tpukit.errors import BadInput, Fix, interruption
 from tpukit.text import one_line
 
 if TYPE_CHECKING:
@@ -109,6 +109,12 @@ def read(toolkit: Toolkit, names: str, run: str, flags: LogFlags) -> Followed:
             patience=patience,
             opened=opened,
         )
+    except KeyboardInterrupt as signal:
+        error = interruption(signal)
+        if any(job.run == chosen and job.live for each in states for job in each.value or ()):
+            error.exists = (f"run {chosen} goes on",)
+            error.fix = Fix.command("tpukit", "kill", names, chosen, note="ends it")
+        raise error from None
     finally:
         output.finish()
     for each in found:

@@ -63,7 +63,8 @@ class Lines(Output):
     def write(self, worker: RemoteWorker, stream: str, chunk: bytes) -> None:
         *lines, rest = (self._rest.get((worker, stream), b"") + chunk).split(b"\n")
         if len(rest) > _LONGEST_LINE:
-            lines, rest = [*lines, rest], b""
+            stamp = rest[: rest.find(b" ") + 1] if self._stamped else b""
+            lines, rest = [*lines, rest], stamp
         self._rest[worker, stream] = rest
         if lines:
             with self._lock:
