@@ -67,6 +67,12 @@ def test_one_file_travels_as_it_is(tmp_path: Path) -> None:
     assert placement.mode == 0o700
 
 
+@pytest.mark.skipif(not Path("/proc/version").exists(), reason="no /proc here")
+def test_a_file_that_says_it_has_no_bytes_travels_with_those_that_it_has() -> None:
+    payload, _ = packed(Copy.parse(["/proc/version", "demo:"]))
+    assert b"".join(payload.chunks()) == Path("/proc/version").read_bytes()
+
+
 def test_several_sources_keep_their_own_names(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1")
     (tmp_path / "d").mkdir()

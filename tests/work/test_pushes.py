@@ -169,6 +169,18 @@ def test_a_file_that_was_changed_on_a_worker_is_put_right(three: Fleet, again: A
     assert files(three.home(1))["a.py"] == "print(1)\n"
 
 
+@pytest.mark.parametrize("text", ["", "elsewhere"], ids=["removed", "changed"])
+def test_a_link_that_was_changed_on_a_worker_is_put_right(
+    three: Fleet, again: Again, text: str
+) -> None:
+    again()
+    link = three.home(1) / "project" / "link"
+    link.unlink()
+    link.symlink_to(text) if text else None
+    assert again() == ["unchanged", "sent", "unchanged"]
+    assert link.readlink() == Path("a.py")
+
+
 def test_a_worker_that_never_had_it_gets_everything(three: Fleet, root: Path, again: Again) -> None:
     again()
     (three.home(2) / "project").rename(three.home(2) / "moved away")

@@ -93,6 +93,20 @@ def test_files_of_submodules_are_sent(root: Path, tmp_path: Path) -> None:
     assert "lib/library" in read_tree(root).names
 
 
+@pytest.mark.parametrize("outer", [True, False], ids=["in a repository", "in a plain folder"])
+def test_files_of_a_repository_that_was_cloned_into_the_tree_are_sent(
+    tmp_path: Path, outer: bool
+) -> None:
+    for below in ("a", "a/b", "hidden"):
+        write(tmp_path / "tree" / below, code="1", _dot_gitignore="*.pyc\n")
+        (tmp_path / "tree" / below / "code.pyc").write_text("1")
+        git(tmp_path / "tree" / below, "init", "--quiet")
+    write(tmp_path / "tree", _dot_tpukitignore="hidden\n")
+    git(tmp_path / "tree", "init", "--quiet") if outer else None
+    wanted = [".tpukitignore", "a/.gitignore", "a/b/.gitignore", "a/b/code", "a/code"]
+    assert list(read_tree(tmp_path / "tree").names) == wanted
+
+
 @pytest.mark.parametrize("name", ["line\nend", "back\\slash", ".tpukit/manifest", "a\rb"])
 def test_a_name_that_a_manifest_could_not_hold_is_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / "tree" / name

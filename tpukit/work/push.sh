@@ -22,8 +22,13 @@ answer() { echo "tpukit-push $*"; exit 0; }
 refuse() { echo "$1" >&2; exit 1; }
 command -v sha256sum >/dev/null 2>&1 || sha256sum() { shasum -a 256 "$@"; }
 manifest_digest() { sha256sum <"$manifest" | cut -c 1-64; }
-holds() { # FOLDER MANIFEST: whether every file in the folder is what the manifest there says
-    (cd "$1" && { ! grep -q '^[^#]' "$2" || sha256sum -c "$2"; }) >/dev/null 2>&1
+holds() { # FOLDER MANIFEST: whether every file and link in it is what the manifest there says
+    (cd "$1" && { ! grep -q '^[^#]' "$2" || sha256sum -c "$2"; } && links "$2") >/dev/null 2>&1
+}
+links() {
+    sed -n 's/^#l //p' "$1" | while IFS= read -r each; do
+        [ "$(readlink -n "${each#*  }" | sha256sum | cut -c 1-64)" = "${each%%  *}" ] || exit 1
+    done
 }
 names() { # MANIFEST: its names, each beginning with ./
     sed -n -e '/\/\.\.\//d' -e 's/^\(#l \)\{0,1\}[0-9a-f]\{64\}  //p' "$1"

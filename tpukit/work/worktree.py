@@ -124,13 +124,18 @@ def read_tree(root: Path, *, with_secrets: bool = False) -> Tree:
 
 
 def _listed(root: Path) -> set[str]:
-    """Return the names that git tracks and those that are new, but for what is to be ignored."""
+    """Return the names that git tracks and those that are new, but for what is to be ignored.
+
+    Of another repository below git says the folder alone, which ends with a slash.
+    """
     with _repository(root) as place:
         ours = (f"--exclude-per-directory={IGNORE_FILE}", "--ignored")
         tracked = _git(root, place, "--cached", "--recurse-submodules")
         new = _git(root, place, "--others", "--exclude-standard")
         ignored = _git(root, place, "--cached", *ours) | _git(root, place, "--others", *ours)
-    return (tracked | new) - ignored
+    found = (tracked | new) - ignored
+    below = [each for each in found if each.endswith("/")]
+    return found.union(*({f"{each}{name}" for name in _listed(root / each)} for each in below))
 
 
 @contextmanager

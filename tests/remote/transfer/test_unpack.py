@@ -188,6 +188,14 @@ def test_merging_replaces_files_and_keeps_what_else_is_there(tmp_path: Path) -> 
     assert found == {"file": "new", "new": "new", "old": "old"}
 
 
+def test_what_stands_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    for name in ("source/file", "target"):
+        (tmp_path / name).touch()
+    with pytest.raises(TpukitError, match="target/file"):
+        merge(tmp_path / "source", tmp_path / "target")
+
+
 def test_merging_never_goes_through_a_link_that_is_there(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "source" / "a").mkdir(parents=True)

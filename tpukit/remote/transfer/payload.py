@@ -120,9 +120,12 @@ class Inflation:
 
 
 def file_payload(path: Path) -> Payload:
-    """Return a single file as a payload."""
-    found = path.stat()
-    return Payload((Part(found.st_size, b"", path, found.st_mtime_ns),), archive=False)
+    """Return a single file as a payload; one that says it has no bytes, as in /proc, may have."""
+    with _opened(path) as file:
+        found = os.fstat(file.fileno())
+        data = b"" if found.st_size else file.read()
+    part = Part(found.st_size, b"", path, found.st_mtime_ns)
+    return Payload((Part(len(data), data) if data else part,), archive=False)
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,8 @@ def _refusal(what: str) -> SecurityRefusal:
 
 
 def _unwritable(error: OSError) -> TpukitError:
-    where = f" {shown_path(Path(error.filename))}" if isinstance(error.filename, str) else ""
+    path = error.filename2 or error.filename  # what is renamed is not what is in the way
+    where = f" {shown_path(Path(path))}" if isinstance(path, str) else ""
     return TpukitError(f"cannot write{where}", reason=error.strerror or str(error))
 
 
