@@ -277,6 +277,15 @@ def test_a_command_has_a_terminal_where_it_is_asked_for(tpukit: Tpukit) -> None:
         assert "not a tty" in command.seen
 
 
+def test_what_may_go_on_after_an_interrupt_is_said(tpukit: Tpukit) -> None:
+    """As with OpenSSH: where there is no terminal the worker learns of no Ctrl-C."""
+    with on_terminal(tpukit, "ssh", "pod", "--", "echo begun; sleep 5") as command:
+        command.read_until("begun")
+        command.type("\x03")
+        command.ends_with(130)
+        assert "it may go on on pod worker 0" in os.read(command.far, 4096).decode()
+
+
 def test_a_command_without_standard_input_leaves_it_to_the_next(tpukit: Tpukit) -> None:
     """Otherwise a loop that reads a list of commands runs the first alone."""
 

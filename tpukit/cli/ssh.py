@@ -14,7 +14,7 @@ from tpukit.cli import parameters as flag
 from tpukit.cli.toolkit import Toolkit
 from tpukit.clock import Deadline
 from tpukit.console import View
-from tpukit.errors import BadInput, Fix, NotFound, TransportFailed
+from tpukit.errors import BadInput, Fix, NotFound, TransportFailed, interruption
 
 if TYPE_CHECKING:
     from tpukit.remote.connection.target import Target
@@ -97,6 +97,11 @@ def _command(toolkit: Toolkit, chosen: RemoteWorker, line: str, no_stdin: bool) 
         except TransportFailed:
             chosen.check_slice()
             raise
+        except KeyboardInterrupt as interrupt:
+            error = interruption(interrupt)
+            error.exists = (f"the command: it may go on on {chosen.label}",)
+            error.fix = Fix(note="`tpukit run` ends what it runs, and `ssh -t` passes Ctrl-C on")
+            raise error from None
     document = {
         "worker": chosen.index,
         "status": done.status,
