@@ -85,6 +85,13 @@ def test_a_job_runs_in_the_home_folder_with_the_commands_own_words(
     assert result.tail == (str(server.home), "it's  $here", "äöü", "end of input")
 
 
+def test_a_path_of_the_user_s_own_is_the_command_s_alone(
+    connect: Callable[[], Connection], within: Within
+) -> None:
+    job = DetachedJob(connect, "path", within(60))
+    assert job.run(JobRequest("echo $PATH", "export PATH=/nowhere\n")).tail == ("/nowhere",)
+
+
 def test_a_finished_job_is_not_run_again(run: Run, server: Server) -> None:
     command = "echo once; echo x >>count; exit 3"
     first, second = run("once", command), run("once", command)

@@ -21,7 +21,7 @@ from support.ssh_fixtures import Within
 from tpukit.clock import SystemClock
 from tpukit.errors import TpukitError, TransportFailed
 from tpukit.remote.command.end import end_processes
-from tpukit.remote.command.fan_out import fan_out
+from tpukit.remote.command.fan_out import fan_out, values
 from tpukit.remote.connection.client import Connection, Connector
 from tpukit.remote.job.detached_job import DetachedJob, JobLost, JobRequest, LogPart
 from tpukit.remote.job.job_list import job_request, list_jobs, remove_jobs
@@ -372,7 +372,9 @@ def test_secrets_are_in_no_file_and_the_others_can_be_shown(
     variables = {
         "WANDB_API_KEY": "hush\nhush",
         "db_password": "hush",
-        "PROXY": "http://ada:hush@proxy:80",
+        "PROXY": "http://ada:hush@hush@proxy:80",
+        **dict.fromkeys(("HF_PAT", "MYSQL_PWD", "AWS_CREDS", "SLACK_WEBHOOK_URL"), "hush"),
+        "PATTERN": "a*",
         "STEPS": "it's 7",
     }
     lines = "".join(f"export {name}={json.dumps(value)}\n" for name, value in variables.items())
@@ -384,7 +386,8 @@ def test_secrets_are_in_no_file_and_the_others_can_be_shown(
     assert all(path.stat().st_mode & 0o077 == 0 for path in [folder(ubuntu), *files])
     (state,) = list_jobs(connect(), "train", deadline=within(60))
     masked = {"WANDB_API_KEY": "****", "db_password": "****", "PROXY": "http://****@proxy:80"}
-    assert state.environment == {**masked, "STEPS": "it's 7"}
+    masked |= dict.fromkeys(("HF_PAT", "MYSQL_PWD", "AWS_CREDS", "SLACK_WEBHOOK_URL"), "****")
+    assert state.environment == {**masked, "PATTERN": "a*", "STEPS": "it's 7"}
     assert state.command == command
     (ubuntu.home / "go").touch()
     assert read() == b"hush\nhush hush it's 7\n"
@@ -415,6 +418,18 @@ def test_what_is_left_of_ended_runs_is_removed_and_counted(
     assert max(each.bytes or 0 for each in gone) >= 100_000
     remove_jobs(connect(), deadline=within(60))
     assert sorted(path.name for path in jobs.iterdir()) == ["run.busy", "run.stray", "step"]
+
+
+def test_several_who_prune_at_once_do_not_disturb_each_other(
+    connect: Callable[[], Connection], within: Within
+) -> None:
+    """Each run is removed by one of them."""
+    made = "for n in $(seq 60); do mkdir -p .tpukit/jobs/run.$n; echo 0 >.tpukit/jobs/run.$n/status"
+    assert connect().run(f"{made}; done", deadline=within(60)).ok
+    connections = [connect() for _ in range(4)]
+    found = values(fan_out(connections, lambda each: remove_jobs(each, deadline=within(60))))
+    gone = [removal.run for each in found for removal in each]
+    assert sorted(map(int, gone)) == [*range(1, 61)]
 
 
 def test_a_worker_without_python_says_so(

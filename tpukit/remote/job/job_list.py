@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 _PREFIX = "run."
 _RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 _SHOWN = 2000  #: characters of a command that a listing knows
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|PRIVATE|COOKIE", re.IGNORECASE)
-_IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_SECRET = re.compile(
+    r"KEY|TOKEN|SECRET|PASS|.PWD|CRED|AUTH|PRIVATE|COOKIE|JWT|WEBHOOK|(^|_)PAT(_|$)", re.IGNORECASE
+)
+_IN_ADDRESS = re.compile(r"(?<=://)[^/\s]+(?=@)")
 _MASK = "****"
 
 

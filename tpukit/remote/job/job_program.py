@@ -290,6 +290,8 @@ def listed(jobs, request):
 
 def removed(jobs, request):
     """Remove jobs that do not live and ended so many seconds ago; answer likewise, with bytes."""
+    with contextlib.suppress(FileNotFoundError):  # one at a time: kept until this program ends
+        fcntl.flock(os.open(jobs, os.O_RDONLY), fcntl.LOCK_EX)
     for name, folder in chosen(jobs, request["job"]):
         word, size = stand(folder), None
         if word[0] in "fl" and not lives(folder):
@@ -415,7 +417,7 @@ def run(folder, request, log, environment):
     signal.set_wakeup_fd(wakes)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     # TERM to the session comes here too; the command leads a group of its own.
-    lines = f'. /dev/fd/{environment}; exec {environment}<&-; exec sh "$0"'
+    lines = f'. /dev/fd/{environment}; exec {environment}<&-; exec /bin/sh "$0"'
     command = subprocess.Popen(
         ["sh", "-c", lines, os.path.join(folder, "command")],
         stdin=subprocess.DEVNULL,
