@@ -117,9 +117,14 @@ def end_connections(server: subprocess.Popen[bytes]) -> None:
 @contextmanager
 def stalled(server: subprocess.Popen[bytes]) -> Iterator[None]:
     """Let a server and its connections stand still; what commands are there goes on."""
-    stopped = [psutil.Process(server.pid), *_connections(server)]
-    for each in stopped:
-        each.suspend()
+    stopped: list[psutil.Process] = []
+    # One that was listed may have had a child before it stood still.
+    while new := [
+        p for p in (psutil.Process(server.pid), *_connections(server)) if p not in stopped
+    ]:
+        for each in new:
+            each.suspend()
+        stopped += new
     try:
         yield
     finally:

@@ -114,15 +114,17 @@ def test_the_time_that_a_program_takes_to_start_is_not_the_workers(
         assert connection.alive
 
 
+@pytest.mark.parametrize("line", ["sys.stdin.read(); sys.exit()", "time.sleep(1000)"])
 def test_a_program_that_leads_nowhere_is_left_at_the_deadline_and_ends(
-    server: Server, key: KeyPair, within: Within
+    server: Server, key: KeyPair, within: Within, line: str
 ) -> None:
+    """Also one that does not look at its input yet, as OpenSSH while it connects."""
     with (
-        Connector(key, CLOCK, dial=program("sys.stdin.read()", "sys.exit()")) as connector,
+        Connector(key, CLOCK, dial=program(line)) as connector,
         pytest.raises(Unanswered),
     ):
         connector.connect_once(elsewhere(server), within(1.0))
-    server.wait_until(lambda: all(each.status() == "zombie" for each in _relays()))
+    server.wait_until(lambda: all(each.status() == "zombie" for each in _relays()), 20)
 
 
 def test_eight_workers_behind_one_that_is_dead_wait_for_it_once_and_together(

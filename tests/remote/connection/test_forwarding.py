@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -323,3 +324,16 @@ def test_a_worker_that_fell_silent_as_in_a_sleep_is_reached_again(
             ubuntu.wait_until(lambda: "connected again" in told)
             assert ask(port, b"on") == b"echo on"
             assert told[0] == "the connection is lost; connecting again"
+
+
+def test_who_breaks_off_here_is_gone_for_the_worker_too(openssh: Callable[[], Connection]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as service:
+        service.settimeout(60)
+        with kept(openssh, Forward(0, service.getsockname()[1])) as ([port], _):
+            client = socket.create_connection(("127.0.0.1", port), timeout=60)
+            accepted, _ = service.accept()
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()  # without a word of an end
+            accepted.settimeout(20)
+            assert accepted.recv(1) == b""
+            accepted.close()

@@ -58,7 +58,8 @@ def through_program(
 ) -> Dial:
     """Return a dial that speaks to standard input and output of a program, one a connection.
 
-    The program ends with its input, as OpenSSH's ProxyCommand does; `on_line` gets each line of
+    The program ends with its input, as OpenSSH's ProxyCommand does, and is ended where it does not
+    lead to the worker in time; `on_line` gets each line of
     stderr once, however many connections have it. Where the program ends before the worker greets,
     what it said last is the reason.
     """
@@ -94,13 +95,13 @@ def through_program(
             if near.recv(1, socket.MSG_PEEK):
                 return near
             attending.join(1.0)  # a child of its own may hold stderr open
+            raise TransportFailed(
+                f"{one_line(command[0])} does not lead to {target.label}", reason=_decisive(said)
+            )
         except BaseException:
             near.close()
+            process.terminate()  # one that still connects does not look at its input
             raise
-        near.close()
-        raise TransportFailed(
-            f"{one_line(command[0])} does not lead to {target.label}", reason=_decisive(said)
-        )
 
     return dial
 
@@ -151,10 +152,10 @@ def splice(local: socket.socket, channel: Any) -> None:
     with contextlib.suppress(OSError, EOFError):
         while data := local.recv(_CHUNK):
             channel.sendall(data)
-        channel.shutdown_write()
-    back.join()
-    with contextlib.suppress(OSError, EOFError):  # the connection may be gone
-        channel.close()
+    # Also where it was broken off here: whoever serves there would wait for the rest.
+    for last in (channel.shutdown_write, back.join, channel.close):
+        with contextlib.suppress(OSError, EOFError):  # the connection may be gone
+            last()
     local.close()
 
 
