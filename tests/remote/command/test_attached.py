@@ -11,6 +11,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -30,6 +31,7 @@ from tpukit.remote.command.attached import (
 )
 from tpukit.remote.command.environment import launch, shell_lines
 from tpukit.remote.command.stdin import Broadcast
+from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text, shell_line
 
@@ -218,19 +220,45 @@ def test_an_interrupt_ends_the_command_everywhere(
     assert all(gone(pid) for pid in found)
 
 
+def test_an_interrupt_ends_what_a_lost_connection_has_left(
+    workers: list[RemoteWorker], servers: list[Server]
+) -> None:
+    """Worker 1 can be reached again."""
+    found: list[int] = []
+
+    def interrupt() -> None:
+        found.extend(pids(servers))
+        servers[1].cut()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    going = AttachedRun(CommandRequest(LASTING), SystemClock(), Collected())
+    with pytest.raises(KeyboardInterrupt), meanwhile(interrupt):
+        going.on_all(workers)
+    assert going.unreached == {}
+    assert all(gone(pid) for pid in found)
+
+
 def test_an_interrupt_says_whom_it_did_not_reach(
     workers: list[RemoteWorker], servers: list[Server]
 ) -> None:
-    """Worker 1's connection breaks before."""
+    """Worker 1's connection breaks before, and there is no other."""
     going = AttachedRun(CommandRequest(LASTING), SystemClock(), Collected())
+
+    lost = threading.Event()
+
+    def connect() -> Connection:
+        if lost.is_set():
+            raise TransportFailed("demo worker 1 does not answer")
+        return workers[1].connect()
 
     def interrupt() -> None:
         pids(servers)
+        lost.set()
         servers[1].cut()
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt), meanwhile(interrupt):
-        going.on_all(workers)
+        going.on_all([workers[0], replace(workers[1], connect=connect), workers[2]])
     assert [each.index for each in going.unreached] == [1]
     for pid in pids([servers[1]]):
         if not gone(pid):

@@ -203,9 +203,14 @@ class AttachedRun:
         return DeadlinePassed(what, why="it was ended")
 
     def _end(self, live: _Live) -> None:
-        marks, first, grace = [live.mark], self.request.first, self.request.grace
+        first, grace = self.request.first, self.request.grace
+        end = partial(end_processes, clock=self.clock, marks=[live.mark], first=first, grace=grace)
         try:
-            end_processes(live.connection, self.clock, marks=marks, first=first, grace=grace)
+            try:
+                end(live.connection)
+            except TransportFailed:  # what it was lost with runs on there
+                with live.worker.connect() as connection:
+                    end(connection)
             live.ended = True
         except NotEnded as error:
             live.state = f"goes on as {error.reason}" + (f": {error.why}" if error.why else "")
