@@ -38,6 +38,8 @@ sudo -n sh -c 'trap "" HUP INT TERM; sleep 3600' & touch {mark}; wait"""
 
 
 def main() -> int:
+    # A shell's background ignores it, and what is ignored stays so in what is started from here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     given = arguments()
     seconds = given.minutes * 60
     events = night(given.seed, given.faults, seconds)
