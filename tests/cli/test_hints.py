@@ -58,7 +58,10 @@ def cli(run: Run, own_emulator: dict[str, str]) -> Cli:
 
 def test_the_second_command_asks_the_api_nothing(cli: Cli, tmp_path: Path) -> None:
     assert cli.asked("run", "demo", "--", "true")
+    cli.succeeds("firewall", "apply", "demo", "--jump", "demo:1")
     (tmp_path / "sent").write_text("content")
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "sent").write_text("content")
     cli.succeeds("run", "demo", "--detach", "--run-id", "job", "--", "true")
     for words in (
         ("run", "demo", "--", "true"),
@@ -67,7 +70,7 @@ def test_the_second_command_asks_the_api_nothing(cli: Cli, tmp_path: Path) -> No
         ("logs", "demo", "job"),
         ("attach", "demo", "job"),
         ("cp", "sent", "demo:"),
-        ("push", "demo"),
+        ("push", "demo", "tree"),
         ("run", "demo", "--jump", "demo:1", "--worker", "0", "--", "true"),
         ("kill", "demo", "job"),
     ):

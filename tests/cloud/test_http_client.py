@@ -42,8 +42,13 @@ def test_an_answer_that_redirects_is_an_error(cloud: Cloud) -> None:
 
 
 @contextmanager
-def counting(answers: int) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that answers so often on each connection; what each connection asked for."""
+def counting(
+    answers: int, closed: threading.Semaphore | None = None
+) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that answers so often on each connection; what each connection asked for.
+
+    `closed` is released when one is closed.
+    """
     asked: list[bytes] = []
 
     def serve(connection: socket.socket) -> None:
@@ -57,6 +62,8 @@ def counting(answers: int) -> Iterator[tuple[str, list[bytes]]]:
         with suppress(OSError):  # the listener was shut down
             while True:
                 serve(listener.accept()[0])
+                if closed:
+                    closed.release()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=accept, daemon=True).start()
@@ -76,10 +83,11 @@ def test_a_connection_is_kept_for_the_next_request() -> None:
 
 
 def test_a_connection_that_the_server_has_closed_is_not_used_again() -> None:
-    client = HttpClient()
-    with counting(1) as (url, asked):
+    client, closed = HttpClient(), threading.Semaphore(0)
+    with counting(1, closed) as (url, asked):
         for path in ("/first", "/second", "/third"):
             assert get(client, url, path) == b"{}"
+            assert closed.acquire(timeout=60)
         assert len(asked) == 3
 
 

@@ -189,7 +189,14 @@ def test_a_command_that_did_not_arrive_whole_is_not_run(
 
 
 def test_a_request_that_was_cut_short_anywhere_does_nothing(tmp_path: Path) -> None:
-    request = {"verb": "start", "mark": "m", "job": "cut", "command": "true", "environment": ""}
+    request = {
+        "verb": "start",
+        "mark": "m",
+        "jobs": ".tpukit/jobs",
+        "job": "cut",
+        "command": "true",
+        "environment": "",
+    }
     line, given = python_request("remote/job/job_program.py", request)
     environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
     for size in (0, 1, len(given) // 2, len(given) - 1):

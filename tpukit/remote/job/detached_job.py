@@ -237,7 +237,7 @@ def ask(
     and what `Connection.run` raises.
     """
     mark = secrets.token_hex(8)
-    request = {"verb": verb, "mark": mark, **words}
+    request = {"verb": verb, "mark": mark, "jobs": worker_files.JOBS, **words}
     line, stdin = python_request("remote/job/job_program.py", request)
     before = bytearray()
     begin = f"{mark}\n".encode()

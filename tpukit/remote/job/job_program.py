@@ -2,9 +2,9 @@
 
     main(REQUEST)
 
-REQUEST is a JSON object: `verb` names what to do, `mark` what is answered first, since a login
-script may have written before. Runs on the Python of the oldest runtime version, 3.8, with nothing
-but its standard library.
+REQUEST is a JSON object: `verb` names what to do, `jobs` the folder of jobs, `mark` what is
+answered first, since a login script may have written before. Runs on the Python of the oldest
+runtime version, 3.8, with nothing but its standard library.
 
 A job's folder has `command`, which sh runs; `about`, which listings show; `pid` (process id of its
 runner, boot, and time of start); `log.OFFSET`, a piece of what it wrote that begins at OFFSET;
@@ -500,7 +500,7 @@ def notify(folder, request, output):
 def main(request):
     request = json.loads(request)
     say(request["mark"])
-    jobs = os.path.expanduser("~/.tpukit/jobs")
+    jobs = os.path.join(os.path.expanduser("~"), request["jobs"])
     verbs = {"start": start, "follow": follow, "list": listed, "remove": removed}
     try:
         verbs[request["verb"]](jobs, request)
