@@ -89,7 +89,7 @@ def test_a_push_makes_every_worker_the_same_and_the_second_changes_nothing(four:
 def test_the_systems_tools_work_with_the_generated_configuration(four: Tpukit) -> None:
     found = four.document("--local", "ssh-config", "pod")["ssh_config"]
     config = found["path"]
-    assert found["hosts"][0]["names"] == ["pod", "pod-0"]
+    assert found["hosts"][0]["names"] == ["tpu.pod", "tpu.pod.0"]
 
     def system(*words: str) -> str:
         done = subprocess.run(
