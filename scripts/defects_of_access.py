@@ -180,17 +180,17 @@ def _through_a_tunnel(comparison: Comparison, port: int) -> bytes:
         comparison.tpukit_words("forward", NAME, f"0:{port}"),
         env=comparison.environment,
         stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
     ) as process:
         limit = threading.Timer(PATIENCE, process.terminate)
         limit.start()
         try:
-            assert process.stderr
-            note = next((line for line in process.stderr if " leads to port " in line), None)
-            if note is None:
+            assert process.stdout
+            line = process.stdout.readline()
+            if not line:
                 return b""
-            here = int(note.split()[0].rpartition(":")[2])
+            here = int(line.split()[0].rpartition(":")[2])
             with socket.create_connection(("127.0.0.1", here), 60) as connection:
                 return connection.recv(100)
         finally:

@@ -474,8 +474,10 @@ def leave_status(folder, code, asked):
     """Note how the command ended; not where the worker goes down, which ends everything at once."""
     status = code if code >= 0 else 128 - code
     if asked or status >= 128:
-        time.sleep(1 if asked else 0.3)
-        if asked and os.popen("systemctl is-system-running 2>&1").read().strip() == "stopping":
+        time.sleep(0.3)  # who ends everything asks the runner a moment after its command
+    if asked:
+        time.sleep(0.7)
+        if os.popen("systemctl is-system-running 2>&1").read().strip() == "stopping":
             return
     path = os.path.join(folder, "status.new")
     with open(os.open(path, os.O_WRONLY), "w") as file:
