@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -30,38 +31,43 @@ pytestmark = pytest.mark.process
 
 NAME = "run.train"
 LINES = "".join(f"line {number}\n" for number in range(1, 100_001)).encode()
-Read = Callable[..., bytes]
 
 
-@pytest.fixture
-def connect(connector: Connector, ubuntu: UbuntuServer, within: Within) -> Callable[[], Connection]:
-    return lambda: connector.connect(ubuntu.target(), within(60))
+@dataclass(frozen=True)
+class Jobs:
+    """Jobs on one worker, started and followed over as many connections as it takes."""
 
+    connector: Connector
+    ubuntu: UbuntuServer
+    within: Within
 
-@pytest.fixture
-def start(connect: Callable[[], Connection], within: Within) -> Callable[..., None]:
-    def start(command: str, name: str = NAME, **more: object) -> None:
+    def connect(self) -> Connection:
+        return self.connector.connect(self.ubuntu.target(), self.within(60))
+
+    def start(self, command: str, name: str = NAME, **more: object) -> None:
         request = JobRequest(command, **more)  # type: ignore[arg-type]
-        assert DetachedJob(connect, name, within(60)).start(request)
+        assert DetachedJob(self.connect, name, self.within(60)).start(request)
 
-    return start
-
-
-@pytest.fixture
-def read(connect: Callable[[], Connection], within: Within) -> Read:
-    """Return what a follower gets of a part of the log."""
-
-    def read(**part: object) -> bytes:
+    def read(self, **part: object) -> bytes:
+        """Return what a follower gets of a part of the log."""
         found: list[bytes] = []
-        job = DetachedJob(connect, NAME, within(120), on_log=lambda data, _: found.append(data))
+        job = DetachedJob(
+            self.connect, NAME, self.within(120), on_log=lambda data, _: found.append(data)
+        )
         job.follow(LogPart(**part))  # type: ignore[arg-type]
         return b"".join(found)
 
-    return read
+    @property
+    def folder(self) -> Path:
+        return self.ubuntu.home / ".tpukit/jobs" / NAME
+
+    def runner(self) -> psutil.Process:
+        return psutil.Process(int((self.folder / "pid").read_text().split()[0]))
 
 
-def folder(ubuntu: UbuntuServer) -> Path:
-    return ubuntu.home / ".tpukit/jobs" / NAME
+@pytest.fixture
+def jobs(connector: Connector, ubuntu: UbuntuServer, within: Within) -> Jobs:
+    return Jobs(connector, ubuntu, within)
 
 
 def in_background(work: Callable[[], object]) -> threading.Thread:
@@ -93,98 +99,87 @@ def is_full(ubuntu: UbuntuServer) -> bool:
 
 
 def test_a_full_disk_holds_the_command_back_and_loses_nothing(
-    ubuntu: UbuntuServer, start: Callable[..., None], read: Read, small_disk: Callable[[str], None]
+    jobs: Jobs, small_disk: Callable[[str], None]
 ) -> None:
     """It writes three times what the disk has."""
-    start("for i in 1 2 3; do seq -f 'line %.0f' 1 100000; done; touch wrote; exit 3")
-    ubuntu.wait_until(lambda: is_full(ubuntu))
-    assert not (ubuntu.home / "wrote").exists()
-    assert (folder(ubuntu) / "log").stat().st_size > 500_000
+    jobs.start("for i in 1 2 3; do seq -f 'line %.0f' 1 100000; done; touch wrote; exit 3")
+    jobs.ubuntu.wait_until(lambda: is_full(jobs.ubuntu))
+    assert not (jobs.ubuntu.home / "wrote").exists()
+    assert (jobs.folder / "log").stat().st_size > 500_000
     small_disk("8m")
-    assert read() == 3 * LINES
-    assert (folder(ubuntu) / "status").read_text().strip() == "3"
+    assert jobs.read() == 3 * LINES
+    assert (jobs.folder / "status").read_text().strip() == "3"
 
 
 def test_a_job_that_waits_for_room_can_be_ended(
-    connect: Callable[[], Connection],
-    ubuntu: UbuntuServer,
-    start: Callable[..., None],
-    small_disk: Callable[[str], None],
-    within: Within,
+    jobs: Jobs, small_disk: Callable[[str], None]
 ) -> None:
-    start("yes")
-    ubuntu.wait_until(lambda: is_full(ubuntu))
-    end_processes(connect(), SystemClock(), jobs=[NAME], grace=5.0)
-    assert [each.status for each in list_jobs(connect(), deadline=within(60))] == [143]
+    jobs.start("yes")
+    jobs.ubuntu.wait_until(lambda: is_full(jobs.ubuntu))
+    end_processes(jobs.connect(), SystemClock(), jobs=[NAME], grace=5.0)
+    assert [each.status for each in list_jobs(jobs.connect(), deadline=jobs.within(60))] == [143]
 
 
 def test_the_status_comes_when_all_is_in_the_log(
-    ubuntu: UbuntuServer, start: Callable[..., None], small_disk: Callable[[str], None]
+    jobs: Jobs, small_disk: Callable[[str], None]
 ) -> None:
     """The runner stands still while the command writes its last and ends, and then has no room."""
-    start("touch here; until [ -e go ]; do sleep 0.02; done; exec head -c 60000 /dev/zero")
-    ubuntu.wait_until((ubuntu.home / "here").exists)
-    keeper = runner(ubuntu)
+    jobs.start("touch here; until [ -e go ]; do sleep 0.02; done; exec head -c 60000 /dev/zero")
+    jobs.ubuntu.wait_until((jobs.ubuntu.home / "here").exists)
+    keeper = jobs.runner()
     (command,) = keeper.children()
     keeper.suspend()
-    with contextlib.suppress(OSError), (ubuntu.home / ".tpukit/filler").open("wb", 0) as filler:
+    with (
+        contextlib.suppress(OSError),
+        (jobs.ubuntu.home / ".tpukit/filler").open("wb", 0) as filler,
+    ):
         while True:
             filler.write(bytes(4096))
-    (ubuntu.home / "go").touch()
-    ubuntu.wait_until(lambda: command.status() == psutil.STATUS_ZOMBIE)
+    (jobs.ubuntu.home / "go").touch()
+    jobs.ubuntu.wait_until(lambda: command.status() == psutil.STATUS_ZOMBIE)
     before = keeper.num_ctx_switches().voluntary
     keeper.resume()
-    ubuntu.wait_until(lambda: keeper.num_ctx_switches().voluntary > before + 2)
-    assert not (folder(ubuntu) / "status").exists()
+    jobs.ubuntu.wait_until(lambda: keeper.num_ctx_switches().voluntary > before + 2)
+    assert not (jobs.folder / "status").exists()
     small_disk("8m")
-    ubuntu.wait_until((folder(ubuntu) / "status").exists)
-    assert (folder(ubuntu) / "log").stat().st_size == 60_000
+    jobs.ubuntu.wait_until((jobs.folder / "status").exists)
+    assert (jobs.folder / "log").stat().st_size == 60_000
 
 
-def test_what_the_command_left_behind_is_logged_after_its_end(
-    ubuntu: UbuntuServer, start: Callable[..., None], read: Read
-) -> None:
-    start("(until [ -e go ]; do sleep 0.02; done; echo late) & echo early; exit 3")
-    assert read() == b"early\n"
-    assert (folder(ubuntu) / "status").read_text().strip() == "3"
-    (ubuntu.home / "go").touch()
-    ubuntu.wait_until(lambda: (folder(ubuntu) / "log").read_bytes() == b"early\nlate\n")
+def test_what_the_command_left_behind_is_logged_after_its_end(jobs: Jobs) -> None:
+    jobs.start("(until [ -e go ]; do sleep 0.02; done; echo late) & echo early; exit 3")
+    assert jobs.read() == b"early\n"
+    assert (jobs.folder / "status").read_text().strip() == "3"
+    (jobs.ubuntu.home / "go").touch()
+    jobs.ubuntu.wait_until(lambda: (jobs.folder / "log").read_bytes() == b"early\nlate\n")
 
 
-def test_term_to_the_runner_ends_the_command_in_order(
-    ubuntu: UbuntuServer, start: Callable[..., None], read: Read
-) -> None:
-    start("trap 'echo saved; exit 5' TERM; touch here; while :; do sleep 0.02; done")
-    ubuntu.wait_until((ubuntu.home / "here").exists)
-    os.kill(runner(ubuntu).pid, signal.SIGTERM)
-    assert read().endswith(b"saved\n")
-    assert (folder(ubuntu) / "status").read_text().strip() == "5"
+def test_term_to_the_runner_ends_the_command_in_order(jobs: Jobs) -> None:
+    jobs.start("trap 'echo saved; exit 5' TERM; touch here; while :; do sleep 0.02; done")
+    jobs.ubuntu.wait_until((jobs.ubuntu.home / "here").exists)
+    os.kill(jobs.runner().pid, signal.SIGTERM)
+    assert jobs.read().endswith(b"saved\n")
+    assert (jobs.folder / "status").read_text().strip() == "5"
 
 
-def test_a_job_that_ends_with_its_worker_is_lost(
-    ubuntu: UbuntuServer, start: Callable[..., None], read: Read
-) -> None:
+def test_a_job_that_ends_with_its_worker_is_lost(jobs: Jobs) -> None:
     """Systemd sends TERM to all; a stand-in says that the worker goes down."""
-    tools = ubuntu.home / "tools"
+    tools = jobs.ubuntu.home / "tools"
     tools.mkdir()
     (tools / "systemctl").write_text("#!/bin/sh\necho stopping\n")
     (tools / "systemctl").chmod(0o755)
-    ubuntu.own(tools)
-    ubuntu.path = f"{tools}:{ubuntu.path}"
-    start("touch here; exec sleep 1000")
-    ubuntu.wait_until((ubuntu.home / "here").exists)
-    os.kill(runner(ubuntu).pid, signal.SIGTERM)
+    jobs.ubuntu.own(tools)
+    jobs.ubuntu.path = f"{tools}:{jobs.ubuntu.path}"
+    jobs.start("touch here; exec sleep 1000")
+    jobs.ubuntu.wait_until((jobs.ubuntu.home / "here").exists)
+    os.kill(jobs.runner().pid, signal.SIGTERM)
     with pytest.raises(JobLost):
-        read()
+        jobs.read()
 
 
-def runner(ubuntu: UbuntuServer) -> psutil.Process:
-    return psutil.Process(int((folder(ubuntu) / "pid").read_text().split()[0]))
-
-
-def followers(ubuntu: UbuntuServer) -> list[psutil.Process]:
+def followers(jobs: Jobs) -> list[psutil.Process]:
     """Return the Python programs that run there, but for the runner."""
-    return [each for each in python_programs(ubuntu) if each != runner(ubuntu)]
+    return [each for each in python_programs(jobs.ubuntu) if each != jobs.runner()]
 
 
 def python_programs(ubuntu: UbuntuServer) -> list[psutil.Process]:
@@ -195,40 +190,30 @@ def python_programs(ubuntu: UbuntuServer) -> list[psutil.Process]:
     return found
 
 
-def test_an_idle_follower_starts_no_process_and_ends_when_nobody_listens(
-    connect: Callable[[], Connection],
-    ubuntu: UbuntuServer,
-    start: Callable[..., None],
-    within: Within,
-) -> None:
-    start("echo first; until [ -e go ]; do sleep 0.02; done")
+def test_an_idle_follower_starts_no_process_and_ends_when_nobody_listens(jobs: Jobs) -> None:
+    jobs.start("echo first; until [ -e go ]; do sleep 0.02; done")
     seen = threading.Event()
-    connection = connect()
-    job = DetachedJob(lambda: connection, NAME, within(60), on_log=lambda *_: seen.set())
+    connection = jobs.connect()
+    job = DetachedJob(lambda: connection, NAME, jobs.within(60), on_log=lambda *_: seen.set())
     follower = in_background(job.follow)
     assert seen.wait(60)
-    (program,) = followers(ubuntu)
-    asked = len(ubuntu.commands)
+    (program,) = followers(jobs)
+    asked = len(jobs.ubuntu.commands)
     looks = program.num_ctx_switches().voluntary
     eventually(lambda: program.num_ctx_switches().voluntary > looks + 10)
     stat = Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()
     assert stat[8] == "0", "page faults of children that ended"
     assert not program.children()
-    assert len(ubuntu.commands) == asked
+    assert len(jobs.ubuntu.commands) == asked
     connection.close()
-    eventually(lambda: not followers(ubuntu))
-    (ubuntu.home / "go").touch()
+    eventually(lambda: not followers(jobs))
+    (jobs.ubuntu.home / "go").touch()
     follower.join(60)
 
 
-def test_every_byte_comes_once_over_lost_connections(
-    connect: Callable[[], Connection],
-    ubuntu: UbuntuServer,
-    start: Callable[..., None],
-    within: Within,
-) -> None:
+def test_every_byte_comes_once_over_lost_connections(jobs: Jobs) -> None:
     """Whatever it is: nothing of it is text. Each loss is told."""
-    start(
+    jobs.start(
         "for i in 1 2 3 4; do head -c 300000 /dev/urandom | tee -a sent; "
         "until [ -e seen-$i ]; do sleep 0.02; done; done"
     )
@@ -239,61 +224,51 @@ def test_every_byte_comes_once_over_lost_connections(
         before = len(found) // 300_000
         found.extend(data)
         if len(found) // 300_000 > before:
-            ubuntu.cut()
-            (ubuntu.home / f"seen-{before + 1}").touch()
+            jobs.ubuntu.cut()
+            (jobs.ubuntu.home / f"seen-{before + 1}").touch()
 
-    job = DetachedJob(connect, NAME, within(120), on_log=take, notice=told.append)
+    job = DetachedJob(jobs.connect, NAME, jobs.within(120), on_log=take, notice=told.append)
     ended = job.follow()
     assert ended
     assert ended.status == 0
-    assert bytes(found) == (ubuntu.home / "sent").read_bytes()
+    assert bytes(found) == (jobs.ubuntu.home / "sent").read_bytes()
     assert len(told) >= 3
     assert all(line.startswith("lost, connecting again") for line in told)
 
 
-def test_a_worker_that_brings_nothing_is_given_up(
-    connect: Callable[[], Connection],
-    ubuntu: UbuntuServer,
-    start: Callable[..., None],
-    within: Within,
-) -> None:
+def test_a_worker_that_brings_nothing_is_given_up(jobs: Jobs) -> None:
     """It lets in who comes, and breaks each connection as soon as it is asked for something."""
-    start("until [ -e go ]; do sleep 0.02; done")
+    jobs.start("until [ -e go ]; do sleep 0.02; done")
     told: list[str] = []
 
     def broken() -> Connection:
-        connection = connect()
-        ubuntu.cut()
+        connection = jobs.connect()
+        jobs.ubuntu.cut()
         return connection
 
-    job = DetachedJob(broken, NAME, within(120), notice=told.append, patience=1.0)
+    job = DetachedJob(broken, NAME, jobs.within(120), notice=told.append, patience=1.0)
     with pytest.raises(TransportFailed):
         job.follow()
     assert told
-    (ubuntu.home / "go").touch()
+    (jobs.ubuntu.home / "go").touch()
 
 
 @pytest.mark.parametrize("size", [1 << 16, 300_000])
-def test_a_log_keeps_its_newest_part_in_whole_lines(
-    ubuntu: UbuntuServer, start: Callable[..., None], read: Read, size: int
-) -> None:
-    start("seq -f 'line %.0f' 1 100000", limit=size)
-    kept = read()
+def test_a_log_keeps_its_newest_part_in_whole_lines(jobs: Jobs, size: int) -> None:
+    jobs.start("seq -f 'line %.0f' 1 100000", limit=size)
+    kept = jobs.read()
     assert LINES.endswith(b"\n" + kept)
     assert kept.startswith(b"line ")
-    on_disk = sum(path.stat().st_size for path in folder(ubuntu).glob("log.[0-9]*"))
+    on_disk = sum(path.stat().st_size for path in jobs.folder.glob("log.[0-9]*"))
     assert size // 2 - (1 << 16) < len(kept) <= on_disk <= size + (1 << 16)
-    assert read(tail=2) == b"line 99999\nline 100000\n"
-    assert read(tail=10**6) == kept
+    assert jobs.read(tail=2) == b"line 99999\nline 100000\n"
+    assert jobs.read(tail=10**6) == kept
 
 
 def test_who_follows_a_log_that_is_dropped_before_is_told_and_sees_no_line_twice(
-    connect: Callable[[], Connection],
-    ubuntu: UbuntuServer,
-    start: Callable[..., None],
-    within: Within,
+    jobs: Jobs,
 ) -> None:
-    start(
+    jobs.start(
         "echo line 1; until [ -e go ]; do sleep 0.02; done; seq -f 'line %.0f' 2 100000; touch all",
         limit=1 << 16,
     )
@@ -302,13 +277,13 @@ def test_who_follows_a_log_that_is_dropped_before_is_told_and_sees_no_line_twice
 
     def take(data: bytes, _: int) -> None:
         if not found:
-            followers(ubuntu)[0].suspend()
-            (ubuntu.home / "go").touch()
-            ubuntu.wait_until((folder(ubuntu) / "status").exists)
-            followers(ubuntu)[0].resume()
+            followers(jobs)[0].suspend()
+            (jobs.ubuntu.home / "go").touch()
+            jobs.ubuntu.wait_until((jobs.folder / "status").exists)
+            followers(jobs)[0].resume()
         found.extend(data)
 
-    DetachedJob(connect, NAME, within(120), on_log=take, notice=told.append).follow()
+    DetachedJob(jobs.connect, NAME, jobs.within(120), on_log=take, notice=told.append).follow()
     numbers = [int(line.split()[1]) for line in found.splitlines()]
     assert numbers[0] == 1
     assert numbers == sorted(set(numbers))
@@ -317,58 +292,52 @@ def test_who_follows_a_log_that_is_dropped_before_is_told_and_sees_no_line_twice
 
 
 @pytest.fixture
-def timed(ubuntu: UbuntuServer, start: Callable[..., None], read: Read) -> None:
+def timed(jobs: Jobs) -> None:
     """A log whose times are these: one and two at 1000, three and four at 2000, five at 3000."""
-    start("printf 'one\\ntwo\\nthree\\nfour\\nfive'")
-    read()
-    (folder(ubuntu) / "log.times").write_text("0 1000\n8 2000\n19 3000\n")
+    jobs.start("printf 'one\\ntwo\\nthree\\nfour\\nfive'")
+    jobs.read()
+    (jobs.folder / "log.times").write_text("0 1000\n8 2000\n19 3000\n")
 
 
-def test_parts_of_a_log(timed: None, read: Read) -> None:
+def test_parts_of_a_log(jobs: Jobs, timed: None) -> None:
     whole = b"one\ntwo\nthree\nfour\nfive"
-    assert read() == read(tail=5) == read(tail=100) == read(since=999.0) == whole
-    assert read(tail=1) == b"five"
-    assert read(tail=3) == b"three\nfour\nfive"
-    assert read(tail=0) == b""
-    assert read(since=1500.0) == b"three\nfour\nfive"
-    assert read(since=2000.5, tail=1) == b"five"
-    assert read(since=1500.0, tail=4) == b"three\nfour\nfive"
-    assert read(since=4000.0) == read(since=-60.0) == b""
+    assert (
+        jobs.read() == jobs.read(tail=5) == jobs.read(tail=100) == jobs.read(since=999.0) == whole
+    )
+    assert jobs.read(tail=1) == b"five"
+    assert jobs.read(tail=3) == b"three\nfour\nfive"
+    assert jobs.read(tail=0) == b""
+    assert jobs.read(since=1500.0) == b"three\nfour\nfive"
+    assert jobs.read(since=2000.5, tail=1) == b"five"
+    assert jobs.read(since=1500.0, tail=4) == b"three\nfour\nfive"
+    assert jobs.read(since=4000.0) == jobs.read(since=-60.0) == b""
 
 
-def test_each_part_comes_with_its_time(
-    timed: None, connect: Callable[[], Connection], within: Within
-) -> None:
+def test_each_part_comes_with_its_time(jobs: Jobs, timed: None) -> None:
     found: list[tuple[bytes, int]] = []
-    job = DetachedJob(connect, NAME, within(60), on_log=lambda *part: found.append(part))
+    job = DetachedJob(jobs.connect, NAME, jobs.within(60), on_log=lambda *part: found.append(part))
     job.follow(LogPart(times=True))
     assert found == [(b"one\ntwo\n", 1000), (b"three\nfour\n", 2000), (b"five", 3000)]
 
 
-def test_times_are_the_worker_s_and_one_a_second_at_most(
-    ubuntu: UbuntuServer, start: Callable[..., None], read: Read
-) -> None:
+def test_times_are_the_worker_s_and_one_a_second_at_most(jobs: Jobs) -> None:
     before = time.time()
-    start("for i in 1 2 3 4 5; do echo $i; sleep 0.02; done")
-    read()
-    rows = [row.split() for row in (folder(ubuntu) / "log.times").read_text().splitlines()]
+    jobs.start("for i in 1 2 3 4 5; do echo $i; sleep 0.02; done")
+    jobs.read()
+    rows = [row.split() for row in (jobs.folder / "log.times").read_text().splitlines()]
     assert [rows[0][0], len(rows) < 5] == ["0", True]
     assert before - 1 <= int(rows[0][1]) <= time.time() + 1
-    assert read(since=-60.0) == b"1\n2\n3\n4\n5\n"
+    assert jobs.read(since=-60.0) == b"1\n2\n3\n4\n5\n"
 
 
-def test_notify_runs_once_when_all_is_in_the_log(
-    ubuntu: UbuntuServer, start: Callable[..., None], read: Read
-) -> None:
+def test_notify_runs_once_when_all_is_in_the_log(jobs: Jobs) -> None:
     told = 'echo "$TPUKIT_RUN $TPUKIT_STATUS $TPUKIT_WORKER $(cat {}/log)" >>told; echo notified'
-    start("echo out; exit 4", notify=told.format(folder(ubuntu)), worker="2")
-    ubuntu.wait_until(lambda: (folder(ubuntu) / "log").read_bytes() == b"out\nnotified\n")
-    assert (ubuntu.home / "told").read_text() == "train 4 2 out\n"
+    jobs.start("echo out; exit 4", notify=told.format(jobs.folder), worker="2")
+    jobs.ubuntu.wait_until(lambda: (jobs.folder / "log").read_bytes() == b"out\nnotified\n")
+    assert (jobs.ubuntu.home / "told").read_text() == "train 4 2 out\n"
 
 
-def test_secrets_are_in_no_file_and_the_others_can_be_shown(
-    connect: Callable[[], Connection], ubuntu: UbuntuServer, read: Read, within: Within
-) -> None:
+def test_secrets_are_in_no_file_and_the_others_can_be_shown(jobs: Jobs) -> None:
     variables = {
         "WANDB_API_KEY": "hush\nhush",
         "db_password": "hush",
@@ -380,78 +349,67 @@ def test_secrets_are_in_no_file_and_the_others_can_be_shown(
     lines = "".join(f"export {name}={json.dumps(value)}\n" for name, value in variables.items())
     command = 'until [ -e go ]; do sleep 0.02; done; echo "$WANDB_API_KEY $db_password $STEPS"'
     request = job_request(command, lines, f"{command}\n", nonce="n")
-    DetachedJob(connect, NAME, within(60)).start(request)
-    files = [path for path in (ubuntu.home / ".tpukit").rglob("*") if path.is_file()]
+    DetachedJob(jobs.connect, NAME, jobs.within(60)).start(request)
+    files = [path for path in (jobs.ubuntu.home / ".tpukit").rglob("*") if path.is_file()]
     assert not [path for path in files if b"hush" in path.read_bytes()]
-    assert all(path.stat().st_mode & 0o077 == 0 for path in [folder(ubuntu), *files])
-    (state,) = list_jobs(connect(), "train", deadline=within(60))
+    assert all(path.stat().st_mode & 0o077 == 0 for path in [jobs.folder, *files])
+    (state,) = list_jobs(jobs.connect(), "train", deadline=jobs.within(60))
     masked = {"WANDB_API_KEY": "****", "db_password": "****", "PROXY": "http://****@proxy:80"}
     masked |= dict.fromkeys(("HF_PAT", "MYSQL_PWD", "AWS_CREDS", "SLACK_WEBHOOK_URL"), "****")
     assert state.environment == {**masked, "PATTERN": "a*", "STEPS": "it's 7"}
     assert state.command == command
-    (ubuntu.home / "go").touch()
-    assert read() == b"hush\nhush hush it's 7\n"
+    (jobs.ubuntu.home / "go").touch()
+    assert jobs.read() == b"hush\nhush hush it's 7\n"
 
 
-def test_what_is_left_of_ended_runs_is_removed_and_counted(
-    connect: Callable[[], Connection],
-    ubuntu: UbuntuServer,
-    start: Callable[..., None],
-    within: Within,
-) -> None:
+def test_what_is_left_of_ended_runs_is_removed_and_counted(jobs: Jobs) -> None:
     """Never of one that runs, nor of one that left something running; nor what is no run."""
-    start("exec sleep 1000", "run.busy")
-    start("exec sleep 1000 & exit 0", "run.stray")
-    start("true", "step")
-    start("head -c 100000 /dev/zero", "run.old")
-    start("true", "run.new")
-    jobs = ubuntu.home / ".tpukit/jobs"
-    ended = [jobs / name / "status" for name in ("run.stray", "step", "run.old", "run.new")]
-    ubuntu.wait_until(lambda: all(path.exists() for path in ended))
-    eventually(lambda: len(python_programs(ubuntu)) == 2)
-    for path in (jobs / "run.old").iterdir():
+    jobs.start("exec sleep 1000", "run.busy")
+    jobs.start("exec sleep 1000 & exit 0", "run.stray")
+    jobs.start("true", "step")
+    jobs.start("head -c 100000 /dev/zero", "run.old")
+    jobs.start("true", "run.new")
+    folder = jobs.folder.parent
+    ended = [folder / name / "status" for name in ("run.stray", "step", "run.old", "run.new")]
+    jobs.ubuntu.wait_until(lambda: all(path.exists() for path in ended))
+    eventually(lambda: len(python_programs(jobs.ubuntu)) == 2)
+    for path in (folder / "run.old").iterdir():
         os.utime(path, (0, time.time() - 7200))
-    gone = remove_jobs(connect(), older_than=3600.0, deadline=within(60))
+    gone = remove_jobs(jobs.connect(), older_than=3600.0, deadline=jobs.within(60))
     assert [(each.run, each.state) for each in gone if each.bytes is not None] == [
         ("old", "finished")
     ]
     assert max(each.bytes or 0 for each in gone) >= 100_000
-    remove_jobs(connect(), deadline=within(60))
-    assert sorted(path.name for path in jobs.iterdir()) == ["run.busy", "run.stray", "step"]
+    remove_jobs(jobs.connect(), deadline=jobs.within(60))
+    assert sorted(path.name for path in folder.iterdir()) == ["run.busy", "run.stray", "step"]
 
 
-def test_several_who_prune_at_once_do_not_disturb_each_other(
-    connect: Callable[[], Connection], within: Within
-) -> None:
+def test_several_who_prune_at_once_do_not_disturb_each_other(jobs: Jobs) -> None:
     """Each run is removed by one of them."""
     made = "for n in $(seq 60); do mkdir -p .tpukit/jobs/run.$n; echo 0 >.tpukit/jobs/run.$n/status"
-    assert connect().run(f"{made}; done", deadline=within(60)).ok
-    connections = [connect() for _ in range(4)]
-    found = values(fan_out(connections, lambda each: remove_jobs(each, deadline=within(60))))
+    assert jobs.connect().run(f"{made}; done", deadline=jobs.within(60)).ok
+    connections = [jobs.connect() for _ in range(4)]
+    found = values(fan_out(connections, lambda each: remove_jobs(each, deadline=jobs.within(60))))
     gone = [removal.run for each in found for removal in each]
     assert sorted(map(int, gone)) == [*range(1, 61)]
 
 
-def test_a_worker_without_python_says_so(
-    connect: Callable[[], Connection], ubuntu: UbuntuServer, start: Callable[..., None]
-) -> None:
-    tools = ubuntu.home / "tools"
+def test_a_worker_without_python_says_so(jobs: Jobs) -> None:
+    tools = jobs.ubuntu.home / "tools"
     tools.mkdir()
     for name in ("sh", "bash"):
         (tools / name).symlink_to(shutil.which(name) or "")
-    ubuntu.path = str(tools)
+    jobs.ubuntu.path = str(tools)
     with pytest.raises(TpukitError, match="has no python3") as failed:
-        start("true")
+        jobs.start("true")
     assert not isinstance(failed.value, TransportFailed)
 
 
-def test_a_detached_command_has_the_user_s_own_umask(
-    ubuntu: UbuntuServer, start: Callable[..., None], read: Read
-) -> None:
-    start("umask 022; umask")
-    read()
-    start("umask; : >made", "run.other")
-    ubuntu.wait_until((ubuntu.home / "made").exists)
-    log = ubuntu.home / ".tpukit/jobs/run.other/log"
-    ubuntu.wait_until(lambda: bool(log.read_text()))
+def test_a_detached_command_has_the_user_s_own_umask(jobs: Jobs) -> None:
+    jobs.start("umask 022; umask")
+    jobs.read()
+    jobs.start("umask; : >made", "run.other")
+    jobs.ubuntu.wait_until((jobs.ubuntu.home / "made").exists)
+    log = jobs.ubuntu.home / ".tpukit/jobs/run.other/log"
+    jobs.ubuntu.wait_until(lambda: bool(log.read_text()))
     assert log.read_text() != "0077\n"
