@@ -42,7 +42,8 @@ class GlobalFlags:
         What the environment or the command has already is not repeated.
         """
         program, verb = (*fix.arguments, "", "")[:2]
-        if program != "tpukit" or verb in ("", *_OFFLINE) or "--help" in fix.arguments:
+        asks_none = verb in ("", *_OFFLINE) and "--live" not in fix.arguments
+        if program != "tpukit" or asks_none or "--help" in fix.arguments:
             return fix
         words = ["--local"] if self.local and not local_by_environment(environ) else []
         words += ["--project", self.project] if self.project else []

@@ -23,6 +23,8 @@ SECTIONS = {
         "stop": "Stop a slice and wait until it is STOPPED.",
         "delete": "Delete slices and wait until they are gone.",
         "types": "List accelerator types and their zones.",
+        "zones": "List the zones that the API shows you, and what they offer.",
+        "versions": "List the runtime versions of a zone.",
     },
     "Their workers": {
         "firewall": "Show, open and close the way to port 22.",

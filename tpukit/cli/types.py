@@ -1,10 +1,10 @@
-"""`tpukit types`: the accelerator types and where they are offered, from our own table."""
+"""`tpukit types`: the accelerator types and where they are offered, from our own table or live."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from typer import Argument
+from typer import Argument, Option
 
 from tpukit import accelerators
 from tpukit.cli import views
@@ -16,20 +16,27 @@ from tpukit.text import one_line
 Prefix = Annotated[
     str, Argument(metavar="[PREFIX]", help="Only types that start so: v4, v5e, v6e-16.")
 ]
+Live = Annotated[bool, Option("--live", help="Ask the API, in every zone or in --zone.")]
 
 
-def types(toolkit: Toolkit, prefix: Prefix = "") -> View:
+def types(toolkit: Toolkit, prefix: Prefix = "", live: Live = False) -> View:
     """List accelerator types and their zones.
 
-    Without a prefix it is a line a generation; of one type it names every zone.
+    Without a prefix it is a line a generation; of one type it names every zone. With --live it is
+    what the API offers to your project now, and where our own table says something else.
 
     Examples:
       tpukit types
       tpukit types v3
       tpukit types v6e --zone europe-west4-a
+      tpukit types v6e --live
     """
     zone = toolkit.flags.zone
     spelled = accelerators.spelled(prefix)
+    if live:
+        from tpukit.cli import offers
+
+        return views.live_types(offers.accelerator_types(toolkit, (zone,) if zone else ()), spelled)
     found = [
         each
         for each in accelerators.all_types()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import calendar
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from tpukit.text import one_line, sanitize
 if TYPE_CHECKING:
     from tpukit.accelerators import AcceleratorType
     from tpukit.access.ssh_config import Host
+    from tpukit.cli.offers import Offers
     from tpukit.models import (
         DataDisk,
         FirewallRule,
@@ -210,6 +211,82 @@ def generations(found: Sequence[AcceleratorType]) -> View:
         rows.append([facts.name, facts.size_counts, facts.runtime_version, sizes])
     columns = ("GENERATION", "SIZES IN", "RUNTIME", "SIZES")
     return View({"types": [_type_document(each) for each in found]}, columns, rows)
+
+
+def live_types(found: Offers, prefix: str) -> View:
+    """Show the accelerator types that the API offers, one a row; no column is our table's alone."""
+    from tpukit import accelerators
+
+    exact = prefix in found.names
+    known = {each.name: each for each in accelerators.all_types()}
+    ours = {each for each in known if set(known[each].facts.zones) & found.by_zone.keys()}
+    documents, rows = [], []
+    for name in sorted(found.names | ours, key=_type_order):
+        if name != prefix if exact else not name.startswith(prefix):
+            continue
+        zones = found.zones_of(name)
+        table = [z for z in known[name].facts.zones if z in found.by_zone] if name in known else []
+        facts = _type_document(known[name]) if name in known else {"name": name}
+        documents.append({**facts, "zones": list(zones), "table_zones": table})
+        cells = [facts.get(key, "") for key in ("name", "chips", "workers", "topology")]
+        said = _compared(zones, table) if name in known else "not in it"
+        rows.append([*cells, facts.get("runtime_version", ""), _zones(zones, not exact), said])
+    columns = ("TYPE", "CHIPS", "WORKERS", "TOPOLOGY", "RUNTIME", "ZONES", "OUR TABLE")
+    document = {"types": documents, "unreachable": sorted(found.silent)}
+    return View(document, columns, rows, warnings=found.warnings)
+
+
+def zones(shown: Mapping[str, frozenset[str]], found: Offers) -> View:
+    """Show zones with what they offer, one a row."""
+    from tpukit.cli.offers import table_types
+
+    documents, rows = [], []
+    for zone, names in shown.items():
+        ours = _generations(table_types(zone))
+        live = _generations(names)
+        listed = sorted(names, key=_type_order)
+        documents.append({"name": zone, "types": listed, "table_generations": ours})
+        compared = _compared(_generations(found.by_zone[zone]), ours) if ours else "not in it"
+        rows.append([zone, " ".join(live), compared])
+    document = {"zones": documents, "unreachable": sorted(found.silent)}
+    return View(document, ("ZONE", "OFFERS", "OUR TABLE"), rows, warnings=found.warnings)
+
+
+def versions(zone: str, found: Sequence[str], generation: str) -> View:
+    """Show the runtime versions of a zone, one a row; of a generation those that may fit it."""
+    from tpukit import accelerators
+
+    facts = [accelerators.types_of(each)[0].facts for each in accelerators.GENERATIONS]
+    documents, rows = [], []
+    for name in found:
+        usual = [each.name for each in facts if each.runtime_version == name]
+        unfit = [each.name for each in facts if name in each.unfit_runtime_versions]
+        if generation in unfit:
+            continue
+        documents.append({"name": name, "usual_for": usual, "unfit_for": unfit})
+        rows.append([name, " ".join(usual), " ".join(unfit)])
+    columns = ("VERSION", "USUAL FOR", "NO CHIP ON")
+    return View({"zone": zone, "versions": documents}, columns, rows)
+
+
+def _generations(names: Iterable[str]) -> list[str]:
+    """Return the generations of accelerator types, the oldest first."""
+    return list(dict.fromkeys(each.rpartition("-")[0] for each in sorted(names, key=_type_order)))
+
+
+def _type_order(name: str) -> tuple[int, str, int]:
+    from tpukit.accelerators import GENERATIONS
+
+    head, _, size = name.rpartition("-")
+    place = GENERATIONS.index(head) if head in GENERATIONS else len(GENERATIONS)
+    return place, head, int(size) if size.isdecimal() else 0
+
+
+def _compared(live: Iterable[str], ours: Iterable[str]) -> str:
+    """Return what our table has and the API has not, and the reverse: `+v4 -v2`, or `same`."""
+    here, there = set(live), set(ours)
+    more, fewer = sorted(there - here), sorted(here - there)
+    return " ".join([*(f"+{each}" for each in more), *(f"-{each}" for each in fewer)]) or "same"
 
 
 def _zones(zones: Sequence[str], short: bool) -> Cell:

@@ -46,6 +46,9 @@ class SliceProvider(Protocol):
     def list(self, zone: str) -> SliceList:
         """List the slices of a zone, or of all zones where `zone` is `-`."""
 
+    def zones(self) -> Sequence[str]:
+        """Return the zones that the project sees, in order: a hidden one is not among them."""
+
     def accelerator_types(self, zone: str) -> frozenset[str]:
         """Return the names of the accelerator types that a zone offers to the project."""
 

@@ -62,11 +62,15 @@ class CloudTpu(SliceProvider):
                 unreachable += [one_line(each) for each in field(page, "unreachable", list, [])]
         return SliceList(tuple(slices), tuple(unreachable))
 
+    def zones(self) -> tuple[str, ...]:
+        # https://cloud.google.com/tpu/docs/reference/rest/v2/projects.locations/list
+        return tuple(sorted(self._names("zones", "locations", "locationId")))
+
     def accelerator_types(self, zone: str) -> frozenset[str]:
-        return self._offered("accelerator types", zone, "acceleratorTypes", "type")
+        return self._names("accelerator types", f"locations/{zone}/acceleratorTypes", "type")
 
     def runtime_versions(self, zone: str) -> frozenset[str]:
-        return self._offered("runtime versions", zone, "runtimeVersions", "version")
+        return self._names("runtime versions", f"locations/{zone}/runtimeVersions", "version")
 
     def worker_address(self, external: bool) -> str:
         if is_loopback(self._endpoint):  # only this machine sees what it serves
@@ -114,12 +118,15 @@ class CloudTpu(SliceProvider):
             found = field(answer, "guestAttributes", list, [])
             return tuple(read_identity(index, each) for index, each in enumerate(found))
 
-    def _offered(self, what: str, zone: str, collection: str, name: str) -> frozenset[str]:
-        doing, url = f"list {what}", self._url(f"{self._location(zone)}/{collection}")
+    def _names(self, what: str, path: str, name: str) -> frozenset[str]:
+        """Return a field of each entry of a collection of the project."""
+        doing, url = f"list {what}", self._url(f"projects/{self._project}/{path}")
+        collection = path.rpartition("/")[2]
         found: list[str] = []
         for page in self._session.pages(doing, url, {"pageSize": PAGE_SIZE}):
             with _reading(doing):
-                found += [field(each, name, str, "") for each in field(page, collection, list, [])]
+                listed = field(page, collection, list, [])
+                found += [one_line(field(each, name, str, "")) for each in listed]
         return frozenset(found)
 
     def _update(self, zone: str, name: str, *, repeat: bool, **changed: Any) -> str:
