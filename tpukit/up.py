@@ -19,8 +19,9 @@ from tpukit.access.rule_opening import Opening
 from tpukit.clock import Deadline
 from tpukit.errors import SliceLost, TpukitError
 from tpukit.models import FirewallRule, ProvisionReport, Slice, SliceRequest, SmokeReport
-from tpukit.provision.apply import ProvisionEvent, provision, require_provisioned
+from tpukit.provision.apply import provision, require_provisioned
 from tpukit.provision.recipes import Recipe
+from tpukit.provision.worker_jobs import ProvisionEvent
 from tpukit.remote.command.fan_out import fan_out, values
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.slices.find import check_still_there

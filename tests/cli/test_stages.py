@@ -17,7 +17,7 @@ from support.local_cloud import FakeClock
 from cli.conftest import Local
 from tpukit.cli.stages import HEARTBEAT_SECONDS, LogFile, Stages, job_progress, timed
 from tpukit.console import Console
-from tpukit.provision.apply import ProvisionEvent
+from tpukit.provision.worker_jobs import ProvisionEvent
 
 
 class Terminal(io.StringIO):

@@ -19,8 +19,9 @@ from support.local_worker import LocalConnection, LocalWorker, seconds
 from tpukit.clock import SystemClock
 from tpukit.errors import DeadlinePassed, ProvisionFailed, TpukitError, TransportFailed
 from tpukit.models import ProvisionReport
-from tpukit.provision.apply import ProvisionEvent, provision, require_provisioned
+from tpukit.provision.apply import provision, require_provisioned
 from tpukit.provision.recipes import UV_VERSION, Package, Recipe, Release, SmokeProgram
+from tpukit.provision.worker_jobs import ProvisionEvent
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text
 

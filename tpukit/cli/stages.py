@@ -21,7 +21,7 @@ from tpukit.paths import private_directory
 from tpukit.text import one_line, sanitize, shown_path
 
 if TYPE_CHECKING:
-    from tpukit.provision.apply import ProvisionEvent
+    from tpukit.provision.worker_jobs import ProvisionEvent
     from tpukit.up import Progress
 
 #: Seconds of silence after which a line off a terminal says that the work goes on.

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING
 
 from tpukit.clock import Deadline
 from tpukit.errors import (
@@ -16,45 +14,22 @@ from tpukit.errors import (
     Fix,
     ProvisionFailed,
     TpukitError,
-    TransportFailed,
     decisive,
 )
 from tpukit.models import ProvisionReport, StepReport, WorkerProvisionReport, worker_names
 from tpukit.provision.facts import Facts, read_facts
 from tpukit.provision.recipes import Recipe
 from tpukit.provision.steps import STEPS, Decision, Plan, Run, Step, Upload, interpreter
+from tpukit.provision.worker_jobs import OnEvent, ProvisionEvent, WorkerJobs
 from tpukit.remote.command.fan_out import fan_out
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.job.detached_job import DetachedJob, JobLost, JobRequest, JobResult
-from tpukit.remote.job.job_list import forget_job
-from tpukit.text import one_line, sanitize
+from tpukit.text import one_line
 
 if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
 
 #: Seconds that provisioning may take at most; the deadline can cut it shorter.
 PROVISION_SECONDS = 1800.0
-#: Seconds that one reading of the facts, or one upload, may take.
-_BRIEFLY = 120.0
-#: Lines of a failed step's log that its report shows.
-_TAIL = 15
-#: Times that something harmless is tried over connections that break.
-_TRIES = 3
-
-Value = TypeVar("Value")
-
-
-@dataclass(frozen=True)
-class ProvisionEvent:
-    """A worker's step started, wrote a line, or finished."""
-
-    worker: int
-    step: str
-    kind: Literal["started", "line", "finished"]
-    text: str
-
-
-OnEvent = Callable[[ProvisionEvent], None]
 
 
 def provision(
@@ -78,7 +53,8 @@ def provision(
             on_event(event)
 
     def apply(worker: RemoteWorker) -> WorkerProvisionReport:
-        return _Application(worker, Plan(recipe, requirements), deadline, emit).report()
+        jobs = WorkerJobs(worker, deadline, emit)
+        return _Application(jobs, Plan(recipe, requirements)).report()
 
     outcomes = fan_out(workers, apply, window=max(1, len(workers)))
     return ProvisionReport(recipe.name, tuple(each.value for each in outcomes if each.value))
@@ -115,11 +91,9 @@ def require_provisioned(report: ProvisionReport) -> ProvisionReport:
 class _Application:
     """The steps of one worker."""
 
-    def __init__(self, worker: RemoteWorker, plan: Plan, deadline: Deadline, emit: OnEvent) -> None:
-        self._worker = worker
+    def __init__(self, jobs: WorkerJobs, plan: Plan) -> None:
+        self._jobs = jobs
         self._plan = plan
-        self._deadline = deadline
-        self._emit = emit
         self._steps: list[StepReport] = []
         self._facts: Facts | None = None
 
@@ -134,33 +108,24 @@ class _Application:
         return self._reported(None)
 
     def _read_facts(self) -> Facts:
-        self._facts = self._briefly(read_facts)
+        self._facts = self._jobs.briefly(read_facts)
         return self._facts
-
-    def _briefly(self, act: Callable[[Connection, Deadline], Value]) -> Value:
-        """Do over a connection of its own what can be done again when the connection breaks."""
-        for _ in range(_TRIES - 1):
-            with self._worker.connect() as connection, suppress(TransportFailed):
-                return act(connection, self._deadline.within(_BRIEFLY))
-            self._deadline.clock.sleep(1.0)
-        with self._worker.connect() as connection:
-            return act(connection, self._deadline.within(_BRIEFLY))
 
     def _take(self, step: Step, facts: Facts) -> Facts:
         """Take one step and return the facts after it."""
-        started = self._deadline.clock.monotonic()
+        started = self._jobs.deadline.clock.monotonic()
 
         def finish(outcome: str, detail: str) -> None:
-            seconds = self._deadline.clock.monotonic() - started
+            seconds = self._jobs.deadline.clock.monotonic() - started
             self._steps.append(StepReport(step.name, outcome, detail, seconds))
-            self._emit_event(step, "finished", f"{outcome}: {detail}")
+            self._jobs.tell(step.name, "finished", f"{outcome}: {detail}")
 
         try:
             decision = step.decide(facts, self._plan)
             if not decision.commands:
                 finish("unchanged", decision.reason)
                 return facts
-            self._emit_event(step, "started", decision.reason)
+            self._jobs.tell(step.name, "started", decision.reason)
             facts, now = self._carry_out(step, decision, facts)
             finish("changed", now.reason)
             return facts
@@ -172,56 +137,20 @@ class _Application:
         """Run a step's commands until nothing more is needed, and return the facts that show it."""
         for command in decision.commands:
             if isinstance(command, Run):
-                self._run(step, decision, command, facts)
+                job = job_name(step, command, facts)
+                self._jobs.run(step.name, job, command.shell, decision.reason)
             else:
-                self._briefly(partial(_write, command))
+                self._jobs.briefly(partial(_write, command))
         after = self._read_facts()
         now = step.decide(after, self._plan)
         if now.commands:
             raise ProvisionFailed("its commands succeeded and changed nothing", reason=now.reason)
         return after, now
 
-    def _run(self, step: Step, decision: Decision, command: Run, facts: Facts) -> None:
-        job = job_name(step, command, facts)
-        result = self._follow(step, job, command)
-        if result.status == 0:
-            return
-        raise ProvisionFailed(
-            f"a command ended with status {result.status}",
-            reason=decision.reason,
-            details={
-                "log_tail": [sanitize(line) for line in result.tail[-_TAIL:]],
-                "log_path": result.log_path,
-            },
-        )
-
-    def _follow(self, step: Step, job: str, command: Run) -> JobResult:
-        """Run the job, or join the one that runs already, or replace the one that was lost."""
-
-        def run() -> JobResult:
-            started = DetachedJob(
-                self._worker.connect,
-                job,
-                self._deadline,
-                lambda line: self._emit_event(step, "line", line),
-            )
-            return started.run(JobRequest(command.shell))
-
-        try:
-            return run()
-        except JobLost:
-            self._briefly(lambda connection, limit: forget_job(connection, job, deadline=limit))
-            return run()
-
-    def _emit_event(
-        self, step: Step, kind: Literal["started", "line", "finished"], text: str
-    ) -> None:
-        self._emit(ProvisionEvent(self._worker.index, step.name, kind, one_line(text)))
-
     def _reported(self, error: TpukitError | None) -> WorkerProvisionReport:
         details = error.details if error else {}
         return WorkerProvisionReport(
-            worker=self._worker.index,
+            worker=self._jobs.worker.index,
             steps=tuple(self._steps),
             python=interpreter(self._facts, self._plan) if self._facts else "",
             emulated=self._facts.host.emulated if self._facts else False,

@@ -1,0 +1,102 @@
+"""What a worker is made to do for a step: jobs that run once, and looks that do no harm twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from tpukit.clock import Deadline
+from tpukit.errors import ProvisionFailed, TransportFailed
+from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.remote.job.detached_job import DetachedJob, JobLost, JobRequest, JobResult
+from tpukit.remote.job.job_list import forget_job
+from tpukit.text import one_line, sanitize
+
+if TYPE_CHECKING:
+    from tpukit.remote.connection.client import Connection
+
+#: Seconds that one look, or one upload, may take.
+_BRIEFLY = 120.0
+#: Lines of a failed step's log that its report shows.
+_TAIL = 15
+#: Times that something harmless is tried over connections that break.
+_TRIES = 3
+
+Value = TypeVar("Value")
+Kind = Literal["started", "line", "finished"]
+
+
+@dataclass(frozen=True)
+class ProvisionEvent:
+    """A worker's step started, wrote a line, or finished."""
+
+    worker: int
+    step: str
+    kind: Kind
+    text: str
+
+
+OnEvent = Callable[[ProvisionEvent], None]
+
+
+@dataclass(frozen=True)
+class WorkerJobs:
+    """One worker, and who is told of what its steps do."""
+
+    worker: RemoteWorker
+    deadline: Deadline
+    on_event: OnEvent
+
+    def tell(self, step: str, kind: Kind, text: str) -> None:
+        """Hand on an event of a step."""
+        self.on_event(ProvisionEvent(self.worker.index, step, kind, one_line(text)))
+
+    def briefly(self, act: Callable[[Connection, Deadline], Value]) -> Value:
+        """Do over a connection of its own what can be done again when the connection breaks."""
+        for _ in range(_TRIES - 1):
+            with self.worker.connect() as connection, suppress(TransportFailed):
+                return act(connection, self.deadline.within(_BRIEFLY))
+            self.deadline.clock.sleep(1.0)
+        with self.worker.connect() as connection:
+            return act(connection, self.deadline.within(_BRIEFLY))
+
+    def run(self, step: str, job: str, shell: str, reason: str) -> JobResult:
+        """Run a step's command as the job of this id, and return how it ended.
+
+        One that runs already is joined, one that was lost is replaced.
+
+        Raises:
+            ProvisionFailed: it ended with another status than 0; the end of its log is in the
+                details.
+            DeadlinePassed, TransportFailed: as `DetachedJob` raises.
+        """
+        result = self._follow(step, job, shell)
+        if result.status == 0:
+            return result
+        raise ProvisionFailed(
+            f"a command ended with status {result.status}",
+            reason=reason,
+            details={
+                "log_tail": [sanitize(line) for line in result.tail[-_TAIL:]],
+                "log_path": result.log_path,
+            },
+        )
+
+    def forget(self, job: str) -> None:
+        """Remove the folder of a job that has ended."""
+        self.briefly(lambda connection, limit: forget_job(connection, job, deadline=limit))
+
+    def _follow(self, step: str, job: str, shell: str) -> JobResult:
+        def run() -> JobResult:
+            started = DetachedJob(
+                self.worker.connect, job, self.deadline, lambda line: self.tell(step, "line", line)
+            )
+            return started.run(JobRequest(shell))
+
+        try:
+            return run()
+        except JobLost:
+            self.forget(job)
+            return run()
