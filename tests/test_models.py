@@ -127,7 +127,7 @@ def test_every_document_is_json() -> None:
         a_slice(),
         FirewallRule("r", "n", (), ()),
         ProvisionReport("jax", (WorkerProvisionReport(0, ()),)),
-        SmokeReport("jax", (WorkerSmokeReport(0, matmul=1.5),)),
+        SmokeReport("jax", (WorkerSmokeReport(0, global_sum=1.5),)),
     )
     for report in reports:
         assert json.loads(json.dumps(report.document()))  # type: ignore[attr-defined]

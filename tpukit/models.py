@@ -238,7 +238,8 @@ class WorkerSmokeReport(Documented):
     """What one worker's smoke program saw, or why there is nothing to show.
 
     `devices` are this worker's own, `global_devices` those of the whole slice as the framework's
-    distributed runtime counts them.
+    distributed runtime counts them. `matmul` is a digest of the product that every device computed,
+    of integers that are exact in bfloat16; where one is wrong, the first wrong one.
     """
 
     _derived, _hidden = ("ok",), ("cause",)
@@ -252,8 +253,8 @@ class WorkerSmokeReport(Documented):
     global_devices: int = 0
     global_devices_expected: int = 0
     processes: int = 0
-    matmul: float | None = None
-    matmul_expected: float | None = None
+    matmul: str = ""
+    matmul_expected: str = ""
     global_sum: float | None = None
     global_sum_expected: float | None = None
     seconds: float = 0.0

@@ -10,7 +10,7 @@ import pytest
 from tpukit.accelerators import AcceleratorType
 from tpukit.errors import DeadlinePassed
 from tpukit.provision.recipes import Recipe
-from tpukit.smoke.judge import Expectation, Observation, judge
+from tpukit.smoke.judge import DIGEST, STAND_IN_DIGEST, Expectation, Observation, judge
 
 V3_8 = AcceleratorType.parse("v3-8")
 V4_16 = AcceleratorType.parse("v4-16")
@@ -24,12 +24,23 @@ RIGHT = {
     "global_devices": 8,
     "process": 0,
     "processes": 1,
-    "matmuls": [16777216.0] * 8,
+    "digests": [[DIGEST, DIGEST]] * 8,
     "global_sum": 36.0,
+    "indices": [*range(8)],
+    "memory_bytes": [16 * 2**30 - 2**28] * 8,
+    "missing": [],
+    "ring": [8, 1, 2, 3, 4, 5, 6, 7],
     "numbers_hold": True,
     "seconds": 1.5,
 }
-STAND_IN = {**RIGHT, "emulated": 8, "platform": "cpu", "device_kind": "cpu"}
+STAND_IN = {
+    **RIGHT,
+    "emulated": 8,
+    "platform": "cpu",
+    "device_kind": "cpu",
+    "digests": [[STAND_IN_DIGEST] * 2] * 8,
+    "memory_bytes": [0] * 8,
+}
 
 
 def line(**changes: object) -> bytes:
@@ -50,7 +61,7 @@ def test_eight_tpu_cores_with_the_right_numbers_pass():
     assert report.ok
     assert report.stand_in == ""
     assert (worker.version, worker.platform, worker.device_kind) == ("0.10.2", "tpu", "TPU v3")
-    assert (worker.matmul, worker.global_sum, worker.devices) == (16777216.0, 36.0, 8)
+    assert (worker.matmul, worker.global_sum, worker.devices) == (DIGEST, 36.0, 8)
     assert worker.log_tail == ()
 
 
@@ -62,7 +73,8 @@ def test_an_emulated_slice_passes_and_says_what_stood_in():
 
 
 def test_what_stands_in_is_counted_in_the_accelerators_own_unit():
-    seen = {**STAND_IN, "devices": 1, "global_devices": 1, "matmuls": [16777216.0]}
+    one = {"digests": [[STAND_IN_DIGEST] * 2], "indices": [0], "memory_bytes": [0], "ring": [1]}
+    seen = {**STAND_IN, "devices": 1, "global_devices": 1, **one}
     report = verdict(
         observed(line(**{**seen, "global_sum": 1.0}), emulated_devices=1),
         accelerator=AcceleratorType.parse("v5litepod-1"),
@@ -71,19 +83,44 @@ def test_what_stands_in_is_counted_in_the_accelerators_own_unit():
     assert report.stand_in == "1 CPU device standing in for 1 TPU chip"
 
 
-NAN = float("nan")
+RIGHT_PAIR = [DIGEST, DIGEST]
 MUTANTS = {
     "7 of 8 devices": (
-        line(devices=7, global_devices=7, matmuls=[16777216.0] * 7, global_sum=28.0),
-        "7 of 8 devices; 7 of 8 devices in the whole slice; "
-        "the sum over all devices is 28.0, not 36.0",
+        line(devices=7, global_devices=7, digests=[RIGHT_PAIR] * 7, global_sum=28.0),
+        "7 of 8 devices; 7 of 8 devices in the whole slice; ",
     ),
-    "one device idle": (line(matmuls=[16777216.0] * 7), "7 of 8 devices multiplied"),
+    "one device idle": (line(digests=[RIGHT_PAIR] * 7), "7 of 8 devices multiplied"),
     "one device wrong": (
-        line(matmuls=[16777216.0] * 7 + [16777215.0]),
-        "1 devices multiplied wrong: 16777215.0, not 16777216.0",
+        line(digests=[*[RIGHT_PAIR] * 7, ["0" * 16] * 2]),
+        f"device 7 multiplied wrong: not the bits {DIGEST}",
     ),
-    "NaN": (line(matmuls=[NAN] * 8), "8 devices multiplied wrong: nan, not 16777216.0"),
+    "one device wrong now and then": (
+        line(digests=[RIGHT_PAIR, [DIGEST, "0" * 16], *[RIGHT_PAIR] * 6]),
+        "device 1 found two results for one product",
+    ),
+    "one device that multiplied once": (
+        line(digests=[RIGHT_PAIR, [DIGEST], *[RIGHT_PAIR] * 6]),
+        "device 1 multiplied wrong",
+    ),
+    "all devices wrong": (
+        line(digests=[["0" * 16] * 2] * 8),
+        "devices 0, 1, 2, 3, 4, 5, 6, 7 multiplied wrong",
+    ),
+    "the product of the stand-in": (line(digests=STAND_IN["digests"]), "multiplied wrong"),
+    "half the memory": (
+        line(memory_bytes=[2**34, 2**34, 2**33, *[2**34] * 5]),
+        "device 2 offer only 8.0 GiB of HBM",
+    ),
+    "a sum without one device": (
+        line(global_sum=32.0, missing=[3]),
+        "the sum over all devices is 32.0, not 36.0; the sum lacks device 3",
+    ),
+    "a ring that skips": (
+        line(ring=[8, 1, 2, 2, 4, 5, 6, 7]),
+        "device 3 got another number than their neighbour's",
+    ),
+    "no ring": (line(ring=[]), "0 of 8 devices got their neighbour's number"),
+    "one device twice": (line(indices=[0, 0, *range(2, 8)]), "of 8 devices got their"),
     "an infinite sum": (line(global_sum=float("inf")), "the sum over all devices is inf, not 36.0"),
     "another sum": (line(global_sum=35.0), "the sum over all devices is 35.0, not 36.0"),
     "the CPU": (line(platform="cpu"), "it computed on platform cpu, not tpu"),
@@ -106,7 +143,7 @@ MUTANTS = {
     "true for one": (line(processes=True), "makes no sense: processes Input should be"),
     "one field more": (line(extra=1), "makes no sense: extra Extra inputs"),
     "deep nesting": (b"TPUKIT-SMOKE " + b"[" * 200_000 + b"\n", "makes no sense: "),
-    "a long list": (line(matmuls=[1.0] * 5000), "makes no sense: matmuls Tuple should have"),
+    "a long list": (line(digests=[[]] * 5000), "makes no sense: digests Tuple should have"),
     "a long word": (line(platform="x" * 2_000_000), "makes no sense: platform String should"),
     "not text": (b"TPUKIT-SMOKE \xff\xfe\x00\n", "makes no sense: "),
     "escape codes": (line(platform="\x1b[2Jtpu"), "platform \\x1b[2Jtpu, not tpu"),
@@ -153,11 +190,18 @@ def test_a_program_that_ended_itself_shows_where_it_hung():
 
 def pair(**changes: object) -> list[Observation]:
     """Two workers of a v4-16: 4 chips each, 8 devices together."""
-    shared = {"device_kind": "TPU v4", "devices": 4, "processes": 2, "matmuls": [16777216.0] * 4}
-    return [
-        Observation(index, status=0, stdout=line(**{**shared, "process": index, **changes}))
-        for index in range(2)
-    ]
+    shared = {"device_kind": "TPU v4", "devices": 4, "processes": 2, "digests": [RIGHT_PAIR] * 4}
+    found = []
+    for index in range(2):
+        first = 4 * index
+        own = {
+            "process": index,
+            "indices": [*range(first, first + 4)],
+            "memory_bytes": [31 * 2**30] * 4,
+            "ring": [first or 8, first + 1, first + 2, first + 3],
+        }
+        found.append(Observation(index, status=0, stdout=line(**{**shared, **own, **changes})))
+    return found
 
 
 def test_two_workers_that_join_pass():
@@ -169,6 +213,8 @@ def test_two_workers_that_join_pass():
     [
         ({"global_devices": 4, "global_sum": 10.0, "processes": 1}, "1 of 2 workers joined"),
         ({"process": 0}, "two workers have the same process number"),
+        ({"indices": [0, 1, 2, 3]}, "two workers have the same device"),
+        ({"missing": [1, 6], "global_sum": 27.0}, "of the whole slice"),
     ],
 )
 def test_workers_that_did_not_join_fail(changes, said):
@@ -210,7 +256,7 @@ def test_when_all_hang_nobody_is_blamed_for_the_others():
 
 
 def test_another_number_of_workers_than_the_table_has_is_noted_and_no_failure():
-    seen = {"device_kind": "TPU v4", "matmuls": [16777216.0] * 8}
+    seen = {"device_kind": "TPU v4", "memory_bytes": [31 * 2**30] * 8}
     report = verdict(observed(line(**seen)), accelerator=V4_16)
     assert report.ok
     assert report.notes == ("v4-16 should have 2 workers, the slice has 1",)
@@ -218,4 +264,5 @@ def test_another_number_of_workers_than_the_table_has_is_noted_and_no_failure():
 
 def test_torch_xla_need_not_tell_the_kind_of_its_devices():
     seen = {"framework": "torch_xla", "versions": {"torch_xla": "2.9.0"}, "device_kind": ""}
-    assert verdict(observed(line(**seen)), framework="torch_xla").ok
+    without_ring = {"indices": [], "memory_bytes": [], "ring": []}
+    assert verdict(observed(line(**seen, **without_ring)), framework="torch_xla").ok

@@ -33,6 +33,7 @@ from tpukit.provision.recipes import Recipe
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text
 from tpukit.remote.worker_files import venv_python
+from tpukit.smoke.judge import DIGEST, STAND_IN_DIGEST
 from tpukit.smoke.runner import ensure_computes, smoke
 
 pytestmark = pytest.mark.process
@@ -72,7 +73,7 @@ def test_eight_virtual_devices_of_a_provisioned_worker_compute(jax_home):
     assert (seen.error, seen.log_tail) == ("", ())
     assert report.stand_in == "8 CPU devices standing in for 8 TPU cores"
     assert (seen.devices, seen.global_devices, seen.processes) == (8, 8, 1)
-    assert (seen.matmul, seen.global_sum) == (16777216.0, 36.0)
+    assert (seen.matmul, seen.global_sum) == (seen.matmul_expected, 36.0)
     assert (seen.platform, seen.emulated, seen.framework) == ("cpu", True, "jax")
     assert len(worker.commands) == 3, "whether it is ready, who holds its devices, one run"
 
@@ -99,6 +100,29 @@ def test_two_workers_detect_each_other_and_add_up_what_all_devices_hold(jax_home
     assert [seen.processes for seen in report.workers] == [2, 2]
     assert [seen.global_sum for seen in report.workers] == [36.0, 36.0]
     assert report.stand_in == "8 CPU devices standing in for 8 TPU chips"
+
+
+EXACT = """
+import numpy
+exact = {}
+for side in DIGESTS:
+    left, right = (
+        numpy.frombuffer(words, "<i2").reshape(shape).astype(float)
+        for words, shape in operands(side)
+    )
+    assert numpy.abs(left).max() == numpy.abs(right).max() == 255
+    exact[side] = digest((left @ right).astype("<f4").tobytes())
+print(exact == DIGESTS, sorted(exact.values()))
+"""
+
+
+def test_the_bits_asked_for_are_those_of_exact_arithmetic(jax_home):
+    """Numbers of 53 bits are exact for these sums."""
+    source = program_text("smoke/smoke_program.py").partition("if __name__")[0] + EXACT
+    done = subprocess.run(
+        [jax_home / venv_python("jax"), "-c", source], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split(" ", 1) == ["True", f"{sorted([STAND_IN_DIGEST, DIGEST])}\n"]
 
 
 def test_a_worker_with_seven_devices_is_no_v3_8(jax_home):

@@ -70,6 +70,7 @@ class SmokeProgram:
 
     program: str  #: a file in `tpukit/smoke`; smoke_program.py says what it defines
     names_device_kind: bool  #: whether the framework names the kind of a TPU (`TPU v3`)
+    has_ring: bool = False  #: whether each device sends its number to the next one, too
 
 
 @dataclass(frozen=True)

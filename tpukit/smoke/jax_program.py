@@ -22,22 +22,21 @@ def compute(workers: int, side: int) -> dict:
     import jax
     import jax.numpy as jnp
     import numpy
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     if workers > 1:
         jax.distributed.initialize()
-    devices, ones = jax.devices(), numpy.ones((side, side), jnp.bfloat16)
-
-    def multiply(device: jax.Device) -> float:
-        square = jax.device_put(ones, device)
-        return float((square @ square).astype(jnp.float32).sum())
-
-    mesh = Mesh(devices, ("device",))
-    numbers = numpy.arange(1, len(devices) + 1, dtype=numpy.int32)
-    spread = jax.make_array_from_callback(
-        numbers.shape, NamedSharding(mesh, PartitionSpec("device")), lambda index: numbers[index]
+    devices, own = jax.devices(), jax.local_devices()
+    left, right = (
+        numpy.frombuffer(words, numpy.int16).reshape(shape).astype(jnp.bfloat16)
+        for words, shape in operands(side)  # noqa: F821  smoke_program.py
     )
-    total = jax.jit(jnp.sum, out_shardings=NamedSharding(mesh, PartitionSpec()))(spread)
+
+    def multiply(device: jax.Device) -> str:
+        factors = jax.device_put((left, right), device)
+        product = jnp.matmul(*factors, preferred_element_type=jnp.float32)
+        return digest(numpy.asarray(product).tobytes())  # noqa: F821  smoke_program.py
+
+    summed, received = exchange(devices)
     return {
         "platform": devices[0].platform,
         "device_kind": devices[0].device_kind,
@@ -45,6 +44,38 @@ def compute(workers: int, side: int) -> dict:
         "global_devices": jax.device_count(),
         "process": jax.process_index(),
         "processes": jax.process_count(),
-        "matmuls": [multiply(device) for device in jax.local_devices()],
-        "global_sum": float(total),
+        "indices": [devices.index(device) for device in own],
+        "digests": [[multiply(device), multiply(device)] for device in own],
+        "memory_bytes": [int((each.memory_stats() or {}).get("bytes_limit", 0)) for each in own],
+        "global_sum": float(summed.sum()),
+        "missing": [index for index, number in enumerate(summed.tolist()) if number != index + 1],
+        "ring": [received[device] for device in own],
     }
+
+
+def exchange(devices: list) -> tuple:
+    """Return what the devices' numbers add up to, and what each got from the one before it.
+
+    Device i holds i + 1, in a row of its own that is 0 elsewhere: in the sum of the rows each
+    device's part can be seen.
+    """
+    import jax
+    import numpy
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    count = len(devices)
+    rows = numpy.diag(numpy.arange(1, count + 1, dtype=numpy.int32))
+    mesh, split = Mesh(numpy.array(devices), ("device",)), PartitionSpec("device")
+    spread = jax.make_array_from_callback(
+        rows.shape, NamedSharding(mesh, split), lambda index: rows[index]
+    )
+
+    def step(row: jax.Array) -> tuple:
+        ring = [(index, (index + 1) % count) for index in range(count)]
+        return jax.lax.psum(row, "device")[0], jax.lax.ppermute(row, "device", ring)
+
+    whole = PartitionSpec()
+    shared = jax.shard_map(step, mesh=mesh, in_specs=split, out_specs=(whole, split))
+    summed, received = jax.jit(shared)(spread)
+    numbers = {each.device: int(each.data.sum()) for each in received.addressable_shards}
+    return numpy.asarray(summed), numbers

@@ -19,16 +19,24 @@ _MARK = b"TPUKIT-SMOKE "
 #: How Python's faulthandler begins the traceback of a program that it ends for taking too long.
 _TIMEOUT = "Timeout ("
 _TAIL_LINES, _LINE_LENGTH = 15, 400
-#: The sum of a 256 x 256 product of ones, exact in bfloat16 and float32.
-MATMUL = 256.0**3
+#: The digests of smoke_program.py's product: on CPU devices in place of a TPU's, and on a TPU's.
+STAND_IN_DIGEST, DIGEST = "80b3dcac85e01f81", "0b9393b4a276946f"
+#: Of a device's memory, what its framework has to offer: 0.96 and 0.99 were seen on healthy v4
+#: chips (jax-ml/jax issue 1491, pytorch/xla pull request 7086).
+MEMORY_SHARE = 0.9
+#: Devices that an error names.
+_NAMED = 8
 
 
 Word = Annotated[str, Field(max_length=100)]
 Count = Annotated[int, Field(ge=0, le=1 << 20)]
 
 
+Numbers = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=16384)]
+
+
 class Answer(BaseModel):
-    """The JSON document that smoke_program.py prints."""
+    """The JSON document that smoke_program.py prints, which says what each of it is."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -41,8 +49,12 @@ class Answer(BaseModel):
     global_devices: Count
     process: Count
     processes: Count
-    matmuls: Annotated[tuple[float, ...], Field(max_length=4096)]
+    digests: Annotated[tuple[tuple[Word, ...], ...], Field(max_length=4096)]
     global_sum: float
+    indices: Numbers = ()
+    memory_bytes: Numbers = ()
+    missing: Numbers = ()
+    ring: Numbers = ()
     numbers_hold: bool
     seconds: float
 
@@ -135,6 +147,12 @@ class Expectation:
         """The sum of 1 for the first device, 2 for the second and so on: a missing one shows."""
         return self.devices * (self.devices + 1) / 2
 
+    @property
+    def memory_bytes(self) -> float:
+        """Bytes of HBM that a device has to offer."""
+        facts = self.accelerator.facts
+        return MEMORY_SHARE * facts.hbm_gib_per_chip * 2**30 / facts.devices_per_chip
+
 
 def judge(observations: Sequence[Observation], expected: Expectation) -> SmokeReport:
     """Return the report on a slice from what was seen of each worker."""
@@ -158,7 +176,7 @@ def _report(
         framework=expected.framework,
         devices_expected=expected.devices_per_worker,
         global_devices_expected=expected.devices,
-        matmul_expected=MATMUL,
+        matmul_expected=_digest(observation),
         global_sum_expected=expected.global_sum,
         seconds=observation.seconds,
         emulated=observation.emulated_devices > 0,
@@ -176,8 +194,8 @@ def _report(
         devices=answer.devices,
         global_devices=answer.global_devices,
         processes=answer.processes,
-        matmul=_shown(answer.matmuls, MATMUL),
-        global_sum=_shown([answer.global_sum], expected.global_sum),
+        matmul=_shown_digest(answer, _digest(observation)),
+        global_sum=answer.global_sum if math.isfinite(answer.global_sum) else None,
         error=error,
         log_tail=log_tail(observation) if error else (),
     )
@@ -202,21 +220,60 @@ def _problems(answer: Answer, observation: Observation, expected: Expectation) -
         yield f"{answer.global_devices} of {expected.devices} devices in the whole slice"
     if answer.processes != expected.workers:
         yield f"{answer.processes} of {expected.workers} workers joined"
-    yield from _number_problems(answer, expected)
+    yield from _number_problems(answer, _digest(observation))
+    yield from _exchange_problems(answer, expected)
+    small = [n for n, each in enumerate(answer.memory_bytes) if each < expected.memory_bytes]
+    if small and not emulated:
+        least = min(answer.memory_bytes) / 2**30
+        yield f"{_devices(small)} offer only {least:.1f} GiB of HBM"
     if observation.status != 0:
         yield f"the program ended with status {observation.status}"
 
 
-def _number_problems(answer: Answer, expected: Expectation) -> Iterable[str]:
-    if len(answer.matmuls) != answer.devices:
-        yield f"{len(answer.matmuls)} of {answer.devices} devices multiplied"
-    wrong = [value for value in answer.matmuls if value != MATMUL]
+def _number_problems(answer: Answer, digest: str) -> Iterable[str]:
+    if len(answer.digests) != answer.devices:
+        yield f"{len(answer.digests)} of {answer.devices} devices multiplied"
+    wrong = [n for n, each in enumerate(answer.digests) if len(each) < 2 or {*each} != {digest}]
+    unsteady = [n for n in wrong if len({*answer.digests[n]}) > 1]
     if wrong:
-        yield f"{len(wrong)} devices multiplied wrong: {wrong[0]:.1f}, not {MATMUL:.1f}"
-    if answer.global_sum != expected.global_sum:
-        yield f"the sum over all devices is {answer.global_sum:.1f}, not {expected.global_sum:.1f}"
+        yield f"{_devices(wrong)} multiplied wrong: not the bits {digest}"
+    if unsteady:
+        yield f"{_devices(unsteady)} found two results for one product"
     if not answer.numbers_hold:
         yield "the program itself finds its numbers wrong"
+
+
+def _exchange_problems(answer: Answer, expected: Expectation) -> Iterable[str]:
+    """Yield what is wrong with the sum over all devices, and with the ring through them."""
+    if answer.global_sum != expected.global_sum:
+        yield f"the sum over all devices is {answer.global_sum:.1f}, not {expected.global_sum:.1f}"
+    own = {index: number for number, index in enumerate(answer.indices)}
+    absent = [own[index] for index in answer.missing if index in own]
+    others = [index for index in answer.missing if index not in own]
+    if absent:
+        yield f"the sum lacks {_devices(absent)}"
+    if others:
+        yield f"the sum lacks {_devices(others)} of the whole slice"
+    if not expected.recipe.smoke.has_ring:
+        return
+    if not len({*answer.indices}) == len(answer.ring) == answer.devices:
+        yield f"{len(answer.ring)} of {answer.devices} devices got their neighbour's number"
+    before = [(index - 1) % (answer.global_devices or 1) + 1 for index in answer.indices]
+    pairs = enumerate(zip(answer.ring, before, strict=False))
+    wrong = [number for number, (found, right) in pairs if found != right]
+    if wrong:
+        yield f"{_devices(wrong)} got another number than their neighbour's"
+
+
+def _devices(numbers: Sequence[int]) -> str:
+    """Return `device 3`, or `devices 0, 3`: as the worker's own framework numbers them."""
+    shown = ", ".join(map(str, numbers[:_NAMED]))
+    more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
+    return f"device {shown}" if len(numbers) == 1 else f"devices {shown}{more}"
+
+
+def _digest(observation: Observation) -> str:
+    return STAND_IN_DIGEST if observation.emulated_devices else DIGEST
 
 
 def _disagreement(observations: Sequence[Observation], answers: dict[int, Answer]) -> str:
@@ -228,6 +285,9 @@ def _disagreement(observations: Sequence[Observation], answers: dict[int, Answer
         return f"the workers run different versions: {', '.join(versions)}"
     if len({each.process for each in answers.values()}) < len(answers):
         return "two workers have the same process number"
+    indices = [index for each in answers.values() for index in each.indices]
+    if len(indices) > len({*indices}):
+        return "two workers have the same device"
     return ""
 
 
@@ -267,7 +327,7 @@ def _many(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _shown(values: Sequence[float], right: float) -> float | None:
-    """Return the first wrong value, or the right one; None for what JSON cannot carry."""
-    value = next((value for value in values if value != right), right if values else math.nan)
-    return value if math.isfinite(value) else None
+def _shown_digest(answer: Answer, right: str) -> str:
+    """Return the first wrong digest, or the right one."""
+    found = [each for device in answer.digests for each in device]
+    return one_line(next((each for each in found if each != right), right if found else ""))

@@ -9,24 +9,53 @@ A framework's program defines
     prepare(emulated)        force the platform, before the framework is imported: the TPU, or CPU
                              devices where `emulated` is not 0
     compute(workers, side)   return the report's values, from `platform` to `global_sum`: on each
-                             device a product of two `side` x `side` matrices of ones, over all
-                             devices the sum of 1 for the first, 2 for the second and so on
+                             device, twice, the `digest` of the float32 product of
+                             `operands(side)`; over all devices the sum of 1 for the first, 2 for
+                             the second and so on; where it can, too:
+                               indices       of this worker's devices among all
+                               memory_bytes  of each of its devices
+                               missing       indices of devices whose number is not in the sum
+                               ring          the number that each got from the device before it
 
 It ends by itself after SECONDS (with a traceback of where it hung), and when the client is gone.
 """
 
+import array
 import faulthandler
+import hashlib
 import importlib.metadata
 import json
 import os
 import platform
+import random
 import sys
 import threading
 import time
 
-SIDE = 256
-#: A product of ones: each of SIDE x SIDE elements is SIDE. 2**24 is exact in bfloat16 and float32.
-MATMUL = float(SIDE**3)
+#: Rows of the left operand and columns of the right one: on CPU devices, and on a TPU's.
+STAND_IN_SIDE, SIDE = 256, 2048
+#: Columns of the left operand. Integers to 255 are exact in bfloat16, and sums of so many of their
+#: products, 255 * 255 * 256 < 2**24, in float32, in whatever order they are added.
+INNER = 256
+_LARGEST = 255
+#: The digest of the product that every device has to find, by side.
+DIGESTS = {256: "80b3dcac85e01f81", 2048: "0b9393b4a276946f"}
+
+
+def operands(side: int, seed: int = 0) -> list:
+    """Return both operands as (words, shape): int16, little end first, the same for a seed."""
+    source, span = random.Random(seed), 2 * _LARGEST + 1
+    found = []
+    for shape in ((side, INNER), (INNER, side)):
+        raw = array.array("H", source.randbytes(2 * side * INNER))
+        words = array.array("h", [word % span - _LARGEST for word in raw])
+        found.append((words.tobytes(), shape))
+    return found
+
+
+def digest(product: bytes) -> str:
+    """Return what stands for a product: of its float32 numbers, row by row."""
+    return hashlib.sha256(product).hexdigest()[:16]
 
 
 def versions(names: tuple) -> dict:
@@ -61,11 +90,12 @@ def main(framework: str, workers: int, seconds: float) -> int:
     emulated = int(os.environ.get("TPUKIT_EMULATED_DEVICES") or 0)
     framework_program = globals()
     framework_program["prepare"](emulated)
-    seen = framework_program["compute"](workers, SIDE)
+    side = STAND_IN_SIDE if emulated else SIDE
+    seen = framework_program["compute"](workers, side)
     count = seen["global_devices"]
     numbers_hold = (
-        len(seen["matmuls"]) == seen["devices"]
-        and all(value == MATMUL for value in seen["matmuls"])
+        len(seen["digests"]) == seen["devices"]
+        and all(each == DIGESTS[side] for device in seen["digests"] for each in device)
         and seen["global_sum"] == count * (count + 1) / 2
     )
     report = {

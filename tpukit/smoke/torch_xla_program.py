@@ -35,9 +35,20 @@ def compute(workers: int, side: int) -> dict:
         spmd.mark_sharding(moved, mesh, ("device",) + (None,) * (tensor.dim() - 1))
         return moved
 
-    squares = spread(torch.ones(count, side, side, dtype=torch.bfloat16))
-    sums = torch.bmm(squares, squares).to(torch.float32).sum(dim=(1, 2))
-    products = spmd.mark_sharding(sums, mesh, ("device",))
+    # float32 on a TPU is multiplied as bfloat16, in which these integers are exact, and added up as
+    # float32; a product of bfloat16 tensors would be rounded.
+    left, right = (
+        torch.frombuffer(bytearray(words), dtype=torch.int16).reshape(shape).to(torch.float32)
+        for words, shape in operands(side)  # noqa: F821  smoke_program.py
+    )
+    factors = [spread(each.repeat(count, 1, 1)) for each in (left, right)]
+
+    def multiply() -> list:
+        products = spmd.mark_sharding(torch.bmm(*factors), mesh, ("device", None, None))
+        torch_xla.sync(wait=True)
+        shards = [shard.data.numpy() for shard in products.local_shards]
+        return [digest(each.tobytes()) for each in shards]  # noqa: F821  smoke_program.py
+
     total = spread(torch.arange(1, count + 1, dtype=torch.int32)).sum()
     torch_xla.sync(wait=True)
     return {
@@ -47,6 +58,6 @@ def compute(workers: int, side: int) -> dict:
         "global_devices": count,
         "process": runtime.process_index(),
         "processes": runtime.process_count(),
-        "matmuls": [float(shard.data.sum()) for shard in products.local_shards],
+        "digests": list(zip(multiply(), multiply(), strict=True)),
         "global_sum": float(total.cpu()),
     }
