@@ -277,20 +277,24 @@ class Console:
 
         terminal = RichConsole(file=self.out, highlight=False)
         rows = [[_shown(cell) for cell in row] for row in view.rows]
+        # A column in which nothing stands takes room from those in which something does.
+        filled = [at for at in range(len(view.columns)) if not rows or any(r[at][0] for r in rows)]
+        columns = [view.columns[at] for at in filled]
+        rows = [[row[at] for at in filled] for row in rows]
         looks = {"show_edge": False, "padding": (0, 1, 0, 0), "pad_edge": False}
         table = Table(box=SIMPLE_HEAD, header_style="bold", **looks)  # type: ignore[arg-type]
-        for column in view.columns:
+        for column in columns:
             # Only the last one, which has sentences, may take several lines.
-            table.add_column(column, no_wrap=column is not view.columns[-1])
+            table.add_column(column, no_wrap=column is not columns[-1])
         for row in rows:
             table.add_row(*(Text(text, style) for text, style in row))
-        if _widths(view.columns, rows) <= terminal.width:
+        if _widths(columns, rows) <= terminal.width:
             terminal.print(table)
             return
         for (title, style), *rest in rows:
-            terminal.print(Text(f"{view.columns[0].lower()} {title}", style or "bold"))
+            terminal.print(Text(f"{columns[0].lower()} {title}", style or "bold"))
             card = Table.grid(padding=(0, 2))
-            for column, (text, style) in zip(view.columns[1:], rest, strict=True):
+            for column, (text, style) in zip(columns[1:], rest, strict=True):
                 card.add_row(f"  {column.lower()}", Text(text, style))
             terminal.print(card)
 

@@ -211,7 +211,7 @@ def test_list_as_json_holds_slices_and_the_silent_zones(run: Run, prompt_cloud: 
     make(prompt_cloud)
     document = run("list", "--json", environment=prompt_cloud.environment()).document
     assert set(document) == {"v", "slices", "unreachable"}
-    assert set(document["slices"][0]) == SLICE_KEYS
+    assert set(document["slices"][0]) == {*SLICE_KEYS, "lifetime"}
 
 
 def test_list_warns_of_zones_that_did_not_answer(run: Run, prompt_cloud: Cloud) -> None:
@@ -487,7 +487,7 @@ def test_what_the_api_says_stays_data(run: Run, prompt_cloud: Cloud, text: str) 
     for words in (("list",), ("describe", "demo")):
         result = run(*words, environment=environment)
         assert "\x1b" not in result.out
-        assert all(line.count("\t") in (1, 8) for line in result.out.splitlines())
+        assert all(line.count("\t") in (1, 12) for line in result.out.splitlines())
         if text.startswith("["):
             assert text in result.out
     document = json.loads(run("list", "--json", environment=environment).out)

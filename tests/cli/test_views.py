@@ -63,7 +63,7 @@ def test_what_contradicts_the_table_of_types_is_warned_of(view: Any) -> None:
 
 
 def test_a_location_that_did_not_answer_is_warned_of() -> None:
-    view = views.slices(SliceList((), ("locations/x",)), now=0.0)
+    view = views.slices(SliceList((), ("locations/x",)), 0.0, {})
     assert view.warnings == ["locations/x did not answer: the list may be incomplete"]
 
 
@@ -80,9 +80,9 @@ def test_a_list_says_for_people_how_long_ago_a_slice_was_made() -> None:
         "2025-11-19T11:00:00Z": "3 d ago",
         "": "",
     }
-    view = views.slices(SliceList(tuple(made("a", created) for created in ages)), noon)
-    assert [row[-1].shown for row in view.rows] == list(ages.values())
-    assert [str(row[-1]) for row in view.rows] == [created[:19] for created in ages]
+    view = views.slices(SliceList(tuple(made("a", created) for created in ages)), noon, {})
+    assert [row[8].shown for row in view.rows] == list(ages.values())
+    assert [str(row[8]) for row in view.rows] == [created[:19] for created in ages]
 
 
 def test_labels_are_in_one_order_whatever_the_api_s() -> None:

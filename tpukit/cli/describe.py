@@ -15,4 +15,4 @@ def describe(toolkit: Toolkit, name: flag.Name) -> View:
       tpukit describe demo
       tpukit describe demo --json
     """
-    return views.described(toolkit.find(name))
+    return views.described(toolkit.find(name), toolkit.clock.time(), toolkit.rates)

@@ -16,7 +16,13 @@ Force = Annotated[bool, Option("--force", help="Also a slice of another owner.")
 
 
 def confirm(
-    toolkit: Toolkit, verb: str, slices: Sequence[Slice], *, force: bool, always: bool
+    toolkit: Toolkit,
+    verb: str,
+    slices: Sequence[Slice],
+    *,
+    force: bool,
+    always: bool,
+    flags: Sequence[str] = (),
 ) -> None:
     """Ask whether to `verb` these slices, naming the owner of each that is another's.
 
@@ -33,7 +39,9 @@ def confirm(
         raise NotAllowed(
             f"slice {others[0].name} belongs to {naming.owner(others[0])}",
             reason=f"you are {toolkit.owner}",
-            fix=Fix.command("tpukit", verb, *[each.name for each in slices], "--force", *yes),
+            fix=Fix.command(
+                "tpukit", verb, *[each.name for each in slices], *flags, "--force", *yes
+            ),
         )
     if slices and (always or (others and not force)):
         asked = [_shown(each, naming.owner(each) if each in others else "") for each in slices]

@@ -18,6 +18,7 @@ SECTIONS = {
         "create": "Make sure that a slice is READY, and lets you in.",
         "list": "List the slices of all zones, or of --zone.",
         "describe": "Show one slice, wherever it is.",
+        "extend": "Change how long a slice may live.",
         "wait": "Wait until a slice is in a state.",
         "start": "Start a stopped slice and wait until it is READY.",
         "stop": "Stop a slice and wait until it is STOPPED.",

@@ -46,7 +46,7 @@ Requirements = Annotated[
 
 WorkerNumber = Annotated[int, Option("--worker", metavar="N", help="Number of the worker.")]
 
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 #: user@host:port, of which a slice's name has neither the @ nor a dot.
@@ -143,8 +143,8 @@ DIRECT, EXTERNAL = ProxyFlags(), RouteFlags()
 
 
 def seconds(text: str, name: str = "--timeout") -> float:
-    """Return a duration such as `90s`, `20m`, `1.5h` or `30` in seconds, at least one."""
-    match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)([smh]?)", text.strip(), re.ASCII)
+    """Return a duration such as `90s`, `20m`, `1.5h`, `3d` or `30` in seconds, at least one."""
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)([smhd]?)", text.strip(), re.ASCII)
     value = float(match[1]) * _UNITS[match[2]] if match else 0.0
     if value < 1.0:
         raise BadInput(

@@ -11,11 +11,11 @@ from typing import Annotated
 from typer import Option
 
 from tpukit.accelerators import AcceleratorType, is_listed, meant_zone, runtime_fits, unlisted
-from tpukit.cli.parameters import pairs, words
+from tpukit.cli.parameters import pairs, seconds, words
 from tpukit.cli.toolkit import Toolkit
 from tpukit.errors import BadInput, Fix
 from tpukit.models import DataDisk, SliceRequest
-from tpukit.slices import naming
+from tpukit.slices import lifetime, naming
 from tpukit.text import one_line
 
 
@@ -47,6 +47,10 @@ class RequestFlags:
         ),
     ] = None
     service_account: Annotated[str, Option(metavar="EMAIL", help="Account of the workers.")] = ""
+    ttl: Annotated[
+        str, Option(metavar="DURATION", help="How long it may live, from now on: 90m, 8h, 3d.")
+    ] = ""
+    purpose: Annotated[str, Option(metavar="TEXT", help="What it is for, as a label.")] = ""
 
     def repeated(self) -> tuple[str, ...]:
         """Return the flags without which another command would ask for another slice."""
@@ -106,7 +110,7 @@ def slice_request(
         network=flags.network or settings.get("network") or "default",
         subnetwork=flags.subnetwork,
         external_addresses=not flags.internal_ips,
-        labels=_labels(pairs(flags.labels, "--labels")),
+        labels={**_labels(pairs(flags.labels, "--labels")), **_lifetime(toolkit, flags)},
         tags=words(flags.tags),
         metadata=pairs(flags.metadata, "--metadata"),
         data_disks=tuple(_disk(each, accelerator) for each in flags.data_disks or ()),
@@ -117,6 +121,11 @@ def slice_request(
         f"slice {chosen}: {accelerator.name} in {request.zone} of project {request.project}"
     )
     return naming.labelled(request, toolkit.owner, secrets.token_hex(6))
+
+
+def _lifetime(toolkit: Toolkit, flags: RequestFlags) -> Mapping[str, str]:
+    ttl = seconds(flags.ttl, "--ttl") if flags.ttl else None
+    return lifetime.labels(toolkit.clock.time(), ttl, flags.purpose)
 
 
 def _provisioning(flags: RequestFlags) -> str:

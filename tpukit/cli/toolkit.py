@@ -116,6 +116,13 @@ class Toolkit:
 
         return NameHints(self.paths.name_hints, self.clock)
 
+    @property
+    def rates(self) -> Mapping[str, float]:
+        """What the user pays for a chip and an hour, by generation."""
+        from tpukit.slices.lifetime import rates_of
+
+        return rates_of(self.settings.get("rates"))
+
     def check_given(self, *names: str) -> None:
         """Raise one error for all that is missing: of these settings, and credentials."""
         missing: list[TpukitError] = []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tpukit.cli.output import place
 from tpukit.console import Cell, View
 from tpukit.errors import Fix, SecurityRefusal
+from tpukit.slices import lifetime
 from tpukit.text import one_line, sanitize
 
 if TYPE_CHECKING:
@@ -42,14 +43,15 @@ _LAST_LINES = 5
 _SMOKE_COLUMNS = ("WORKER", "DEVICES", "PLATFORM", "FRAMEWORK", "ALL DEVICES", "RESULT", "NOTE")
 
 
-def slices(listed: SliceList, now: float) -> View:
+def slices(listed: SliceList, now: float, rates: Mapping[str, float]) -> View:
     """Show slices, one a row; `now` is in seconds since the epoch."""
     document = {
-        "slices": [each.document() for each in listed.slices],
+        "slices": [_with_lifetime(each, now, rates) for each in listed.slices],
         "unreachable": list(listed.unreachable),
     }
-    columns = ("NAME", "ZONE", "TYPE", "STATE", "HEALTH", "WORKERS", "CAPACITY", "OWNER", "CREATED")
-    rows = [_slice_row(each, now) for each in listed.slices]
+    what = ("NAME", "ZONE", "TYPE", "STATE", "HEALTH", "WORKERS", "CAPACITY")
+    columns = (*what, "OWNER", "CREATED", "HOURS", "LEFT", "COST", "PURPOSE")
+    rows = [_slice_row(each, now, rates) for each in listed.slices]
     silent = [f"{each} did not answer: the list may be incomplete" for each in listed.unreachable]
     return View(document, columns, rows, warnings=silent)
 
@@ -61,8 +63,9 @@ def one_slice(
     return View({"slice": found.document(), **(extra or {})}, rows=[[found.name]], next=next)
 
 
-def described(found: Slice) -> View:
-    """Show everything about one slice, a field a row."""
+def described(found: Slice, now: float, rates: Mapping[str, float]) -> View:
+    """Show everything about one slice, a field a row; `now` is in seconds since the epoch."""
+    lives = lifetime.lifetime(found, now, rates)
     workers = {
         f"worker {each.index}": ", ".join(
             f"{kind} {address}"
@@ -93,9 +96,45 @@ def described(found: Slice) -> View:
         "tags": ", ".join(found.tags),
         "labels": ", ".join(f"{key}={value}" for key, value in sorted(found.labels.items())),
         "created": found.created,
+        "hours": _figure(lives.hours),
+        "expires": f"{lives.expires} ({_left(lives)})" if lives.expires else lives.unreadable,
+        "cost": _figure(lives.cost),
+        "purpose": lives.purpose,
         **workers,
     }
-    return View({"slice": found.document()}, ("FIELD", "VALUE"), list(fields.items()))
+    document = {"slice": _with_lifetime(found, now, rates)}
+    return View(document, ("FIELD", "VALUE"), list(fields.items()))
+
+
+def extended(found: Slice, now: float) -> View:
+    """Show when a slice's life ends now: alone where the caller is a script."""
+    document = {"slice": _with_lifetime(found, now, {})}
+    return View(document, rows=[[lifetime.lifetime(found, now).expires or "never"]])
+
+
+def _with_lifetime(found: Slice, now: float, rates: Mapping[str, float]) -> dict[str, Any]:
+    lives = lifetime.lifetime(found, now, rates)
+    return {**found.document(), "lifetime": lives.document()}
+
+
+def _figure(number: float | None) -> str:
+    return "" if number is None else f"{number:.2f}"
+
+
+def _left(lives: lifetime.Lifetime) -> str:
+    """Return how much time is left, in the largest unit of which there are two."""
+    if lives.seconds_left is None:
+        return lives.unreadable
+    if lives.over:
+        return "time is up"
+    return f"{_span(lives.seconds_left)} left"
+
+
+def _span(seconds: float) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(seconds)} s"
 
 
 def _disk(disk: DataDisk) -> str:
@@ -294,13 +333,17 @@ def _zones(zones: Sequence[str], short: bool) -> Cell:
     return Cell(every, f"{len(zones)} zones" if short else every)
 
 
-def _slice_row(found: Slice, now: float) -> list[object]:
+def _slice_row(found: Slice, now: float, rates: Mapping[str, float]) -> list[object]:
     cells = (found.name, found.zone, found.accelerator_type, found.state, found.health)
     from tpukit.slices import naming
 
     owner, created = naming.owner(found), found.created[:19]
     age = Cell(created, _ago(created, now))
-    return [*cells, len(found.workers), found.provisioning, owner, age]
+    lives = lifetime.lifetime(found, now, rates)
+    seconds = "" if lives.seconds_left is None else f"{lives.seconds_left:.0f}"
+    left = Cell(lives.unreadable or seconds, _left(lives))
+    used = (_figure(lives.hours), left, _figure(lives.cost), lives.purpose)
+    return [*cells, len(found.workers), found.provisioning, owner, age, *used]
 
 
 def _ago(created: str, now: float) -> str:
@@ -309,10 +352,7 @@ def _ago(created: str, now: float) -> str:
         seconds = now - calendar.timegm(time.strptime(created, "%Y-%m-%dT%H:%M:%S"))
     except ValueError:
         return created
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{int(seconds // size)} {unit} ago"
-    return "just now"
+    return f"{_span(seconds)} ago" if seconds >= 120 else "just now"
 
 
 def _type_document(each: AcceleratorType) -> dict[str, Any]:

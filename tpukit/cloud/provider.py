@@ -79,6 +79,9 @@ class SliceProvider(Protocol):
     def replace_tags(self, zone: str, name: str, tags: Sequence[str]) -> str:
         """Replace all network tags and return the operation's name."""
 
+    def replace_labels(self, zone: str, name: str, labels: Mapping[str, str]) -> str:
+        """Replace all labels and return the operation's name."""
+
     def failure(self, operation: str, doing: str) -> TpukitError | None:
         """Return why an operation failed, or None while it runs and after it succeeded.
 

@@ -103,6 +103,9 @@ class CloudTpu(SliceProvider):
     def replace_tags(self, zone: str, name: str, tags: Sequence[str]) -> str:
         return self._update(zone, name, repeat=True, tags=list(tags))
 
+    def replace_labels(self, zone: str, name: str, labels: Mapping[str, str]) -> str:
+        return self._update(zone, name, repeat=True, labels=dict(labels))
+
     def failure(self, operation: str, doing: str) -> TpukitError | None:
         answer = self._session.rest("read an operation", "GET", self._url(operation))
         error = answer.get("error")

@@ -95,6 +95,13 @@ check_seconds = _matching(
     "a number of seconds", r"[1-9]\d{0,4}", fix=Fix(note="write whole seconds, as 60")
 )
 
+check_rates = _matching(
+    "a list of prices",
+    r"\s*[a-z0-9]+(:[a-z-]+)?=\d{1,6}(\.\d+)?\s*(,\s*[a-z0-9]+(:[a-z-]+)?=\d{1,6}(\.\d+)?\s*)*",
+    reason="of a chip for an hour, by generation, or by generation and capacity",
+    fix=Fix(note="for example: v6e=2.70,v6e:spot=1.10"),
+)
+
 #: What gcloud takes for its own `billing/quota_project` beside a project:
 #: `gcloud topic configurations`.
 QUOTA_WORDS = ("CURRENT_PROJECT", "CURRENT_PROJECT_WITH_FALLBACK", "LEGACY")
@@ -253,5 +260,6 @@ DEFINITIONS = (
     # Healthy workers were seen to stand still for 14 s.
     Definition("silence", check_seconds, default="30"),
     Definition("persist", check_seconds),
+    Definition("rates", check_rates),
 )
 BY_NAME = {each.name: each for each in DEFINITIONS}

@@ -15,6 +15,7 @@ from tpukit.clock import Deadline
 from tpukit.cloud.provider import Doubtful, SliceProvider
 from tpukit.errors import DeadlinePassed, Fix, NameTaken, SliceLost, TpukitError
 from tpukit.models import Slice, SliceRequest
+from tpukit.slices import lifetime
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import LastSeen, OnState, asked, naming_what_exists
 from tpukit.slices.naming import MANAGED, NONCE, OURS, OWNER
@@ -95,7 +96,7 @@ class _Creation:
                 if found.state == "READY":
                     check_same(found, self.request)
                 if found.ready:
-                    return Ensured(found, self._is_ours(found))
+                    return Ensured(self._with_lifetime(found), self._is_ours(found))
                 self._wait_for(found)
         raise self._overdue()
 
@@ -155,6 +156,18 @@ class _Creation:
         if found.state == "STOPPED" and not self.started:
             self.operation = asked(self.provider.start, found)
             self.started = bool(self.operation)
+
+    def _with_lifetime(self, found: Slice) -> Slice:
+        """Give a slice that was there the end and purpose that are asked for, where it has none."""
+        now = self.deadline.clock.time()
+        lacks = lifetime.ending(found, self.request.labels, now)
+        wanted = self.request.labels.get(lifetime.EXPIRES, "")
+        end = found.labels.get(lifetime.EXPIRES, "")
+        if wanted and end not in (wanted, "") and lifetime.EXPIRES not in lacks:
+            self.on_state(f"it lives until {end}, as before; tpukit extend changes that")
+        if not lacks:
+            return found
+        return lifetime.relabel(self.provider, found, lacks, deadline=self.deadline)
 
     def _failure(self) -> TpukitError | None:
         verb = "start" if self.started else "create"

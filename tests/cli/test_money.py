@@ -1,0 +1,54 @@
+"""How long slices live and what they cost, as a user sees and changes it."""
+
+from __future__ import annotations
+
+import pytest
+from support.local_cloud import Cloud
+
+from cli.conftest import Run
+from tpukit.slices import naming
+from tpukit.slices.lifetime import EXPIRES, PURPOSE
+
+pytestmark = pytest.mark.process
+
+
+def test_an_end_is_set_shown_put_off_and_taken_away(run: Run, prompt_cloud: Cloud) -> None:
+    environment = {**prompt_cloud.environment(), "TPUKIT_RATES": "v3=1.5"}
+    words = ("create", "v3-8", "demo", "--ttl", "90m", "--purpose", "Try It")
+    labels = run(*words, "--json", environment=environment).document["slice"]["labels"]
+    assert labels[PURPOSE] == "try-it"
+    row = run("list", environment=environment).out.splitlines()[0].split("\t")
+    assert (row[9], row[11], row[12]) == ("0.00", "0.00", "try-it")
+    assert 5300 < float(row[10]) <= 5400
+    shown = dict(
+        line.split("\t")
+        for line in run("describe", "demo", environment=environment).out.splitlines()
+    )
+    assert shown["expires"].endswith("(89 min left)")
+    later = run("extend", "demo", "--ttl", "3d", environment=environment).out.strip()
+    listed = run("list", "--json", environment=environment).document["slices"][0]["lifetime"]
+    assert listed["expires"] == later
+    assert 259_000 < listed["seconds_left"] <= 259_200
+    assert run("extend", "demo", "--ttl", "never", environment=environment).out == "never\n"
+    (found,) = prompt_cloud.tpu.list("-").slices
+    assert EXPIRES not in found.labels
+    assert found.labels[naming.OWNER] == "ada"
+
+
+def test_what_cannot_be_an_end_or_a_purpose_is_refused_before_anything_is_made(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    for words in (("--ttl", "soon"), ("--ttl", "0s"), ("--purpose", "x" * 64)):
+        run("create", "v3-8", "demo", *words, environment=environment).says(2)
+    run("extend", "demo", "--ttl", "2 fortnights", environment=environment).says(2)
+    run("extend", "demo", "--ttl", "2h", environment=environment).says(3)
+    assert not prompt_cloud.nodes()
+
+
+def test_another_s_end_is_not_changed_without_force(run: Run, prompt_cloud: Cloud) -> None:
+    prompt_cloud.tpu.create(naming.labelled(prompt_cloud.request("pod"), "alice", "nonce"))
+    environment = prompt_cloud.environment()
+    told = run("extend", "pod", "--ttl", "2h", environment=environment).says(4).err
+    assert "fix: tpukit extend pod --ttl 2h --force" in told
+    assert run("extend", "pod", "--ttl", "2h", "--force", environment=environment).status == 0

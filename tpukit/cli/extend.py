@@ -1,0 +1,42 @@
+"""`tpukit extend`: another end for a slice's life."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from typer import Option
+
+from tpukit.cli import ownership, views
+from tpukit.cli import parameters as flag
+from tpukit.cli.toolkit import Toolkit
+from tpukit.console import View
+from tpukit.slices import lifetime
+
+Ttl = Annotated[
+    str, Option("--ttl", metavar="DURATION|never", help="How long from now on: 90m, 8h, 3d.")
+]
+
+
+def extend(
+    toolkit: Toolkit,
+    name: flag.Name,
+    ttl: Ttl,
+    force: ownership.Force = False,
+    timeout: flag.Timeout = "5m",
+) -> View:
+    """Change how long a slice may live.
+
+    The time counts from now on, whatever end was set before; a shorter one ends it sooner.
+
+    Examples:
+      tpukit extend demo --ttl 8h
+      tpukit extend demo --ttl never
+    """
+    seconds = None if ttl == "never" else flag.seconds(ttl, "--ttl")
+    deadline = toolkit.deadline(flag.seconds(timeout))
+    found = toolkit.find(name, deadline)
+    ownership.confirm(toolkit, "extend", [found], force=force, always=False, flags=("--ttl", ttl))
+    now = toolkit.clock.time()
+    end = "" if seconds is None else lifetime.moment(now + seconds)
+    changed = lifetime.relabel(toolkit.provider, found, {lifetime.EXPIRES: end}, deadline=deadline)
+    return views.extended(changed, now)

@@ -1,0 +1,165 @@
+"""What a slice is for, until when it may live, and what it has used: labels, so that anybody sees.
+
+A moment is a label's value, `2026-11-22t19-35-00z` in UTC: Google Cloud takes lower-case letters,
+digits, hyphens and underscores there, 63 at most (Resource Manager documentation, "Requirements for
+labels"). As text such moments are in their order, for gcloud's `--filter` too.
+"""
+
+from __future__ import annotations
+
+import calendar
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from tpukit.accelerators import AcceleratorType
+from tpukit.clock import Deadline, polls
+from tpukit.cloud.provider import Doubtful, SliceProvider
+from tpukit.errors import BadInput, DeadlinePassed, Fix, TpukitError
+from tpukit.models import Documented, Slice
+from tpukit.slices.last_seen import asked, passing
+from tpukit.slices.naming import label
+from tpukit.text import one_line
+
+CREATED, EXPIRES, PURPOSE = "tpukit-created", "tpukit-expires", "tpukit-purpose"
+_MOMENT = "%Y-%m-%dt%H-%M-%Sz"
+#: Seconds after which an update that shows no effect is asked for again: another one undid it.
+_UNDONE_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Lifetime(Documented):
+    """What the labels of a slice, and its time of creation, say at one moment.
+
+    `hours` are those since it was made; a stopped slice has used fewer. `seconds_left` is below
+    zero once the time is up, and None where no end was set. `cost` is in the currency of the rates.
+    """
+
+    _hidden = ("unreadable",)
+    purpose: str = ""
+    expires: str = ""  #: RFC 3339, as `created` of a slice
+    seconds_left: float | None = None
+    hours: float | None = None
+    cost: float | None = None
+    unreadable: str = field(default="", compare=False)  #: an end that somebody else has written
+
+    @property
+    def over(self) -> bool:
+        """Whether the time that was set is up."""
+        return self.seconds_left is not None and self.seconds_left <= 0
+
+
+def labels(now: float, ttl: float | None, purpose: str) -> Mapping[str, str]:
+    """Return the labels of a request that is made `now`, in seconds since the epoch.
+
+    `ttl` is in seconds; None sets no end. Raises `BadInput` for a purpose of more than 63 letters.
+    """
+    if len(purpose) > 63:
+        shown = one_line(purpose)[:20]
+        raise BadInput(
+            f"the purpose {shown}… is longer than 63 letters", fix=Fix(note="shorten it")
+        )
+    ends = {} if ttl is None else {EXPIRES: moment(now + ttl)}
+    return {CREATED: moment(now), **ends, **({PURPOSE: label(purpose)} if purpose else {})}
+
+
+def moment(seconds: float) -> str:
+    """Return a moment, in seconds since the epoch, as the value of a label."""
+    return time.strftime(_MOMENT, time.gmtime(seconds))
+
+
+def seconds_of(text: str) -> float | None:
+    """Return the seconds since the epoch of such a value, or None for what is none."""
+    try:
+        return float(calendar.timegm(time.strptime(text, _MOMENT)))
+    except ValueError:
+        return None
+
+
+def created_at(found: Slice) -> float | None:
+    """Return when the API made a slice, in seconds since the epoch; else when it was asked for."""
+    try:
+        return float(calendar.timegm(time.strptime(found.created[:19], "%Y-%m-%dT%H:%M:%S")))
+    except ValueError:
+        return seconds_of(found.labels.get(CREATED, ""))
+
+
+def lifetime(found: Slice, now: float, rates: Mapping[str, float] | None = None) -> Lifetime:
+    """Return the lifetime of a slice; `rates` are the prices of a chip for an hour."""
+    since, text = created_at(found), found.labels.get(EXPIRES, "")
+    end = seconds_of(text)
+    hours = None if since is None else max(0.0, now - since) / 3600
+    rate = _rate(found, rates or {})
+    return Lifetime(
+        purpose=found.labels.get(PURPOSE, ""),
+        expires="" if end is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(end)),
+        seconds_left=None if end is None else end - now,
+        hours=None if hours is None else round(hours, 2),
+        cost=None if hours is None or rate is None else round(hours * rate, 2),
+        unreadable=text if end is None else "",
+    )
+
+
+def rates_of(text: str) -> Mapping[str, float]:
+    """Return the prices of the setting `rates` by generation, or by generation and capacity."""
+    parts = [part.strip().partition("=") for part in text.split(",") if part.strip()]
+    return {key: float(price) for key, _, price in parts}
+
+
+def _rate(found: Slice, rates: Mapping[str, float]) -> float | None:
+    """Return the price of the whole slice for an hour; a type that our table lacks has none."""
+    generation = found.accelerator_type.rpartition("-")[0]
+    bought = f"{generation}:{found.provisioning}"
+    price = rates.get(bought, rates.get(generation) if found.provisioning == "on-demand" else None)
+    if price is None:
+        return None
+    try:
+        return price * AcceleratorType.parse(found.accelerator_type).chips
+    except BadInput:
+        return None
+
+
+def ending(found: Slice, wanted: Mapping[str, str], now: float) -> Mapping[str, str]:
+    """Return those of the wanted labels that a slice that is there already lacks.
+
+    An end that lies ahead stays: a command typed again puts nothing off.
+    """
+    end = seconds_of(found.labels.get(EXPIRES, ""))
+    keeps = {EXPIRES} if end is not None and end > now else set()
+    keeps |= {PURPOSE} & found.labels.keys()
+    return {key: wanted[key] for key in (EXPIRES, PURPOSE) if key in wanted and key not in keeps}
+
+
+def relabel(
+    provider: SliceProvider, found: Slice, change: Mapping[str, str], *, deadline: Deadline
+) -> Slice:
+    """Give a slice these labels, of which an empty one is taken away; return it as it is then.
+
+    The API replaces all labels at once and has no tag to notice another's change by: what is there
+    is read before each call, and read back after it until it shows.
+
+    Raises:
+        NotFound: there is no such slice.
+        DeadlinePassed: the API did not show it in time.
+        TpukitError: the API refused.
+    """
+    provider = provider.within(deadline)
+    operation, patience = "", deadline
+    doing = f"update slice {found.name}"
+    for _ in polls(deadline):
+        try:
+            now = provider.once().get(found.zone, found.name)
+            wanted = {key: value for key, value in {**now.labels, **change}.items() if value}
+            if now.labels == wanted:
+                return now
+            if operation and (failure := provider.once().failure(operation, doing)):
+                raise failure
+            if not operation or patience.passed():
+                ask = partial(provider.replace_labels, labels=wanted)
+                operation = asked(ask, now)
+                patience = deadline.within(_UNDONE_SECONDS)
+        except TpukitError as error:
+            if not (isinstance(error, Doubtful) or passing(error)):
+                raise
+    raise DeadlinePassed(f"the labels of slice {found.name} are not changed yet")
