@@ -141,6 +141,15 @@ class SliceList:
 
 
 @dataclass(frozen=True)
+class ApiCall(Documented):
+    """One call of an API as it is sent: the method, the whole URL, and the JSON body, if any."""
+
+    method: str
+    url: str
+    body: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
 class FirewallRule(Documented):
     """An ingress rule of a network; without targets it is for every machine there.
 

@@ -9,6 +9,7 @@ import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,8 @@ class Cloud:
     """An emulator, and both clients pointed at it by `tpukit emulator env` alone."""
 
     tpukit: Tpukit
-    gcloud: Callable[..., Finished]
+    gcloud: Callable[..., Finished]  #: of `gcloud compute tpus tpu-vm`
+    any_gcloud: Callable[..., Finished]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,8 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
         ).stdout
         pairs = (pair.partition("=") for pair in printed.split("\0"))
         variables = {key: value for key, _, value in pairs if key.startswith("CLOUDSDK_")}
-        yield Cloud(Tpukit(home, variables), _gcloud(home, variables))
+        gcloud = _gcloud(home, variables)
+        yield Cloud(Tpukit(home, variables), partial(gcloud, "compute", "tpus", "tpu-vm"), gcloud)
     finally:
         starter("emulator", "stop")
 
@@ -62,7 +65,7 @@ def _gcloud(home: Path, variables: dict[str, str]) -> Callable[..., Finished]:
 
     def call(*words: str) -> Finished:
         done = subprocess.run(
-            [str(GCLOUD), "compute", "tpus", "tpu-vm", *words],
+            [str(GCLOUD), *words],
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -109,6 +112,17 @@ def test_tpukit_lists_reaches_and_deletes_the_slice_that_gcloud_made(cloud: Clou
     cloud.tpukit.succeeds("delete", "theirs", "--yes")
     assert cloud.gcloud("list", "--format=value(name)").stdout.strip() == ""
     assert cloud.tpukit.document("firewall", "list")["rules"] == []
+
+
+def test_gcloud_makes_what_the_lines_of_a_dry_run_say(cloud: Cloud) -> None:
+    words = ("create", "v3-8", "dry", "--spot", "--labels", "team=vision", "--metadata", "a=b c")
+    rule, node = cloud.tpukit.document(*words, "--dry-run")["dry_run"]
+    for call in (rule, node):
+        cloud.any_gcloud(*call["gcloud"][1:])
+    assert cloud.tpukit.document(*words)["created"] is False
+    rules = cloud.tpukit.document("firewall", "list")["rules"]
+    assert [each["name"] for each in rules] == [rule["body"]["name"]]
+    cloud.tpukit.succeeds("delete", "dry", "--yes")
 
 
 def _needs_port_22() -> None:

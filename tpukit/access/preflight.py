@@ -19,7 +19,7 @@ from tpukit.access.context import Context
 from tpukit.access.key import with_access
 from tpukit.access.rule_opening import Opening
 from tpukit.clock import Deadline
-from tpukit.errors import BadInput, Fix, NotAuthenticated, NotEnabled, TpukitError
+from tpukit.errors import BadInput, Fix, NotAuthenticated, NotEnabled, NotFound, TpukitError
 from tpukit.models import Slice, SliceRequest
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.slices.ensure import check_same, ensure
@@ -76,6 +76,22 @@ def wait_reachable(context: Context, made: Reachable) -> Reachable:
     with naming_what_exists(last_seen(context.provider, made.slice)):
         found, opening = rule_opening.finish(context, made.slice, made.opening)
     return Reachable(found, opening, made.created)
+
+
+def plan(context: Context, request: SliceRequest, *, firewall: bool, deadline: Deadline) -> None:
+    """Make the calls that `ensure_reachable` begins with: for a context that is `planning`.
+
+    What is there already needs none. Raises as `prepare` does.
+    """
+    request = with_access(request, context)
+    prepare(context, request, firewall=firewall, deadline=deadline)
+    try:
+        found = context.provider.get(request.zone, request.name)
+    except NotFound:
+        context.provider.create(request)
+    else:
+        if found.state == "STOPPED":
+            context.provider.start(request.zone, request.name)
 
 
 def prepare(

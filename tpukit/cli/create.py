@@ -9,10 +9,12 @@ from typer import Option
 from tpukit.accelerators import is_listed
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
+from tpukit.cli.dry_run import DryRun, planned
 from tpukit.cli.request import DEFAULTS, RequestFlags, slice_request, wanted
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.errors import Fix
+from tpukit.models import ApiCall
 
 Unlisted = Annotated[
     bool, Option("--allow-unlisted-type", help="A type that `tpukit types` does not know: tpu7x-8.")
@@ -27,6 +29,7 @@ def create(
     no_firewall: flag.NoFirewall = False,
     allow_unlisted_type: Unlisted = False,
     timeout: flag.Timeout = "30m",
+    dry_run: DryRun = False,
     options: RequestFlags = DEFAULTS,
     proxy: flag.ProxyFlags = flag.DIRECT,
 ) -> View:
@@ -39,7 +42,7 @@ def create(
       tpukit create v3-8 demo --zone us-central1-a
       tpukit create v6e-4 demo --spot --labels team=vision
     """
-    from tpukit.access.preflight import ensure_reachable, wait_reachable
+    from tpukit.access.preflight import ensure_reachable, plan, wait_reachable
     from tpukit.cloud.credentials import on_compute_engine
 
     accelerator, name = wanted(accelerator_type, name, allow_unlisted=allow_unlisted_type)
@@ -50,10 +53,15 @@ def create(
     context = toolkit.context(tuple(source_ranges or ()))
     # Who reaches internal addresses from elsewhere does so by a way that is not known here.
     known = not route.inside or route.proxied or context.source_ranges or on_compute_engine()
+    firewall = bool(known) and not no_firewall
+    if dry_run:
+        calls: list[ApiCall] = []
+        plan(context.planning(calls.append), request, firewall=firewall, deadline=deadline)
+        return planned(calls)
     made = ensure_reachable(
         context,
         request,
-        firewall=bool(known) and not no_firewall,
+        firewall=firewall,
         deadline=deadline,
         on_state=toolkit.say_state(request.name),
     )

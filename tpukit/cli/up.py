@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
+from tpukit.cli.dry_run import DryRun, planned
 from tpukit.cli.request import DEFAULTS, RequestFlags, slice_request, wanted
 from tpukit.cli.stages import job_progress
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
+from tpukit.models import ApiCall
 
 
 def up(
@@ -19,6 +21,7 @@ def up(
     source_ranges: flag.SourceRanges = None,
     no_firewall: flag.NoFirewall = False,
     timeout: flag.Timeout = "1h",
+    dry_run: DryRun = False,
     options: RequestFlags = DEFAULTS,
     proxy: flag.ProxyFlags = flag.DIRECT,
 ) -> View:
@@ -32,6 +35,7 @@ def up(
     """
     from tpukit import up
     from tpukit.access import caller_address
+    from tpukit.access.preflight import plan
     from tpukit.provision.recipes import Recipe
     from tpukit.remote.connection import dial
 
@@ -47,6 +51,10 @@ def up(
     if route.iap:
         dial.check_gcloud()
     deadline = toolkit.deadline(flag.seconds(timeout))
+    if dry_run:
+        calls: list[ApiCall] = []
+        plan(context.planning(calls.append), request, firewall=not no_firewall, deadline=deadline)
+        return planned(calls)
     stays = "bills" if toolkit.provider.bills else "stays"
     hint = f"Ctrl-C is safe: the slice {stays}, and the same command goes on"
     report = up.up(

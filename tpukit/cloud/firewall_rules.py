@@ -12,10 +12,10 @@ from typing import Any, Self
 
 from tpukit.clock import Deadline, polls
 from tpukit.cloud.failures import from_operation, to_error, unreadable
-from tpukit.cloud.provider import FirewallProvider, Wait
+from tpukit.cloud.provider import FirewallProvider, Note, Wait
 from tpukit.cloud.session import Session
 from tpukit.errors import DeadlinePassed, NotFound
-from tpukit.models import FirewallRule
+from tpukit.models import ApiCall, FirewallRule
 from tpukit.text import one_line
 
 #: Seconds for a rule to be made or removed: an operation of Compute Engine, usually done in 5 to
@@ -29,8 +29,11 @@ HELD_SECONDS = 120.0
 class ComputeFirewall(FirewallProvider):
     """The firewall rules of one project."""
 
-    def __init__(self, session: Session, project: str, endpoint: str) -> None:
+    def __init__(
+        self, session: Session, project: str, endpoint: str, note: Note | None = None
+    ) -> None:
         self._session, self._own, self._endpoint = session, project, endpoint
+        self._note = note
         self._project = project_url(endpoint, project)
         self._global = f"{self._project}/global"
 
@@ -38,7 +41,10 @@ class ComputeFirewall(FirewallProvider):
         return self._with(self._session.once())
 
     def of(self, project: str) -> Self:
-        return type(self)(self._session, project or self._own, self._endpoint)
+        return type(self)(self._session, project or self._own, self._endpoint, self._note)
+
+    def planning(self, note: Note) -> Self:
+        return type(self)(self._session, self._own, self._endpoint, note)
 
     def has_network(self, name: str) -> bool:
         try:
@@ -83,10 +89,14 @@ class ComputeFirewall(FirewallProvider):
         self._asked(f"delete firewall rule {name}", "DELETE", f"firewalls/{name}", None)()
 
     def _with(self, session: Session) -> Self:
-        return type(self)(session, self._own, self._endpoint)
+        return type(self)(session, self._own, self._endpoint, self._note)
 
     def _asked(self, doing: str, method: str, path: str, body: Any) -> Wait:
-        operation = self._session.rest(doing, method, f"{self._global}/{path}", body=body)
+        url = f"{self._global}/{path}"
+        if self._note:
+            self._note(ApiCall(method, url, body))
+            return lambda: None
+        operation = self._session.rest(doing, method, url, body=body)
         return lambda: self._wait(doing, operation)
 
     def _wait(self, doing: str, operation: dict[str, Any]) -> None:

@@ -17,8 +17,18 @@ from typing import Protocol, Self
 
 from tpukit.clock import Deadline
 from tpukit.errors import TpukitError
-from tpukit.models import FirewallRule, LoginProfile, Slice, SliceList, SliceRequest, WorkerIdentity
+from tpukit.models import (
+    ApiCall,
+    FirewallRule,
+    LoginProfile,
+    Slice,
+    SliceList,
+    SliceRequest,
+    WorkerIdentity,
+)
 
+#: Takes a call that would be made.
+Note = Callable[[ApiCall], None]
 Wait = Callable[[], None]  #: returns once what was asked for is done; raises where it failed
 
 
@@ -39,6 +49,9 @@ class SliceProvider(Protocol):
 
         A `patient` one repeats what fails in an outage until then.
         """
+
+    def planning(self, note: Note) -> Self:
+        """Return the same place, whose writes are passed to `note` and not made; reads are."""
 
     def get(self, zone: str, name: str) -> Slice:
         """Return a slice; raise `NotFound` where there is none."""
@@ -100,6 +113,9 @@ class FirewallProvider(Protocol):
 
     def once(self) -> Self:
         """Return the same rules, which asks everything once."""
+
+    def planning(self, note: Note) -> Self:
+        """Return the same rules, whose writes are passed to `note` and not made; reads are."""
 
     def of(self, project: str) -> Self:
         """Return the rules of another project, that of a shared network; of the same for ""."""

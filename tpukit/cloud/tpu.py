@@ -14,7 +14,7 @@ from urllib.parse import quote
 from tpukit.clock import Deadline
 from tpukit.cloud.failures import from_operation, to_error, unreadable
 from tpukit.cloud.node_json import field, node_fields, read_identity, read_slice
-from tpukit.cloud.provider import SliceProvider
+from tpukit.cloud.provider import Note, SliceProvider
 from tpukit.cloud.session import Session
 from tpukit.errors import TpukitError
 from tpukit.models import Slice, SliceList, SliceRequest, WorkerIdentity
@@ -38,6 +38,12 @@ class CloudTpu(SliceProvider):
         self._session = session
         self._project = project
         self._endpoint = endpoint.rstrip("/")
+        self._note: Note | None = None
+
+    def planning(self, note: Note) -> Self:
+        other = copy(self)
+        other._note = note
+        return other
 
     def once(self) -> Self:
         return self._with(self._session.once())
@@ -138,6 +144,10 @@ class CloudTpu(SliceProvider):
         return self._write(f"update slice {name}", "update_node", wanted, repeat=repeat)
 
     def _write(self, doing: str, method: str, request: Any, *, repeat: bool = False) -> str:
+        if self._note:
+            self._note(self._writes.planned(method, request))
+            return ""
+
         def write(seconds: float) -> str:
             return self._writes.call(method, request, seconds)
 

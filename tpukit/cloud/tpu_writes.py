@@ -7,7 +7,9 @@ reads, and it fails in its own code on an answer that is not the API's.
 
 from __future__ import annotations
 
+import json
 from typing import Any
+from urllib.parse import unquote
 
 from google.api_core.client_options import ClientOptions
 from google.auth.credentials import Credentials
@@ -17,6 +19,7 @@ from google.protobuf.json_format import ParseError
 from tpukit.cloud.access_tokens import AccessTokens
 from tpukit.cloud.failures import RestFailure, from_answer, unreadable
 from tpukit.cloud.http_client import LARGEST_ANSWER
+from tpukit.models import ApiCall
 from tpukit.settings.table import is_loopback
 
 
@@ -43,6 +46,32 @@ class TpuWrites:
             return str(made.operation.name)
         except (ParseError, AttributeError, KeyError, TypeError) as error:
             raise RestFailure(unreadable(error)) from error
+
+    def planned(self, method: str, request: Any) -> ApiCall:
+        """Return a call as it would be sent, and send nothing."""
+        http = self._client.transport._session
+        kept = http.send
+
+        def keep(prepared: Any, **_: Any) -> None:
+            raise _Planned(prepared)
+
+        http.send = keep
+        try:
+            getattr(self._client, method)(request, retry=None)
+        except _Planned as planned:
+            sent = planned.request
+        finally:
+            http.send = kept
+        body = json.loads(sent.body) if sent.body else None
+        return ApiCall(sent.method, unquote(sent.url), body)
+
+
+class _Planned(Exception):
+    """Raised in place of sending a request."""
+
+    def __init__(self, request: Any) -> None:
+        super().__init__()
+        self.request = request
 
 
 class _Credentials(Credentials):  # type: ignore[misc]

@@ -1,0 +1,115 @@
+"""--dry-run: the calls that would be made, which make the very same thing when they are sent."""
+
+from __future__ import annotations
+
+import json
+from http.client import HTTPConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+from support.local_cloud import TOKEN, ZONE, Cloud
+
+from cli.conftest import Run
+from tpukit.cli.gcloud_line import gcloud_line
+from tpukit.models import ApiCall
+
+#: Every flag that a slice can be asked for with.
+FLAGS = (
+    *("--spot", "--labels", "team=vision", "--tags", "web", "--internal-ips"),
+    *("--metadata", "a=1,b=x y", "--service-account", "a@b.c", "--subnetwork", "default"),
+    *("--data-disk", f"projects/demo-project/zones/{ZONE}/disks/d,mode=read-only"),
+    *("--source-range", "192.0.2.7/32"),
+)
+
+
+def send(cloud: Cloud, call: dict[str, Any]) -> None:
+    """Send a call as it was shown, as curl would."""
+    place = urlsplit(call["url"])
+    connection = HTTPConnection(place.netloc, timeout=10)
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+    path = f"{place.path}?{place.query}" if place.query else place.path
+    body = None if call["body"] is None else json.dumps(call["body"])
+    connection.request(call["method"], path, body, headers)
+    answer = connection.getresponse()
+    text = answer.read()
+    connection.close()
+    assert answer.status == 200, text
+
+
+def test_the_calls_that_a_dry_run_shows_make_the_slice_that_create_asks_for(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    words = ("create", "v3-8", "demo", *FLAGS)
+    result = run(*words, "--dry-run", "--json", environment=environment)
+    assert result.status == 0, result.err
+    calls = result.document["dry_run"]
+    assert [(each["method"], each["gcloud"][1:4]) for each in calls] == [
+        ("POST", ["compute", "firewall-rules", "create"]),
+        ("POST", ["compute", "tpus", "tpu-vm"]),
+    ]
+    assert prompt_cloud.nodes() == []
+    assert prompt_cloud.firewall.list() == ()
+    for call in calls:
+        send(prompt_cloud, call)
+    assert run(*words, "--json", environment=environment).document["created"] is False
+    again = run(*words, "--dry-run", environment=environment)
+    assert again.out == ""
+    assert "nothing to do" in again.err
+    prompt_cloud.tpu.stop(ZONE, "demo")
+    assert "nodes/demo:start" in run(*words, "--dry-run", environment=environment).out
+
+
+def test_a_dry_run_of_up_shows_the_calls_and_a_gcloud_line_that_can_be_pasted(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    words = ("up", "v3-8", "demo", "--source-range", "192.0.2.7/32", "--dry-run")
+    lines = run(*words, environment=environment).out.splitlines()
+    (node,) = [line for line in lines if line.startswith("POST") and "/v2/" in line]
+    assert node.startswith(f"POST {prompt_cloud.url}/v2/projects/demo-project/locations/{ZONE}/")
+    assert (
+        f"gcloud compute tpus tpu-vm create demo --zone {ZONE} --project demo-project"
+        in "\n".join(lines)
+    )
+    assert prompt_cloud.nodes() == []
+
+
+def test_a_dry_run_is_refused_for_what_the_command_itself_would_be(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    refused = run("create", "v4-8", "--dry-run", environment=prompt_cloud.environment())
+    assert "is not offered in" in refused.says(2).err
+
+
+NODE = "https://tpu.googleapis.com/v2/projects/p/locations/z/nodes/n"
+QUEUED = "https://tpu.googleapis.com/v2/projects/p/locations/z/queuedResources/q"
+RULE = "https://compute.googleapis.com/compute/v1/projects/p/global/firewalls/r"
+LINES = [
+    ("DELETE", NODE, None, "tpu-vm delete n --zone z --project p --quiet"),
+    ("POST", f"{NODE}:stop", {}, "tpu-vm stop n --zone z --project p"),
+    (
+        *("DELETE", f"{QUEUED}?force=true", None),
+        "queued-resources delete q --zone z --project p --quiet --force",
+    ),
+    ("DELETE", RULE, None, "firewall-rules delete r --project p --quiet"),
+    (
+        *("PATCH", RULE, {"sourceRanges": ["1.2.3.4/32"]}),
+        "firewall-rules update r --project p --source-ranges 1.2.3.4/32",
+    ),
+    (
+        *("PATCH", f"{NODE}?updateMask=tags,labels", {"tags": ["a"], "labels": {}}),
+        "tpu-vm update n --zone z --project p --clear-tags --add-tags a --clear-labels",
+    ),
+    (
+        *("PATCH", f"{NODE}?updateMask=metadata", {"metadata": {"a": "1,2", "b": "3"}}),
+        "tpu-vm update n --zone z --project p --clear-metadata --update-metadata ^|^a=1,2|b=3",
+    ),
+    ("GET", f"{NODE}:odd", None, ""),
+]
+
+
+def test_the_calls_that_change_something_have_their_gcloud_commands() -> None:
+    for method, url, body, line in LINES:
+        words = gcloud_line(ApiCall(method, url, body))
+        assert " ".join(words).replace("gcloud compute ", "").replace("tpus ", "") == line
