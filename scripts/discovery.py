@@ -50,6 +50,10 @@ def trimmed(document: Json, serves: Callable[[str, str], bool]) -> Json:
             reached[name] = _schema(schemas[name])
             wanted += _references(reached[name])
     kept = {key: value for key, value in document.items() if key in DOCUMENT}
+    # Clients that build themselves from the document ask for credentials where it has scopes.
+    kept["auth"] = {
+        "oauth2": {"scopes": {name: {} for name in document["auth"]["oauth2"]["scopes"]}}
+    }
     parameters = {name: _schema(each) for name, each in document["parameters"].items()}
     return {**kept, "parameters": parameters, "resources": resources, "schemas": reached}
 

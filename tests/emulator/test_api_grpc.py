@@ -13,7 +13,7 @@ import pytest
 from google.longrunning import operations_pb2
 
 from emulator.conftest import PLACE
-from tpukit.emulator.api.grpc_tls import identity
+from tpukit.emulator.api.tls import identity
 
 
 def test_grpc_and_google_s_types_are_not_loaded_until_grpc_is_opened():
@@ -93,8 +93,11 @@ def test_the_identity_is_that_of_localhost_and_survives_a_restart(emulators):
 
 def test_an_identity_that_was_half_written_is_made_anew(tmp_path):
     directory = tmp_path / "tls"
-    before = identity(directory)
-    (directory / "server.pem").unlink()
-    after = identity(directory)
-    assert after.certificate != before.certificate
-    assert identity(directory) == after
+    certificate = identity(directory).certificate
+    before = certificate.read_bytes()
+    certificate.unlink()
+    identity(directory)
+    after = certificate.read_bytes()
+    assert after != before
+    identity(directory)
+    assert certificate.read_bytes() == after

@@ -21,7 +21,7 @@ GIVEN = {
     "revision": "20260101",
     "servicePath": "",
     "description": "dropped",
-    "auth": {"oauth2": {}},
+    "auth": {"oauth2": {"scopes": {"https://a/tpu": {"description": "dropped"}}}},
     "parameters": PARAMETERS,
     "resources": {
         "projects": {
@@ -71,6 +71,7 @@ TRIMMED = {
     "name": "tpu",
     "revision": "20260101",
     "servicePath": "",
+    "auth": {"oauth2": {"scopes": {"https://a/tpu": {}}}},
     "parameters": {"alt": {"type": "string", "location": "query", "enum": ["json"]}},
     "resources": {
         "projects": {

@@ -13,7 +13,13 @@ SEAM = "workers.worker_host"
 #: What the workers know of the other half: rules that they ask, as pure data.
 SHARED = "faults.worker_faults"
 #: Loaded when they are asked for and not before.
-OPTIONAL = ("api.grpc_server", "api.grpc_methods", "api.grpc_tls", "workers.engines.namespaces")
+OPTIONAL = (
+    "api.grpc_server",
+    "api.grpc_methods",
+    "api.tls",
+    "api.tls_listener",
+    "workers.engines.namespaces",
+)
 
 
 def edges() -> list[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
@@ -21,9 +20,13 @@ from tpukit.paths import private_directory
 from tpukit.text import quote
 
 if TYPE_CHECKING:
+    from tpukit.emulator.control_client import EmulatorClient
     from tpukit.emulator.process.daemon import RunningEmulator
 
 Start = Annotated[bool, Option("--start", help="Start the emulator if none runs.")]
+Impersonated = Annotated[
+    bool, Option("--impersonate", help="For clients that call it by Google's own names.")
+]
 Everything = Annotated[
     bool, Option("--all", help="Every emulator of this user, and what killed ones left.")
 ]
@@ -57,12 +60,15 @@ class EmulatorFlags:
         int | None,
         Option(metavar="PORT", min=0, max=65535, help="Serve gRPC too; 0 takes a free port."),
     ] = None
+    impersonate: Annotated[
+        bool, Option("--impersonate", help="Answer over TLS by Google's own names too.")
+    ] = False
 
 
 def application() -> typer.Typer:
     control = (emulator_control.preempt, emulator_control.health, emulator_fault.worker)
     summary = "A Cloud TPU API and firewall API on this machine."
-    app = group(summary, start, stop, status, env, *control, emulator_control.log)
+    app = group(summary, start, stop, status, env, hosts, *control, emulator_control.log)
     app.add_typer(emulator_fault.application(), name="fault")
     app.add_typer(emulator_control.clock_application(), name="clock")
     return app
@@ -71,13 +77,14 @@ def application() -> typer.Typer:
 def start(toolkit: Toolkit, flags: EmulatorFlags) -> View:
     """Start the emulator in the background.
 
-    One that runs already stays, and gets what --scenario, --realistic and --grpc-port add. Where it
-    differs from the other flags, this is refused.
+    One that runs already stays, and gets what --scenario, --realistic, --grpc-port and
+    --impersonate add. Where it differs from the other flags, this is refused.
 
     Examples:
       tpukit emulator start --create-seconds 2
       tpukit emulator start --scenario stockout-then-preempt.toml
       tpukit emulator start --realistic --grpc-port 0
+      tpukit emulator start --impersonate
     """
     from tpukit.emulator.process import daemon
 
@@ -103,12 +110,20 @@ def start(toolkit: Toolkit, flags: EmulatorFlags) -> View:
         emulator.take_realistic_times()
     if flags.grpc_port is not None:
         emulator.open_grpc(flags.grpc_port)
+    if flags.impersonate:
+        emulator.impersonate()
     if flags.scenario:
         emulator.play(scenario)
     _warn_of_foreign_ssh(toolkit, found)
     note = "prints for eval what points clients here"
-    variables = Fix.command("tpukit", "emulator", "env", note=note)
-    return replace(_view(found, emulator.grpc_addresses()), next=(variables,))
+    ways = [Fix.command("tpukit", "emulator", "env", note=note)]
+    if flags.impersonate:
+        lines = "prints the lines that /etc/hosts needs, here or in a container"
+        ways = [
+            Fix.command("tpukit", "emulator", "hosts", note=lines),
+            Fix.command("tpukit", "emulator", "env", "--impersonate", note=note),
+        ]
+    return replace(_view(found, emulator), next=tuple(ways))
 
 
 def stop(toolkit: Toolkit, everything: Everything = False) -> View:
@@ -138,27 +153,52 @@ def status(toolkit: Toolkit) -> View:
       tpukit emulator status --json
     """
     found = running(toolkit.paths)
-    view = _view(found, client(toolkit.paths).grpc_addresses())
+    view = _view(found, client(toolkit.paths))
     lacks = [["lacks", each] for each in found.limits]
     return replace(view, rows=[*view.rows, ["reason", found.reason], *lacks])
 
 
-def env(toolkit: Toolkit, start: Start = False) -> View:
+def env(toolkit: Toolkit, start: Start = False, impersonate: Impersonated = False) -> View:
     """Print the variables that point gcloud and tpukit at it.
+
+    With --impersonate, those for clients that call it by Google's own names: the certificates to
+    trust and the credentials. They need the lines of `tpukit emulator hosts` too.
 
     Examples:
       eval "$(tpukit emulator env)"
       eval "$(tpukit emulator env --start)"
+      eval "$(tpukit emulator env --impersonate)"
     """
     from tpukit.emulator.process import daemon
 
-    if start:
+    if impersonate:
+        if start:
+            ensure_environment(toolkit.paths, toolkit.console)
+            client(toolkit.paths).impersonate()
+        running(toolkit.paths)
+        variables = daemon.real_name_environment(toolkit.paths.emulator)
+    elif start:
         variables = dict(ensure_environment(toolkit.paths, toolkit.console))
     else:
         running(toolkit.paths)
         variables = daemon.environment(toolkit.paths.emulator)
     lines = [[f"export {name}={quote([value])}"] for name, value in variables.items()]
     return View({"environment": dict(variables)}, rows=lines)
+
+
+def hosts(toolkit: Toolkit) -> View:
+    """Print the lines of /etc/hosts that lead Google's own names to it.
+
+    Example:
+      tpukit emulator hosts | sudo tee -a /etc/hosts
+    """
+    from tpukit.emulator.process import daemon
+
+    running(toolkit.paths)
+    found = daemon.impersonation(toolkit.paths.emulator)
+    address, names = str(found["address"]), list(found["names"])
+    lines = [[f"{address} {name}"] for name in names]
+    return View({"address": address, "names": names}, rows=lines)
 
 
 def _check_as_asked(found: RunningEmulator, flags: EmulatorFlags, create_seconds: float) -> None:
@@ -198,10 +238,12 @@ def _warn_of_foreign_ssh(toolkit: Toolkit, found: RunningEmulator) -> None:
         )
 
 
-def _view(found: RunningEmulator, grpc: Mapping[str, str]) -> View:
+def _view(found: RunningEmulator, emulator: EmulatorClient) -> View:
+    tls = emulator.impersonation()
     fields = {
         "url": found.url,
-        **grpc,
+        **emulator.grpc_addresses(),
+        **({"google_names": tls["address"], "authority": tls["authority"]} if tls else {}),
         "engine": found.engine,
         "version": found.version,
         "pid": found.pid,

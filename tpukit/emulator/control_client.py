@@ -81,6 +81,17 @@ class EmulatorClient:
             raise TpukitError(f"gRPC is served on {one_line(address)} already")
         return address
 
+    def impersonate(self) -> Json:
+        """Serve Google's own names over TLS, and return what `impersonation` does.
+
+        Raises `TpukitError` that says what is missing where port 443 cannot be listened on.
+        """
+        return self.call("POST", "impersonation", {})
+
+    def impersonation(self) -> Json:
+        """Return address, port and names of the TLS listener and its files; {} where it is none."""
+        return self.call("GET", "impersonation")
+
     def preempt(self, node: str, vanish: bool = False) -> Json:
         """Preempt a node, or let it vanish; return it as it was last."""
         return self.call("POST", f"nodes/{quote(node)}:preempt", {"vanish": vanish})

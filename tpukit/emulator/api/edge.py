@@ -20,6 +20,7 @@ from tpukit.emulator.api.exchange import (
     unknown_path,
 )
 from tpukit.emulator.api.grpc_listeners import GrpcListeners
+from tpukit.emulator.api.impersonation import TOKEN_PATH, Impersonation
 from tpukit.emulator.api.routes import (
     ApiRoute,
     compute_routes,
@@ -51,6 +52,9 @@ class Edge:
     ) -> None:
         self.faults = ApiFaults()
         self.grpc = GrpcListeners(self.answer, directory)
+        self.impersonation = Impersonation(
+            service.context.compute_base, token, self.grpc, directory
+        )
         self.control = ControlPlane(service, self.faults)
         self._service = service
         self._library = DiscoveryLibrary()
@@ -63,14 +67,20 @@ class Edge:
             *tpu_routes(service),
             *compute_routes(service),
             *oslogin_routes(service),
-            *control_routes(self.control, self.grpc, service),
+            *control_routes(self.control, self.grpc, self.impersonation, service),
         )
 
     def answer(self, request: ApiRequest) -> ApiReply:
         """Return the reply; nothing is raised. Who has no token leaves no trace in the log."""
+        reply = self._answer(request)
+        return reply.with_links_of_google(self._base) if request.has_google_name else reply
+
+    def _answer(self, request: ApiRequest) -> ApiReply:
         compute = request.path.startswith(("/compute/", "/batch/"))
         if request.verb == "GET" and (document := self._document(request)):
             return document
+        if (request.verb, request.path) == ("POST", TOKEN_PATH):
+            return self.impersonation.grant(request)
         if not self.admits(request.authorization):
             refusal = _unauthenticated(bool(_token(request.authorization)))
             return ApiReply.error(refusal.status, compute)
@@ -113,7 +123,7 @@ class Edge:
             text = f"Discovery document not found for API service and version: {name}"
             return ApiReply.error(Status("NOT_FOUND", text), compute=False)
         # Who uses the real name of the host goes on with it.
-        real = request.host and request.host in found.document["rootUrl"]
+        real = request.has_google_name
         return ApiReply.of(found.document if real else found.at(self._base))
 
     def _checked(self, route: ApiRoute, path: Mapping[str, str], request: ApiRequest) -> ApiReply:

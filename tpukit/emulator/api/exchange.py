@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.message import Message
 from email.parser import BytesParser, Parser
 from http.client import responses
@@ -16,6 +16,16 @@ from tpukit.emulator.core.api_errors import Json, Status, encode, invalid
 JSON_TYPE = "application/json; charset=UTF-8"
 #: The multipart batch endpoint of Compute Engine.
 BATCH_PATH = "/batch/compute/v1"
+#: The names under which clients look for what is served here.
+GOOGLE_NAMES = tuple(
+    f"{service}.googleapis.com"
+    for service in (
+        *("tpu", "compute", "oslogin", "serviceusage", "cloudresourcemanager"),
+        *("iam", "oauth2", "www"),
+    )
+)
+#: Where links to resources of Compute Engine lead, whichever name it was asked by.
+_LINKS = "https://www.googleapis.com/"
 #: Cloud documentation, "Batch requests": at most 1,000 calls.
 _MOST_IN_BATCH = 1000
 
@@ -31,6 +41,11 @@ class ApiRequest:
     content_type: str = ""
     host: str = ""  #: as its header has it, with the port
     any_version: bool = False  #: gRPC's operations have one name in all versions of the API
+
+    @property
+    def has_google_name(self) -> bool:
+        """Whether the client asks by the real name of the host."""
+        return self.host.partition(":")[0].lower() in GOOGLE_NAMES
 
     @property
     def path(self) -> str:
@@ -69,6 +84,10 @@ class ApiReply:
     def of(cls, document: Json) -> ApiReply:
         return cls(200, encode(document))
 
+    def with_links_of_google(self, base: str) -> ApiReply:
+        """Return the reply for a client that knows no other address than Google's."""
+        return replace(self, body=self.body.replace(base.encode(), _LINKS.encode()))
+
     @classmethod
     def error(cls, status: Status, compute: bool) -> ApiReply:
         body = status.compute_body() if compute else status.body()
@@ -105,7 +124,7 @@ def answer_batch(request: ApiRequest, answer: Callable[[ApiRequest], ApiReply]) 
     for part in parts:
         if not isinstance(part, Message):
             raise invalid("A part of a batch must be an application/http message.")
-        reply = answer(_inner(part, request.authorization))
+        reply = answer(_inner(part, request))
         if reply.cut:
             return reply
         chunks.append(f"--{boundary}\r\n{_outer(part, reply)}")
@@ -113,14 +132,14 @@ def answer_batch(request: ApiRequest, answer: Callable[[ApiRequest], ApiReply]) 
     return ApiReply(200, body.encode(), f"multipart/mixed; boundary={boundary}")
 
 
-def _inner(part: Message, authorization: str) -> ApiRequest:
+def _inner(part: Message, outer: ApiRequest) -> ApiRequest:
     text = str(part.get_payload(decode=False))
     line, _, rest = text.lstrip().partition("\n")
     verb, _, target = line.strip().removesuffix("HTTP/1.1").strip().partition(" ")
     message = Parser().parsestr(rest)
     body = str(message.get_payload(decode=False)).encode()
     kind = message.get_content_type()
-    return ApiRequest(verb, target.strip(), body, authorization, kind)
+    return ApiRequest(verb, target.strip(), body, outer.authorization, kind, outer.host)
 
 
 def _outer(part: Message, reply: ApiReply) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from tpukit.emulator.api.exchange import ApiReply, ApiRequest
@@ -20,6 +21,7 @@ class GrpcListeners:
     def __init__(self, answer: Callable[[ApiRequest], ApiReply], directory: Path) -> None:
         self._answer = answer
         self._directory = directory
+        self._lock = Lock()
         self._open: dict[bool, GrpcServer] = {}
 
     def open(self, call: Call) -> Json:
@@ -33,12 +35,15 @@ class GrpcListeners:
             raise invalid("secure must be true or false.")
         if not is_whole(port, most=65535):
             raise invalid("port must be a number from 0 to 65535.")
-        if secure not in self._open:
-            try:
-                self._open[secure] = self._server(port, secure)
-            except (RuntimeError, ImportError) as error:
-                raise ApiError("UNAVAILABLE", f"gRPC cannot be served: {error}") from error
+        try:
+            self._opened(secure, port)
+        except (RuntimeError, ImportError) as error:
+            raise ApiError("UNAVAILABLE", f"gRPC cannot be served: {error}") from error
         return self._address(secure)
+
+    def plain_port(self) -> int:
+        """Return the port without TLS; it is opened where it is not yet. For any thread."""
+        return self._opened(False, 0).port
 
     def show(self, call: Call) -> Json:
         """Return the addresses of those that are open, `plain` and `secure`."""
@@ -50,6 +55,12 @@ class GrpcListeners:
             server.stop()
         self._open.clear()
 
+    def _opened(self, secure: bool, port: int) -> GrpcServer:
+        with self._lock:
+            if secure not in self._open:
+                self._open[secure] = self._server(port, secure)
+            return self._open[secure]
+
     def _address(self, secure: bool) -> Json:
         authority = {"authority": str(self._directory / "tls" / "authority.pem")} if secure else {}
         # Not "localhost", which may be ::1 first, where another account may listen for our token.
@@ -57,7 +68,7 @@ class GrpcListeners:
 
     def _server(self, port: int, secure: bool) -> GrpcServer:
         from tpukit.emulator.api.grpc_server import GrpcServer
-        from tpukit.emulator.api.grpc_tls import identity
+        from tpukit.emulator.api.tls import identity
 
         shown = identity(self._directory / "tls") if secure else None
         return GrpcServer(self._answer, port, shown)

@@ -19,7 +19,7 @@ from google.rpc import status_pb2
 
 from tpukit.emulator.api.exchange import ApiReply, ApiRequest
 from tpukit.emulator.api.grpc_methods import GrpcMethod, methods
-from tpukit.emulator.api.grpc_tls import TlsIdentity
+from tpukit.emulator.api.tls import TlsIdentity
 from tpukit.emulator.core.api_errors import CODES, Json, encode
 
 #: Calls that are answered at the same time; `stall` faults hold one each.
@@ -41,10 +41,11 @@ class GrpcServer:
         options = [("grpc.so_reuseport", 0)]
         self._server = grpc.server(pool, handlers=[_Handler(answer)], options=options)
         address = f"127.0.0.1:{port}"
+        self.port: int
         if identity is None:
             self.port = self._server.add_insecure_port(address)
         else:
-            pair = [(identity.key, identity.certificate)]
+            pair = [(identity.key.read_bytes(), identity.certificate.read_bytes())]
             credentials = grpc.ssl_server_credentials(pair)
             self.port = self._server.add_secure_port(address, credentials)
         self._server.start()

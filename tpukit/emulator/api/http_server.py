@@ -59,6 +59,7 @@ class ApiServer:
             self._stopping.set()
             started = self._ticker.ident is not None
         self.edge.close()
+        self.edge.impersonation.close()
         self.edge.grpc.close()
         if started:
             self._listener.shutdown()

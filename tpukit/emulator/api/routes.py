@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from tpukit.emulator.api.control_plane import ControlPlane
 from tpukit.emulator.api.discovery.documents import shape
 from tpukit.emulator.api.grpc_listeners import GrpcListeners
+from tpukit.emulator.api.impersonation import Impersonation
 from tpukit.emulator.api.service import Service
 from tpukit.emulator.core.api_errors import Json
 from tpukit.emulator.core.service_context import Call
@@ -194,13 +195,15 @@ def oslogin_routes(service: Service) -> tuple[ApiRoute, ...]:
 
 
 def control_routes(
-    control: ControlPlane, grpc: GrpcListeners, service: Service
+    control: ControlPlane, grpc: GrpcListeners, impersonation: Impersonation, service: Service
 ) -> tuple[ApiRoute, ...]:
     """Return the emulator's own methods."""
     return _routes(
         "/_emulator",
         ("grpc.show", "GET", "/grpc", grpc.show),
         ("grpc.open", "POST", "/grpc", grpc.open),
+        ("impersonation.show", "GET", "/impersonation", impersonation.show),
+        ("impersonation.open", "POST", "/impersonation", impersonation.open),
         ("clock.show", "GET", "/clock", control.show_clock),
         ("clock.change", "POST", "/clock", control.change_clock),
         ("timing.change", "POST", "/timing", control.change_timing),

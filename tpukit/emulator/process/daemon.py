@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpukit.emulator.process.home import ENGINES, READY, EmulatorHome, RunningEmulator, exclusively
 from tpukit.errors import BadInput, Fix, NotFound, TpukitError, from_document
@@ -21,12 +21,29 @@ from tpukit.text import one_line
 if TYPE_CHECKING:
     import psutil
 
-__all__ = ["RunningEmulator", "environment", "running", "start", "stop", "stop_all"]
+__all__ = [
+    "RunningEmulator",
+    "environment",
+    "impersonation",
+    "real_name_environment",
+    "running",
+    "start",
+    "stop",
+    "stop_all",
+]
 
 PROJECT = "tpukit-local"
 #: Offers every accelerator type: `catalogue.EVERYTHING_ZONE`.
 ZONE = "emulator-local1-a"
 
+#: gcloud's names of the services that its TPU commands reach, beside Compute Engine.
+_SERVICES = ("TPU", "OSLOGIN", "CLOUDRESOURCEMANAGER", "SERVICEUSAGE", "IAM")
+#: Where Python's libraries (requests, ssl, httplib2), curl, gRPC and gcloud look for the
+#: certificates that they trust.
+_BUNDLE_VARIABLES = (
+    *("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "HTTPLIB2_CA_CERTS", "CURL_CA_BUNDLE"),
+    *("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE"),
+)
 _ANSWER_SECONDS = 10.0
 _STOP_SECONDS = 30.0
 #: Bytes of what a starting emulator reports: `READY`, or the document of its error.
@@ -106,21 +123,63 @@ def environment(directory: Path) -> dict[str, str]:
 
     Raises `NotFound` when none runs.
     """
+    found = _expected(directory)
+    return {
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{found.url}/compute/v1/",
+        **{f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}": f"{found.url}/" for name in _SERVICES},
+        **_gcloud_settings(directory),
+    }
+
+
+def impersonation(directory: Path) -> dict[str, Any]:
+    """Return address, names and files of the listener for Google's names: `Impersonation.show`.
+
+    Raises `NotFound` when no emulator runs, and when it has no such listener.
+    """
+    from tpukit.emulator.control_client import EmulatorClient
+
+    running = _expected(directory)
+    found = EmulatorClient(running.url, running.token).impersonation()
+    if not found:
+        raise NotFound(
+            "the emulator does not answer by Google's names",
+            fix=Fix.command("tpukit", "emulator", "start", "--impersonate"),
+        )
+    return found
+
+
+def real_name_environment(directory: Path) -> dict[str, str]:
+    """Return the variables for clients that call the directory's emulator by Google's names.
+
+    Raises `NotFound` as `impersonation` does.
+    """
+    found = impersonation(directory)
+    return {
+        **dict.fromkeys(_BUNDLE_VARIABLES, str(found["bundle"])),
+        "NODE_EXTRA_CA_CERTS": str(found["authority"]),
+        "GOOGLE_APPLICATION_CREDENTIALS": str(found["credentials"]),
+        "GOOGLE_CLOUD_PROJECT": PROJECT,
+        **_gcloud_settings(directory),
+    }
+
+
+def _gcloud_settings(directory: Path) -> dict[str, str]:
+    return {
+        "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(EmulatorHome(directory).token_file),
+        "CLOUDSDK_CORE_PROJECT": PROJECT,
+        "CLOUDSDK_COMPUTE_ZONE": ZONE,
+        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
+    }
+
+
+def _expected(directory: Path) -> RunningEmulator:
     found = running(directory)
     if found is None:
         raise NotFound(
             f"no emulator runs in {one_line(str(directory))}",
             fix=Fix.command("tpukit", "emulator", "start"),
         )
-    return {
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{found.url}/",
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{found.url}/compute/v1/",
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_OSLOGIN": f"{found.url}/",
-        "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(EmulatorHome(directory).token_file),
-        "CLOUDSDK_CORE_PROJECT": PROJECT,
-        "CLOUDSDK_COMPUTE_ZONE": ZONE,
-        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
-    }
+    return found
 
 
 def _spawn(

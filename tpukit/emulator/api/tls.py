@@ -1,4 +1,4 @@
-"""A certificate for this machine's loopback names, and the authority that clients have to trust.
+"""A certificate for loopback and Google's names, and the authority that clients have to trust.
 
 The authority's private key is never written: nobody can have it vouch for anything else.
 """
@@ -15,26 +15,34 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tpukit.emulator.api.exchange import GOOGLE_NAMES
 from tpukit.emulator.core.state import replace_file
 
 _LIFE = timedelta(days=825)  #: the longest life that macOS accepts of a server's certificate
+_SPARE = timedelta(days=30)  #: what has to be left of it at a start
+#: What a server is called here: by itself, and by clients that know Google's names alone.
+_LOCAL_NAMES = ("localhost",)
+_LOCAL_ADDRESS = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class TlsIdentity:
-    """What a TLS server shows (PEM), and the file that its clients have to trust."""
+    """Files (PEM) of what a TLS server shows, and of what its clients have to trust."""
 
-    key: bytes
-    certificate: bytes
+    key: Path
+    certificate: Path
     authority: Path
 
 
 def identity(directory: Path) -> TlsIdentity:
-    """Return the identity kept in `directory`, made at the first call; mode 0700, 0600."""
+    """Return the identity kept in `directory`; mode 0700, 0600.
+
+    It is made at the first call, and anew where it is about to end or lacks a name.
+    """
     directory.mkdir(mode=0o700, exist_ok=True)
     key, certificate = directory / "server.key", directory / "server.pem"
     authority = directory / "authority.pem"
-    if not certificate.exists():  # it is written last
+    if not certificate.exists() or not _lasts(certificate.read_bytes()):  # it is written last
         made_authority, made_certificate, made_key = _make()
         for path, data in (
             (key, made_key),
@@ -42,14 +50,13 @@ def identity(directory: Path) -> TlsIdentity:
             (certificate, made_certificate),
         ):
             replace_file(path, data)
-    return TlsIdentity(key.read_bytes(), certificate.read_bytes(), authority)
+    return TlsIdentity(key, certificate, authority)
 
 
 def _make() -> tuple[bytes, bytes, bytes]:
     """Return the authority's certificate, the server's certificate and the server's key."""
     ours, theirs = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     issuer = _name("tpukit emulator authority")
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     authority = (
         _builder(issuer, issuer, ours)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -57,7 +64,7 @@ def _make() -> tuple[bytes, bytes, bytes]:
     )
     certificate = (
         _builder(_name("localhost"), issuer, theirs)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(_names(), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(ours, hashes.SHA256())
     )
@@ -65,6 +72,19 @@ def _make() -> tuple[bytes, bytes, bytes]:
     private = serialization.PrivateFormat.PKCS8
     key = theirs.private_bytes(pem, private, serialization.NoEncryption())
     return authority.public_bytes(pem), certificate.public_bytes(pem), key
+
+
+def _names() -> x509.SubjectAlternativeName:
+    address = x509.IPAddress(ipaddress.ip_address(_LOCAL_ADDRESS))
+    named = [x509.DNSName(name) for name in (*_LOCAL_NAMES, *GOOGLE_NAMES)]
+    return x509.SubjectAlternativeName([*named, address])
+
+
+def _lasts(pem: bytes) -> bool:
+    """Tell whether a certificate has every name, and time left."""
+    found = x509.load_pem_x509_certificate(pem)
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return names == _names() and found.not_valid_after_utc > datetime.now(UTC) + _SPARE
 
 
 def _builder(

@@ -1,0 +1,99 @@
+"""Clients as they are, on Google's own names: nothing tells them of an emulator but the machine.
+
+/etc/hosts is another one in a mount namespace, as it would be in a container.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from conformance.required import GCLOUD
+
+pytestmark = pytest.mark.full_size
+
+TPUKIT = (sys.executable, "-P", "-m", "tpukit")
+PROGRAM = Path(__file__).with_name("real_names_program.py")
+
+
+@dataclass
+class Machine:
+    """A machine on which Google's names lead to an emulator."""
+
+    hosts: Path
+    environment: Mapping[str, str]
+
+    def run(self, *words: str) -> str:
+        line = f'mount --bind {self.hosts} /etc/hosts && exec "$@"'
+        inside = ["unshare", "--mount", "sh", "-c", line, "sh", *words]
+        done = subprocess.run(
+            inside, env=self.environment, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    if sys.platform != "linux" or os.geteuid():
+        pytest.skip("needs a mount namespace and port 443: NOT checked by this run")
+    home = tmp_path_factory.mktemp("home")
+    bare = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    bare |= {"HOME": str(home), "CLOUDSDK_CONFIG": str(home / "gcloud")}
+
+    def tpukit(*words: str) -> str:
+        line = [*TPUKIT, "emulator", *words]
+        return subprocess.run(
+            line, env=bare, capture_output=True, text=True, check=True, timeout=120
+        ).stdout
+
+    tpukit("start", "--impersonate", "--create-seconds", "0.2")
+    try:
+        hosts = home / "hosts"
+        hosts.write_text(f"127.0.0.1 localhost\n{tpukit('hosts')}")
+        variables = json.loads(tpukit("env", "--impersonate", "--json"))["environment"]
+        yield Machine(hosts, {**bare, **variables})
+    finally:
+        tpukit("stop")
+
+
+def test_google_s_python_clients_find_service_credentials_and_project(machine):
+    said = json.loads(machine.run(sys.executable, "-P", str(PROGRAM)))
+    assert said == {
+        "project": "tpukit-local",
+        "discovery v2": "READY",
+        "discovery v2alpha1": "READY",
+        "discovery by the service's own address": ["made-by-v2", "made-by-v2alpha1"],
+        "compute links": [
+            "https://www.googleapis.com/compute/v1/projects/tpukit-local/global/firewalls/r"
+        ],
+        "grpc": "READY",
+        "rest": "READY",
+        "grpc asyncio": 4,
+    }
+
+
+@pytest.mark.skipif(GCLOUD is None, reason="gcloud is not installed: it is NOT checked by this run")
+def test_gcloud_makes_lists_and_deletes_a_slice(machine):
+    tpu_vm = ("gcloud", "compute", "tpus", "tpu-vm")
+    place = ("--zone=us-central1-a", "--quiet")
+    machine.run(*tpu_vm, "create", "g", "--accelerator-type=v3-8", "--version=tpu-vm-base", *place)
+    listed = machine.run(*tpu_vm, "list", *place, "--format=value(name,state)")
+    assert "g\tREADY" in listed.splitlines()
+    machine.run(
+        *("gcloud", "compute", "firewall-rules", "create", "g", "--allow=tcp:22"),
+        "--source-ranges=203.0.113.7/32",
+    )
+    machine.run(*tpu_vm, "delete", "g", *place)
+
+
+def test_tpukit_needs_no_override_either(machine):
+    document = json.loads(machine.run(*TPUKIT, "list", "--zone=us-central1-a", "--json"))
+    assert document["v"] == 1

@@ -1,0 +1,118 @@
+"""TLS taken off in front of the plain listeners: HTTP/1.1 to the one, gRPC to the other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+from threading import Thread
+
+from tpukit.emulator.api.tls import TlsIdentity
+
+_CHUNK = 64 * 1024
+_HANDSHAKE_SECONDS = 10.0
+#: Connections at the same time: further ones are closed.
+_MOST_CONNECTIONS = 512
+
+
+class TlsListener:
+    """Carries what arrives at a listening socket to ports of 127.0.0.1, in a thread of its own.
+
+    A client that can speak HTTP/1.1 gets the port `http`; one that speaks HTTP/2 alone is a gRPC
+    client and gets the one that `grpc` returns, which may take its time.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        identity: TlsIdentity,
+        http: int,
+        grpc: Callable[[], int],
+    ) -> None:
+        self.address, self.port = listener.getsockname()
+        self._listener = listener
+        self._context = _context(identity)
+        self._http = http
+        self._grpc = grpc
+        self._connections: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._run, name="tls", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening, and cut what is open."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        starting = asyncio.start_server(
+            self._serve,
+            sock=self._listener,
+            ssl=self._context,
+            ssl_handshake_timeout=_HANDSHAKE_SECONDS,
+        )
+        # Clients that go away are nobody's error.
+        self._loop.set_exception_handler(lambda loop, context: None)
+        server = self._loop.run_until_complete(starting)
+        self._loop.run_forever()
+        server.close()
+        for task in self._connections:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*self._connections, return_exceptions=True))
+        self._loop.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None or len(self._connections) >= _MOST_CONNECTIONS:
+            writer.transport.abort()
+            return
+        self._connections.add(task)
+        try:
+            await self._carry_both(reader, writer)
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _carry_both(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        spoken = writer.get_extra_info("ssl_object").selected_alpn_protocol()
+        port = self._http
+        if spoken == "h2":
+            port = await self._loop.run_in_executor(None, self._grpc)
+        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
+        outward = asyncio.create_task(_carry(inner_reader, writer))
+        inward = asyncio.create_task(_carry(reader, inner_writer))
+        try:
+            await asyncio.wait({outward, inward}, return_when=asyncio.FIRST_COMPLETED)
+            if outward.done() and isinstance(outward.exception(), ConnectionResetError):
+                _reset(writer)
+        finally:
+            for each in (outward, inward):
+                each.cancel()
+            inner_writer.close()
+
+
+async def _carry(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    while data := await source.read(_CHUNK):
+        target.write(data)
+        await target.drain()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """Close with RST, as the server behind has done."""
+    with contextlib.suppress(OSError):
+        end = writer.get_extra_info("socket")
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+def _context(identity: TlsIdentity) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # The server's order decides: who offers both, as curl does, is no gRPC client.
+    context.set_alpn_protocols(["http/1.1", "h2"])
+    context.load_cert_chain(identity.certificate, identity.key)
+    return context
