@@ -12,6 +12,10 @@ from tpukit.errors import TpukitError
 LOST_STATES = frozenset({"PREEMPTED", "TERMINATED", "HIDDEN", "HIDING"})
 
 
+#: States in which a queued resource comes to nothing, and holds quota until it is deleted.
+DEAD_STATES = frozenset({"FAILED", "SUSPENDED"})
+
+
 class Documented:
     """A dataclass as a public JSON value: its first field, what it derives, its other fields."""
 
@@ -147,6 +151,39 @@ class ApiCall(Documented):
     method: str
     url: str
     body: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class QueuedResource(Documented):
+    """A request that waits in Google's queue and yields slices; `state` is the API's own word.
+
+    `labels` are those of its slices, and `error` is why it failed, in the API's words.
+    """
+
+    name: str
+    project: str
+    zone: str
+    state: str
+    initiator: str = ""  #: of the state: "USER" or "SERVICE"
+    error: str = ""
+    slices: tuple[str, ...] = ()
+    accelerator_type: str = ""
+    provisioning: str = "on-demand"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    created: str = ""  #: RFC 3339, as the API gives it
+
+    @property
+    def dead(self) -> bool:
+        """Whether nothing becomes of it any more; it holds quota until it is deleted."""
+        return self.state in DEAD_STATES
+
+
+@dataclass(frozen=True)
+class QueuedResourceList:
+    """The queued resources that were seen, and the locations that did not answer."""
+
+    requests: tuple[QueuedResource, ...]
+    unreachable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,14 @@ from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import NotFound, TpukitError
 from tpukit.models import Slice
 
+LOCATION = f"projects/{PROJECT}/locations/{ZONE}"
+
+
+def queue(cloud: Cloud, name: str, document: Any) -> None:
+    """Ask for a queued resource as any client would."""
+    url = f"{cloud.url}/v2/{LOCATION}/queuedResources?queuedResourceId={name}"
+    cloud.session.rest("ask", "POST", url, body=document)
+
 
 def ready(cloud: Cloud, name: str = "demo", **given: Any) -> Slice:
     """Make a slice, let its time pass, and return it."""
@@ -298,3 +306,43 @@ def test_an_operation_that_failed_in_another_shape_has_failed_all_the_same(
     with scripted(json_reply(200, {"done": True, "error": error})) as server:
         failure = CloudTpu(cloud.session, PROJECT, server.url).failure("o", "create it")
     assert type(failure) is TpukitError
+
+
+def test_queued_resources_are_read_and_go_with_their_slices(prompt_cloud: Cloud) -> None:
+    node = {
+        "acceleratorType": "v2-8",
+        "runtimeVersion": "tpu-ubuntu2204-base",
+        "labels": {"team": "vision"},
+    }
+    several = {"nodeCount": 2, "nodeIdPrefix": "pod"}
+    spec = {"parent": LOCATION, "node": node, "multisliceParams": several}
+    queue(prompt_cloud, "both", {"tpu": {"nodeSpec": [spec]}, "spot": {}})
+    prompt_cloud.fault(preset="queued-stockout-internal")
+    queue(
+        prompt_cloud,
+        "dead",
+        {"tpu": {"nodeSpec": [{"parent": LOCATION, "nodeId": "one", "node": node}]}},
+    )
+    tpu = prompt_cloud.tpu
+    both, dead = tpu.list_queued("-").requests
+    assert (both.state, both.slices, both.provisioning) == ("ACTIVE", ("pod-0", "pod-1"), "spot")
+    assert (both.accelerator_type, both.labels, both.zone) == ("v2-8", {"team": "vision"}, ZONE)
+    assert (dead.state, dead.error, dead.dead) == ("FAILED", "an internal error has occurred", True)
+    assert tpu.get_queued(ZONE, "both") == both
+    tpu.delete_queued(ZONE, "both")
+    with pytest.raises(NotFound):
+        tpu.get_queued(ZONE, "both")
+    assert prompt_cloud.nodes() == []
+
+
+def test_a_zone_that_did_not_answer_is_named_beside_what_the_others_have(
+    prompt_cloud: Cloud,
+) -> None:
+    for zone in (ZONE, OTHER_ZONE):
+        prompt_cloud.tpu.create(prompt_cloud.request("demo", zone=zone))
+    prompt_cloud.fault(kind="unreachable", method="*.list", zone=OTHER_ZONE, times=2)
+    listed = prompt_cloud.tpu.list("-")
+    assert [each.zone for each in listed.slices] == [ZONE]
+    assert listed.unreachable == (f"projects/{PROJECT}/locations/{OTHER_ZONE}",)
+    assert prompt_cloud.tpu.list_queued("-").unreachable == listed.unreachable
+    assert len(prompt_cloud.tpu.list("-").slices) == 2

@@ -24,6 +24,8 @@ from tpukit.emulator.faults.presets import PRESETS
         {"kind": "wait", "method": "queuedResources.create"},
         {"kind": "wait", "method": "nodes.create", "seconds": 1},
         {"kind": "operation", "method": "nodes.create", "phase": "after"},
+        {"kind": "unreachable", "method": "nodes.list"},
+        {"kind": "unreachable", "method": "nodes.get", "zone": "us-central1-a"},
         {"times": 0},
         {"times": "many"},
         {"probability": 1.1},

@@ -7,11 +7,11 @@ field that is known and of another type makes the answer unreadable.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from tpukit.cloud.credentials import SCOPES
-from tpukit.models import DataDisk, Slice, SliceRequest, Worker, WorkerIdentity
+from tpukit.models import DataDisk, QueuedResource, Slice, SliceRequest, Worker, WorkerIdentity
 from tpukit.text import one_line
 
 Json = Mapping[str, Any]
@@ -61,6 +61,42 @@ def read_slice(node: Any) -> Slice:
         external_addresses=field(network, "enableExternalIps", bool, False),
         data_disks=tuple(_disk(each) for each in field(node, "dataDisks", list, [])),
     )
+
+
+def read_queued(document: Any) -> QueuedResource:
+    """Return the queued resource that a JSON object is; raise ValueError for what is none."""
+    name = field(document, "name", str, "").split("/")
+    if len(name) != 6:
+        raise ValueError("a queued resource without its full name")
+    state = field(document, "state", dict, {})
+    specs = field(field(document, "tpu", dict, {}), "nodeSpec", list, [])
+    node = field(specs[0], "node", dict, {}) if specs else {}
+    error = field(field(state, "failedData", dict, {}), "error", dict, {})
+    reserved = field(document, "reservationName", str, "")
+    return QueuedResource(
+        name=_line(name[5]),
+        project=_line(name[1]),
+        zone=_line(name[3]),
+        state=_word(state, "state"),
+        initiator=_word(state, "stateInitiator"),
+        error=_text(error, "message"),
+        slices=tuple(each for spec in specs for each in _slices_of(spec, name[5])),
+        accelerator_type=_text(node, "acceleratorType"),
+        provisioning="spot" if "spot" in document else "reserved" if reserved else "on-demand",
+        labels={_line(key): _line(value) for key, value in _texts(node, "labels").items()},
+        created=_text(document, "createTime"),
+    )
+
+
+def _slices_of(spec: Any, request: str) -> Iterator[str]:
+    """Yield the names of a spec's slices; google.cloud.tpu.v2.MultisliceParams says of several."""
+    several = field(spec, "multisliceParams", dict, {})
+    if several:
+        prefix = _text(several, "nodeIdPrefix") or _line(request)
+        for number in range(field(several, "nodeCount", int, 0)):
+            yield f"{prefix}-{number}"
+    elif name := _text(spec, "nodeId"):
+        yield name
 
 
 def read_identity(index: int, attributes: Any) -> WorkerIdentity:

@@ -21,6 +21,8 @@ from tpukit.models import (
     ApiCall,
     FirewallRule,
     LoginProfile,
+    QueuedResource,
+    QueuedResourceList,
     Slice,
     SliceList,
     SliceRequest,
@@ -61,6 +63,15 @@ class SliceProvider(Protocol):
 
     def zones(self) -> Sequence[str]:
         """Return the zones that the project sees, in order: a hidden one is not among them."""
+
+    def list_queued(self, zone: str) -> QueuedResourceList:
+        """List the queued resources of a zone, or of all zones where `zone` is `-`."""
+
+    def get_queued(self, zone: str, name: str) -> QueuedResource:
+        """Return a queued resource; raise `NotFound` where there is none."""
+
+    def delete_queued(self, zone: str, name: str) -> str:
+        """Ask once that a queued resource goes, with the slices that it has; as `delete` does."""
 
     def accelerator_types(self, zone: str) -> frozenset[str]:
         """Return the names of the accelerator types that a zone offers to the project."""

@@ -4,25 +4,34 @@ google-cloud-tpu.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import quote
 
 from tpukit.clock import Deadline
 from tpukit.cloud.failures import from_operation, to_error, unreadable
-from tpukit.cloud.node_json import field, node_fields, read_identity, read_slice
+from tpukit.cloud.node_json import field, node_fields, read_identity, read_queued, read_slice
 from tpukit.cloud.provider import Note, SliceProvider
 from tpukit.cloud.session import Session
 from tpukit.errors import TpukitError
-from tpukit.models import Slice, SliceList, SliceRequest, WorkerIdentity
+from tpukit.models import (
+    QueuedResource,
+    QueuedResourceList,
+    Slice,
+    SliceList,
+    SliceRequest,
+    WorkerIdentity,
+)
 from tpukit.settings.table import is_loopback
 from tpukit.text import one_line
 
 if TYPE_CHECKING:
     from tpukit.cloud.tpu_writes import TpuWrites
+
+Listed = TypeVar("Listed")
 
 PAGE_SIZE = 500
 #: Addresses such as workers have: of an API on this machine, of Google, of the networks that Google
@@ -58,15 +67,21 @@ class CloudTpu(SliceProvider):
             return read_slice(node)
 
     def list(self, zone: str) -> SliceList:
-        doing = "list slices"
-        slices: list[Slice] = []
-        unreachable: list[str] = []
-        url = self._url(f"{self._location(zone)}/nodes")
-        for page in self._session.pages(doing, url, {"pageSize": PAGE_SIZE}):
-            with _reading(doing):
-                slices += [read_slice(each) for each in field(page, "nodes", list, [])]
-                unreachable += [one_line(each) for each in field(page, "unreachable", list, [])]
-        return SliceList(tuple(slices), tuple(unreachable))
+        return SliceList(*self._listed("list slices", zone, "nodes", read_slice))
+
+    def list_queued(self, zone: str) -> QueuedResourceList:
+        listed = self._listed("list queued resources", zone, "queuedResources", read_queued)
+        return QueuedResourceList(*listed)
+
+    def get_queued(self, zone: str, name: str) -> QueuedResource:
+        doing = f"read queued resource {name}"
+        found = self._session.rest(doing, "GET", self._url(self._queued(zone, name)))
+        with _reading(doing):
+            return read_queued(found)
+
+    def delete_queued(self, zone: str, name: str) -> str:
+        wanted = {"name": self._queued(zone, name), "force": True}
+        return self._write(f"delete queued resource {name}", "delete_queued_resource", wanted)
 
     def zones(self) -> tuple[str, ...]:
         # https://cloud.google.com/tpu/docs/reference/rest/v2/projects.locations/list
@@ -127,6 +142,19 @@ class CloudTpu(SliceProvider):
             found = field(answer, "guestAttributes", list, [])
             return tuple(read_identity(index, each) for index, each in enumerate(found))
 
+    def _listed(
+        self, doing: str, zone: str, collection: str, read: Callable[[Any], Listed]
+    ) -> tuple[tuple[Listed, ...], tuple[str, ...]]:
+        """Return what a list call has, and the locations that did not answer, each once."""
+        found: list[Listed] = []
+        unreachable: list[str] = []
+        url = self._url(f"{self._location(zone)}/{collection}")
+        for page in self._session.pages(doing, url, {"pageSize": PAGE_SIZE}):
+            with _reading(doing):
+                found += [read(each) for each in field(page, collection, list, [])]
+                unreachable += [one_line(each) for each in field(page, "unreachable", list, [])]
+        return tuple(found), tuple(dict.fromkeys(unreachable))
+
     def _names(self, what: str, path: str, name: str) -> frozenset[str]:
         """Return a field of each entry of a collection of the project."""
         doing, url = f"list {what}", self._url(f"projects/{self._project}/{path}")
@@ -169,6 +197,9 @@ class CloudTpu(SliceProvider):
 
     def _node(self, zone: str, name: str) -> str:
         return f"{self._location(zone)}/nodes/{name}"
+
+    def _queued(self, zone: str, name: str) -> str:
+        return f"{self._location(zone)}/queuedResources/{name}"
 
     def _named(self, zone: str, name: str) -> dict[str, str]:
         return {"name": self._node(zone, name)}

@@ -152,6 +152,9 @@ class Edge:
             call = replace(call, delay=before.seconds)
         elif before and (spoiled := self._spoil(before, route, call)):
             return spoiled
+        if call.path.get("zone") == "-":
+            with self._lock:
+                call = replace(call, silent=self.faults.silent(route.name))
         reply = self._handle(route, call)
         after = self._take(route, call, "after")
         if after and after.kind == "truncate":

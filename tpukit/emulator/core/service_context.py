@@ -58,7 +58,7 @@ class Call:
     """One request, without its protocol.
 
     `failure` is what the operation or request that this call starts has to end with: an injected
-    fault.
+    fault. So are the zones that are `silent`, where a list is of all of them.
     """
 
     path: Mapping[str, str] = field(default_factory=dict)
@@ -67,6 +67,7 @@ class Call:
     version: str = "v2"
     failure: Status | None = None
     delay: float = 0.0  #: seconds without capacity, another injected fault
+    silent: tuple[str, ...] = ()
 
     @property
     def project(self) -> str:
@@ -150,8 +151,12 @@ def project_number(project: str) -> str:
 
 def listing(call: Call, key: str, items: Iterable[tuple[str, Json]], most: int = 1000) -> Json:
     """Return one page of a Cloud TPU list call as the API answers it."""
-    shown, token = page(call, items, call.query.get("pageSize", ""), most)
-    return {key: shown, **({"nextPageToken": token} if token else {})}
+    heard = (each for each in items if each[0].split("/")[3] not in call.silent)
+    shown, token = page(call, heard, call.query.get("pageSize", ""), most)
+    more: Json = {"nextPageToken": token} if token else {}
+    if call.silent:
+        more["unreachable"] = [f"projects/{call.project}/locations/{zone}" for zone in call.silent]
+    return {key: shown, **more}
 
 
 def page(

@@ -12,12 +12,16 @@ from typing import Any
 from tpukit.emulator.core.api_errors import CODES, Json, Status, invalid, is_number
 from tpukit.emulator.faults.presets import PRESETS
 
-KINDS = ("status", "operation", "wait", "reset", "stall", "truncate")
+KINDS = ("status", "operation", "wait", "reset", "stall", "truncate", "unreachable")
 PHASES = ("before", "after")
 #: Kinds that last, and kinds that only some methods can have.
 _LASTING = ("stall", "wait")
 _CHANGES = ("nodes.create", "nodes.delete", "queuedResources.create", "queuedResources.delete")
-_METHODS = {"operation": _CHANGES, "wait": ("queuedResources.create",)}
+_METHODS = {
+    "operation": _CHANGES,
+    "wait": ("queuedResources.create",),
+    "unreachable": ("nodes.list", "queuedResources.list", "*.list"),
+}
 _KEYS = frozenset(
     "preset method name zone accelerator_type phase kind status"  # noqa: SIM905
     " message details http seconds times probability seed".split()
@@ -32,7 +36,8 @@ class FaultRule:
 
     A fault of phase "after" is served once the call has been carried out. An "operation" fault lets
     the call be accepted and its operation fail; "wait" leaves a queued resource without capacity
-    for `seconds`. The accelerator type is the request's: a rule with one is for creates alone.
+    for `seconds`; "unreachable" leaves its zone out of a list of all zones. The accelerator type is
+    the request's: a rule with one is for creates alone.
     """
 
     method: str
@@ -60,12 +65,21 @@ class FaultRule:
         texts = (method, name, zone, accelerator_type)
         patterns = (self.method, self.name, self.zone, self.accelerator_type)
         fits = phase == self.phase and all(map(_fits, texts, patterns))
+        fits = fits and self.kind != "unreachable"
         if not fits or self.served >= self.times:
             return False
         self.matched += 1
         if self.random.random() >= self.probability:
             return False
         self.served += 1
+        return True
+
+    def silences(self, method: str) -> bool:
+        """Return whether the rule leaves a zone out of this list of all zones, and count it."""
+        fits = self.kind == "unreachable" and _fits(method, self.method)
+        if not fits or self.served >= self.times:
+            return False
+        self.matched, self.served = self.matched + 1, self.served + 1
         return True
 
     def document(self) -> Json:
@@ -105,6 +119,10 @@ class ApiFaults:
     ) -> FaultRule | None:
         call = method, name, phase, zone, accelerator_type
         return next((rule for rule in self._rules if rule.serve(*call)), None)
+
+    def silent(self, method: str) -> tuple[str, ...]:
+        """Return the zones that a list of all zones lacks."""
+        return tuple(rule.zone for rule in self._rules if rule.silences(method))
 
     def documents(self) -> list[Json]:
         return [rule.document() for rule in self._rules]
@@ -149,6 +167,8 @@ def _check(rule: FaultRule) -> None:
         raise invalid(
             f"A fault of kind {rule.kind} belongs to {' or '.join(methods)}, phase before."
         )
+    if rule.kind == "unreachable" and rule.zone == "*":
+        raise invalid("Which zone is unreachable has to be said.")
     if rule.kind == "truncate" and rule.phase != "after":
         raise invalid("An answer can be truncated only after the call.")
     if rule.kind in _LASTING and rule.seconds <= 0:
