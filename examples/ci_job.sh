@@ -17,7 +17,7 @@ eval "$(tpukit emulator env)"
 control() { # VERB PATH [BODY]
     curl --silent --show-error --fail --request "$1" \
         --header "Authorization: Bearer $(cat "$CLOUDSDK_AUTH_ACCESS_TOKEN_FILE")" \
-        ${3:+--data "$3"} "${CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU}_emulator/$2"
+        ${3:+--data "$3"} "${CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU}_emulator/v1/$2"
 }
 
 ask() { # with whichever client the team uses

@@ -37,7 +37,7 @@ EMULATOR_IMPORTS = {"accelerators", "errors", "text"}
 EMULATOR_IMPORTERS = ("cli/emulator", "cli/local.py")
 #: The one part that may import each of these.
 ONLY_IMPORTER = {
-    "google.cloud": {"cloud/tpu_writes.py", "emulator/api/grpc_"},
+    "google.cloud": {"cloud/tpu_writes.py", "emulator/api/grpc_", "emulator/library.py"},
     "grpc": {"emulator/api/grpc_"},
     "paramiko": {"remote/connection/transport.py"},
     "asyncssh": {"emulator/workers/"},

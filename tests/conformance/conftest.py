@@ -17,10 +17,10 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
-from support.paper_host import PaperHost
 
 from conformance.required import required
 from tpukit.emulator.api.http_server import ApiServer, build_server
+from tpukit.emulator.workers.paper_host import PaperHost
 
 _PROPERTY = "conformance"
 
@@ -78,7 +78,7 @@ class Emulator:
     def control(self, path: str, body: Any = None) -> Any:
         """Call the control plane: POST with a body, GET without one."""
         data = None if body is None else json.dumps(body).encode()
-        request = Request(f"{self.url}/_emulator/{path}", data)
+        request = Request(f"{self.url}/_emulator/v1/{path}", data)
         request.add_header("Authorization", f"Bearer {self.token}")
         with urlopen(request, timeout=60) as answer:
             return json.load(answer)

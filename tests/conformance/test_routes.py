@@ -44,6 +44,15 @@ def test_every_method_of_gcloud_s_client_has_the_route_of_its_name(emulator, ver
     assert served == {name: same.get(name, name) for name in found}
 
 
+def test_the_page_names_every_path_of_the_control_plane(emulator):
+    page = Path(__file__).parents[2] / "docs" / "reference" / "emulator.md"
+    table = page.read_text(encoding="utf-8").partition("## Over HTTP")[2].partition("\n## ")[0]
+    told = re.findall(r"^\| ([A-Z]+) \| `([^`]+)` \| \S", table, re.MULTILINE)
+    served = {(each.verb, each.template) for each in emulator.server.edge.routes if each.is_control}
+    assert {(verb, f"/_emulator/v1/{path}") for verb, path in told} == served
+    assert len(told) == len(served)
+
+
 def test_every_grpc_method_of_google_s_clients_is_served_and_no_other():
     sources = inspect.getsource(TpuGrpcTransport) + inspect.getsource(AlphaTransport)
     theirs = set(re.findall(r'"(/[\w.]+/\w+)"', sources))

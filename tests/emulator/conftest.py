@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from support.answers import misfits
 from support.emulated_workers import EmulatedWorkers, emulated_workers
-from support.paper_host import PaperHost
 
 from tpukit.emulator.api.discovery.documents import DiscoveryLibrary
 from tpukit.emulator.api.discovery.methods import find_method
@@ -23,6 +22,7 @@ from tpukit.emulator.api.service import Service
 from tpukit.emulator.core.emulator_clock import EmulatorClock
 from tpukit.emulator.core.service_context import Call
 from tpukit.emulator.core.state import EmulatorState
+from tpukit.emulator.workers.paper_host import PaperHost
 from tpukit.emulator.workers.worker_host import WorkerOracle
 
 ZONE = "us-central1-a"
@@ -134,11 +134,11 @@ class Api:
         return "GONE" if status == 404 else node["state"]
 
     def fault(self, **rule: Any) -> None:
-        status, answer = self.call("POST", "/_emulator/faults", rule)
+        status, answer = self.call("POST", "/_emulator/v1/faults", rule)
         assert status == 200, answer
 
     def advance(self, seconds: float) -> None:
-        assert self.call("POST", "/_emulator/clock", {"advance": seconds})[0] == 200
+        assert self.call("POST", "/_emulator/v1/clock", {"advance": seconds})[0] == 200
 
 
 @dataclass

@@ -78,32 +78,32 @@ def test_realistic_times_are_those_of_reports():
 
 
 def test_a_user_sets_the_clock_and_speeds_it_up(api):
-    shown = api.call("GET", "/_emulator/clock")[1]
+    shown = api.call("GET", "/_emulator/v1/clock")[1]
     assert shown["speed"] == 1.0
     body = {"set": "2050-01-01T00:00:00Z", "speed": 0}
-    assert api.call("POST", "/_emulator/clock", body)[1] == {
+    assert api.call("POST", "/_emulator/v1/clock", body)[1] == {
         "time": "2050-01-01T00:00:00.000000Z",
         "speed": 0.0,
     }
     api.create("n1")
     assert api.state_of("n1") == "CREATING"
-    api.call("POST", "/_emulator/clock", {"advance": 1000})
+    api.call("POST", "/_emulator/v1/clock", {"advance": 1000})
     assert api.state_of("n1") == "READY"
 
 
 def test_time_that_was_sped_up_is_not_lost_in_a_restart(emulators):
     first = emulators.start()
-    first.call("POST", "/_emulator/clock", {"speed": 1e6})
+    first.call("POST", "/_emulator/v1/clock", {"speed": 1e6})
     # At this speed a day takes a tenth of a second.
     began = time.time()
     for _ in range(400):
-        shown = parse_timestamp(first.call("GET", "/_emulator/clock")[1]["time"])
+        shown = parse_timestamp(first.call("GET", "/_emulator/v1/clock")[1]["time"])
         if shown > began + 86400:
             break
         threading.Event().wait(0.01)
     emulators.stop()
     second = emulators.start()
-    assert parse_timestamp(second.call("GET", "/_emulator/clock")[1]["time"]) >= shown
+    assert parse_timestamp(second.call("GET", "/_emulator/v1/clock")[1]["time"]) >= shown
 
 
 @pytest.mark.parametrize(
@@ -119,16 +119,16 @@ def test_time_that_was_sped_up_is_not_lost_in_a_restart(emulators):
     ],
 )
 def test_a_clock_refuses_what_is_no_time(api, body):
-    before = api.call("GET", "/_emulator/clock")[1]["speed"]
-    assert api.call("POST", "/_emulator/clock", body)[0] == 400
-    assert api.call("GET", "/_emulator/clock")[1]["speed"] == before
+    before = api.call("GET", "/_emulator/v1/clock")[1]["speed"]
+    assert api.call("POST", "/_emulator/v1/clock", body)[0] == 400
+    assert api.call("GET", "/_emulator/v1/clock")[1]["speed"] == before
 
 
 def test_a_running_emulator_takes_on_realistic_times(api):
-    changed = api.call("POST", "/_emulator/timing", {"realistic": True})[1]
+    changed = api.call("POST", "/_emulator/v1/timing", {"realistic": True})[1]
     assert changed["create"] == Timing.realistic().create
-    assert api.call("GET", "/_emulator/status")[1]["create_seconds"] == changed["create"]
-    again = api.call("POST", "/_emulator/timing", {"create_seconds": 1})[1]
+    assert api.call("GET", "/_emulator/v1/status")[1]["create_seconds"] == changed["create"]
+    again = api.call("POST", "/_emulator/v1/timing", {"create_seconds": 1})[1]
     assert again["change"] == 0.5
     for body in ({}, {"realistic": False}, {"create_seconds": -1}, {"create_seconds": 1, "x": 1}):
-        assert api.call("POST", "/_emulator/timing", body)[0] == 400
+        assert api.call("POST", "/_emulator/v1/timing", body)[0] == 400

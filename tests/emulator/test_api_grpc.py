@@ -31,15 +31,16 @@ def test_grpc_and_google_s_types_are_not_loaded_until_grpc_is_opened():
 
 
 def test_a_listener_stays_on_its_port(api):
-    first = api.call("POST", "/_emulator/grpc", {})[1]
+    first = api.call("POST", "/_emulator/v1/grpc", {})[1]
     assert first["address"].startswith("127.0.0.1:")
-    assert api.call("POST", "/_emulator/grpc", {})[1] == first
-    assert api.call("POST", "/_emulator/grpc", {"secure": True})[1]["address"] != first["address"]
+    assert api.call("POST", "/_emulator/v1/grpc", {})[1] == first
+    secure = api.call("POST", "/_emulator/v1/grpc", {"secure": True})[1]
+    assert secure["address"] != first["address"]
 
 
 @pytest.mark.parametrize("body", [{"secure": "yes"}, {"port": "x"}, {"port": -1}, {"port": True}])
 def test_a_listener_that_cannot_be_is_refused(api, body):
-    assert api.call("POST", "/_emulator/grpc", body)[0] == 400
+    assert api.call("POST", "/_emulator/v1/grpc", body)[0] == 400
 
 
 @pytest.mark.parametrize("version", ["v2", "v2alpha1"])
@@ -47,7 +48,7 @@ def test_an_operation_keeps_its_version_where_all_have_one_name(api, version):
     body = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-vm-base"}
     _, begun = api.call("POST", f"/{version}/{PLACE}/nodes?nodeId=n", body)
     api.advance(1000)
-    address = api.call("POST", "/_emulator/grpc", {})[1]["address"]
+    address = api.call("POST", "/_emulator/v1/grpc", {})[1]["address"]
     with grpc.insecure_channel(address) as channel:
         get = channel.unary_unary(
             "/google.longrunning.Operations/GetOperation",
@@ -64,13 +65,13 @@ def test_an_operation_keeps_its_version_where_all_have_one_name(api, version):
 def test_a_port_that_is_taken_is_an_error_and_not_a_crash(api):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        status, answer = api.call("POST", "/_emulator/grpc", {"port": port})
+        status, answer = api.call("POST", "/_emulator/v1/grpc", {"port": port})
     assert (status, answer["error"]["status"]) == (503, "UNAVAILABLE")
 
 
 def test_the_identity_is_that_of_localhost_and_survives_a_restart(emulators):
     api = emulators.start()
-    opened = api.call("POST", "/_emulator/grpc", {"secure": True})[1]
+    opened = api.call("POST", "/_emulator/v1/grpc", {"secure": True})[1]
     authority = Path(opened["authority"]).read_bytes()
     port = int(opened["address"].rpartition(":")[2])
     trusting = ssl.create_default_context(cafile=opened["authority"])
@@ -87,7 +88,7 @@ def test_the_identity_is_that_of_localhost_and_survives_a_restart(emulators):
     ):
         strange.wrap_socket(plain, server_hostname="localhost")
     emulators.stop()
-    again = emulators.start().call("POST", "/_emulator/grpc", {"secure": True})[1]
+    again = emulators.start().call("POST", "/_emulator/v1/grpc", {"secure": True})[1]
     assert Path(again["authority"]).read_bytes() == authority
 
 

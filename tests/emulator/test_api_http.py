@@ -11,15 +11,16 @@ from http.client import HTTPConnection, HTTPException, IncompleteRead, RemoteDis
 import psutil
 import pytest
 from support.emulated_workers import eventually
-from support.paper_host import PaperHost
 
 from tpukit.emulator.api.http_server import LARGEST_BODY, MOST_CONNECTIONS, build_server
 from tpukit.emulator.core.service_context import Timing
+from tpukit.emulator.workers.paper_host import PaperHost
 from tpukit.errors import BadInput
 
 pytestmark = pytest.mark.process
 
 PLACE = "/v2/projects/p/locations/us-central1-a"
+FAULTS = "/_emulator/v1/faults"
 FIREWALLS = "/compute/v1/projects/p/global/firewalls"
 RULE = {"name": "r1", "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}]}
 
@@ -27,7 +28,7 @@ RULE = {"name": "r1", "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}]}
 @pytest.mark.parametrize(
     ("token", "reason"), [("", "CREDENTIALS_MISSING"), ("wrong", "ACCESS_TOKEN_TYPE_UNSUPPORTED")]
 )
-@pytest.mark.parametrize("path", [f"{PLACE}/nodes", "/_emulator/status", FIREWALLS, "/nothing"])
+@pytest.mark.parametrize("path", [f"{PLACE}/nodes", "/_emulator/v1/status", FIREWALLS, "/nothing"])
 def test_nobody_without_the_token_is_answered(api, token, reason, path):
     api.token = token
     status, answer = api.call("GET", path)
@@ -42,7 +43,7 @@ def test_who_has_no_token_leaves_nothing_in_the_log(api):
     for _ in range(3):
         assert api.call("GET", f"{PLACE}/nodes")[0] == 401
     api.token = token
-    assert len(api.call("GET", "/_emulator/log")[1]["requests"]) == 1
+    assert len(api.call("GET", "/_emulator/v1/log")[1]["requests"]) == 1
 
 
 def test_a_body_is_not_waited_for_from_who_has_no_token(api):
@@ -54,7 +55,7 @@ def test_a_body_is_not_waited_for_from_who_has_no_token(api):
 
 def answered(api):
     try:
-        return api.call("GET", "/_emulator/status")[0] == 200
+        return api.call("GET", "/_emulator/v1/status")[0] == 200
     except (OSError, HTTPException):
         return False
 
@@ -77,9 +78,9 @@ def test_an_emulator_without_a_token_lets_everybody_in(emulators):
 
 def test_http_and_grpc_listen_on_the_loopback_address_alone(api):
     for secure in (False, True):
-        assert api.call("POST", "/_emulator/grpc", {"secure": secure})[0] == 200
+        assert api.call("POST", "/_emulator/v1/grpc", {"secure": secure})[0] == 200
     ports = {int(api.server.url.rsplit(":", 1)[1])}
-    opened = api.call("GET", "/_emulator/grpc")[1].values()
+    opened = api.call("GET", "/_emulator/v1/grpc")[1].values()
     ports |= {int(each["address"].rsplit(":", 1)[1]) for each in opened}
     found = psutil.Process().net_connections(kind="inet")
     listening = [each.laddr for each in found if each.status == psutil.CONN_LISTEN]
@@ -189,7 +190,7 @@ def test_a_fault_strikes_before_or_after_the_commit(api, kind, phase, state):
     else:
         assert api.create("n1")[0] == 503
     assert api.state_of("n1") == state
-    assert api.call("GET", "/_emulator/faults")[1]["faults"][0]["served"] == 1
+    assert api.call("GET", "/_emulator/v1/faults")[1]["faults"][0]["served"] == 1
 
 
 def test_a_truncated_answer_breaks_off_in_its_middle(api):
@@ -214,7 +215,7 @@ def test_a_stall_holds_its_caller_and_nobody_else(api):
 def test_faults_that_are_cleared_strike_no_more_and_leave_their_account(api):
     api.fault(method="nodes.get", times=5, status="INTERNAL", message="boom")
     assert api.call("GET", f"{PLACE}/nodes/n1")[1]["error"]["message"] == "boom"
-    assert api.call("DELETE", "/_emulator/faults")[1]["faults"][0]["served"] == 1
+    assert api.call("DELETE", "/_emulator/v1/faults")[1]["faults"][0]["served"] == 1
     assert api.call("GET", f"{PLACE}/nodes/n1")[0] == 404
 
 
@@ -235,6 +236,17 @@ def test_a_preset_is_served_with_its_details(api, preset, status, detail):
     assert "{" not in json.dumps(answer["error"]["message"])
 
 
+def test_a_call_that_stalls_when_all_is_reset_is_never_carried_out(api):
+    api.fault(method="nodes.create", kind="stall", seconds=600)
+    with ThreadPoolExecutor() as pool:
+        stalled = pool.submit(api.create, "late")
+        assert eventually(lambda: api.call("GET", FAULTS)[1]["faults"][0]["served"] == 1)
+        assert api.call("POST", "/_emulator/v1/reset", {})[0] == 200
+        with pytest.raises((OSError, HTTPException)):
+            stalled.result(60)
+    assert api.state_of("late") == "GONE"
+
+
 def test_a_compute_error_has_a_reason_and_no_status(api):
     api.fault(preset="firewall-permission-denied")
     status, answer = api.call("POST", FIREWALLS, RULE)
@@ -253,7 +265,7 @@ def test_a_wait_answers_when_the_operation_is_done(api):
 
 def test_a_wait_answers_after_two_minutes_at_the_latest(emulators):
     api = emulators.start()
-    api.call("POST", "/_emulator/clock", {"speed": 0})
+    api.call("POST", "/_emulator/v1/clock", {"speed": 0})
     api.server.service.context.timing = Timing(update=6000)
     operation = api.call("POST", FIREWALLS, RULE)[1]
     path = f"/compute/v1/projects/p/global/operations/{operation['name']}/wait"
@@ -318,19 +330,19 @@ def test_a_batch_cannot_carry_a_batch_without_end(api):
 def test_a_preempted_node_says_so(api):
     api.create("n1")
     api.advance(1000)
-    path = "/_emulator/nodes/projects/p/locations/us-central1-a/nodes/n1:preempt"
+    path = "/_emulator/v1/nodes/projects/p/locations/us-central1-a/nodes/n1:preempt"
     assert api.call("POST", path)[1]["state"] == "PREEMPTED"
     assert api.call("POST", path.replace("n1", "n2"))[0] == 404
 
 
 @pytest.mark.parametrize("body", [{}, {"advance": "1"}, {"advance": -1}, {"advance": True}])
 def test_the_clock_moves_forward_by_numbers_alone(api, body):
-    assert api.call("POST", "/_emulator/clock", body)[0] == 400
+    assert api.call("POST", "/_emulator/v1/clock", body)[0] == 400
 
 
 def test_the_clock_stops_before_dates_end(api):
-    assert api.call("POST", "/_emulator/clock", {"advance": 1e9})[0] == 200
-    steps = [api.call("POST", "/_emulator/clock", {"advance": 9e8})[0] for _ in range(300)]
+    assert api.call("POST", "/_emulator/v1/clock", {"advance": 1e9})[0] == 200
+    steps = [api.call("POST", "/_emulator/v1/clock", {"advance": 9e8})[0] for _ in range(300)]
     assert steps[0] == 200
     assert steps[-1] == 400
     assert api.create("n1")[0] == 200
@@ -339,7 +351,7 @@ def test_the_clock_stops_before_dates_end(api):
 def test_the_log_shows_requests_with_their_method_and_status(api):
     api.create("n1")
     api.call("GET", f"{PLACE}/nodes/n2")
-    shown = api.call("GET", "/_emulator/log")[1]["requests"]
+    shown = api.call("GET", "/_emulator/v1/log")[1]["requests"]
     assert [(e["verb"], e["method"], e["status"]) for e in shown] == [
         ("POST", "nodes.create", 200),
         ("GET", "nodes.get", 404),
@@ -349,7 +361,7 @@ def test_the_log_shows_requests_with_their_method_and_status(api):
 
 def test_the_status_counts_what_there_is(api):
     api.create("n1")
-    status = api.call("GET", "/_emulator/status")[1]
+    status = api.call("GET", "/_emulator/v1/status")[1]
     assert (status["nodes"], status["workers"], status["create_seconds"]) == (
         {"CREATING": 1},
         1,

@@ -144,7 +144,7 @@ def found(emulation: Emulation) -> RunningEmulator:
 
 def test_start_gives_an_emulator_that_answers(shared):
     running = found(shared)
-    assert shared.call("_emulator/status") is not None
+    assert shared.call("_emulator/v1/status") is not None
     assert psutil.Process(running.pid).ppid() == running.guardian
     assert running.engine == "portable"
 

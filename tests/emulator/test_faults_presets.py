@@ -172,7 +172,7 @@ QUEUED = {
 
 
 def served(google: Google) -> list[int]:
-    return [rule["served"] for rule in google.api.call("GET", "/_emulator/faults")[1]["faults"]]
+    return [rule["served"] for rule in google.api.call("GET", "/_emulator/v1/faults")[1]["faults"]]
 
 
 def test_every_preset_is_met_here() -> None:

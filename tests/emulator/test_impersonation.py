@@ -24,7 +24,7 @@ from tpukit.emulator.api.tls import identity
 
 @pytest.fixture
 def names(api: Api) -> dict[str, Any]:
-    status, found = api.call("POST", "/_emulator/impersonation", {"port": 0})
+    status, found = api.call("POST", "/_emulator/v1/impersonation", {"port": 0})
     assert status == 200, found
     return found
 
@@ -74,7 +74,7 @@ def test_every_name_is_vouched_for_by_the_emulator_s_authority_and_by_no_public_
 
 
 def test_it_listens_on_this_machine_alone_where_no_worker_is_and_until_the_end(emulators):
-    first = emulators.start().call("POST", "/_emulator/impersonation", {"port": 0})[1]
+    first = emulators.start().call("POST", "/_emulator/v1/impersonation", {"port": 0})[1]
     assert first["address"].startswith("127.77.255.")
     with socket.create_connection((first["address"], first["port"])):
         emulators.stop()
@@ -85,10 +85,12 @@ def test_it_listens_on_this_machine_alone_where_no_worker_is_and_until_the_end(e
 def test_the_address_is_the_same_after_a_restart_and_two_emulators_have_two(emulators, tmp_path):
     body = {"port": _free_port()}
     first, second = (emulators.start() for _ in range(2))
-    one, two = (each.call("POST", "/_emulator/impersonation", body)[1] for each in (first, second))
+    one, two = (
+        each.call("POST", "/_emulator/v1/impersonation", body)[1] for each in (first, second)
+    )
     assert one["address"] != two["address"]
     emulators.stop()
-    again = emulators.start().call("POST", "/_emulator/impersonation", body)[1]
+    again = emulators.start().call("POST", "/_emulator/v1/impersonation", body)[1]
     assert again == one
 
 
@@ -204,9 +206,9 @@ def test_an_identity_that_lacks_a_name_is_made_anew(tmp_path, monkeypatch):
 
 def test_a_port_that_cannot_be_had_says_what_it_takes(api):
     for body in ({"port": "443"}, {"port": -1}, {"port": 65536}, {"port": True}):
-        assert api.call("POST", "/_emulator/impersonation", body)[0] == 400
+        assert api.call("POST", "/_emulator/v1/impersonation", body)[0] == 400
     with socket.create_server(("0.0.0.0", 0)) as everywhere:
         port = everywhere.getsockname()[1]
-        status, answer = api.call("POST", "/_emulator/impersonation", {"port": port})
+        status, answer = api.call("POST", "/_emulator/v1/impersonation", {"port": port})
     assert (status, f"Port {port} is taken" in answer["error"]["message"]) == (400, True)
-    assert api.call("GET", "/_emulator/impersonation") == (200, {})
+    assert api.call("GET", "/_emulator/v1/impersonation") == (200, {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,8 +40,23 @@ def test_a_script_meets_a_stockout_and_says_so(emulated_tpu):
     assert emulated_tpu.served() == 1
 
 
-def test_the_faults_of_one_test_do_not_reach_the_next(emulated_tpu):
+def test_what_is_left_by_one_test(emulated_tpu):
+    assert "billed" not in tpukit("config", "explain").stdout
+    assert not [name for name in os.environ if name.startswith("GOOGLE_")]
+    emulated_tpu.add_fault({"preset": "stockout", "name": "other"})
+    emulated_tpu.move_clock(speed=20)
+    assert tpukit("create", "v3-8", "left").returncode == 0
+    assert tpukit("firewall", "apply", "left").returncode == 0
+    kept = Path(os.environ["TPUKIT_HOME"], "config")
+    kept.mkdir(exist_ok=True)
+    (kept / "config.toml").write_text("")
+
+
+def test_does_not_reach_the_next(emulated_tpu):
     assert emulated_tpu.faults()["faults"] == []
+    assert emulated_tpu.status()["speed"] == 1
+    assert tpukit("list").stdout == ""
+    assert not Path(os.environ["TPUKIT_HOME"], "config").exists()
     done = tpukit("create", "v3-8", "demo")
     assert done.returncode == 0, done.stderr
     emulated_tpu.preempt("demo")
@@ -57,8 +73,9 @@ def test_mistakes_are_named(emulated_tpu):
 
 
 def test_the_environment_is_that_of_the_test_alone(tpu_emulator):
+    assert os.environ["TPUKIT_PROJECT"] == os.environ["GOOGLE_CLOUD_PROJECT"] == "billed"
     assert os.environ.get("CLOUDSDK_CORE_PROJECT") != "tpukit-local"
-    assert tpu_emulator.environment["CLOUDSDK_CORE_PROJECT"] == "tpukit-local"
+    assert tpu_emulator.env["CLOUDSDK_CORE_PROJECT"] == "tpukit-local"
     Path("where").write_text(str(tpu_emulator.directory))
 """
 
@@ -68,11 +85,18 @@ def test_a_project_of_somebody_else_tests_its_scripts_with_the_fixtures(tmp_path
     (tmp_path / "test_scripts.py").write_text(TESTS)
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=."]
     done = subprocess.run(
-        [*words, "."], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+        [*words, "."],
+        cwd=tmp_path,
+        env={**os.environ, "TPUKIT_PROJECT": "billed", "GOOGLE_CLOUD_PROJECT": "billed"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 passed" in done.stdout
+    assert "5 passed" in done.stdout
     directory = (tmp_path / "where").read_text()
+    assert not Path(directory).exists()
     assert eventually(lambda: not _mentioning(directory))
 
 

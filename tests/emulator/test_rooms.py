@@ -14,11 +14,8 @@ SEAM = "workers.worker_host"
 SHARED = "faults.worker_faults"
 #: Loaded when they are asked for and not before.
 OPTIONAL = (
-    "api.grpc_server",
-    "api.grpc_methods",
-    "api.tls",
-    "api.tls_listener",
-    "workers.engines.namespaces",
+    *("workers.ssh", "workers.engines", "workers.local_worker_host"),
+    *("api.grpc_server", "api.grpc_methods", "api.tls", "api.tls_listener"),
 )
 
 
@@ -49,7 +46,7 @@ def test_the_workers_know_of_the_apis_the_faults_alone() -> None:
 
 def test_only_what_starts_the_emulator_imports_its_processes() -> None:
     importers = {room(a) for a, b in edges() if room(b) == "process" and room(a) != "process"}
-    assert importers == {"__main__", "pytest_plugin"}
+    assert importers == {"__main__", "library"}
 
 
 def test_the_engines_know_nothing_of_ssh() -> None:
@@ -64,5 +61,6 @@ def test_optional_parts_are_not_loaded_until_they_are_asked_for() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     loaded = {name.removeprefix(EMULATOR) for name in done.stdout.split()}
-    assert "workers.engines.portable" in loaded
+    assert "workers.paper_host" in loaded
+    assert "asyncssh" not in loaded
     assert not [name for name in loaded if name.startswith(OPTIONAL)]

@@ -107,8 +107,8 @@ def test_yaml_is_read_where_there_is_a_reader_and_refused_with_a_fix_elsewhere(
 
 def test_a_story_with_one_mistake_is_not_begun(api: Api) -> None:
     story = {"faults": [{"preset": "stockout"}], "events": [{"do": "explode"}]}
-    assert api.call("POST", "/_emulator/scenario", story)[0] == 400
-    assert api.call("GET", "/_emulator/faults")[1]["faults"] == []
+    assert api.call("POST", "/_emulator/v1/scenario", story)[0] == 400
+    assert api.call("GET", "/_emulator/v1/faults")[1]["faults"] == []
 
 
 def test_a_stockout_then_a_preemption_are_played_and_accounted_for(api: Api) -> None:
@@ -116,7 +116,7 @@ def test_a_stockout_then_a_preemption_are_played_and_accounted_for(api: Api) -> 
         "faults": [{"preset": "stockout", "name": "demo"}],
         "events": [{"node": "demo", "do": "preempt", "after": 30}],
     }
-    assert api.call("POST", "/_emulator/scenario", story)[0] == 200
+    assert api.call("POST", "/_emulator/v1/scenario", story)[0] == 200
     api.create("demo")
     api.advance(1000)
     assert api.state_of("demo") == "GONE"
@@ -127,10 +127,10 @@ def test_a_stockout_then_a_preemption_are_played_and_accounted_for(api: Api) -> 
     assert api.state_of("demo") == "READY"
     api.advance(1)
     assert api.state_of("demo") == "PREEMPTED"
-    account = api.call("DELETE", "/_emulator/faults")[1]
+    account = api.call("DELETE", "/_emulator/v1/faults")[1]
     assert [rule["served"] for rule in account["faults"]] == [1]
     assert [rule["served"] for rule in account["events"]] == [1]
-    assert api.call("GET", "/_emulator/faults")[1]["events"] == []
+    assert api.call("GET", "/_emulator/v1/faults")[1]["events"] == []
 
 
 def play(cloud: EmulatedCloud, *events: dict[str, Any]) -> None:
@@ -183,26 +183,26 @@ def test_a_health_shows_while_the_state_stays_ready(cloud: EmulatedCloud, health
 def test_nodes_are_called_in_short_where_only_one_has_the_name(api: Api) -> None:
     api.create("demo")
     api.advance(1000)
-    status, node = api.call("POST", "/_emulator/nodes/demo:setHealth", {"health": "TIMEOUT"})
+    status, node = api.call("POST", "/_emulator/v1/nodes/demo:setHealth", {"health": "TIMEOUT"})
     assert (status, node["health"]) == (200, "TIMEOUT")
-    assert api.call("POST", "/_emulator/nodes/demo:setHealth", {"health": "WELL"})[0] == 400
-    assert api.call("POST", "/_emulator/nodes/nobody:preempt", {})[0] == 404
+    assert api.call("POST", "/_emulator/v1/nodes/demo:setHealth", {"health": "WELL"})[0] == 400
+    assert api.call("POST", "/_emulator/v1/nodes/nobody:preempt", {})[0] == 404
     body = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
     other = "/v2/projects/p/locations/us-central1-b/nodes?nodeId=demo"
     assert api.call("POST", other, body)[0] == 200
-    assert api.call("POST", "/_emulator/nodes/demo:preempt", {})[0] == 400
+    assert api.call("POST", "/_emulator/v1/nodes/demo:preempt", {})[0] == 400
     full = "projects/p/locations/us-central1-a/nodes/demo"
-    assert api.call("POST", f"/_emulator/nodes/{full}:preempt", {"vanish": True})[0] == 200
+    assert api.call("POST", f"/_emulator/v1/nodes/{full}:preempt", {"vanish": True})[0] == 200
     assert api.state_of("demo") == "GONE"
 
 
 def test_workers_faults_come_and_go_through_the_control_plane(api: Api) -> None:
     rule = {"node": "demo", "worker": 1, "fault": "frozen", "seconds": 5}
-    status, account = api.call("POST", "/_emulator/workers", rule)
+    status, account = api.call("POST", "/_emulator/v1/workers", rule)
     assert (status, len(account["workers"])) == (200, 1)
     assert account["workers"][0].items() >= rule.items()
-    assert api.call("POST", "/_emulator/workers", {"fault": "asleep"})[0] == 400
-    assert api.call("DELETE", "/_emulator/workers?node=demo&worker=x")[0] == 400
+    assert api.call("POST", "/_emulator/v1/workers", {"fault": "asleep"})[0] == 400
+    assert api.call("DELETE", "/_emulator/v1/workers?node=demo&worker=x")[0] == 400
     for query, left in (("?node=demo&worker=0", 1), ("?node=demo&worker=1", 0)):
-        assert api.call("DELETE", f"/_emulator/workers{query}")[0] == 200
-        assert len(api.call("GET", "/_emulator/faults")[1]["workers"]) == left
+        assert api.call("DELETE", f"/_emulator/v1/workers{query}")[0] == 200
+        assert len(api.call("GET", "/_emulator/v1/faults")[1]["workers"]) == left

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from support import fix_recorder
-from support.paper_host import PaperHost
 from tpukit.clock import Clock, Deadline, SystemClock
 from tpukit.cloud.access_tokens import AccessTokens
 from tpukit.cloud.credentials import find_credentials
@@ -24,6 +23,7 @@ from tpukit.cloud.session import Session
 from tpukit.cloud.tpu import CloudTpu
 from tpukit.emulator.api.http_server import ApiServer, build_server
 from tpukit.emulator.core.emulator_clock import EmulatorClock
+from tpukit.emulator.workers.paper_host import PaperHost
 from tpukit.models import SliceRequest
 from tpukit.slices.journal import Journal
 
@@ -97,7 +97,7 @@ class Cloud:
         try:
             headers = {"Authorization": f"Bearer {TOKEN}"}
             data = None if body is None else json.dumps(body)
-            connection.request(verb, f"/_emulator/{path}", data, headers)
+            connection.request(verb, f"/_emulator/v1/{path}", data, headers)
             answer = connection.getresponse()
             text = answer.read()
             assert answer.status == 200, text

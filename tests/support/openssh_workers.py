@@ -32,10 +32,10 @@ from support.openssh_server import (
     stalled,
     start_sshd,
 )
-from support.paper_host import PaperHost
 from tpukit.clock import SystemClock
 from tpukit.emulator.api.http_server import build_server
 from tpukit.emulator.workers.addresses import free_port
+from tpukit.emulator.workers.paper_host import PaperHost
 from tpukit.emulator.workers.worker_host import WorkerOracle, WorkerRecord
 
 __all__ = ["OpenSshHost", "OpenSshWorkers", "eventually", "openssh_workers", "running"]

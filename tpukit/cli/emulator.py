@@ -49,8 +49,8 @@ class EmulatorFlags:
     engine: Annotated[
         str,
         Option(
-            metavar="auto|portable|namespaces",
-            help="What workers are made of; namespaces needs root on Linux.",
+            metavar="auto|portable|namespaces|paper",
+            help="What workers are made of; namespaces needs root on Linux; paper has no SSH.",
         ),
     ] = "auto"
     realistic: Annotated[
@@ -66,9 +66,13 @@ class EmulatorFlags:
 
 
 def application() -> typer.Typer:
-    control = (emulator_control.preempt, emulator_control.health, emulator_fault.worker)
+    control = (emulator_control.preempt, emulator_control.health, emulator_control.state)
     summary = "A Cloud TPU API and firewall API on this machine."
-    app = group(summary, start, stop, status, env, hosts, *control, emulator_control.log)
+    app = group(
+        summary,
+        *(start, stop, status, env, hosts, *control, emulator_fault.worker),
+        *(emulator_control.log, emulator_control.reset),
+    )
     app.add_typer(emulator_fault.application(), name="fault")
     app.add_typer(emulator_control.clock_application(), name="clock")
     return app
@@ -101,7 +105,7 @@ def start(toolkit: Toolkit, flags: EmulatorFlags) -> View:
             f"{seconds} is not a number of seconds", fix=Fix(note="for example: --create-seconds 2")
         )
     directory = private_directory(toolkit.paths.emulator)
-    given = {} if seconds is None else {"create_seconds": float(seconds)}
+    given: dict[str, Any] = {} if seconds is None else {"create_seconds": float(seconds)}
     found = daemon.start(directory, port=flags.port, engine=flags.engine, **given)
     emulator = client(toolkit.paths)
     asked = replace(flags, create_seconds=seconds)

@@ -17,6 +17,7 @@ from tpukit.console import View
 SliceName = Annotated[str, Argument(metavar="NAME", help="Name of a slice.")]
 Vanish = Annotated[bool, Option("--vanish", help="Leave nothing, not even a state.")]
 Health = Annotated[str, Argument(metavar="HEALTH", help="HEALTHY, UNHEALTHY_TENSORFLOW, …")]
+State = Annotated[str, Argument(metavar="STATE", help="REPAIRING, HIDDEN, READY, …")]
 Advance = Annotated[str, Argument(metavar="DURATION", help="How far: 90s, 20m, 1h.")]
 Speed = Annotated[float, Argument(metavar="FACTOR", help="1 is the pace of real time.")]
 MethodPattern = Annotated[
@@ -77,6 +78,27 @@ def health(toolkit: Toolkit, name: SliceName, health: Health) -> View:
     """
     node = client(toolkit.paths).set_health(name, health)
     return View({"node": node}, rows=[[node["state"], node.get("health", "")]])
+
+
+def state(toolkit: Toolkit, name: SliceName, state: State) -> View:
+    """Put a slice in a state, as if Google had; its workers go with it.
+
+    Example:
+      tpukit emulator state demo REPAIRING
+    """
+    node = client(toolkit.paths).set_state(name, state)
+    return View({"node": node}, rows=[[node["state"], node.get("health", "")]])
+
+
+def reset(toolkit: Toolkit) -> View:
+    """Begin anew: no slices, rules, faults or log, and the time of this machine.
+
+    Example:
+      tpukit emulator reset
+    """
+    client(toolkit.paths).reset()
+    toolkit.console.say("the emulator begins anew")
+    return View({"reset": True})
 
 
 def log(toolkit: Toolkit, method: MethodPattern = "*") -> View:

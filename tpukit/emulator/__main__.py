@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import os
+import select
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from tpukit.emulator.process.guardian import guarded
 from tpukit.emulator.process.home import ENGINES, EmulatorHome, exclusively
-from tpukit.errors import BadInput, TpukitError
+from tpukit.errors import BadInput, Fix, TpukitError
 
 _LOCK_SECONDS = 2.0  #: how long a predecessor that is ending is waited for
 
@@ -29,7 +30,8 @@ def main(arguments: Sequence[str]) -> int:
             home.hold()
             home.document.unlink(missing_ok=True)
             return guarded(
-                lambda guardian: _emulate(options, home, guardian), lambda: _clean_up(home)
+                lambda guardian: _emulate(options, home, guardian),
+                lambda: _clean_up(options, home),
             )
     except TpukitError as error:
         sys.stderr.write("\n".join(error.lines()) + "\n")
@@ -46,6 +48,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=0, help="of the API on 127.0.0.1 (0: any)")
     parser.add_argument("--engine", choices=ENGINES, default="auto", help="of the workers")
     parser.add_argument("--ready-descriptor", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--owner-descriptor", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--owned-directory", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
@@ -53,8 +57,9 @@ def _emulate(given: argparse.Namespace, home: EmulatorHome, guardian: int) -> in
     # Imported by the emulator alone: the guardian stays small.
     from tpukit.emulator.process.emulator_process import emulate
 
-    ready = given.ready_descriptor
-    return emulate(home, given.create_seconds, given.port, given.engine, guardian, ready)
+    owner = () if given.owner_descriptor is None else (given.owner_descriptor,)
+    ends, ready = (guardian, *owner), given.ready_descriptor
+    return emulate(home, given.create_seconds, given.port, given.engine, ends, ready)
 
 
 @contextlib.contextmanager
@@ -68,18 +73,25 @@ def _locked(home: EmulatorHome) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= give_up_at:
-                    raise BadInput(f"another emulator runs in {home.path}") from None
+                    stop = Fix.command("tpukit", "emulator", "stop")
+                    raise BadInput(f"another emulator runs in {home.path}", fix=stop) from None
                 time.sleep(0.02)
         yield
 
 
-def _clean_up(home: EmulatorHome) -> None:
-    """End what an emulator that died could not end, and withdraw its address."""
-    from tpukit.emulator.workers import processes
+def _clean_up(given: argparse.Namespace, home: EmulatorHome) -> None:
+    """End what an emulator that died could not end, and withdraw its address.
+
+    An owner that is gone cannot remove its directory any more.
+    """
+    from tpukit.emulator.workers import processes, worker_folders
 
     marker = f"{home.identity()}/"
     processes.end(lambda: processes.descendants(os.getpid()) + processes.marked(marker))
     home.document.unlink(missing_ok=True)
+    owner = given.owner_descriptor
+    if owner is not None and select.select([owner], [], [], 0)[0]:
+        worker_folders.remove(given.owned_directory)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,9 @@ from tpukit.text import one_line
 
 Json = dict[str, Any]
 
+#: Where the control plane is, and its version.
+CONTROL = "/_emulator/v1"
+
 _SECONDS = 30.0  #: how long an answer may take; only a fault on a slow machine needs more than one
 
 
@@ -21,7 +24,7 @@ class EmulatorClient:
 
     def __init__(self, url: str, token: str, seconds: float = _SECONDS) -> None:
         self.url = url
-        self._token = token
+        self.token = token
         self._seconds = seconds
 
     def status(self) -> Json:
@@ -100,18 +103,30 @@ class EmulatorClient:
         """Give a READY node a health; raise `BadInput` for one that the API does not have."""
         return self.call("POST", f"nodes/{quote(node)}:setHealth", {"health": health})
 
+    def set_state(self, node: str, state: str) -> Json:
+        """Put a node in a state, with its workers; raise `BadInput` for one that the API lacks."""
+        return self.call("POST", f"nodes/{quote(node)}:setState", {"state": state})
+
+    def reset(self) -> None:
+        """Forget all that was made or changed; nothing of it is left but ports and the token."""
+        self.call("POST", "reset", {})
+
+    def requests(self, method: str) -> list[Json]:
+        """Return what was asked of one method, such as `nodes.create`, the oldest first."""
+        return [each for each in self.log() if each["method"] == method]
+
     def call(self, verb: str, path: str, body: Mapping[str, Any] | None = None) -> Json:
-        """Return the answer to one request below `/_emulator/`.
+        """Return the answer to one request below `CONTROL`.
 
         Raises `BadInput` for HTTP 400, `NotFound` for 404, `TpukitError` for others and no answer.
         """
         connection = http.client.HTTPConnection(
             self.url.removeprefix("http://"), timeout=self._seconds
         )
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body)
         try:
-            connection.request(verb, f"/_emulator/{path}", data, headers)
+            connection.request(verb, f"{CONTROL}/{path}", data, headers)
             answer = connection.getresponse()
             document = json.loads(answer.read())
         except (OSError, ValueError, http.client.HTTPException) as error:

@@ -8,51 +8,30 @@ tpukit. Ask for it in the `conftest.py` at the root of your tests:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tpukit.emulator.control_client import EmulatorClient
-from tpukit.emulator.process import daemon
-
-
-class TpuEmulator(EmulatorClient):
-    """A running emulator: its control plane, and the variables that lead clients to it."""
-
-    def __init__(self, directory: Path, found: daemon.RunningEmulator) -> None:
-        super().__init__(found.url, found.token)
-        self.directory = directory
-        #: For `subprocess.run(env=…)`: gcloud and tpukit need no more, and no account.
-        self.environment = daemon.environment(directory)
-
-    def requests(self, method: str) -> list[dict[str, object]]:
-        """Return what was asked of one method, such as `nodes.create`, the oldest first."""
-        return [dict(each) for each in self.log() if each["method"] == method]
+from tpukit.emulator.library import Emulator, cleared
 
 
 @pytest.fixture(scope="session")
-def tpu_emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TpuEmulator]:
-    """One emulator a test session, on free ports and in a directory of its own."""
-    directory = tmp_path_factory.mktemp("tpu-emulator")
-    found = daemon.start(directory, create_seconds=0.5)
-    try:
-        yield TpuEmulator(directory, found)
-    finally:
-        daemon.stop(directory)
+def tpu_emulator() -> Iterator[Emulator]:
+    """One emulator a test session, on free ports, whose workers are SSH servers."""
+    with Emulator(workers="ssh", create_seconds=0.5) as emulator:
+        yield emulator
 
 
 @pytest.fixture
-def emulated_tpu(
-    tpu_emulator: TpuEmulator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[TpuEmulator]:
-    """The session's emulator, named by this test's environment; its faults end with the test.
+def emulated_tpu(tpu_emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
+    """The session's emulator, as if it had just been started, named by this test's environment.
 
-    Programs that the test starts find the emulator, and no configuration of gcloud or tpukit.
+    Programs that the test starts find it, and no configuration or credentials of gcloud or tpukit.
     """
-    for name, value in tpu_emulator.environment.items():
+    for name in os.environ.keys() - cleared(os.environ).keys():
+        monkeypatch.delenv(name)
+    for name, value in tpu_emulator.variables.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "gcloud"))
-    monkeypatch.setenv("TPUKIT_HOME", str(tmp_path / "tpukit"))
     yield tpu_emulator
-    tpu_emulator.clear_faults()
+    tpu_emulator.reset()

@@ -12,6 +12,7 @@ from tpukit.emulator.core.service_context import Call, Timing
 from tpukit.emulator.faults.api_faults import ApiFaults
 from tpukit.emulator.faults.presets import PRESETS
 from tpukit.emulator.faults.scenario import HEALTHS, parse_scenario
+from tpukit.emulator.tpu_service.node_store import STATES
 
 #: Requests that the log remembers.
 LOGGED = 1000
@@ -140,6 +141,22 @@ class ControlPlane:
         if len(found) > 1:
             raise invalid(f"Several nodes are called so: {', '.join(found)}")
         return found[0]
+
+    def set_state(self, call: Call) -> Json:
+        """Put a node in a state of the API."""
+        name, state = self._node(call.path["path"]), call.body.get("state")
+        if state not in STATES:
+            raise invalid(f"A state is one of {', '.join(STATES)}.")
+        self._service.apply_event(name, state)
+        return self._service.node_store.view(name)
+
+    def reset(self, call: Call) -> Json:
+        """Let nothing be left of what was done: resources, faults, clock, times, log."""
+        self._faults.clear()
+        self._faults.end_stalls()
+        self._service.reset()
+        self.log.clear()
+        return self.status(call)
 
     def status(self, call: Call) -> Json:
         context = self._service.context

@@ -63,7 +63,7 @@ class Edge:
         self._save = save
         self._lock = Condition()
         self._closed = Event()
-        self._routes = (
+        self.routes = (
             *tpu_routes(service),
             *compute_routes(service),
             *oslogin_routes(service),
@@ -87,7 +87,7 @@ class Edge:
         try:
             if request.path == BATCH_PATH and request.verb == "POST":
                 return answer_batch(request, self.answer)
-            found = find(self._routes, request.verb, request.path)
+            found = find(self.routes, request.verb, request.path)
             if found is None:
                 return self._logged(request, "", unknown_path(request))
             route, path = found
@@ -107,6 +107,7 @@ class Edge:
     def close(self) -> None:
         """End stalls and waits, and keep the time that a fast clock has come to."""
         self._closed.set()
+        self.faults.end_stalls()
         with self._lock:
             self._lock.notify_all()
             self._service.context.changed |= self._service.context.clock.speed != 1
@@ -187,11 +188,13 @@ class Edge:
             return self.faults.take(route.name, _subject(call), phase, zone, kind)
 
     def _spoil(self, rule: FaultRule, route: ApiRoute, call: Call) -> ApiReply | None:
-        """Return the reply that a fault puts in place of the right one; None after a stall."""
-        if rule.kind == "stall":
-            self._closed.wait(rule.seconds)
+        """Return the reply that a fault puts in place of the right one; None after a stall.
+
+        A call that stalls when all is reset, or when the emulator ends, is never carried out.
+        """
+        if rule.kind == "stall" and not self.faults.stall(rule.seconds):
             return None
-        if rule.kind == "reset":
+        if rule.kind in ("stall", "reset"):
             return ApiReply(0, b"", cut="reset")
         return ApiReply.error(_status(rule, call), route.is_compute)
 

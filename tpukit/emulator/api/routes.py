@@ -199,7 +199,7 @@ def control_routes(
 ) -> tuple[ApiRoute, ...]:
     """Return the emulator's own methods."""
     return _routes(
-        "/_emulator",
+        "/_emulator/v1",
         ("grpc.show", "GET", "/grpc", grpc.show),
         ("grpc.open", "POST", "/grpc", grpc.open),
         ("impersonation.show", "GET", "/impersonation", impersonation.show),
@@ -214,9 +214,11 @@ def control_routes(
         ("faults.clear", "DELETE", "/faults", control.clear_faults),
         ("nodes.preempt", "POST", "/nodes/{path}:preempt", control.preempt),
         ("nodes.setHealth", "POST", "/nodes/{path}:setHealth", control.set_health),
+        ("nodes.setState", "POST", "/nodes/{path}:setState", control.set_state),
         ("workers.addFault", "POST", "/workers", control.add_worker_fault),
         ("workers.clearFaults", "DELETE", "/workers", control.clear_worker_faults),
         ("scenario.play", "POST", "/scenario", control.play),
+        ("reset", "POST", "/reset", control.reset),
         ("status", "GET", "/status", control.status),
         ("log", "GET", "/log", control.show_log),
     )

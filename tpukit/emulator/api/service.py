@@ -12,14 +12,14 @@ from random import Random
 
 from tpukit.emulator.compute_service.firewall_store import Firewalls
 from tpukit.emulator.compute_service.projects import Accounts, ComputeOperations, Networks, Projects
-from tpukit.emulator.core.api_errors import Json, Status, not_found
+from tpukit.emulator.core.api_errors import ApiError, Json, Status, not_found
 from tpukit.emulator.core.emulator_clock import EmulatorClock
 from tpukit.emulator.core.service_context import Call, ServiceContext, Timing
 from tpukit.emulator.core.state import EmulatorState
 from tpukit.emulator.faults.scenario import ScenarioEvent
 from tpukit.emulator.faults.worker_faults import WorkerFaults
 from tpukit.emulator.tpu_service.catalogue import Catalogue, Reservations
-from tpukit.emulator.tpu_service.node_store import NodeStore
+from tpukit.emulator.tpu_service.node_store import STATES, NodeStore
 from tpukit.emulator.tpu_service.nodes import Nodes
 from tpukit.emulator.tpu_service.operations import TpuOperations
 from tpukit.emulator.tpu_service.queue import Queue
@@ -41,6 +41,7 @@ class Service:
         compute_base: str = "",
     ) -> None:
         timing = timing or Timing()
+        self._timing = timing
         self.worker_faults = WorkerFaults(clock.time)
         self.events: list[ScenarioEvent] = []
         self.context = ServiceContext(state, clock, random, timing, compute_base=compute_base)
@@ -65,6 +66,22 @@ class Service:
         self.node_store.boot_ready()
         self.advance()
 
+    def reset(self) -> None:
+        """Begin anew, as an emulator that was started for the first time.
+
+        Raises `ApiError` where the workers of a node do not go; all is as it was for that one.
+        """
+        self.events.clear()
+        self.worker_faults.clear()
+        self._host.refresh()
+        for name in list(self.node_store):
+            if error := self.node_store.drop(name):
+                raise ApiError("INTERNAL", f"{name}: {error['message']}")
+        self.context.state.clear()
+        self.context.clock.reset()
+        self.context.timing = self._timing
+        self.context.changed = True
+
     def advance(self) -> None:
         """Apply all that has fallen due, each at its time and in its order."""
         self._settle()
@@ -76,13 +93,15 @@ class Service:
             self._host.refresh()
 
     def apply_event(self, node: str, what: str) -> None:
-        """Preempt a node, let it vanish, or give it a health."""
+        """Preempt a node, let it vanish, or give it a health or a state."""
         if node not in self.node_store:
             raise not_found(node)
         if what == "preempt":
             self.node_store.preempt(node)
         elif what == "vanish":
             self.node_store.vanish(node)
+        elif what in STATES:
+            self.node_store.put(node, what)
         else:
             self.node_store.set_health(node, what)
 

@@ -36,6 +36,11 @@ class EmulatorClock:
         self._then, self._since = self._at(now), now
         self._speed = factor
 
+    def reset(self) -> None:
+        """Show the machine's time again, at its pace: what was known of the time is forgotten."""
+        self._then = self._since = self._base()
+        self._speed = 1.0
+
     def time(self) -> float:
         return self._at(self._base())
 

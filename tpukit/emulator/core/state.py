@@ -35,6 +35,12 @@ class EmulatorState:
     reservations: dict[str, Json] = field(default_factory=dict)
     logins: dict[str, Json] = field(default_factory=dict)
 
+    def clear(self) -> None:
+        """Forget every resource."""
+        self.clock_offset = 0.0
+        for name in _COLLECTIONS:
+            getattr(self, name).clear()
+
 
 #: Collections that came later than files of this version: where there are none, they are empty.
 _LATER = ("queued_resources", "reservations", "logins")

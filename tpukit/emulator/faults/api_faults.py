@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import inf
 from random import Random
+from threading import Event
 from typing import Any
 
 from tpukit.emulator.core.api_errors import CODES, Json, Status, invalid, is_number
@@ -106,6 +107,7 @@ class ApiFaults:
 
     def __init__(self) -> None:
         self._rules: list[FaultRule] = []
+        self._stalls = Event()  #: set when the stalls that began under it end
 
     def add(self, documents: Sequence[Json]) -> None:
         """Add rules, all or none."""
@@ -113,6 +115,14 @@ class ApiFaults:
 
     def clear(self) -> None:
         self._rules = []
+
+    def stall(self, seconds: float) -> bool:
+        """Wait on the machine's clock; return whether `end_stalls` was called meanwhile."""
+        return self._stalls.wait(seconds)
+
+    def end_stalls(self) -> None:
+        self._stalls.set()
+        self._stalls = Event()
 
     def take(
         self, method: str, name: str, phase: str, zone: str = "", accelerator_type: str = ""

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import psutil
 
 __all__ = [
+    "Owner",
     "RunningEmulator",
     "environment",
     "impersonation",
@@ -50,18 +52,28 @@ _STOP_SECONDS = 30.0
 _LONGEST_REPORT = 1 << 16
 
 
+@dataclass(frozen=True)
+class Owner:
+    """A program with which an emulator ends, however that goes."""
+
+    descriptor: int  #: can be read, and is at its end, once the owner is gone
+    directory: Path  #: what is removed then
+
+
 def start(
     directory: Path,
     create_seconds: float = 2.0,
     port: int = 0,
     timeout: float = 120.0,
     engine: str = "auto",
+    owner: Owner | None = None,
 ) -> RunningEmulator:
     """Return the directory's emulator, started in the background unless it runs already.
 
     `create_seconds` is how long nodes are CREATING; `port` 0 lets the system choose;
-    `engine` is one of `home.ENGINES`. Raises `BadInput` for another one, and `TpukitError` with
-    the last lines of its log when the emulator does not come up within `timeout` seconds.
+    `engine` is one of `home.ENGINES`; the emulator goes with its `owner`, if it has one. Raises
+    `BadInput` for another engine, and `TpukitError` with the last lines of its log when the
+    emulator does not come up within `timeout` seconds.
     """
     if engine not in ENGINES:
         raise BadInput(
@@ -70,7 +82,7 @@ def start(
     home = EmulatorHome(directory)
     home.create()
     with exclusively(home.path / "start.lock"):
-        return running(directory) or _spawn(home, create_seconds, port, timeout, engine)
+        return running(directory) or _spawn(home, create_seconds, port, timeout, engine, owner)
 
 
 def running(directory: Path) -> RunningEmulator | None:
@@ -183,13 +195,23 @@ def _expected(directory: Path) -> RunningEmulator:
 
 
 def _spawn(
-    home: EmulatorHome, create_seconds: float, port: int, timeout: float, engine: str
+    home: EmulatorHome,
+    create_seconds: float,
+    port: int,
+    timeout: float,
+    engine: str,
+    owner: Owner | None,
 ) -> RunningEmulator:
     ready, theirs = os.pipe()
     # -P: a file random.py where the user stands is not to be imported.
     words = [sys.executable, "-P", "-m", "tpukit.emulator", "--directory", str(home.path)]
     words += ["--create-seconds", str(create_seconds), "--port", str(port)]
     words += ["--engine", engine, "--ready-descriptor", str(theirs)]
+    inherited = [theirs]
+    if owner is not None:
+        words += ["--owner-descriptor", str(owner.descriptor)]
+        words += ["--owned-directory", str(owner.directory)]
+        inherited.append(owner.descriptor)
     home.bound_log()
     log = os.open(home.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
@@ -198,7 +220,7 @@ def _spawn(
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            pass_fds=(theirs,),
+            pass_fds=inherited,
             start_new_session=True,
         )
     finally:

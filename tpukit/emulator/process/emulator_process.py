@@ -5,22 +5,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import random
 import resource
 import select
 import signal
 import threading
 import time
+from collections.abc import Sequence
 
 from tpukit import __version__
 from tpukit.emulator.api.http_server import ApiServer, build_server
 from tpukit.emulator.process.guardian import reap_orphans
 from tpukit.emulator.process.home import READY, EmulatorHome, RunningEmulator
+from tpukit.emulator.process.worker_engine import WorkerEngine, worker_engine
 from tpukit.emulator.workers import processes
-from tpukit.emulator.workers.addresses import foreign_ssh
-from tpukit.emulator.workers.engines.engine_choice import EngineChoice, choose
-from tpukit.emulator.workers.local_worker_host import LocalWorkerHost
-from tpukit.emulator.workers.worker_host import WorkerOracle
 
 
 def emulate(
@@ -28,33 +25,24 @@ def emulate(
     create_seconds: float,
     port: int,
     engine: str = "auto",
-    guardian: int | None = None,
+    ends: Sequence[int] = (),
     ready: int | None = None,
 ) -> int:
-    """Serve until TERM, INT or the end of the `guardian` descriptor; then end every worker.
+    """Serve until TERM, INT or the end of a descriptor of `ends`; then end every worker.
 
     Writes `READY` to the `ready` descriptor once clients are answered.
     """
     logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.WARNING)
-    logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
-    ending = _ending(guardian)
+    ending = _ending(ends)
     _allow_many_descriptors()
     # What a predecessor left that was killed together with its guardian.
     processes.end(lambda: processes.marked(f"{home.identity()}/"), grace=0)
-    hosts: list[LocalWorkerHost] = []
-    identity, token, randomness = home.identity(), home.new_token(), random.SystemRandom()
-    choice = choose(engine, home.workers, identity, os.environ)
-
-    def make_host(oracle: WorkerOracle) -> LocalWorkerHost:
-        hosts.append(LocalWorkerHost(home.workers, identity, oracle, choice.engine, randomness))
-        return hosts[-1]
-
+    workers, token = worker_engine(engine, home), home.new_token()
     try:
-        server = build_server(home.path, token, make_host, create_seconds, port=port)
-        _serve(server, home, token, choice, ready, ending)
+        server = build_server(home.path, token, workers.make_host, create_seconds, port=port)
+        _serve(server, home, token, workers, ready, ending)
     finally:
-        for host in hosts:
-            host.close()
+        workers.close()
         # What a worker's program stripped of its environment, and with it of its marker.
         processes.end(lambda: processes.descendants(os.getpid()))
     return 0
@@ -64,7 +52,7 @@ def _serve(
     server: ApiServer,
     home: EmulatorHome,
     token: str,
-    choice: EngineChoice,
+    workers: WorkerEngine,
     ready: int | None,
     ending: threading.Event,
 ) -> None:
@@ -78,11 +66,11 @@ def _serve(
             url=server.url,
             token=token,
             version=__version__,
-            engine=choice.engine.name,
+            engine=workers.name,
             started=time.time(),
-            reason=choice.reason,
-            limits=choice.engine.limits,
-            foreign_ssh=choice.engine.name == "portable" and foreign_ssh(),
+            reason=workers.reason,
+            limits=workers.limits,
+            foreign_ssh=workers.foreign_ssh,
         )
     )
     if ready is not None:
@@ -100,8 +88,8 @@ def _allow_many_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _ending(guardian: int | None) -> threading.Event:
-    """Return an event that is set by TERM, by INT and by the end of the guardian."""
+def _ending(ends: Sequence[int]) -> threading.Event:
+    """Return an event that is set by TERM, by INT and by the end of one of the descriptors."""
     event = threading.Event()
     asked, ask = os.pipe()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -111,8 +99,7 @@ def _ending(guardian: int | None) -> threading.Event:
     # stays so in every command of a worker. With a handler it is the default there.
     for number in (signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, lambda *_: None)
-    ends = [asked] if guardian is None else [asked, guardian]
-    threading.Thread(target=_watch, args=(ends, event), daemon=True).start()
+    threading.Thread(target=_watch, args=([asked, *ends], event), daemon=True).start()
     return event
 
 

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 #: What workers can be made of.
-ENGINES = ("auto", "portable", "namespaces")
+ENGINES = ("auto", "portable", "namespaces", "paper")
 #: What an emulator writes to its `ready` descriptor once clients are answered.
 READY = b"1"
 #: Bytes of a log with which an emulator still starts to write into it.

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from tpukit.emulator.core.api_errors import Json, Status
+from tpukit.emulator.core.api_errors import ApiError, Json, Status
 from tpukit.emulator.core.emulator_clock import timestamp
 from tpukit.emulator.core.service_context import Call, ServiceContext
 from tpukit.emulator.tpu_service.operations import TpuOperations
@@ -21,6 +21,14 @@ _PREEMPTED = Status(
     "INVALID_ARGUMENT",
     "Cloud TPU received a bad request. update is not supported while in state PREEMPTED "
     "[EID: 0x73013519f5b7feb2]",
+)
+
+#: The discovery document on Node.state. A node's workers run in the first of these.
+RUNNING_STATES = ("READY", "UNKNOWN", "HIDING", "HIDDEN", "UNHIDING")
+STATES = (
+    *RUNNING_STATES,
+    *("CREATING", "RESTARTING", "REIMAGING", "DELETING", "REPAIRING"),
+    *("STARTING", "STOPPED", "STOPPING", "PREEMPTED", "TERMINATED"),
 )
 
 _log = logging.getLogger(__name__)
@@ -84,6 +92,21 @@ class NodeStore:
         """Take a node away as Google does with a spot slice."""
         self._operations.abandon(name, _PREEMPTED)
         self.halt(name, "PREEMPTED")
+
+    def put(self, name: str, state: str) -> None:
+        """Put a node in a state, whatever it is in; what was under way on it ends as cancelled.
+
+        It stays so until a call or an event changes it.
+        """
+        self._operations.abandon(name, Status("CANCELLED", f"The node was set to {state}."))
+        if state not in RUNNING_STATES:
+            self.halt(name, state)
+        elif self.state(name) in RUNNING_STATES:
+            self.set_state(name, state)
+        elif error := self._boot(name, "TERMINATED"):
+            raise ApiError("INTERNAL", str(error["message"]))
+        else:
+            self.set_state(name, state)
 
     def vanish(self, name: str) -> None:
         """Take a node away so that nothing of it is left, as happens to spot slices too.

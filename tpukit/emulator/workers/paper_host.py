@@ -1,4 +1,4 @@
-"""Workers on paper, for tests of the API alone."""
+"""Workers on paper, for who tests calls of the API alone: nothing listens."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ class PaperHost:
     def __init__(self, oracle: WorkerOracle, port: int = 22) -> None:
         self.oracle = oracle
         self.booted: set[str] = set()
+        self._used: set[str] = set()
         self._port = port
         self._numbers = numbers(1)
 
     def allocate(self, node: str, count: int) -> list[WorkerRecord]:
-        return [self._record(index, next(self._numbers)) for index in range(count)]
+        return [self._new(index) for index in range(count)]
 
     def boot(self, node: dict[str, Any], workers: Sequence[WorkerRecord]) -> None:
         self.booted.add(node["name"])
+        self._used.update(worker.address for worker in workers)
 
     def move(self, node: str, workers: Sequence[WorkerRecord]) -> list[WorkerRecord]:
-        return [self._record(worker.index, next(self._numbers)) for worker in workers]
+        return [self._new(worker.index) for worker in workers]
 
     def halt(self, node: str) -> None:
         self.booted.discard(node)
@@ -36,6 +38,10 @@ class PaperHost:
 
     def refresh(self) -> None:
         """Nothing runs that a fault could act on."""
+
+    def _new(self, index: int) -> WorkerRecord:
+        records = (self._record(index, number) for number in self._numbers)
+        return next(each for each in records if each.address not in self._used)
 
     def _record(self, index: int, number: int) -> WorkerRecord:
         """Return a worker with an address of the default network's range and a key nobody holds."""

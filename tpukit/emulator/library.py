@@ -1,0 +1,164 @@
+"""`Emulator`: an emulator for the time of a block, for programs and tests that are not ours."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self
+
+from tpukit.emulator.control_client import EmulatorClient
+from tpukit.emulator.process import daemon
+from tpukit.errors import BadInput, Fix
+from tpukit.text import one_line
+
+if TYPE_CHECKING:
+    from google.cloud.tpu_v2 import TpuClient
+
+__all__ = ["Emulator", "cleared"]
+
+#: What leads tpukit, gcloud and Google's clients somewhere, and what of it only says how to run.
+_CLIENTS = ("TPUKIT_", "CLOUDSDK_", "GOOGLE_", "GCE_METADATA_", "GCLOUD_PROJECT")
+_HARMLESS = ("CLOUDSDK_PYTHON", "CLOUDSDK_ROOT_DIR")
+#: What `workers` may be, and the engine that makes them.
+_ENGINES = {"paper": "paper", "ssh": "auto"}
+
+
+class Emulator(EmulatorClient):
+    """An emulator of its own, which runs from here until `close` or the end of a `with` block.
+
+    It is a process on free ports of 127.0.0.1 with a directory for its files; both go with it, and
+    also when the program that made it is killed. Any number may run at once.
+
+    Attributes:
+        url: where the APIs answer, `http://127.0.0.1:PORT`.
+        token: the bearer token that every request needs.
+        directory: its files until it ends; the log is `state/emulator/emulator.log`.
+        variables: what leads gcloud, tpukit and programs that read these here.
+    """
+
+    def __init__(
+        self,
+        workers: Literal["paper", "ssh"] = "paper",
+        *,
+        create_seconds: float = 0.0,
+        port: int = 0,
+    ) -> None:
+        """Start it; a create takes `create_seconds` of its clock, all else in proportion.
+
+        `workers` are "paper" (addresses and keys, for calls of the API) or "ssh" (each an SSH
+        server). `port` 0 takes a free one. Raises `BadInput` for other workers or a port that is
+        taken, and `TpukitError` where it does not start; nothing is left then.
+        """
+        if workers not in _ENGINES:
+            raise BadInput(
+                f"no workers {one_line(str(workers))}",
+                fix=Fix(note=f"one of {', '.join(_ENGINES)}"),
+            )
+        self.directory = Path(tempfile.mkdtemp(prefix="tpukit-emulator-"))
+        # It ends once nobody holds the other end of this pipe: with this process at the latest.
+        ended, lifeline = os.pipe()
+        self._lifeline = os.fdopen(lifeline, "wb")
+        try:
+            owner = daemon.Owner(ended, self.directory)
+            engine = _ENGINES[workers]
+            found = daemon.start(self._home, create_seconds, port, engine=engine, owner=owner)
+            self._guardian = found.guardian
+            super().__init__(found.url, found.token)
+            self.variables: Mapping[str, str] = {
+                **daemon.environment(self._home),
+                "CLOUDSDK_CONFIG": str(self.directory / "gcloud"),
+                "TPUKIT_HOME": str(self.directory),
+            }
+        except BaseException:
+            self._leave_nothing()
+            raise
+        finally:
+            os.close(ended)
+        self._open = True
+
+    @property
+    def _home(self) -> Path:
+        """Where tpukit looks for it with this `TPUKIT_HOME`: `tpukit emulator …` drives it too."""
+        return self.directory / "state" / "emulator"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """For `subprocess.run(env=…)`: this program's environment, with clients led here alone.
+
+        No configuration of gcloud or tpukit and no credentials of this account are in it.
+        """
+        return {**cleared(os.environ), **self.variables}
+
+    @property
+    def project(self) -> str:
+        """The project that `env` names; every other one exists too."""
+        return daemon.PROJECT
+
+    @property
+    def zone(self) -> str:
+        """The zone that `env` names, which offers every accelerator type."""
+        return daemon.ZONE
+
+    def tpu_client(self) -> TpuClient:
+        """Return google-cloud-tpu's client of API version v2, over REST, led here."""
+        from google.cloud.tpu_v2 import TpuClient
+        from google.cloud.tpu_v2.services.tpu.transports import TpuRestTransport
+        from google.oauth2.credentials import Credentials
+
+        scheme, _, host = self.url.partition("://")
+        transport = TpuRestTransport(
+            host=host, url_scheme=scheme, credentials=Credentials(self.token)
+        )
+        return TpuClient(transport=transport)
+
+    def reset(self) -> None:
+        """Begin anew: of all that was made or changed nothing is left but ports and the token.
+
+        What gcloud and tpukit have kept where `env` leads them goes too.
+        """
+        super().reset()
+        for path in (*self.directory.iterdir(), *self._home.parent.iterdir()):
+            if path not in (self._home, self._home.parent):
+                shutil.rmtree(path, ignore_errors=True)
+                if path.is_file():
+                    path.unlink()
+
+    def close(self) -> None:
+        """End it and all that its workers run, and remove its files. A second time does nothing."""
+        if self._open:
+            self._open = False
+            try:
+                daemon.stop(self._home)
+            finally:
+                self._leave_nothing()
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(self._guardian, os.WNOHANG)
+
+    def _leave_nothing(self) -> None:
+        self._lifeline.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def cleared(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that lead no client of Google's and no tpukit anywhere."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith(_CLIENTS) or name.startswith(_HARMLESS)
+    }

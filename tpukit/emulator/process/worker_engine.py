@@ -1,0 +1,60 @@
+"""What the workers of an emulator process are made of; only what is asked for is loaded."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tpukit.emulator.process.home import EmulatorHome
+from tpukit.emulator.workers.paper_host import PaperHost
+from tpukit.emulator.workers.worker_host import WorkerHost, WorkerHostFactory, WorkerOracle
+
+_NOTHING_LISTENS = "workers have addresses and host keys, and nothing listens there: no SSH"
+
+
+@dataclass(frozen=True)
+class WorkerEngine:
+    """An engine as `emulator.json` tells it, how it makes a host of workers, and its end."""
+
+    name: str
+    reason: str
+    limits: tuple[str, ...]
+    make_host: WorkerHostFactory
+    close: Callable[[], None]
+    foreign_ssh: bool = False
+
+
+def worker_engine(name: str, home: EmulatorHome) -> WorkerEngine:
+    """Return the engine of one of `home.ENGINES`.
+
+    Raises `TpukitError` where the machine cannot run it.
+    """
+    if name == "paper":
+        return WorkerEngine(name, "asked for", (_NOTHING_LISTENS,), PaperHost, lambda: None)
+    return _machines(name, home)
+
+
+def _machines(name: str, home: EmulatorHome) -> WorkerEngine:
+    from tpukit.emulator.workers.addresses import foreign_ssh
+    from tpukit.emulator.workers.engines.engine_choice import choose
+    from tpukit.emulator.workers.local_worker_host import LocalWorkerHost
+
+    logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
+    identity, randomness = home.identity(), random.SystemRandom()
+    choice = choose(name, home.workers, identity, os.environ)
+    hosts: list[LocalWorkerHost] = []
+
+    def make_host(oracle: WorkerOracle) -> WorkerHost:
+        hosts.append(LocalWorkerHost(home.workers, identity, oracle, choice.engine, randomness))
+        return hosts[-1]
+
+    def close() -> None:
+        for host in hosts:
+            host.close()
+
+    engine = choice.engine
+    foreign = engine.name == "portable" and foreign_ssh()
+    return WorkerEngine(engine.name, choice.reason, engine.limits, make_host, close, foreign)
