@@ -137,6 +137,22 @@ class SliceRequest:
 
 
 @dataclass(frozen=True)
+class SliceChange:
+    """What parts of a slice are to be instead of what they are; None leaves a part alone."""
+
+    labels: Mapping[str, str] | None = None
+    tags: tuple[str, ...] | None = None
+    metadata: Mapping[str, str] | None = None
+    data_disks: tuple[DataDisk, ...] | None = None
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """The parts that change, by the names that `Slice` gives them."""
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+@dataclass(frozen=True)
 class SliceList:
     """The slices that were seen, and the locations that did not answer."""
 

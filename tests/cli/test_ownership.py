@@ -68,7 +68,7 @@ def test_on_a_terminal_the_question_names_the_owner(
     alices: Cloud, verb: str, answer: str, status: int
 ) -> None:
     ended, shown = answered(answer, [verb, "pod"], alices.environment())
-    assert f"{verb} pod ({ZONE}, of alice)? [y/N]" in shown
+    assert f"{verb} pod ({ZONE}, of alice, made just now)? [y/N]" in shown
     assert ended == status
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Annotated
 
 from typer import Argument, Option
@@ -13,17 +15,27 @@ from tpukit.cli import parameters as flag
 from tpukit.cli.toolkit import Toolkit
 from tpukit.clock import Deadline
 from tpukit.console import View
-from tpukit.errors import Fix, NotFound, TpukitError
+from tpukit.errors import BadInput, Fix, NotFound, TpukitError
 from tpukit.models import Slice
 from tpukit.slices import naming
+from tpukit.slices.find import chosen, matching
+from tpukit.text import one_line
 
-Names = Annotated[list[str], Argument(metavar="NAME…", help="Names of the slices.")]
+Names = Annotated[
+    list[str] | None,
+    Argument(metavar="NAME…", help="Names of the slices, or patterns in quotes: 'exp-*'."),
+]
+Labels = Annotated[
+    str, Option("--label", metavar="KEY[=VALUE],…", help="Those with all of these labels.")
+]
+_PATTERN = re.compile(r"[*?[]")
 MissingOk = Annotated[bool, Option("--missing-ok", help="A slice that is not there is no error.")]
 
 
 def delete(
     toolkit: Toolkit,
-    names: Names,
+    names: Names = None,
+    label: Labels = "",
     missing_ok: MissingOk = False,
     force: ownership.Force = False,
     timeout: flag.Timeout = "20m",
@@ -32,14 +44,14 @@ def delete(
 
     Their firewall rules go too. It returns once the API answers "not found" for each; one that is
     missing or fails does not stop the others. What belongs to another owner is asked about, or
-    refused where nobody can answer.
+    refused where nobody can answer. With names and --label, both have to fit.
 
     Examples:
-      tpukit delete demo
       tpukit delete demo demo2 --yes
+      tpukit delete 'exp-*' --label tpukit-owner=ada
     """
     deadline = toolkit.deadline(flag.seconds(timeout))
-    found, missing = _sought(toolkit, names, deadline)
+    found, missing = _sought(toolkit, names or [], label, deadline)
     ownership.confirm(toolkit, "delete", found, force=force, always=True)
     done = cleanup.delete_all(
         found,
@@ -70,18 +82,50 @@ def delete(
 
 
 def _sought(
-    toolkit: Toolkit, names: list[str], deadline: Deadline
+    toolkit: Toolkit, names: list[str], label: str, deadline: Deadline
 ) -> tuple[list[Slice], dict[str, TpukitError]]:
-    """Return the slices that are there, and what there is to say of each that is not."""
+    """Return the slices that are there, and what there is to say of each that is not.
+
+    Raises:
+        BadInput: nothing says which.
+        TpukitError: a zone did not answer, so that not every slice that fits is known.
+    """
+    if not names and not flag.words(label):
+        fix = Fix.command("tpukit", "delete", "--help")
+        raise BadInput("which slices to delete is not said", fix=fix)
+    plain = [each for each in dict.fromkeys(names) if not _PATTERN.search(each)]
     found: list[Slice] = []
     missing: dict[str, TpukitError] = {}
-    for name in dict.fromkeys(map(naming.check_name, names)):
+    for name in map(naming.check_name, plain):
         toolkit.hints.forget(name)
         try:
             found.append(toolkit.find(name, deadline))
         except NotFound as error:
             missing[name] = error
+    if label or len(plain) < len(names):
+        patterns = [each for each in names if each not in plain]
+        fitting = _fitting(toolkit, (*patterns, *([] if names else ["*"])), deadline)
+        here = {(each.zone, each.name): each for each in (*found, *fitting)}
+        found = [*chosen(here.values(), flag.words(label), (), "name")]
+        for each in (each for each in patterns if not matching(fitting, [each])):
+            fix = Fix.command("tpukit", "list", note="shows the slices there are")
+            missing[each] = NotFound(f"no slice fits {one_line(each)}", fix=fix)
+        if not found and not missing:
+            fix = Fix.command("tpukit", "list", "--label", label)
+            missing[label] = NotFound(f"no slice has the label {one_line(label)}", fix=fix)
     return found, missing
+
+
+def _fitting(toolkit: Toolkit, patterns: Sequence[str], deadline: Deadline) -> tuple[Slice, ...]:
+    listed = toolkit.provider.within(deadline).list(toolkit.flags.zone or "-")
+    if listed.unreachable:
+        silent = ", ".join(listed.unreachable)
+        fix = Fix(note="name the slices, or add --zone")
+        raise TpukitError("which slices fit is not known", why=f"no answer from {silent}", fix=fix)
+    fitting = matching(listed.slices, patterns)
+    for each in fitting:
+        toolkit.hints.forget(each.name)
+    return fitting
 
 
 def _queued(found: Slice) -> Fix:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from typer import Option
 
+from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
 from tpukit.errors import Fix, NotAllowed
 from tpukit.models import Slice
@@ -44,9 +45,15 @@ def confirm(
             ),
         )
     if slices and (always or (others and not force)):
-        asked = [_shown(each, naming.owner(each) if each in others else "") for each in slices]
-        toolkit.confirm(f"{verb} {', '.join(asked)}?")
+        now, me = toolkit.clock.time(), toolkit.owner
+        number = f"{len(slices)} slices: " if len(slices) > 1 else ""
+        asked = ", ".join(_shown(each, me, now) for each in slices)
+        toolkit.confirm(f"{verb} {number}{asked}?")
 
 
-def _shown(found: Slice, owner: str) -> str:
-    return f"{found.name} ({found.zone}{owner and f', of {owner}'})"
+def _shown(found: Slice, me: str, now: float) -> str:
+    """Return a slice as a question names it: where it is, whose, and how old."""
+    owner = naming.owner(found)
+    whose = "" if owner == me else f", of {owner}" if owner else ", not made by tpukit"
+    made = found.created and f", made {views.ago(found.created[:19], now)}"
+    return f"{found.name} ({found.zone}{whose}{made})"

@@ -20,6 +20,7 @@ SECTIONS = {
         "describe": "Show one slice, wherever it is.",
         "extend": "Change how long a slice may live.",
         "wait": "Wait until a slice is in a state.",
+        "update": "Change labels, tags, metadata and data disks of a slice.",
         "start": "Start a stopped slice and wait until it is READY.",
         "stop": "Stop a slice and wait until it is STOPPED.",
         "delete": "Delete slices and wait until they are gone.",

@@ -110,10 +110,10 @@ def slice_request(
         network=flags.network or settings.get("network") or "default",
         subnetwork=flags.subnetwork,
         external_addresses=not flags.internal_ips,
-        labels={**_labels(pairs(flags.labels, "--labels")), **_lifetime(toolkit, flags)},
+        labels={**check_labels(pairs(flags.labels, "--labels")), **_lifetime(toolkit, flags)},
         tags=words(flags.tags),
         metadata=pairs(flags.metadata, "--metadata"),
-        data_disks=tuple(_disk(each, accelerator) for each in flags.data_disks or ()),
+        data_disks=tuple(data_disk(each, accelerator.workers) for each in flags.data_disks or ()),
         service_account=flags.service_account,
     )
     toolkit.name_hints.saw([chosen])
@@ -135,8 +135,8 @@ def _provisioning(flags: RequestFlags) -> str:
     return given[0] if given else "on-demand"
 
 
-def _disk(text: str, accelerator: AcceleratorType) -> DataDisk:
-    """Read a disk as `PATH`, or in gcloud's form `source=PATH,mode=read-only`.
+def data_disk(text: str, workers: int) -> DataDisk:
+    """Read a disk of a slice of so many workers: `PATH`, or `source=PATH,mode=read-only`.
 
     Several workers can only read one disk: Cloud TPU documentation, "Attach durable block storage".
     """
@@ -149,15 +149,16 @@ def _disk(text: str, accelerator: AcceleratorType) -> DataDisk:
             f"{one_line(text)!r} is not a data disk",
             fix=Fix(note="for example: --data-disk projects/my-project/zones/ZONE/disks/my-disk"),
         )
-    if mode == "read-write" and accelerator.workers > 1:
+    if mode == "read-write" and workers > 1:
         raise BadInput(
-            f"the {accelerator.workers} workers of a {accelerator.name} can only read a data disk",
+            f"the {workers} workers of a slice can only read a data disk",
             fix=Fix(note="add mode=read-only, or leave the mode out"),
         )
-    return DataDisk(source, mode == "read-only" or accelerator.workers > 1)
+    return DataDisk(source, mode == "read-only" or workers > 1)
 
 
-def _labels(given: Mapping[str, str]) -> Mapping[str, str]:
+def check_labels(given: Mapping[str, str]) -> Mapping[str, str]:
+    """Return labels as they are; raise `BadInput` for one that the API would not take."""
     for key, value in given.items():
         if (naming.label(key), naming.label(value)) != (key, value):
             raise BadInput(

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tpukit.remote.connection.worker import RemoteWorker
     from tpukit.remote.job.job_list import JobState, Removal
     from tpukit.remote.transfer.upload import Recipient
+    from tpukit.slices.update import Updated
     from tpukit.up import UpReport
     from tpukit.work.runs import States
 
@@ -61,6 +62,16 @@ def one_slice(
 ) -> View:
     """Show one slice: its name alone where the caller is a script, its whole document as JSON."""
     return View({"slice": found.document(), **(extra or {})}, rows=[[found.name]], next=next)
+
+
+def updated(done: Updated, warnings: Sequence[str]) -> View:
+    """Show what of a slice was changed."""
+    document = {
+        "slice": done.slice.document(),
+        "changed": list(done.changed),
+        "beside": list(done.beside),
+    }
+    return View(document, rows=[[done.slice.name]], warnings=warnings)
 
 
 def described(found: Slice, now: float, rates: Mapping[str, float]) -> View:
@@ -338,7 +349,7 @@ def _slice_row(found: Slice, now: float, rates: Mapping[str, float]) -> list[obj
     from tpukit.slices import naming
 
     owner, created = naming.owner(found), found.created[:19]
-    age = Cell(created, _ago(created, now))
+    age = Cell(created, ago(created, now))
     lives = lifetime.lifetime(found, now, rates)
     seconds = "" if lives.seconds_left is None else f"{lives.seconds_left:.0f}"
     left = Cell(lives.unreadable or seconds, _left(lives))
@@ -346,7 +357,7 @@ def _slice_row(found: Slice, now: float, rates: Mapping[str, float]) -> list[obj
     return [*cells, len(found.workers), found.provisioning, owner, age, *used]
 
 
-def _ago(created: str, now: float) -> str:
+def ago(created: str, now: float) -> str:
     """Return how long ago a time such as 2026-11-22T08:47:03 (UTC) was: `5 min ago`."""
     try:
         seconds = now - calendar.timegm(time.strptime(created, "%Y-%m-%dT%H:%M:%S"))
@@ -525,7 +536,7 @@ def _job(group: Sequence[tuple[RemoteWorker, JobState]], workers: int, now: floa
     )
     state = ", ".join(f"{n}/{workers} {word}" if workers else word for word, n in words.items())
     started = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(_begun(group)))
-    return [state, Cell(started, _ago(started, now)), one_line(group[0][1].command)[:200]]
+    return [state, Cell(started, ago(started, now)), one_line(group[0][1].command)[:200]]
 
 
 def environments(found: States) -> View:

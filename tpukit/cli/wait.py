@@ -9,28 +9,66 @@ from typer import Option
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
+from tpukit.clock import Deadline
 from tpukit.console import View
-from tpukit.errors import BadInput, Fix
+from tpukit.errors import BadInput, Fix, NotFound
+from tpukit.models import Slice
 from tpukit.slices import change
 
-State = Annotated[str, Option("--for", metavar="STATE", help="ready or stopped.")]
+State = Annotated[str, Option("--for", metavar="STATE", help="ready, ssh, stopped or gone.")]
+_STATES = ("ready", "ssh", "stopped", "gone")
 
 
 def wait(
-    toolkit: Toolkit, name: flag.Name, state: State = "ready", timeout: flag.Timeout = "20m"
+    toolkit: Toolkit,
+    name: flag.Name,
+    state: State = "ready",
+    timeout: flag.Timeout = "20m",
+    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Wait until a slice is in a state.
 
+    Ready is what the API says; ssh is that every worker has answered, with its host key verified.
     When the wait ends early, the slice stays.
 
-    Example:
+    Examples:
       tpukit wait demo --for ready --timeout 20m
+      tpukit wait demo --for gone
     """
-    if state.lower() not in ("ready", "stopped"):
-        raise BadInput(f"cannot wait for {state!r}", fix=Fix(note="--for ready, or --for stopped"))
+    wanted = state.lower()
+    if wanted not in _STATES:
+        raise BadInput(
+            f"cannot wait for {state!r}", fix=Fix(note=f"--for {', or --for '.join(_STATES)}")
+        )
+    toolkit = toolkit.by(route)
     deadline, on_state = toolkit.deadline(flag.seconds(timeout)), toolkit.say_state(name)
-    found = toolkit.find(name, deadline)
-    result = change.wait(
-        toolkit.provider, found, state.upper(), deadline=deadline, on_state=on_state
-    )
+    try:
+        found = toolkit.find(name, deadline)
+    except NotFound:
+        if wanted != "gone":
+            raise
+        return _gone(toolkit, name)
+    if wanted == "gone":
+        change.wait_gone(toolkit.provider, found, deadline=deadline, on_state=on_state)
+        return _gone(toolkit, name)
+    word = "READY" if wanted == "ssh" else wanted.upper()
+    result = change.wait(toolkit.provider, found, word, deadline=deadline, on_state=on_state)
+    if wanted == "ssh":
+        _connect(toolkit, result, deadline)
     return views.one_slice(result)
+
+
+def _gone(toolkit: Toolkit, name: str) -> View:
+    toolkit.name_hints.forget([name])
+    return View({"slice": None, "gone": name}, rows=[[name]])
+
+
+def _connect(toolkit: Toolkit, found: Slice, deadline: Deadline) -> None:
+    """Return once every worker has answered over authenticated SSH."""
+    from tpukit.remote.command.fan_out import fan_out, values
+    from tpukit.slices.last_seen import last_seen, naming_what_exists
+
+    with naming_what_exists(last_seen(toolkit.provider, found)):
+        workers = toolkit.workers(found, "all", deadline.remaining())
+        values(fan_out(workers, lambda each: each.connect().close()))
+    toolkit.console.say(f"{len(workers)} of {len(workers)} workers answered")

@@ -7,11 +7,19 @@ field that is known and of another type makes the answer unreadable.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from tpukit.cloud.credentials import SCOPES
-from tpukit.models import DataDisk, QueuedResource, Slice, SliceRequest, Worker, WorkerIdentity
+from tpukit.models import (
+    DataDisk,
+    QueuedResource,
+    Slice,
+    SliceChange,
+    SliceRequest,
+    Worker,
+    WorkerIdentity,
+)
 from tpukit.text import one_line
 
 Json = Mapping[str, Any]
@@ -121,10 +129,6 @@ def read_identity(index: int, attributes: Any) -> WorkerIdentity:
 
 def node_fields(request: SliceRequest) -> dict[str, Any]:
     """Return the node that a create asks for, in the names of google-cloud-tpu."""
-    disks = [
-        {"source_disk": disk.source, "mode": "READ_ONLY" if disk.read_only else "READ_WRITE"}
-        for disk in request.data_disks
-    ]
     bought = {} if request.provisioning == "on-demand" else {request.provisioning: True}
     # `tpu_v2.ServiceAccount`: no scope at all means access to all Cloud APIs. Said all the same.
     account = {"email": request.service_account, "scope": [*SCOPES]}
@@ -142,8 +146,16 @@ def node_fields(request: SliceRequest) -> dict[str, Any]:
         "labels": dict(request.labels),
         "tags": list(request.tags),
         "metadata": dict(request.metadata),
-        "data_disks": disks,
+        "data_disks": _disk_fields(request.data_disks),
     }
+
+
+def change_fields(change: SliceChange) -> dict[str, Any]:
+    """Return the fields of a node that an update replaces, in the names of google-cloud-tpu."""
+    parts = change.parts
+    if "data_disks" in parts:
+        parts["data_disks"] = _disk_fields(parts["data_disks"])
+    return {name: list(part) if name == "tags" else part for name, part in parts.items()}
 
 
 def field(document: Any, name: str, kind: type[Kind], default: Kind) -> Kind:
@@ -197,6 +209,13 @@ def _worker(index: int, endpoint: Any) -> Worker:
         internal_address=_text(endpoint, "ipAddress"),
         external_address=_text(field(endpoint, "accessConfig", dict, {}), "externalIp"),
     )
+
+
+def _disk_fields(disks: Iterable[DataDisk]) -> list[dict[str, str]]:
+    return [
+        {"source_disk": disk.source, "mode": "READ_ONLY" if disk.read_only else "READ_WRITE"}
+        for disk in disks
+    ]
 
 
 def _disk(attached: Any) -> DataDisk:

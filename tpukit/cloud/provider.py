@@ -24,6 +24,7 @@ from tpukit.models import (
     QueuedResource,
     QueuedResourceList,
     Slice,
+    SliceChange,
     SliceList,
     SliceRequest,
     WorkerIdentity,
@@ -105,6 +106,12 @@ class SliceProvider(Protocol):
 
     def replace_labels(self, zone: str, name: str, labels: Mapping[str, str]) -> str:
         """Replace all labels and return the operation's name."""
+
+    def update(self, zone: str, name: str, change: SliceChange) -> str:
+        """Replace each part that the change has, once; `Doubtful` where the answer was lost."""
+
+    def updates(self, zone: str, name: str) -> frozenset[str]:
+        """Return the names of all operations that the API knows to have updated a slice."""
 
     def failure(self, operation: str, doing: str) -> TpukitError | None:
         """Return why an operation failed, or None while it runs and after it succeeded.

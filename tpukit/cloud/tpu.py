@@ -13,7 +13,14 @@ from urllib.parse import quote
 
 from tpukit.clock import Deadline
 from tpukit.cloud.failures import from_operation, to_error, unreadable
-from tpukit.cloud.node_json import field, node_fields, read_identity, read_queued, read_slice
+from tpukit.cloud.node_json import (
+    change_fields,
+    field,
+    node_fields,
+    read_identity,
+    read_queued,
+    read_slice,
+)
 from tpukit.cloud.provider import Note, SliceProvider
 from tpukit.cloud.session import Session
 from tpukit.errors import TpukitError
@@ -21,6 +28,7 @@ from tpukit.models import (
     QueuedResource,
     QueuedResourceList,
     Slice,
+    SliceChange,
     SliceList,
     SliceRequest,
     WorkerIdentity,
@@ -126,6 +134,21 @@ class CloudTpu(SliceProvider):
 
     def replace_labels(self, zone: str, name: str, labels: Mapping[str, str]) -> str:
         return self._update(zone, name, repeat=True, labels=dict(labels))
+
+    def update(self, zone: str, name: str, change: SliceChange) -> str:
+        return self._update(zone, name, repeat=False, **change_fields(change))
+
+    def updates(self, zone: str, name: str) -> frozenset[str]:
+        doing, target = f"list what was done to slice {name}", f"/locations/{zone}/nodes/{name}"
+        url, found = self._url(f"{self._location(zone)}/operations"), set()
+        for page in self._session.pages(doing, url, {"pageSize": PAGE_SIZE}):
+            with _reading(doing):
+                for each in field(page, "operations", list, []):
+                    about = field(each, "metadata", dict, {})
+                    # The API may name the project by its number there.
+                    if about.get("verb") == "update" and str(about.get("target")).endswith(target):
+                        found.add(field(each, "name", str, ""))
+        return frozenset(found)
 
     def failure(self, operation: str, doing: str) -> TpukitError | None:
         answer = self._session.rest("read an operation", "GET", self._url(operation))

@@ -169,3 +169,22 @@ def wait(
                 with suppress(Doubtful):  # an operation that cannot be read now is read again
                     change.advance(provider, current, seen)
         raise DeadlinePassed(f"slice {found.name} is not {state} yet")
+
+
+def wait_gone(
+    provider: SliceProvider, found: Slice, *, deadline: Deadline, on_state: OnState
+) -> None:
+    """Return once the API answers that a slice is not found; nothing is asked for.
+
+    Raises:
+        DeadlinePassed: it still exists.
+        TpukitError: the API refused; the error names what exists.
+    """
+    provider = provider.within(deadline)
+    seen = last_seen(provider, found)
+    with naming_what_exists(seen):
+        for current in seen.looks(provider, deadline, on_state):
+            if current is None:
+                seen.state = ""
+                return
+        raise DeadlinePassed(f"slice {found.name} is not gone yet")

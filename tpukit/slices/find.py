@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 
 from tpukit.cloud.provider import SliceProvider
 from tpukit.errors import BadInput, Fix, NotFound, SliceLost, TpukitError
@@ -86,6 +87,25 @@ def chosen(
         )
     ]
     return tuple(sorted(found, key=lambda each: (SORTED[by](each), each.name, each.zone)))
+
+
+def matching(slices: Iterable[Slice], patterns: Iterable[str]) -> tuple[Slice, ...]:
+    """Return the slices whose name fits one of the patterns, `*`, `?` and `[…]` as in a shell.
+
+    Raises `BadInput` where two of them have one name.
+    """
+    wanted = [*patterns]
+    found = [each for each in slices if any(fnmatchcase(each.name, one) for one in wanted)]
+    places: dict[str, Slice] = {}
+    for each in found:
+        if other := places.get(each.name):
+            zones = f"{other.zone}, {each.zone}"
+            raise BadInput(
+                f"slice {each.name} exists in several zones: {zones}",
+                fix=Fix(note=f"add --zone {each.zone}"),
+            )
+        places[each.name] = each
+    return tuple(found)
 
 
 def check_reachable(found: Slice) -> None:

@@ -1,0 +1,118 @@
+"""Slices waited for, updated, and deleted by pattern and by label."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from support.local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud
+
+from cli.conftest import Local, Run
+from tpukit.slices import naming
+
+pytestmark = pytest.mark.process
+
+
+def make(cloud: Cloud, name: str, owner: str = "ada", **given: object) -> None:
+    cloud.tpu.create(naming.labelled(cloud.request(name, **given), owner, "nonce"))
+
+
+def names(cloud: Cloud) -> list[str]:
+    return [each.rpartition("/")[2] for each in cloud.nodes()]
+
+
+def test_slices_are_deleted_by_pattern_and_by_label(run: Run, prompt_cloud: Cloud) -> None:
+    environment = prompt_cloud.environment()
+    for name, labels in {
+        "exp-1": {"team": "a"},
+        "exp-2": {"team": "b"},
+        "exp-3": {"team": "b"},
+        "other": {"team": "b"},
+        "kept": {},
+    }.items():
+        make(prompt_cloud, name, labels=labels)
+    asked = run("delete", "exp-*", "--label", "team=b", environment=environment).says(2).err
+    assert "delete 2 slices: exp-2 (us-central1-a, made just now), exp-3 (" in asked
+    assert len(names(prompt_cloud)) == 5
+    done = run("delete", "exp-*", "--label", "team=b", "--yes", environment=environment)
+    assert sorted(done.out.split()) == ["exp-2", "exp-3"]
+    assert names(prompt_cloud) == ["exp-1", "kept", "other"]
+    run("delete", "kept", "ex?-*", "--yes", environment=environment)
+    assert names(prompt_cloud) == ["other"]
+    run("delete", "--label", "team", "--yes", environment=environment)
+    assert names(prompt_cloud) == []
+    for words in (["exp-*"], ["--label", "team=b"]):
+        assert run("delete", *words, "--yes", environment=environment).says(3)
+        assert run("delete", *words, "--yes", "--missing-ok", environment=environment).status == 0
+
+
+def test_nothing_of_what_fits_is_deleted_where_that_is_not_sure(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    """Another's is among them, two have one name, nothing says which, a zone is silent."""
+    environment = prompt_cloud.environment()
+    make(prompt_cloud, "exp-1")
+    make(prompt_cloud, "exp-2", owner="eve")
+    told = run("delete", "exp-*", "--yes", environment=environment).says(4).err
+    assert "slice exp-2 belongs to eve" in told
+    make(prompt_cloud, "exp-1", zone=OTHER_ZONE)
+    told = run("delete", "exp-1*", "--yes", environment=environment).says(2).err
+    assert "--zone" in told
+    run("delete", "--yes", environment=environment).says(2)
+    run("delete", "--yes", "--label", ",", environment=environment).says(2)
+    run("delete", "--yes", "--label", "", environment=environment).says(2)
+    assert len(names(prompt_cloud)) == 3
+    mine = ("delete", "*", "--label", "tpukit-owner=ada", "--zone", ZONE, "--yes")
+    assert run(*mine, environment=environment).out == "exp-1\n"
+
+
+def test_an_update_shows_what_it_changed(run: Run, prompt_cloud: Cloud) -> None:
+    environment = prompt_cloud.environment()
+    make(prompt_cloud, "demo", labels={"draft": "1"})
+    words = ("update", "demo", "--update-labels", "team=vision", "--remove-labels", "draft")
+    document = run(*words, "--add-tags", "web", "--json", environment=environment).document
+    assert set(document) == {"v", "slice", "changed", "beside"}
+    assert document["changed"] == ["labels", "tags"]
+    assert document["slice"]["labels"]["team"] == "vision"
+    assert "draft" not in document["slice"]["labels"]
+    disk = f"projects/{PROJECT}/zones/{ZONE}/disks/data"
+    assert run("update", "demo", "--attach-disk", disk, environment=environment).out == "demo\n"
+    assert prompt_cloud.tpu.get(ZONE, "demo").data_disks[0].source == disk
+    assert run("update", "demo", "--detach-disk", "data", environment=environment).status == 0
+    assert prompt_cloud.tpu.get(ZONE, "demo").data_disks == ()
+    for wrong in (
+        ["--update-labels", "Team=1"],
+        ["--update-labels", "tpukit-owner=eve"],
+        ["--attach-disk", "data"],
+        [],
+    ):
+        run("update", "demo", *wrong, environment=environment).says(2)
+    make(prompt_cloud, "pod", owner="eve")
+    run("update", "pod", "--add-tags", "web", environment=environment).says(4)
+    assert run("update", "pod", "--add-tags", "web", "--force", environment=environment).status == 0
+
+
+def test_a_wait_for_a_slice_that_somebody_deletes_ends_once_it_is_gone(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    assert run("wait", "demo", "--for", "gone", environment=environment).out == "demo\n"
+    make(prompt_cloud, "demo")
+    words = ("wait", "demo", "--for", "gone", "--timeout", "1s")
+    assert "is not gone yet" in run(*words, environment=environment).says(8).err
+    deleting = threading.Timer(0.5, lambda: prompt_cloud.tpu.delete(ZONE, "demo"))
+    deleting.start()
+    done = run("wait", "demo", "--for", "gone", "--json", environment=environment)
+    deleting.join()
+    assert done.document == {"v": 1, "slice": None, "gone": "demo"}
+
+
+def test_a_wait_for_ssh_ends_once_every_worker_answered(local: Local) -> None:
+    assert local.run("create", "v3-8", "waited").status == 0
+    done = local.run("wait", "waited", "--for", "ssh")
+    assert done.out == "waited\n", done.err
+    assert "1 of 1 workers answered" in done.err
+    assert local.run("firewall", "remove", "waited").status == 0
+    closed = local.run("wait", "waited", "--for", "ssh", "--timeout", "5s").says(255)
+    assert "exists: slice waited" in closed.err
+    assert local.run("delete", "waited", "--yes").status == 0

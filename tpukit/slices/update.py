@@ -1,0 +1,173 @@
+"""Change labels, tags, metadata and data disks of a slice: read, change, write, read again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from tpukit.clock import Deadline
+from tpukit.cloud.provider import Doubtful, SliceProvider
+from tpukit.errors import BadInput, DeadlinePassed, Fix, NotFound, TpukitError
+from tpukit.models import DataDisk, Slice, SliceChange
+from tpukit.slices.find import check_reachable
+from tpukit.slices.last_seen import LastSeen, OnState, last_seen, naming_what_exists, passing
+from tpukit.slices.naming import OURS
+
+
+@dataclass(frozen=True)
+class Edits:
+    """What is to be there, and what is not, of each part; the rest of it stays."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    without_labels: Sequence[str] = ()
+    tags: Sequence[str] = ()
+    without_tags: Sequence[str] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    without_metadata: Sequence[str] = ()
+    disks: Sequence[DataDisk] = ()
+    without_disks: Sequence[str] = ()  #: by their whole path, or its last part
+
+    def check(self) -> None:
+        """Raise `BadInput` where nothing is asked for, or what only tpukit itself may change."""
+        if self == Edits():
+            raise BadInput("there is nothing to update", fix=Fix(note="--update-labels a=b, …"))
+        named = (*self.labels, *self.without_labels, *self.tags, *self.without_tags)
+        if ours := next((each for each in named if each.startswith(OURS)), ""):
+            raise BadInput(f"{ours} is tpukit's own: it says whose the slice is, or lets us in")
+
+    def applied(self, to: Slice) -> SliceChange:
+        """Return the change that makes the slice be so: it has only parts that differ."""
+        parts = {
+            "labels": _merged(to.labels, self.labels, self.without_labels),
+            "tags": tuple(
+                each
+                for each in dict.fromkeys((*to.tags, *self.tags))
+                if each not in self.without_tags
+            ),
+            "metadata": _merged(to.metadata, self.metadata, self.without_metadata),
+            "data_disks": self._disks(to),
+        }
+        differ = {name: part for name, part in parts.items() if part != getattr(to, name)}
+        return SliceChange(**differ)  # type: ignore[arg-type]
+
+    def _disks(self, to: Slice) -> tuple[DataDisk, ...]:
+        gone = set(self.without_disks)
+        new = {each.source for each in self.disks}
+        kept = [
+            each
+            for each in to.data_disks
+            if not {each.source, each.source.rpartition("/")[2]} & gone and each.source not in new
+        ]
+        return (*kept, *self.disks)
+
+
+@dataclass(frozen=True)
+class Updated:
+    """The slice as it is now, the parts that were written, and who else wrote meanwhile.
+
+    `beside` are names of operations. What these have written between our read and our write may be
+    undone: the API replaces a part as a whole and has no etag.
+    """
+
+    slice: Slice
+    changed: Sequence[str]
+    beside: Sequence[str] = ()
+
+
+def update(
+    provider: SliceProvider, found: Slice, edits: Edits, *, deadline: Deadline, on_state: OnState
+) -> Updated:
+    """Make the slice have what the edits say, and return once it has been read so.
+
+    Each part is read right before it is written, and again after it: where another's write came in
+    between, the edits are applied to what that has left.
+
+    Raises:
+        BadInput: the edits ask for nothing.
+        SliceLost, TpukitError: the slice cannot be updated in its state; the API refused.
+        DeadlinePassed: it does not have all of it yet.
+    """
+    edits.check()
+    provider = provider.within(deadline)
+    provider.load_writes()  # seconds on a busy machine, in which another's write would be lost
+    seen = last_seen(provider, found)
+    with naming_what_exists(seen):
+        return _Update(provider, found, edits, deadline, on_state, seen).converge()
+
+
+@dataclass
+class _Update:
+    """One convergence; `base` is what the last write was made from, `operation` the write's."""
+
+    provider: SliceProvider
+    found: Slice
+    edits: Edits
+    deadline: Deadline
+    on_state: OnState
+    seen: LastSeen
+    operation: str = ""
+    base: Slice | None = None
+    changed: set[str] = field(default_factory=set)
+    own: set[str] = field(default_factory=set)
+    unanswered: bool = False
+
+    def converge(self) -> Updated:
+        before = self._updates()
+        name, settled = self.found.name, 0
+        for current in self.seen.looks(self.provider, self.deadline, self.on_state):
+            if current is None:
+                self.seen.state = ""
+                raise NotFound(f"slice {name} is gone")
+            change = self.edits.applied(current)
+            if not change.parts:
+                settled += 1
+                # Whoever had read the slice before our write may have undone it a moment later.
+                if settled == 2 or not self.changed:
+                    return Updated(current, sorted(self.changed), self._beside(before))
+                continue
+            settled = 0
+            with suppress(Doubtful):  # an operation that cannot be read now is read again
+                self._write(current, change)
+        raise DeadlinePassed(f"slice {name} is not updated yet")
+
+    def _write(self, current: Slice, change: SliceChange) -> None:
+        if current.lost or current.state not in ("READY", "STOPPED"):
+            check_reachable(current)
+            raise TpukitError(f"slice {current.name} is {current.state} and cannot be updated")
+        failure = self.seen.failure(self.provider, self.operation, f"update slice {current.name}")
+        if failure and not passing(failure):
+            raise failure
+        if self.base and not failure:
+            if all(getattr(self.base, part) == getattr(current, part) for part in change.parts):
+                return  # our write is on its way
+            self.on_state("it was changed by somebody else meanwhile; applying it again")
+        self.base, self.operation = current, ""
+        self.changed |= change.parts.keys()
+        try:
+            self.operation = self.provider.update(current.zone, current.name, change)
+            self.own.add(self.operation)
+        except TpukitError as error:
+            if not (isinstance(error, Doubtful) or passing(error)):
+                raise
+            self.base = None  # the same again, unless the next look finds it done
+            self.unanswered = self.unanswered or isinstance(error, Doubtful)
+
+    def _updates(self) -> frozenset[str] | None:
+        """Return the updates that the API knows of; None where it does not say."""
+        try:
+            return self.provider.once().updates(self.found.zone, self.found.name)
+        except TpukitError:
+            return None
+
+    def _beside(self, before: frozenset[str] | None) -> Sequence[str]:
+        # Of a write whose answer was lost nobody knows the operation: one of them may be it.
+        if not self.changed or self.unanswered or before is None:
+            return ()
+        return sorted((self._updates() or frozenset()) - before - self.own)
+
+
+def _merged(
+    has: Mapping[str, str], wanted: Mapping[str, str], without: Sequence[str]
+) -> dict[str, str]:
+    return {key: value for key, value in {**has, **wanted}.items() if key not in without}
