@@ -28,7 +28,7 @@ Names = Annotated[
 Labels = Annotated[
     str, Option("--label", metavar="KEY[=VALUE],…", help="Those with all of these labels.")
 ]
-_PATTERN = re.compile(r"[*?[]")
+_PATTERN = re.compile(r"(?=.*[*?[])[-a-z0-9*?!\[\]]+")
 MissingOk = Annotated[bool, Option("--missing-ok", help="A slice that is not there is no error.")]
 
 
@@ -93,7 +93,7 @@ def _sought(
     if not names and not flag.words(label):
         fix = Fix.command("tpukit", "delete", "--help")
         raise BadInput("which slices to delete is not said", fix=fix)
-    plain = [each for each in dict.fromkeys(names) if not _PATTERN.search(each)]
+    plain = [each for each in dict.fromkeys(names) if not _PATTERN.fullmatch(each)]
     found: list[Slice] = []
     missing: dict[str, TpukitError] = {}
     for name in map(naming.check_name, plain):
