@@ -82,6 +82,36 @@ def test_a_dry_run_is_refused_for_what_the_command_itself_would_be(
     assert "is not offered in" in refused.says(2).err
 
 
+def test_a_dry_run_of_what_changes_a_slice_shows_its_calls_and_changes_nothing(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    run("create", "v3-8", "demo", environment=environment)
+    changes = len(prompt_cloud.control("GET", "log")["requests"])
+    update = ("update", "demo", "--update-labels", "a=1", "--add-tags", "web")
+    disk = f"projects/demo-project/zones/{ZONE}/disks/d"
+    shown = {
+        ("delete", "de*"): ["DELETE", "DELETE"],
+        ("stop", "demo"): ["POST"],
+        ("start", "demo"): [],
+        update: ["PATCH"],
+        ("update", "demo", "--attach-disk", disk): ["PATCH"],
+        ("update", "demo", "--remove-labels", "none"): [],
+    }
+    for words, methods in shown.items():
+        result = run(*words, "--dry-run", "--json", environment=environment)
+        assert [each["method"] for each in result.document["dry_run"]] == methods, words
+        if words == update:
+            (call,) = result.document["dry_run"]
+    log = prompt_cloud.control("GET", "log")["requests"][changes:]
+    assert {each["verb"] for each in log} == {"GET"}
+    assert "gcloud compute tpus tpu-vm update demo" in " ".join(call["gcloud"])
+    send(prompt_cloud, call)
+    assert prompt_cloud.tpu.get(ZONE, "demo").labels["a"] == "1"
+    assert run(*update, "--json", environment=environment).document["changed"] == []
+    run("delete", "none-*", "--dry-run", environment=environment).says(3)
+
+
 NODE = "https://tpu.googleapis.com/v2/projects/p/locations/z/nodes/n"
 QUEUED = "https://tpu.googleapis.com/v2/projects/p/locations/z/queuedResources/q"
 RULE = "https://compute.googleapis.com/compute/v1/projects/p/global/firewalls/r"
@@ -105,6 +135,7 @@ LINES = [
         *("PATCH", f"{NODE}?updateMask=metadata", {"metadata": {"a": "1,2", "b": "3"}}),
         "tpu-vm update n --zone z --project p --clear-metadata --update-metadata ^|^a=1,2|b=3",
     ),
+    ("PATCH", f"{NODE}?updateMask=labels,dataDisks", {"dataDisks": [], "labels": {}}, ""),
     ("GET", f"{NODE}:odd", None, ""),
 ]
 

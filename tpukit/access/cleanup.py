@@ -75,6 +75,16 @@ def delete_all(
     return Deleted([each.item.name for each in outcomes if each.ok], failed, rules)
 
 
+def plan(slices: Sequence[Slice], provider: SliceProvider, firewall: FirewallProvider) -> None:
+    """Ask for what `delete_all` asks for, once each, of clients that are planning."""
+    for found in slices:
+        if found.state != "DELETING":
+            provider.delete(found.zone, found.name)
+        rule = ssh_rule.rule_name(found)
+        if rule in found.tags:
+            ssh_rule.remove(firewall.of(found.network_project), rule)
+
+
 def not_deleted(failed: Mapping[str, TpukitError], deleted: Sequence[str]) -> TpukitError:
     """Return the error for deletes of which some failed; not found only where nothing is worse.
 

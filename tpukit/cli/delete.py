@@ -12,11 +12,12 @@ from tpukit.access import cleanup
 from tpukit.access.ssh_config import SshConfig
 from tpukit.cli import ownership
 from tpukit.cli import parameters as flag
+from tpukit.cli.dry_run import DryRun, planned
 from tpukit.cli.toolkit import Toolkit
 from tpukit.clock import Deadline
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, NotFound, TpukitError
-from tpukit.models import Slice
+from tpukit.models import ApiCall, Slice
 from tpukit.slices import naming
 from tpukit.slices.find import chosen, matching
 from tpukit.text import one_line
@@ -39,6 +40,7 @@ def delete(
     missing_ok: MissingOk = False,
     force: ownership.Force = False,
     timeout: flag.Timeout = "20m",
+    dry_run: DryRun = False,
 ) -> View:
     """Delete slices and wait until they are gone.
 
@@ -52,7 +54,14 @@ def delete(
     """
     deadline = toolkit.deadline(flag.seconds(timeout))
     found, missing = _sought(toolkit, names or [], label, deadline)
-    ownership.confirm(toolkit, "delete", found, force=force, always=True)
+    ownership.confirm(toolkit, "delete", found, force=force, always=not dry_run)
+    if dry_run and (not missing or missing_ok):
+        calls: list[ApiCall] = []
+        note = calls.append
+        cleanup.plan(found, toolkit.provider.planning(note), toolkit.firewall.planning(note))
+        return planned(calls)
+    if dry_run:
+        raise cleanup.not_deleted(missing, ())
     done = cleanup.delete_all(
         found,
         toolkit.provider,

@@ -19,7 +19,7 @@ _RULE = re.compile(r".*/projects/(?P<project>[^/]+)/global/firewalls(?:/(?P<name
 #: `AttachedDisk.DiskMode` of the Cloud TPU API by its numbers.
 _MODES = {1: "read-write", 2: "read-only", "READ_WRITE": "read-write", "READ_ONLY": "read-only"}
 #: What gcloud takes of a list that is replaced as a whole.
-_UPDATED = {"labels": "labels", "metadata": "metadata", "tags": "tags"}
+_UPDATED = {"labels", "metadata", "tags"}
 
 
 def gcloud_line(call: ApiCall) -> tuple[str, ...]:
@@ -49,7 +49,9 @@ def _node(method: str, found: re.Match[str], query: Mapping[str, str], body: Bod
     if method == "DELETE":
         return ["delete", found["name"], "--quiet"]
     if method == "PATCH":
-        changed = [each for each in query.get("updateMask", "").split(",") if each in _UPDATED]
+        changed = query.get("updateMask", "").split(",")
+        if not set(changed) <= _UPDATED:
+            return []  # disks are attached and detached one by one there, not replaced
         return ["update", found["name"], *_each(changed, lambda each: _replaced(each, body))]
     return []
 

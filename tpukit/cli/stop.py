@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from tpukit.cli import ownership, views
 from tpukit.cli import parameters as flag
+from tpukit.cli.dry_run import DryRun, planned
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
+from tpukit.models import ApiCall
 from tpukit.slices import change
 
 
@@ -14,6 +16,7 @@ def stop(
     name: flag.Name,
     force: ownership.Force = False,
     timeout: flag.Timeout = "20m",
+    dry_run: DryRun = False,
 ) -> View:
     """Stop a slice and wait until it is STOPPED.
 
@@ -27,5 +30,9 @@ def stop(
     found = toolkit.find(name, deadline)
     toolkit.hints.forget(name)
     ownership.confirm(toolkit, "stop", [found], force=force, always=False)
+    if dry_run:
+        calls: list[ApiCall] = []
+        change.plan_stop(toolkit.provider.planning(calls.append), found)
+        return planned(calls)
     result = change.stop(toolkit.provider, found, deadline=deadline, on_state=on_state)
     return views.one_slice(result)

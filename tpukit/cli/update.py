@@ -10,10 +10,11 @@ from typer import Option
 from tpukit.accelerators import AcceleratorType, is_listed
 from tpukit.cli import ownership, views
 from tpukit.cli import parameters as flag
+from tpukit.cli.dry_run import DryRun, planned
 from tpukit.cli.request import check_labels, data_disk
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
-from tpukit.models import Slice
+from tpukit.models import ApiCall, Slice
 from tpukit.slices.update import Edits
 from tpukit.slices.update import update as apply
 
@@ -65,6 +66,7 @@ def update(
     flags: EditFlags = NONE,
     force: ownership.Force = False,
     timeout: flag.Timeout = "5m",
+    dry_run: DryRun = False,
 ) -> View:
     """Change labels, tags, metadata and data disks of a slice.
 
@@ -80,6 +82,12 @@ def update(
     found = toolkit.find(name, deadline)
     edits = flags.edits(_workers(found))
     ownership.confirm(toolkit, "update", [found], force=force, always=False)
+    if dry_run:
+        calls: list[ApiCall] = []
+        change = edits.applied(found)
+        if change.parts:
+            toolkit.provider.planning(calls.append).update(found.zone, found.name, change)
+        return planned(calls)
     done = apply(toolkit.provider, found, edits, deadline=deadline, on_state=on_state)
     beside = f"{len(done.beside)} other updates ran at the same time: look whether theirs is there"
     return views.updated(done, [beside] if done.beside else [])

@@ -21,6 +21,8 @@ from tpukit.slices.last_seen import (
 
 #: States that a slice leaves only where somebody asks for it.
 AT_REST = frozenset({"READY", "STOPPED", *LOST_STATES})
+#: The states in which a start and a stop are asked for.
+_STOPPED, _READY = "STOPPED", "READY"
 #: Seconds for which a slice at rest may be busy with another operation, an update for one.
 BUSY_SECONDS = 60.0
 
@@ -101,14 +103,26 @@ class _Deletion:
 
 def start(provider: SliceProvider, found: Slice, *, deadline: Deadline, on_state: OnState) -> Slice:
     """Start a stopped slice and return it once it is READY. Raises as `wait` does."""
-    change = _Change("start", "STOPPED", provider.within(deadline).start)
+    change = _Change("start", _STOPPED, provider.within(deadline).start)
     return wait(provider, found, "READY", deadline=deadline, on_state=on_state, change=change)
 
 
 def stop(provider: SliceProvider, found: Slice, *, deadline: Deadline, on_state: OnState) -> Slice:
     """Stop a slice and return it once it is STOPPED. Raises as `wait` does."""
-    change = _Change("stop", "READY", provider.within(deadline).stop)
+    change = _Change("stop", _READY, provider.within(deadline).stop)
     return wait(provider, found, "STOPPED", deadline=deadline, on_state=on_state, change=change)
+
+
+def plan_start(provider: SliceProvider, found: Slice) -> None:
+    """Ask for what `start` asks for, once, of a client that is planning."""
+    if found.state == _STOPPED:
+        provider.start(found.zone, found.name)
+
+
+def plan_stop(provider: SliceProvider, found: Slice) -> None:
+    """Ask for what `stop` asks for, once, of a client that is planning."""
+    if found.state == _READY:
+        provider.stop(found.zone, found.name)
 
 
 @dataclass
