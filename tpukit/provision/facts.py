@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tpukit.clock import Deadline
 from tpukit.errors import ProvisionFailed
+from tpukit.provision.packages import normalized
 from tpukit.remote.programs import program_text
 from tpukit.text import one_line
 
@@ -106,11 +106,6 @@ class Facts(Fact):
 def minor(version: str) -> str:
     """Return `3.12` for `3.12.1`."""
     return ".".join(version.split(".")[:2])
-
-
-def normalized(name: str) -> str:
-    """Return a package name as PEP 503 compares it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def read_facts(connection: Connection, deadline: Deadline) -> Facts:

@@ -1,47 +1,24 @@
-"""Recipes: which packages make a framework run on which Python, as data with sources."""
+"""Recipes: which packages make a framework run on which Python, as data with sources.
+
+A recipe may extend others; what it adds comes on top of theirs, Python by Python.
+"""
 
 from __future__ import annotations
 
 import difflib
-import re
-import tomllib
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from importlib.resources import files
-from typing import Any
 
 from tpukit.errors import BadInput, Fix
 from tpukit.provision import recipe_names
+from tpukit.provision.packages import Package, normalized
+from tpukit.provision.recipe_file import RecipeFile, ReleaseTable, SmokeProgram, parse_recipe_file
 from tpukit.text import one_line
 
 #: The installer, the same on every worker.
 UV_VERSION = "0.13.9"
-
-_PIN = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?:\[[a-z,]+\])?(?:==(?P<version>[0-9A-Za-z.+]+))?")
-
-
-@dataclass(frozen=True)
-class Package:
-    """One line of a recipe; `version` is empty where any will do."""
-
-    requirement: str  #: as an installer takes it, extras included
-    name: str
-    version: str
-
-    @classmethod
-    def parse(cls, requirement: str) -> Package:
-        """Read `name`, `name[extra]==version` and the like.
-
-        Raises `ValueError` where it is neither a bare name nor pinned to one version.
-        """
-        match = _PIN.fullmatch(requirement)
-        if not match:
-            raise ValueError(f"not a pinned package: {requirement!r}")
-        return cls(requirement, match["name"], match["version"] or "")
-
-    @property
-    def pin(self) -> str:
-        """Name and version without extras."""
-        return f"{self.name}=={self.version}" if self.version else self.name
 
 
 @dataclass(frozen=True)
@@ -65,15 +42,6 @@ class Release:
 
 
 @dataclass(frozen=True)
-class SmokeProgram:
-    """What computes in a framework's smoke test."""
-
-    program: str  #: a file in `tpukit/smoke`; smoke_program.py says what it defines
-    names_device_kind: bool  #: whether the framework names the kind of a TPU (`TPU v3`)
-    has_ring: bool = False  #: whether each device sends its number to the next one, too
-
-
-@dataclass(frozen=True)
 class Recipe:
     """A framework: its releases, the preferred one first, and what its wheels need of a worker."""
 
@@ -85,19 +53,23 @@ class Recipe:
     architecture: str
     smoke: SmokeProgram
     releases: tuple[Release, ...]
+    experimental: str = ""  #: why it is, for one that is
+    no_stand_in: str = ""  #: why an emulated worker cannot have it, for one that it cannot
+    conflicts: Mapping[str, str] = field(default_factory=dict)  #: package -> why not beside it
+    unfit: Mapping[str, str] = field(default_factory=dict)  #: requirement -> why it does not fit
+    fits: Mapping[str, str] = field(default_factory=dict)  #: package -> versions known to fit
+    together: tuple[tuple[str, ...], ...] = ()  #: pins that only come together
+    lock: str = ""  #: the recipe whose lock holds for these releases; empty: none does
 
     @classmethod
-    def named(cls, name: str) -> Recipe:
-        """Return the recipe of this name.
+    def named(cls, text: str) -> Recipe:
+        """Return the recipe `NAME`, or with `NAME==VERSION` the same in another version.
 
-        Raises `BadInput` where there is none; its `fix` has the nearest.
+        Raises `BadInput` where there is none, or where that version is not known to fit.
         """
-        if name in recipe_names():
-            return _recipe(_read(name))
-        near = difflib.get_close_matches(name[:40].lower(), recipe_names(), n=1, cutoff=0.4)
-        shown = one_line(name[:40])
-        fix = f"did you mean {near[0]}?" if near else f"one of {', '.join(recipe_names())}"
-        raise BadInput(f'"{shown}" is not a recipe', fix=Fix(note=fix))
+        name, equals, version = text.partition("==")
+        recipe = _composed(name, ())
+        return recipe.with_versions({recipe.name: version}) if equals else recipe
 
     @property
     def pythons(self) -> tuple[str, ...]:
@@ -109,28 +81,221 @@ class Recipe:
         """Return the release for a Python minor version such as `3.12`."""
         return next((each for each in self.releases if python in each.pythons), None)
 
+    def lock_text(self, python: str, emulated: bool) -> str:
+        """Return the lock with hashes for a Python minor version, empty where there is none."""
+        return _lock_text(self.lock, python, emulated) if self.lock else ""
+
+    def with_versions(self, versions: Mapping[str, str]) -> Recipe:
+        """Return the recipe with packages in other versions, none of it locked.
+
+        Raises `BadInput` for a version that is not known to fit.
+        """
+        asked = {normalized(name): version for name, version in versions.items()}
+        for name, version in versions.items():
+            self._check_fits(name, version)
+        for pins in self.together:
+            parsed = {each.key: each.version for each in map(Package.parse, pins)}
+            if any(asked.get(name) == version for name, version in parsed.items()):
+                asked = {**parsed, **asked}
+        return self._loosened({name: f"=={version}" for name, version in asked.items()})
+
+    def upgraded(self) -> Recipe:
+        """Return the recipe with the newest of what is known to fit, none of it locked."""
+        return self._loosened({})
+
+    def check_beside(self, packages: Iterable[Package]) -> None:
+        """Raise `BadInput` where packages that are to come on top cannot be beside this recipe."""
+        for package in packages:
+            if reason := self.conflicts.get(package.key):
+                raise BadInput(
+                    f"{package.name} cannot share an environment with {self.name}",
+                    why=reason,
+                    fix=Fix(note="take it out: each framework has an environment of its own"),
+                )
+            if package.version:
+                self._check_unfit(package.name, package.version)
+
+    def _check_fits(self, name: str, version: str) -> None:
+        from packaging.version import InvalidVersion, Version
+
+        known = self.fits.get(normalized(name))
+        fix = Fix(note=f"versions known to fit: {known}") if known else Fix(note="leave it out")
+        try:
+            Version(version)
+        except InvalidVersion:
+            shown = one_line(version[:40])
+            raise BadInput(f'"{shown}" is not a version of {name}', fix=fix) from None
+        self._check_unfit(name, version, fix)
+        if known is None:
+            raise BadInput(f"{self.name} comes with one version of {name} only", fix=fix)
+        if not Package.parse(f"{name}{known}").admits(version):
+            raise BadInput(f"{name} {version} is not known to fit {self.name}", fix=fix)
+
+    def _check_unfit(self, name: str, version: str, fix: Fix | None = None) -> None:
+        for text, reason in self.unfit.items():
+            refused = Package.parse(text)
+            if refused.key == normalized(name) and refused.admits(version):
+                known = self.fits.get(normalized(name), "")
+                raise BadInput(
+                    f"{name} {version} does not fit {self.name}",
+                    why=reason,
+                    fix=fix or Fix(note=f"{name}{known}" if known else f"leave {name} out"),
+                )
+
+    def _loosened(self, asked: Mapping[str, str]) -> Recipe:
+        """Return it with the versions asked for, and of the rest what is known to fit."""
+
+        def loose(package: Package) -> Package:
+            if package.key in asked:
+                return package.at(asked[package.key])
+            return package.at(self.fits.get(package.key, ""))
+
+        releases = tuple(
+            replace(
+                each,
+                packages=tuple(map(loose, each.packages)),
+                stand_in_packages=tuple(map(loose, each.stand_in_packages)),
+            )
+            for each in self.releases
+        )
+        return replace(self, releases=releases, lock="")
+
+
+def _composed(name: str, within: Sequence[str]) -> Recipe:
+    """Return a recipe with all that it extends; `within` are those that extend it."""
+    if name in within:
+        circle = " -> ".join([*within, name])
+        raise BadInput(f"recipes extend each other in a circle: {circle}", fix=Fix(note="break it"))
+    if name not in recipe_names():
+        raise _unknown(name)
+    own = _read(name)
+    parents = [_composed(parent, [*within, name]) for parent in own.extends]
+    return _checked(_extended(reduce(_joined, parents), own) if parents else _alone(own))
+
+
+def _unknown(name: str) -> BadInput:
+    near = difflib.get_close_matches(name[:40].lower(), recipe_names(), n=1, cutoff=0.4)
+    shown = one_line(name[:40])
+    fix = f"did you mean {near[0]}?" if near else f"one of {', '.join(recipe_names())}"
+    return BadInput(f'"{shown}" is not a recipe', fix=Fix(note=fix))
+
+
+def _read(name: str) -> RecipeFile:
+    file = files("tpukit.provision").joinpath("recipes", f"{name}.toml")
+    return parse_recipe_file(file.name, file.read_text(encoding="utf-8"))
+
+
+def _alone(own: RecipeFile) -> Recipe:
+    nothing = Recipe(own.name, "", (), "", "", "", SmokeProgram("", False), ())
+    releases = tuple(_release(table, own) for table in own.releases)
+    return replace(_overlaid(nothing, own), releases=releases)
+
+
+def _extended(base: Recipe, own: RecipeFile) -> Recipe:
+    """Return what `own` makes of a recipe: its packages come on top, for each Python."""
+    tables = own.releases or [ReleaseTable(pythons=each.pythons) for each in base.releases]
+    releases = []
+    for table in tables:
+        for below in base.releases:
+            shared = tuple(each for each in table.pythons if each in below.pythons)
+            if shared:
+                releases.append(_merged(below, _release(table, own), shared))
+    return replace(_overlaid(base, own), releases=tuple(releases))
+
+
+def _overlaid(base: Recipe, own: RecipeFile) -> Recipe:
+    """Return a recipe with all that a file says, but for its releases."""
+    return replace(
+        base,
+        name=own.name,
+        description=own.description,
+        modules=(*base.modules, *own.modules),
+        managed_python=own.managed_python or base.managed_python,
+        glibc=own.glibc or base.glibc,
+        architecture=own.architecture or base.architecture,
+        smoke=own.smoke or base.smoke,
+        experimental=own.experimental or base.experimental,
+        no_stand_in=own.no_stand_in or base.no_stand_in,
+        conflicts={**base.conflicts, **_bynormalized(own.conflicts)},
+        unfit={**base.unfit, **own.unfit},
+        fits={**base.fits, **_bynormalized(own.fits)},
+        together=(*base.together, *own.together),
+        lock=own.name,
+    )
+
+
+def _joined(one: Recipe, other: Recipe) -> Recipe:
+    """Return two recipes in one environment; `_checked` finds whether they can be."""
+    releases = [
+        _merged(below, above, shared)
+        for below in one.releases
+        for above in other.releases
+        if (shared := tuple(each for each in below.pythons if each in above.pythons))
+    ]
+    return replace(
+        one,
+        name=other.name,
+        modules=tuple(dict.fromkeys((*one.modules, *other.modules))),
+        releases=tuple(releases),
+        conflicts={**one.conflicts, **other.conflicts},
+        unfit={**one.unfit, **other.unfit},
+        fits={**one.fits, **other.fits},
+        together=(*one.together, *other.together),
+    )
+
+
+def _merged(below: Release, above: Release, pythons: tuple[str, ...]) -> Release:
+    def both(lower: Iterable[Package], upper: Iterable[Package]) -> tuple[Package, ...]:
+        named = {each.key: each for each in lower} | {each.key: each for each in upper}
+        return tuple(named.values())
+
+    return Release(
+        pythons,
+        both(below.packages, above.packages),
+        both(below.stand_in_packages, above.stand_in_packages),
+        above.disk_megabytes or below.disk_megabytes,
+        above.stand_in_disk_megabytes or below.stand_in_disk_megabytes,
+        (*below.sources, *above.sources),
+    )
+
+
+def _release(table: ReleaseTable, own: RecipeFile) -> Release:
+    packages = tuple(map(Package.parse, (*table.packages, *own.packages)))
+    if table.stand_in_packages is None:
+        stand_ins = [each.stand_in for each in packages]
+    else:
+        stand_ins = [*map(Package.parse, (*table.stand_in_packages, *own.packages))]
+    return Release(
+        table.pythons,
+        packages,
+        tuple(each for each in stand_ins if each),
+        table.disk_megabytes,
+        table.stand_in_disk_megabytes,
+        table.sources,
+    )
+
+
+def _checked(recipe: Recipe) -> Recipe:
+    """Raise `BadInput` where a recipe has no release, or its own packages conflict."""
+    if not recipe.releases:
+        raise BadInput(
+            f"there is no Python for which the recipe {recipe.name} has a release",
+            fix=Fix(note="its [[releases]] have to name Pythons of what it extends"),
+        )
+    for release in recipe.releases:
+        recipe.check_beside(release.packages)
+    return recipe
+
+
+def _lock_text(name: str, python: str, emulated: bool) -> str:
+    kind = "-stand-in" if emulated else ""
+    lock = files("tpukit.provision").joinpath("locks", name, f"{python}{kind}.txt")
+    return lock.read_text(encoding="utf-8") if lock.is_file() else ""
+
+
+def _bynormalized(table: Mapping[str, str]) -> dict[str, str]:
+    return {normalized(name): value for name, value in table.items()}
+
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
-
-
-def _read(name: str) -> dict[str, Any]:
-    file = files("tpukit.provision").joinpath("recipes", f"{name}.toml")
-    return tomllib.loads(file.read_text(encoding="utf-8"))
-
-
-def _recipe(table: dict[str, Any]) -> Recipe:
-    parsed = {
-        "modules": tuple(table["modules"]),
-        "smoke": SmokeProgram(**table["smoke"]),
-        "releases": tuple(_release(release) for release in table["releases"]),
-    }
-    return Recipe(**{**table, **parsed})
-
-
-def _release(table: dict[str, Any]) -> Release:
-    lists = {key: tuple(value) for key, value in table.items() if isinstance(value, list)}
-    packages = {
-        key: tuple(map(Package.parse, lists[key])) for key in ("packages", "stand_in_packages")
-    }
-    return Release(**{**table, **lists, **packages})

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from tpukit.errors import Fix, ProvisionFailed
 from tpukit.provision.facts import Facts, Python, Venv, minor
-from tpukit.provision.recipes import UV_VERSION, Package, Recipe, Release
+from tpukit.provision.packages import Package
+from tpukit.provision.recipes import UV_VERSION, Recipe, Release
 from tpukit.remote import worker_files
 from tpukit.remote.programs import program_text
 from tpukit.text import quote
@@ -43,6 +44,8 @@ Command = Run | Upload
 
 #: The marks in an environment that `facts.sh` reads.
 _REQUIREMENTS, _VERIFIED = "tpukit-requirements", "tpukit-verified"
+#: Missing packages that a reason names.
+_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -72,10 +75,17 @@ class Step:
 def system(facts: Facts, plan: Plan) -> Decision:
     """Refuse a worker that the framework's wheels do not run on.
 
-    Raises `ProvisionFailed` unless it is Linux of the architecture, with a C library new enough.
+    Raises `ProvisionFailed` unless it is Linux of the architecture, with a C library new enough;
+    and for an emulated worker where nothing stands in for the framework.
     """
     host, recipe = facts.host, plan.recipe
     seen = f"{host.system} {host.architecture}" + (f", glibc {host.glibc}" if host.glibc else "")
+    if host.emulated and recipe.no_stand_in:
+        raise ProvisionFailed(
+            f"an emulated worker cannot have {recipe.name}",
+            reason=recipe.no_stand_in,
+            fix=Fix(note="choose another recipe on the emulator"),
+        )
     if host.emulated:
         return Decision(f"{seen}, emulated: {host.emulated_devices} devices")
     if host.system != "Linux" or host.architecture != recipe.architecture:
@@ -169,16 +179,21 @@ def venv(facts: Facts, plan: Plan) -> Decision:
 
 
 def packages(facts: Facts, plan: Plan) -> Decision:
-    """Install the pinned packages."""
+    """Install what the recipe's lock names, each file with its hash; without a lock the pins."""
     wanted, missing = _packages(facts, plan), _missing(facts, plan)
-    found = _fitting_venv(facts, plan)
+    found, lock = _fitting_venv(facts, plan), _lock(facts, plan)
     if missing:
-        why = f"missing: {', '.join(package.pin for package in missing)}"
+        named, more = [each.pin for each in missing[:_NAMED]], len(missing) - _NAMED
+        why = f"missing: {', '.join(named)}" + (f" and {more} more" if more > 0 else "")
     elif found and found.installing:
         why = "an installation was not finished"
     else:
         return Decision(", ".join(package.pin for package in wanted if package.version))
-    return Decision(why, (_install(facts, plan, wanted),))
+    if not lock:
+        return Decision(why, (_install(facts, plan, wanted),))
+    path = _in_venv(facts, plan, "tpukit-lock.txt")
+    hashed = ("--require-hashes", "--requirements", path)
+    return Decision(why, (Upload(path, lock.encode()), _install(facts, plan, (), *hashed)))
 
 
 def requirements(facts: Facts, plan: Plan) -> Decision:
@@ -290,14 +305,34 @@ def _packages(facts: Facts, plan: Plan) -> tuple[Package, ...]:
     return _release(facts, plan).packages_for(facts.host.emulated)
 
 
+def _lock(facts: Facts, plan: Plan) -> str:
+    """Return the lock for this worker's Python; locks are of wheels for one kind of machine."""
+    chosen = _fitting_venv(facts, plan) or _own_python(facts, plan)
+    if (facts.host.system, facts.host.architecture) != ("Linux", plan.recipe.architecture):
+        return ""
+    minor = chosen.minor if chosen else plan.recipe.managed_python
+    return plan.recipe.lock_text(minor, facts.host.emulated)
+
+
 def _missing(facts: Facts, plan: Plan) -> list[Package]:
+    """Return what is not installed in a version that will do.
+
+    Requirements may have moved what the pins leave open: then the lock says only what has to be
+    there.
+    """
     found = _fitting_venv(facts, plan)
+    lines = [line for line in _lock(facts, plan).splitlines() if not line.startswith("#")]
+    wanted = {each.key: each for each in (Package.parse(line.split()[0]) for line in lines)}
+    if found and found.requirements:
+        wanted = {key: package.at("") for key, package in wanted.items()}
+    named = _packages(facts, plan)
+    wanted |= {each.key: each for each in named if each.specifier or each.key not in wanted}
 
     def holds(package: Package) -> bool:
         version = found.installed(package.name) if found else None
-        return version is not None and package.version in ("", version)
+        return version is not None and package.admits(version)
 
-    return [package for package in _packages(facts, plan) if not holds(package)]
+    return [package for package in wanted.values() if not holds(package)]
 
 
 def _first(pythons: Sequence[Python], fits: Callable[[Python], bool]) -> Python | None:

@@ -3,7 +3,7 @@
 import os
 
 #: Packages whose versions the report shows.
-PACKAGES = ("jax", "jaxlib", "libtpu")
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "libtpu")
 
 
 def prepare(emulated: int) -> None:

@@ -60,8 +60,9 @@ class Answer(BaseModel):
 
     @property
     def version(self) -> str:
-        """The framework's own version."""
-        return one_line(self.versions.get(self.framework, ""))
+        """The framework's own version; its package may have another name, and is the first then."""
+        first = next(iter(self.versions.values()), "")
+        return one_line(self.versions.get(self.framework, first))
 
 
 @dataclass(frozen=True)

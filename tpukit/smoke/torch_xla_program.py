@@ -3,7 +3,7 @@
 import os
 
 #: Packages whose versions the report shows.
-PACKAGES = ("torch_xla", "torch", "libtpu")
+PACKAGES = ("torch_xla", "torch", "accelerate", "transformers", "libtpu")
 
 
 def prepare(emulated: int) -> None:

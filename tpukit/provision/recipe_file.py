@@ -1,0 +1,104 @@
+"""What the file of a recipe may say: TOML, checked key by key."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.dataclasses import dataclass
+
+from tpukit.errors import BadInput, Fix
+from tpukit.provision.packages import Package
+from tpukit.text import one_line
+
+
+def _requirement(text: str) -> str:
+    Package.parse(text)
+    return text
+
+
+def _versions(text: str) -> str:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
+#: The name of a recipe, and of its environment's folder.
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
+PythonVersion = Annotated[str, Field(pattern=r"^3\.[0-9]{1,2}$")]
+Requirement = Annotated[str, AfterValidator(_requirement)]
+Versions = Annotated[str, AfterValidator(_versions)]
+Module = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")]
+Megabytes = Annotated[int, Field(ge=0, le=10_000_000)]
+Names = Annotated[
+    tuple[Name, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+]
+
+
+class Table(BaseModel):
+    """A table of the file; a key that is not known is an error, so that no typing error hides."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@dataclass(frozen=True)
+class SmokeProgram:
+    """What computes in a framework's smoke test."""
+
+    program: Annotated[str, Field(pattern=r"^[a-z_]*(_program\.py)?$")]  #: a file in `tpukit/smoke`
+    names_device_kind: bool  #: whether the framework names the kind of a TPU (`TPU v3`)
+    has_ring: bool = False  #: whether each device sends its number to the next one, too
+
+
+class ReleaseTable(Table):
+    """`[[releases]]`; without `stand_in_packages` they are `packages` without the TPU's driver."""
+
+    pythons: tuple[PythonVersion, ...]
+    packages: tuple[Requirement, ...] = ()
+    stand_in_packages: tuple[Requirement, ...] | None = None
+    disk_megabytes: Megabytes = 0
+    stand_in_disk_megabytes: Megabytes = 0
+    sources: tuple[str, ...] = ()
+
+
+class RecipeFile(Table):
+    """The file of a recipe; what one that extends another leaves out is the other's."""
+
+    name: Name
+    description: str
+    extends: Names = ()
+    packages: tuple[Requirement, ...] = ()  #: for every release
+    modules: tuple[Module, ...] = ()
+    managed_python: PythonVersion | None = None
+    glibc: str = ""
+    architecture: str = ""
+    experimental: str = ""
+    no_stand_in: str = ""
+    smoke: SmokeProgram | None = None
+    conflicts: dict[str, str] = {}
+    unfit: dict[Requirement, str] = {}
+    fits: dict[str, Versions] = {}
+    together: tuple[tuple[Requirement, ...], ...] = ()
+    releases: tuple[ReleaseTable, ...] = ()
+
+
+def parse_recipe_file(shown: str, text: str) -> RecipeFile:
+    """Return what a recipe's file says; `shown` is what an error calls it.
+
+    Raises `BadInput` for what is no TOML, and for the first key that is wrong.
+    """
+    try:
+        return RecipeFile.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{shown} is not TOML", reason=one_line(str(error))) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise BadInput(
+            f"{shown} is not a recipe", reason=one_line(f"{place}: {first['msg']}")[:300]
+        ) from error
