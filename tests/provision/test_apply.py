@@ -20,7 +20,9 @@ from tpukit.clock import SystemClock
 from tpukit.errors import DeadlinePassed, ProvisionFailed, TpukitError, TransportFailed
 from tpukit.models import ProvisionReport
 from tpukit.provision.apply import provision, require_provisioned
-from tpukit.provision.recipes import UV_VERSION, Package, Recipe, Release, SmokeProgram
+from tpukit.provision.packages import Package
+from tpukit.provision.recipe_file import SmokeProgram
+from tpukit.provision.recipes import UV_VERSION, Recipe, Release
 from tpukit.provision.worker_jobs import ProvisionEvent
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text

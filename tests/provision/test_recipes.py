@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tpukit.errors import BadInput
 from tpukit.provision import recipe_names
-from tpukit.provision.recipes import Package, Recipe
+from tpukit.provision.packages import Package
+from tpukit.provision.recipes import Recipe
 from tpukit.remote.worker_files import venv_python
 
 RECIPES = [Recipe.named(name) for name in recipe_names()]
 RELEASES = [release for recipe in RECIPES for release in recipe.releases]
 
 
-def test_there_are_two_recipes():
-    assert recipe_names() == ("jax", "torch_xla")
+def test_the_recipes():
+    names = ("accelerate", "flax", "jax", "tensorflow", "torch_tpu", "torch_xla")
+    assert recipe_names() == names
 
 
 def test_each_python_has_one_release_and_the_fetched_one_has_the_preferred():
@@ -32,17 +36,106 @@ def test_all_but_helpers_are_pinned_and_have_sources():
 
 
 def test_stand_ins_are_the_same_versions_without_the_tpu_driver():
-    for release in RELEASES:
-        stand_ins = {each.pin for each in release.stand_in_packages}
-        assert stand_ins == {each.pin for each in release.packages if each.name != "libtpu"}
-        assert not [each for each in release.stand_in_packages if "[tpu]" in each.requirement]
-        assert [each for each in release.packages if "[tpu]" in each.requirement], release
+    for recipe in RECIPES:
+        for release in recipe.releases:
+            assert [each for each in release.packages if each.name == "libtpu" and each.version]
+            assert not [each for each in release.stand_in_packages if each.name == "libtpu"]
+            assert not [each for each in release.stand_in_packages if "[tpu]" in each.requirement]
+            if not recipe.no_stand_in:
+                versions = [
+                    sorted(each.version for each in packages if each.name != "libtpu")
+                    for packages in (release.packages, release.stand_in_packages)
+                ]
+                assert versions[0] == versions[1], recipe.name
 
 
 def test_two_frameworks_never_share_an_environment():
-    names = {recipe.name for recipe in RECIPES}
+    drivers = {"jax", "torch_xla", "torch_tpu", "tensorflow-tpu"}
     for release in RELEASES:
-        assert len(names & {each.name for each in release.packages}) == 1, release
+        assert len(drivers & {each.name for each in release.packages}) == 1, release
+
+
+def test_each_environment_has_the_tool_that_reads_chips():
+    for release in RELEASES:
+        assert "tpu-info" in {each.name for each in release.packages}, release
+
+
+def test_every_release_has_a_lock_with_a_hash_for_each_file_and_no_place_to_get_it_from():
+    """A lock holds every pin; scripts/lock makes it."""
+    line = re.compile(r"[a-z0-9-]+==[0-9A-Za-z.+]+( --hash=sha256:[0-9a-f]{64})+")
+    for recipe in RECIPES:
+        for release in recipe.releases:
+            for python in release.pythons:
+                for emulated in (False, True):
+                    lines = recipe.lock_text(python, emulated).splitlines()
+                    assert bool(lines) is not (emulated and bool(recipe.no_stand_in))
+                    found = [each for each in lines if not each.startswith("#")]
+                    assert not [each for each in found if not line.fullmatch(each)]
+                    locked = {Package.parse(each.split()[0]).pin for each in found}
+                    pins = {
+                        f"{each.key}=={each.version}"
+                        for each in release.packages_for(emulated)
+                        if each.version and lines
+                    }
+                    assert pins <= locked, (recipe.name, python, pins - locked)
+
+
+def test_a_recipe_has_what_it_extends_and_its_own_on_top():
+    flax, jax = Recipe.named("flax"), Recipe.named("jax")
+    for python in flax.pythons:
+        below, above = jax.release_for(python), flax.release_for(python)
+        assert set(below.packages) < set(above.packages)
+        assert below.disk_megabytes < above.disk_megabytes
+    assert flax.modules[: len(jax.modules)] == jax.modules
+    assert (flax.smoke, flax.glibc) == (jax.smoke, jax.glibc)
+
+
+def test_another_version_is_taken_where_it_is_known_to_fit():
+    cases = [
+        ("flax==0.12.9", "3.12", "flax==0.12.9", "jax[tpu]>=0.7.0,<=0.12.0.1"),
+        ("jax==0.11.2", "3.13", "jax[tpu]==0.11.2", "libtpu"),
+        ("torch_xla==2.8.1", "3.11", "torch==2.8.0", "libtpu==0.0.17"),
+    ]
+    for text, python, *packages in cases:
+        recipe = Recipe.named(text)
+        found = {each.requirement for each in recipe.release_for(python).packages}
+        assert set(packages) <= found, (text, found)
+        assert recipe.lock_text(python, emulated=False) == "", text
+
+
+def test_the_version_of_a_release_is_that_release_with_its_lock():
+    recipe = Recipe.named("flax==0.12.8")
+    assert recipe.releases[0] == Recipe.named("flax").release_for("3.11")
+    assert recipe.lock_text("3.11", emulated=False)
+    assert not recipe.lock_text("3.12", emulated=False)
+
+
+def test_another_version_is_for_the_pythons_that_it_runs_on():
+    cases = [
+        ("jax==0.11.0", ("3.12", "3.13", "3.14")),
+        ("jax==0.10.1", ("3.11", "3.12", "3.13", "3.14")),
+        ("jax==0.7.0", ("3.11", "3.12", "3.13")),
+        ("flax==0.12.10", ("3.12", "3.13", "3.14")),
+    ]
+    for text, pythons in cases:
+        assert Recipe.named(text).pythons == pythons, text
+
+
+def test_a_version_that_does_not_fit_is_refused_with_the_reason():
+    cases = [
+        ("jax==0.4.30", "jax 0.4.30 does not fit jax", "libtpu-nightly"),
+        ("flax==0.13.0", "flax 0.13.0 is not known to fit flax", ""),
+        ("flax==new", '"new" is not a version of flax', ""),
+        ("flax==", '"" is not a version of flax', ""),
+        ("torch_xla==2.9.1", "torch_xla 2.9.1 is not known to fit torch_xla", ""),
+        ("tensorflow==2.21.0", "tensorflow comes with one version of tensorflow only", ""),
+    ]
+    for text, what, why in cases:
+        with pytest.raises(BadInput) as caught:
+            Recipe.named(text)
+        assert caught.value.what == what
+        assert why in caught.value.why
+        assert caught.value.fix
 
 
 def test_torch_is_pinned_to_torch_xla():
@@ -55,9 +148,9 @@ def test_an_unknown_recipe_is_refused_with_the_nearest():
         ("jaxx", "did you mean jax?"),
         ("torch-xla", "did you mean torch_xla?"),
         ("pytorch", "did you mean torch_xla?"),
-        ("", "one of jax, torch_xla"),
-        ("../errors", "one of jax, torch_xla"),
-        ("z" * 10_000, "one of jax, torch_xla"),
+        ("", "one of accelerate, flax, jax, tensorflow, torch_tpu, torch_xla"),
+        ("../errors", "one of accelerate, flax, jax, tensorflow, torch_tpu, torch_xla"),
+        ("z" * 10_000, "one of accelerate, flax, jax, tensorflow, torch_tpu, torch_xla"),
     ]
     for name, fix in cases:
         with pytest.raises(BadInput) as caught:
@@ -76,9 +169,10 @@ def test_a_package_is_read_in_its_parts():
     assert Package.parse("requests").pin == "requests"
 
 
-def test_what_is_not_a_pin_is_no_package():
-    for line in ["jax>=0.4", "jax; rm", "--index-url=x", "jax==", ""]:
-        with pytest.raises(ValueError, match="not a pinned package"):
+def test_what_no_index_has_by_its_name_is_no_package():
+    url = "jax @ https://example.com/jax.whl"
+    for line in [url, "jax; rm", "jax; os_name", "--index-url=x", "jax==", "./x", ""]:
+        with pytest.raises(ValueError, match="not a package"):
             Package.parse(line)
 
 

@@ -20,13 +20,18 @@ HOME = "/home/me"
 UV = f"{HOME}/.tpukit/uv-{UV_VERSION}"
 RUN_UV = f"{UV}/bin/uv --no-progress --color=never"
 VENV = f"{HOME}/.tpukit/venvs/jax"
-JAX_PINS = "'jax[tpu]==0.12.0.1' jaxlib==0.12.0.1 libtpu==0.0.50.1 requests"
-INSTALLED = {
-    "jax": "0.12.0.1",
-    "jaxlib": "0.12.0.1",
-    "libtpu": "0.0.50.1",
-    "requests": "2.34.2",
-}
+JAX_PINS = "'jax[tpu]==0.12.0.1' jaxlib==0.12.0.1 libtpu==0.0.50.1 requests tpu-info==0.14.2"
+LOCKED = f"--require-hashes --requirements {VENV}/tpukit-lock.txt"
+
+
+def locked(python: str, emulated: bool = False) -> dict[str, str]:
+    """What the lock of the recipe jax names, with versions."""
+    lines = Recipe.named("jax").lock_text(python, emulated).splitlines()
+    pins = [line.split()[0].split("==") for line in lines if not line.startswith("#")]
+    return dict(pins)
+
+
+INSTALLED = locked("3.12")
 PYTHON_3_8 = Python(path="/usr/bin/python3", version="3.8.10", pip=True)
 PYTHON_3_10 = Python(path="/usr/bin/python3", version="3.10.12", pip=True)
 PYTHON_3_11 = Python(path="/opt/python3.11", version="3.11.7", pip=True)
@@ -71,6 +76,12 @@ TABLE = {
     "a TPU VM that fits": Row("system", facts(), says="Linux x86_64, glibc 2.35"),
     "another architecture": Row(
         "system", facts(on=host(architecture="aarch64")), fails="jax needs Linux x86_64"
+    ),
+    "nothing that stands in": Row(
+        "system",
+        facts(on=host(emulated_devices=8)),
+        fails="an emulated worker cannot have torch_tpu",
+        recipe="torch_tpu",
     ),
     "an old glibc": Row(
         "system", facts(on=host(glibc="2.27")), fails="jax needs glibc 2.31 or later"
@@ -163,17 +174,39 @@ TABLE = {
         "venv", facts(PYTHON_3_10), fails="no Python on the worker fits jax"
     ),
     "packages on a TPU VM": Row(
-        "packages", facts(venvs=(venv(packages={}),)), (f"{INSTALL} {JAX_PINS}",)
+        "packages",
+        facts(venvs=(venv(packages={}),)),
+        (f"upload {VENV}/tpukit-lock.txt", f"{INSTALL} {LOCKED}"),
+        says="missing: jax==0.12.0.1, jaxlib==0.12.0.1, libtpu==0.0.50.1, requests==",
+    ),
+    "packages on a Mac, for which there is no lock": Row(
+        "packages",
+        facts(
+            venvs=(venv("3.11.7", packages={}),),
+            on=host(system="Darwin", architecture="arm64", emulated_devices=8),
+        ),
+        (f"{INSTALL} jax==0.10.2 jaxlib==0.10.2 requests tpu-info==0.14.2",),
+    ),
+    "a package of another version by the user's requirements": Row(
+        "packages",
+        facts(venvs=(venv(packages={**INSTALLED, "numpy": "2.3"}, requirements="sha"),)),
+        says="jax==0.12.0.1",
+    ),
+    "a package that the lock alone names": Row(
+        "packages",
+        facts(venvs=(venv(packages={**INSTALLED, "numpy": "2.3"}),)),
+        (f"upload {VENV}/tpukit-lock.txt", f"{INSTALL} {LOCKED}"),
+        says="missing: numpy==",
     ),
     "packages on an emulated worker": Row(
         "packages",
         facts(venvs=(venv("3.11.7", packages={}),), on=host(emulated_devices=8)),
-        (f"{INSTALL} jax==0.10.2 jaxlib==0.10.2 requests",),
+        (f"upload {VENV}/tpukit-lock.txt", f"{INSTALL} {LOCKED}"),
     ),
     "a package of another version": Row(
         "packages",
         facts(venvs=(venv(packages={**INSTALLED, "libtpu": "0.0.52"}),)),
-        (f"{INSTALL} {JAX_PINS}",),
+        (f"upload {VENV}/tpukit-lock.txt", f"{INSTALL} {LOCKED}"),
         says="missing: libtpu==0.0.50.1",
     ),
     "all packages there": Row(
@@ -182,7 +215,7 @@ TABLE = {
     "an installation that was cut short": Row(
         "packages",
         facts(venvs=(venv(installing=True),)),
-        (f"{INSTALL} {JAX_PINS}",),
+        (f"upload {VENV}/tpukit-lock.txt", f"{INSTALL} {LOCKED}"),
         says="an installation was not finished",
     ),
     "the driver is no matter on an emulated worker": Row(
@@ -226,7 +259,7 @@ TABLE = {
         (
             f"upload {VENV}/tpukit-verify.py",
             f"{VENV}/bin/python -I {VENV}/tpukit-verify.py jax "
-            "jax==0.12.0.1 jaxlib==0.12.0.1 libtpu==0.0.50.1 requests",
+            "jax==0.12.0.1 jaxlib==0.12.0.1 libtpu==0.0.50.1 requests tpu-info==0.14.2",
             f"upload {VENV}/tpukit-verified",
         ),
     ),

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
-from tpukit.errors import BadInput, Fix
+from tpukit.errors import BadInput
 from tpukit.provision.packages import Package
 from tpukit.text import one_line
 
@@ -84,6 +84,7 @@ class RecipeFile(Table):
     unfit: dict[Requirement, str] = {}
     fits: dict[str, Versions] = {}
     together: tuple[tuple[Requirement, ...], ...] = ()
+    needs_python: dict[Requirement, Versions] = {}
     releases: tuple[ReleaseTable, ...] = ()
 
 

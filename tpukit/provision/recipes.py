@@ -31,6 +31,7 @@ class Release:
     disk_megabytes: int
     stand_in_disk_megabytes: int
     sources: tuple[str, ...]
+    lock: str = ""  #: the recipe in whose lock its packages are; empty: in none
 
     def packages_for(self, emulated: bool) -> tuple[Package, ...]:
         """Return the packages for a TPU VM, or those for an emulated worker."""
@@ -59,7 +60,7 @@ class Recipe:
     unfit: Mapping[str, str] = field(default_factory=dict)  #: requirement -> why it does not fit
     fits: Mapping[str, str] = field(default_factory=dict)  #: package -> versions known to fit
     together: tuple[tuple[str, ...], ...] = ()  #: pins that only come together
-    lock: str = ""  #: the recipe whose lock holds for these releases; empty: none does
+    needs_python: Mapping[str, str] = field(default_factory=dict)  #: requirement -> its Pythons
 
     @classmethod
     def named(cls, text: str) -> Recipe:
@@ -83,12 +84,14 @@ class Recipe:
 
     def lock_text(self, python: str, emulated: bool) -> str:
         """Return the lock with hashes for a Python minor version, empty where there is none."""
-        return _lock_text(self.lock, python, emulated) if self.lock else ""
+        release = self.release_for(python)
+        return _lock_text(release.lock, python, emulated) if release and release.lock else ""
 
     def with_versions(self, versions: Mapping[str, str]) -> Recipe:
-        """Return the recipe with packages in other versions, none of it locked.
+        """Return the recipe with packages in other versions.
 
-        Raises `BadInput` for a version that is not known to fit.
+        A release that has them comes first, as it is; the others are not locked any more. Raises
+        `BadInput` for a version that is not known to fit.
         """
         asked = {normalized(name): version for name, version in versions.items()}
         for name, version in versions.items():
@@ -97,7 +100,9 @@ class Recipe:
             parsed = {each.key: each.version for each in map(Package.parse, pins)}
             if any(asked.get(name) == version for name, version in parsed.items()):
                 asked = {**parsed, **asked}
-        return self._loosened({name: f"=={version}" for name, version in asked.items()})
+        loosened = self._loosened({name: f"=={version}" for name, version in asked.items()})
+        exact = tuple(each for each in self.releases if _has(each, asked))
+        return replace(loosened, releases=exact + _without(loosened.releases, exact))
 
     def upgraded(self) -> Recipe:
         """Return the recipe with the newest of what is known to fit, none of it locked."""
@@ -133,8 +138,7 @@ class Recipe:
 
     def _check_unfit(self, name: str, version: str, fix: Fix | None = None) -> None:
         for text, reason in self.unfit.items():
-            refused = Package.parse(text)
-            if refused.key == normalized(name) and refused.admits(version):
+            if _is_one_of(Package.parse(f"{name}=={version}"), Package.parse(text)):
                 known = self.fits.get(normalized(name), "")
                 raise BadInput(
                     f"{name} {version} does not fit {self.name}",
@@ -150,15 +154,28 @@ class Recipe:
                 return package.at(asked[package.key])
             return package.at(self.fits.get(package.key, ""))
 
-        releases = tuple(
-            replace(
-                each,
-                packages=tuple(map(loose, each.packages)),
-                stand_in_packages=tuple(map(loose, each.stand_in_packages)),
-            )
-            for each in self.releases
+        def loosened(release: Release) -> Release:
+            packages = tuple(map(loose, release.packages))
+            stand_ins = tuple(map(loose, release.stand_in_packages))
+            return replace(release, packages=packages, stand_in_packages=stand_ins, lock="")
+
+        releases = tuple(self._for_its_pythons(loosened(each)) for each in self.releases)
+        return replace(self, releases=tuple(each for each in releases if each.pythons))
+
+    def _for_its_pythons(self, release: Release) -> Release:
+        """Return a release without the Pythons that one of its packages does not run on."""
+        needed = [
+            versions
+            for text, versions in self.needs_python.items()
+            for package in release.packages
+            if package.version and _is_one_of(package, Package.parse(text))
+        ]
+        pythons = tuple(
+            python
+            for python in release.pythons
+            if all(Package.parse(f"python{versions}").admits(python) for versions in needed)
         )
-        return replace(self, releases=releases, lock="")
+        return replace(release, pythons=pythons)
 
 
 def _composed(name: str, within: Sequence[str]) -> Recipe:
@@ -220,7 +237,7 @@ def _overlaid(base: Recipe, own: RecipeFile) -> Recipe:
         unfit={**base.unfit, **own.unfit},
         fits={**base.fits, **_bynormalized(own.fits)},
         together=(*base.together, *own.together),
-        lock=own.name,
+        needs_python={**base.needs_python, **own.needs_python},
     )
 
 
@@ -241,6 +258,7 @@ def _joined(one: Recipe, other: Recipe) -> Recipe:
         unfit={**one.unfit, **other.unfit},
         fits={**one.fits, **other.fits},
         together=(*one.together, *other.together),
+        needs_python={**one.needs_python, **other.needs_python},
     )
 
 
@@ -256,6 +274,7 @@ def _merged(below: Release, above: Release, pythons: tuple[str, ...]) -> Release
         above.disk_megabytes or below.disk_megabytes,
         above.stand_in_disk_megabytes or below.stand_in_disk_megabytes,
         (*below.sources, *above.sources),
+        above.lock,
     )
 
 
@@ -272,6 +291,7 @@ def _release(table: ReleaseTable, own: RecipeFile) -> Release:
         table.disk_megabytes,
         table.stand_in_disk_megabytes,
         table.sources,
+        own.name,
     )
 
 
@@ -285,6 +305,25 @@ def _checked(recipe: Recipe) -> Recipe:
     for release in recipe.releases:
         recipe.check_beside(release.packages)
     return recipe
+
+
+def _has(release: Release, versions: Mapping[str, str]) -> bool:
+    pins = {each.key: each.version for each in release.packages}
+    return all(pins.get(name, version) == version for name, version in versions.items())
+
+
+def _without(releases: Iterable[Release], others: Iterable[Release]) -> tuple[Release, ...]:
+    """Return releases for the Pythons that others do not have."""
+    taken = {python for each in others for python in each.pythons}
+    left = [
+        replace(each, pythons=tuple(python for python in each.pythons if python not in taken))
+        for each in releases
+    ]
+    return tuple(each for each in left if each.pythons)
+
+
+def _is_one_of(package: Package, those: Package) -> bool:
+    return package.key == those.key and those.admits(package.version)
 
 
 def _lock_text(name: str, python: str, emulated: bool) -> str:

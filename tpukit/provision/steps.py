@@ -106,7 +106,7 @@ def disk(facts: Facts, plan: Plan) -> Decision:
     """
     free = facts.host.free_kilobytes // 1024
     needed = _release(facts, plan).megabytes_for(facts.host.emulated)
-    if not _missing(facts, plan):
+    if not set(_missing(facts, plan)) & set(_packages(facts, plan)):
         return Decision(f"{free} MB free, the packages are there")
     if free < needed:
         raise ProvisionFailed(
@@ -322,11 +322,14 @@ def _missing(facts: Facts, plan: Plan) -> list[Package]:
     """
     found = _fitting_venv(facts, plan)
     lines = [line for line in _lock(facts, plan).splitlines() if not line.startswith("#")]
-    wanted = {each.key: each for each in (Package.parse(line.split()[0]) for line in lines)}
+    locked = {each.key: each for each in (Package.parse(line.split()[0]) for line in lines)}
     if found and found.requirements:
-        wanted = {key: package.at("") for key, package in wanted.items()}
-    named = _packages(facts, plan)
-    wanted |= {each.key: each for each in named if each.specifier or each.key not in wanted}
+        locked = {key: package.at("") for key, package in locked.items()}
+    named = {
+        each.key: each if each.specifier else locked.get(each.key, each)
+        for each in _packages(facts, plan)
+    }
+    wanted = {**named, **{key: each for key, each in locked.items() if key not in named}}
 
     def holds(package: Package) -> bool:
         version = found.installed(package.name) if found else None

@@ -1,0 +1,48 @@
+"""The smoke test's computation in TorchTPU; a worker gets smoke_program.py after it.
+
+Written from torch_tpu 0.2.0 as it is packaged, and not tried on a TPU.
+"""
+
+import os
+
+#: Packages whose versions the report shows.
+PACKAGES = ("torch_tpu", "torch", "libtpu")
+
+
+def prepare(emulated: int) -> None:
+    """End where there is no TPU: the package has no other device."""
+    if emulated:
+        raise SystemExit("torch_tpu computes on TPUs only")
+    os.environ["PJRT_DEVICE"] = "TPU"
+
+
+def compute(workers: int, side: int) -> dict:
+    import torch
+    import torch_tpu  # noqa: F401  it makes the device "tpu" known
+
+    if workers > 1:
+        raise SystemExit("this smoke test of torch_tpu is for slices of one worker")
+    count = torch.tpu.device_count()
+    devices = [torch.device("tpu", index) for index in range(count)]
+    left, right = (
+        torch.frombuffer(bytearray(words), dtype=torch.int16).reshape(shape).to(torch.float32)
+        for words, shape in operands(side)  # noqa: F821  smoke_program.py
+    )
+
+    def multiply(device: "torch.device") -> str:
+        product = left.to(device) @ right.to(device)
+        return digest(product.cpu().numpy().tobytes())  # noqa: F821  smoke_program.py
+
+    total = torch.zeros((), device=devices[0])
+    for index, device in enumerate(devices):
+        total += torch.tensor(float(index + 1), device=device).to(devices[0])
+    return {
+        "platform": devices[0].type,
+        "device_kind": "",
+        "devices": count,
+        "global_devices": count,
+        "process": 0,
+        "processes": 1,
+        "digests": [[multiply(device), multiply(device)] for device in devices],
+        "global_sum": float(total.cpu()),
+    }
