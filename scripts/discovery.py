@@ -11,7 +11,12 @@ from random import Random
 from typing import Any
 
 from tpukit.emulator.api.discovery.documents import DOCUMENTS, shape
-from tpukit.emulator.api.routes import compute_routes, oslogin_routes, tpu_routes
+from tpukit.emulator.api.routes import (
+    compute_routes,
+    oslogin_routes,
+    project_routes,
+    tpu_routes,
+)
 from tpukit.emulator.api.service import Service
 from tpukit.emulator.core.emulator_clock import EmulatorClock
 from tpukit.emulator.core.state import EmulatorState
@@ -101,7 +106,7 @@ def _references(found: object) -> Iterator[str]:
 def served() -> set[tuple[str, str]]:
     """Return the verb and the shape of the path of every method of Google's that is served."""
     service = Service(EmulatorState(), EmulatorClock(), Random(0), lambda oracle: None)  # type: ignore[arg-type,return-value]
-    makers = tpu_routes, compute_routes, oslogin_routes
+    makers = tpu_routes, compute_routes, oslogin_routes, project_routes
     routes = [route for make in makers for route in make(service)]
     return {(route.verb, path) for route in routes for path in route.shapes.values()}
 

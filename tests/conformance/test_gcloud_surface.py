@@ -232,6 +232,12 @@ def test_reservations_are_listed(cloud):
     assert "Listed 0 items." in cloud("tpus", "reservations", "list").stderr
 
 
+def test_the_project_of_a_reservation_s_short_name_is_looked_up_here(cloud):
+    if cloud.track == "GA":
+        pytest.skip("gcloud GA has no short names of reservations")
+    cloud(*VM, "create", "reserved", *SHAPE, "--reserved", "--reservation=r1", "--async")
+
+
 def test_a_queued_resource_is_listed_with_its_nodes(cloud, queued):
     row = cloud(*QR, "list").stdout.splitlines()[1].split()
     assert row == ["queued", "emulator-local1-a", "2", "v3-8", "V3", "2x2", "ACTIVE"]

@@ -92,6 +92,11 @@ def test_gcloud_makes_lists_and_deletes_a_slice(machine):
         "--source-ranges=203.0.113.7/32",
     )
     machine.run(*tpu_vm, "delete", "g", *place)
+    machine.run("gcloud", "services", "enable", "tpu.googleapis.com", "storage.googleapis.com")
+    services = machine.run("gcloud", "services", "list", "--format=value(config.name)").split()
+    assert {"tpu.googleapis.com", "storage.googleapis.com"} <= set(services)
+    number = ("projects", "describe", "tpukit-local", "--format=value(projectNumber)")
+    assert machine.run("gcloud", *number).strip().isdecimal()
 
 
 def test_tpukit_needs_no_override_either(machine):

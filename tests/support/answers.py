@@ -26,18 +26,23 @@ def misfits(verb: str, path: str, answer: Any) -> list[str]:
     version = re.match(r"/(compute/v1|v\d\w*)/", path)
     if version is None:
         return []
-    service = "compute" if "compute" in version[1] else "oslogin" if "/users/" in path else "tpu"
-    name = f"{service}.{version[1].removeprefix('compute/')}"
-    document, methods = _document(name)
-    found = [m for m in methods if m[0] == verb and m[1].fullmatch(path)]
-    if not found:
-        return [f"{name} has no method {verb} {path}"]
+    services = ("tpu", "oslogin", "serviceusage", "cloudresourcemanager")
+    for service in ("compute",) if "compute" in version[1] else services:
+        name = f"{service}.{version[1].removeprefix('compute/')}"
+        document, methods = _document(name)
+        if found := [m for m in methods if m[0] == verb and m[1].fullmatch(path)]:
+            break
+    else:
+        return [f"no document has {verb} {path}"]
     return list(_misfits(document["schemas"], found[0][2]["response"], answer, ""))
 
 
 @cache
 def _document(name: str) -> tuple[Any, list[tuple[str, re.Pattern[str], Any]]]:
-    text = resources.files(_DOCUMENTS).joinpath(f"{name}.json").read_text(encoding="utf-8")
+    file = resources.files(_DOCUMENTS).joinpath(f"{name}.json")
+    if not file.is_file():
+        return {}, []
+    text = file.read_text(encoding="utf-8")
     document = json.loads(text)
     methods = []
     waiting = [document]

@@ -27,6 +27,7 @@ from tpukit.emulator.api.routes import (
     control_routes,
     find,
     oslogin_routes,
+    project_routes,
     tpu_routes,
 )
 from tpukit.emulator.api.service import Service
@@ -67,6 +68,7 @@ class Edge:
             *tpu_routes(service),
             *compute_routes(service),
             *oslogin_routes(service),
+            *project_routes(service),
             *control_routes(self.control, self.grpc, self.impersonation, service),
         )
 
@@ -138,7 +140,7 @@ class Edge:
             query, body = method.read(query, body)
         except ApiError as error:
             return ApiReply.error(error.status, route.is_compute)
-        version = path.get("version") or path.get("alpha", "v2")
+        version = path.get("version") or path.get("alpha") or path.get("manager", "v2")
         call = Call(path, query, body, "" if request.any_version else version)
         answer = route.handler
         return self._serve(replace(route, handler=lambda call: method.fit(answer(call))), call)

@@ -1,7 +1,7 @@
 """Every method the emulator serves, as the APIs' reference pages list them.
 
-Cloud TPU API v2 and v2alpha1, its v1 locations, Compute Engine API v1, OS Login API v1, control
-plane.
+Cloud TPU API v2 and v2alpha1, its v1 locations, Compute Engine API v1, OS Login API v1, some of
+Service Usage API v1 and of Cloud Resource Manager API v1 and v3, control plane.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ _PATTERNS = {
     # gcloud's alpha track asks for the alpha versions of these two.
     "legacy": "v1|v1alpha1",
     "login": "v1|v1alpha",
+    "manager": "v1|v3",
+    "parent": "projects",
     "project": "[^/]+",
     "path": ".+",
     "user": "[^/]+",
@@ -191,6 +193,30 @@ def oslogin_routes(service: Service) -> tuple[ApiRoute, ...]:
         "/{login}/users/{user}",
         ("users.getLoginProfile", "GET", "/loginProfile", accounts.get_login_profile),
         ("users.importSshPublicKey", "POST", ":importSshPublicKey", accounts.import_ssh_public_key),
+    )
+
+
+def project_routes(service: Service) -> tuple[ApiRoute, ...]:
+    """Return what clients ask of Service Usage and of Cloud Resource Manager."""
+    usage, manager = service.service_usage, service.resource_manager
+    return (
+        *_routes(
+            "/v1/{parent}/{project}/services",
+            ("services.list", "GET", "", usage.list),
+            ("services.batchEnable", "POST", ":batchEnable", usage.batch_enable),
+            ("services.get", "GET", "/{service}", usage.get),
+            ("services.enable", "POST", "/{service}:enable", usage.enable),
+        ),
+        *_routes(
+            "/{manager}/projects/{project}",
+            ("cloudresourcemanager.projects.get", "GET", "", manager.get),
+            (
+                "projects.testIamPermissions",
+                "POST",
+                ":testIamPermissions",
+                manager.test_permissions,
+            ),
+        ),
     )
 
 

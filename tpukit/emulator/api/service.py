@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from random import Random
 
 from tpukit.emulator.compute_service.firewall_store import Firewalls
+from tpukit.emulator.compute_service.project_services import ResourceManager, ServiceUsage
 from tpukit.emulator.compute_service.projects import Accounts, ComputeOperations, Networks, Projects
 from tpukit.emulator.core.api_errors import ApiError, Json, Status, not_found
 from tpukit.emulator.core.emulator_clock import EmulatorClock
@@ -52,6 +53,8 @@ class Service:
         self.networks = Networks(self.context)
         self.firewalls = Firewalls(self.context, self.compute_operations)
         self.accounts = Accounts(self.context, self.catalogue)
+        self.service_usage = ServiceUsage(self.context)
+        self.resource_manager = ResourceManager()
         self.reservations = Reservations(self.context, self.catalogue)
         self.tpu_nodes = TpuNodes(self.catalogue)
         parts = self.context, self.catalogue, self.operations

@@ -137,8 +137,8 @@ class Projects:
         host = call.body.get("host")
         if not isinstance(host, str):
             raise invalid("host must be a project.")
-        items = self.metadata_items(call.project)
-        self._context.state.projects[call.project] = {"items": items, "host": host}
+        record = self._context.state.projects.get(call.project, {"items": []})
+        self._context.state.projects[call.project] = {**record, "host": host}
         self._context.changed = True
         return {"project": call.project, "host": host}
 

@@ -17,6 +17,7 @@ from tpukit.emulator.core.api_errors import Json
 DOCUMENTS = (
     *("tpu.v1", "tpu.v1alpha1", "tpu.v2", "tpu.v2alpha1"),
     *("compute.v1", "oslogin.v1", "oslogin.v1alpha"),
+    *("serviceusage.v1", "cloudresourcemanager.v1", "cloudresourcemanager.v3"),
 )
 #: gcloud's own v2alpha1 knows fields that the published document leaves out.
 _BEYOND: dict[str, dict[str, Json]] = {

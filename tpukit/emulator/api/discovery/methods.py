@@ -13,17 +13,19 @@ from tpukit.emulator.core.api_errors import Json, camel
 _TYPE_PREFIX = "type.googleapis.com/google.cloud."
 
 
+#: The services whose paths begin with their version.
+_BY_VERSION = ("tpu", "oslogin", "serviceusage", "cloudresourcemanager")
+
+
 def find_method(library: DiscoveryLibrary, verb: str, path: str) -> ApiMethod:
     """Return the method of a verb and the shape of a path. Raises KeyError where there is none."""
     first, second = path.split("/")[1:3]
-    service = {"compute": "compute", "users": "oslogin"}.get(first, "tpu")
-    if second == "users":
-        service = "oslogin"
-    version = second if first == "compute" else first
-    document = library.document(f"{service}.{version}")
-    if document is None:
-        raise KeyError(path)
-    return ApiMethod(library, document, document.methods[verb, path])
+    names = [f"{service}.{first}" for service in _BY_VERSION]
+    for name in [f"compute.{second}"] if first == "compute" else names:
+        document = library.document(name)
+        if document and (method := document.methods.get((verb, path))):
+            return ApiMethod(library, document, method)
+    raise KeyError(path)
 
 
 @dataclass(frozen=True)
