@@ -70,7 +70,8 @@ class ServiceUsage:
 
     def list(self, call: Call) -> Json:
         names = sorted({*_SERVED, *self._enabled(call.project)})
-        return listing(call, "services", ((name, self._view(call, name)) for name in names), 200)
+        views = (self._view(call, name) for name in names)
+        return listing(call, "services", ((view["name"], view) for view in views), 200)
 
 
 class ResourceManager:
