@@ -9,6 +9,7 @@ from tpukit import models
 from tpukit.errors import TpukitError
 from tpukit.models import (
     FirewallRule,
+    Measurement,
     ProvisionReport,
     Slice,
     SmokeReport,
@@ -113,7 +114,11 @@ def test_every_document_has_these_keys_and_no_others() -> None:
             "global_devices global_devices_expected processes matmul matmul_expected global_sum "
             "global_sum_expected seconds emulated error log_tail",
         ),
-        (SmokeReport("jax", (tested,)), "framework ok stand_in notes workers"),
+        (
+            Measurement("link", 0, 1, 86.8, "GB/s"),
+            "what worker device value unit peak share verdict note to_worker to_device size",
+        ),
+        (SmokeReport("jax", (tested,)), "framework ok stand_in notes workers level measurements"),
     ]
     for value, expected in keys:
         document = value.document()  # type: ignore[attr-defined]

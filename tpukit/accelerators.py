@@ -38,6 +38,15 @@ _SHOWN = 40  #: characters of a refused name that an error repeats
 
 
 @dataclass(frozen=True)
+class Machine:
+    """What a TPU VM with so many chips has besides; `memory` with its unit."""
+
+    chips: int
+    vcpus: int
+    memory: str
+
+
+@dataclass(frozen=True)
 class Generation:
     """What all accelerator types of one generation share."""
 
@@ -56,6 +65,15 @@ class Generation:
     hbm_gib_per_chip: int
     peak_bf16_tflops_per_chip: int
     sources: Mapping[str, tuple[str, ...]] = field(hash=False)  #: by fact, keys for `citation`
+    #: Every published figure, the lowest first: GB/s are 10**9 bytes a second everywhere.
+    hbm_gbytes_per_second_per_chip: tuple[int, ...] = ()
+    mxus_per_core: int = 0
+    mxu_side: int = 0  #: rows and columns of a matrix unit
+    topology_axes: int = 0
+    torus_side: int = 0  #: a slice whose every axis is a multiple is a torus; 0: not published
+    ici_gbytes_per_second_per_link: int = 0  #: one way; 0: not published
+    ici_gbytes_per_second_per_chip: int = 0  #: of all links, both ways; 0: not published
+    machines: tuple[Machine, ...] = ()  #: by chips; () where no figure is published
 
     @property
     def device_unit(self) -> str:
@@ -103,6 +121,18 @@ class AcceleratorType:
     @property
     def runtime_version(self) -> str:
         return self.facts.runtime_version
+
+    @property
+    def machine(self) -> Machine | None:
+        """What a worker has besides its chips, where that is published."""
+        return next((m for m in self.facts.machines if m.chips == self.chips_per_worker), None)
+
+    @property
+    def links_per_chip(self) -> int:
+        """The links to other chips that every chip of the slice has at least: 2 in a 2x4."""
+        axes, side = [int(axis) for axis in self.topology.split("x")], self.facts.torus_side
+        torus = side > 0 and all(axis % side == 0 for axis in axes)
+        return sum((2 if torus else 1) for axis in axes if axis > 1)
 
 
 def spelled(prefix: str) -> str:
@@ -218,6 +248,7 @@ def _generation(table: dict[str, Any]) -> Generation:
     sources = {fact: tuple(entry["sources"]) for fact, entry in table.items()}
     name = values.pop("prefix")
     values.setdefault("unfit_runtime_versions", ())
+    values["machines"] = tuple(Machine(**each) for each in values.get("machines", ()))
     return Generation(name=name, sources=sources, **values)
 
 

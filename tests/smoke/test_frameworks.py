@@ -132,7 +132,7 @@ def test_no_framework_is_named_in_code_but_the_default_one_in_one_place() -> Non
     recipes = [Recipe.named(name) for name in recipe_names()]
     words = {word for recipe in recipes for word in (recipe.name, *recipe.modules)} - {"accelerate"}
     pattern = re.compile(rf"(?<![A-Za-z0-9])({'|'.join(words)})(?![A-Za-z0-9])")
-    programs = {PACKAGE / "smoke" / recipe.smoke.program for recipe in recipes}
+    programs = {PACKAGE / "smoke" / file for recipe in recipes for file in recipe.smoke.files(2)}
     paths = [path for path in PACKAGE.rglob("*.py") if path not in programs]
     found = [place for path in paths for place in names_in_code(path, pattern)]
     assert [place.partition(":")[0] for place in found] == ["cli/parameters.py"]
@@ -140,5 +140,5 @@ def test_no_framework_is_named_in_code_but_the_default_one_in_one_place() -> Non
 
 def test_every_smoke_program_belongs_to_a_recipe() -> None:
     programs = {path.name for path in (PACKAGE / "smoke").glob("*_program.py")}
-    named = {Recipe.named(name).smoke.program for name in recipe_names()}
-    assert sorted([*named, "lock_program.py", "smoke_program.py"]) == sorted(programs)
+    named = {file for name in recipe_names() for file in Recipe.named(name).smoke.files(2) if file}
+    assert {*named, "lock_program.py", "smoke_program.py"} == programs

@@ -34,7 +34,7 @@ from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text
 from tpukit.remote.worker_files import venv_python
 from tpukit.smoke.judge import DIGEST, STAND_IN_DIGEST
-from tpukit.smoke.runner import ensure_computes, smoke
+from tpukit.smoke.runner import Load, ensure_computes, smoke
 
 pytestmark = pytest.mark.process
 
@@ -327,3 +327,50 @@ def test_the_smoke_test_runs_under_the_lock_of_the_first_worker(tmp_path):
     with pytest.raises(SmokeFailed):
         ensure(worker.remote(), accelerator=V3_8)
     assert begun.read_text().split() == ["computed", "over"]
+
+
+@pytest.mark.full_size
+def test_every_level_measures_each_device_and_each_link(jax_home):
+    """On CPU devices no figure has a peak; under load no bit and no word is wrong."""
+    worker = LocalWorker(jax_home, environment={"TPUKIT_EMULATED_DEVICES": "4"}).remote()
+    limit = seconds(300)
+    report = smoke(
+        [worker], AcceleratorType.parse("v6e-4"), JAX, deadline=limit, load=Load(3, soak_seconds=2)
+    )
+    assert [seen.error for seen in report.workers] == [""]
+    assert report.level == 3
+    each = ["matmul", "hbm", "host-to-device", "device-to-host", "soak"]
+    places = {
+        what: [each.place for each in report.measurements if each.what == what] for what in each
+    }
+    assert places == {key: [f"worker 0 device {number}" for number in range(4)] for key in each}
+    others = [each.place for each in report.measurements if each.what not in places]
+    assert others == [
+        "all devices",
+        *(f"worker 0 device {n} - worker 0 device {n + 1}" for n in range(3)),
+    ]
+    assert all(each.value > 0 and each.peak is None for each in report.measurements)
+
+
+def test_a_recipe_without_such_a_level_is_refused_before_anything_is_asked(tmp_path):
+    def refuse():
+        raise AssertionError("a worker was asked")
+
+    limit = seconds(300)
+    for level in (2, 3):
+        with pytest.raises(BadInput, match="torch_xla has levels 0 and 1") as caught:
+            ensure_computes(
+                [RemoteWorker(0, refuse)],
+                V3_8,
+                Recipe.named("torch_xla"),
+                deadline=limit,
+                load=Load(level),
+            )
+        assert "--with jax" in caught.value.fix.note
+
+
+def test_a_bench_that_does_not_answer_is_a_failure(tmp_path):
+    line = 'TPUKIT-SMOKE {"framework": "jax", "bench": {"devices": {"matmul": [[1e999]]}}}'
+    worker = with_interpreter(tmp_path, f"echo '{line}'", devices=8).remote()
+    (seen,) = smoke([worker], V3_8, JAX, deadline=seconds(60), load=Load(2)).workers
+    assert seen.error.startswith("the program's answer makes no sense")

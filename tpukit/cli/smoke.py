@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
 
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
@@ -16,27 +18,52 @@ if TYPE_CHECKING:
     from tpukit.accelerators import AcceleratorType
     from tpukit.provision.recipes import Recipe
 
+_LONGEST, _SOAK_MINUTES = 3, 10.0
+
+Level = Annotated[
+    int,
+    Option(
+        metavar="N",
+        min=1,
+        max=_LONGEST,
+        help="1: exact bits of every device. 2: figures beside the peak. 3: under load, too.",
+    ),
+]
+Minutes = Annotated[
+    float,
+    Option(metavar="M", min=0.0, max=24 * 60.0, help="How long the load of level 3 lasts; 0: 10."),
+]
+
 
 def smoke(
     toolkit: Toolkit,
     name: flag.Name,
     recipe: flag.Recipe = flag.DEFAULT_RECIPE,
+    level: Level = 1,
+    minutes: Minutes = 0.0,
     timeout: flag.Timeout = "10m",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Compute on every device of every worker.
 
-    It uses the interpreter that was provisioned. A failure exits with 10.
+    It uses the interpreter that was provisioned. A failure exits with 10. Level 1, the one of `up`,
+    asks every device for the same exact bits. Level 2 measures devices, memory and links beside the
+    chip's published peak; level 3 also keeps all devices busy for --minutes and shows the worst
+    window.
 
-    Example:
+    Examples:
       tpukit smoke demo --with jax
+      tpukit smoke demo --level 2 --json
+      tpukit smoke demo --level 3 --minutes 30
     """
     from tpukit.provision.recipes import Recipe
-    from tpukit.smoke.runner import ensure_computes
+    from tpukit.smoke.runner import Load, check_level, ensure_computes
 
     toolkit = toolkit.by(route)
     chosen = Recipe.named(recipe)
-    deadline = toolkit.deadline(flag.seconds(timeout))
+    load = Load(level, 60 * _soak_minutes(level, minutes))
+    check_level(chosen, level)
+    deadline = toolkit.deadline(flag.seconds(timeout) + load.soak_seconds)
     found = toolkit.find(name, deadline)
     accelerator = _known(found, chosen)
     workers = toolkit.workers(found, "all", deadline.within(CONNECT_SECONDS).remaining())
@@ -48,8 +75,18 @@ def smoke(
         chosen,
         deadline=deadline,
         on_wait=lambda line: stages.say("smoke", line),
+        load=load,
     )
     return views.smoke(report)
+
+
+def _soak_minutes(level: int, minutes: float) -> float:
+    """Return how long level 3 lasts; raise `BadInput` for another level that is to last."""
+    if level == _LONGEST:
+        return minutes or _SOAK_MINUTES
+    if minutes:
+        raise BadInput("--minutes is of --level 3", fix=Fix(note="add --level 3"))
+    return 0.0
 
 
 def _known(found: Slice, recipe: Recipe) -> AcceleratorType:

@@ -164,9 +164,26 @@ def up(report: UpReport, bills: bool) -> View:
 
 
 def smoke(report: SmokeReport) -> View:
-    """Show a smoke test, a worker a row; what contradicts our table is warned of."""
+    """Show a smoke test, a worker a row or a figure a row; what is odd or low is warned of."""
+    if report.measurements:
+        return _measurements(report)
     rows = [_smoke_row(worker, report.stand_in) for worker in report.workers]
     return View({"smoke": report.document()}, _SMOKE_COLUMNS, rows, warnings=report.notes)
+
+
+def _measurements(report: SmokeReport) -> View:
+    stand_in = [f"{report.stand_in}: their figures have no peak"] if report.stand_in else []
+    rows: list[list[object]] = []
+    for each in report.measurements:
+        peak = "" if each.peak is None else f"{each.peak:.4g}"
+        share = "" if each.share is None else f"{each.share:.0%}"
+        size = "" if each.size is None else f"{each.size >> 20} MiB a device"
+        notes = [text for text in (each.verdict, size, each.note) if text]
+        value = f"{each.value:.4g} {each.unit}"
+        rows.append([each.what, each.place, value, peak, share, "; ".join(notes)])
+    columns = ("FIGURE", "OF", "MEASURED", "PEAK", "SHARE", "NOTE")
+    warnings = (*report.notes, *stand_in)
+    return View({"smoke": report.document()}, columns, rows, warnings=warnings)
 
 
 def provision(report: ProvisionReport) -> View:

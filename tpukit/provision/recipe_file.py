@@ -46,13 +46,21 @@ class Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+ProgramFile = Annotated[str, Field(pattern=r"^[a-z_]*(_program\.py)?$")]
+
+
 @dataclass(frozen=True)
 class SmokeProgram:
     """What computes in a framework's smoke test."""
 
-    program: Annotated[str, Field(pattern=r"^[a-z_]*(_program\.py)?$")]  #: a file in `tpukit/smoke`
+    program: ProgramFile  #: a file in `tpukit/smoke`
     names_device_kind: bool  #: whether the framework names the kind of a TPU (`TPU v3`)
     has_ring: bool = False  #: whether each device sends its number to the next one, too
+    bench_program: ProgramFile = ""  #: what measures at levels 2 and 3, beside `program`
+
+    def files(self, level: int) -> tuple[str, ...]:
+        """Return the files that a level needs."""
+        return (self.program, self.bench_program) if level > 1 else (self.program,)
 
 
 class ReleaseTable(Table):

@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tpukit.accelerators import AcceleratorType
 from tpukit.errors import DeadlinePassed, SmokeFailed, TpukitError
-from tpukit.models import SmokeReport, WorkerSmokeReport
+from tpukit.models import Measurement, SmokeReport, WorkerSmokeReport
 from tpukit.provision.recipes import Recipe
+from tpukit.smoke.measurements import Bench, Soak, WorkerFigures, measurements
 from tpukit.text import one_line, sanitize
 
 _MARK = b"TPUKIT-SMOKE "
@@ -55,6 +56,8 @@ class Answer(BaseModel):
     memory_bytes: Numbers = ()
     missing: Numbers = ()
     ring: Numbers = ()
+    bench: Bench | None = None
+    soak: Soak | None = None
     numbers_hold: bool
     seconds: float
 
@@ -129,6 +132,7 @@ class Expectation:
     accelerator: AcceleratorType
     recipe: Recipe
     workers: int
+    level: int = 1
 
     @property
     def framework(self) -> str:
@@ -161,12 +165,29 @@ def judge(observations: Sequence[Observation], expected: Expectation) -> SmokeRe
     answers = {worker: each for worker, each in results.items() if isinstance(each, Answer)}
     disagreement = _disagreement(observations, answers)
     reports = [_report(each, results[each.worker], expected, disagreement) for each in observations]
+    stand_in = _stand_in(observations, answers, expected)
+    parts = [WorkerFigures(worker, a.indices, a.bench, a.soak) for worker, a in answers.items()]
+    found = measurements(parts, expected.accelerator, bool(stand_in))
     return SmokeReport(
         expected.framework,
         tuple(_with_consequences(reports, observations)),
-        _stand_in(observations, answers, expected),
-        _notes(expected),
+        stand_in,
+        (*_notes(expected), *map(_low, (each for each in found if each.verdict == "warn"))),
+        expected.level,
+        found,
     )
+
+
+def _low(found: Measurement) -> str:
+    """Return a measurement that is low in words: `worker 0 device 3: matmul 61.5 TFLOP/s, …`."""
+    share = f", {found.share:.0%} of {found.peak:.4g}" if found.share is not None else ""
+    note = f", {found.note}" if found.note else ""
+    return f"{found.place}: {found.what} {found.value:.4g} {found.unit}{share}{note}"
+
+
+def failures(report: SmokeReport) -> tuple[str, ...]:
+    """Return the measurements that fail, in words."""
+    return tuple(map(_low, report.failed_measurements))
 
 
 def _report(
@@ -227,6 +248,9 @@ def _problems(answer: Answer, observation: Observation, expected: Expectation) -
     if small and not emulated:
         least = min(answer.memory_bytes) / 2**30
         yield f"{_devices(small)} offer only {least:.1f} GiB of HBM"
+    for level, part in ((2, answer.bench), (3, answer.soak)):
+        if expected.level >= level and not part:
+            yield f"it measured nothing of level {level}"
     if observation.status != 0:
         yield f"the program ended with status {observation.status}"
 

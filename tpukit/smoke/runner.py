@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tpukit.accelerators import AcceleratorType
@@ -21,6 +21,7 @@ from tpukit.errors import (
     decisive,
 )
 from tpukit.models import SmokeReport, worker_names
+from tpukit.provision import recipe_names
 from tpukit.provision.recipes import Recipe
 from tpukit.remote.command.end import Holder, device_holders
 from tpukit.remote.command.fan_out import fan_out
@@ -28,7 +29,7 @@ from tpukit.remote.connection.target import Completed
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text
 from tpukit.remote.worker_files import SMOKE_LOCK, venv_python
-from tpukit.smoke.judge import Expectation, Observation, judge
+from tpukit.smoke.judge import Expectation, Observation, failures, judge
 from tpukit.text import one_line, quote
 
 if TYPE_CHECKING:
@@ -50,6 +51,18 @@ _LOCKED = b"TPUKIT-LOCKED"
 _WAITING = re.compile(rb"^TPUKIT-WAITING (.*)$", re.MULTILINE)
 _RELEASE_SECONDS = 5.0
 
+
+@dataclass(frozen=True)
+class Load:
+    """How much a smoke test asks of the devices: its level, and the seconds of level 3."""
+
+    level: int = 1
+    soak_seconds: float = 0.0
+
+
+#: What `up` asks.
+QUICK = Load()
+
 OnWait = Callable[[str], None]
 Item = TypeVar("Item")
 
@@ -61,12 +74,13 @@ def ensure_computes(
     *,
     deadline: Deadline,
     on_wait: OnWait = lambda line: None,
+    load: Load = QUICK,
 ) -> SmokeReport:
     """Compute as `smoke` does, after any other client's smoke test of the slice, or raise.
 
     Raises:
-        BadInput: there are no workers.
-        SmokeFailed: a worker did not compute, or not rightly.
+        BadInput: there are no workers, or the recipe has no such level.
+        SmokeFailed: a worker did not compute, or not rightly, or a device is slow.
         DevicesBusy: another process holds a worker's devices.
         DeadlinePassed: a worker gave no answer in time, or another smoke test did not end.
         TpukitError: a worker could not be reached: the class of the error that says why.
@@ -74,9 +88,10 @@ def ensure_computes(
     """
     if not workers:
         raise BadInput("no workers to compute on")
+    check_level(recipe, load.level)
     with smoke_lock(workers[0], venv_python(recipe.name), deadline, on_wait):
-        limit = deadline.within(SMOKE_SECONDS)
-        report = smoke(workers, accelerator, recipe, deadline=limit)
+        limit = deadline.within(SMOKE_SECONDS + load.soak_seconds)
+        report = smoke(workers, accelerator, recipe, deadline=limit, load=load)
     if not report.ok:
         raise _failure(report)
     return report
@@ -88,6 +103,7 @@ def smoke(
     recipe: Recipe,
     *,
     deadline: Deadline,
+    load: Load = QUICK,
 ) -> SmokeReport:
     """Compute on every device of every worker and return what came out.
 
@@ -99,12 +115,23 @@ def smoke(
     """
     if not workers:
         raise BadInput("no workers to compute on")
-    run = _Run(recipe, len(workers), deadline)
+    run = _Run(recipe, len(workers), deadline, load)
     try:
         observations = run.on_all(workers)
     finally:
         run.close()
-    return judge(observations, Expectation(accelerator, recipe, len(workers)))
+    return judge(observations, Expectation(accelerator, recipe, len(workers), load.level))
+
+
+def check_level(recipe: Recipe, level: int) -> None:
+    """Raise `BadInput` where a recipe has no program for a level."""
+    if level < 2 or recipe.smoke.bench_program:
+        return
+    able = [each for each in recipe_names() if Recipe.named(each).smoke.bench_program]
+    raise BadInput(
+        f"the smoke test of {recipe.name} has levels 0 and 1",
+        fix=Fix(note=f"--with {able[0]} has all: its figures are of the chips, not of a framework"),
+    )
 
 
 @contextmanager
@@ -162,6 +189,14 @@ def _nothing_until(over: threading.Event) -> Iterator[bytes]:
 
 def _failure(report: SmokeReport) -> TpukitError:
     failed = [worker for worker in report.workers if not worker.ok]
+    if not failed:
+        slow = failures(report)
+        return SmokeFailed(
+            f"{len(slow)} of {len(report.measurements)} figures are no healthy slice's",
+            why="\n".join([*slow, *report.notes]),
+            fix=Fix(note="a bad chip stays with its slice: a new slice may get another one"),
+            details=report.document(),
+        )
     cause = decisive(worker.cause for worker in failed)
     kind = type(cause) if cause else SmokeFailed
     first = next((each for each in failed if cause and each.cause is cause), failed[0])
@@ -181,8 +216,9 @@ def _failure(report: SmokeReport) -> TpukitError:
 class _Run:
     """One connection a worker; first to see whether all are ready, then for the program."""
 
-    def __init__(self, recipe: Recipe, workers: int, deadline: Deadline) -> None:
+    def __init__(self, recipe: Recipe, workers: int, deadline: Deadline, load: Load) -> None:
         self._recipe = recipe
+        self._load = load
         self._python = venv_python(recipe.name)
         self._workers = workers
         self._deadline = deadline
@@ -240,11 +276,16 @@ class _Run:
         started = self._deadline.clock.monotonic()
         limit = self._deadline.remaining()
         seconds = f"{max(limit - 5.0, limit * 0.8):.3f}"
+        level, soak = str(self._load.level), f"{self._load.soak_seconds:.3f}"
         words = [self._python, "-I", "-", self._recipe.name, str(self._workers), seconds]
-        program = program_text(f"smoke/{self._recipe.smoke.program}", "smoke/smoke_program.py")
+        files = self._recipe.smoke.files(self._load.level)
+        program = program_text(*(f"smoke/{each}" for each in files), "smoke/smoke_program.py")
         try:
             done = self._connections[look.worker].run(
-                quote(words), stdin=program.encode(), deadline=self._deadline, keep=_KEEP
+                quote([*words, level, soak]),
+                stdin=program.encode(),
+                deadline=self._deadline,
+                keep=_KEEP,
             )
             seen = replace(look, status=done.status, stdout=done.stdout, stderr=done.stderr)
         except DeadlinePassed:

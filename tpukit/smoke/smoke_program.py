@@ -2,7 +2,8 @@
 
 Runs on a worker with the provisioned interpreter, which reads it from standard input:
 
-    cat FRAMEWORK_program.py smoke_program.py | python - FRAMEWORK WORKERS SECONDS
+    cat FRAMEWORK_program.py [BENCH_program.py] smoke_program.py |
+        python - FRAMEWORK WORKERS SECONDS LEVEL SOAK_SECONDS
 
 A framework's program defines
     PACKAGES                 the packages whose versions the report shows
@@ -16,6 +17,10 @@ A framework's program defines
                                memory_bytes  of each of its devices
                                missing       indices of devices whose number is not in the sum
                                ring          the number that each got from the device before it
+
+From level 2 on, its bench program defines
+    bench()                  return figures: jax_bench_program.py says which
+    soak(seconds)            of level 3: return what so many seconds under load have shown
 
 It ends by itself after SECONDS (with a traceback of where it hung), and when the client is gone.
 """
@@ -83,7 +88,7 @@ def exit_without_a_client() -> None:
             os._exit(1)
 
 
-def main(framework: str, workers: int, seconds: float) -> int:
+def main(framework: str, workers: int, seconds: float, level: int, soak_seconds: float) -> int:
     started = time.monotonic()
     faulthandler.dump_traceback_later(seconds, exit=True)
     threading.Thread(target=exit_without_a_client, daemon=True).start()
@@ -98,6 +103,10 @@ def main(framework: str, workers: int, seconds: float) -> int:
         and all(each == DIGESTS[side] for device in seen["digests"] for each in device)
         and seen["global_sum"] == count * (count + 1) / 2
     )
+    if level >= 2:
+        seen["bench"] = framework_program["bench"]()
+    if level >= 3:
+        seen["soak"] = framework_program["soak"](soak_seconds)
     report = {
         "framework": framework,
         "versions": versions(framework_program["PACKAGES"]),
@@ -112,4 +121,5 @@ def main(framework: str, workers: int, seconds: float) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3])))
+    name, workers, seconds, level, soak_seconds = sys.argv[1:]
+    sys.exit(main(name, int(workers), float(seconds), int(level), float(soak_seconds)))

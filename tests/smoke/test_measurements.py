@@ -1,0 +1,176 @@
+"""Figures are judged beside the lowest published peak and beside their neighbours, and named."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from tpukit.accelerators import GENERATIONS, AcceleratorType, types_of
+from tpukit.models import Measurement
+from tpukit.smoke.measurements import Bench, Soak, WorkerFigures, measurements, thresholds
+
+V6E_8 = AcceleratorType.parse("v6e-8")
+#: What healthy v6e chips reach: thresholds.toml.
+HEALTHY = {"matmul": 805.0, "hbm": 1400.0, "host-to-device": 12.0, "device-to-host": 9.0}
+LINKS = [(0, 1), (2, 3), (4, 5), (6, 7), (0, 2), (2, 4), (4, 6)]
+
+
+def part(
+    *,
+    devices: dict[str, Sequence[Sequence[float]]] | None = None,
+    link: float = 86.8,
+    slow_links: dict[tuple[int, int], float] | None = None,
+    wrong_link: tuple[int, int] | None = None,
+    all_reduce: float = 150.0,
+    seed: int = 0,
+    worker: int = 0,
+    count: int = 8,
+    soak: Soak | None = None,
+) -> WorkerFigures:
+    """One worker's healthy figures, with noise of a percent, but for what is given."""
+    noise = random.Random(seed)
+
+    def passes(figure: float) -> list[list[float]]:
+        return [[figure * noise.uniform(0.99, 1.0) for _ in range(2)] for _ in range(count)]
+
+    figures = {what: passes(figure) for what, figure in HEALTHY.items()}
+    speeds = dict.fromkeys(LINKS, link) | (slow_links or {})
+    found = {
+        "devices": {**figures, **(devices or {})},
+        "all_reduce": [[64 << 20, all_reduce]],
+        "links": [[*pair, speed, pair != wrong_link] for pair, speed in speeds.items()],
+    }
+    bench = Bench.model_validate_json(json.dumps(found))
+    return WorkerFigures(worker, range(worker * count, (worker + 1) * count), bench, soak)
+
+
+def judged(
+    *parts: WorkerFigures, accelerator: AcceleratorType = V6E_8, stand_in: bool = False
+) -> list[str]:
+    """The figures with a verdict: `fail matmul worker 0 device 3`."""
+    found = measurements(parts, accelerator, stand_in)
+    return [f"{each.verdict} {each.what} {each.place}" for each in found if each.verdict]
+
+
+def passes_with(slow: dict[int, float], figure: float = 805.0) -> list[list[float]]:
+    return [[figure * slow.get(device, 1.0) * n for n in (0.995, 0.99)] for device in range(8)]
+
+
+def test_a_healthy_slice_passes_whatever_the_noise() -> None:
+    for seed in range(20):
+        assert judged(part(seed=seed)) == [], seed
+
+
+def test_every_figure_that_is_low_is_named() -> None:
+    cases: list[tuple[dict[str, Any], list[str]]] = [
+        ({"devices": {"matmul": passes_with({3: 0.8})}}, ["fail matmul worker 0 device 3"]),
+        ({"devices": {"matmul": passes_with({3: 0.93})}}, ["warn matmul worker 0 device 3"]),
+        ({"devices": {"hbm": passes_with({0: 0.8}, 1400)}}, ["fail hbm worker 0 device 0"]),
+        (
+            {"devices": {"matmul": passes_with({1: 0.8, 6: 0.85})}},
+            ["fail matmul worker 0 device 1", "fail matmul worker 0 device 6"],
+        ),
+        # All alike: beside the peak alone. What HBM reaches on a v6e nobody has published.
+        (
+            {"devices": {"matmul": passes_with({}, 500)}},
+            [f"fail matmul worker 0 device {device}" for device in range(8)],
+        ),
+        (
+            {"devices": {"hbm": passes_with({}, 900)}},
+            [f"warn hbm worker 0 device {device}" for device in range(8)],
+        ),
+        ({"slow_links": {(2, 4): 60.0}}, ["fail link worker 0 device 2 - worker 0 device 4"]),
+        ({"slow_links": {(2, 4): 75.0}}, ["warn link worker 0 device 2 - worker 0 device 4"]),
+        ({"wrong_link": (0, 1)}, ["fail link worker 0 device 0 - worker 0 device 1"]),
+        ({"all_reduce": 80.0}, ["warn all-reduce all devices"]),
+    ]
+    for given, said in cases:
+        assert judged(part(**given)) == said, given
+
+
+def test_a_device_that_is_slow_once_is_not_named() -> None:
+    figures = passes_with({})
+    figures[3][0] *= 0.8
+    assert judged(part(devices={"matmul": figures})) == []
+
+
+def test_devices_that_are_not_steady_are_not_compared() -> None:
+    """As CPU devices are, which share processors: no figure says then what a device can do."""
+    noise = random.Random(7)
+    for _ in range(200):
+        figures = [[noise.uniform(60, 160) for _ in range(2)] for _ in range(8)]
+        assert judged(part(devices={"matmul": figures, "hbm": figures}), stand_in=True) == []
+
+
+def test_a_stand_in_has_no_peak_and_its_slow_device_is_named() -> None:
+    slow = part(devices={"matmul": passes_with({2: 0.83}, 0.1)})
+    found = measurements([slow], V6E_8, stand_in=True)
+    assert {(each.peak, each.share) for each in found} == {(None, None)}
+    assert judged(slow, stand_in=True) == ["fail matmul worker 0 device 2"]
+
+
+def test_figures_of_two_workers_are_one_slice_s() -> None:
+    """A link has an end on each, and both saw it: the slower sight counts."""
+    sixteen, ends = AcceleratorType.parse("v6e-16"), {(7, 8): 40.0}
+    first, second = part(slow_links=ends), part(slow_links={(7, 8): 80.0}, worker=1, seed=1)
+    assert judged(first, second, accelerator=sixteen) == [
+        "fail link worker 0 device 7 - worker 1 device 0"
+    ]
+    shown = [each for each in measurements([first, second], sixteen, False) if each.what == "link"]
+    assert len(shown) == len(LINKS) + 1
+
+
+def test_the_denominator_is_the_lowest_published_peak_of_a_device() -> None:
+    cases = {
+        "v3-8": (123 / 2, 825 / 2, 100, 200),
+        "v5p-8": (459, 2460, 90, 180),
+        "v6e-8": (918, 1600, 90, 180),
+        "v5litepod-1": (197, 819, 45, None),
+        "v2-8": (46 / 2, 716 / 2, None, None),
+    }
+    for name, wanted in cases.items():
+        found = {}
+        for each in measurements([part()], AcceleratorType.parse(name), False):
+            found[each.what] = each.peak
+        got = tuple(found[what] for what in ("matmul", "hbm", "link", "all-reduce"))
+        assert got == wanted, name
+
+
+def test_where_nothing_is_published_a_figure_is_warned_of_and_does_not_fail() -> None:
+    for name in GENERATIONS:
+        slow = {what: passes_with({}, 1.0) for what in HEALTHY}
+        found = judged(part(devices=slow, link=1.0, all_reduce=1.0), accelerator=types_of(name)[-1])
+        failing = {each.split()[1] for each in found if each.startswith("fail")}
+        published = {what for what, each in thresholds().items() if name in each.published}
+        assert failing == published, name
+
+
+def test_every_threshold_has_a_source_and_an_order() -> None:
+    for name, each in thresholds().items():
+        assert each.sources, name
+        assert 0 < each.fail < each.warn < 1, name
+        assert set(each.published) <= set(GENERATIONS), name
+
+
+def soaked(rates: Sequence[float], **more: Any) -> Measurement:
+    """The worst window of device 0 of two; the other one is steady."""
+    found = {"wrong": (0, 0), "flipped": (0, 0), "filled_bytes": (1, 1), "metrics": {}, **more}
+    windows = tuple((rate, 800.0) for rate in rates)
+    soak = Soak(window_seconds=10.0, rates=windows, **found)
+    return measurements([part(soak=soak)], V6E_8, False)[-2]
+
+
+def test_the_worst_window_of_a_load_is_judged_by_the_first_minute() -> None:
+    steady = [800.0] * 6
+    cases: list[tuple[Measurement, str, str]] = [
+        (soaked([*steady, 799, 801]), "", "window 7 of 8"),
+        (soaked([*steady, 770, 801]), "warn", "window 7 of 8"),
+        (soaked([*steady, 801, 750, 801]), "fail", "window 8 of 9"),
+        (soaked(steady, wrong=(1, 0)), "fail", "1 windows with wrong bits; window 1 of 6"),
+        (soaked(steady, flipped=(2, 0)), "fail", "2 words of memory that changed"),
+    ]
+    for found, verdict, note in cases:
+        assert (found.worker, found.device, found.verdict) == (0, 0, verdict), note
+        assert found.note.startswith(note)
