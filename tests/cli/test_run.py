@@ -64,6 +64,25 @@ def test_a_program_that_is_missing_in_an_environment_is_the_commands_own_failure
     assert local.run("run", single, "--with", "jax", "--", "no-such-program").status == 127
 
 
+def test_ssh_has_an_environments_programs_in_a_command_and_in_a_shell(
+    local: Local, single: str
+) -> None:
+    """The environment is first in PATH, whatever the worker's login files do to it."""
+    made = "python3 -m venv --without-pip .tpukit/venvs/jax; echo PATH=/usr/bin:/bin >.profile"
+    assert local.run("run", single, "--", made).status == 0
+    line = "command -v python; echo $VIRTUAL_ENV; exit 3"
+    done = local.run("ssh", single, "--with", "jax", "--", line)
+    python, environment = done.out.split()
+    assert (done.status, python) == (3, f"{environment}/bin/python")
+    assert environment.endswith("/.tpukit/venvs/jax")
+    shell = local.run("ssh", single, "--with", "jax", stdin=None, input=line)
+    assert (shell.status, shell.out.split()) == (3, [python, environment])
+    assert "in any shell there: . ~/.tpukit/venvs/jax/bin/activate" in shell.err
+    refused = local.run("ssh", single, "--with", "flax").says(3)
+    assert f"fix: tpukit provision {single} flax" in refused.err
+    assert "no recipe" in local.run("ssh", single, "--with", "flux").says(2).err
+
+
 def test_ctrl_c_is_how_a_forward_ends_and_no_error(local: Local, single: str) -> None:
     process = local.start("forward", single, "0:22")
     assert process.stdout

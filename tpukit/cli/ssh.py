@@ -25,6 +25,9 @@ NoStdin = Annotated[bool, Option("--no-stdin", "-n", help="Give the command no s
 Tmux = Annotated[
     bool, Option("--tmux", help="Open the tmux session `tpukit`, which outlives connections.")
 ]
+With = Annotated[
+    str, Option("--with", metavar="RECIPE", help="With the provisioned environment's programs.")
+]
 _TMUX = "tmux new-session -A -s tpukit"
 
 
@@ -36,6 +39,7 @@ def ssh(
     terminal: Terminal = False,
     no_stdin: NoStdin = False,
     tmux: Tmux = False,
+    recipe: With = "",
     timeout: flag.Timeout = "60s",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
@@ -49,13 +53,20 @@ def ssh(
       tpukit ssh demo
       tpukit ssh demo --worker 2 -- 'nproc; free -g'
       tpukit ssh demo -t -- htop
+      tpukit ssh demo --with jax
     """
     toolkit = toolkit.by(route)
     line = flag.remote_command(command)
     session = terminal or tmux or not line
     _check(toolkit, name, line, session=session, tmux=tmux, no_stdin=no_stdin)
+    if recipe and tmux:
+        raise BadInput("--tmux opens a session that may be there already: activate it inside")
     patience = flag.seconds(timeout)
+    if recipe:
+        flag.check_recipe(recipe)
     (chosen,) = toolkit.workers(name, str(worker), patience)
+    if recipe:
+        line = _with_environment(toolkit, chosen, recipe, line)
     if not session:
         return _command(toolkit, chosen, line, no_stdin)
     target = _target(toolkit, chosen, toolkit.deadline(patience), tmux=tmux)
@@ -109,6 +120,19 @@ def _command(toolkit: Toolkit, chosen: RemoteWorker, line: str, no_stdin: bool) 
         "stderr": done.stderr.decode("utf-8", "replace"),
     }
     return View({"results": [document]}, status=done.status)
+
+
+def _with_environment(toolkit: Toolkit, chosen: RemoteWorker, recipe: str, line: str) -> str:
+    """Return the line that runs a command, or a shell, with a provisioned environment."""
+    from tpukit.remote.command import environment
+    from tpukit.remote.programs import shell_line
+    from tpukit.work.environments import require_environment
+
+    require_environment([chosen], recipe, toolkit.clock)
+    if line:
+        return shell_line(environment.shell_lines({}, recipe) + environment.launch(line, {}))
+    toolkit.console.say(f"in any shell there: {environment.activation(recipe)}")
+    return shell_line(environment.shell_with(recipe))
 
 
 def _target(toolkit: Toolkit, chosen: RemoteWorker, deadline: Deadline, *, tmux: bool) -> Target:

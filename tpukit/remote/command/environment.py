@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from tpukit.errors import BadInput, Fix
 from tpukit.remote import worker_files
+from tpukit.remote.programs import shell_line
 from tpukit.text import is_utf8, one_line, quote
 
 #: A word in braces, or doubled ones for the braces themselves; `${worker}` is a shell's.
@@ -27,6 +28,20 @@ def shell_lines(variables: Mapping[str, str], recipe: str = "") -> str:
         there = f"[ -x {worker_files.shell_word(worker_files.venv_python(recipe))} ] || exit 127\n"
         activate = f'{there}export VIRTUAL_ENV={folder} PATH={folder}/bin:"$PATH"\n'
     return activate + _exports(variables)
+
+
+def shell_with(recipe: str) -> str:
+    """Return the POSIX shell text that becomes an interactive shell with an environment's programs.
+
+    The user's own login files come first: what they do to PATH would hide the environment.
+    """
+    inside = shell_lines({}, recipe) + 'exec "${SHELL:-/bin/sh}"\n'
+    return f'exec "${{SHELL:-/bin/sh}}" -l -c {quote([shell_line(inside)])}\n'
+
+
+def activation(recipe: str) -> str:
+    """Return what does the same in a POSIX shell on a worker."""
+    return f". ~/{worker_files.venv(recipe)}/bin/activate"
 
 
 def launch(command: str, words: Mapping[str, str], *, sudo: bool = False) -> str:
