@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tpukit.text import quote
+import re
+
+from tpukit.errors import BadInput, Fix
+from tpukit.text import one_line, quote
 
 ROOT = ".tpukit"
 JOBS = f"{ROOT}/jobs"
@@ -12,6 +15,25 @@ NOTEBOOK_PROGRAM = f"{ROOT}/notebook.py"
 SMOKE_LOCK = f"{ROOT}/smoke.lock"
 #: What shell programs begin with: they know the folder as $tpukit.
 SHELL_LINE = f"tpukit=$HOME/{ROOT}\n"
+#: The jobs of detached runs among all jobs: a provisioning step's have no such name.
+_PREFIX = "run."
+_RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
+
+
+def job_name(run_id: str) -> str:
+    """Return the name of the job that carries a run; raise `BadInput` for no run id."""
+    if not _RUN_ID.fullmatch(run_id):
+        raise BadInput(
+            f"{one_line(run_id)!r} cannot be a run id",
+            fix=Fix(note="use a-z, 0-9, '.', '_' and '-'"),
+        )
+    return _PREFIX + run_id
+
+
+def run_of(mark: str) -> str:
+    """Return the run that a process with this TPUKIT_JOB belongs to, or nothing."""
+    job = mark.rpartition("/")[2]
+    return job.removeprefix(_PREFIX) if job.startswith(_PREFIX) else ""
 
 
 def job_folder(job: str) -> str:

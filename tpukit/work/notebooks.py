@@ -15,7 +15,7 @@ from tpukit.remote.command.end import end_processes
 from tpukit.remote.command.environment import shell_lines
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.job.detached_job import DetachedJob, JobResult, LogPart
-from tpukit.remote.job.job_list import forget_job, job_name
+from tpukit.remote.job.job_list import forget_job
 from tpukit.remote.programs import program_text
 from tpukit.text import one_line
 from tpukit.work import runs
@@ -86,7 +86,7 @@ class Notebook:
 
     def wait(self) -> str:
         """Renew the lease until `end`; where Jupyter ends by itself, return how it ended."""
-        lease = f"{worker_files.job_folder(job_name(self.run_id))}/lease"
+        lease = f"{worker_files.job_folder(worker_files.job_name(self.run_id))}/lease"
         there = f"test -e {lease} && touch -c {lease}"
         while not self._ended.wait(RENEWAL_SECONDS):
             with suppress(TpukitError), self._worker.connect() as connection:
@@ -98,7 +98,7 @@ class Notebook:
     def end(self) -> None:
         """End Jupyter with its kernels, and remove its log and its token from the worker."""
         self._ended.set()
-        job = job_name(self.run_id)
+        job = worker_files.job_name(self.run_id)
         with self._worker.connect() as connection:
             # Another program of the user's may hold the TPU: it is none of ours.
             end_processes(connection, self._clock, jobs=[job])
@@ -129,7 +129,7 @@ class Notebook:
         return f"status {ended.status}" if ended else ""
 
     def _follow(self, lines: list[str], to_the_end: bool = False) -> JobResult | None:
-        limit, name = Deadline.after(self._clock, _ASK_SECONDS), job_name(self.run_id)
+        limit, name = Deadline.after(self._clock, _ASK_SECONDS), worker_files.job_name(self.run_id)
         job = DetachedJob(self._worker.connect, name, limit, lines.append)
         return job.follow(LogPart(on=to_the_end))
 

@@ -25,14 +25,8 @@ from tpukit.remote.job.detached_job import (
     JobResult,
     LogPart,
 )
-from tpukit.remote.job.job_list import (
-    JobState,
-    Removal,
-    job_name,
-    job_request,
-    list_jobs,
-    remove_jobs,
-)
+from tpukit.remote.job.job_list import JobState, Removal, job_request, list_jobs, remove_jobs
+from tpukit.remote.worker_files import job_name
 
 #: Seconds for one short question to a worker.
 _ASK_SECONDS = 30.0

@@ -86,10 +86,10 @@ def start(
 
 
 def running(directory: Path) -> RunningEmulator | None:
-    """Return the directory's emulator if it lives and answers, else None."""
+    """Return the directory's emulator if it lives and listens, else None."""
     home = EmulatorHome(directory)
     found = home.published()
-    return found if found and home.is_locked() and _answers(found) else None
+    return found if found and home.is_locked() and _listens(found) else None
 
 
 def stop(directory: Path) -> bool:
@@ -251,13 +251,13 @@ def _refusal(report: bytes) -> TpukitError | None:
         return None
 
 
-def _answers(found: RunningEmulator) -> bool:
-    from tpukit.emulator.control_client import EmulatorClient
-
+def _listens(found: RunningEmulator) -> bool:
+    address = urlsplit(found.url)
     try:
-        return bool(EmulatorClient(found.url, found.token, _ANSWER_SECONDS).status())
-    except TpukitError:
+        socket.create_connection((address.hostname, address.port), _ANSWER_SECONDS).close()
+    except OSError:
         return False
+    return True
 
 
 def _live_pids(home: EmulatorHome, found: RunningEmulator | None) -> list[int]:

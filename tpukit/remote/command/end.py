@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from tpukit.clock import Clock, Deadline
 from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.models import Documented
-from tpukit.remote.job.job_list import run_of
 from tpukit.remote.programs import answer, program_text, shell_line
+from tpukit.remote.worker_files import run_of
 from tpukit.text import one_line
 
 if TYPE_CHECKING:

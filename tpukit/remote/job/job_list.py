@@ -10,18 +10,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tpukit.clock import Deadline
-from tpukit.errors import BadInput, Fix, NameTaken, TpukitError
+from tpukit.errors import NameTaken, TpukitError
 from tpukit.models import Documented
 from tpukit.remote.job.detached_job import LOG_LIMIT, JobRequest, ask
 from tpukit.remote.programs import program_text
+from tpukit.remote.worker_files import job_name, run_of
 from tpukit.text import one_line
 
 if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
 
-#: The folders of detached runs among those of all jobs: a provisioning step's have no such name.
-_PREFIX = "run."
-_RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 _SHOWN = 2000  #: characters of a command that a listing knows
 _SECRET = re.compile(
     r"KEY|TOKEN|SECRET|PASS|.PWD|CRED|AUTH|PRIVATE|COOKIE|JWT|WEBHOOK|(^|_)PAT(_|$)", re.IGNORECASE
@@ -58,22 +56,6 @@ class Removal(Documented):
     run: str
     state: str
     bytes: int | None
-
-
-def job_name(run_id: str) -> str:
-    """Return the name of the job that carries a run; raise `BadInput` for no run id."""
-    if not _RUN_ID.fullmatch(run_id):
-        raise BadInput(
-            f"{one_line(run_id)!r} cannot be a run id",
-            fix=Fix(note="use a-z, 0-9, '.', '_' and '-'"),
-        )
-    return _PREFIX + run_id
-
-
-def run_of(mark: str) -> str:
-    """Return the run that a process with this TPUKIT_JOB belongs to, or nothing."""
-    job = mark.rpartition("/")[2]
-    return job.removeprefix(_PREFIX) if job.startswith(_PREFIX) else ""
 
 
 def job_request(
@@ -162,4 +144,4 @@ def _rows(
 
 def _stands(row: dict[str, Any]) -> tuple[str, str, int | None]:
     word, _, status = row["stands"].partition(" ")
-    return row["job"].removeprefix(_PREFIX), word, int(status) if status else None
+    return run_of(row["job"]), word, int(status) if status else None
