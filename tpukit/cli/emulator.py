@@ -184,8 +184,7 @@ def env(toolkit: Toolkit, start: Start = False, impersonate: Impersonated = Fals
     elif start:
         variables = dict(ensure_environment(toolkit.paths, toolkit.console))
     else:
-        running(toolkit.paths)
-        variables = daemon.environment(toolkit.paths.emulator)
+        variables = daemon.environment(toolkit.paths.emulator, running(toolkit.paths))
     lines = [[f"export {name}={quote([value])}"] for name, value in variables.items()]
     return View({"environment": dict(variables)}, rows=lines)
 

@@ -19,11 +19,12 @@ def ensure_environment(paths: Paths, console: Console) -> Mapping[str, str]:
     from tpukit.emulator.process import daemon
 
     directory = private_directory(paths.emulator)
-    if daemon.running(directory) is None:
-        daemon.start(directory)
+    found = daemon.running(directory)
+    if found is None:
+        found = daemon.start(directory)
         console.say("emulator started")
         console.suggest(Fix.command("tpukit", "emulator", "stop", note="it runs until then"))
-    return daemon.environment(directory)
+    return daemon.environment(directory, found)
 
 
 def running(paths: Paths) -> RunningEmulator:

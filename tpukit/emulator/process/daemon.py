@@ -7,6 +7,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from tpukit.emulator.process.home import ENGINES, READY, EmulatorHome, RunningEmulator, exclusively
 from tpukit.errors import BadInput, Fix, NotFound, TpukitError, from_document
@@ -130,12 +132,12 @@ def stop_all(
     return stopped, len(left)
 
 
-def environment(directory: Path) -> dict[str, str]:
+def environment(directory: Path, found: RunningEmulator | None = None) -> dict[str, str]:
     """Return the variables that point gcloud and tpukit at the directory's running emulator.
 
-    Raises `NotFound` when none runs.
+    It is looked for unless the caller has `found` it. Raises `NotFound` when none runs.
     """
-    found = _expected(directory)
+    found = found or _expected(directory)
     return {
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{found.url}/compute/v1/",
         **{f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}": f"{found.url}/" for name in _SERVICES},
