@@ -19,6 +19,9 @@ from tpukit.emulator.process.home import READY, EmulatorHome, RunningEmulator
 from tpukit.emulator.process.worker_engine import WorkerEngine, worker_engine
 from tpukit.emulator.workers import processes
 
+#: Those that end an emulator.
+_ENDING_SIGNALS = {signal.SIGTERM, signal.SIGINT}
+
 
 def emulate(
     home: EmulatorHome,
@@ -91,18 +94,21 @@ def _allow_many_descriptors() -> None:
 def _ending(ends: Sequence[int]) -> threading.Event:
     """Return an event that is set by TERM, by INT and by the end of one of the descriptors."""
     event = threading.Event()
-    asked, ask = os.pipe()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        # Nothing that takes a lock: a second signal may come while the first one is handled.
-        signal.signal(number, lambda *_: os.write(ask, b"1"))
+    asked, told = os.pipe()
+    os.set_blocking(told, False)
+    # Written to at the signal itself: a handler of Python's own runs when the main thread next
+    # does, and a signal that comes as that begins to wait does not wake it.
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
     # A shell in the background, and nohup, start us with some signals ignored, and what is ignored
     # stays so in every command of a worker. With a handler it is the default there.
-    for number in (signal.SIGHUP, signal.SIGQUIT):
+    for number in (*_ENDING_SIGNALS, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, lambda *_: None)
-    threading.Thread(target=_watch, args=([asked, *ends], event), daemon=True).start()
+    threading.Thread(target=_watch, args=(asked, ends, event), daemon=True).start()
     return event
 
 
-def _watch(ends: list[int], event: threading.Event) -> None:
-    select.select(ends, [], [])
+def _watch(asked: int, ends: Sequence[int], event: threading.Event) -> None:
+    while select.select([asked, *ends], [], [])[0] == [asked]:
+        if _ENDING_SIGNALS & set(os.read(asked, 64)):
+            break
     event.set()
