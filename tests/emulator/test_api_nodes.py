@@ -445,9 +445,10 @@ def test_zones_types_and_runtime_versions_are_listed_and_described(cloud):
 
 def test_every_default_runtime_version_of_a_generation_is_known(cloud):
     from tpukit.accelerators import all_types
-    from tpukit.emulator.tpu_service.catalogue import RUNTIME_VERSIONS
 
-    assert {kind.runtime_version for kind in all_types()} <= set(RUNTIME_VERSIONS)
+    assert {kind.runtime_version for kind in all_types()} <= set(
+        cloud.service.catalogue.runtime_versions
+    )
 
 
 def test_operations_that_ended_are_forgotten_beyond_a_number_the_oldest_first(cloud):

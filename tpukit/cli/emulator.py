@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
-from tpukit.cli import emulator_control, emulator_fault
+from tpukit.cli import emulator_catalogue, emulator_control, emulator_fault
 from tpukit.cli.local import client, ensure_environment, running
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verb import group
@@ -72,6 +72,7 @@ def application() -> typer.Typer:
         summary,
         *(start, stop, status, env, hosts, *control, emulator_fault.worker),
         *(emulator_control.log, emulator_control.reset),
+        *(emulator_catalogue.add, emulator_catalogue.remove, emulator_catalogue.catalogue),
     )
     app.add_typer(emulator_fault.application(), name="fault")
     app.add_typer(emulator_control.clock_application(), name="clock")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from tpukit.emulator.core.places import PROJECT
 from tpukit.errors import BadInput, NotFound, TpukitError
 from tpukit.text import one_line
 
@@ -106,6 +107,71 @@ class EmulatorClient:
     def set_state(self, node: str, state: str) -> Json:
         """Put a node in a state, with its workers; raise `BadInput` for one that the API lacks."""
         return self.call("POST", f"nodes/{quote(node)}:setState", {"state": state})
+
+    def catalogue(self) -> Json:
+        """Return `changes`, `reservations`, and `quotas` with what is used of them."""
+        return self.call("GET", "catalogue")
+
+    def add_zone(self, name: str) -> None:
+        """Add a zone, which offers every accelerator type."""
+        self._offer("zones", name=name)
+
+    def remove_zone(self, name: str) -> None:
+        """Remove a zone in which nothing is; raise `NotFound` for one that there is not."""
+        self._withdraw("zones", name=name)
+
+    def add_accelerator_type(self, name: str, zone: str = "-") -> None:
+        """Offer an accelerator type in a zone, or in all."""
+        self._offer("acceleratorTypes", name=name, zone=zone)
+
+    def remove_accelerator_type(self, name: str, zone: str = "-") -> None:
+        """Offer an accelerator type no more in a zone, or in any; slices that are there stay."""
+        self._withdraw("acceleratorTypes", name=name, zone=zone)
+
+    def add_runtime_version(self, name: str) -> None:
+        """Add a runtime version to every zone."""
+        self._offer("runtimeVersions", name=name)
+
+    def remove_runtime_version(self, name: str) -> None:
+        """Remove a runtime version; raise `NotFound` for one that there is not."""
+        self._withdraw("runtimeVersions", name=name)
+
+    def add_network(self, name: str, project: str = PROJECT) -> None:
+        """Add a network without firewall rules to a project."""
+        self._offer("networks", name=name, project=project)
+
+    def remove_network(self, name: str, project: str = PROJECT) -> None:
+        """Remove a network that no slice is on, with its rules; raise `NotFound` for none."""
+        self._withdraw("networks", name=name, project=project)
+
+    def add_reservation(
+        self, name: str, zone: str, generation: str, chips: int, project: str = PROJECT
+    ) -> None:
+        """Let a project have reserved chips of a generation in a zone."""
+        place = {"name": name, "zone": zone, "project": project}
+        self._offer("reservations", **place, resourceType=generation, size=chips)
+
+    def remove_reservation(self, name: str, zone: str, project: str = PROJECT) -> None:
+        """Remove a reservation; raise `NotFound` for one that there is not."""
+        self._withdraw("reservations", name=name, zone=zone, project=project)
+
+    def set_quota(self, accelerator_type: str, zone: str, limit: int, spot: bool = False) -> None:
+        """Limit the quota that slices of a type count with in a zone, for each project.
+
+        `limit` is in what the type's name counts: cores, or chips for v5litepod and v6e.
+        """
+        self._offer("quotas", name=accelerator_type, zone=zone, limit=limit, spot=spot)
+
+    def remove_quota(self, accelerator_type: str, zone: str, spot: bool = False) -> None:
+        """Remove a limit; raise `NotFound` where there is none."""
+        spots = {"spot": "true"} if spot else {}
+        self._withdraw("quotas", name=accelerator_type, zone=zone, **spots)
+
+    def _offer(self, kind: str, **given: object) -> None:
+        self.call("POST", f"catalogue/{kind}", given)
+
+    def _withdraw(self, kind: str, **given: str) -> None:
+        self.call("DELETE", f"catalogue/{kind}?{urlencode(given)}")
 
     def reset(self) -> None:
         """Forget all that was made or changed; nothing of it is left but ports and the token."""

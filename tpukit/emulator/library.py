@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from tpukit.emulator.control_client import EmulatorClient
+from tpukit.emulator.core.places import PROJECT, ZONE
 from tpukit.emulator.process import daemon
 from tpukit.errors import BadInput, Fix
 from tpukit.text import one_line
@@ -97,12 +98,12 @@ class Emulator(EmulatorClient):
     @property
     def project(self) -> str:
         """The project that `env` names; every other one exists too."""
-        return daemon.PROJECT
+        return PROJECT
 
     @property
     def zone(self) -> str:
         """The zone that `env` names, which offers every accelerator type."""
-        return daemon.ZONE
+        return ZONE
 
     def tpu_client(self) -> TpuClient:
         """Return google-cloud-tpu's client of API version v2, over REST, led here."""

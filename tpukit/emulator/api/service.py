@@ -20,11 +20,13 @@ from tpukit.emulator.core.state import EmulatorState
 from tpukit.emulator.faults.scenario import ScenarioEvent
 from tpukit.emulator.faults.worker_faults import WorkerFaults
 from tpukit.emulator.tpu_service.catalogue import Catalogue, Reservations
+from tpukit.emulator.tpu_service.catalogue_changes import CatalogueChanges
 from tpukit.emulator.tpu_service.node_store import STATES, NodeStore
 from tpukit.emulator.tpu_service.nodes import Nodes
 from tpukit.emulator.tpu_service.operations import TpuOperations
 from tpukit.emulator.tpu_service.queue import Queue
 from tpukit.emulator.tpu_service.queued_resources import QueuedResources
+from tpukit.emulator.tpu_service.quotas import Quotas
 from tpukit.emulator.tpu_service.tpu_node import TpuNodes
 from tpukit.emulator.workers.worker_host import WorkerHostFactory
 
@@ -46,7 +48,7 @@ class Service:
         self.worker_faults = WorkerFaults(clock.time)
         self.events: list[ScenarioEvent] = []
         self.context = ServiceContext(state, clock, random, timing, compute_base=compute_base)
-        self.catalogue = Catalogue()
+        self.catalogue = Catalogue(self.context)
         self.operations = TpuOperations(self.context)
         self.compute_operations = ComputeOperations(self.context)
         self.projects = Projects(self.context, self.compute_operations)
@@ -56,13 +58,17 @@ class Service:
         self.service_usage = ServiceUsage(self.context)
         self.resource_manager = ResourceManager()
         self.reservations = Reservations(self.context, self.catalogue)
+        self.quotas = Quotas(self.context)
+        self.changes = CatalogueChanges(
+            self.context, self.catalogue, self.reservations, self.quotas
+        )
         self.tpu_nodes = TpuNodes(self.catalogue)
         parts = self.context, self.catalogue, self.operations
         self._host = host(self)
         self.node_store = NodeStore(self.context, self.operations, self._host)
         self.queue = Queue(*parts, self.node_store)
-        self.nodes = Nodes(*parts, self.node_store)
-        self.queued_resources = QueuedResources(*parts, self.node_store, self.queue)
+        self.nodes = Nodes(*parts, self.node_store, self.quotas)
+        self.queued_resources = QueuedResources(*parts, self.node_store, self.queue, self.quotas)
 
     def resume(self) -> None:
         """Pick up where the saved state ends: boot the workers of what is READY."""

@@ -148,7 +148,7 @@ class Projects:
 
 
 class Networks:
-    """The networks that exist in every project of the emulator."""
+    """The networks of a project: `default`, and those that the control plane has added."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
@@ -160,7 +160,9 @@ class Networks:
         return self._view(call.project, call.path["network"])
 
     def list(self, call: Call) -> Json:
-        own = () if self._context.host_project(call.project) else self._context.networks
+        base = f"projects/{call.project}/global/networks/"
+        names = {"default", *self._context.added(f"networks/{base}")}
+        own = [n for n in sorted(names) if self._context.has_network(call.project, base + n)]
         mine = ((name, self._view(call.project, name)) for name in own)
         found = filtered(mine, call.query.get("filter", ""))
         return {"kind": "compute#networkList", "items": [document for _, document in found]}

@@ -86,7 +86,6 @@ class ServiceContext:
     clock: EmulatorClock
     random: Random
     timing: Timing
-    networks: tuple[str, ...] = ("default",)
     compute_base: str = ""  #: where links to Compute Engine resources point, ends in a slash
     changed: bool = False
     _moment: float | None = field(default=None, init=False)
@@ -103,6 +102,22 @@ class ServiceContext:
         finally:
             self._moment = before
 
+    def offer(self, key: str, offered: bool) -> None:
+        """Note that something is offered, or no longer, whatever is by itself."""
+        self.state.offers[key] = {"offered": offered}
+        self.changed = True
+
+    def offers(self, key: str, otherwise: bool) -> bool:
+        """Return whether something is offered; `otherwise` where nobody has changed that."""
+        return bool(self.state.offers.get(key, {"offered": otherwise})["offered"])
+
+    def added(self, prefix: str) -> list[str]:
+        """Return the keys with a prefix that were added, without it."""
+        found = self.state.offers.items()
+        return [
+            key.removeprefix(prefix) for key, _ in found if key.startswith(prefix) and _["offered"]
+        ]
+
     def has_network(self, project: str, network: str) -> bool:
         """Return whether a project can use a network, `projects/P/global/networks/N`.
 
@@ -110,7 +125,8 @@ class ServiceContext:
         networks of that one. Here it has none of its own.
         """
         owner, name = network.split("/")[1], network.rsplit("/", 1)[1]
-        return name in self.networks and owner == (self.host_project(project) or project)
+        exists = self.offers(f"networks/{network}", name == "default")
+        return exists and owner == (self.host_project(project) or project)
 
     def host_project(self, project: str) -> str:
         """Return the project that a service project is attached to, or ""."""

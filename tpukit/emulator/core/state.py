@@ -34,6 +34,8 @@ class EmulatorState:
     queued_resources: dict[str, Json] = field(default_factory=dict)
     reservations: dict[str, Json] = field(default_factory=dict)
     logins: dict[str, Json] = field(default_factory=dict)
+    offers: dict[str, Json] = field(default_factory=dict)
+    quotas: dict[str, Json] = field(default_factory=dict)
 
     def clear(self) -> None:
         """Forget every resource."""
@@ -43,7 +45,7 @@ class EmulatorState:
 
 
 #: Collections that came later than files of this version: where there are none, they are empty.
-_LATER = ("queued_resources", "reservations", "logins")
+_LATER = ("queued_resources", "reservations", "logins", "offers", "quotas")
 _COLLECTIONS = ("nodes", "operations", "firewalls", "compute_operations", "projects", *_LATER)
 #: What each record must hold for the emulator to go on with it.
 _REQUIRED: dict[str, dict[str, type | tuple[type, ...]]] = {
@@ -55,6 +57,8 @@ _REQUIRED: dict[str, dict[str, type | tuple[type, ...]]] = {
     "queued_resources": {"request": dict, "state": str, "since": (int, float), "version": str},
     "reservations": {"name": str},
     "logins": {"keys": dict},
+    "offers": {"offered": bool},
+    "quotas": {"name": str, "zone": str, "limit": int},
 }
 _NO_DELAY = {"delay": 0.0, "not_before": 0.0}
 

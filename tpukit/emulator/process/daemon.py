@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from tpukit.emulator.core.places import PROJECT, ZONE
 from tpukit.emulator.process.home import ENGINES, READY, EmulatorHome, RunningEmulator, exclusively
 from tpukit.errors import BadInput, Fix, NotFound, TpukitError, from_document
 from tpukit.text import one_line
@@ -35,10 +36,6 @@ __all__ = [
     "stop",
     "stop_all",
 ]
-
-PROJECT = "tpukit-local"
-#: Offers every accelerator type: `catalogue.EVERYTHING_ZONE`.
-ZONE = "emulator-local1-a"
 
 #: gcloud's names of the services that its TPU commands reach, beside Compute Engine.
 _SERVICES = ("TPU", "OSLOGIN", "CLOUDRESOURCEMANAGER", "SERVICEUSAGE", "IAM")

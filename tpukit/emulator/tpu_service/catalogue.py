@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from functools import cached_property
+from functools import cache
 from math import inf
 
 from tpukit.accelerators import AcceleratorType, all_types
 from tpukit.emulator.core.api_errors import ApiError, Json, error_info, invalid, is_whole, not_found
+from tpukit.emulator.core.places import ZONE
 from tpukit.emulator.core.service_context import Call, ServiceContext, listing
 
 #: Names seen in the Cloud TPU page "TPU software versions" and in use on the v6e generation. A
 #: runtime version that does not fit a generation is accepted, as by the real service.
-RUNTIME_VERSIONS = (
+_RUNTIME_VERSIONS = (
     "tpu-ubuntu2204-base",
     "tpu-vm-base",
     "tpu-vm-pt-1.13",
@@ -29,18 +30,23 @@ RUNTIME_VERSIONS = (
     "v6e-ubuntu-2404",
 )
 
-#: The emulator's own zone, the only invented one: it offers every accelerator type. In all others a
-#: type is offered where the real service offers it.
-EVERYTHING_ZONE = "emulator-local1-a"
-
 
 class Catalogue:
     """The zones of the API and what each of them offers."""
 
-    @cached_property
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+
+    @property
     def zones(self) -> tuple[str, ...]:
-        real = {zone for kind in all_types() for zone in kind.facts.zones}
-        return tuple(sorted({EVERYTHING_ZONE, *real}))
+        known = {*_real_zones(), ZONE, *self._context.added("zones/")}
+        return tuple(sorted(z for z in known if self._context.offers(f"zones/{z}", True)))
+
+    @property
+    def runtime_versions(self) -> tuple[str, ...]:
+        offers = self._context.offers
+        known = [*_RUNTIME_VERSIONS, *self._context.added("runtimeVersions/")]
+        return tuple(v for v in dict.fromkeys(known) if offers(f"runtimeVersions/{v}", True))
 
     def check_zone(self, call: Call) -> None:
         """Refuse a zone that does not exist in the words of the real service.
@@ -56,7 +62,7 @@ class Catalogue:
         raise ApiError("PERMISSION_DENIED", text, [info])
 
     def in_zone(self, zone: str) -> tuple[AcceleratorType, ...]:
-        return tuple(k for k in all_types() if zone in ("-", EVERYTHING_ZONE, *k.facts.zones))
+        return tuple(kind for kind in all_types() if self._is_offered(kind, zone))
 
     def by_name(self, zone: str, name: str) -> AcceleratorType | None:
         return next((kind for kind in self.in_zone(zone) if kind.name == name), None)
@@ -67,10 +73,19 @@ class Catalogue:
             (k for k in self.in_zone(zone) if (k.facts.api_type, k.topology) == wanted), None
         )
 
-    def workers_of(self, zone: str, node: Json) -> int:
+    def _is_offered(self, kind: AcceleratorType, zone: str) -> bool:
+        """Tell what a user said of the type in this zone, else in all, else what Google offers.
+
+        A zone that a user has added offers every type.
+        """
+        offers = self._context.offers
+        own = zone in ("-", ZONE, *kind.facts.zones) or zone not in _real_zones()
+        everywhere = offers(f"acceleratorTypes/-/{kind.name}", own)
+        return offers(f"acceleratorTypes/{zone}/{kind.name}", everywhere)
+
+    def workers_of(self, node: Json) -> int:
         """Return the number of workers that a node, checked before, has."""
-        kind = self.by_name(zone, node["acceleratorType"])
-        return kind.workers if kind else 1
+        return AcceleratorType.parse(node["acceleratorType"]).workers
 
     def prefix(self, call: Call, collection: str) -> str:
         """Return how the names of a list call's resources start; the zone `-` is every zone."""
@@ -80,7 +95,8 @@ class Catalogue:
         return f"{call.parent}/{collection}/"
 
     def list_locations(self, call: Call) -> Json:
-        return listing(call, "locations", ((z, _location(call.project, z)) for z in self.zones))
+        documents = (_location(call.project, zone) for zone in self.zones)
+        return listing(call, "locations", ((d["name"], d) for d in documents))
 
     def get_location(self, call: Call) -> Json:
         self.check_zone(call)
@@ -102,12 +118,12 @@ class Catalogue:
         return _type(call.parent, kind)
 
     def list_runtime_versions(self, call: Call) -> Json:
-        documents = (_runtime(p, v) for _, p in self._places(call) for v in RUNTIME_VERSIONS)
+        documents = (_runtime(p, v) for _, p in self._places(call) for v in self.runtime_versions)
         return listing(call, "runtimeVersions", ((d["name"], d) for d in documents))
 
     def get_runtime_version(self, call: Call) -> Json:
         self.check_zone(call)
-        if call.path["runtime"] not in RUNTIME_VERSIONS:
+        if call.path["runtime"] not in self.runtime_versions:
             raise not_found(f"{call.parent}/runtimeVersions/{call.path['runtime']}")
         return _runtime(call.parent, call.path["runtime"])
 
@@ -117,6 +133,11 @@ class Catalogue:
         if zone != "-":
             self.check_zone(call)
         return [(each, prefix + each) for each in (self.zones if zone == "-" else (zone,))]
+
+
+@cache
+def _real_zones() -> frozenset[str]:
+    return frozenset(zone for kind in all_types() for zone in kind.facts.zones)
 
 
 def _location(project: str, zone: str) -> Json:

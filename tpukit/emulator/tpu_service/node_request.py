@@ -8,7 +8,7 @@ from typing import Any
 
 from tpukit.emulator.core.api_errors import ApiError, Json, field_violation, invalid
 from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceContext, project_number
-from tpukit.emulator.tpu_service.catalogue import RUNTIME_VERSIONS, Catalogue
+from tpukit.emulator.tpu_service.catalogue import Catalogue
 
 #: Google Cloud documentation, "Requirements for labels": lower case, digits, _, -, 63 characters.
 _LABEL_KEY = re.compile(r"[^\W\dA-Z_][\w-]{0,62}")
@@ -29,7 +29,7 @@ def parse_node(context: ServiceContext, catalogue: Catalogue, call: Call) -> Jso
     given = parse_fields(call)
     kind = _accelerator(context, catalogue, call.path["zone"], given)
     runtime = given.get("runtimeVersion", "")
-    if runtime not in RUNTIME_VERSIONS:
+    if runtime not in catalogue.runtime_versions:
         raise context.bad_request(f'Runtime version "{runtime}" was not found')
     account = given.get("serviceAccount") or {}
     return {

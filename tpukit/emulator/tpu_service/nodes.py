@@ -11,6 +11,7 @@ from tpukit.emulator.tpu_service.catalogue import Catalogue
 from tpukit.emulator.tpu_service.node_request import parse_fields, parse_node
 from tpukit.emulator.tpu_service.node_store import EXTERNAL, NodeStore
 from tpukit.emulator.tpu_service.operations import TpuOperations
+from tpukit.emulator.tpu_service.quotas import Quotas
 from tpukit.emulator.workers.worker_host import WorkerRecord
 
 #: Cloud TPU API reference, projects.locations.nodes.patch: the fields of updateMask. gcloud also
@@ -26,6 +27,7 @@ class Nodes:
     _catalogue: Catalogue
     _operations: TpuOperations
     _store: NodeStore
+    _quotas: Quotas
 
     def create(self, call: Call) -> Json:
         self._catalogue.check_zone(call)
@@ -36,7 +38,8 @@ class Nodes:
         document = parse_node(self._context, self._catalogue, call)
         if name in self._store:
             raise ApiError("ALREADY_EXISTS", f"Resource '{name}' already exists")
-        workers = self._catalogue.workers_of(call.path["zone"], document)
+        self._quotas.check(call, [document])
+        workers = self._catalogue.workers_of(document)
         return self._store.add(call, name, document, workers)
 
     def get(self, call: Call) -> Json:

@@ -164,8 +164,7 @@ class Queue:
                 text = f"Resource '{node}' already exists"
                 self._suspend_for(name, Status("ALREADY_EXISTS", text).operation_error())
                 return
-            zone = spec["parent"].rsplit("/", 1)[1]
-            workers = self._catalogue.workers_of(zone, spec["node"])
+            workers = self._catalogue.workers_of(spec["node"])
             self._store.add(call, node, spec["node"], workers)
 
     def _settled(self, name: str, record: Json) -> float | None:

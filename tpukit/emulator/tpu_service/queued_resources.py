@@ -12,6 +12,7 @@ from tpukit.emulator.tpu_service.nodes import conflict
 from tpukit.emulator.tpu_service.operations import TpuOperations
 from tpukit.emulator.tpu_service.queue import Queue
 from tpukit.emulator.tpu_service.queued_request import parse_queued_resource
+from tpukit.emulator.tpu_service.quotas import Quotas
 
 #: API reference, queuedResources.delete, on `force`: without it, the nodes are gone already, or
 #: the request is in one of these states. The queue guide says that WAITING_FOR_RESOURCES replaced
@@ -28,6 +29,7 @@ class QueuedResources:
     _operations: TpuOperations
     _store: NodeStore
     _queue: Queue
+    _quotas: Quotas
 
     def create(self, call: Call) -> Json:
         self._catalogue.check_zone(call)
@@ -42,6 +44,7 @@ class QueuedResources:
         taken += [node for node in wanted if node in self._store or self._queue.claims(node)]
         if taken:
             raise ApiError("ALREADY_EXISTS", f"Resource '{taken[0]}' already exists")
+        self._quotas.check(call, (spec["node"] for spec in parsed.document["tpu"]["nodeSpec"]))
         return self._queue.add(call, name, parsed)
 
     def get(self, call: Call) -> Json:

@@ -1,0 +1,190 @@
+"""What the emulator offers can be changed, stays changed, and is refused in Google's words."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from emulator.conftest import Api, Emulators
+from tpukit.accelerators import AcceleratorType
+from tpukit.emulator import Emulator, EmulatorClient
+from tpukit.emulator.tpu_service.quotas import limit_name
+from tpukit.errors import BadInput, NotFound
+
+ZONE = "us-central1-a"
+
+
+def control(api: Api) -> EmulatorClient:
+    return EmulatorClient(api.server.url, api.token)
+
+
+def create(api: Api, name: str, zone: str = ZONE, **fields: Any) -> tuple[int, Any]:
+    body = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base", **fields}
+    return api.call("POST", f"/v2/projects/p/locations/{zone}/nodes?nodeId={name}", body)
+
+
+def queue(api: Api, name: str, kind: str) -> tuple[int, Any]:
+    parent = f"projects/p/locations/{ZONE}"
+    node = {"acceleratorType": kind, "runtimeVersion": "tpu-ubuntu2204-base"}
+    spec = {"parent": parent, "nodeId": f"{name}-node", "node": node}
+    path = f"/v2/{parent}/queuedResources?queuedResourceId={name}"
+    return api.call("POST", path, {"tpu": {"nodeSpec": [spec]}, "spot": {}})
+
+
+def listed(api: Api, what: str, zone: str = ZONE) -> list[str]:
+    found = api.call("GET", f"/v2/projects/p/locations/{zone}/{what}")[1]
+    return [each["name"].rsplit("/", 1)[1] for each in found[what]]
+
+
+def test_what_is_added_is_offered_and_outlives_a_restart(emulators: Emulators) -> None:
+    api = emulators.start()
+    assert create(api, "a", runtimeVersion="tpu-vm-v4-base")[0] == 400
+    assert create(api, "a", zone="moon-north1-a")[0] == 403
+    assert create(api, "a", acceleratorType="v4-8")[0] == 400
+    assert create(api, "a", networkConfig={"network": "training"})[0] == 400
+    emulator = control(api)
+    for _ in range(2):  # what is there already stays
+        emulator.add_runtime_version("tpu-vm-v4-base")
+        emulator.add_zone("moon-north1-a")
+        emulator.add_accelerator_type("v4-8", ZONE)
+        emulator.add_network("training", "p")
+        emulator.add_reservation("r1", ZONE, "v4", 64, "p")
+    changed = emulator.catalogue()
+    emulators.stop()
+    api = emulators.start()
+    assert control(api).catalogue() == changed
+    assert create(api, "a", runtimeVersion="tpu-vm-v4-base")[0] == 200
+    assert create(api, "b", zone="moon-north1-a", acceleratorType="v6e-8")[0] == 200
+    assert create(api, "c", acceleratorType="v4-8")[0] == 200
+    assert create(api, "d", networkConfig={"network": "training"})[0] == 200
+    assert "tpu-vm-v4-base" in listed(api, "runtimeVersions")
+    assert "v4-8" in listed(api, "acceleratorTypes")
+    assert "v4-8" not in listed(api, "acceleratorTypes", "us-central1-b")
+    networks = api.call("GET", "/compute/v1/projects/p/global/networks")[1]["items"]
+    assert [each["name"] for each in networks] == ["default", "training"]
+    alpha = f"/v2alpha1/projects/p/locations/{ZONE}/reservations"
+    assert len(api.call("GET", alpha)[1]["reservations"]) == 1
+    control(api).reset()
+    assert control(api).catalogue() == {"changes": [], "reservations": [], "quotas": []}
+    assert create(api, "a", runtimeVersion="tpu-vm-v4-base")[0] == 400
+
+
+def test_what_is_removed_is_refused_and_what_is_used_stays(api: Api) -> None:
+    emulator = control(api)
+    emulator.remove_accelerator_type("v3-8")
+    emulator.add_accelerator_type("v3-8", "us-central1-b")
+    emulator.remove_runtime_version("tpu-vm-base")
+    emulator.remove_zone("us-central1-f")
+    assert "could not be found in the zonal" in create(api, "a")[1]["error"]["message"]
+    assert create(api, "a", zone="us-central1-b")[0] == 200
+    assert create(api, "b", zone="us-central1-b", runtimeVersion="tpu-vm-base")[0] == 400
+    assert create(api, "c", zone="us-central1-f")[0] == 403
+    emulator.add_accelerator_type("v3-8")
+    assert create(api, "d")[0] == 200
+    emulator.add_network("training", "p")
+    assert create(api, "e", networkConfig={"network": "training"})[0] == 200
+    for remove in (
+        lambda: emulator.remove_zone(ZONE),
+        lambda: emulator.remove_network("training", "p"),
+    ):
+        with pytest.raises(BadInput, match=" has projects/p/"):
+            remove()
+    emulator.remove_network("default", "q")
+    assert api.call("GET", "/compute/v1/projects/q/global/networks/default")[0] == 404
+
+
+def test_what_cannot_be_is_named(api: Api) -> None:
+    emulator = control(api)
+    for wrong, error, said in (
+        (lambda: emulator.add_zone("xx"), BadInput, "name must match"),
+        (lambda: emulator.remove_zone("moon-north1-a"), NotFound, "moon-north1-a"),
+        (lambda: emulator.add_accelerator_type("v9-8"), BadInput, "v9-8"),
+        (lambda: emulator.add_accelerator_type("v4-8", "moon-north1-a"), NotFound, "moon"),
+        (lambda: emulator.add_runtime_version("a/b"), BadInput, "name must match"),
+        (lambda: emulator.remove_runtime_version("never"), NotFound, "never"),
+        (lambda: emulator.add_network("UPPER"), BadInput, "name must match"),
+        (lambda: emulator.remove_network("never"), NotFound, "never"),
+        (lambda: emulator.remove_reservation("never", ZONE), NotFound, "never"),
+        (lambda: emulator.set_quota("v3-8", ZONE, -1), BadInput, "limit must be"),
+        (lambda: emulator.remove_quota("v3-8", ZONE), NotFound, "quota of v3-8"),
+        (lambda: emulator.call("POST", "catalogue/chairs", {"name": "c"}), BadInput, "has zones"),
+        (lambda: emulator.call("POST", "catalogue/zones", {"nam": "c"}), BadInput, "has limit"),
+    ):
+        with pytest.raises(error, match=said):
+            wrong()
+    assert emulator.catalogue()["changes"] == []
+
+
+def test_a_quota_counts_all_that_books_it_and_refuses_in_google_s_words(api: Api) -> None:
+    emulator = control(api)
+    emulator.set_quota("v3-8", ZONE, 16)
+    emulator.set_quota("v3-32", ZONE, 32, spot=True)
+    assert create(api, "a")[0] == 200
+    api.advance(2000)
+    emulator.preempt("a")
+    assert create(api, "b")[0] == 200
+    status, answer = create(api, "c")
+    name = "TPUV3sPerProjectPerZoneForTPUAPI"
+    said = f"Quota limit '{name}' has been exceeded. Limit: 16 in zone {ZONE}."
+    assert (status, answer["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
+    assert answer["error"]["message"] == said
+    assert [each["@type"].rsplit(".", 1)[1] for each in answer["error"]["details"]] == [
+        "ErrorInfo",
+        "QuotaFailure",
+    ]
+    # Spot, reserved, pods, zones and projects are counted apart.
+    assert create(api, "d", schedulingConfig={"spot": True})[0] == 200
+    assert create(api, "e", schedulingConfig={"reserved": True})[0] == 200
+    assert create(api, "f", acceleratorType="v3-32")[0] == 200
+    assert create(api, "g", zone="us-central1-b")[0] == 200
+    assert queue(api, "waits", "v3-32")[0] == 200
+    assert queue(api, "late", "v3-32")[1]["error"]["status"] == "RESOURCE_EXHAUSTED"
+    used = {each["name"]: each["used"] for each in emulator.catalogue()["quotas"]}
+    assert used == {name: {"p": 16}, "TPUV3sPreemptiblePodPerProjectPerZoneForTPUAPI": {"p": 32}}
+    assert api.call("DELETE", f"/v2/projects/p/locations/{ZONE}/nodes/a")[0] == 200
+    api.advance(2000)
+    assert create(api, "c")[0] == 200
+    emulator.remove_quota("v3-8", ZONE)
+    assert create(api, "h")[0] == 200
+
+
+def test_a_limit_has_the_name_that_google_s_errors_have() -> None:
+    for kind, spot, name in (
+        ("v2-8", False, "TPUV2s"),
+        ("v2-32", False, "TPUV2sPod"),
+        ("v2-32", True, "TPUV2sPreemptiblePod"),
+        ("v5litepod-8", False, "TPUV5sLitepodServing"),
+        ("v5litepod-16", False, "TPUV5sLitepod"),
+        ("v5litepod-16", True, "TPUV5sPreemptibleLitepod"),
+        ("v5p-8", True, "TPUV5PPreemptible"),
+        ("v6e-8", False, "TPUV6E"),
+    ):
+        found = limit_name(AcceleratorType.parse(kind), spot)
+        assert found == f"{name}PerProjectPerZoneForTPUAPI", kind
+
+
+@pytest.mark.process
+def test_the_commands_say_what_is_missing_and_show_what_is_left() -> None:
+    with Emulator() as cloud:
+        for words, status, said in (
+            ("add runtime-version tpu-vm-v4-base", 0, "runtimeVersions\ttpu-vm-v4-base\tadded"),
+            ("add quota v3-8 --limit 8 --zone us-central1-a", 0, "limit 8, used: nothing"),
+            ("add quota v3-8 --limit 8", 2, "a quota needs --zone"),
+            ("add chair c", 2, "no kind chair"),
+            ("remove zone moon-north1-a", 3, "moon-north1-a"),
+            ("remove quota v3-8 --zone us-central1-a", 0, "tpu-vm-v4-base"),
+            ("remove accelerator-type v3-8", 0, "acceleratorTypes\t-/v3-8\tremoved"),
+        ):
+            done = tpukit(cloud, "emulator", *words.split())
+            assert (done.returncode, said in done.stdout + done.stderr) == (status, True), done
+        done = tpukit(cloud, "create", "v3-8", "demo")
+        assert done.returncode == 2
+        assert "is not offered" in done.stderr
+
+
+def tpukit(cloud: Emulator, *words: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-P", "-m", "tpukit", *words]
+    return subprocess.run(line, env=cloud.env, capture_output=True, text=True, check=False)

@@ -1,0 +1,148 @@
+"""What the emulator offers, as its user changes it: the control plane's `catalogue`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tpukit.accelerators import AcceleratorType
+from tpukit.emulator.core.api_errors import Json, invalid, is_whole, not_found
+from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceContext
+from tpukit.emulator.tpu_service.catalogue import Catalogue, Reservations
+from tpukit.emulator.tpu_service.quotas import Quotas
+from tpukit.errors import BadInput
+
+_ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-[a-z]")
+_RUNTIME_VERSION = re.compile(r"[a-z0-9]([-a-z0-9._]{0,61}[a-z0-9])?")
+_KEYS = frozenset({"name", "zone", "project", "spot", "limit", "resourceType", "size"})
+
+
+class CatalogueChanges:
+    """Adds and removes zones, types, runtime versions, networks, reservations and quotas."""
+
+    def __init__(
+        self,
+        context: ServiceContext,
+        catalogue: Catalogue,
+        reservations: Reservations,
+        quotas: Quotas,
+    ) -> None:
+        self._context = context
+        self._catalogue = catalogue
+        self._reservations = reservations
+        self._quotas = quotas
+        self._kinds: Mapping[str, Callable[[Json, bool], None]] = {
+            "zones": self._zone,
+            "acceleratorTypes": self._type,
+            "runtimeVersions": self._runtime_version,
+            "networks": self._network,
+            "reservations": self._reservation,
+            "quotas": self._quota,
+        }
+
+    def show(self, call: Call) -> Json:
+        """Return what differs from the first start, and the quotas with what is used of them."""
+        changes = [
+            {"name": name, "offered": record["offered"]}
+            for name, record in self._context.state.offers.items()
+        ]
+        found = list(self._context.state.reservations.values())
+        return {"changes": changes, "reservations": found, "quotas": self._quotas.documents()}
+
+    def add(self, call: Call) -> Json:
+        """Add the body's `name` to a kind; what is there already stays."""
+        return self._change(call, call.body, offered=True)
+
+    def remove(self, call: Call) -> Json:
+        """Remove the query's `name` from a kind."""
+        return self._change(call, dict(call.query), offered=False)
+
+    def _change(self, call: Call, given: Json, offered: bool) -> Json:
+        change = self._kinds.get(call.path["kind"])
+        if change is None:
+            raise invalid(f"A catalogue has {', '.join(self._kinds)}.")
+        if given.keys() - _KEYS:
+            raise invalid(f"What is offered has {', '.join(sorted(_KEYS))}.")
+        change(given, offered)
+        self._context.changed = True
+        return self.show(call)
+
+    def _zone(self, given: Json, offered: bool) -> None:
+        name = _text(given, "name", _ZONE)
+        if not offered:
+            self._known_zone(given, "name")
+            state = self._context.state
+            held = [n for n in (*state.nodes, *state.queued_resources) if f"/{name}/" in n]
+            if held:
+                raise invalid(f"{name} has {held[0]}.")
+        self._context.offer(f"zones/{name}", offered)
+
+    def _type(self, given: Json, offered: bool) -> None:
+        kind, zone = self._accelerator_type(given), given.get("zone") or "-"
+        if zone != "-":
+            self._known_zone(given, "zone")
+        else:
+            for key in [k for k in self._context.state.offers if k.endswith(f"/{kind.name}")]:
+                del self._context.state.offers[key]
+        self._context.offer(f"acceleratorTypes/{zone}/{kind.name}", offered)
+
+    def _runtime_version(self, given: Json, offered: bool) -> None:
+        name = _text(given, "name", _RUNTIME_VERSION)
+        if not offered and name not in self._catalogue.runtime_versions:
+            raise not_found(name)
+        self._context.offer(f"runtimeVersions/{name}", offered)
+
+    def _network(self, given: Json, offered: bool) -> None:
+        """Add a network without rules, or remove one with the rules that it has."""
+        project, name = _text(given, "project"), _text(given, "name", RESOURCE_ID)
+        full, state = f"projects/{project}/global/networks/{name}", self._context.state
+        if not offered:
+            if not self._context.has_network(project, full):
+                raise not_found(full)
+            for node, record in state.nodes.items():
+                if record["node"]["networkConfig"]["network"] == full:
+                    raise invalid(f"{full} has {node}.")
+            for rule in [key for key, each in state.firewalls.items() if each["network"] == full]:
+                del state.firewalls[rule]
+        self._context.offer(f"networks/{full}", offered)
+
+    def _reservation(self, given: Json, offered: bool) -> None:
+        project, zone = _text(given, "project"), self._known_zone(given, "zone")
+        name = f"projects/{project}/locations/{zone}/reservations/{_text(given, 'name')}"
+        if offered:
+            more: Json = {key: given[key] for key in ("resourceType", "size") if key in given}
+            self._reservations.add(Call(body={"name": name, **more}))
+        elif self._context.state.reservations.pop(name, None) is None:
+            raise not_found(name)
+
+    def _quota(self, given: Json, offered: bool) -> None:
+        kind, zone = self._accelerator_type(given), self._known_zone(given, "zone")
+        spot, limit = given.get("spot", False) in (True, "true"), given.get("limit")
+        if not offered:
+            if not self._quotas.remove(kind, spot, zone):
+                raise not_found(f"the quota of {kind.name} in {zone}")
+        elif not is_whole(limit):
+            raise invalid("limit must be a whole number.")
+        else:
+            self._quotas.set(kind, spot, zone, limit)
+
+    def _accelerator_type(self, given: Json) -> AcceleratorType:
+        try:
+            return AcceleratorType.parse(_text(given, "name"))
+        except BadInput as error:
+            raise invalid(f"name must be an accelerator type: {error.what}.") from error
+
+    def _known_zone(self, given: Json, key: str) -> str:
+        zone = _text(given, key)
+        if zone not in self._catalogue.zones:
+            raise not_found(f"the zone {zone}")
+        return zone
+
+
+def _text(given: Json, key: str, pattern: re.Pattern[str] | None = None) -> str:
+    value: Any = given.get(key)
+    pattern = pattern or re.compile(r"[^/\s]+")
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise invalid(f"{key} must match ^{pattern.pattern}$.")
+    return value
