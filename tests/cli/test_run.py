@@ -248,7 +248,7 @@ def test_words_differ_by_worker_and_slice(local: Local, crew: str, single: str) 
     }
 
 
-def test_flags_that_contradict_each_other_are_refused(local: Local) -> None:
+def test_flags_are_refused_before_a_slice_is_looked_for(local: Local) -> None:
     for words in (
         ["--detach", "--stdin"],
         ["--detach", "--fail-fast"],
@@ -256,11 +256,14 @@ def test_flags_that_contradict_each_other_are_refused(local: Local) -> None:
         ["--with", "cobol"],
         ["--env", "1=2"],
         ["--signal", "STOP"],
+        ["--grace", "5 minutes"],
+        ["--deadline", "soon"],
         ["--detach", "--grace", "5s"],
+        ["--detach", "--log-limit", "1"],
         ["--env", "NOT_SET_ANYWHERE"],
     ):
-        local.run("run", "crew", *words, "--", "true").says(2)
-    assert local.run("run", "crew", "--json", "--json-lines", "--", "true").status == 2
+        local.run("run", "nobody", *words, "--", "true").says(2)
+    assert local.run("run", "nobody", "--json", "--json-lines", "--", "true").status == 2
 
 
 def _running(mark: Path) -> list[str]:

@@ -59,7 +59,7 @@ def jobs(
         raise BadInput("--older-than belongs to --prune", fix=Fix(note="add --prune"))
     if flags.environment and (flags.prune or not run):
         raise BadInput("--environment shows one run", fix=Fix.command("tpukit", "jobs", name))
-    older_than = flag.seconds(flags.older_than) if flags.older_than else 0.0
+    older_than = flag.seconds(flags.older_than, "--older-than") if flags.older_than else 0.0
     toolkit = toolkit.by(route)
     workers = toolkit.workers(name, worker, flag.seconds(timeout))
     if flags.prune:

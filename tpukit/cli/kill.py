@@ -58,7 +58,7 @@ def kill(
     if bool(run) == how.all and (run or not how.all_holders):
         fix = Fix.command("tpukit", "jobs", name, note="lists the runs; --all ends every one")
         raise BadInput("which run is to end?", fix=fix)
-    first, grace = signal_name(how.signal), flag.seconds(how.grace)
+    first, grace = signal_name(how.signal), flag.seconds(how.grace, "--grace")
     toolkit = toolkit.by(route)
     workers = toolkit.workers(name, worker, flag.seconds(timeout))
     if run:

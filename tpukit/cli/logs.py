@@ -132,7 +132,7 @@ def _since(text: str) -> float | None:
     except ValueError:
         pass
     try:
-        return -flag.seconds(text)
+        return -flag.seconds(text, "--since")
     except BadInput:
         fix = Fix(note="for example: --since 10m, --since 2026-11-22T14:30 (here), …T14:30Z (UTC)")
         raise BadInput(f"{one_line(text)!r} is neither a duration nor a time", fix=fix) from None

@@ -148,7 +148,8 @@ def seconds(text: str, name: str = "--timeout") -> float:
     value = float(match[1]) * _UNITS[match[2]] if match else 0.0
     if value < 1.0:
         raise BadInput(
-            f"{one_line(text)!r} is not a duration", fix=Fix(note=f"for example: {name} 20m")
+            f"{name} {one_line(text)[:40]!r} is not a duration",
+            fix=Fix(note=f"for example: {name} 20m"),
         )
     return value
 

@@ -19,7 +19,7 @@ from tpukit.console import Console, View
 from tpukit.errors import BadInput, Fix, Interrupted, Terminated, TpukitError, interruption
 
 if TYPE_CHECKING:
-    from tpukit.remote.command.attached import AttachedRun
+    from tpukit.remote.command.attached import AttachedRun, CommandRequest
     from tpukit.remote.connection.worker import RemoteWorker
 
 #: Bytes of output that a JSON document carries of all workers together, at most.
@@ -127,14 +127,15 @@ def run(
         raise BadInput("there is no command to run", fix=fix)
     lines = _shell_lines(environment, toolkit)
     _check(how, toolkit.console)
+    request, log_limit = _request(how, line, lines), flag.size(how.log_limit or "1G")
     workers = toolkit.workers(name, worker, flag.seconds(timeout))
     recipe = environment.with_
     if how.detach:
-        return _detach(toolkit, name, workers, how, line, lines, recipe)
+        return _detach(toolkit, name, workers, how, request, recipe, log_limit)
     if not how.notify:
-        return _attached(toolkit, workers, how, line, lines, recipe)
+        return _attached(toolkit, workers, how, request, recipe)
     try:
-        view = _attached(toolkit, workers, how, line, lines, recipe)
+        view = _attached(toolkit, workers, how, request, recipe)
     except (Interrupted, Terminated):
         raise
     except TpukitError as error:
@@ -163,6 +164,22 @@ def _check(how: RunFlags, console: Console) -> None:
         raise BadInput("--log-limit is a detached run's", fix=Fix(note="add --detach"))
 
 
+def _request(how: RunFlags, line: str, lines: str) -> CommandRequest:
+    from tpukit.remote.command.attached import CommandRequest
+    from tpukit.remote.command.end import GRACE_SECONDS, signal_name
+
+    return CommandRequest(
+        command=line,
+        environment=lines,
+        limit=flag.seconds(how.deadline, "--deadline") if how.deadline else None,
+        at_once=how.at_once,
+        fail_fast=how.fail_fast,
+        first=signal_name(how.signal or "INT"),
+        grace=flag.seconds(how.grace, "--grace") if how.grace else GRACE_SECONDS,
+        sudo=how.sudo,
+    )
+
+
 def _shell_lines(given: VariableFlags, toolkit: Toolkit) -> str:
     from tpukit.remote.command import environment
 
@@ -180,13 +197,11 @@ def _detach(
     name: str,
     workers: list[RemoteWorker],
     how: RunFlags,
-    line: str,
-    lines: str,
+    request: CommandRequest,
     recipe: str,
+    log_limit: int,
 ) -> View:
     from tpukit.work import environments, runs
-
-    log_limit = flag.size(how.log_limit or "1G")
 
     if recipe:
         environments.require_environment(workers, recipe, toolkit.clock)
@@ -195,8 +210,8 @@ def _detach(
     runs.start(
         workers,
         chosen,
-        line,
-        lines,
+        request.command,
+        request.environment,
         toolkit.clock,
         sudo=how.sudo,
         notify=how.notify,
@@ -210,12 +225,10 @@ def _attached(
     toolkit: Toolkit,
     workers: list[RemoteWorker],
     how: RunFlags,
-    line: str,
-    lines: str,
+    request: CommandRequest,
     recipe: str,
 ) -> View:
-    from tpukit.remote.command.attached import AttachedRun, CommandRequest
-    from tpukit.remote.command.end import GRACE_SECONDS, signal_name
+    from tpukit.remote.command.attached import AttachedRun
     from tpukit.remote.command.stdin import Broadcast
     from tpukit.work.failed_workers import FailedWorkers
 
@@ -224,18 +237,8 @@ def _attached(
     memory = FailedWorkers(toolkit.paths.last_run, place)
     chosen = memory.among(workers) if how.failed else workers
     in_document = min(4 << 20, _DOCUMENT_BYTES // (2 * len(chosen)))
-    request = CommandRequest(
-        command=line,
-        environment=lines,
-        stdin=Broadcast(iter(_read_input, b"")).reader if how.stdin else None,
-        limit=flag.seconds(how.deadline) if how.deadline else None,
-        at_once=how.at_once,
-        fail_fast=how.fail_fast,
-        keep=in_document if console.as_json else 16 << 10,
-        first=signal_name(how.signal or "INT"),
-        grace=flag.seconds(how.grace) if how.grace else GRACE_SECONDS,
-        sudo=how.sudo,
-    )
+    stdin = Broadcast(iter(_read_input, b"")).reader if how.stdin else None
+    request = replace(request, stdin=stdin, keep=in_document if console.as_json else 16 << 10)
     output = chosen_output(console, chosen, how.output_directory, how.json_lines)
     command = AttachedRun(request, toolkit.clock, output.write)
     if not how.output_directory:

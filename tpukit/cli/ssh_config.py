@@ -61,7 +61,7 @@ def ssh_config(
     found = _slices(toolkit, names or [])
     patience, openssh = flag.seconds(timeout), toolkit.openssh
     if persist:
-        openssh = replace(openssh, persist=int(flag.seconds(persist)))
+        openssh = replace(openssh, persist=int(flag.seconds(persist, "--persist")))
     hosts = [host for each in found for host in _put(toolkit, ours, each, patience, openssh)]
     if install and not user.includes(ours):
         toolkit.confirm(f"put a line that includes {ours.path} at the top of {user.path}?")
