@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from support.local_cloud import Cloud
+from support.local_cloud import OTHER_ZONE as FAR
+from support.local_cloud import ZONE, Cloud
 
 from cli.conftest import Run
-from tpukit.slices import naming
+from tpukit.slices import lifetime, naming
 from tpukit.slices.lifetime import EXPIRES, PURPOSE
 
 pytestmark = pytest.mark.process
@@ -52,3 +53,39 @@ def test_another_s_end_is_not_changed_without_force(run: Run, prompt_cloud: Clou
     told = run("extend", "pod", "--ttl", "2h", environment=environment).says(4).err
     assert "fix: tpukit extend pod --ttl 2h --force" in told
     assert run("extend", "pod", "--ttl", "2h", "--force", environment=environment).status == 0
+
+
+def test_reap_shows_asks_and_says_what_it_did_not_see(run: Run, prompt_cloud: Cloud) -> None:
+    environment = prompt_cloud.environment()
+    for name, owner, zone in (("mine", "ada", ZONE), ("pod", "bob", ZONE), ("far", "ada", FAR)):
+        labels = {**lifetime.labels(0.0, 1.0, "")}
+        request = prompt_cloud.request(name, zone=zone, labels=labels)
+        prompt_cloud.tpu.create(naming.labelled(request, owner, "nonce"))
+    prompt_cloud.fault(kind="unreachable", method="*.list", zone=FAR, times=1000)
+    told = run("reap", environment=environment).says(2).err
+    assert "delete it? needs an answer" in told
+    dry = run("reap", "--dry-run", environment=environment)
+    assert f"DELETE {prompt_cloud.url}/v2/{prompt_cloud.full_name('mine')}" in dry.out
+    assert len(prompt_cloud.nodes()) == 3
+    done = run("reap", "--yes", "--json", environment=environment)
+    assert done.status == 1
+    assert [each["name"] for each in done.document["deleted"]] == ["mine"]
+    assert done.document["unreachable"] == [FAR]
+    assert done.document["spared"][0]["spared"] == "it belongs to bob"
+    assert f"warning: {FAR} did not answer: what is left there was not seen" in done.err
+    prompt_cloud.control("DELETE", "faults")
+    done = run("reap", "--yes", "--force", environment=environment)
+    assert (done.status, done.out.split("\t")[0]) == (0, "slice")
+    assert prompt_cloud.nodes() == []
+    assert "nothing to delete" in run("reap", environment=environment).err
+
+
+def test_what_reap_cannot_delete_is_named(run: Run, prompt_cloud: Cloud) -> None:
+    labels = {**lifetime.labels(0.0, 1.0, "")}
+    for name in ("one", "two"):
+        request = prompt_cloud.request(name, labels=labels)
+        prompt_cloud.tpu.create(naming.labelled(request, "ada", "nonce"))
+    prompt_cloud.fault(preset="permission-denied", method="nodes.delete", name="one", times=9)
+    told = run("reap", "--yes", environment=prompt_cloud.environment()).says(4).err
+    assert "error: 1 of 2 were not deleted (one)" in told
+    assert prompt_cloud.nodes() == [prompt_cloud.full_name("one")]

@@ -329,7 +329,7 @@ def test_queued_resources_are_read_and_go_with_their_slices(prompt_cloud: Cloud)
     assert (both.accelerator_type, both.labels, both.zone) == ("v2-8", {"team": "vision"}, ZONE)
     assert (dead.state, dead.error, dead.dead) == ("FAILED", "an internal error has occurred", True)
     assert tpu.get_queued(ZONE, "both") == both
-    tpu.delete_queued(ZONE, "both")
+    tpu.delete_queued(ZONE, "both", force=True)
     with pytest.raises(NotFound):
         tpu.get_queued(ZONE, "both")
     assert prompt_cloud.nodes() == []

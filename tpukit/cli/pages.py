@@ -24,6 +24,7 @@ SECTIONS = {
         "start": "Start a stopped slice and wait until it is READY.",
         "stop": "Stop a slice and wait until it is STOPPED.",
         "delete": "Delete slices and wait until they are gone.",
+        "reap": "Delete what is dead or whose time is up, in all zones.",
         "types": "List accelerator types and their zones.",
         "zones": "List the zones that the API shows you, and what they offer.",
         "versions": "List the runtime versions of a zone.",

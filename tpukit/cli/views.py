@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tpukit.remote.connection.worker import RemoteWorker
     from tpukit.remote.job.job_list import JobState, Removal
     from tpukit.remote.transfer.upload import Recipient
+    from tpukit.slices.survey import Leftover, Survey
     from tpukit.slices.update import Updated
     from tpukit.up import UpReport
     from tpukit.work.runs import States
@@ -117,6 +118,39 @@ def described(found: Slice, now: float, rates: Mapping[str, float]) -> View:
     return View(document, ("FIELD", "VALUE"), list(fields.items()))
 
 
+def reaped(
+    found: Survey,
+    deleted: Sequence[Leftover],
+    rules: Sequence[str],
+    *,
+    changed: Sequence[Leftover] = (),
+    shown: View | None = None,
+) -> View:
+    """Show what was left over and is gone, or the calls that would delete it, and what is not."""
+    shown = shown or View(
+        {}, rows=[[each.kind, each.name, each.zone, each.why] for each in deleted]
+    )
+    document = {
+        "deleted": [each.document() for each in deleted],
+        "due": [each.document() for each in found.due],
+        "spared": [each.document() for each in (*found.spared, *changed)],
+        "unreachable": list(found.unreachable),
+        "unseen": list(found.unseen),
+        "rules_left_over": list(rules),
+        **shown.document,
+    }
+    silent = [
+        f"{each} did not answer: what is left there was not seen" for each in found.unreachable
+    ]
+    silent += [f"queued resources were not seen: {why}" for why in found.unseen]
+    silent += [f"{each.label} has changed meanwhile: it stays" for each in changed]
+    silent += [f"the slice of rule {name} is gone" for name in rules]
+    remove = [Fix.command("tpukit", "firewall", "remove", name) for name in rules]
+    return replace(
+        shown, document=document, warnings=silent, next=remove, status=int(not found.whole)
+    )
+
+
 def extended(found: Slice, now: float) -> View:
     """Show when a slice's life ends now: alone where the caller is a script."""
     document = {"slice": _with_lifetime(found, now, {})}
@@ -138,14 +172,7 @@ def _left(lives: lifetime.Lifetime) -> str:
         return lives.unreadable
     if lives.over:
         return "time is up"
-    return f"{_span(lives.seconds_left)} left"
-
-
-def _span(seconds: float) -> str:
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{int(seconds // size)} {unit}"
-    return f"{int(seconds)} s"
+    return f"{lifetime.span(lives.seconds_left)} left"
 
 
 def _disk(disk: DataDisk) -> str:
@@ -380,7 +407,7 @@ def ago(created: str, now: float) -> str:
         seconds = now - calendar.timegm(time.strptime(created, "%Y-%m-%dT%H:%M:%S"))
     except ValueError:
         return created
-    return f"{_span(seconds)} ago" if seconds >= 120 else "just now"
+    return f"{lifetime.span(seconds)} ago" if seconds >= 120 else "just now"
 
 
 def _type_document(each: AcceleratorType) -> dict[str, Any]:

@@ -71,8 +71,8 @@ class SliceProvider(Protocol):
     def get_queued(self, zone: str, name: str) -> QueuedResource:
         """Return a queued resource; raise `NotFound` where there is none."""
 
-    def delete_queued(self, zone: str, name: str) -> str:
-        """Ask once that a queued resource goes, with the slices that it has; as `delete` does."""
+    def delete_queued(self, zone: str, name: str, *, force: bool) -> str:
+        """Ask once, as `delete` does, that a queued resource goes; by `force` with its slices."""
 
     def accelerator_types(self, zone: str) -> frozenset[str]:
         """Return the names of the accelerator types that a zone offers to the project."""

@@ -87,8 +87,8 @@ class CloudTpu(SliceProvider):
         with _reading(doing):
             return read_queued(found)
 
-    def delete_queued(self, zone: str, name: str) -> str:
-        wanted = {"name": self._queued(zone, name), "force": True}
+    def delete_queued(self, zone: str, name: str, *, force: bool) -> str:
+        wanted = {"name": self._queued(zone, name), "force": force}
         return self._write(f"delete queued resource {name}", "delete_queued_resource", wanted)
 
     def zones(self) -> tuple[str, ...]:

@@ -77,6 +77,14 @@ def seconds_of(text: str) -> float | None:
         return None
 
 
+def span(seconds: float) -> str:
+    """Return a length of time in the largest unit of which there are two: `5 h`."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(seconds)} s"
+
+
 def created_at(found: Slice) -> float | None:
     """Return when the API made a slice, in seconds since the epoch; else when it was asked for."""
     try:

@@ -1,0 +1,259 @@
+"""What is left over goes, in all zones; what is not stays, and what was not seen is said."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud
+from support.slices import labelled
+
+from tpukit.access import reaping, ssh_rule
+from tpukit.access.reaping import Reaped
+from tpukit.access.ssh_config import SshConfig
+from tpukit.errors import Interrupted, TpukitError
+from tpukit.models import FirewallRule
+from tpukit.slices import lifetime, naming
+from tpukit.slices.survey import Survey, survey
+
+pytestmark = pytest.mark.process
+
+ZONES = (ZONE, OTHER_ZONE, "us-central1-c", "europe-west4-a", "us-west1-c", "us-east5-a")
+LIVING, EXPIRED = 900_000.0, 60.0
+
+
+class World:
+    """A cloud with things in it; `due` are those that ada may reap."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self.cloud = cloud
+        self.due: set[tuple[str, str]] = set()
+        self.count = 0
+
+    def labels(self, ttl: float | None, owner: str = "ada") -> dict[str, str]:
+        own = {naming.MANAGED: "1", naming.OWNER: owner, naming.NONCE: "n"} if owner else {}
+        return {**own, **lifetime.labels(self.cloud.clock.time(), ttl, "")}
+
+    def slice(self, zone: str, labels: dict[str, str]) -> str:
+        self.count += 1
+        name = f"s{self.count}"
+        kind = "v5litepod-8" if zone.startswith(("us-west", "us-east", "europe")) else "v2-8"
+        image = "v2-alpha-tpuv5-lite" if kind[1] == "5" else "tpu-ubuntu2204-base"
+        request = self.cloud.request(name, zone=zone, accelerator_type=kind, runtime_version=image)
+        self.cloud.tpu.create(naming.replace(request, labels=labels))
+        return name
+
+    def queued(self, zone: str, labels: dict[str, str], fault: dict[str, Any] | None = None) -> str:
+        self.count += 1
+        name = f"q{self.count}"
+        if fault:
+            self.cloud.fault(**fault)
+        parent = f"projects/{PROJECT}/locations/{zone}"
+        kind = "v5litepod-8" if zone.startswith(("us-west", "us-east", "europe")) else "v2-8"
+        image = "v2-alpha-tpuv5-lite" if kind[1] == "5" else "tpu-ubuntu2204-base"
+        node = {"acceleratorType": kind, "runtimeVersion": image, "labels": labels}
+        spec = {"parent": parent, "nodeId": f"{name}-0", "node": node}
+        url = f"{self.cloud.url}/v2/{parent}/queuedResources?queuedResourceId={name}"
+        self.cloud.session.rest("ask", "POST", url, body={"tpu": {"nodeSpec": [spec]}})
+        return name
+
+    def preempt(self, name: str, zone: str) -> None:
+        self.cloud.control("POST", f"nodes/{self.cloud.full_name(name, zone)}:preempt")
+
+    def later(self) -> None:
+        """Let creates be done, short lives end, and requests come to what they come to."""
+        self.cloud.clock.sleep(200.0)
+        self.cloud.tpu.list("-")
+
+    def reap(self, found: Survey) -> Reaped:
+        return reaping.reap(
+            found.due,
+            self.cloud.tpu,
+            self.cloud.firewall,
+            SshConfig(self.cloud.directory / "ssh"),
+            deadline=self.cloud.deadline(1200.0),
+            journal=self.cloud.journal,
+            on_state=lambda name: self.cloud.states.append,
+            on_warning=self.cloud.states.append,
+        )
+
+    def survey(self, **given: Any) -> Survey:
+        return survey(self.cloud.tpu, "ada", self.cloud.clock.time(), **given)
+
+
+@pytest.fixture
+def world(cloud: Cloud) -> World:
+    return World(cloud)
+
+
+def kinds(world: World) -> dict[str, Callable[[str], tuple[str, bool]]]:
+    """Return what can be there: each makes one in a zone, and tells whether it is ada's to reap."""
+
+    def preempted(labels: dict[str, str]) -> Callable[[str], str]:
+        def make(zone: str) -> str:
+            name = world.slice(zone, labels)
+            world.cloud.clock.sleep(31.0)
+            world.preempt(name, zone)
+            return name
+
+        return make
+
+    def suspended(labels: dict[str, str]) -> Callable[[str], str]:
+        def make(zone: str) -> str:
+            name = world.queued(zone, labels)
+            world.cloud.clock.sleep(100.0)
+            world.cloud.tpu.list("-")
+            world.preempt(f"{name}-0", zone)
+            return name
+
+        return make
+
+    failing = {"preset": "queued-stockout-internal"}
+    waits = {"method": "queuedResources.create", "kind": "wait", "seconds": 100_000}
+    new = world.labels
+    return {
+        "living": lambda zone: (world.slice(zone, new(LIVING)), False),
+        "endless": lambda zone: (world.slice(zone, new(None)), False),
+        "expired": lambda zone: (world.slice(zone, new(EXPIRED)), True),
+        "preempted": lambda zone: (preempted(new(None))(zone), True),
+        "another's, expired": lambda zone: (world.slice(zone, new(EXPIRED, "bob")), False),
+        "another's, preempted": lambda zone: (preempted(new(None, "bob"))(zone), False),
+        "nobody's, preempted": lambda zone: (preempted(new(None, ""))(zone), False),
+        "nobody's, expired": lambda zone: (world.slice(zone, new(EXPIRED, "")), False),
+        "failed": lambda zone: (world.queued(zone, new(None), failing), True),
+        "another's, failed": lambda zone: (world.queued(zone, new(None, "bob"), failing), False),
+        "nobody's, failed": lambda zone: (world.queued(zone, new(None, ""), failing), False),
+        "suspended": lambda zone: (suspended(new(None))(zone), True),
+        "active": lambda zone: (world.queued(zone, new(LIVING)), False),
+        "active, expired": lambda zone: (world.queued(zone, new(EXPIRED)), True),
+        "waiting": lambda zone: (world.queued(zone, new(LIVING), waits), False),
+        "waiting, expired": lambda zone: (world.queued(zone, new(EXPIRED), waits), True),
+    }
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_of_fifty_in_six_zones_all_that_is_left_over_and_nothing_else_is_reaped(
+    world: World, seed: int
+) -> None:
+    choice, makers = random.Random(seed), kinds(world)
+    names = [*makers, *choice.choices(list(makers), k=50 - len(makers))]
+    made = []
+    for name in names:
+        zone = choice.choice(ZONES)
+        thing, due = makers[name](zone)
+        made.append((thing, zone, due, name))
+    world.later()
+    silent = choice.choice([zone for _, zone, due, _ in made if due])
+    world.cloud.fault(kind="unreachable", method="*.list", zone=silent, times=1000)
+    due = {(thing, zone): name for thing, zone, is_due, name in made if is_due and zone != silent}
+    found = world.survey()
+    assert {(each.name, each.zone): "" for each in found.due} == dict.fromkeys(due, "")
+    assert found.unreachable == (silent,)
+    assert not found.whole
+    done = world.reap(found)
+    assert {(each.name, each.zone) for each in done.deleted} == set(due)
+    assert (done.changed, done.failed) == ([], {})
+    world.cloud.control("DELETE", "faults")
+    left = {(each.name, each.zone) for each in world.cloud.tpu.list("-").slices}
+    left |= {(each.name, each.zone) for each in world.cloud.tpu.list_queued("-").requests}
+    for thing, zone, is_due, name in made:
+        assert ((thing, zone) in left) == (not is_due or zone == silent), (thing, zone, name)
+
+
+def test_force_adds_what_is_another_s_and_foreign_what_tpukit_did_not_make(world: World) -> None:
+    makers = kinds(world)
+    for kind in ("another's, expired", "nobody's, preempted", "living"):
+        makers[kind](ZONE)
+    world.later()
+    whose = {"": 0, "others": 1, "foreign": 1}
+    for given, count in whose.items():
+        found = world.survey(**({given: True} if given else {}))
+        assert len(found.due) == count, given
+        assert len(found.due) + len(found.spared) == 2
+    reasons = [each.spared for each in world.survey().spared]
+    assert reasons == ["it belongs to bob", "tpukit did not make it"]
+
+
+def test_what_was_put_off_or_made_anew_since_it_was_shown_stays(world: World) -> None:
+    cloud = world.cloud
+    put_off, made_anew, request = (
+        world.slice(ZONE, world.labels(EXPIRED)),
+        world.slice(ZONE, world.labels(EXPIRED)),
+        world.queued(ZONE, world.labels(EXPIRED)),
+    )
+    world.later()
+    found = world.survey()
+    assert len(found.due) == 3
+    later = {**world.labels(LIVING)}
+    cloud.change(put_off, labels=later)
+    cloud.change(f"{request}-0", labels=later)
+    cloud.vanish(made_anew)
+    cloud.tpu.create(labelled(cloud, made_anew, labels=world.labels(EXPIRED)))
+    cloud.clock.sleep(100.0)
+    done = world.reap(found)
+    assert (done.deleted, len(done.changed)) == ([], 3)
+    assert len(cloud.nodes()) == 3
+
+
+def test_one_slice_of_several_that_is_lost_stays_while_the_others_are_in_use(world: World) -> None:
+    cloud = world.cloud
+    parent = f"projects/{PROJECT}/locations/{ZONE}"
+    node = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-ubuntu2204-base"}
+    node["labels"] = world.labels(None)  # type: ignore[assignment]
+    several = {"nodeCount": 2, "nodeIdPrefix": "pod"}
+    spec = {"parent": parent, "node": node, "multisliceParams": several}
+    url = f"{cloud.url}/v2/{parent}/queuedResources?queuedResourceId=pod"
+    cloud.session.rest("ask", "POST", url, body={"tpu": {"nodeSpec": [spec]}})
+    world.later()
+    cloud.change("pod-0", state="HIDDEN")  # lost, and the service has not taken note of it
+    found = world.survey()
+    assert found.due == ()
+    assert "has other slices" in found.spared[0].spared
+
+
+def test_a_rule_of_what_is_reaped_goes_with_it(prompt_cloud: Cloud) -> None:
+    world = World(prompt_cloud)
+    name = world.slice(ZONE, world.labels(-1.0))
+    request = world.queued(ZONE, world.labels(-1.0))
+    for each in (name, f"{request}-0"):
+        tag = ssh_rule.tag(PROJECT, ZONE, each)
+        prompt_cloud.firewall.insert(FirewallRule(tag, "default", ("192.0.2.7/32",), (tag,)))()
+    assert len(world.reap(world.survey()).deleted) == 2
+    assert not [each for each in prompt_cloud.firewall.list() if ssh_rule.is_ours(each)]
+
+
+def test_a_delete_that_is_accepted_and_fails_is_asked_for_again(world: World) -> None:
+    world.queued(ZONE, world.labels(EXPIRED))
+    world.later()
+    world.cloud.fault(preset="queued-delete-fails", times=2)
+    assert len(world.reap(world.survey()).deleted) == 1
+    assert world.cloud.served() == 2
+
+
+def test_requests_that_cannot_be_listed_are_said_to_be_unseen(world: World) -> None:
+    world.slice(ZONE, world.labels(EXPIRED))
+    world.later()
+    world.cloud.fault(preset="permission-denied", method="queuedResources.list")
+    found = world.survey()
+    assert len(found.due) == 1
+    assert "list queued resources" in found.unseen[0]
+    world.cloud.fault(preset="permission-denied", method="nodes.list")
+    with pytest.raises(TpukitError):
+        world.survey()
+
+
+def test_an_interrupt_says_what_is_left(world: World) -> None:
+    world.slice(ZONE, world.labels(EXPIRED))
+    world.later()
+    found = world.survey()
+    world.cloud.fault(method="nodes.get", kind="stall", seconds=30.0)
+    main = threading.main_thread().ident
+    threading.Timer(0.5, signal.pthread_kill, [main, signal.SIGINT]).start()
+    with pytest.raises(Interrupted) as caught:
+        world.reap(found)
+    assert "when last seen" in caught.value.exists[0]
+    assert str(caught.value.fix) == "tpukit reap"

@@ -1,0 +1,102 @@
+"""`tpukit reap`: delete what has expired or is dead, in all zones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from typer import Option
+
+from tpukit.cli import parameters as flag
+from tpukit.cli import views
+from tpukit.cli.dry_run import DryRun, planned
+from tpukit.cli.toolkit import Toolkit
+from tpukit.console import View
+from tpukit.errors import TpukitError
+from tpukit.models import ApiCall, QueuedResource, Slice
+
+Force = Annotated[bool, Option("--force", help="Also what tpukit made for others.")]
+Foreign = Annotated[bool, Option("--foreign", help="Also what tpukit did not make.")]
+
+
+def reap(
+    toolkit: Toolkit,
+    force: Force = False,
+    foreign: Foreign = False,
+    dry_run: DryRun = False,
+    timeout: flag.Timeout = "20m",
+) -> View:
+    """Delete what is dead or whose time is up, in all zones.
+
+    Dead are slices that are PREEMPTED or TERMINATED, and queued resources that are FAILED or
+    SUSPENDED. It is all shown first, and asked about once. Zones that did not answer are named, and
+    the status is 1 then. Firewall rules whose slice is gone are listed.
+
+    Examples:
+      tpukit reap --dry-run
+      tpukit reap --yes
+    """
+    from tpukit.access import reaping
+    from tpukit.access.ssh_config import SshConfig
+    from tpukit.slices.survey import survey
+
+    deadline = toolkit.deadline(flag.seconds(timeout))
+    provider = toolkit.provider.within(deadline)
+    found = survey(
+        provider,
+        toolkit.owner,
+        toolkit.clock.time(),
+        zone=toolkit.flags.zone or "-",
+        others=force,
+        foreign=foreign,
+    )
+    rules = _rules_left(toolkit, found.whole and toolkit.flags.zone in ("", "-"), found.slices)
+    for each in found.due:
+        toolkit.console.say(f"{each.label}: {each.why}")
+    for each in found.spared:
+        toolkit.console.say(f"stays: {each.label}: {each.why}, but {each.spared}")
+    if not found.due:
+        toolkit.console.say("nothing to delete")
+    if dry_run:
+        calls: list[ApiCall] = []
+        planning = provider.planning(calls.append)
+        for each in found.due:
+            if isinstance(each.found, QueuedResource):
+                planning.delete_queued(each.zone, each.name, force=not each.found.dead)
+            else:
+                planning.delete(each.zone, each.name)
+        return views.reaped(found, (), rules, shown=planned(calls))
+    if found.due:
+        toolkit.confirm(f"delete these {len(found.due)}?" if len(found.due) > 1 else "delete it?")
+    done = reaping.reap(
+        found.due,
+        provider,
+        toolkit.firewall,
+        SshConfig(toolkit.paths.ssh),
+        deadline=deadline,
+        journal=toolkit.journal,
+        on_state=toolkit.say_state,
+        on_warning=toolkit.console.warn,
+    )
+    toolkit.name_hints.forget([each.name for each in done.deleted])
+    shown = views.reaped(found, done.deleted, [*rules, *done.rules], changed=done.changed)
+    if done.failed:
+        for fix in shown.next:
+            toolkit.console.suggest(fix)
+        raise reaping.not_reaped(done)
+    return shown
+
+
+def _rules_left(toolkit: Toolkit, whole: bool, slices: Sequence[Slice]) -> list[str]:
+    """Return the names of tpukit's rules whose slice is gone; none where that cannot be told."""
+    from tpukit.access import ssh_rule
+
+    if not whole:
+        return []
+    try:
+        rules = toolkit.firewall.list()
+    except TpukitError as error:
+        toolkit.console.warn(f"firewall rules were not looked at: {error.summary()}")
+        return []
+    project = toolkit.settings.get("project")
+    return [each.name for each in ssh_rule.left_over(rules, slices, project)]

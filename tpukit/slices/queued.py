@@ -1,0 +1,59 @@
+"""What becomes of queued resources."""
+
+from __future__ import annotations
+
+from tpukit.clock import Deadline, polls
+from tpukit.cloud.provider import Doubtful, SliceProvider
+from tpukit.errors import DeadlinePassed, Fix, NotFound, TpukitError
+from tpukit.models import QueuedResource
+from tpukit.slices.journal import Journal
+from tpukit.slices.last_seen import OnState, passing
+
+
+def delete_queued(
+    provider: SliceProvider,
+    found: QueuedResource,
+    *,
+    force: bool,
+    deadline: Deadline,
+    journal: Journal,
+    on_state: OnState,
+) -> None:
+    """Delete a request, by `force` with its slices; return once the API answers that it is gone.
+
+    A delete that was accepted and then failed is asked for again until the deadline.
+
+    Raises:
+        DeadlinePassed: it still exists.
+        TpukitError: the API refused.
+    """
+    provider, once = provider.within(deadline), provider.within(deadline).once()
+    doing = f"delete queued resource {found.name}"
+    operation, told = "", ""
+    refusal: TpukitError | None = None
+    for _ in polls(deadline):
+        try:
+            state = once.get_queued(found.zone, found.name).state
+            if state != told:
+                told = state
+                on_state(state)
+            refusal = (operation and once.failure(operation, doing)) or refusal
+            if state != "DELETING" and not (operation and not refusal):
+                operation = ""
+                operation = provider.delete_queued(found.zone, found.name, force=force)
+                refusal = None
+        except NotFound:
+            for name in found.slices:
+                journal.record("delete", found.project, found.zone, name)
+            return
+        except TpukitError as error:
+            waits = isinstance(error, Doubtful) or passing(error)
+            if not waits and not error.reason.startswith("FAILED_PRECONDITION"):
+                raise
+            refusal = error
+    raise DeadlinePassed(
+        f"queued resource {found.name} is not deleted yet",
+        why=refusal.summary() if refusal else "",
+        exists=(f"queued resource {found.name} in {found.zone}, {told} when last seen",),
+        fix=Fix.command("tpukit", "reap"),
+    )

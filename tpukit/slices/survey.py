@@ -1,0 +1,184 @@
+"""What is left in a project that nobody can use or needs any more, as far as it could be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from tpukit.cloud.provider import SliceProvider
+from tpukit.errors import NotFound, TpukitError
+from tpukit.models import Documented, QueuedResource, Slice
+from tpukit.slices import lifetime
+from tpukit.slices.naming import MANAGED, OWNER
+
+SLICE, QUEUED = "slice", "queued resource"
+#: States in which somebody has ended it already.
+_LEAVING = frozenset({"DELETING", "SUSPENDING"})
+
+
+@dataclass(frozen=True)
+class Leftover(Documented):
+    """A slice or queued resource that is dead, or whose time is up; `spared` is why it stays."""
+
+    _hidden = ("found",)
+    kind: str
+    name: str
+    zone: str
+    state: str
+    owner: str
+    why: str
+    spared: str = ""
+    created: str = ""
+    found: Slice | QueuedResource | None = field(default=None, compare=False)
+
+    @property
+    def label(self) -> str:
+        """What it is, where, and whose, as a person reads it."""
+        whose = f", of {self.owner}" if self.owner else ""
+        return f"{self.kind} {self.name} ({self.zone}, {self.state}{whose})"
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was found in the zones that answered.
+
+    `unreachable` are those that did not, `unseen` why something could not be listed at all.
+    """
+
+    due: tuple[Leftover, ...]
+    spared: tuple[Leftover, ...]
+    slices: tuple[Slice, ...]
+    unreachable: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything was seen."""
+        return not (self.unreachable or self.unseen)
+
+
+def survey(
+    provider: SliceProvider,
+    owner: str,
+    now: float,
+    *,
+    zone: str = "-",
+    others: bool = False,
+    foreign: bool = False,
+) -> Survey:
+    """Return what is left over for `owner`, `now` in seconds since the epoch.
+
+    With `others`, what tpukit made for somebody else is due too; with `foreign`, what it did not
+    make. A slice that came from a queued resource goes with it, and stays while that has others in
+    use.
+
+    Raises TpukitError where the slices cannot be listed.
+    """
+    listed = provider.list(zone)
+    unreachable, unseen = list(listed.unreachable), []
+    requests: tuple[QueuedResource, ...] = ()
+    try:
+        queued = provider.list_queued(zone)
+    except TpukitError as error:
+        unseen.append(error.summary())
+    else:
+        requests = queued.requests
+        unreachable += queued.unreachable
+    due: list[Leftover] = []
+    spared: list[Leftover] = []
+    for each in _leftovers(listed.slices, requests, now):
+        why = each.spared or _protection(each, owner, others, foreign)
+        (spared if why else due).append(replace(each, spared=why))
+    silent = tuple(sorted({each.rpartition("/")[2] for each in unreachable}))
+    return Survey(tuple(due), tuple(spared), listed.slices, silent, tuple(unseen))
+
+
+def still_due(provider: SliceProvider, each: Leftover, now: float) -> bool:
+    """Tell whether a thing is the one that was found, and dead or out of time as it was then.
+
+    Somebody may have put its end off, or made another of its name, since it was shown.
+    """
+    try:
+        if each.kind == QUEUED:
+            request = provider.get_queued(each.zone, each.name)
+            slices = [] if request.dead else _slices_of(provider, request)
+            return request.created == each.created and bool(_end_of_request(request, slices, now))
+        found = provider.get(each.zone, each.name)
+    except NotFound:
+        return False
+    return found.created == each.created and bool(_end_of_slice(found, now))
+
+
+def _slices_of(provider: SliceProvider, request: QueuedResource) -> list[Slice]:
+    found: list[Slice] = []
+    for name in request.slices:
+        with suppress(NotFound):
+            found.append(provider.get(request.zone, name))
+    return [each for each in found if each.queued_resource == request.name]
+
+
+def _leftovers(
+    slices: Sequence[Slice], requests: Sequence[QueuedResource], now: float
+) -> Iterable[Leftover]:
+    by_place = {(each.zone, each.name): each for each in requests}
+    own: Mapping[tuple[str, str], list[Slice]] = {place: [] for place in by_place}
+    alone: list[Slice] = []
+    for each in slices:
+        own.get((each.zone, each.queued_resource), alone).append(each)
+    for place, request in by_place.items():
+        if why := _end_of_request(request, own[place], now):
+            yield _of(QUEUED, request, why)
+            continue
+        for each in own[place]:
+            if why := _end_of_slice(each, now):
+                busy = f"queued resource {request.name} is {request.state} and has other slices"
+                yield _of(SLICE, each, why, busy if len(own[place]) > 1 else "")
+    for each in alone:
+        if why := _end_of_slice(each, now):
+            yield _of(SLICE, each, why)
+
+
+def _end_of_slice(found: Slice, now: float) -> str:
+    """Return why a slice is left over, or ""."""
+    if found.state in _LEAVING:
+        return ""
+    return f"it is {found.state}" if found.lost else _time_is_up(found.labels, now)
+
+
+def _end_of_request(request: QueuedResource, slices: Sequence[Slice], now: float) -> str:
+    """Return why a request is left over, or "".
+
+    Once it has slices, their labels count: those of the request stay as they were.
+    """
+    if request.state in _LEAVING:
+        return ""
+    if request.dead:
+        return f"it is {request.state}" + (f": {request.error}" if request.error else "")
+    if not slices:
+        return _time_is_up(request.labels, now)
+    ends = [_end_of_slice(each, now) for each in slices]
+    return f"of slice {slices[0].name}, {ends[0]}" if all(ends) else ""
+
+
+def _time_is_up(labels: Mapping[str, str], now: float) -> str:
+    end = lifetime.seconds_of(labels.get(lifetime.EXPIRES, ""))
+    if end is None or end > now:
+        return ""
+    return f"its time was up {lifetime.span(now - end)} ago"
+
+
+def _protection(each: Leftover, owner: str, others: bool, foreign: bool) -> str:
+    """Return why something that is left over is not ours to delete, or ""."""
+    labels = each.found.labels if each.found else {}
+    if labels.get(MANAGED) != "1":
+        return "" if foreign else "tpukit did not make it"
+    if labels.get(OWNER) != owner and not others:
+        return f"it belongs to {each.owner or 'nobody that it names'}"
+    return ""
+
+
+def _of(kind: str, found: Slice | QueuedResource, why: str, spared: str = "") -> Leftover:
+    owner = found.labels.get(OWNER, "")
+    place = (found.name, found.zone, found.state)
+    return Leftover(kind, *place, owner, why, spared, found.created, found)
