@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from tpukit import errors
+from tpukit import accelerators, errors
+from tpukit.cli import hardware as hardware_facts
 from tpukit.cli.global_flags import GlobalFlags
 from tpukit.cli.main import application
 from tpukit.emulator.faults.presets import PRESETS
@@ -22,6 +24,7 @@ from tpukit.settings.table import DEFINITIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+GENERATIONS = [accelerators.types_of(name)[0].facts for name in accelerators.GENERATIONS]
 #: A line of the tree in the docstring of tpukit/errors.py.
 ERROR = re.compile(r"(\w+) +(\d+) {2,}(.+)")
 
@@ -131,12 +134,83 @@ def worker_faults() -> str:
     return table(("fault", "what it does"), [(f"`{name}`", text) for name, text in KINDS.items()])
 
 
+def hardware() -> str:
+    """Return the facts of a chip, a row each, a column a generation; numbers name the sources."""
+    columns = [hardware_facts.of_generation(each) for each in GENERATIONS]
+    rows = [
+        [facts[0].name, *(_with_sources(fact) for fact in facts)]
+        for facts in zip(*columns, strict=True)
+    ]
+    return table(["", *(each.name for each in GENERATIONS)], rows)
+
+
+def machines() -> str:
+    found = [(each.name, hardware_facts.machines(each)) for each in GENERATIONS]
+    rows = [(name, _with_sources(fact)) for name, fact in found]
+    return table(("generation", "a worker by its chips"), rows)
+
+
+def gpus() -> str:
+    peaks = [
+        (each.name, f"{each.peak_bf16_tflops_per_chip} (bfloat16)", f"{each.hbm_gib_per_chip} GiB")
+        for each in GENERATIONS
+    ]
+    bandwidths = [f"{each.hbm_gbytes_per_second_per_chip[0]:,}" for each in GENERATIONS]
+    rows = [
+        (f"TPU {name}", peak, memory, bandwidth, "above")
+        for (name, peak, memory), bandwidth in zip(peaks, bandwidths, strict=True)
+    ]
+    rows += [
+        (
+            each["name"],
+            f"{each['tflops']} ({each['format']})",
+            each["memory"],
+            f"{each['gbytes_per_second']:,}",
+            each["source"],
+        )
+        for each in _page_data()["gpus"]
+    ]
+    return table(("chip", "TFLOP/s", "memory", "GB/s", "source"), rows)
+
+
+def corrections() -> str:
+    rows = [(each["said"], each["right"]) for each in _page_data()["corrections"]]
+    return table(("said", "so it is"), rows)
+
+
+def hardware_sources() -> str:
+    return "\n".join(f"{number}. {text}" for text, number in _numbers().items())
+
+
+def _numbers() -> dict[str, int]:
+    """Return the citations of the page, numbered in the order in which they come."""
+    facts = [fact for each in GENERATIONS for fact in hardware_facts.of_generation(each)]
+    facts += [hardware_facts.machines(each) for each in GENERATIONS]
+    cited = dict.fromkeys(source for fact in facts for source in fact.sources)
+    return {source: number for number, source in enumerate(cited, 1)}
+
+
+def _with_sources(fact: hardware_facts.HardwareFact) -> str:
+    numbers = _numbers()
+    marks = ", ".join(str(numbers[each]) for each in fact.sources)
+    return f"{fact.value} [{marks}]" if marks else fact.value
+
+
+def _page_data() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "scripts" / "hardware.toml").read_text(encoding="utf-8"))
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "exit-codes": exit_codes,
     "settings": settings,
     "presets": presets,
     "worker-faults": worker_faults,
+    "hardware": hardware,
+    "machines": machines,
+    "gpus": gpus,
+    "corrections": corrections,
+    "hardware-sources": hardware_sources,
 }
 
 

@@ -18,6 +18,7 @@ from support.emulated_workers import NODE, EmulatedWorkers, alive, eventually
 
 from tpukit.emulator.core.api_errors import ApiError
 from tpukit.emulator.faults.worker_faults import KINDS, WorkerFaults, parse_rule
+from tpukit.text import quote
 
 pytestmark = pytest.mark.process
 
@@ -269,6 +270,31 @@ def test_a_full_disk_passes_words_and_statuses_on(worker: EmulatedWorkers) -> No
     assert worker.ssh("echo 'a  b' \"$USER\"; exit 7").stdout == b"a  b ada\n"
     assert worker.ssh("exit 7").returncode == 7
     assert served(worker) == 2
+
+
+LOOK = (
+    'echo "$TPUKIT_EMULATED_DEVICES $XLA_FLAGS $TPUKIT_LIES"; cd .tpukit/venvs/jax/lib/python3/*;'
+    " ls; exit 7"
+)
+
+
+def test_devices_lie_to_every_command_until_they_are_healed(worker: EmulatedWorkers) -> None:
+    """What the lies do to JAX is held by the smoke test's mutants."""
+    worker.output("mkdir -p .tpukit/venvs/jax/lib/python3/site-packages")
+    count = "--xla_force_host_platform_device_count="
+    assert worker.ssh(LOOK).stdout.split() == [b"8", f"{count}8".encode()]
+    inflict(worker, "missing-device")
+    inflict(worker, "wrong-device", device=3)
+    done = worker.ssh(LOOK)
+    assert done.returncode == 7
+    lies = ["missing-device=0", "wrong-device=3", "tpukit-lying-devices.pth"]
+    assert done.stdout.decode().split() == ["7", f"{count}7", *lies]
+    program = "import os; print(os.environ['TPUKIT_LYING_DEVICES'])"
+    hook = worker.output(f'cat "$(python3 -c {quote([program])})"')
+    assert hook.startswith('"""Let JAX')
+    heal(worker)
+    assert worker.ssh(LOOK).stdout.split()[:2] == [b"8", f"{count}8".encode()]
+    assert b"=" not in worker.ssh("echo $TPUKIT_LIES").stdout
 
 
 def test_hostile_output_carries_escapes_on_both_streams_and_in_the_banner(

@@ -151,7 +151,7 @@ def compute(workers, side): time.sleep(6000)
 def start_hanging(seconds_allowed: str) -> subprocess.Popen[bytes]:
     """Start the program with a computation that never ends."""
     process = subprocess.Popen(
-        [sys.executable, "-I", "-", "jax", "1", seconds_allowed],
+        [sys.executable, "-I", "-", "jax", "1", seconds_allowed, "1", "0"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

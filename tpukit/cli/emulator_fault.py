@@ -57,7 +57,7 @@ class WorkerFaultFlags:
         Option(
             metavar="KIND",
             help="dead, frozen, refusing, slow, cut, late-key, swapped-host-key, reused-address,"
-            " apt-lock, disk-full or hostile-output.",
+            " apt-lock, disk-full, hostile-output, missing-device, wrong-device or slow-device.",
         ),
     ] = ""
     seconds: Annotated[float, Option(metavar="SECONDS", min=0.0, help="0: until cleared.")] = 0.0
@@ -66,6 +66,9 @@ class WorkerFaultFlags:
         10_000
     )
     rate: Annotated[int, Option(metavar="N", min=1, help="For slow: bytes a second.")] = 10_000
+    device: Annotated[
+        int, Option(metavar="N", min=0, help="For wrong-device and slow-device: which.")
+    ] = 0
     clear: Annotated[bool, Option("--clear", help="End the faults of these workers.")] = False
 
 
@@ -149,7 +152,13 @@ def worker(
         raise BadInput("either --fault or --clear", fix=fix)
     if flags.clear:
         return faults(client(toolkit.paths).clear_worker_faults(name, number))
-    limits = {"cut": {"bytes": flags.bytes}, "slow": {"rate": flags.rate}}.get(flags.fault, {})
+    device = {"device": flags.device}
+    limits = {
+        "cut": {"bytes": flags.bytes},
+        "slow": {"rate": flags.rate},
+        "wrong-device": device,
+        "slow-device": device,
+    }.get(flags.fault, {})
     given = {key: value for key in ("seconds", "times") if (value := getattr(flags, key))}
     rule = {"node": name, "worker": number, "fault": flags.fault, **limits, **given}
     return faults(client(toolkit.paths).add_worker_fault(rule))

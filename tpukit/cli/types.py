@@ -22,12 +22,14 @@ Live = Annotated[bool, Option("--live", help="Ask the API, in every zone or in -
 def types(toolkit: Toolkit, prefix: Prefix = "", live: Live = False) -> View:
     """List accelerator types and their zones.
 
-    Without a prefix it is a line a generation; of one type it names every zone. With --live it is
+    Without a prefix it is a line a generation; of one type it is what a chip and a worker of it are
+    made of, each figure with its source, and every zone. With --live it is
     what the API offers to your project now, and where our own table says something else.
 
     Examples:
       tpukit types
       tpukit types v3
+      tpukit types v3-8
       tpukit types v6e --zone europe-west4-a
       tpukit types v6e --live
     """
@@ -49,4 +51,6 @@ def types(toolkit: Toolkit, prefix: Prefix = "", live: Live = False) -> View:
             fix=Fix.command("tpukit", "types"),
         )
     exact = [each for each in found if each.name == spelled]
-    return views.types(exact or found) if spelled or zone else views.generations(found)
+    if exact:
+        return views.one_type(exact[0])
+    return views.types(found) if spelled or zone else views.generations(found)

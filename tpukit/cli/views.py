@@ -297,6 +297,25 @@ def types(found: Sequence[AcceleratorType]) -> View:
     return View({"types": listed}, columns, rows)
 
 
+def one_type(found: AcceleratorType) -> View:
+    """Show all that is known of one accelerator type, a figure a row with its sources."""
+    from tpukit.cli import hardware
+
+    facts = hardware.of_type(found)
+    documents = [{"fact": f.name, "value": f.value, "sources": list(f.sources)} for f in facts]
+    document = {**_type_document(found), "hardware": documents}
+    rows: list[list[object]] = [
+        [fact.name, fact.value or "not published", "; ".join(fact.sources)] for fact in facts
+    ]
+    zones: list[object] = [
+        "zones",
+        " ".join(found.facts.zones),
+        "documented or listed: tpukit types --live",
+    ]
+    rows = [["type", found.name, ""], *rows, zones]
+    return View({"types": [document]}, ("FACT", "VALUE", "SOURCE"), rows)
+
+
 def generations(found: Sequence[AcceleratorType]) -> View:
     """Show accelerator types, one generation a row."""
     rows: list[list[object]] = []

@@ -122,7 +122,8 @@ def log_tail(observation: Observation) -> tuple[str, ...]:
 
 def _lines(stream: bytes) -> list[str]:
     lines = sanitize(stream).splitlines()
-    return [line[:_LINE_LENGTH] for line in lines if line.strip()]
+    told = [line for line in lines if line.strip() and not line.startswith(_MARK.decode())]
+    return [line[:_LINE_LENGTH] for line in told]
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,13 @@ KINDS: Mapping[str, str] = {
     "apt-lock": "another process holds the package lock",
     "disk-full": "no space is left in the home folder and for temporary files",
     "hostile-output": "commands and the login banner send escape sequences and markup",
+    "missing-device": "commands find one device less",
+    "wrong-device": "what JAX reads from --device as a float32 matrix has one wrong bit",
+    "slow-device": "what JAX computes on --device takes a fifth longer than on all others",
 }
-_KEYS = frozenset({"node", "worker", "fault", "seconds", "times", "bytes", "rate"})
+#: Those of the devices that stand in for a TPU's: each command that is started gets them.
+DEVICE_KINDS = ("missing-device", "wrong-device", "slow-device")
+_KEYS = frozenset({"node", "worker", "fault", "seconds", "times", "bytes", "rate", "device"})
 #: A count that nothing gets to: until the rule is cleared.
 _ALWAYS = 10**9
 
@@ -50,6 +55,7 @@ class WorkerFault:
     times: int = _ALWAYS
     bytes: int = 0
     rate: int = 0
+    device: int = 0
     served: int = 0
     since: dict[Place, float] = field(default_factory=dict)
 
@@ -72,6 +78,7 @@ class WorkerFault:
             "times": None if self.times == _ALWAYS else self.times,
             **({"bytes": self.bytes} if self.kind == "cut" else {}),
             **({"rate": self.rate} if self.kind == "slow" else {}),
+            **({"device": self.device} if self.kind in DEVICE_KINDS else {}),
             "served": self.served,
         }
 
@@ -156,6 +163,7 @@ def parse_rule(document: Any) -> WorkerFault:
         times=int(_number(document, "times", _ALWAYS, least=1)),
         bytes=int(_number(document, "bytes", 10_000)),
         rate=int(_number(document, "rate", 10_000, least=1)),
+        device=int(_number(document, "device", 0)),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 import asyncssh
 import psutil
 
-from tpukit.emulator.faults.worker_faults import WorkerFault, WorkerFaults
+from tpukit.emulator.faults.worker_faults import DEVICE_KINDS, WorkerFault, WorkerFaults
 from tpukit.emulator.workers import processes
 from tpukit.emulator.workers.engines.engine import EmulatedWorker, install, make_folders
 from tpukit.emulator.workers.ssh.link import (
@@ -103,6 +103,9 @@ class FaultEffects:
         """Return what runs in place of a command."""
         if self.take("disk-full"):
             command = f"exec disk-full {quote([command or 'exec bash -l'])}"
+        found = [(kind, self.take(kind)) for kind in DEVICE_KINDS]
+        if lies := " ".join(f"{kind}={rule.device}" for kind, rule in found if rule):
+            command = f"exec lying-devices {quote([lies, command or 'exec bash -l'])}"
         if self.take("hostile-output"):
             noise = f"printf %s {quote([_HOSTILE])}"
             command = f"{noise}; {noise} >&2\n{command or 'exec bash -l'}"
@@ -121,6 +124,7 @@ class FaultEffects:
             ("frozen", self._freeze, self._unfreeze),
             ("apt-lock", self._lock, self._unlock),
             ("disk-full", lambda: self._install("disk-full"), lambda: None),
+            *((kind, self._install_lies, lambda: None) for kind in DEVICE_KINDS),
         ):
             await self._apply(kind, begin, stop)
 
@@ -201,6 +205,10 @@ class FaultEffects:
     def _unlock(self) -> None:
         for name in (_APT_LOCK, "bin/apt-get", "bin/apt"):
             (self._folder / name).unlink(missing_ok=True)
+
+    def _install_lies(self) -> None:
+        for name in ("lying-devices", "lying-devices-hook"):
+            self._install(name)
 
     def _install(self, standin: str, name: str = "") -> None:
         make_folders(self._target.worker, ("bin", "etc"))

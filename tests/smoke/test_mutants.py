@@ -1,0 +1,140 @@
+"""Thirty bad slices are found, each by the device or worker that is bad, and healthy ones pass.
+
+Devices lie as the emulator lets them, programs where their text is another one: everything else is
+real. `pytest -m full_size -s tests/smoke/test_mutants.py` prints the table.
+"""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from support.local_worker import LocalConnection, LocalWorker, seconds
+
+from tpukit.accelerators import AcceleratorType
+from tpukit.models import SmokeReport
+from tpukit.provision.recipes import Recipe
+from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.smoke.judge import failures
+from tpukit.smoke.runner import Load, smoke
+from tpukit.text import quote
+
+STAND_INS = files("tpukit.emulator.workers.engines").joinpath("standins")
+JAX = Recipe.named("jax")
+
+#: What lies, the level that finds it, and what its report says.
+DEVICES = [
+    *((f"wrong-device={n}", 1, f"device {n} multiplied wrong") for n in range(8)),
+    *((f"slow-device={n}", 2, f"worker 0 device {n}: matmul") for n in range(4)),
+    ("missing-device=0", 1, "7 of 8 devices"),
+    ("missing-device=0", 2, "3 of 4 devices"),
+    ("wrong-device=2 slow-device=1", 2, "device 2 multiplied wrong"),
+]
+#: A text of the program, the one in its place, and what the report says.
+PRODUCT = "preferred_element_type=jnp.float32)\n        return"
+DIGESTS = "multiply(device)] for device in own"
+RING = "(index + 1) % count) for index in range(count)"
+PROGRAMS = [
+    ("jax.local_device_count()", "jax.local_device_count() + 1", "9 of 8 devices"),
+    ("jax.local_device_count()", "4", "4 of 8 devices"),
+    ("jax.device_count()", "16", "16 of 8 devices in the whole slice"),
+    ("jax.process_count()", "2", "2 of 1 workers joined"),
+    ("devices.index(device) for", "0 for", "got their neighbour's number"),
+    (DIGESTS, f"{DIGESTS}[:7]", "7 of 8 devices multiplied"),
+    ("rows = ", "rows = (numpy.arange(count) != 5) * ", "the sum lacks device 5"),
+    ("rows = ", "rows = (numpy.arange(count) > 3) * ", "the sum lacks devices 0, 1, 2, 3"),
+    ('jax.lax.psum(row, "device")[0]', "row[0]", "the sum over all devices is"),
+    ("(index + 1) % count", "(index + 2) % count", "got another number"),
+    (RING, f"{RING[:-1]} - 1)", "device 0 got another number"),
+    (PRODUCT, PRODUCT.replace("float32", "bfloat16"), "multiplied wrong"),
+    (".astype(jnp.bfloat16)\n", ".astype(jnp.float8_e4m3fn)\n", "multiplied wrong"),
+    ("device_put((left, right)", "device_put((left[::-1], right)", "multiplied wrong"),
+    ('"platform": devices[0].platform', '"platform": "tpu"', "it computed on platform tpu"),
+]
+HONEST = ("", "\0", "")
+HEALTHY = [1] * 14 + [2] * 6
+
+
+class LyingConnection(LocalConnection):
+    """Hands on what a worker is sent, changed, to one whose devices lie."""
+
+    def run(self, command, *, stdin=b"", **options):
+        lies, before, after = self.worker.lies
+        if before.encode() in stdin:
+            stdin = stdin.replace(before.encode(), after.encode())
+            self.worker.changed = True
+        if lies:
+            command = f"exec lying-devices {quote([lies, command])}"
+        return super().run(command, stdin=stdin, **options)
+
+
+class LyingWorker(LocalWorker):
+    def __init__(self, home: Path, devices: int, path: Path, lies=HONEST) -> None:
+        super().__init__(home, environment={"TPUKIT_EMULATED_DEVICES": str(devices)})
+        self.environment["PATH"] = f"{path}:{self.environment['PATH']}"
+        self.lies, self.changed = lies, False
+
+    def remote(self) -> RemoteWorker:
+        return RemoteWorker(self.index, lambda: LyingConnection(self))
+
+
+@pytest.fixture(scope="module")
+def lying_home(jax_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home of its own: its environment is told to lie, and that of other tests is not."""
+    home = tmp_path_factory.mktemp("lying")
+    (home / ".tpukit/venvs").mkdir(parents=True)
+    made = jax_home.resolve() / "provisioned/.tpukit/venvs/jax"
+    (home / "bin").mkdir()
+    for name in ("lying-devices", "lying-devices-hook"):
+        program = home / "bin" / name
+        program.write_text(STAND_INS.joinpath(name).read_text())
+        program.chmod(0o755)
+    (home / ".tpukit/venvs/jax").symlink_to(made)
+    return home
+
+
+def smoke_test(home: Path, level: int, lies=HONEST) -> tuple[LyingWorker, SmokeReport]:
+    """Level 1 on 8 devices, level 2 on 4: what it looks at is the same, in half the time."""
+    name, devices = ("v3-8", 8) if level == 1 else ("v6e-4", 4)
+    worker = LyingWorker(home, devices, home / "bin", lies)
+    report = smoke(
+        [worker.remote()],
+        AcceleratorType.parse(name),
+        JAX,
+        deadline=seconds(300),
+        load=Load(level),
+    )
+    return worker, report
+
+
+def said(report: SmokeReport) -> str:
+    return "; ".join([*(each.error for each in report.workers if each.error), *failures(report)])
+
+
+@pytest.mark.full_size
+@pytest.mark.timeout(900)
+def test_every_mutant_is_found_and_named_and_healthy_slices_pass(lying_home: Path) -> None:
+    mutants = [((lies, "\0", ""), level, words) for lies, level, words in DEVICES]
+    mutants += [(("", before, after), 1, words) for before, after, words in PROGRAMS]
+    assert len(mutants) == 30
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(smoke_test, lying_home, level, lies) for lies, level, _ in mutants]
+        healthy = [pool.submit(smoke_test, lying_home, level) for level in HEALTHY]
+    table = []
+    for (lies, level, words), outcome in zip(mutants, found, strict=True):
+        worker, report = outcome.result()
+        shown = lies[0] or f"{lies[1]!r} -> {lies[2]!r}"
+        assert lies[0] or worker.changed, f"the program has no {lies[1]!r}"
+        table.append((words in said(report) and not report.ok, level, shown, said(report)))
+    for level, outcome in zip(HEALTHY, healthy, strict=True):
+        report = outcome.result()[1]
+        table.append((report.ok, level, "healthy", said(report)))
+    lines = [
+        f"{'ok' if held else 'NO'}  {level}  {what:70.70}  {how:.90}"
+        for held, level, what, how in table
+    ]
+    sys.stdout.write("\n".join(["", *lines, ""]))
+    assert not [line for line in lines if line.startswith("NO")]
