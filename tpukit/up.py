@@ -21,6 +21,7 @@ from tpukit.errors import SliceLost, TpukitError
 from tpukit.models import FirewallRule, ProvisionReport, Slice, SliceRequest, SmokeReport
 from tpukit.provision.apply import provision, require_provisioned
 from tpukit.provision.recipes import Recipe
+from tpukit.provision.requirements import Requirements
 from tpukit.provision.worker_jobs import ProvisionEvent
 from tpukit.remote.command.fan_out import fan_out, values
 from tpukit.remote.connection.worker import RemoteWorker
@@ -93,7 +94,7 @@ def up(
     recipe: Recipe,
     *,
     firewall: bool = True,
-    requirements: bytes | None,
+    requirements: Requirements | None,
     deadline: Deadline,
     progress: Progress,
 ) -> UpReport:

@@ -23,6 +23,7 @@ from tpukit.provision.apply import provision, require_provisioned
 from tpukit.provision.packages import Package
 from tpukit.provision.recipe_file import SmokeProgram
 from tpukit.provision.recipes import UV_VERSION, Recipe, Release
+from tpukit.provision.requirements import ROOT, Requirements
 from tpukit.provision.worker_jobs import ProvisionEvent
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text
@@ -73,10 +74,11 @@ def provisioned(tmp_path, first):
 
 
 def apply(*workers: RemoteWorker, recipe=SMALL, requirements=None, clock=CLOCK, on_event=None):
+    on_top = Requirements({ROOT: requirements}) if isinstance(requirements, bytes) else requirements
     return provision(
         workers,
         recipe,
-        requirements=requirements,
+        requirements=on_top,
         deadline=seconds(500, clock),
         on_event=on_event or (lambda event: None),
     )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shlex
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from tpukit.errors import ProvisionFailed
 from tpukit.provision.facts import Facts, HostFacts, Python, Venv
 from tpukit.provision.recipes import UV_VERSION, Recipe
+from tpukit.provision.requirements import Requirements
 from tpukit.provision.steps import STEPS, Plan, Run, Upload, interpreter
 from tpukit.remote.programs import program_text
 
@@ -36,8 +36,11 @@ PYTHON_3_8 = Python(path="/usr/bin/python3", version="3.8.10", pip=True)
 PYTHON_3_10 = Python(path="/usr/bin/python3", version="3.10.12", pip=True)
 PYTHON_3_11 = Python(path="/opt/python3.11", version="3.11.7", pip=True)
 PYTHON_3_12 = Python(path="/opt/python3.12", version="3.12.1", pip=True)
-REQUIREMENTS = b"einops==0.8.0\n"
-DIGEST = hashlib.sha256(REQUIREMENTS).hexdigest()
+REQUIREMENTS = Requirements(
+    {"requirements.txt": b"-r 0-own.txt\n", "0-own.txt": b"einops==0.8.0\n"}
+)
+DIGEST = REQUIREMENTS.digest
+FOLDER = f"{VENV}/requirements-{DIGEST[:12]}"
 
 
 def host(**changes: object) -> HostFacts:
@@ -64,13 +67,13 @@ class Row:
     says: str = ""
     fails: str = ""
     recipe: str = "jax"
-    requirements: bytes | None = None
+    requirements: Requirements | None = None
 
 
 MAKE = "venv --clear --no-project --no-python-downloads --python"
 INSTALL = f"install_packages.sh {VENV} {RUN_UV} pip install --python {VENV}/bin/python"
 #: What the shell programs are shown as.
-PROGRAMS = ("install_uv.sh", "install_packages.sh")
+PROGRAMS = ("install_uv.sh", "install_packages.sh", "install_requirements.sh")
 
 TABLE = {
     "a TPU VM that fits": Row("system", facts(), says="Linux x86_64, glibc 2.35"),
@@ -231,8 +234,9 @@ TABLE = {
         "requirements",
         facts(venvs=(venv(),)),
         (
-            f"upload {VENV}/requirements-{DIGEST[:12]}.txt",
-            f"{INSTALL} {JAX_PINS} --requirements {VENV}/requirements-{DIGEST[:12]}.txt",
+            f"upload {FOLDER}/requirements.txt",
+            f"upload {FOLDER}/0-own.txt",
+            f"install_requirements.sh {FOLDER} '' {VENV} {UV}/bin/uv {INSTALL} {JAX_PINS}",
             f"upload {VENV}/tpukit-requirements",
         ),
         requirements=REQUIREMENTS,
@@ -243,12 +247,31 @@ TABLE = {
         says=f"installed, sha256 {DIGEST[:12]}",
         requirements=REQUIREMENTS,
     ),
+    "a project": Row(
+        "requirements",
+        facts(venvs=(venv(requirements=DIGEST),)),
+        (
+            f"upload {FOLDER}/requirements.txt",
+            f"upload {FOLDER}/0-own.txt",
+            f"upload {FOLDER}/variables",
+            f"install_requirements.sh {FOLDER} work {VENV} {UV}/bin/uv {INSTALL} {JAX_PINS}",
+            f"upload {VENV}/tpukit-requirements",
+        ),
+        requirements=replace(REQUIREMENTS, editable="work", variables={"TOKEN": "secret"}),
+    ),
+    "a project that is installed": Row(
+        "requirements",
+        facts(venvs=(venv(requirements=DIGEST, editable="work"),)),
+        says="work as it is there",
+        requirements=replace(REQUIREMENTS, editable="work"),
+    ),
     "requirements in an environment that does not fit": Row(
         "requirements",
         facts(PYTHON_3_12, venvs=(venv("3.10.12", requirements=DIGEST),)),
         (
-            f"upload {VENV}/requirements-{DIGEST[:12]}.txt",
-            f"{INSTALL} {JAX_PINS} --requirements {VENV}/requirements-{DIGEST[:12]}.txt",
+            f"upload {FOLDER}/requirements.txt",
+            f"upload {FOLDER}/0-own.txt",
+            f"install_requirements.sh {FOLDER} '' {VENV} {UV}/bin/uv {INSTALL} {JAX_PINS}",
             f"upload {VENV}/tpukit-requirements",
         ),
         requirements=REQUIREMENTS,

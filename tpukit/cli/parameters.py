@@ -40,9 +40,6 @@ NoFirewall = Annotated[
 RECIPES = f"{' or '.join(recipe_names())}."
 DEFAULT_RECIPE = "jax"
 Recipe = Annotated[str, Option("--with", metavar="RECIPE", help=RECIPES)]
-Requirements = Annotated[
-    str, Option("--requirements", metavar="FILE", help="requirements.txt to install on top.")
-]
 
 WorkerNumber = Annotated[int, Option("--worker", metavar="N", help="Number of the worker.")]
 

@@ -8,6 +8,7 @@ from typer import Argument
 
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
+from tpukit.cli.requirement_flags import NO_REQUIREMENTS, RequirementFlags, on_top
 from tpukit.cli.stages import job_progress
 from tpukit.cli.toolkit import CONNECT_SECONDS, Toolkit
 from tpukit.console import View
@@ -19,7 +20,7 @@ def provision(
     toolkit: Toolkit,
     name: flag.Name,
     recipe: RecipeName = flag.DEFAULT_RECIPE,
-    requirements: flag.Requirements = "",
+    flags: RequirementFlags = NO_REQUIREMENTS,
     timeout: flag.Timeout = "30m",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
@@ -37,14 +38,14 @@ def provision(
 
     toolkit = toolkit.by(route)
     chosen = Recipe.named(recipe)
-    on_top = flag.file_bytes(requirements, "--requirements")
+    requirements = on_top(flags, [chosen], toolkit.environ)
     deadline = toolkit.deadline(flag.seconds(timeout))
     patience = deadline.within(CONNECT_SECONDS).remaining()
     stages = toolkit.job_stages(name)
     report = apply_recipe(
         toolkit.workers(name, "all", patience),
         chosen,
-        requirements=on_top,
+        requirements=requirements,
         deadline=deadline,
         on_event=job_progress(stages).on_provision,
     )

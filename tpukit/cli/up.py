@@ -6,6 +6,7 @@ from tpukit.cli import parameters as flag
 from tpukit.cli import views
 from tpukit.cli.dry_run import DryRun, planned
 from tpukit.cli.request import DEFAULTS, RequestFlags, slice_request, wanted
+from tpukit.cli.requirement_flags import NO_REQUIREMENTS, RequirementFlags, on_top
 from tpukit.cli.stages import job_progress
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
@@ -17,7 +18,7 @@ def up(
     accelerator_type: flag.AcceleratorTypeName,
     name: flag.OptionalName = "",
     recipe: flag.Recipe = flag.DEFAULT_RECIPE,
-    requirements: flag.Requirements = "",
+    flags: RequirementFlags = NO_REQUIREMENTS,
     source_ranges: flag.SourceRanges = None,
     no_firewall: flag.NoFirewall = False,
     timeout: flag.Timeout = "1h",
@@ -41,7 +42,7 @@ def up(
 
     accelerator, name = wanted(accelerator_type, name)
     chosen = Recipe.named(recipe)
-    on_top = flag.file_bytes(requirements, "--requirements")
+    requirements = on_top(flags, [chosen], toolkit.environ)
     route = proxy.route(options.internal_ips)
     toolkit = toolkit.by(route)
     request = slice_request(toolkit, accelerator, name, options)
@@ -63,7 +64,7 @@ def up(
         accelerator,
         chosen,
         firewall=not no_firewall,
-        requirements=on_top,
+        requirements=requirements,
         deadline=deadline,
         progress=job_progress(toolkit.job_stages(request.name, hint)),
     )

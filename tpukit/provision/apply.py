@@ -19,6 +19,7 @@ from tpukit.errors import (
 from tpukit.models import ProvisionReport, StepReport, WorkerProvisionReport, worker_names
 from tpukit.provision.facts import Facts, read_facts
 from tpukit.provision.recipes import Recipe
+from tpukit.provision.requirements import Requirements
 from tpukit.provision.steps import STEPS, Decision, Plan, Run, Step, Upload, interpreter
 from tpukit.provision.worker_jobs import OnEvent, ProvisionEvent, WorkerJobs
 from tpukit.remote.command.fan_out import fan_out
@@ -36,7 +37,7 @@ def provision(
     workers: Sequence[RemoteWorker],
     recipe: Recipe,
     *,
-    requirements: bytes | None = None,
+    requirements: Requirements | None = None,
     deadline: Deadline,
     on_event: OnEvent = lambda event: None,
 ) -> ProvisionReport:

@@ -69,7 +69,8 @@ class Python(Fact):
 class Venv(Fact):
     """One environment; `requirements` and `verified` are the marks that steps leave in it.
 
-    `installing`: packages are being installed, or whoever did so has died.
+    `editable` is the folder of a project that is installed as it is now. `installing`: packages are
+    being installed, or whoever did so has died.
     """
 
     name: Word
@@ -77,6 +78,7 @@ class Venv(Fact):
     packages: dict[Word, Word]
     installing: bool = False
     requirements: Word = ""
+    editable: Annotated[str, Field(max_length=4096)] = ""
     verified: Word = ""
 
     @property

@@ -19,13 +19,24 @@ print("TPUKIT-FACT " + json.dumps({
 }))'
 
 venv_fact='
-import importlib.metadata, json, os, platform, sys
-def mark(name):
+import hashlib, importlib.metadata, json, os, platform, sys
+def mark(name, most=200):
     try:
         with open(os.path.join(sys.argv[1], name)) as file:
-            return file.read(200)
+            return file.read(most)
     except OSError:
         return ""
+def editable():
+    # The folder of the project that is installed, while what it says is what it said then.
+    then, blank, folder = mark("tpukit-editable", 5000).partition(" ")
+    now = hashlib.sha256()
+    for name in ("pyproject.toml", "setup.py", "uv.lock"):
+        try:
+            with open(os.path.join(os.path.expanduser("~"), folder, name), "rb") as file:
+                now.update(file.read())
+        except OSError:
+            continue
+    return folder if then == now.hexdigest() else ""
 def packages():
     # A folder .dist-info without a file METADATA, or with half of one, has no name or no version.
     for found in importlib.metadata.distributions():
@@ -42,6 +53,7 @@ print("TPUKIT-FACT " + json.dumps({
     "packages": dict(packages()),
     "installing": os.path.exists(os.path.join(sys.argv[1], "tpukit-installing")),
     "requirements": mark("tpukit-requirements"),
+    "editable": editable(),
     "verified": mark("tpukit-verified"),
 }))'
 

@@ -119,6 +119,22 @@ class Recipe:
                 )
             if package.version:
                 self._check_unfit(package.name, package.version)
+                self._check_pins(package)
+
+    def _check_pins(self, package: Package) -> None:
+        """Raise `BadInput` where every release pins another version."""
+        pins = [
+            each.version
+            for release in self.releases
+            for each in release.packages
+            if each.key == package.key and each.version
+        ]
+        if pins and package.version not in pins:
+            has = " or ".join(dict.fromkeys(pins))
+            raise BadInput(
+                f"{package.pin} is asked for, and {self.name} has {has}",
+                fix=Fix(note=f"leave {package.name} out, or take another release of {self.name}"),
+            )
 
     def _check_fits(self, name: str, version: str) -> None:
         from packaging.version import InvalidVersion, Version

@@ -16,6 +16,7 @@ from tpukit.errors import Fix, ProvisionFailed
 from tpukit.provision.facts import Facts, Python, Venv, minor
 from tpukit.provision.packages import Package
 from tpukit.provision.recipes import UV_VERSION, Recipe, Release
+from tpukit.provision.requirements import VARIABLES, Requirements
 from tpukit.remote import worker_files
 from tpukit.remote.programs import program_text
 from tpukit.text import quote
@@ -58,10 +59,10 @@ class Decision:
 
 @dataclass(frozen=True)
 class Plan:
-    """What should be on a worker: a recipe, and a requirements file on top of it."""
+    """What should be on a worker: a recipe, and requirements on top of it."""
 
     recipe: Recipe
-    requirements: bytes | None = None
+    requirements: Requirements | None = None
 
 
 @dataclass(frozen=True)
@@ -197,20 +198,30 @@ def packages(facts: Facts, plan: Plan) -> Decision:
 
 
 def requirements(facts: Facts, plan: Plan) -> Decision:
-    """Install the requirements file, resolved together with the pins: a conflict fails."""
-    if plan.requirements is None:
+    """Install what comes on top, resolved together with the pins: a conflict fails.
+
+    Its files are gone when the installation ends: they may hold secrets.
+    """
+    given = plan.requirements
+    if given is None:
         return Decision("none given")
-    digest = hashlib.sha256(plan.requirements).hexdigest()
-    found = _fitting_venv(facts, plan)
-    if found and found.requirements == digest:
-        return Decision(f"installed, sha256 {digest[:12]}")
-    path = _in_venv(facts, plan, f"requirements-{digest[:12]}.txt")
-    install = _install(facts, plan, _packages(facts, plan), "--requirements", path)
+    found, digest, short = _fitting_venv(facts, plan), given.digest, given.digest[:12]
+    there = found and found.requirements == digest and found.editable == given.editable
+    named = f", {given.editable} as it is there" if given.editable else ""
+    if there:
+        return Decision(f"installed, sha256 {short}{named}")
+    folder = _in_venv(facts, plan, f"requirements-{short}")
+    files = [Upload(f"{folder}/{name}", data) for name, data in given.files.items()]
+    if given.variables:
+        files.append(Upload(f"{folder}/{VARIABLES}", given.variable_lines))
+    environment, (installer, *_) = _venv_path(facts, plan), _uv(facts)
+    words = (folder, given.editable, environment, installer)
+    (install,) = _install(facts, plan, _packages(facts, plan)).lines
     return Decision(
-        f"not installed yet, sha256 {digest[:12]}",
+        f"not installed yet, sha256 {short}{named}",
         (
-            Upload(path, plan.requirements),
-            install,
+            *files,
+            Run((_program("install_requirements.sh", *words, *install),)),
             Upload(_in_venv(facts, plan, _REQUIREMENTS), digest.encode()),
         ),
     )

@@ -1,0 +1,189 @@
+"""Requirements files are read with all that they include; secrets leave no trace."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.server
+import threading
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from provision.test_apply import apply, first, installed, outcomes, provisioned, uv  # noqa: F401
+from tpukit.errors import BadInput
+from tpukit.provision.recipes import Recipe
+from tpukit.provision.requirements import read_requirements
+
+SECRET = "hunter2-of-the-index"
+
+
+def write(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return folder / next(iter(files))
+
+
+def read(path: Path | str, *indexes: str, editable: str = "", **own: str):
+    return read_requirements(str(path), indexes, editable, own)
+
+
+def test_a_file_travels_with_what_it_includes_each_once(tmp_path):
+    (tmp_path / "sub").mkdir()
+    write(
+        tmp_path / "sub", more="-r ../root  # back again\n", limits="numpy<2.4 ; os_name == 'x'\n"
+    )
+    root = write(
+        tmp_path, root="# mine\neinops==0.8.1 \\\n  --hash=sha256:0\n-rsub/more\n-c sub/limits\n"
+    )
+    found = read(root)
+    names = {name.partition("-")[2]: name for name in found.files if name != "requirements.txt"}
+    assert found.files["requirements.txt"].decode() == f"-r {names['root']}\n"
+    assert found.files[names["root"]].decode() == (
+        f"einops==0.8.1 --hash=sha256:0\n-r {names['more']}\n-c {names['limits']}\n"
+    )
+    assert found.files[names["more"]].decode() == f"-r {names['root']}\n"
+    assert [each.requirement for each in found.packages] == ["einops==0.8.1"]
+    write(tmp_path / "sub", limits="numpy<2.3\n")
+    assert read(root).digest != found.digest
+    assert read("") is None
+
+
+def test_what_cannot_travel_is_refused_by_its_line(tmp_path):
+    cases = {
+        "-e .": "is on this machine only",
+        "./wheels/x.whl": "is on this machine only",
+        "/opt/x.whl": "is on this machine only",
+        "mine @ file:///opt/mine": "is on this machine only",
+        "-r missing.txt": "cannot read",
+        "--extra-index-url https://me:${NOT_SET}@host/simple": "${NOT_SET} is not set here",
+    }
+    for line, says in cases.items():
+        path = write(tmp_path, root=f"einops\n{line}\n")
+        with pytest.raises(BadInput) as caught:
+            read(path)
+        assert says in caught.value.what, line
+    for index in ("https://me:secret@host/simple", "host/simple", "--index"):
+        with pytest.raises(BadInput) as caught:
+            read("", index)
+        assert "secret" not in caught.value.what
+        assert "${TOKEN}" in str(caught.value.fix)
+    (tmp_path / "latin").write_bytes(b"\xff\xfe")
+    with pytest.raises(BadInput, match="not UTF-8"):
+        read(tmp_path / "latin")
+
+
+def test_what_cannot_be_beside_a_recipe_is_refused_with_the_reason(tmp_path):
+    cases = [
+        ("jax", "torch_xla", "torch_xla cannot share an environment with jax", "libtpu"),
+        ("flax", "Tensorflow_TPU==2.20.0", "cannot share an environment", "aborts at import"),
+        ("jax", "libtpu==0.0.52", "libtpu 0.0.52 does not fit jax", "jax pins its own"),
+        ("jax", "jax==0.9.2", "jax==0.9.2 is asked for, and jax has 0.12.0.1 or 0.10.2", ""),
+    ]
+    for recipe, line, what, why in cases:
+        found = read(write(tmp_path, root=f"{line}\n"))
+        with pytest.raises(BadInput) as caught:
+            Recipe.named(recipe).check_beside(found.packages)
+        assert what in caught.value.what
+        assert why in caught.value.why
+    for line in ("einops", "jax==0.10.2", "numpy>=2"):
+        Recipe.named("jax").check_beside(read(write(tmp_path, root=f"{line}\n")).packages)
+
+
+class PrivateIndex(http.server.BaseHTTPRequestHandler):
+    """Has one package, for who knows the password."""
+
+    wheel = b""
+
+    def do_GET(self) -> None:
+        given = self.headers.get("Authorization", "")
+        if given != "Basic " + base64.b64encode(f"me:{SECRET}".encode()).decode():
+            self.send_response(401)
+            self.end_headers()
+            return
+        name = "mine-1.0-py3-none-any.whl"
+        if not self.path.startswith(("/simple/mine/", f"/{name}")):
+            self.send_response(404)
+            self.end_headers()
+            return
+        page = f'<a href="/{name}#sha256={hashlib.sha256(self.wheel).hexdigest()}">{name}</a>'
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(self.wheel if self.path.endswith(".whl") else page.encode())
+
+    def do_HEAD(self) -> None:
+        self.send_response(405)
+        self.end_headers()
+
+    def log_message(self, *words: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def private_index(tmp_path: Path) -> Iterator[str]:
+    """The address of an index with a password."""
+    path = tmp_path / "mine-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr("mine.py", "")
+        wheel.writestr(
+            "mine-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n"
+        )
+        wheel.writestr("mine-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr("mine-1.0.dist-info/RECORD", "")
+    handler = type("Index", (PrivateIndex,), {"wheel": path.read_bytes()})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{server.server_address[1]}/simple"
+    server.shutdown()
+
+
+@pytest.mark.full_size
+def test_the_secret_of_a_private_index_leaves_no_trace(tmp_path, provisioned, private_index):  # noqa: F811
+    """Whether the installation succeeds or fails: no file, no log, no command has it."""
+    indexes = f"http://me:${{TOKEN}}@{private_index}"
+    path = write(tmp_path, **{"own.txt": "mine==1.0\n"})
+    for token, fails in (("wrong-" + SECRET, True), (SECRET, False), (SECRET, False)):
+        (report,) = apply(
+            provisioned.remote(), requirements=read(path, indexes, TOKEN=token)
+        ).workers
+        assert bool(report.error) is fails, report.log_tail
+        traces = [
+            found
+            for found in provisioned.home.rglob("*")
+            if found.is_file()
+            and ".tpukit" in found.parts
+            and SECRET.encode() in found.read_bytes()
+        ]
+        assert traces == []
+        assert not [command for command in provisioned.commands if SECRET in command]
+        assert SECRET not in "".join(report.log_tail) + report.error
+    assert outcomes(report)["requirements"] == "unchanged"
+    assert "mine-1.0" in installed(provisioned.home)
+
+
+@pytest.mark.full_size
+def test_a_pushed_project_is_installed_as_it_is_and_again_when_it_says_something_else(provisioned):  # noqa: F811
+    project = provisioned.home / "work"
+    project.mkdir()
+    about = '[project]\nname = "work"\nversion = "1"\ndependencies = ["sortedcontainers==2.4.0"]\n'
+    build = '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
+    wanted = read("", editable="work")
+    (report,) = apply(provisioned.remote(), requirements=wanted).workers
+    assert "there is no project in" in report.log_tail[-1]
+    write(project, **{"pyproject.toml": about + build, "work.py": "answer = 42\n"})
+    assert apply(provisioned.remote(), requirements=wanted).ok
+    assert {"sortedcontainers-2.4.0", "iniconfig-2.0.0"} <= installed(provisioned.home)
+    assert apply(provisioned.remote(), requirements=wanted).changes == 0
+    write(project, **{"pyproject.toml": about.replace("2.4.0", "2.3.0") + build})
+    assert apply(provisioned.remote(), requirements=wanted).ok
+    assert "sortedcontainers-2.3.0" in installed(provisioned.home)
+    write(
+        project,
+        **{"pyproject.toml": about.replace("sortedcontainers==2.4.0", "iniconfig<2") + build},
+    )
+    (report,) = apply(provisioned.remote(), requirements=wanted).workers
+    assert report.error.startswith("step requirements: ")
+    assert "iniconfig-2.0.0" in installed(provisioned.home)

@@ -1,0 +1,48 @@
+"""The flags that say what comes on top of a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
+
+if TYPE_CHECKING:
+    from tpukit.provision.recipes import Recipe
+    from tpukit.provision.requirements import Requirements
+
+
+@dataclass(frozen=True)
+class RequirementFlags:
+    """Files, indexes, and a project that was pushed."""
+
+    requirements: Annotated[
+        str,
+        Option(metavar="FILE", help="requirements.txt to install on top, with what it includes."),
+    ] = ""
+    index: Annotated[
+        list[str] | None,
+        Option(metavar="URL", help="Look in this index too; ${NAME} in it is your own variable."),
+    ] = None
+    editable: Annotated[
+        str,
+        Option(metavar="PATH", help="A project on the workers, pushed there, to install as it is."),
+    ] = ""
+
+
+NO_REQUIREMENTS = RequirementFlags()
+
+
+def on_top(
+    flags: RequirementFlags, recipes: Sequence[Recipe], environ: Mapping[str, str]
+) -> Requirements | None:
+    """Return what the flags name; raise `BadInput` for what a recipe cannot be beside."""
+    from tpukit.provision.requirements import read_requirements
+    from tpukit.work.pushes import target_path
+
+    editable = target_path(flags.editable) if flags.editable else ""
+    found = read_requirements(flags.requirements, tuple(flags.index or ()), editable, environ)
+    for recipe in recipes if found else ():
+        recipe.check_beside(found.packages if found else ())
+    return found
