@@ -40,6 +40,8 @@ class Server:
         self.on_command: Callable[[], object] = lambda: None
         #: Given the number of a command from 1: whether its answer is cut off half-way.
         self.loses: Callable[[int], bool] = lambda number: False
+        #: The number of a command whose status is told before its output, as RFC 4254 allows.
+        self.tells_early = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -136,6 +138,8 @@ class Server:
             await asyncio.sleep(0)
             process.channel.get_connection().abort()
             return
+        if number == self.tells_early:
+            process.channel._send_request(b"exit-status", asyncssh.packet.UInt32(0))
         await asyncio.gather(
             _copy(child.stdout, process.stdout), _copy(child.stderr, process.stderr)
         )

@@ -32,6 +32,23 @@ def test_the_exit_status_is_the_commands(connection: Connection, within: Within)
         assert done.ok == (status == 0)
 
 
+def test_output_that_comes_after_the_status_is_not_lost(
+    connection: Connection, server: Server, within: Within, tmp_path: Path
+) -> None:
+    server.tells_early, mark, found = 1, tmp_path / "mark", []
+    command = f"until [ -e {quote([str(mark)])} ]; do sleep 0.01; done; echo late"
+    first = threading.Thread(
+        target=lambda: found.append(connection.run(command, deadline=within(60)))
+    )
+    first.start()
+    server.wait_until(lambda: bool(server.commands))
+    connection.run("true", deadline=within(60))  # its answer comes after the other's status
+    first.join(1.0)
+    mark.touch()
+    first.join(60)
+    assert [each.stdout for each in found] == [b"late\n"]
+
+
 def test_a_signal_is_128_and_its_number(connection: Connection, within: Within) -> None:
     for name in ["KILL", "TERM", "SEGV"]:
         done = connection.run(f"kill -{name} $$", deadline=within(60))
