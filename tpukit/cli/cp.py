@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
@@ -14,6 +15,7 @@ from tpukit.cli.toolkit import Toolkit
 from tpukit.clock import Deadline
 from tpukit.console import TransferProgress, View
 from tpukit.errors import BadInput, Fix, TransportFailed, interruption
+from tpukit.text import one_line, shown_path
 
 if TYPE_CHECKING:
     from tpukit.remote.transfer.upload import TransferContext
@@ -84,10 +86,23 @@ def metered(toolkit: Toolkit, verb: str, *, relay: bool) -> Iterator[TransferCon
     def say_lost(error: TransportFailed) -> None:
         toolkit.console.say(f"{error.summary()}; connecting again")
 
+    def say_left_out(folder: Path, names: Sequence[str]) -> None:
+        shown = ", ".join(map(one_line, names[:3])) + (
+            f" and {len(names) - 3} more" if len(names) > 3 else ""
+        )
+        toolkit.console.warn(
+            f"left out of {shown_path(folder)}, as links that lead out of it: {shown}"
+        )
+
     meter = TransferProgress(toolkit.console, toolkit.clock, verb)
     try:
         yield TransferContext(
-            Deadline.never(toolkit.clock), meter, relay, toolkit.connector.close, say_lost
+            Deadline.never(toolkit.clock),
+            meter,
+            relay,
+            toolkit.connector.close,
+            say_lost,
+            say_left_out,
         )
     except KeyboardInterrupt as signal:
         error = interruption(signal)

@@ -120,7 +120,8 @@ def download(
 
     What is there already stays, files of the same names are replaced, and nothing is unless all was
     read. A file that grows arrives as long as it was when it was opened. An interrupted download
-    goes on where it stopped, as far as the worker still has the same. `sudo` reads as root.
+    goes on where it stopped, as far as the worker still has the same. `sudo` reads as root. Links
+    that lead out of a folder do not come with it: the context is told.
 
     Raises:
         BadInput: the source has no name, or another copy to the same place is under way.
@@ -136,7 +137,8 @@ def download(
     with _opened(part) as file:
         reception = _Reception(connection, source, file, context, sudo)
         try:
-            _put(part, place, source, reception.complete())
+            if left_out := _put(part, place, source, reception.complete()):
+                context.on_left_out(place, left_out)
         except SecurityRefusal:
             reception.drop()
             raise
@@ -295,17 +297,19 @@ def _opened(part: Path) -> Iterator[FileIO]:
                     part.parent.rmdir() if made else None
 
 
-def _put(part: Path, place: Path, source: Source, header: _Header) -> None:
+def _put(part: Path, place: Path, source: Source, header: _Header) -> list[str]:
     if header.kind != "file":
-        unpack(part, place, source.expects if header.kind == "several" else lambda parts: True)
+        expected = source.expects if header.kind == "several" else lambda parts: True
+        left_out = unpack(part, place, expected)
         part.unlink()
-        return
+        return left_out
     try:
         part.chmod(header.mode & 0o755 | 0o600)
         os.utime(part, (header.modified, header.modified))
         part.replace(place)
     except OSError as error:
         raise _unwritable(place, error) from error
+    return []
 
 
 def _unwritable(path: Path, error: OSError) -> TpukitError:

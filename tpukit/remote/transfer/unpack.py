@@ -22,25 +22,28 @@ _CHUNK = 1 << 20
 Expected = Callable[[tuple[str, ...]], bool]
 
 
-def unpack(archive: Path, target: Path, expected: Expected = lambda parts: True) -> None:
+def unpack(archive: Path, target: Path, expected: Expected = lambda parts: True) -> list[str]:
     """Unpack a tar archive into the folder `target`, which is made; nothing is left by half.
+
+    Returns the names of symbolic links that lead out of the target, which are left out.
 
     Members go into a new folder beside the target first: folders and files, then links, so that
     nothing is ever written through a link; then each is renamed into place.
 
     Raises:
-        SecurityRefusal: a name or a link leads out of the target, or was not asked for, or a member
-            is neither file, folder nor link. Nothing of the archive reached the target.
+        SecurityRefusal: a name or a hard link leads out of the target, or was not asked for, or a
+            member is neither file, folder nor link. Nothing of the archive reached the target.
         TpukitError: it is no archive, or what is in the target already stands in the way.
     """
     with _beside(target, f"{archive.stem}.new") as stage:
         try:
-            _fill(stage, archive, expected)
+            left_out = _fill(stage, archive, expected)
         except (tarfile.TarError, ValueError, OverflowError) as error:  # its times may be no times
             raise TpukitError("the worker sent a broken archive", reason=str(error)) from error
         except OSError as error:
             raise _unwritable(error) from error
         merge(stage, target)
+    return left_out
 
 
 def merge(source: Path, target: Path) -> None:
@@ -87,8 +90,9 @@ def _beside(target: Path, name: str) -> Iterator[Path]:
         shutil.rmtree(stage, ignore_errors=True)
 
 
-def _fill(stage: Path, archive: Path, expected: Expected) -> None:
+def _fill(stage: Path, archive: Path, expected: Expected) -> list[str]:
     links: list[tuple[Path, str]] = []
+    left_out = []
     folders = {stage: 0o755}
     with _Bounded(io.FileIO(archive)) as file, tarfile.open(fileobj=file, mode="r:") as opened:
         while (member := opened.next()) is not None:
@@ -97,9 +101,12 @@ def _fill(stage: Path, archive: Path, expected: Expected) -> None:
             if parts and not expected(parts):
                 raise _refusal(f"sent {_name(member.name)}, which was not asked for")
             place = stage.joinpath(*parts)
+            if member.issym() and not _stays_inside(member.linkname, len(parts) - 1):
+                left_out.append(member.name)
+                continue
             place.parent.mkdir(parents=True, exist_ok=True)
             if member.issym():
-                links.append((place, _inside(member, len(parts) - 1)))
+                links.append((place, member.linkname))
             elif member.isdir():
                 place.mkdir(exist_ok=True)
                 folders[place] = member.mode & 0o755 | 0o700
@@ -114,6 +121,7 @@ def _fill(stage: Path, archive: Path, expected: Expected) -> None:
         place.chmod(mode)
     for place, destination in links:
         os.symlink(destination, place)
+    return left_out
 
 
 def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
@@ -134,20 +142,16 @@ def _parts(name: str) -> tuple[str, ...]:
     return parts
 
 
-def _inside(member: tarfile.TarInfo, depth: int) -> str:
-    """Return a link's destination if it stays inside whatever the links on its way are.
+def _stays_inside(destination: str, depth: int) -> bool:
+    """Tell whether a link so deep leads to what is inside, whatever the links on its way are.
 
     `..` counts from the link's own folder, which is a real one, and only at the beginning: after
     the name of another link it would count from wherever that one leads.
     """
-    parts = [part for part in member.linkname.split("/") if part not in ("", ".")]
+    parts = [part for part in destination.split("/") if part not in ("", ".")]
     climbs = next((n for n, part in enumerate(parts) if part != ".."), len(parts))
-    outside = member.linkname.startswith("/") or climbs > depth or ".." in parts[climbs:]
-    if outside or "\0" in member.linkname or not member.linkname:
-        raise _refusal(
-            f"sent the link {_name(member.name)}, which leads to {_name(member.linkname)}"
-        )
-    return member.linkname
+    leads_out = destination.startswith("/") or climbs > depth or ".." in parts[climbs:]
+    return bool(destination) and "\0" not in destination and not leads_out
 
 
 class _Bounded(io.BufferedReader):

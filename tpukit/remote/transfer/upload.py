@@ -7,8 +7,9 @@ for a week, and whoever sends the same bytes goes on where it ends.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
 from tpukit.clock import Deadline, Patience
@@ -48,6 +49,8 @@ class TransferContext:
     relay: bool = True  #: whether workers may fetch from each other
     cancel: Callable[[], None] | None = None  #: ends what still runs after an interrupt
     on_loss: Callable[[TransportFailed], None] = lambda error: None  #: before another connection
+    #: Told the folder here and the names of the links that did not come with it.
+    on_left_out: Callable[[Path, Sequence[str]], None] = lambda folder, names: None
 
     def connection(self, worker: RemoteWorker, size: int) -> RetryingConnection:
         """Return a connection for a transfer of so many bytes, given up where nothing comes of it.
