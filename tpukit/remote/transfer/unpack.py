@@ -102,7 +102,7 @@ def _fill(stage: Path, archive: Path, expected: Expected) -> list[str]:
                 raise _refusal(f"sent {_name(member.name)}, which was not asked for")
             place = stage.joinpath(*parts)
             if member.issym() and not _stays_inside(member.linkname, len(parts) - 1):
-                left_out.append(member.name)
+                left_out.append("/".join(parts))
                 continue
             place.parent.mkdir(parents=True, exist_ok=True)
             if member.issym():
