@@ -224,7 +224,9 @@ def understood(call: str) -> tuple[str | None, list[str]]:
         if not hasattr(group, "commands"):
             break
         if word not in group.commands:
-            return None, []
+            if not getattr(group, "default", ""):
+                return None, []
+            word = group.default
         group, path = group.commands[word], f"{path} {word}"
         known |= {name for each in group.params for name in each.opts}
     return path, [word.partition("=")[0] for word in words if _is_flag(word, known)]

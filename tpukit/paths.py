@@ -42,6 +42,11 @@ class Paths:
         return self.config / "config.toml"
 
     @property
+    def profiles(self) -> Path:
+        """The user's own profiles of `tpukit provision`, a file each."""
+        return self.config / "profiles"
+
+    @property
     def emulator(self) -> Path:
         """Everything of the emulator: its state, its workers, its logs."""
         return self.state / "emulator"

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.process
 #: Names that scripts rely on.
 CONTRACT = {
     *("up", "create", "list", "describe", "delete", "start", "stop", "wait", "ssh", "run"),
-    *("provision", "smoke", "types", "firewall apply", "firewall list", "firewall remove"),
+    *("provision apply", "smoke", "types", "firewall apply", "firewall list", "firewall remove"),
     *("emulator start", "emulator stop", "emulator status", "emulator env", "config explain"),
 }
 

@@ -34,7 +34,10 @@ def test_commands_flags_types_zones_and_recipes_are_known(run: Run) -> None:
     assert words(run, "--zone", "europe-west4-b", "up", "v6e-25") == ["v6e-256"]
     assert words(run, "up", "--zone=europe-west4-b") == ["--zone=europe-west4-b"]
     assert words(run, "up", "--zone", "=", "europe-west4-b") == ["--zone=europe-west4-b"]
+    assert words(run, "provision", "demo", "j") == words(run, "provision", "plan", "demo", "j")
     assert words(run, "provision", "demo", "torch") == ["torch_tpu", "torch_xla"]
+    assert words(run, "provision", "und") == ["undo"]
+    assert words(run, "provision", "demo", "jax", "ap") == ["apt"]
     assert words(run, "run", "--det") == ["--detach"]
     assert words(run, "cp", "") == [":files"]
     assert words(run, "run", "demo", "--", "l") == [":files"]

@@ -145,10 +145,14 @@ class UbuntuServer:
     """
 
     # A test that asks for a fault of the other server is wrong, not right for nothing.
-    __slots__ = ("_directory", "_sshd", "account", "address", "home", "port", "public", "variables")
+    __slots__ = (
+        *("_before", "_directory", "_sshd", "account", "address", "home", "port", "public"),
+        "variables",
+    )
 
-    def __init__(self, directory: Path, account: Account) -> None:
+    def __init__(self, directory: Path, account: Account, before: Sequence[str] = ()) -> None:
         self.account = account
+        self._before = before
         self.home = directory / "home"
         self._directory = directory
         account.furnish(self.home)
@@ -234,15 +238,21 @@ class UbuntuServer:
                 "SetEnv": f"HOME={self.home}",
                 "ForceCommand": f"{remember}. {self._directory}/variables; {IN_ITS_HOME}",
             },
+            self._before,
         )
 
 
 @contextmanager
-def ubuntu_server(account: Account, key: KeyPair) -> Iterator[UbuntuServer]:
-    """Run one such worker that admits a key; its folder is open to it, as pytest's own are not."""
+def ubuntu_server(
+    account: Account, key: KeyPair, before: Sequence[str] = ()
+) -> Iterator[UbuntuServer]:
+    """Run one such worker that admits a key; its folder is open to it, as pytest's own are not.
+
+    `before` are words of a program that becomes the server.
+    """
     with TemporaryDirectory(prefix="tpukit-ubuntu-") as folder:
         Path(folder).chmod(0o755)
-        server = UbuntuServer(Path(folder), account).accept(key)
+        server = UbuntuServer(Path(folder), account, before).accept(key)
         try:
             yield server
         finally:

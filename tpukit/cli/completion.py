@@ -61,7 +61,7 @@ def candidates(
             flag = _flag(command, word) if "=" not in word else None
             flag = None if flag is None or flag.is_flag else flag
         elif hasattr(command, "commands"):
-            command = command.commands.get(word)
+            command, given = _command(command, word)
             if command is None:
                 return []
         else:
@@ -73,6 +73,12 @@ def candidates(
     return _fitting(last, _values(flag, names) if flag else _here(command, given, last, names))
 
 
+def _command(group: Any, word: str) -> tuple[Any, int]:
+    """Return the command of a group that a word leads to, and how many arguments it has then."""
+    default = group.commands.get(getattr(group, "default", ""))
+    return (group.commands[word], 0) if word in group.commands else (default, 1)
+
+
 def _here(
     command: Any, given: int, last: str, names: Callable[[], Iterable[str]]
 ) -> Iterable[tuple[str, str]]:
@@ -80,7 +86,8 @@ def _here(
     if last.startswith("-"):
         return _flags(command)
     if hasattr(command, "commands"):
-        return _commands(command)
+        default = command.commands.get(getattr(command, "default", ""))
+        return [*_commands(command), *(_here(default, 0, last, names) if default else ())]
     arguments = [each for each in command.params if each.param_type_name == "argument"]
     if given < len(arguments):
         return _values(arguments[given], names)
@@ -123,6 +130,7 @@ def _fitting(prefix: str, found: Iterable[tuple[str, str]]) -> list[tuple[str, s
 def _values(parameter: Any, names: Callable[[], Iterable[str]]) -> list[tuple[str, str]]:
     from tpukit import accelerators
     from tpukit.provision import recipe_names
+    from tpukit.provision.system_steps import step_names
 
     kind = (parameter.metavar or "").strip("[]…")
     if kind in ("ACCELERATOR_TYPE", "PREFIX"):
@@ -134,6 +142,8 @@ def _values(parameter: Any, names: Callable[[], Iterable[str]]) -> list[tuple[st
         return [(name, "") for name in names()]
     own = {
         "RECIPE": recipe_names(),
+        "RECIPE|STEP|PROFILE": (*recipe_names(), *step_names()),
+        "STEP|RECIPE|PROFILE": (*recipe_names(), *step_names()),
         "STATE": ("ready", "stopped"),
         "SHELL": SHELLS,
         "TOPIC": (*TOPICS, *SUMMARIES),

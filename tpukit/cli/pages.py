@@ -31,7 +31,7 @@ SECTIONS = {
     },
     "Their workers": {
         "firewall": "Show, open and close the way to port 22.",
-        "provision": "Install a framework on every worker.",
+        "provision": "Bring frameworks and system steps to every worker.",
         "smoke": "Compute on every device of every worker.",
     },
     "At work": {
@@ -60,7 +60,7 @@ SECTIONS = {
 }
 SUMMARIES = {name: summary for names in SECTIONS.values() for name, summary in names.items()}
 #: Those that are groups of commands.
-GROUPS = ("firewall", "emulator", "config")
+GROUPS = ("firewall", "provision", "emulator", "config")
 VERBS = tuple(name for name in SUMMARIES if name not in GROUPS)
 _GLOBAL = {each.name for each in fields(GlobalFlags)}
 _MORE = (
@@ -82,7 +82,17 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group of commands; the program itself lists its commands in sections."""
+    """A group of commands; the program itself lists its commands in sections.
+
+    `default` is the command that is meant where the word after the group's name is none of it.
+    """
+
+    default = ""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if self.default and args and args[0] not in (*self.commands, "--help", "-h"):
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return _usage(super().collect_usage_pieces(ctx))

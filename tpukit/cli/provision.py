@@ -1,50 +1,103 @@
-"""`tpukit provision`: apply a recipe to every worker of a slice."""
+"""`tpukit provision`: recipes and system steps on every worker of a slice."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
+import typer
 from typer import Argument
 
 from tpukit.cli import parameters as flag
-from tpukit.cli import views
+from tpukit.cli import provision_views, views
+from tpukit.cli.pages import Group
 from tpukit.cli.requirement_flags import NO_REQUIREMENTS, RequirementFlags, on_top
 from tpukit.cli.stages import job_progress
 from tpukit.cli.toolkit import CONNECT_SECONDS, Toolkit
+from tpukit.cli.verb import group
 from tpukit.console import View
 
-RecipeName = Annotated[str, Argument(metavar="RECIPE", help=flag.RECIPES)]
+Words = Annotated[
+    list[str] | None,
+    Argument(
+        metavar="[RECIPE|STEP|PROFILE…]",
+        help=f"What to bring; default: {flag.DEFAULT_RECIPE}.",
+    ),
+]
+Undone = Annotated[
+    list[str] | None,
+    Argument(metavar="[STEP|RECIPE|PROFILE…]", help="What to take back; default: everything."),
+]
 
 
-def provision(
+class _Provision(Group):
+    """`tpukit provision NAME …` is `tpukit provision apply NAME …`."""
+
+    default = "apply"
+
+
+def application() -> typer.Typer:
+    summary = "Bring frameworks and system steps to every worker."
+    return group(summary, plan, apply, undo, status, cls=_Provision)
+
+
+def plan(
     toolkit: Toolkit,
     name: flag.Name,
-    recipe: RecipeName = flag.DEFAULT_RECIPE,
+    words: Words = None,
+    flags: RequirementFlags = NO_REQUIREMENTS,
+    timeout: flag.Timeout = "5m",
+    route: flag.RouteFlags = flag.EXTERNAL,
+) -> View:
+    """Show what apply would change on each worker, and change nothing.
+
+    Examples:
+      tpukit provision plan demo jax apt:htop
+      tpukit provision plan demo jax --json
+    """
+    from tpukit.provision.provisioning import plan_all
+    from tpukit.provision.wanted import parse
+
+    toolkit = toolkit.by(route)
+    wanted = parse(words or [flag.DEFAULT_RECIPE], toolkit.profiles)
+    requirements = on_top(flags, wanted.recipes, toolkit.environ)
+    deadline = toolkit.deadline(flag.seconds(timeout))
+    workers = toolkit.workers(name, "all", deadline.remaining())
+    return provision_views.provision_plan(
+        plan_all(workers, wanted, requirements=requirements, deadline=deadline), name, words or []
+    )
+
+
+def apply(
+    toolkit: Toolkit,
+    name: flag.Name,
+    words: Words = None,
     flags: RequirementFlags = NO_REQUIREMENTS,
     timeout: flag.Timeout = "30m",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
-    """Install a framework on every worker.
+    """Bring recipes and system steps to every worker.
 
-    A second run changes nothing.
+    The word apply may be left out. A second run changes nothing. System steps come before recipes;
+    what stands in the way of one on any worker is said before anything is changed.
 
     Examples:
       tpukit provision demo jax
       tpukit provision demo torch_xla --requirements requirements.txt
+      tpukit provision apply demo jax apt:htop
     """
-    from tpukit.provision.apply import provision as apply_recipe
     from tpukit.provision.apply import require_provisioned
-    from tpukit.provision.recipes import Recipe
+    from tpukit.provision.provisioning import provision_all
+    from tpukit.provision.wanted import parse
 
     toolkit = toolkit.by(route)
-    chosen = Recipe.named(recipe)
-    requirements = on_top(flags, [chosen], toolkit.environ)
+    wanted = parse(words or [flag.DEFAULT_RECIPE], toolkit.profiles)
+    requirements = on_top(flags, wanted.recipes, toolkit.environ)
     deadline = toolkit.deadline(flag.seconds(timeout))
     patience = deadline.within(CONNECT_SECONDS).remaining()
     stages = toolkit.job_stages(name)
-    report = apply_recipe(
+    report = provision_all(
         toolkit.workers(name, "all", patience),
-        chosen,
+        wanted,
         requirements=requirements,
         deadline=deadline,
         on_event=job_progress(stages).on_provision,
@@ -52,3 +105,56 @@ def provision(
     result = views.provision(require_provisioned(report))
     stages.done("provision", f"{report.changes} changes on {len(report.workers)} workers")
     return result
+
+
+def undo(
+    toolkit: Toolkit,
+    name: flag.Name,
+    words: Undone = None,
+    timeout: flag.Timeout = "30m",
+    route: flag.RouteFlags = flag.EXTERNAL,
+) -> View:
+    """Take back what apply has changed, the last change first.
+
+    What you have changed yourself stays. Without words everything goes that tpukit has brought.
+
+    Examples:
+      tpukit provision undo demo apt:htop
+      tpukit provision undo demo --yes
+    """
+    from tpukit.provision.provisioning import undo_all
+    from tpukit.provision.system_apply import require_undone
+    from tpukit.provision.wanted import known
+
+    toolkit = toolkit.by(route)
+    chosen = known(words or [], toolkit.profiles)
+    if not chosen:
+        toolkit.confirm(f"take back everything that tpukit has brought to {name}?")
+    deadline = toolkit.deadline(flag.seconds(timeout))
+    patience = deadline.within(CONNECT_SECONDS).remaining()
+    stages = toolkit.job_stages(name)
+    workers = toolkit.workers(name, "all", patience)
+    on_event = job_progress(stages).on_provision
+    reports = undo_all(workers, chosen, deadline=deadline, on_event=on_event)
+    stages.done("undo", f"{sum(len(each.undone) for each in reports)} on {len(reports)} workers")
+    return provision_views.undone(require_undone(reports))
+
+
+def status(
+    toolkit: Toolkit,
+    name: flag.Name,
+    timeout: flag.Timeout = "5m",
+    route: flag.RouteFlags = flag.EXTERNAL,
+) -> View:
+    """Show what was brought to each worker, by which version, and whether it holds.
+
+    Examples:
+      tpukit provision status demo
+      tpukit provision status demo --json
+    """
+    from tpukit.provision.provisioning import status_all
+
+    toolkit = toolkit.by(route)
+    deadline = toolkit.deadline(flag.seconds(timeout))
+    workers = toolkit.workers(name, "all", deadline.remaining())
+    return provision_views.provision_status(status_all(workers, deadline=deadline))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tpukit.cli.stages import Stages
     from tpukit.cloud.provider import FirewallProvider, LoginProvider, SliceProvider
     from tpukit.models import Slice
+    from tpukit.provision.wanted import Profiles
     from tpukit.remote.connection.client import Connector
     from tpukit.remote.connection.dial import Dial
     from tpukit.remote.connection.keys import KeyPair
@@ -266,6 +267,15 @@ class Toolkit:
             everywhere=isinstance(wanted, str) and not self._zone,
             for_others=for_others,
         )
+
+    @cached_property
+    def profiles(self) -> Profiles:
+        """The profiles of the project that we are in, before those of the user."""
+        from tpukit.provision.wanted import Profiles
+        from tpukit.settings.files import project_root
+
+        root = project_root(working_folder(), home_directory(self.environ))
+        return Profiles((root / ".tpukit" / "profiles", self.paths.profiles))
 
     @property
     def can_ask(self) -> bool:

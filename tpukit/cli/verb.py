@@ -29,9 +29,9 @@ class Invocation:
     toolkit: Toolkit | None = None
 
 
-def group(summary: str, *functions: Callable[..., View]) -> typer.Typer:
+def group(summary: str, *functions: Callable[..., View], cls: type[Group] = Group) -> typer.Typer:
     """Return a group of commands, each called like its function's name up to an underscore."""
-    app = typer.Typer(help=summary, cls=Group)
+    app = typer.Typer(help=summary, cls=cls)
     for function in functions:
         app.command(function.__name__.partition("_")[0], cls=Command)(verb(function))
     return app

@@ -25,6 +25,12 @@ def project_file(directory: Path, home: Path | None) -> Path | None:
     return next((path for path in found if os.path.exists(path)), None)
 
 
+def project_root(directory: Path, home: Path | None) -> Path:
+    """Return the folder of the tpukit.toml that `directory` falls under, or itself."""
+    file = project_file(directory, home)
+    return file.parent if file else directory
+
+
 def _searched(directory: Path, home: Path | None) -> Sequence[Path]:
     above = [directory, *directory.parents]
     for index, place in enumerate(above):

@@ -1,0 +1,101 @@
+"""System steps for real: an ordinary user with sudo, real apt, a root that goes with the test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import openssh_server
+from support.login_account import Account
+from support.openssh_server import UbuntuServer, ubuntu_server
+
+from tpukit.clock import Deadline, SystemClock
+from tpukit.provision import system_steps
+from tpukit.provision.provisioning import plan_all, provision_all, status_all, undo_all
+from tpukit.provision.system_apply import require_undone
+from tpukit.provision.wanted import Profiles, Wanted, parse
+from tpukit.provision.worker_jobs import ProvisionEvent
+from tpukit.remote.connection.client import Connector
+from tpukit.remote.connection.keys import KeyPair
+from tpukit.remote.connection.worker import RemoteWorker
+
+OWN_ROOT = Path(openssh_server.__file__).with_name("own_root.sh")
+#: Each file and folder: kind, mode, owner, target of a link; then what each file holds. What the
+#: system itself writes anew at will is left out: caches, backups of the account files, boot order.
+LISTING = r"""
+cd "$HOME" && set -- /etc "$HOME"
+sudo find "$@" -regextype posix-extended \( -regex '/etc/(ld.so.cache|[a-z]+-|\.pwd\.lock)' \) \
+    -prune -o -printf '%y %m %u %p %l\n' | grep -v '/\.tpukit/commands' | sort
+sudo find "$@" -type f ! -regex '/etc/ld.so.cache\|/etc/[a-z]*-' -exec sha256sum {} + | sort
+"""
+NOBODYS = Profiles(())
+
+
+def wanted(*words: str) -> Wanted:
+    return parse(words, NOBODYS)
+
+
+def within(count: float = 500) -> Deadline:
+    return Deadline.after(SystemClock(), count)
+
+
+class Machine:
+    """A worker with a root of its own, and what tests ask of it."""
+
+    def __init__(self, server: UbuntuServer, connector: Connector) -> None:
+        self.server = server
+        self.remote = RemoteWorker(0, lambda: connector.connect(server.target(), within(60)))
+        self.events: list[ProvisionEvent] = []
+
+    def sh(self, line: str) -> str:
+        """Return what a line for sh prints, without what .bashrc prints before it."""
+        with self.remote.connect() as connection:
+            words = system_steps.quote([f"echo; echo BEGIN; {line}"])
+            done = connection.run(f"sh -c {words}", deadline=within(120))
+        assert done.ok, done.reason
+        return done.text.partition("\nBEGIN\n")[2]
+
+    def listing(self) -> set[str]:
+        return set(self.sh(LISTING).splitlines())
+
+    def apply(self, *words: str):
+        report = provision_all(
+            [self.remote], wanted(*words), deadline=within(), on_event=self.events.append
+        )
+        return report.workers[0]
+
+    def undo(self, *words: str) -> tuple[str, ...]:
+        (report,) = require_undone(undo_all([self.remote], words, deadline=within()))
+        return report.undone
+
+
+@pytest.fixture
+def machine(account: Account, key: KeyPair, connector: Connector) -> Iterator[Machine]:
+    """An ordinary user's worker: whatever becomes of /etc and /usr ends with it."""
+    if not account.made:
+        pytest.skip("no ordinary user can be made here: system steps are NOT checked")
+    before = ("unshare", "--mount", "--propagation", "private", "sh", str(OWN_ROOT))
+    with ubuntu_server(account, key, before) as server:
+        yield Machine(server, connector)
+
+
+@pytest.mark.full_size
+def test_a_package_comes_by_an_ordinary_user_and_goes_without_a_trace(machine: Machine) -> None:
+    before = machine.listing()
+    (plan,) = plan_all([machine.remote], wanted("apt:htop"), deadline=within())
+    assert [(each.outcome, each.detail) for each in plan.steps] == [("needed", "install htop")]
+    assert machine.listing() == before
+
+    first = machine.apply("apt:htop")
+    assert (first.error, first.changes) == ("", 1)
+    assert machine.sh("command -v htop") == "/usr/bin/htop\n"
+    again = machine.apply("apt:htop")
+    assert (again.error, again.changes) == ("", 0)
+    (status,) = status_all([machine.remote], deadline=within())
+    (ledger,) = status.ledgers
+    assert (ledger.step, ledger.by[:6], status.needed["apt:htop"]) == ("apt:htop", "tpukit", [])
+    assert "htop" in ledger.undo[-1]
+    assert machine.undo() == ("apt:htop",)
+    assert machine.listing() == before
+    assert machine.undo() == ()

@@ -1,0 +1,10 @@
+# Run a program on a root of its own, laid over this machine's: what it changes there goes with it.
+#     unshare --mount --propagation private sh own_root.sh PROGRAM…
+set -eu
+mount -t tmpfs -o mode=755 own /mnt
+mkdir /mnt/upper /mnt/work /mnt/whole
+mount -t overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work root /mnt/whole
+for each in dev proc sys tmp; do mount --rbind "/$each" "/mnt/whole/$each"; done
+mount -t tmpfs -o mode=755 run /mnt/whole/run
+mkdir -m 755 /mnt/whole/run/sshd
+exec chroot /mnt/whole "$@"

@@ -1,0 +1,259 @@
+"""Everything that was asked for on every worker: the system's steps first, then each recipe.
+
+What would be done, what is done, what is taken back, and what was done.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tpukit.clock import Deadline
+from tpukit.errors import ProvisionFailed, TpukitError
+from tpukit.models import Documented, ProvisionReport, StepReport, WorkerProvisionReport
+from tpukit.provision import system_steps
+from tpukit.provision.apply import PROVISION_SECONDS, provision
+from tpukit.provision.facts import Facts, Venv, read_facts
+from tpukit.provision.requirements import Requirements
+from tpukit.provision.steps import STEPS, Plan
+from tpukit.provision.system_apply import (
+    SystemPlan,
+    WorkerUndoReport,
+    apply_steps,
+    check_plan,
+    read_plan,
+    undo_steps,
+)
+from tpukit.provision.system_facts import Ledger
+from tpukit.provision.wanted import Wanted
+from tpukit.provision.worker_jobs import OnEvent, ProvisionEvent, WorkerJobs
+from tpukit.remote.command.fan_out import fan_out, values
+from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.remote.programs import program_line
+
+if TYPE_CHECKING:
+    from tpukit.remote.connection.client import Connection
+
+_UNDONE = re.compile(rb"^TPUKIT-UNDONE (\S+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class WorkerPlan(Documented):
+    """What would be done on one worker: a step is `needed`, `unchanged` or `refused`."""
+
+    _derived = ("changes",)
+    worker: int
+    steps: tuple[StepReport, ...]
+    emulated: bool = False
+
+    @property
+    def changes(self) -> int:
+        return sum(step.outcome == "needed" for step in self.steps)
+
+    @property
+    def refused(self) -> bool:
+        return any(step.outcome == "refused" for step in self.steps)
+
+
+@dataclass(frozen=True)
+class WorkerStatus:
+    """What tpukit has brought to one worker; `needed` is what of a step no longer holds."""
+
+    worker: int
+    ledgers: tuple[Ledger, ...]
+    needed: dict[str, list[str]]
+    environments: tuple[Venv, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Return the public JSON value."""
+        steps = [
+            {**each.document(), "needed": self.needed.get(each.step, [])} for each in self.ledgers
+        ]
+        environments = [
+            {"name": each.name, "python": each.version, "verified": bool(each.verified)}
+            for each in self.environments
+        ]
+        return {"worker": self.worker, "steps": steps, "environments": environments}
+
+
+def plan_all(
+    workers: Sequence[RemoteWorker],
+    wanted: Wanted,
+    *,
+    requirements: Requirements | None = None,
+    deadline: Deadline,
+) -> list[WorkerPlan]:
+    """Return what `provision_all` would do on each worker; changes nothing.
+
+    Raises `TpukitError` where a worker's facts cannot be read.
+    """
+    plan = read_plan(workers, wanted.steps, deadline)
+    recipes = [Plan(each, requirements) for each in wanted.recipes]
+    facts = _facts(workers, deadline) if recipes else [None] * len(workers)
+    found = zip(workers, facts, strict=True)
+    return [_worker_plan(plan, each.index, recipes, own) for each, own in found]
+
+
+def provision_all(
+    workers: Sequence[RemoteWorker],
+    wanted: Wanted,
+    *,
+    requirements: Requirements | None = None,
+    deadline: Deadline,
+    on_event: OnEvent = lambda event: None,
+) -> ProvisionReport:
+    """Bring every worker to what is wanted and return one report each.
+
+    What stands in a step's way on any worker is raised before the first change on any. A worker
+    that fails later stops none of the others: its report has the error. `on_event` is called from
+    one thread at a time.
+
+    Raises:
+        ProvisionFailed: a step cannot be, or there is no room for it.
+        TpukitError: a worker's facts cannot be read.
+    """
+    lock = threading.Lock()
+    deadline = deadline.within(PROVISION_SECONDS)
+
+    def emit(event: ProvisionEvent) -> None:
+        with lock:
+            on_event(event)
+
+    reports: dict[int, WorkerProvisionReport] = {}
+    if wanted.steps:
+        plan = read_plan(workers, wanted.steps, deadline)
+        check_plan(plan)
+        for report in apply_steps(workers, plan, deadline, emit):
+            reports[report.worker] = report
+    for recipe in wanted.recipes:
+        left = [each for each in workers if each.index not in reports or reports[each.index].ok]
+        done = provision(
+            left, recipe, requirements=requirements, deadline=deadline, on_event=on_event
+        )
+        for report in done.workers:
+            reports[report.worker] = _after(reports.get(report.worker), report)
+    name = wanted.recipes[0].name if wanted.recipes else ""
+    return ProvisionReport(name, tuple(reports[each.index] for each in workers))
+
+
+def undo_all(
+    workers: Sequence[RemoteWorker],
+    words: Sequence[str],
+    *,
+    deadline: Deadline,
+    on_event: OnEvent = lambda event: None,
+) -> list[WorkerUndoReport]:
+    """Take back what these words have brought to each worker; without words, everything.
+
+    `on_event` is called from one thread at a time. A worker that fails has the error in its report.
+
+    Raises `TpukitError` where an environment cannot be removed.
+    """
+    lock = threading.Lock()
+
+    def emit(event: ProvisionEvent) -> None:
+        with lock:
+            on_event(event)
+
+    steps = [word for word in words if system_steps.is_step(word)]
+    environments = [word.partition("==")[0] for word in words if word not in steps]
+
+    def remove(worker: RemoteWorker) -> tuple[str, ...]:
+        if words and not environments:
+            return ()
+        jobs = WorkerJobs(worker, deadline, emit)
+        return jobs.briefly(lambda connection, limit: _removed(connection, limit, environments))
+
+    gone = values(fan_out(workers, remove, window=max(1, len(workers))))
+    reports = undo_steps(workers, steps, deadline, emit) if steps or not words else []
+    taken = reports or [WorkerUndoReport(each.index) for each in workers]
+    both = zip(taken, gone, strict=True)
+    return [replace(report, undone=(*names, *report.undone)) for report, names in both]
+
+
+def status_all(workers: Sequence[RemoteWorker], *, deadline: Deadline) -> list[WorkerStatus]:
+    """Return what tpukit has brought to each worker.
+
+    Raises `TpukitError` where a worker's facts cannot be read.
+    """
+    known = read_plan(workers, (), deadline)
+    words = {word for facts in known.facts.values() for word in facts.ledgers}
+    steps = tuple(system_steps.parse(word) for word in sorted(words) if system_steps.is_step(word))
+    plan = read_plan(workers, steps, deadline) if steps else known
+    return [
+        _worker_status(plan, worker.index, facts)
+        for worker, facts in zip(workers, _facts(workers, deadline), strict=True)
+    ]
+
+
+def _facts(workers: Sequence[RemoteWorker], deadline: Deadline) -> list[Facts]:
+    def read(worker: RemoteWorker) -> Facts:
+        return WorkerJobs(worker, deadline, lambda event: None).briefly(read_facts)
+
+    return values(fan_out(workers, read, window=max(1, len(workers))))
+
+
+def _worker_plan(
+    plan: SystemPlan, worker: int, recipes: Iterable[Plan], facts: Facts | None
+) -> WorkerPlan:
+    steps: list[StepReport] = []
+    for step in plan.steps:
+        fact = plan.facts[worker].steps[step.word]
+        if fact.refused:
+            steps.append(StepReport(step.word, "refused", f"{fact.refused}; {fact.fix}"))
+        elif fact.needed:
+            steps.append(StepReport(step.word, "needed", "; ".join(fact.needed)))
+        else:
+            detail = "; ".join(fact.notes) or "as it should be"
+            steps.append(StepReport(step.word, "unchanged", detail))
+    for recipe in recipes:
+        assert facts
+        steps += _recipe_plan(recipe, facts)
+    return WorkerPlan(worker, tuple(steps), plan.facts[worker].emulated)
+
+
+def _recipe_plan(plan: Plan, facts: Facts) -> list[StepReport]:
+    """Return the steps of a recipe as the facts are now: a later one may need what comes before."""
+    steps: list[StepReport] = []
+    for step in STEPS:
+        name, before = step.name, [each.name for each in steps if each.outcome == "needed"]
+        try:
+            decision = step.decide(facts, plan)
+        except ProvisionFailed as error:
+            if not before:
+                return [*steps, StepReport(name, "refused", error.summary())]
+            steps.append(StepReport(name, "needed", f"after {before[-1]}"))
+            continue
+        outcome = "needed" if decision.commands else "unchanged"
+        steps.append(StepReport(name, outcome, decision.reason))
+    return steps
+
+
+def _worker_status(plan: SystemPlan, worker: int, facts: Facts) -> WorkerStatus:
+    found = plan.facts[worker]
+    ledgers = sorted(found.ledgers.values(), key=lambda each: each.number)
+    needed = {word: fact.needed for word, fact in found.steps.items() if word in found.ledgers}
+    return WorkerStatus(worker, tuple(ledgers), needed, facts.venvs)
+
+
+def _removed(
+    connection: Connection, deadline: Deadline, environments: Sequence[str]
+) -> tuple[str, ...]:
+    """Remove environments, all without names, and return those that were there."""
+    line = program_line("provision/undo_environments.sh", words=environments)
+    done = connection.run(line, deadline=deadline)
+    if not done.ok:
+        raise TpukitError("the environments cannot be removed", reason=done.reason)
+    return tuple(each.decode() for each in _UNDONE.findall(done.stdout))
+
+
+def _after(
+    first: WorkerProvisionReport | None, second: WorkerProvisionReport
+) -> WorkerProvisionReport:
+    """Return one report for what was done on a worker one after the other."""
+    if first is None:
+        return second
+    return replace(second, steps=first.steps + second.steps)

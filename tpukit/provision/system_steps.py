@@ -1,0 +1,138 @@
+"""System steps: what a worker's own system should have. Each is data and a program beside it.
+
+`system_steps/NAME.toml` says what the step takes and needs, `NAME.sh` has its fact and its change;
+`common.sh` notes each change in a ledger on the worker, with what takes it back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from tpukit import __version__
+from tpukit.errors import BadInput, Fix
+from tpukit.remote.programs import program_text
+from tpukit.text import one_line, quote
+
+_FOLDER = Path(__file__).with_suffix("")
+_WORD = re.compile(r"(?P<name>[a-z][a-z0-9-]*)(?:[:=](?P<value>[^\s\x00-\x1f\x7f]+))?")
+
+
+@dataclass(frozen=True)
+class SystemStep:
+    """One kind of step."""
+
+    name: str
+    description: str
+    value: str = ""  #: pattern of what comes after the colon; "" where nothing may
+    default: str = ""  #: what a word without a value means; "" where it needs one
+    example: str = ""
+    root: bool = False  #: whether its change needs sudo
+    megabytes: int = 0  #: of disk that its change may need
+    why: str = ""  #: what it leaves alone, and why
+    sources: tuple[str, ...] = ()
+    opening: str = ""  #: what of the firewall it needs from our own address: `udp:60000-61000`
+
+    @property
+    def program(self) -> str:
+        return program_text(f"provision/system_steps/{self.name}.sh")
+
+
+@dataclass(frozen=True)
+class WantedStep:
+    """A step with its value, as one word names it: `apt:htop`."""
+
+    word: str
+    step: SystemStep
+    value: str
+
+    @property
+    def entry(self) -> str:
+        """The name of its ledger, and of its jobs: letters, digits and hyphens."""
+        return entry(self.word)
+
+    def shell(self, verb: str) -> str:
+        """Return the program for sh that does one of `check`, `change` and `undo` as a whole."""
+        return f"{_common()}{self.part(verb)}"
+
+    def part(self, verb: str) -> str:
+        """Return that program after what all steps have in common, in a shell of its own."""
+        begin = quote(["begin", self.word, self.entry, self.value, __version__])
+        if verb == "check":
+            verb = "check root" if self.step.root else "check"
+        return f"(\n{begin}\n{self.step.program}\n{verb}\n) </dev/null\n"
+
+
+def step_names() -> tuple[str, ...]:
+    """Return the names of all system steps, in order, without reading them."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+
+
+@cache
+def named(name: str) -> SystemStep:
+    """Return the step of this name; raise `KeyError` where there is none."""
+    if name not in step_names():
+        raise KeyError(name)
+    text = files("tpukit.provision").joinpath("system_steps", f"{name}.toml").read_text("utf-8")
+    table = tomllib.loads(text)
+    return SystemStep(**{**table, "name": name, "sources": tuple(table.get("sources", ()))})
+
+
+def is_step(word: str) -> bool:
+    """Tell whether a word names a system step, whatever its value."""
+    match = _WORD.fullmatch(word)
+    return bool(match and match["name"] in step_names())
+
+
+def parse(word: str) -> WantedStep:
+    """Return the step that a word such as `apt:htop` or `disk` names.
+
+    Raises `BadInput` where its value is missing or makes no sense.
+    """
+    match = _WORD.fullmatch(word)
+    assert match, word
+    step = named(match["name"])
+    value = match["value"] or step.default
+    fix = Fix(note=f"for example: {step.example or step.name}")
+    shown = one_line(word)
+    if not step.value and value:
+        raise BadInput(f"the step {step.name} takes no value: {shown}", fix=fix)
+    if step.value and not re.fullmatch(step.value, value):
+        lacking = "needs a value" if not value else f"does not take {one_line(value)}"
+        raise BadInput(f"the step {step.name} {lacking}", fix=fix)
+    return WantedStep(f"{step.name}:{value}" if match["value"] else step.name, step, value)
+
+
+def entry(word: str) -> str:
+    """Return the name of a word's ledger: a digest keeps values apart that look alike there."""
+    name = re.match(r"[a-z0-9-]*", word)[0]  # type: ignore[index]
+    if name == word:
+        return word
+    return f"{name}-{hashlib.sha256(word.encode()).hexdigest()[:10]}"
+
+
+def facts_program(steps: tuple[WantedStep, ...]) -> str:
+    """Return the program for sh that prints a worker's facts and those of these steps."""
+    parts = "".join(step.part("check") for step in steps)
+    return f"echo\n{_common()}{{\ntell_worker\nword=\n}} </dev/null\n{parts}word=\ntell end\n"
+
+
+def undo_program(word: str) -> str:
+    """Return the program for sh that takes back what a ledger of this word has, if there is one."""
+    begin = quote(["begin", word, entry(word), "", __version__])
+    return f"{_common()}(\n{begin}\nundo\n) </dev/null\n"
+
+
+def sweep_program(words: tuple[str, ...]) -> str:
+    """Return the program for sh that removes what steps that are undone have left of tpukit's."""
+    begins = "".join(f"{quote(['begin', word, entry(word), '', ''])}\nsweep\n" for word in words)
+    return f"echo\n{_common()}{begins}"
+
+
+def _common() -> str:
+    return program_text("provision/system_steps/common.sh") + "\n"

@@ -1,0 +1,319 @@
+# What system steps are made of: each change is noted in a ledger on the worker before it is made,
+# with the words that take it back; to undo a step is to do these words, the last first.
+#
+# A step's program defines `fact`, which says what is not as it should be and changes nothing, and
+# `change`, which may be repeated. POSIX sh; what needs root goes through sudo, which may not ask.
+
+tpukit=$HOME/.tpukit
+ledgers=$tpukit/ledger
+mark=TPUKIT-STEP
+here=$(printf '\t')
+
+# begin WORD ENTRY VALUE VERSION: what follows is about one step.
+begin() {
+    word=$1 entry=$2 value=$3 version=$4
+    ledger=$ledgers/$entry
+    needed=
+}
+
+# tell KIND TEXT [FIX]: a line for tpukit.
+tell() {
+    printf '%s\t%s\t%s\t%s\t%s\n' "$mark" "$word" "$1" "$(flat "$2")" "$(flat "$3")"
+}
+
+flat() {
+    printf %s "$1" | tr '[:cntrl:]' ' '
+}
+
+need() {
+    needed=yes
+    tell needed "$1"
+}
+
+# refuse CAUSE FIX: what stands in the way; nothing was changed by what comes after it.
+refuse() {
+    tell refused "$1" "$2"
+    exit 3
+}
+
+# --- rights
+
+is_root() {
+    [ "$(id -u)" = 0 ]
+}
+
+as_root() {
+    if is_root; then "$@"; else sudo -n -- "$@"; fi
+}
+
+# Where a worker is emulated without namespaces of its own, its /etc is that of the machine beneath.
+require_root() {
+    if [ "${TPUKIT_EMULATED_DEVICES+set}" ] && [ ! -d /opt/emulated-worker ]; then
+        refuse "this emulated worker shares /etc with the machine that runs it" \
+            "tpukit emulator start --engine namespaces, as root on Linux"
+    fi
+    is_root || sudo -n true >/dev/null 2>&1 ||
+        refuse "$(id -un) may not use sudo without a password here" \
+            "log in as an account with roles/compute.osAdminLogin, or one that the metadata's SSH keys name"
+}
+
+# for_path PATH COMMAND…: with the rights that the file needs.
+for_path() {
+    case $1 in
+        "$HOME"/*) shift && "$@" ;;
+        *) shift && as_root "$@" ;;
+    esac
+}
+
+# --- the ledger
+
+# quoted WORD…: as one line that eval reads as the same words.
+quoted() {
+    for each; do
+        printf "'%s' " "$(printf %s "$each" | sed "s/'/'\\\\''/g")"
+    done
+}
+
+noted() {
+    [ -f "$ledger" ] && grep -qF "undo$here$(quoted "$@")" "$ledger"
+}
+
+# note WORD…: what takes back the change that comes next.
+note() {
+    noted "$@" && return
+    if [ ! -f "$ledger" ]; then
+        umask 077
+        mkdir -p "$ledgers" || exit
+        # Past the newest: steps are undone the last first.
+        number=$(cat "$ledgers"/* 2>/dev/null | sed -n "s/^number$here//p" | sort -n | tail -n 1)
+        {
+            printf 'word\t%s\nnumber\t%s\n' "$word" $((${number:-0} + 1))
+            printf 'by\ttpukit %s\nat\t%s\n' "$version" "$(date -u +%Y-%m-%dT%H:%M:%SZ)"
+        } >"$ledger" || exit
+    fi
+    printf 'undo\t%s\n' "$(quoted "$@")" >>"$ledger" || exit
+}
+
+# Do all that was noted, the last first. What is done is struck out, so that this may be repeated.
+undo() {
+    while [ -f "$ledger" ]; do
+        line=$(sed -n "s/^undo$here//p" "$ledger" | tail -n 1)
+        if [ -z "$line" ]; then
+            rm -f "$ledger"
+            break
+        fi
+        echo "undo: $line"
+        eval "$line" || exit
+        sed '$d' "$ledger" >"$ledger.new" && mv -f "$ledger.new" "$ledger" || exit
+    done
+}
+
+# Remove what only undone steps have left, and the folders that are empty then.
+sweep() {
+    for status in "$tpukit"/jobs/provision-"$entry"-*/status; do
+        if [ -f "$status" ]; then rm -rf "${status%/status}"; fi
+    done
+    rmdir "$ledgers" "$tpukit/jobs" "$tpukit" 2>/dev/null
+    return 0
+}
+
+# --- files and folders
+
+# put_file PATH MODE <TEXT: a file of tpukit's own.
+put_file() {
+    if [ -e "$1" ] && ! noted take_file "$1"; then
+        grep -q tpukit "$1" || refuse "$1 is there already, and is not tpukit's" "move it away"
+    fi
+    put_folder "${1%/*}"
+    note take_file "$1"
+    for_path "$1" sh -c 'umask 022; cat >"$1.tpukit-new" && chmod "$2" "$1.tpukit-new" &&
+        mv -f "$1.tpukit-new" "$1"' sh "$1" "$2" || exit
+}
+
+take_file() {
+    for_path "$1" rm -f "$1"
+}
+
+# is_file PATH <TEXT
+is_file() {
+    cat | cmp -s - "$1"
+}
+
+put_folder() {
+    [ -d "$1" ] && return
+    case $1 in */*) put_folder "${1%/*}" ;; esac
+    note take_folder "$1"
+    for_path "$1" mkdir "$1" || exit
+}
+
+take_folder() {
+    for_path "$1" rmdir "$1" 2>/dev/null || [ ! -d "$1" ] || echo "kept, it is not empty: $1"
+}
+
+take_tree() {
+    for_path "$1" rm -rf "$1"
+}
+
+# --- blocks in files of the user's and the system's
+
+block() {
+    printf '# >>> tpukit %s >>>\n' "$entry"
+    cat
+    printf '# <<< tpukit %s <<<\n' "$entry"
+}
+
+without_block() {
+    sed "/^# >>> tpukit $1 >>>\$/,/^# <<< tpukit $1 <<<\$/d" "$2"
+}
+
+# is_block PATH <TEXT
+is_block() {
+    [ -f "$1" ] && [ "$(block)" = "$(sed -n "/^# >>> tpukit $entry >>>\$/,/^# <<< tpukit $entry <<<\$/p" "$1")" ]
+}
+
+# put_block PATH <TEXT: with a mark before and after it, at the end of a file.
+put_block() {
+    file=$(readlink -f -- "$1") new=$(mktemp) || exit
+    block >"$new.block"
+    if grep -qF "undo$here$(quoted take_block "$entry" "$file")" "$ledger" 2>/dev/null; then :
+    elif [ ! -e "$file" ]; then note take_block "$entry" "$file" made
+    elif [ -s "$file" ] && [ "$(tail -c 1 "$file" | wc -l)" = 0 ]; then
+        note take_block "$entry" "$file" cut # its last line had no end
+    else note take_block "$entry" "$file" whole
+    fi
+    if [ -e "$file" ]; then without_block "$entry" "$file" >"$new"; fi
+    if [ -s "$new" ] && [ "$(tail -c 1 "$new" | wc -l)" = 0 ]; then echo >>"$new"; fi
+    cat "$new.block" >>"$new"
+    replace "$file" "$new"
+    rm -f "$new" "$new.block"
+}
+
+# replace FILE BY: the content, all or nothing; owner and mode stay.
+replace() {
+    if [ -e "$1" ]; then for_path "$1" cp -p "$1" "$1.tpukit-new" || exit; fi
+    for_path "$1" sh -c 'umask 022; cat >"$1.tpukit-new" && mv -f "$1.tpukit-new" "$1"' sh "$1" <"$2" || exit
+}
+
+# take_block ENTRY FILE made|cut|whole: how the file was before.
+take_block() {
+    [ -e "$2" ] || return 0
+    new=$(mktemp) || exit
+    without_block "$1" "$2" >"$new" || exit
+    if [ "$3" = cut ]; then
+        size=$(($(wc -c <"$new") - 1))
+        head -c "$size" "$new" >"$new.cut" && mv "$new.cut" "$new" || exit
+    fi
+    if [ "$3" = made ] && [ ! -s "$new" ]; then take_file "$2"; else replace "$2" "$new"; fi
+    rm -f "$new"
+}
+
+# --- packages
+
+installed() {
+    found=$(dpkg-query -W -f='${db:Status-Status} ${Version}' "${1%%=*}" 2>/dev/null) || return
+    case $1 in
+        *=*) [ "$found" = "installed ${1#*=}" ] ;;
+        *) [ "${found%% *}" = installed ] ;;
+    esac
+}
+
+# Waits ten minutes for the lock that unattended-upgrades or another person holds, and says so;
+# it never breaks one. needrestart may restart nothing: it would end the TPU runtime.
+apt() {
+    as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=l NEEDRESTART_SUSPEND=1 LC_ALL=C \
+        apt-get -q -y -o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0 \
+        -o Dpkg::Options::=--force-confold -o APT::Install-Recommends=false "$@" </dev/null
+}
+
+# The lists have a lock of their own, for which apt does not wait.
+update_lists() {
+    tries=0
+    until said=$(apt update 2>&1); do
+        printf '%s\n' "$said"
+        case $said in
+            *"Could not get lock"*) tries=$((tries + 1)) ;;
+            *) refuse "the lists of packages cannot be fetched: $(printf '%s\n' "$said" | grep -m 1 '^[EW]:')" \
+                "give the worker a way out: an external address or Cloud NAT" ;;
+        esac
+        [ "$tries" -lt 60 ] || refuse "another program has held the lists of packages for ten minutes" "wait for it, then type this again"
+        sleep 10
+    done
+}
+
+# What apt would do, as its own lines: Inst NAME … a new one, Inst NAME [OLD] … an upgrade, Remv NAME.
+simulated() {
+    apt -s install "$@" 2>&1
+}
+
+# install_packages NAME…: none that is there is upgraded or removed for them.
+install_packages() {
+    command -v apt-get >/dev/null || refuse "the worker has no apt-get" "create the slice with a runtime version that is Ubuntu"
+    plan=$(simulated "$@") || { update_lists && plan=$(simulated "$@"); } || {
+        printf '%s\n' "$plan"
+        refuse "apt cannot install $*: $(printf '%s\n' "$plan" | grep -m 1 '^E:')" "apt-cache search WORD on the worker lists names"
+    }
+    changed=$(printf '%s\n' "$plan" | sed -n 's/^Remv \([^ ]*\) .*/\1/p; s/^Inst \([^ ]*\) \[.*/\1/p' | tr '\n' ' ')
+    [ -z "$changed" ] || refuse "to install $* apt would upgrade or remove ${changed% }" \
+        "choose another version (apt:NAME=VERSION): an upgrade can break the TPU's driver, and is left to new runtime versions"
+    new=$(printf '%s\n' "$plan" | sed -n 's/^Inst \([^ ]*\) .*/\1/p')
+    [ "$new" ] || return 0
+    # Fetched first: without a network nothing is half installed.
+    # shellcheck disable=SC2086  # names without blanks
+    apt install --no-upgrade --download-only $new || { update_lists && apt install --no-upgrade --download-only "$@"; } ||
+        refuse "the packages cannot be fetched" "give the worker a way out: an external address or Cloud NAT"
+    # shellcheck disable=SC2086
+    note take_packages $new
+    apt install --no-upgrade "$@" || exit
+    if [ -e /run/reboot-required ]; then
+        echo "the system asks for a restart; tpukit never restarts a worker: it can come back without its TPU"
+    fi
+}
+
+# Nothing that is not in the list goes with them: what was installed later may need one of them.
+take_packages() {
+    present=
+    for each; do
+        if dpkg-query -W "$each" >/dev/null 2>&1; then present="$present $each"; fi
+    done
+    [ "$present" ] || return 0
+    # shellcheck disable=SC2086
+    for gone in $(apt -s purge $present | sed -n 's/^\(Purg\|Remv\) \([^ ]*\) .*/\2/p'); do
+        case " $* " in
+            *" $gone "*) ;;
+            *) refuse "$gone, which was installed later, needs one of$present" "remove $gone first" ;;
+        esac
+    done
+    # shellcheck disable=SC2086
+    apt purge $present
+}
+
+# --- what tpukit reads
+
+# Every ledger: what was changed on this worker, by which version, when.
+tell_ledgers() {
+    for ledger in "$ledgers"/*; do
+        [ -f "$ledger" ] || continue
+        word=$(sed -n "s/^word$here//p" "$ledger")
+        tell number "$(sed -n "s/^number$here//p" "$ledger")"
+        tell changed "$(sed -n "s/^by$here//p" "$ledger")" "$(sed -n "s/^at$here//p" "$ledger")"
+        sed -n "s/^undo$here//p" "$ledger" | while IFS= read -r line; do tell undo "$line"; done
+    done
+}
+
+# Attempts that have ended, and the room that is left.
+tell_worker() {
+    word=
+    for status in "$tpukit"/jobs/provision-*/status; do
+        if [ -f "$status" ]; then job=${status%/status} && tell ended "${job##*/}"; fi
+    done
+    tell free "$(df -Pk / "$HOME" 2>/dev/null | awk 'NR > 1 && (!least || $4 < least) { least = $4 } END { print least + 0 }')"
+    if [ "$TPUKIT_EMULATED_DEVICES" ]; then tell emulated yes; fi
+    tell_ledgers
+}
+
+# check [root]: the facts of one step.
+check() {
+    fact
+    if [ "$needed" ] && [ "$1" = root ]; then require_root; fi
+    tell checked
+}

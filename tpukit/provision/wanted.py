@@ -1,0 +1,138 @@
+"""What is asked for on a command line: recipes and system steps, by name or by a profile's.
+
+A profile is a TOML file, `profiles/NAME.toml` in the folder of the user's settings, or
+`.tpukit/profiles/NAME.toml` in a project: `apply` is a list of the words that it stands for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tpukit.errors import BadInput, Fix
+from tpukit.provision import recipe_names, system_steps
+from tpukit.provision.recipes import Recipe
+from tpukit.provision.system_steps import WantedStep
+from tpukit.text import one_line, shown_path
+
+_KEYS = {"description", "apply"}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """System steps, which come first, and recipes."""
+
+    steps: tuple[WantedStep, ...]
+    recipes: tuple[Recipe, ...]
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """The folders that profiles are looked for in, the first first."""
+
+    folders: tuple[Path, ...]
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all profiles, in order."""
+        found = {path.stem for folder in self.folders for path in folder.glob("*.toml")}
+        return tuple(sorted(found))
+
+    def words(self, name: str) -> tuple[str, ...] | None:
+        """Return the words that a profile stands for, or None where there is none of this name.
+
+        Raises `BadInput` for a file that is no profile.
+        """
+        if name not in self.names():
+            return None
+        files = (folder / f"{name}.toml" for folder in self.folders)
+        return _read(next(path for path in files if path.exists()))
+
+
+def parse(words: Sequence[str], profiles: Profiles) -> Wanted:
+    """Return what words name, each thing once, in their order.
+
+    Raises `BadInput` for a word that names nothing, and for a profile that contains itself.
+    """
+    found: dict[str, WantedStep | Recipe] = {}
+    for word in _expanded(words, profiles, ()):
+        for each in split(word):
+            if system_steps.is_step(each):
+                step = system_steps.parse(each)
+                found[step.word] = step
+            else:
+                found[each] = _recipe(each, profiles)
+    things = found.values()
+    return Wanted(
+        tuple(each for each in things if isinstance(each, WantedStep)),
+        tuple(each for each in things if isinstance(each, Recipe)),
+    )
+
+
+def known(words: Sequence[str], profiles: Profiles) -> tuple[str, ...]:
+    """Return the words of steps and recipes as ledgers have them, those of profiles in place.
+
+    Raises `BadInput` as `parse` does.
+    """
+    wanted = parse(words, profiles)
+    return (*(step.word for step in wanted.steps), *(recipe.name for recipe in wanted.recipes))
+
+
+def split(word: str) -> tuple[str, ...]:
+    """Return `apt:a` and `apt:b` for `apt:a,b`."""
+    head, colon, values = word.partition(":")
+    if head != "apt" or "," not in values:
+        return (word,)
+    return tuple(f"{head}{colon}{value}" for value in values.split(",") if value)
+
+
+def _expanded(words: Sequence[str], profiles: Profiles, within: tuple[str, ...]) -> list[str]:
+    found: list[str] = []
+    for word in words:
+        if word in within:
+            circle = " -> ".join([*within, word])
+            raise BadInput(
+                f"profiles contain each other: {circle}", fix=Fix(note="break the circle")
+            )
+        inner = profiles.words(word)
+        found += [word] if inner is None else _expanded(inner, profiles, (*within, word))
+    return found
+
+
+def _read(path: Path) -> tuple[str, ...]:
+    shown = shown_path(path)
+    example = Fix(note=f'{shown} has a line such as: apply = ["flax", "shell", "apt:htop"]')
+    if path.stem in (*recipe_names(), *system_steps.step_names()):
+        raise BadInput(
+            f"{shown} has the name of a recipe or a step", fix=Fix(note=f"rename {shown}")
+        )
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"cannot read {shown}", why=error.strerror or "") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{shown} is not TOML", reason=one_line(str(error)), fix=example) from error
+    unknown = sorted(table.keys() - _KEYS)
+    if unknown:
+        raise BadInput(f"{shown}: a profile has no key {one_line(unknown[0])}", fix=example)
+    words = table.get("apply")
+    if not isinstance(words, list) or not words or not all(isinstance(each, str) for each in words):
+        raise BadInput(f"{shown}: apply is not a list of strings", fix=example)
+    return tuple(words)
+
+
+def _recipe(word: str, profiles: Profiles) -> Recipe:
+    if word.partition("==")[0] in recipe_names():
+        return Recipe.named(word)
+    steps, own = system_steps.step_names(), profiles.names()
+    known = [*recipe_names(), *steps, *own]
+    near = difflib.get_close_matches(word[:40].lower(), known, n=1, cutoff=0.4)
+    every = f"recipes: {', '.join(recipe_names())}; steps: {', '.join(steps)}"
+    every += f"; profiles: {', '.join(own)}" if own else ""
+    shown = one_line(word[:40])
+    raise BadInput(
+        f'"{shown}" is not a recipe, a step or a profile',
+        fix=Fix(note=f"did you mean {near[0]}?" if near else every),
+    )
