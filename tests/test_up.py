@@ -15,13 +15,13 @@ from support.local_worker import LocalWorker
 from support.slices import labelled
 from support.ssh_server import Server
 
-from tpukit.accelerators import AcceleratorType
 from tpukit.clock import Deadline
 from tpukit.errors import SliceLost
 from tpukit.provision.recipes import Recipe
 from tpukit.remote.connection.client import Connector
 from tpukit.remote.connection.keys import KeyPair
 from tpukit.remote.connection.target import Target
+from tpukit.slices.capacity import Search
 from tpukit.up import Progress, UpReport, up
 
 pytestmark = pytest.mark.process
@@ -55,8 +55,7 @@ class Job:
         )
         return up(
             context,
-            labelled(self.cloud, accelerator_type="v2-8"),
-            AcceleratorType.parse("v2-8"),
+            Search([labelled(self.cloud, accelerator_type="v2-8")]),
             Recipe.named("jax"),
             requirements=None,
             deadline=Deadline.after(self.clock, 3600.0),

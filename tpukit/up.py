@@ -14,19 +14,22 @@ from typing import Any
 from tpukit.accelerators import AcceleratorType
 from tpukit.access import packet_filter, rule_opening, slice_workers
 from tpukit.access.context import Context
-from tpukit.access.preflight import ensure_reachable
+from tpukit.access.preflight import ensure_somewhere
 from tpukit.access.rule_opening import Opening
 from tpukit.clock import Deadline
 from tpukit.errors import SliceLost, TpukitError
-from tpukit.models import FirewallRule, ProvisionReport, Slice, SliceRequest, SmokeReport
+from tpukit.models import FirewallRule, ProvisionReport, Slice, SmokeReport
 from tpukit.provision.apply import provision, require_provisioned
 from tpukit.provision.recipes import Recipe
 from tpukit.provision.requirements import Requirements
 from tpukit.provision.worker_jobs import ProvisionEvent
 from tpukit.remote.command.fan_out import fan_out, values
 from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.slices import refusals
+from tpukit.slices.capacity import Search
 from tpukit.slices.find import check_still_there
 from tpukit.slices.last_seen import last_seen, naming_what_exists
+from tpukit.slices.refusals import Refusal
 from tpukit.smoke.runner import ensure_computes
 
 #: Seconds that connecting may take at most; the whole job's deadline cuts it shorter.
@@ -56,6 +59,7 @@ class UpReport:
     opening: Opening | None  #: of the firewall rule, where one was asked for
     provision: ProvisionReport
     smoke: SmokeReport
+    refusals: Sequence[Refusal] = ()  #: of the places that had no room
 
     @property
     def changes(self) -> int:
@@ -77,6 +81,7 @@ class UpReport:
             "firewall": self._firewall(),
             "provision": self.provision.document(),
             "smoke": self.smoke.document(),
+            **refusals.documents(self.refusals),
         }
 
     def _firewall(self) -> dict[str, Any] | None:
@@ -89,8 +94,7 @@ class UpReport:
 
 def up(
     context: Context,
-    request: SliceRequest,
-    accelerator: AcceleratorType,
+    search: Search,
     recipe: Recipe,
     *,
     firewall: bool = True,
@@ -98,7 +102,7 @@ def up(
     deadline: Deadline,
     progress: Progress,
 ) -> UpReport:
-    """Make sure that the slice exists, can be reached, is provisioned, and computes.
+    """Make sure that a slice exists where there is room, is reached, provisioned, and computes.
 
     Without `firewall` no rule is made: the network lets us in already.
 
@@ -109,14 +113,16 @@ def up(
     """
     context = context.within(deadline)
     say, done = progress.on_stage, progress.on_done
-    ensured = ensure_reachable(
+    obtained = ensure_somewhere(
         context,
-        request,
+        search,
         firewall=firewall,
         deadline=deadline,
         on_state=lambda state: say("create", state),
     )
+    ensured = obtained.made
     found, opening = ensured.slice, ensured.opening
+    deadline = deadline.within(search.seconds)
     context = context.within(deadline, patient=True)
     with (
         naming_what_exists(last_seen(context.provider, found)),
@@ -140,13 +146,13 @@ def up(
         progress.on_progress("smoke", f"computing on {len(workers)} workers")
         result = ensure_computes(
             workers,
-            accelerator,
+            AcceleratorType.parse(found.accelerator_type),
             recipe,
             deadline=deadline,
             on_wait=lambda line: say("smoke", line),
         )
         done("smoke", "passed")
-    return UpReport(found, ensured.created, opening, report, result)
+    return UpReport(found, ensured.created, opening, report, result, obtained.refusals)
 
 
 @contextmanager

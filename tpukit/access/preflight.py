@@ -6,8 +6,8 @@ way of the whole is looked for first. A read that fails is no reason to refuse.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -19,9 +19,20 @@ from tpukit.access.context import Context
 from tpukit.access.key import with_access
 from tpukit.access.rule_opening import Opening
 from tpukit.clock import Deadline
-from tpukit.errors import BadInput, Fix, NotAuthenticated, NotEnabled, NotFound, TpukitError
+from tpukit.errors import (
+    BadInput,
+    Fix,
+    NoCapacity,
+    NotAuthenticated,
+    NotEnabled,
+    NotFound,
+    QuotaExceeded,
+    TpukitError,
+)
 from tpukit.models import Slice, SliceRequest
 from tpukit.remote.command.fan_out import Outcome, fan_out
+from tpukit.slices import capacity
+from tpukit.slices.capacity import Obtained, Search
 from tpukit.slices.ensure import check_same, ensure
 from tpukit.slices.last_seen import OnState, last_seen, naming_what_exists
 
@@ -65,6 +76,58 @@ def ensure_reachable(
     return Reachable(ensured.slice, opening, ensured.created)
 
 
+def ensure_somewhere(
+    context: Context,
+    search: Search,
+    *,
+    firewall: bool,
+    deadline: Deadline,
+    on_state: OnState,
+) -> Obtained[Reachable]:
+    """Make sure of a slice in one of the places of a search, as `ensure_reachable` does of one.
+
+    The rules of the places that came to nothing are removed.
+
+    Raises:
+        TpukitError: as `ensure_reachable` raises for one place, and `capacity.obtain` for several.
+    """
+
+    def attempt(request: SliceRequest) -> Reachable:
+        limit = deadline.within(search.seconds)
+        return ensure_reachable(
+            context, request, firewall=firewall, deadline=limit, on_state=on_state
+        )
+
+    if search.single:
+        return Obtained(attempt(search.requests[0]))
+    try:
+        found = capacity.obtain(
+            context.provider,
+            search,
+            attempt,
+            deadline=deadline,
+            journal=context.journal,
+            on_state=on_state,
+        )
+    except (NoCapacity, QuotaExceeded):
+        if firewall:
+            _remove_rules(context, search.requests)
+        raise
+    if firewall:
+        lost = [each for each in search.requests if each.zone != found.made.slice.zone]
+        _remove_rules(context, lost)
+    return found
+
+
+def _remove_rules(context: Context, requests: Sequence[SliceRequest]) -> None:
+    """Remove what was opened for slices that were not made; a rule that stays costs nothing."""
+    names = {ssh_rule.tag(each.project, each.zone, each.name) for each in requests}
+    for project in {each.network_place[0] for each in requests}:
+        rules = context.firewall.of(project)
+        with suppress(TpukitError):
+            fan_out([each.name for each in rules.list() if each.name in names], rules.delete)
+
+
 def wait_reachable(context: Context, made: Reachable) -> Reachable:
     """Return what was made once its rule, where one was asked for, is there too.
 
@@ -78,20 +141,30 @@ def wait_reachable(context: Context, made: Reachable) -> Reachable:
     return Reachable(found, opening, made.created)
 
 
-def plan(context: Context, request: SliceRequest, *, firewall: bool, deadline: Deadline) -> None:
-    """Make the calls that `ensure_reachable` begins with: for a context that is `planning`.
+def plan(context: Context, search: Search, *, firewall: bool, deadline: Deadline) -> None:
+    """Make the calls that `ensure_somewhere` begins with in each place, in their order.
 
-    What is there already needs none. Raises as `prepare` does.
+    For a context that is `planning`. What is there already needs none. Raises as `prepare` does
+    where no place is left.
     """
-    request = with_access(request, context)
-    prepare(context, request, firewall=firewall, deadline=deadline)
-    try:
-        found = context.provider.get(request.zone, request.name)
-    except NotFound:
-        context.provider.create(request)
-    else:
-        if found.state == "STOPPED":
-            context.provider.start(request.zone, request.name)
+    refused: list[TpukitError] = []
+    for request in search.requests:
+        asked = with_access(request, context)
+        try:
+            prepare(context, asked, firewall=firewall, deadline=deadline)
+        except TpukitError as error:
+            refused.append(error)
+            continue
+        try:
+            found = context.provider.get(asked.zone, asked.name)
+        except NotFound:
+            context.provider.create(asked)
+        else:
+            if found.state == "STOPPED":
+                context.provider.start(asked.zone, asked.name)
+            return
+    if len(refused) == len(search.requests):
+        raise refused[0]
 
 
 def prepare(

@@ -1,10 +1,10 @@
-"""Builds the one request that `up` and `create` send from their flags."""
+"""Builds the requests that `up` and `create` send from their flags."""
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -31,6 +31,13 @@ class RequestFlags:
         bool, Option("--preemptible", help="Spot's older form: 24 hours at most.")
     ] = False
     reserved: Annotated[bool, Option("--reserved", help="Capacity of a reservation.")] = False
+    on_demand: Annotated[
+        bool, Option("--on-demand", help="Capacity that stays; so it is where nothing is said.")
+    ] = False
+    allow_unfit_runtime: Annotated[
+        bool,
+        Option("--allow-unfit-runtime", help="A runtime version known to leave it without chips."),
+    ] = False
     labels: Annotated[str, Option(metavar="KEY=VALUE,…", help="Labels of the slice.")] = ""
     tags: Annotated[str, Option(metavar="TAG,…", help="More network tags.")] = ""
     metadata: Annotated[str, Option(metavar="KEY=VALUE,…", help="Metadata of the slice.")] = ""
@@ -65,6 +72,8 @@ class RequestFlags:
 
 
 DEFAULTS = RequestFlags()
+#: How capacity is bought; one of them.
+_BOUGHT = ("spot", "preemptible", "reserved", "on-demand")
 _DISK = re.compile(r"projects/[^/\s]+/(zones|regions)/[^/\s]+/disks/[^/\s]+")
 
 
@@ -85,29 +94,46 @@ def _names_type(text: str) -> bool:
     return is_listed(text.lower())
 
 
-def slice_request(
-    toolkit: Toolkit, accelerator: AcceleratorType, name: str, flags: RequestFlags
-) -> SliceRequest:
-    """Return the labelled request; say its name before anything is asked of the cloud.
+def slice_requests(
+    toolkit: Toolkit, name: str, places: Sequence[tuple[AcceleratorType, str]], flags: RequestFlags
+) -> list[SliceRequest]:
+    """Return the labelled requests of one name, for accelerator types in zones.
+
+    Says the name before anything is asked of the cloud.
 
     Raises:
         BadInput: flags that contradict each other, or a runtime version known to leave no chip.
     """
-    toolkit.check_given("project", "zone")
-    settings = toolkit.settings
-    _check_zone(settings.get("zone"))
-    chosen = naming.check_name(
-        name or naming.default_name(toolkit.identity.account, accelerator.name)
-    )
+    project = toolkit.settings.require("project")
+    for _, zone in places:
+        _check_zone(zone)
+    first = places[0][0].name
+    chosen = naming.check_name(name or naming.default_name(toolkit.identity.account, first))
     toolkit.hints.forget(chosen)  # there may be two of that name from now on
-    request = SliceRequest(
-        name=chosen,
-        project=settings.get("project"),
-        zone=settings.get("zone"),
+    nonce = secrets.token_hex(6)
+    requests = [
+        naming.labelled(_request(toolkit, chosen, each, zone, flags), toolkit.owner, nonce)
+        for each, zone in places
+    ]
+    toolkit.name_hints.saw([chosen])
+    types, zones = (list(dict.fromkeys(each)) for each in zip(*places, strict=True))
+    where = zones[0] if len(zones) == 1 else f"one of {len(zones)} zones"
+    kinds = " or ".join(each.name for each in types)
+    toolkit.console.say(f"slice {chosen}: {kinds} in {where} of project {project}")
+    return requests
+
+
+def _request(
+    toolkit: Toolkit, name: str, accelerator: AcceleratorType, zone: str, flags: RequestFlags
+) -> SliceRequest:
+    return SliceRequest(
+        name=name,
+        project=toolkit.settings.get("project"),
+        zone=zone,
         accelerator_type=accelerator.name,
-        runtime_version=_runtime(accelerator, flags.runtime_version),
+        runtime_version=_runtime(accelerator, flags),
         provisioning=_provisioning(flags),
-        network=flags.network or settings.get("network") or "default",
+        network=flags.network or toolkit.settings.get("network") or "default",
         subnetwork=flags.subnetwork,
         external_addresses=not flags.internal_ips,
         labels={**check_labels(pairs(flags.labels, "--labels")), **_lifetime(toolkit, flags)},
@@ -116,11 +142,6 @@ def slice_request(
         data_disks=tuple(data_disk(each, accelerator.workers) for each in flags.data_disks or ()),
         service_account=flags.service_account,
     )
-    toolkit.name_hints.saw([chosen])
-    toolkit.console.say(
-        f"slice {chosen}: {accelerator.name} in {request.zone} of project {request.project}"
-    )
-    return naming.labelled(request, toolkit.owner, secrets.token_hex(6))
 
 
 def _lifetime(toolkit: Toolkit, flags: RequestFlags) -> Mapping[str, str]:
@@ -129,7 +150,7 @@ def _lifetime(toolkit: Toolkit, flags: RequestFlags) -> Mapping[str, str]:
 
 
 def _provisioning(flags: RequestFlags) -> str:
-    given = [each for each in ("spot", "preemptible", "reserved") if getattr(flags, each)]
+    given = [each for each in _BOUGHT if getattr(flags, each.replace("-", "_"))]
     if len(given) > 1:
         raise BadInput(f"--{given[0]} and --{given[1]} exclude each other")
     return given[0] if given else "on-demand"
@@ -174,13 +195,18 @@ def _check_zone(zone: str) -> None:
         raise BadInput(f"there is no zone {zone}", fix=Fix(note=f"did you mean --zone {meant}?"))
 
 
-def _runtime(accelerator: AcceleratorType, wanted: str) -> str:
+def _runtime(accelerator: AcceleratorType, flags: RequestFlags) -> str:
+    wanted = flags.runtime_version
     if not wanted and not accelerator.runtime_version:
         raise BadInput(
             f"which runtime version {accelerator.name} needs is not known",
             fix=Fix(note="add --runtime-version"),
         )
     bad = runtime_fits(accelerator, wanted) if wanted else None
-    if bad:
-        raise BadInput(bad, fix=Fix(note=f"--runtime-version {accelerator.runtime_version}"))
+    if bad and not flags.allow_unfit_runtime:
+        raise BadInput(
+            bad,
+            fix=Fix(note=f"--runtime-version {accelerator.runtime_version}"),
+            otherwise=Fix(note="--allow-unfit-runtime, where you know better"),
+        )
     return wanted or accelerator.runtime_version

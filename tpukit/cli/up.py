@@ -5,7 +5,8 @@ from __future__ import annotations
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
 from tpukit.cli.dry_run import DryRun, planned
-from tpukit.cli.request import DEFAULTS, RequestFlags, slice_request, wanted
+from tpukit.cli.places import ONE_PLACE, CapacityFlags, search
+from tpukit.cli.request import DEFAULTS, RequestFlags, wanted
 from tpukit.cli.requirement_flags import NO_REQUIREMENTS, RequirementFlags, on_top
 from tpukit.cli.stages import job_progress
 from tpukit.cli.toolkit import Toolkit
@@ -23,16 +24,19 @@ def up(
     no_firewall: flag.NoFirewall = False,
     timeout: flag.Timeout = "1h",
     dry_run: DryRun = False,
+    capacity: CapacityFlags = ONE_PLACE,
     options: RequestFlags = DEFAULTS,
     proxy: flag.ProxyFlags = flag.DIRECT,
 ) -> View:
     """Create, reach, provision and test a slice.
 
-    Typed again, it finishes the same slice and does only what is missing.
+    Typed again, it finishes the same slice and does only what is missing. Several zones and types
+    are asked as `tpukit create` does.
 
     Examples:
       tpukit up v3-8
       tpukit --local up v4-32 demo --with jax
+      tpukit up v6e-8 demo --spot --zones us-east5-a,us-east5-b --keep-trying
     """
     from tpukit import up
     from tpukit.access import caller_address
@@ -45,27 +49,27 @@ def up(
     requirements = on_top(flags, [chosen], toolkit.environ)
     route = proxy.route(options.internal_ips)
     toolkit = toolkit.by(route)
-    request = slice_request(toolkit, accelerator, name, options)
+    limit = flag.seconds(timeout)
+    sought = search(toolkit, accelerator, name, options, capacity, limit)
     context = toolkit.context(tuple(source_ranges or ()))
     if route.internal_ips and not route.proxied and not (context.source_ranges or no_firewall):
         caller_address.check_inside()
     if route.iap:
         dial.check_gcloud()
-    deadline = toolkit.deadline(flag.seconds(timeout))
+    deadline = toolkit.deadline(capacity.seconds + limit)
     if dry_run:
         calls: list[ApiCall] = []
-        plan(context.planning(calls.append), request, firewall=not no_firewall, deadline=deadline)
+        plan(context.planning(calls.append), sought, firewall=not no_firewall, deadline=deadline)
         return planned(calls)
     stays = "bills" if toolkit.provider.bills else "stays"
     hint = f"Ctrl-C is safe: the slice {stays}, and the same command goes on"
     report = up.up(
         context,
-        request,
-        accelerator,
+        sought,
         chosen,
         firewall=not no_firewall,
         requirements=requirements,
         deadline=deadline,
-        progress=job_progress(toolkit.job_stages(request.name, hint)),
+        progress=job_progress(toolkit.job_stages(sought.requests[0].name, hint)),
     )
     return views.up(report, toolkit.provider.bills)

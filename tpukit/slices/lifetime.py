@@ -64,6 +64,16 @@ def labels(now: float, ttl: float | None, purpose: str) -> Mapping[str, str]:
     return {CREATED: moment(now), **ends, **({PURPOSE: label(purpose)} if purpose else {})}
 
 
+def renewed(given: Mapping[str, str], now: float) -> Mapping[str, str]:
+    """Return the labels of a request that waited, as if it were made `now`: its time is as long."""
+    made = seconds_of(given.get(CREATED, ""))
+    ends = seconds_of(given.get(EXPIRES, ""))
+    if made is None:
+        return given
+    later = {} if ends is None else {EXPIRES: moment(ends + now - made)}
+    return {**given, CREATED: moment(now), **later}
+
+
 def moment(seconds: float) -> str:
     """Return a moment, in seconds since the epoch, as the value of a label."""
     return time.strftime(_MOMENT, time.gmtime(seconds))

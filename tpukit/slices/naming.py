@@ -10,6 +10,8 @@ from tpukit.models import Slice, SliceRequest
 from tpukit.text import one_line
 
 MANAGED, NONCE, OWNER = "tpukit-managed", "tpukit-nonce", "tpukit-owner"
+#: On a slice that a search for capacity made: one that comes up beside another of its name goes.
+SEARCH = "tpukit-search"
 #: The labels and tags that tpukit itself gives to slices start so.
 OURS = "tpukit-"
 

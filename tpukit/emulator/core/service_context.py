@@ -167,7 +167,7 @@ def project_number(project: str) -> str:
 
 def listing(call: Call, key: str, items: Iterable[tuple[str, Json]], most: int = 1000) -> Json:
     """Return one page of a Cloud TPU list call as the API answers it."""
-    heard = (each for each in items if each[0].split("/")[3] not in call.silent)
+    heard = (each for each in items if not call.silent or each[0].split("/")[3] not in call.silent)
     shown, token = page(call, heard, call.query.get("pageSize", ""), most)
     more: Json = {"nextPageToken": token} if token else {}
     if call.silent:

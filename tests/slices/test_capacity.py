@@ -1,0 +1,384 @@
+"""Searches for capacity: rounds, what is taken up, and that one slice is left."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from support.clocks import HastyClock
+from support.local_cloud import Cloud, FakeClock, running_cloud
+from support.slices import at_sleep, create
+
+from tpukit.errors import (
+    BadInput,
+    DeadlinePassed,
+    Interrupted,
+    NameTaken,
+    NoCapacity,
+    NotEnabled,
+    QuotaExceeded,
+    TpukitError,
+)
+from tpukit.models import SliceRequest
+from tpukit.slices import capacity, change, lifetime, naming
+from tpukit.slices.capacity import Obtained, Search
+from tpukit.slices.ensure import Ensured, ensure
+
+#: Zones that offer a v3-8.
+FULL = ("europe-west4-a", "us-central1-a", "us-central1-b")
+CLOSED, FREE = "us-central1-f", "us-east1-d"
+ZONES = (*FULL, CLOSED, FREE)
+HOUR = 3600.0
+
+
+@dataclass
+class Hunter:
+    """One process that searches, on a clock of the test's."""
+
+    cloud: Cloud
+    owner: str = "ada"
+    nonce: str = "n1"
+
+    def requests(self, *zones: str, types: tuple[str, ...] = ("v3-8",)) -> list[SliceRequest]:
+        return [
+            naming.labelled(
+                self.cloud.request(zone=zone, accelerator_type=each, labels={naming.SEARCH: "1"}),
+                self.owner,
+                self.nonce,
+            )
+            for each in types
+            for zone in zones
+        ]
+
+    def search(
+        self,
+        *zones: str,
+        asking: float = 0.0,
+        seconds: float = 12 * HOUR,
+        before: Callable[[SliceRequest], object] = lambda request: None,
+        types: tuple[str, ...] = ("v3-8",),
+    ) -> Obtained[Ensured]:
+        cloud = self.cloud
+
+        def attempt(request: SliceRequest) -> Ensured:
+            before(request)
+            return ensure(
+                cloud.tpu,
+                request,
+                deadline=cloud.deadline(HOUR),
+                journal=cloud.journal,
+                on_state=cloud.states.append,
+            )
+
+        wanted = Search(
+            self.requests(*zones, types=types),
+            cloud.deadline(asking) if asking else None,
+            jitter=lambda least, most: (least + most) / 2,
+        )
+        return capacity.obtain(
+            cloud.tpu,
+            wanted,
+            attempt,
+            deadline=cloud.deadline(seconds),
+            journal=cloud.journal,
+            on_state=cloud.states.append,
+        )
+
+
+@pytest.fixture
+def ada(cloud: Cloud) -> Hunter:
+    return Hunter(cloud)
+
+
+def full(cloud: Cloud, *zones: str) -> None:
+    for zone in zones:
+        cloud.fault(preset="stockout", zone=zone, probability=1.0)
+
+
+def asked(cloud: Cloud, zone: str) -> int:
+    return sum(f"/locations/{zone}/" in each["path"] for each in cloud.calls("nodes.create"))
+
+
+def room_later(cloud: Cloud, clock: FakeClock, seconds: float) -> None:
+    """Let three zones be full, one without quota, and the last one full for so long."""
+
+    def always() -> None:
+        full(cloud, *FULL)
+        cloud.fault(preset="quota", zone=CLOSED, probability=1.0)
+
+    def pass_time() -> None:
+        if clock.now >= opens:
+            clock.on_sleep = lambda: None
+            cloud.control("DELETE", "faults")
+            always()
+
+    opens = clock.now + seconds
+    always()
+    full(cloud, FREE)
+    clock.on_sleep = pass_time
+
+
+def check_found(cloud: Cloud, found: Obtained[Ensured]) -> None:
+    """Hold a search of `room_later` to what it has to end with."""
+    assert cloud.nodes() == [cloud.full_name("demo", FREE)]
+    assert found.made.slice.ready
+    last = {each.zone: (each.again, type(each.error)) for each in found.refusals}
+    assert last[CLOSED] == ("after a fix", QuotaExceeded)
+    assert {last[zone] for zone in FULL} == {("later", NoCapacity)}
+
+
+def test_a_search_ends_with_one_slice_where_there_is_room_after_a_while_and_says_who_refused(
+    ada: Hunter, cloud: Cloud, clock: FakeClock
+) -> None:
+    began = clock.now
+    room_later(cloud, clock, 20 * 60.0)
+    found = ada.search(*ZONES, asking=6 * HOUR)
+    check_found(cloud, found)
+    assert found.made.created
+    assert 20 * 60.0 < clock.now - began < 30 * 60.0
+    assert asked(cloud, CLOSED) == 1  # never hammers on what waiting does not mend
+    assert 3 < asked(cloud, FULL[0]) < 12
+    assert next(each.times for each in found.refusals) == asked(cloud, FULL[0])
+    text = "\n".join(each.line for each in found.refusals)
+    assert "us-central1-f v3-8: after a fix (RESOURCE_EXHAUSTED, quota-limit-named)" in text
+    assert "Google has no free slice of this type" in text
+
+
+def test_an_interrupted_search_goes_on_where_another_machine_starts_it_again(
+    ada: Hunter, cloud: Cloud, clock: FakeClock
+) -> None:
+    room_later(cloud, clock, 20 * 60.0)
+    passing = clock.on_sleep
+
+    def interrupt() -> None:
+        passing()
+        if clock.now > began + 600.0:
+            raise KeyboardInterrupt
+
+    began = clock.now
+    clock.on_sleep = interrupt
+    with pytest.raises(Interrupted) as caught:
+        ada.search(*ZONES, asking=6 * HOUR)
+    told = "\n".join(caught.value.lines())
+    assert "us-central1-f v3-8: after a fix" in told
+    assert "takes the search up again" in told
+    clock.on_sleep = passing
+    check_found(cloud, Hunter(cloud, nonce="n2").search(*ZONES, asking=6 * HOUR))
+
+
+@pytest.mark.parametrize("state", ["CREATING", "READY"])
+def test_what_an_earlier_search_has_left_is_taken_up_and_nothing_else_asked_for(
+    ada: Hunter, cloud: Cloud, clock: FakeClock, state: str
+) -> None:
+    """A machine that was switched off in the middle of a create, or right after it."""
+    full(cloud, FULL[0])
+    cloud.tpu.create(ada.requests(FREE)[0])
+    if state == "READY":
+        clock.sleep(31.0)
+    assert cloud.tpu.get(FREE, "demo").state == state
+    found = Hunter(cloud, nonce="n2").search(FULL[0], FREE)
+    assert not found.made.created
+    assert cloud.nodes() == [cloud.full_name("demo", FREE)]
+    assert asked(cloud, FULL[0]) == 0
+
+
+def test_of_two_searches_slices_the_oldest_that_becomes_ready_stays(
+    ada: Hunter, cloud: Cloud, clock: FakeClock
+) -> None:
+    other = Hunter(cloud, nonce="n2")
+    clock.sleep(1.0)
+
+    def rival(request: SliceRequest) -> None:
+        if not cloud.nodes():
+            cloud.tpu.create(other.requests(FREE)[0])
+            clock.sleep(2.0)
+
+    found = ada.search(FULL[0], FREE, before=rival)
+    assert found.made.slice.zone == FREE
+    assert cloud.nodes() == [cloud.full_name("demo", FREE)]
+    assert [len(cloud.calls("nodes.delete")), asked(cloud, FULL[0])] == [1, 1]
+    again = other.search(FULL[0], FREE)
+    assert again.made.slice.zone == FREE
+
+
+def test_of_two_searches_slices_the_younger_stays_where_the_older_comes_to_nothing(
+    ada: Hunter, cloud: Cloud, clock: FakeClock
+) -> None:
+    other = Hunter(cloud, nonce="n2")
+
+    def rival(request: SliceRequest) -> None:
+        if not cloud.nodes():
+            full(cloud, FREE)
+            cloud.tpu.create(other.requests(FREE)[0])
+            clock.sleep(2.0)
+
+    found = ada.search(FULL[0], FREE, before=rival)
+    assert found.made.slice.zone == FULL[0]
+    assert cloud.nodes() == [cloud.full_name("demo", FULL[0])]
+
+
+def test_a_slice_that_no_search_made_is_taken_up_and_never_deleted(
+    ada: Hunter, cloud: Cloud
+) -> None:
+    plain = [naming.labelled(cloud.request(zone=zone), "ada", "n0") for zone in (FULL[0], FREE)]
+    create(cloud, plain[1])
+    assert not ada.search(FULL[0], FREE).made.created
+    with pytest.raises(NameTaken, match=f"as a v3-8 in {FREE}"):
+        ada.search(*FULL)
+    create(cloud, plain[0])
+    with pytest.raises(BadInput, match="in several zones"):
+        ada.search(FULL[0], FREE)
+    assert len(cloud.nodes()) == 2
+
+
+def test_a_slice_of_another_owner_is_none_of_ours(ada: Hunter, cloud: Cloud) -> None:
+    create(cloud, naming.labelled(cloud.request(zone=FREE), "eve", "n0"))
+    assert ada.search(FULL[0], FREE).made.slice.zone == FULL[0]
+    with pytest.raises(NameTaken, match="belongs to eve"):
+        Hunter(cloud, owner="bob").search(FREE)
+
+
+def test_a_slice_that_was_preempted_is_deleted_and_asked_for_again(
+    ada: Hunter, cloud: Cloud
+) -> None:
+    ada.search(FREE)
+    name = cloud.full_name("demo", FREE)
+    cloud.control("POST", f"nodes/{name}:preempt", {})
+    assert cloud.tpu.get(FREE, "demo").lost
+    assert Hunter(cloud, nonce="n2").search(FREE).made.created
+    assert cloud.tpu.get(FREE, "demo").ready
+
+
+def test_types_are_asked_for_in_their_order_in_every_zone(ada: Hunter, cloud: Cloud) -> None:
+    cloud.fault(preset="stockout", accelerator_type="v3-8", probability=1.0)
+    found = ada.search(*FULL[:2], types=("v3-8", "v2-8")).made.slice
+    assert (found.accelerator_type, found.zone) == ("v2-8", FULL[0])
+    assert [asked(cloud, zone) for zone in FULL] == [2, 1, 0]
+
+
+def test_one_round_without_room_is_exit_6_with_every_place_s_words(
+    ada: Hunter, cloud: Cloud
+) -> None:
+    full(cloud, *FULL)
+    cloud.fault(preset="quota", zone=CLOSED, probability=1.0)
+    with pytest.raises(NoCapacity) as caught:
+        ada.search(*FULL, CLOSED)
+    assert caught.value.exit_code == 6
+    assert [each["zone"] for each in caught.value.details["refusals"]] == [*FULL, CLOSED]
+    assert all(zone in caught.value.why for zone in (*FULL, CLOSED))
+    assert "--keep-trying" in str(caught.value.fix)
+    assert cloud.nodes() == []
+
+
+def test_a_search_ends_when_its_time_is_up(ada: Hunter, cloud: Cloud, clock: FakeClock) -> None:
+    began = clock.now
+    full(cloud, *FULL)
+    with pytest.raises(NoCapacity):
+        ada.search(*FULL, asking=1200.0)
+    assert 1200.0 <= clock.now - began < 1500.0
+
+
+def test_where_waiting_mends_nothing_the_search_ends_at_once(
+    ada: Hunter, cloud: Cloud, clock: FakeClock
+) -> None:
+    began = clock.now
+    cloud.fault(preset="quota", probability=1.0)
+    with pytest.raises(QuotaExceeded):
+        ada.search(*FULL, asking=6 * HOUR)
+    assert [asked(cloud, zone) for zone in FULL] == [1, 1, 1]
+    assert clock.now - began < 60.0
+    cloud.control("DELETE", "faults")
+    text = "You cannot create a TPU Node on a project linked to a free-trial billing account"
+    cloud.fault(method="nodes.create", status="FAILED_PRECONDITION", message=text, probability=1.0)
+    with pytest.raises(NotEnabled):
+        ada.search(*FULL, asking=6 * HOUR)
+    assert [asked(cloud, zone) for zone in FULL] == [2, 1, 1]
+
+
+def test_nothing_is_asked_for_before_every_place_has_said_what_it_has(
+    ada: Hunter, cloud: Cloud, clock: FakeClock
+) -> None:
+    cloud.tpu.create(ada.requests(FREE)[0])
+    clock.sleep(31.0)
+    cloud.fault(method="nodes.list", kind="unreachable", zone=FREE, times=2)
+    assert ada.search(FULL[0], FREE).made.slice.zone == FREE
+    assert any(f"no answer from {FREE}" in each for each in cloud.states)
+    change.delete(
+        cloud.tpu,
+        cloud.tpu.get(FREE, "demo"),
+        deadline=cloud.deadline(),
+        journal=cloud.journal,
+        on_state=cloud.states.append,
+    )
+    cloud.fault(method="nodes.list", kind="unreachable", zone=FREE, times=1000)
+    with pytest.raises(DeadlinePassed, match="cannot tell whether slice demo exists"):
+        ada.search(FULL[0], FREE, seconds=300.0)
+    assert cloud.nodes() == []
+
+
+def test_a_slice_lives_as_long_as_was_asked_for_from_when_it_was_asked_for(
+    ada: Hunter, cloud: Cloud, clock: FakeClock
+) -> None:
+    full(cloud, FREE)
+    at_sleep(clock, 30, lambda: cloud.control("DELETE", "faults"))
+    began = clock.now
+    given = lifetime.labels(began, HOUR, "")
+    requests = [replace(each, labels={**each.labels, **given}) for each in ada.requests(FREE)]
+    ada.requests = lambda *zones, **_: requests  # type: ignore[method-assign]
+    found = ada.search(FREE, asking=6 * HOUR).made.slice
+    ends = lifetime.seconds_of(found.labels[lifetime.EXPIRES]) or 0.0
+    assert ends > began + HOUR + 120.0
+
+
+def test_an_outage_in_the_middle_ends_no_search(ada: Hunter, cloud: Cloud) -> None:
+    cloud.fault(method="nodes.create", status="UNAVAILABLE", http=503, times=3)
+    cloud.fault(method="nodes.list", status="UNAVAILABLE", http=503, times=20)
+    found = ada.search(*FULL, asking=6 * HOUR)
+    assert cloud.nodes() == [cloud.full_name("demo", found.made.slice.zone)]
+    assert cloud.served() == 23
+
+
+@pytest.mark.full_size
+def test_pairs_that_race_for_one_name_leave_one_slice_each(tmp_path: Path) -> None:
+    """Of each pair, one asks for the same and joins, or for another type and is told so."""
+    with running_cloud(tmp_path, create_seconds=0.0, clock=HastyClock()) as cloud:
+        race(cloud)
+
+
+def race(cloud: Cloud) -> None:
+    def one(name: str, kind: str, nonce: str, ends: list[object]) -> None:
+        request = cloud.request(name, accelerator_type=kind)
+        try:
+            made = ensure(
+                cloud.tpu,
+                naming.labelled(request, "ada", nonce),
+                deadline=cloud.deadline(HOUR),
+                journal=cloud.journal,
+                on_state=lambda state: None,
+            )
+            ends.append(made.slice.accelerator_type)
+        except TpukitError as error:
+            ends.append(error)
+
+    for number in range(100):
+        ends: list[object] = []
+        kinds = ("v3-8", "v3-8" if number % 2 else "v2-8")
+        pair = [
+            threading.Thread(target=one, args=(f"d{number}", kind, f"n{index}", ends))
+            for index, kind in enumerate(kinds)
+        ]
+        for each in pair:
+            each.start()
+        for each in pair:
+            each.join(60)
+        if number % 2:
+            assert ends == ["v3-8", "v3-8"]
+        else:
+            (loser,) = [each for each in ends if isinstance(each, NameTaken)]
+            assert loser.exit_code == 5
+            assert "accelerator type is" in loser.why
+            assert len(ends) == 2
+    assert len(cloud.nodes()) == 100

@@ -1,0 +1,121 @@
+"""Where `up` and `create` look for a slice, and for how long: one place, or a search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from typer import Option
+
+from tpukit.accelerators import AcceleratorType
+from tpukit.cli import offers
+from tpukit.cli.parameters import seconds, words
+from tpukit.cli.request import RequestFlags, slice_requests
+from tpukit.cli.toolkit import Toolkit
+from tpukit.errors import BadInput, Fix
+from tpukit.slices.capacity import Search
+from tpukit.slices.naming import SEARCH
+
+#: How long `--keep-trying` asks where nothing is said.
+_MAX_WAIT = "6h"
+
+
+@dataclass(frozen=True)
+class CapacityFlags:
+    """Other places than one zone and one type, and how often they are asked."""
+
+    zones: Annotated[
+        str, Option(metavar="ZONE,…", help="Ask in these zones, one after the other.")
+    ] = ""
+    anywhere: Annotated[
+        bool, Option("--anywhere", help="Ask in every zone that offers the type, near ones first.")
+    ] = False
+    types: Annotated[
+        str, Option(metavar="TYPE,…", help="Take one of these too, the first ones rather.")
+    ] = ""
+    keep_trying: Annotated[
+        bool,
+        Option("--keep-trying", help="Ask again and again, with pauses of 30 s to 2 min."),
+    ] = False
+    max_wait: Annotated[
+        str,
+        Option(metavar="DURATION", help=f"How long --keep-trying asks; default: {_MAX_WAIT}."),
+    ] = ""
+
+    @property
+    def given(self) -> bool:
+        """Whether there is more to it than one place that is asked once."""
+        return bool(self.zones or self.anywhere or self.types or self.keep_trying)
+
+    @property
+    def seconds(self) -> float:
+        """How long it is asked; none where it is asked once."""
+        if self.max_wait and not self.keep_trying:
+            fix = Fix(note="add --keep-trying; --timeout is for one slice to be READY")
+            raise BadInput("--max-wait goes with --keep-trying", fix=fix)
+        return seconds(self.max_wait or _MAX_WAIT, "--max-wait") if self.keep_trying else 0.0
+
+
+ONE_PLACE = CapacityFlags()
+
+
+def search(
+    toolkit: Toolkit,
+    accelerator: AcceleratorType,
+    name: str,
+    options: RequestFlags,
+    capacity: CapacityFlags,
+    timeout: float,
+) -> Search:
+    """Return what is asked for, where, and for how long; `timeout` is in seconds, for one place.
+
+    Raises:
+        BadInput: flags that contradict each other, a type or a zone that there is not.
+        TpukitError: which zones offer a type cannot be read.
+    """
+    asking = capacity.seconds
+    everywhere = bool(capacity.zones or capacity.anywhere)
+    toolkit.check_given("project", *([] if everywhere else ["zone"]))
+    types = [AcceleratorType.parse(each.lower()) for each in words(capacity.types)]
+    places = _places(toolkit, list(dict.fromkeys([accelerator, *types])), capacity)
+    requests = slice_requests(toolkit, name, places, options)
+    if not capacity.given:
+        return Search(requests, seconds=timeout)
+    sought = [replace(each, labels={**each.labels, SEARCH: "1"}) for each in requests]
+    return Search(sought, toolkit.deadline(asking) if asking else None, timeout)
+
+
+def _places(
+    toolkit: Toolkit, types: Sequence[AcceleratorType], capacity: CapacityFlags
+) -> list[tuple[AcceleratorType, str]]:
+    """Return each type with each of its zones, the first type first."""
+    if capacity.zones and capacity.anywhere:
+        raise BadInput("--zones and --anywhere exclude each other")
+    own = toolkit.flags.zone
+    if not capacity.anywhere:
+        zones = [own, *words(capacity.zones)] if own else list(words(capacity.zones))
+        zones = list(dict.fromkeys(zones)) or [toolkit.settings.get("zone")]
+        return [(each, zone) for each in types for zone in zones]
+    offered = offers.accelerator_types(toolkit)
+    for line in offered.warnings:
+        toolkit.console.warn(line)
+    home = toolkit.settings.get("zone")
+    found = [
+        (each, zone)
+        for each in types
+        for zone in sorted(offered.zones_of(each.name), key=lambda zone: _distance(home, zone))
+    ]
+    if not found:
+        raise BadInput(
+            f"no zone offers {' or '.join(each.name for each in types)} to this project",
+            fix=Fix.command("tpukit", "types", "--live"),
+        )
+    return found
+
+
+def _distance(home: str, zone: str) -> tuple[bool, bool, bool, str]:
+    """Order zones: one's own, those of its region, of its continent, the others."""
+    region, continent = home.rpartition("-")[0], home.partition("-")[0]
+    same = zone.rpartition("-")[0] == region, zone.partition("-")[0] == continent
+    return zone != home, not same[0], not same[1], zone

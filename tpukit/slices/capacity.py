@@ -1,0 +1,305 @@
+"""Get a slice where there is room: in one place after the other, until one has it.
+
+Under one name, a slice is asked for in one place at a time. Who starts takes up what is there, so
+that a search goes on after Ctrl-C, a reboot, or on another machine: the labels tell what a search
+has made. Of several slices that two searches made at once, the oldest that becomes READY stays, and
+the others are deleted: whoever looks comes to the same result.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from math import inf
+from random import uniform
+from typing import Generic, Protocol, TypeVar
+
+from tpukit.clock import Deadline, polls
+from tpukit.cloud.provider import SliceProvider
+from tpukit.errors import (
+    BadInput,
+    DeadlinePassed,
+    Fix,
+    Interrupted,
+    NameTaken,
+    Terminated,
+    TpukitError,
+    interruption,
+)
+from tpukit.models import Slice, SliceRequest
+from tpukit.slices import change, lifetime
+from tpukit.slices.journal import Journal
+from tpukit.slices.last_seen import OnState, passing
+from tpukit.slices.naming import OWNER, SEARCH
+from tpukit.slices.refusals import LATER, NEVER, Refusal, documents, noted, nowhere
+
+#: Seconds between two rounds, in which every place is asked once: from and to.
+_PAUSE = (30.0, 120.0)
+#: Seconds from one look at zones that do not answer to the next: at first, and at most.
+_SILENT_PAUSE = (5.0, 30.0)
+
+Place = tuple[str, str]  #: a zone and an accelerator type
+Jitter = Callable[[float, float], float]  #: a number between two
+
+
+class Made(Protocol):
+    """What an attempt returns."""
+
+    @property
+    def slice(self) -> Slice: ...
+
+
+Got = TypeVar("Got", bound=Made)
+
+
+@dataclass(frozen=True)
+class Search:
+    """Requests of one name, the most wanted first, and until when a round follows a round.
+
+    Without `asking` there is one round. `seconds` are for what comes after a place has room.
+    """
+
+    requests: Sequence[SliceRequest]
+    asking: Deadline | None = None
+    seconds: float = inf
+    jitter: Jitter = uniform
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one place, asked once, whatever other places may have."""
+        return SEARCH not in self.requests[0].labels
+
+
+@dataclass(frozen=True)
+class Obtained(Generic[Got]):
+    """What the one attempt that succeeded has made, and who refused before."""
+
+    made: Got
+    refusals: Sequence[Refusal] = ()
+
+
+def obtain(
+    provider: SliceProvider,
+    search: Search,
+    attempt: Callable[[SliceRequest], Got],
+    *,
+    deadline: Deadline,
+    journal: Journal,
+    on_state: OnState,
+) -> Obtained[Got]:
+    """Make sure of one slice in one of the places, and return what `attempt` made of its request.
+
+    The requests carry `naming.SEARCH` and their owner. An attempt returns a slice that is READY, or
+    raises as `ensure` does.
+
+    Raises:
+        NoCapacity, QuotaExceeded: refused everywhere; every place's words are in `why`.
+        NameTaken: there is one of that name elsewhere, or with another spec.
+        DeadlinePassed: one is not READY yet, or a zone did not say whether it has one.
+        TpukitError: of the class of the first refusal, where none was for want of room.
+    """
+    hunt = _Rounds(provider.within(deadline), search, attempt, deadline, journal, on_state)
+    with hunt.telling_refusals():
+        return Obtained(hunt.run(), hunt.refusals)
+
+
+@dataclass
+class _Rounds(Generic[Got]):
+    """One search: `seen` are the zones that have said what they have, `left` those of a round."""
+
+    provider: SliceProvider
+    search: Search
+    attempt: Callable[[SliceRequest], Got]
+    deadline: Deadline
+    journal: Journal
+    on_state: OnState
+    seen: set[str] = field(default_factory=set)
+    said: dict[Place, Refusal] = field(default_factory=dict)
+    left: list[SliceRequest] = field(default_factory=list)
+    begun: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.search.requests[0].name
+
+    @property
+    def refusals(self) -> list[Refusal]:
+        """What each place that refused has said last, in the order of the requests."""
+        places = [_place(each) for each in self.search.requests]
+        return [self.said[each] for each in places if each in self.said]
+
+    def run(self) -> Got:
+        while True:
+            living = self._living()
+            request = self._request_of(living[0]) if living else self._next()
+            made = self._attempt(request, standing=bool(living))
+            if made and self._alone(made.slice):
+                return made
+
+    @contextmanager
+    def telling_refusals(self) -> Iterator[None]:
+        """Give every error that leaves here what the places have said so far."""
+        try:
+            yield
+        except KeyboardInterrupt as signal:
+            error = interruption(signal)
+            error.why = f"there is no slice {self.name} yet" if not self.doubts else ""
+            self._complete(error)
+            raise error from None
+        except TpukitError as error:
+            self._complete(error)
+            raise
+
+    @property
+    def doubts(self) -> list[str]:
+        """What may still appear: creates that were never confirmed."""
+        lines = [line for each in self.refusals for line in each.why.splitlines()]
+        return [line for line in lines if "may still appear" in line]
+
+    def _complete(self, error: TpukitError) -> None:
+        if self.refusals and "refusals" not in error.details:
+            lines = [error.why, *(each.line for each in self.refusals)]
+            error.why = "\n".join(filter(None, lines))
+            error.details = {**error.details, **documents(self.refusals)}
+        if isinstance(error, (Interrupted, Terminated)):
+            again = Fix(note="the same command takes the search up again, on any machine")
+            error.fix, error.otherwise = error.fix or again, again if error.fix else None
+
+    # What is there
+
+    def _living(self) -> list[Slice]:
+        """Return the slices of our name that may become ours, the oldest first; remove lost ones.
+
+        Before anything is asked for, every place has to have said what it has.
+        """
+        found = self._standing()
+        for each in found:
+            if each.lost and SEARCH in each.labels:
+                self._delete(each, f"{each.state}: it does not come back")
+        living = [each for each in found if not (each.lost and SEARCH in each.labels)]
+        if len(living) > 1 and not all(SEARCH in each.labels for each in living):
+            zones = ", ".join(each.zone for each in living)
+            raise BadInput(
+                f"slice {self.name} exists in several zones: {zones}",
+                fix=Fix(note="choose another name"),
+            )
+        return living
+
+    def _standing(self) -> list[Slice]:
+        zones = {each.zone for each in self.search.requests}
+        unknown: list[str] = []
+        for _ in polls(self.deadline, *_SILENT_PAUSE):
+            try:
+                listed = self.provider.list("-")
+            except TpukitError as error:
+                if not passing(error):
+                    raise
+                self.on_state(f"{error.what}; waiting on")
+                continue
+            silent = {each.rpartition("/")[2] for each in listed.unreachable} & zones
+            unknown = sorted(silent - self.seen)
+            self.seen |= zones - silent
+            if not unknown:
+                whose = self.search.requests[0].labels[OWNER]
+                mine = [each for each in listed.slices if self._is_ours(each, whose)]
+                return sorted(mine, key=lambda each: (not each.created, each.created, each.zone))
+            self.on_state(f"no answer from {', '.join(unknown)}: whether it has one is not known")
+        raise DeadlinePassed(
+            f"cannot tell whether slice {self.name} exists",
+            why=f"no answer from {', '.join(unknown) or 'the API'}",
+            fix=Fix(note="the same command goes on; leave out of --zones what has none for sure"),
+        )
+
+    def _is_ours(self, found: Slice, whose: str) -> bool:
+        named = found.name == self.name and found.state != "DELETING"
+        return named and found.labels.get(OWNER) == whose
+
+    def _request_of(self, found: Slice) -> SliceRequest:
+        """Return the request that asks for a slice as it is there."""
+        for each in self.search.requests:
+            if _place(each) == (found.zone, found.accelerator_type):
+                return each
+        raise NameTaken(
+            f"slice {self.name} exists already, as a {found.accelerator_type} in {found.zone}",
+            why="neither is among what was asked for" if self._elsewhere(found) else "",
+            fix=Fix(note="choose another name"),
+            otherwise=Fix.command("tpukit", "delete", found.name, "--zone", found.zone),
+        )
+
+    def _elsewhere(self, found: Slice) -> bool:
+        return found.zone not in {each.zone for each in self.search.requests}
+
+    def _alone(self, mine: Slice) -> bool:
+        """Delete what came up beside the oldest; return whether that is `mine`."""
+        rivals = [each for each in self._living() if SEARCH in each.labels]
+        if rivals and rivals[0].zone != mine.zone:
+            self.on_state(f"another search has one in {rivals[0].zone}, which is older")
+            return False
+        for each in rivals[1:]:
+            self._delete(each, f"the one in {mine.zone} is older")
+        return True
+
+    def _delete(self, found: Slice, why: str) -> None:
+        self.on_state(f"{found.zone}: deleting slice {found.name}: {why}")
+        change.delete(
+            self.provider,
+            found,
+            deadline=self.deadline,
+            journal=self.journal,
+            on_state=lambda state: self.on_state(f"{found.zone}: {state}"),
+        )
+        self.on_state(f"{found.zone}: deleted")
+
+    # Whom to ask
+
+    def _attempt(self, request: SliceRequest, *, standing: bool) -> Got | None:
+        """Ask in one place; None where it refused, or where what was there is not any more."""
+        place = " ".join(_place(request))
+        self.on_state(f"{place}: {'taking up what is there' if standing else 'asking'}")
+        labels = lifetime.renewed(request.labels, self.deadline.clock.time())
+        try:
+            return self.attempt(replace(request, labels=labels))
+        except (NameTaken, DeadlinePassed, Interrupted, Terminated):
+            raise
+        except TpukitError as error:
+            refusal = noted(self.said.get(_place(request)), request, error)
+            if refusal.again == NEVER or (standing and refusal.again != LATER):
+                raise
+            self.said[_place(request)] = refusal
+            self.on_state(f"{place}: no ({refusal.again}): {error.why or error.what}")
+            if standing and passing(error):
+                self._pause()
+            return None
+
+    def _next(self) -> SliceRequest:
+        """Return whom to ask now; raise where nobody is left, or the time is over."""
+        if not self.left:
+            hopeful = [each for each in self.search.requests if self._may_ask(each)]
+            if not hopeful or (self.begun and self._over()):
+                keeps = self.search.asking is not None
+                raise nowhere(self.name, self.refusals, keeps_trying=keeps)
+            if self.begun:
+                self._pause()
+            self.begun, self.left = True, hopeful
+        return self.left.pop(0)
+
+    def _may_ask(self, request: SliceRequest) -> bool:
+        said = self.said.get(_place(request))
+        return said is None or said.again == LATER
+
+    def _over(self) -> bool:
+        return self.search.asking is None or self.search.asking.passed()
+
+    def _pause(self) -> None:
+        limit = self.search.asking or self.deadline
+        seconds = min(self.search.jitter(*_PAUSE), limit.remaining())
+        hopeful = sum(each.again == LATER for each in self.refusals)
+        at = time.strftime("%H:%M:%S", time.gmtime(limit.clock.time() + seconds))
+        self.on_state(f"asking {hopeful} places again at {at} UTC")
+        limit.clock.sleep(seconds)
+
+
+def _place(request: SliceRequest) -> Place:
+    return request.zone, request.accelerator_type

@@ -1,0 +1,114 @@
+"""Why a place did not give a slice, and whether it is worth asking there again.
+
+What the API says is classified by its text (`data/api_errors.toml`): its codes mix a stockout with
+a quota and a rate limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tpukit.errors import (
+    BadInput,
+    Fix,
+    NoCapacity,
+    NotAuthenticated,
+    QuotaExceeded,
+    SliceLost,
+    TpukitError,
+)
+from tpukit.models import Documented, SliceRequest
+
+#: What a refusal means for who asks on: here later, only elsewhere, here once something was mended,
+#: nowhere.
+LATER, ELSEWHERE, AFTER_FIX, NEVER = "later", "elsewhere", "after a fix", "never"
+#: States of an answer that say nothing against the same call a little later (google.rpc.Code).
+_PASSING = ("UNKNOWN", "ABORTED", "INTERNAL", "UNAVAILABLE", "DEADLINE_EXCEEDED", "no answer")
+
+
+@dataclass(frozen=True)
+class Refusal(Documented):
+    """The last word of one place against a type, and how often it was asked."""
+
+    _derived, _hidden = ("code", "message", "reason", "why"), ("error",)
+    zone: str
+    accelerator_type: str
+    again: str  #: `LATER`, `ELSEWHERE`, `AFTER_FIX` or `NEVER`
+    times: int
+    error: TpukitError = field(compare=False)
+
+    @property
+    def code(self) -> int:
+        return self.error.exit_code
+
+    @property
+    def message(self) -> str:
+        return self.error.what
+
+    @property
+    def reason(self) -> str:
+        return self.error.reason
+
+    @property
+    def why(self) -> str:
+        return self.error.why
+
+    @property
+    def line(self) -> str:
+        """The refusal as one line: the place, whether to ask again, and why it said no."""
+        asked = f", asked {self.times} times" if self.times > 1 else ""
+        message = self.error.what.partition(": ")[2] or self.error.what
+        said = " ".join(((self.again == LATER and self.error.why) or message).split())
+        reason = f" ({self.error.reason})" if self.error.reason else ""
+        note = self.error.fix.note if self.error.fix and self.again == AFTER_FIX else ""
+        fix = f" Fix: {note}." if note else ""
+        return f"{self.zone} {self.accelerator_type}: {self.again}{asked}{reason}: {said}{fix}"
+
+
+def outlook(error: TpukitError) -> str:
+    """Return what a refusal means for who asks on; one of unknown words asks for a look first."""
+    if error.retry == "never" or isinstance(error, NotAuthenticated):
+        return NEVER
+    if isinstance(error, (NoCapacity, SliceLost)) or error.retry == "same-zone":
+        return LATER
+    if error.retry == "other-zone" or (isinstance(error, BadInput) and not error.retry):
+        return ELSEWHERE
+    return LATER if not error.retry and error.reason.startswith(_PASSING) else AFTER_FIX
+
+
+def noted(before: Refusal | None, request: SliceRequest, error: TpukitError) -> Refusal:
+    """Return the refusal of a place that may have refused before."""
+    times = before.times + 1 if before else 1
+    return Refusal(request.zone, request.accelerator_type, outlook(error), times, error)
+
+
+def nowhere(
+    name: str, refusals: Sequence[Refusal], *, keeps_trying: bool, until: str = ""
+) -> TpukitError:
+    """Return the error for a slice that every place has refused: of the class of the best hope."""
+    first = next(
+        (each for each in refusals if isinstance(each.error, (NoCapacity, QuotaExceeded))),
+        refusals[0],
+    )
+    hope = [each for each in refusals if each.again == LATER]
+    fix = first.error.fix
+    if hope and keeps_trying:
+        fix = Fix(note="the same command goes on asking, here or on another machine")
+    elif hope:
+        fix = Fix(note="add --keep-trying, or more places: --zones, --anywhere, --types")
+    places = "its place" if len(refusals) == 1 else f"all {len(refusals)} places"
+    return type(first.error)(
+        f"slice {name} was refused in {places}{until}",
+        reason=first.error.reason,
+        why="\n".join(each.line for each in refusals),
+        fix=fix,
+        retry=first.error.retry,
+        details=documents(refusals),
+    )
+
+
+def documents(refusals: Sequence[Refusal]) -> dict[str, Any]:
+    """Return refusals as a key of a JSON document, none where there are none."""
+    return {"refusals": [each.document() for each in refusals]} if refusals else {}
