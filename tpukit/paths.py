@@ -101,6 +101,11 @@ class Paths:
         return self.state / "ssh"
 
     @property
+    def smoke_tests(self) -> Path:
+        """What smoke tests of slices have shown, a file a name."""
+        return self.state / "smoke"
+
+    @property
     def journal(self) -> Path:
         return self.state / "journal.jsonl"
 

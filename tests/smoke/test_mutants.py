@@ -46,7 +46,7 @@ PROGRAMS = [
     (DIGESTS, f"{DIGESTS}[:7]", "7 of 8 devices multiplied"),
     ("rows = ", "rows = (numpy.arange(count) != 5) * ", "the sum lacks device 5"),
     ("rows = ", "rows = (numpy.arange(count) > 3) * ", "the sum lacks devices 0, 1, 2, 3"),
-    ('jax.lax.psum(row, "device")[0]', "row[0]", "the sum over all devices is"),
+    ('psum(row, "device")[0]', 'psum(row, "device")[0] * 2', "the sum over all devices is 72.0"),
     ("(index + 1) % count", "(index + 2) % count", "got another number"),
     (RING, f"{RING[:-1]} - 1)", "device 0 got another number"),
     (PRODUCT, PRODUCT.replace("float32", "bfloat16"), "multiplied wrong"),

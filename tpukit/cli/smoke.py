@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
@@ -10,13 +12,15 @@ from tpukit.cli import parameters as flag
 from tpukit.cli import views
 from tpukit.cli.toolkit import CONNECT_SECONDS, Toolkit
 from tpukit.console import View
-from tpukit.errors import BadInput, Fix
+from tpukit.errors import BadInput, Fix, NotFound
 from tpukit.models import Slice
 from tpukit.remote.worker_files import venv_python
+from tpukit.slices import naming
 
 if TYPE_CHECKING:
     from tpukit.accelerators import AcceleratorType
     from tpukit.provision.recipes import Recipe
+    from tpukit.smoke.history import History, KeptRun
 
 _LONGEST, _SOAK_MINUTES = 3, 10.0
 
@@ -28,6 +32,12 @@ Level = Annotated[
         max=_LONGEST,
         help="1: exact bits of every device. 2: figures beside the peak. 3: under load, too.",
     ),
+]
+Kept = Annotated[
+    bool, Option("--history", help="Show the results that are kept here; test nothing.")
+]
+Picture = Annotated[
+    str, Option(metavar="FILE", help="Draw the figures: .svg or .png. Needs tpukit[plot].")
 ]
 Minutes = Annotated[
     float,
@@ -41,6 +51,8 @@ def smoke(
     recipe: flag.Recipe = flag.DEFAULT_RECIPE,
     level: Level = 1,
     minutes: Minutes = 0.0,
+    history: Kept = False,
+    plot: Picture = "",
     timeout: flag.Timeout = "10m",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
@@ -51,11 +63,26 @@ def smoke(
     chip's published peak; level 3 also keeps all devices busy for --minutes and shows the worst
     window.
 
+    Every result is kept on this machine: --history shows those of a name without testing again, and
+    what is slower than it was. --plot draws them, the newest on top.
+
     Examples:
       tpukit smoke demo --with jax
       tpukit smoke demo --level 2 --json
       tpukit smoke demo --level 3 --minutes 30
+      tpukit smoke demo --history --plot demo.svg
     """
+    from tpukit.smoke.history import History, changes
+    from tpukit.smoke.plot import check_plot
+
+    picture = Path(plot) if plot else None
+    if picture:
+        check_plot(picture)
+    kept = History(toolkit.paths.smoke_tests / f"{naming.check_name(name)}.json", toolkit.clock)
+    if history:
+        return _history(kept, name, toolkit.flags.zone, picture)
+    if picture and level == 1:
+        raise BadInput("level 1 has no figures to draw", fix=Fix(note="add --level 2"))
     from tpukit.provision.recipes import Recipe
     from tpukit.smoke.runner import Load, check_level, ensure_computes
 
@@ -76,8 +103,37 @@ def smoke(
         deadline=deadline,
         on_wait=lambda line: stages.say("smoke", line),
         load=load,
+        on_report=lambda each: kept.record(found, each),
     )
-    return views.smoke(report)
+    runs = kept.runs(found.zone)
+    if picture:
+        _draw(runs, picture, name)
+    slower = changes(runs) if runs else ()
+    return views.smoke(report, slower)
+
+
+def _history(kept: History, name: str, zone: str, picture: Path | None) -> View:
+    """Show what is kept of a name; raise `NotFound` where it is nothing."""
+    runs = kept.runs(zone)
+    if not runs:
+        fix = Fix.command("tpukit", "smoke", name, "--level", "2")
+        raise NotFound(f"no smoke test of {name} was kept on this machine", fix=fix)
+    from tpukit.smoke.history import changes
+
+    if picture:
+        _draw(runs, picture, name)
+    return views.smoke_history(runs, changes(runs))
+
+
+def _draw(runs: Sequence[KeptRun], picture: Path, name: str) -> None:
+    from tpukit.smoke.plot import plot
+
+    measured = [each for each in runs if each.figures]
+    if not measured:
+        fix = Fix.command("tpukit", "smoke", name, "--level", "2")
+        raise BadInput(f"nothing was measured on {name} yet", fix=fix)
+    kind = measured[-1].accelerator_type
+    plot([run for run in measured if run.accelerator_type == kind], picture, f"{name}, {kind}")
 
 
 def _soak_minutes(level: int, minutes: float) -> float:

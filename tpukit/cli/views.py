@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tpukit.remote.transfer.upload import Recipient
     from tpukit.slices.survey import Leftover, Survey
     from tpukit.slices.update import Updated
+    from tpukit.smoke.history import Change, KeptRun
     from tpukit.up import UpReport
     from tpukit.work.runs import States
 
@@ -190,15 +191,42 @@ def up(report: UpReport, bills: bool) -> View:
     return replace(shown, document=report.document())
 
 
-def smoke(report: SmokeReport) -> View:
+def smoke(report: SmokeReport, slower: Sequence[Change] = ()) -> View:
     """Show a smoke test, a worker a row or a figure a row; what is odd or low is warned of."""
     if report.measurements:
-        return _measurements(report)
+        return _measurements(report, slower)
     rows = [_smoke_row(worker, report.stand_in) for worker in report.workers]
     return View({"smoke": report.document()}, _SMOKE_COLUMNS, rows, warnings=report.notes)
 
 
-def _measurements(report: SmokeReport) -> View:
+def smoke_history(runs: Sequence[KeptRun], slower: Sequence[Change]) -> View:
+    """Show the smoke tests that are kept of a name, a run a row, and what is slower than before."""
+    rows: list[list[object]] = []
+    for run in runs:
+        when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(run.time))
+        figures = [run.summary(what) for what in ("matmul", "hbm", "all-reduce", "link")]
+        shown = ["" if each is None else f"{each:.4g}" for each in figures]
+        result = "passed" if run.ok else one_line(run.error or "failed")
+        rows.append(
+            [when, run.zone, run.accelerator_type, run.framework, run.level, *shown, result]
+        )
+    names = ("MATMUL TFLOP/s", "HBM GB/s", "ALL-REDUCE GB/s", "SLOWEST LINK GB/s")
+    columns = ("WHEN", "ZONE", "TYPE", "WITH", "LEVEL", *names, "RESULT")
+    documents = [run.model_dump(mode="json") for run in runs]
+    return View(
+        {"runs": documents, "slower": [each.document() for each in slower]},
+        columns,
+        rows,
+        warnings=[_slower(each) for each in slower],
+    )
+
+
+def _slower(each: Change) -> str:
+    share = f"{each.share:.2f} of its median before, {each.before:.4g}"
+    return f"{each.place}: {each.what} {each.value:.4g} {each.unit}, {share}"
+
+
+def _measurements(report: SmokeReport, slower: Sequence[Change]) -> View:
     stand_in = [f"{report.stand_in}: their figures have no peak"] if report.stand_in else []
     rows: list[list[object]] = []
     for each in report.measurements:
@@ -209,7 +237,9 @@ def _measurements(report: SmokeReport) -> View:
         value = f"{each.value:.4g} {each.unit}"
         rows.append([each.what, each.place, value, peak, share, "; ".join(notes)])
     columns = ("FIGURE", "OF", "MEASURED", "PEAK", "SHARE", "NOTE")
-    warnings = (*report.notes, *stand_in)
+    # CPU devices share processors with whatever else runs here: theirs are no history.
+    before = () if report.stand_in else map(_slower, slower)
+    warnings = (*report.notes, *before, *stand_in)
     return View({"smoke": report.document()}, columns, rows, warnings=warnings)
 
 

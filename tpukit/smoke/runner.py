@@ -75,6 +75,7 @@ def ensure_computes(
     deadline: Deadline,
     on_wait: OnWait = lambda line: None,
     load: Load = QUICK,
+    on_report: Callable[[SmokeReport], None] = lambda report: None,
 ) -> SmokeReport:
     """Compute as `smoke` does, after any other client's smoke test of the slice, or raise.
 
@@ -92,6 +93,7 @@ def ensure_computes(
     with smoke_lock(workers[0], venv_python(recipe.name), deadline, on_wait):
         limit = deadline.within(SMOKE_SECONDS + load.soak_seconds)
         report = smoke(workers, accelerator, recipe, deadline=limit, load=load)
+    on_report(report)
     if not report.ok:
         raise _failure(report)
     return report

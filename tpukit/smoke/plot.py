@@ -1,0 +1,58 @@
+"""A picture of the figures of a slice's smoke tests: matplotlib draws it, loaded only then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tpukit.errors import BadInput, Fix
+from tpukit.smoke.history import KeptRun
+from tpukit.text import one_line
+
+#: What a picture's name may end with.
+FORMATS = (".svg", ".png")
+_KINDS = ("matmul", "hbm", "link", "all-reduce")
+
+
+def check_plot(path: Path) -> None:
+    """Raise `BadInput` for a name of another format, and where nothing is there that draws."""
+    if path.suffix not in FORMATS:
+        raise BadInput(f"a picture's name ends in {' or '.join(FORMATS)}: {one_line(str(path))}")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise BadInput(
+            "nothing here draws pictures",
+            why="matplotlib is not installed beside tpukit",
+            fix=Fix.command("python", "-m", "pip", "install", "tpukit[plot]"),
+        ) from None
+
+
+def plot(runs: Sequence[KeptRun], path: Path, title: str) -> None:
+    """Draw the newest run's figures, over thin lines of the earlier ones, and the peak.
+
+    Raises `BadInput` where the file cannot be written, and as `check_plot` does.
+    """
+    check_plot(path)
+    from matplotlib.figure import Figure
+
+    kinds = [kind for kind in _KINDS if any(f.what == kind for f in runs[-1].figures)]
+    figure = Figure(figsize=(8, 2.4 * len(kinds) + 0.6), layout="constrained")
+    figure.suptitle(title)
+    for axes, kind in zip(figure.subplots(len(kinds), squeeze=False)[:, 0], kinds, strict=True):
+        for run in runs:
+            shown = [each for each in run.figures if each.what == kind]
+            newest = run is runs[-1]
+            style = {"color": "tab:blue", "marker": "o"} if newest else {"color": "0.8"}
+            axes.plot([each.place for each in shown], [each.value for each in shown], **style)
+        peaks = {each.peak for each in shown if each.peak}
+        for peak in peaks:
+            axes.axhline(peak, color="tab:red", linestyle="--")
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel(f"{kind}\n{shown[0].unit}")
+        axes.tick_params(axis="x", labelrotation=90, labelsize=6)
+    try:
+        figure.savefig(path)
+    except OSError as error:
+        shown_path = one_line(str(path))
+        raise BadInput(f"cannot write {shown_path}", reason=error.strerror or "") from error
