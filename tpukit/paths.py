@@ -47,6 +47,11 @@ class Paths:
         return self.config / "profiles"
 
     @property
+    def recipes(self) -> Path:
+        """The user's own recipes, a file each."""
+        return self.config / "recipes"
+
+    @property
     def emulator(self) -> Path:
         """Everything of the emulator: its state, its workers, its logs."""
         return self.state / "emulator"

@@ -282,6 +282,24 @@ def test_a_project_file_chooses_who_pays_once_it_is_trusted(
     assert run("config", "trust", "--remove", environment=cloned).out == ""
 
 
+def test_a_recipe_of_a_project_is_known_once_it_is_trusted(
+    run: Run, cloned: dict[str, str], tmp_path: Path
+) -> None:
+    run("config", "trust", environment=cloned)
+    recipe = tmp_path / "tpukit-recipes/mine.toml"
+    recipe.parent.mkdir()
+    recipe.write_text('name = "mine"\ndescription = "of this project"\nextends = "jax"\n')
+    for words in (("provision", "demo", "mine"), ("smoke", "demo", "--with", "mine")):
+        told = run(*words, environment=cloned).says(9).err
+        assert f"fix: tpukit config trust {recipe}" in told
+    assert run("config", "trust", str(recipe), environment=cloned).out == "mine\tof this project\n"
+    run("provision", "demo", "mine", environment=cloned).says(3)
+    near = run("provision", "demo", "mind", environment=cloned).says(2).err
+    assert "did you mean mine?" in near
+    recipe.write_text(recipe.read_text() + 'packages = ["evil"]\n')
+    run("provision", "demo", "mine", environment=cloned).says(9)
+
+
 def test_a_project_file_may_say_what_harms_nobody_and_what_is_overruled(
     run: Run, cloned: dict[str, str], tmp_path: Path
 ) -> None:

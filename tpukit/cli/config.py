@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.toolkit import PROJECT_RECIPES, Toolkit
 from tpukit.cli.verb import group
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, TpukitError
@@ -62,7 +62,8 @@ def trust(toolkit: Toolkit, path: Place = "", remove: Remove = False) -> View:
     """Let a project's tpukit.toml say who pays and who may come in.
 
     A project file of somebody else sets `project`, `network` and `source_ranges` only after this,
-    and as long as nobody changes it. Credentials and endpoints it never sets.
+    and as long as nobody changes it. Credentials and endpoints it never sets. A project's recipe, a
+    file in its folder tpukit-recipes, is installed only after this, too.
 
     Examples:
       tpukit config trust
@@ -76,12 +77,25 @@ def trust(toolkit: Toolkit, path: Place = "", remove: Remove = False) -> View:
     text = read_text(found)
     if text is None:
         raise BadInput(f"there is no file {found}", fix=Fix(note="name the tpukit.toml"))
+    if found.parent.name == PROJECT_RECIPES:
+        return _trust_recipe(toolkit, trusted, found)
     given = in_project_file(found, text)
     trusted.add(found, text)
     toolkit.console.say(f"{found} is trusted until it changes")
     named = {name: each.value for name, each in given.items() if BY_NAME[name].trust}
     rows = [[name, value] for name, value in named.items()]
     return View({"path": str(found), "settings": named}, ("SETTING", "VALUE"), rows)
+
+
+def _trust_recipe(toolkit: Toolkit, trusted: TrustedFiles, path: Path) -> View:
+    from tpukit.provision.own_recipes import parse_own_recipe, read_recipe_text
+
+    text = read_recipe_text(path)
+    recipe = parse_own_recipe(path, text)
+    trusted.add(path, text)
+    toolkit.console.say(f"{path} is trusted until it changes")
+    document = {"path": str(path), "recipe": recipe.name}
+    return View(document, ("RECIPE", "DESCRIPTION"), [[recipe.name, recipe.description]])
 
 
 def _project_file(path: str) -> Path:

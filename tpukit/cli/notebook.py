@@ -54,7 +54,7 @@ def notebook(
 
     lease_seconds = flag.seconds(lease, "--lease")
     if recipe:
-        flag.check_recipe(recipe)
+        flag.check_recipe(recipe, toolkit.own_recipes.names())
     toolkit = toolkit.by(route)
     (chosen,) = toolkit.workers(name, str(worker), flag.seconds(timeout))
     say = toolkit.console.say

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
@@ -160,10 +161,10 @@ def size(text: str, least: int = 1 << 20) -> int:
     return value
 
 
-def check_recipe(name: str) -> None:
-    """Raise `BadInput` where there is no such recipe; reads none of them."""
-    if name not in recipe_names():
-        fix = Fix(note=f"--with {' or '.join(recipe_names())}")
+def check_recipe(name: str, own: Sequence[str] = ()) -> None:
+    """Raise `BadInput` where there is no such recipe, nor an `own` one; reads none of them."""
+    if name not in (*recipe_names(), *own):
+        fix = Fix(note=f"--with {' or '.join((*recipe_names(), *own))}")
         raise BadInput(f"there is no recipe {one_line(name)}", fix=fix)
 
 

@@ -188,7 +188,7 @@ def _shell_lines(given: VariableFlags, toolkit: Toolkit) -> str:
     variables = environment.parse_file(content, own)
     variables |= environment.parse_assignments(given.env or (), own)
     if given.with_:
-        flag.check_recipe(given.with_)
+        flag.check_recipe(given.with_, toolkit.own_recipes.names())
     return environment.shell_lines(variables, given.with_)
 
 

@@ -87,7 +87,7 @@ def smoke(
     from tpukit.smoke.runner import Load, check_level, ensure_computes
 
     toolkit = toolkit.by(route)
-    chosen = Recipe.named(recipe)
+    chosen = Recipe.named(recipe, toolkit.own_recipes)
     load = Load(level, 60 * _soak_minutes(level, minutes))
     check_level(chosen, level)
     deadline = toolkit.deadline(flag.seconds(timeout) + load.soak_seconds)

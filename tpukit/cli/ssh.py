@@ -63,7 +63,7 @@ def ssh(
         raise BadInput("--tmux opens a session that may be there already: activate it inside")
     patience = flag.seconds(timeout)
     if recipe:
-        flag.check_recipe(recipe)
+        flag.check_recipe(recipe, toolkit.own_recipes.names())
     (chosen,) = toolkit.workers(name, str(worker), patience)
     if recipe:
         line = _with_environment(toolkit, chosen, recipe, line)

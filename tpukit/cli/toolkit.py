@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tpukit.cli.stages import Stages
     from tpukit.cloud.provider import FirewallProvider, LoginProvider, SliceProvider
     from tpukit.models import Slice
+    from tpukit.provision.own_recipes import OwnRecipes
     from tpukit.provision.wanted import Profiles
     from tpukit.remote.connection.client import Connector
     from tpukit.remote.connection.dial import Dial
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 #: Seconds for each connection where the timeout is that of a longer job.
 CONNECT_SECONDS = 300.0
+#: The folder in which a project has recipes, beside its tpukit.toml.
+PROJECT_RECIPES = "tpukit-recipes"
 #: Seconds for each connection to the worker that others are reached through.
 _JUMP_SECONDS = 60.0
 
@@ -90,6 +93,17 @@ class Toolkit:
 
         flags = {"project": self.flags.project or None, "zone": self.flags.zone or None}
         return Settings.load(flags, self.environ, working_folder(), self._overlay)
+
+    @cached_property
+    def own_recipes(self) -> OwnRecipes:
+        """The recipes of the user's own, and of the project that we are in."""
+        from tpukit.provision.own_recipes import OwnRecipes
+        from tpukit.settings.files import project_root
+        from tpukit.settings.trust import TrustedFiles
+
+        root = project_root(working_folder(), home_directory(self.environ)).resolve()
+        trusted = TrustedFiles(self.paths.trusted)
+        return OwnRecipes(self.paths.recipes, root / PROJECT_RECIPES, trusted.holds)
 
     @cached_property
     def identity(self) -> Identity:
@@ -275,7 +289,8 @@ class Toolkit:
         from tpukit.settings.files import project_root
 
         root = project_root(working_folder(), home_directory(self.environ))
-        return Profiles((root / ".tpukit" / "profiles", self.paths.profiles))
+        folders = (root / ".tpukit" / "profiles", self.paths.profiles)
+        return Profiles(folders, self.own_recipes)
 
     @property
     def can_ask(self) -> bool:

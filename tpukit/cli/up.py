@@ -45,7 +45,7 @@ def up(
     from tpukit.remote.connection import dial
 
     accelerator, name = wanted(accelerator_type, name)
-    chosen = Recipe.named(recipe)
+    chosen = Recipe.named(recipe, toolkit.own_recipes)
     requirements = on_top(flags, [chosen], toolkit.environ)
     route = proxy.route(options.internal_ips)
     toolkit = toolkit.by(route)

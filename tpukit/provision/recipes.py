@@ -10,12 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 from tpukit.errors import BadInput, Fix
 from tpukit.provision import recipe_names
 from tpukit.provision.packages import Package, normalized
 from tpukit.provision.recipe_file import RecipeFile, ReleaseTable, SmokeProgram, parse_recipe_file
 from tpukit.text import one_line
+
+if TYPE_CHECKING:
+    from tpukit.provision.own_recipes import OwnRecipes
 
 #: The installer, the same on every worker.
 UV_VERSION = "0.13.9"
@@ -31,7 +35,7 @@ class Release:
     disk_megabytes: int
     stand_in_disk_megabytes: int
     sources: tuple[str, ...]
-    lock: str = ""  #: the recipe in whose lock its packages are; empty: in none
+    lock: str = ""  #: the recipe whose lock holds for it, all of it or what it extends; or none
 
     def packages_for(self, emulated: bool) -> tuple[Package, ...]:
         """Return the packages for a TPU VM, or those for an emulated worker."""
@@ -63,13 +67,15 @@ class Recipe:
     needs_python: Mapping[str, str] = field(default_factory=dict)  #: requirement -> its Pythons
 
     @classmethod
-    def named(cls, text: str) -> Recipe:
+    def named(cls, text: str, own: OwnRecipes | None = None) -> Recipe:
         """Return the recipe `NAME`, or with `NAME==VERSION` the same in another version.
 
-        Raises `BadInput` where there is none, or where that version is not known to fit.
+        Raises:
+            BadInput: there is none, here or among one's own; or that version is not known to fit.
+            SecurityRefusal: it is a project's that is not trusted.
         """
         name, equals, version = text.partition("==")
-        recipe = _composed(name, ())
+        recipe = _composed(name, (), own)
         return recipe.with_versions({recipe.name: version}) if equals else recipe
 
     @property
@@ -194,23 +200,26 @@ class Recipe:
         return replace(release, pythons=pythons)
 
 
-def _composed(name: str, within: Sequence[str]) -> Recipe:
+def _composed(name: str, within: Sequence[str], others: OwnRecipes | None) -> Recipe:
     """Return a recipe with all that it extends; `within` are those that extend it."""
     if name in within:
         circle = " -> ".join([*within, name])
         raise BadInput(f"recipes extend each other in a circle: {circle}", fix=Fix(note="break it"))
-    if name not in recipe_names():
-        raise _unknown(name)
-    own = _read(name)
-    parents = [_composed(parent, [*within, name]) for parent in own.extends]
-    return _checked(_extended(reduce(_joined, parents), own) if parents else _alone(own))
+    packaged = name in recipe_names()
+    own = _read(name) if packaged else others.read(name) if others else None
+    if own is None:
+        raise _unknown(name, within, (*recipe_names(), *(others.names() if others else ())))
+    lock = name if packaged else ""
+    parents = [_composed(parent, [*within, name], others) for parent in own.extends]
+    return _checked(_extended(reduce(_joined, parents), own, lock) if parents else _alone(own))
 
 
-def _unknown(name: str) -> BadInput:
-    near = difflib.get_close_matches(name[:40].lower(), recipe_names(), n=1, cutoff=0.4)
+def _unknown(name: str, within: Sequence[str], known: Sequence[str]) -> BadInput:
+    near = difflib.get_close_matches(name[:40].lower(), known, n=1, cutoff=0.4)
     shown = one_line(name[:40])
-    fix = f"did you mean {near[0]}?" if near else f"one of {', '.join(recipe_names())}"
-    return BadInput(f'"{shown}" is not a recipe', fix=Fix(note=fix))
+    fix = f"did you mean {near[0]}?" if near else f"one of {', '.join(known)}"
+    by = f", which {within[-1]} extends" if within else ""
+    return BadInput(f'"{shown}"{by} is not a recipe', fix=Fix(note=fix))
 
 
 def _read(name: str) -> RecipeFile:
@@ -220,11 +229,11 @@ def _read(name: str) -> RecipeFile:
 
 def _alone(own: RecipeFile) -> Recipe:
     nothing = Recipe(own.name, "", (), "", "", "", SmokeProgram("", False), ())
-    releases = tuple(_release(table, own) for table in own.releases)
+    releases = tuple(_release(table, own, own.name) for table in own.releases)
     return replace(_overlaid(nothing, own), releases=releases)
 
 
-def _extended(base: Recipe, own: RecipeFile) -> Recipe:
+def _extended(base: Recipe, own: RecipeFile, lock: str) -> Recipe:
     """Return what `own` makes of a recipe: its packages come on top, for each Python."""
     tables = own.releases or [ReleaseTable(pythons=each.pythons) for each in base.releases]
     releases = []
@@ -232,7 +241,7 @@ def _extended(base: Recipe, own: RecipeFile) -> Recipe:
         for below in base.releases:
             shared = tuple(each for each in table.pythons if each in below.pythons)
             if shared:
-                releases.append(_merged(below, _release(table, own), shared))
+                releases.append(_merged(below, _release(table, own, lock), shared))
     return replace(_overlaid(base, own), releases=tuple(releases))
 
 
@@ -283,6 +292,9 @@ def _merged(below: Release, above: Release, pythons: tuple[str, ...]) -> Release
         named = {each.key: each for each in lower} | {each.key: each for each in upper}
         return tuple(named.values())
 
+    # Where something comes in another version, the lock below does not hold.
+    there = {each.key: each for each in below.packages}
+    same = all(there.get(each.key, each) == each for each in above.packages)
     return Release(
         pythons,
         both(below.packages, above.packages),
@@ -290,11 +302,11 @@ def _merged(below: Release, above: Release, pythons: tuple[str, ...]) -> Release
         above.disk_megabytes or below.disk_megabytes,
         above.stand_in_disk_megabytes or below.stand_in_disk_megabytes,
         (*below.sources, *above.sources),
-        above.lock,
+        above.lock or (below.lock if same else ""),
     )
 
 
-def _release(table: ReleaseTable, own: RecipeFile) -> Release:
+def _release(table: ReleaseTable, own: RecipeFile, lock: str) -> Release:
     packages = tuple(map(Package.parse, (*table.packages, *own.packages)))
     if table.stand_in_packages is None:
         stand_ins = [each.stand_in for each in packages]
@@ -307,7 +319,7 @@ def _release(table: ReleaseTable, own: RecipeFile) -> Release:
         table.disk_megabytes,
         table.stand_in_disk_megabytes,
         table.sources,
-        own.name,
+        lock,
     )
 
 

@@ -193,8 +193,10 @@ def packages(facts: Facts, plan: Plan) -> Decision:
     if not lock:
         return Decision(why, (_install(facts, plan, wanted),))
     path = _in_venv(facts, plan, "tpukit-lock.txt")
-    hashed = ("--require-hashes", "--requirements", path)
-    return Decision(why, (Upload(path, lock.encode()), _install(facts, plan, (), *hashed)))
+    hashed = _install(facts, plan, (), "--require-hashes", "--requirements", path)
+    beyond = [each for each in wanted if each.key not in _locked(lock)]
+    on_top = [_install(facts, plan, beyond, "--constraints", path)] if beyond else []
+    return Decision(why, (Upload(path, lock.encode()), hashed, *on_top))
 
 
 def requirements(facts: Facts, plan: Plan) -> Decision:
@@ -325,6 +327,11 @@ def _lock(facts: Facts, plan: Plan) -> str:
     return plan.recipe.lock_text(minor, facts.host.emulated)
 
 
+def _locked(lock: str) -> dict[str, Package]:
+    lines = [line for line in lock.splitlines() if not line.startswith("#")]
+    return {each.key: each for each in (Package.parse(line.split()[0]) for line in lines)}
+
+
 def _missing(facts: Facts, plan: Plan) -> list[Package]:
     """Return what is not installed in a version that will do.
 
@@ -332,8 +339,7 @@ def _missing(facts: Facts, plan: Plan) -> list[Package]:
     there.
     """
     found = _fitting_venv(facts, plan)
-    lines = [line for line in _lock(facts, plan).splitlines() if not line.startswith("#")]
-    locked = {each.key: each for each in (Package.parse(line.split()[0]) for line in lines)}
+    locked = _locked(_lock(facts, plan))
     if found and found.requirements:
         locked = {key: package.at("") for key, package in locked.items()}
     named = {

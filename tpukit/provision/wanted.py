@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tpukit.errors import BadInput, Fix
 from tpukit.provision import recipe_names, system_steps
+from tpukit.provision.own_recipes import OwnRecipes
 from tpukit.provision.recipes import Recipe
 from tpukit.provision.system_steps import WantedStep
 from tpukit.text import one_line, shown_path
@@ -34,6 +35,7 @@ class Profiles:
     """The folders that profiles are looked for in, the first first."""
 
     folders: tuple[Path, ...]
+    recipes: OwnRecipes | None = None  #: those that a profile may name beside tpukit's
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all profiles, in order."""
@@ -124,12 +126,13 @@ def _read(path: Path) -> tuple[str, ...]:
 
 
 def _recipe(word: str, profiles: Profiles) -> Recipe:
-    if word.partition("==")[0] in recipe_names():
-        return Recipe.named(word)
+    recipes = (*recipe_names(), *(profiles.recipes.names() if profiles.recipes else ()))
+    if word.partition("==")[0] in recipes:
+        return Recipe.named(word, profiles.recipes)
     steps, own = system_steps.step_names(), profiles.names()
-    known = [*recipe_names(), *steps, *own]
+    known = [*recipes, *steps, *own]
     near = difflib.get_close_matches(word[:40].lower(), known, n=1, cutoff=0.4)
-    every = f"recipes: {', '.join(recipe_names())}; steps: {', '.join(steps)}"
+    every = f"recipes: {', '.join(recipes)}; steps: {', '.join(steps)}"
     every += f"; profiles: {', '.join(own)}" if own else ""
     shown = one_line(word[:40])
     raise BadInput(

@@ -1,0 +1,101 @@
+"""A recipe of one's own is a file that extends another; a project's has to be trusted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tpukit.errors import BadInput, SecurityRefusal
+from tpukit.provision.own_recipes import OwnRecipes
+from tpukit.provision.recipes import Recipe
+
+MINE = """
+name = "mine"
+description = "Flax with my libraries"
+extends = "flax"
+packages = ["einops==0.8.1", "grain>=0.2"]
+modules = ["einops"]
+"""
+
+
+def own(tmp_path: Path, **files: str) -> OwnRecipes:
+    user = tmp_path / "recipes"
+    user.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (user / f"{name}.toml").write_text(text)
+    return OwnRecipes(user)
+
+
+def test_it_has_all_of_what_it_extends_and_holds_to_its_lock(tmp_path):
+    mine, flax = Recipe.named("mine", own(tmp_path, mine=MINE)), Recipe.named("flax")
+    assert mine.pythons == flax.pythons
+    assert mine.smoke == flax.smoke
+    for python in mine.pythons:
+        release = mine.release_for(python)
+        assert [each.requirement for each in release.packages[-2:]] == [
+            "einops==0.8.1",
+            "grain>=0.2",
+        ]
+        assert release.stand_in_packages[-1].name == "grain"
+        assert mine.lock_text(python, emulated=True) == flax.lock_text(python, emulated=True)
+    assert mine.modules == (*flax.modules, "einops")
+
+
+def test_with_another_version_of_what_the_lock_names_there_is_no_lock(tmp_path):
+    text = MINE.replace("grain>=0.2", "flax==0.12.9")
+    mine = Recipe.named("mine", own(tmp_path, mine=text))
+    assert mine.lock_text("3.12", emulated=False) == ""
+
+
+def test_recipes_of_ones_own_extend_each_other(tmp_path):
+    yours = MINE.replace('"mine"', '"yours"').replace('"flax"', '"mine"')
+    recipe = Recipe.named("yours", own(tmp_path, mine=MINE, yours=yours))
+    assert recipe.lock_text("3.12", emulated=False) == Recipe.named("flax").lock_text("3.12", False)
+
+
+def test_what_is_wrong_in_one_is_one_error_that_says_where(tmp_path):
+    cases = {
+        "name = ": ("mine.toml is not TOML", ""),
+        MINE + "version = 1": ("mine.toml is not a recipe (version: ", ""),
+        MINE.replace("grain>=0.2", "./grain"): ("mine.toml is not a recipe (packages.1: ", ""),
+        MINE.replace('"mine"', '"other"'): ("mine.toml names its recipe other", ""),
+        MINE.replace('"mine"', '"../x"'): ("mine.toml is not a recipe (name: ", ""),
+        MINE.replace('extends = "flax"', ""): ("mine.toml extends nothing", ""),
+        MINE.replace('"flax"', '"flux"'): ('"flux", which mine extends is not a recipe', ""),
+        MINE.replace('"flax"', '"mine"'): ("in a circle: mine -> mine", ""),
+        MINE.replace('"flax"', '["jax", "torch_xla"]'): ("cannot share an environment", "libtpu"),
+        MINE.replace("grain>=0.2", "libtpu==0.0.52"): ("libtpu 0.0.52 does not fit", "pins"),
+        MINE + '[[releases]]\npythons = ["3.9"]': ("there is no Python for which", ""),
+    }
+    for text, (what, why) in cases.items():
+        with pytest.raises(BadInput) as caught:
+            Recipe.named("mine", own(tmp_path, mine=text))
+        assert what in caught.value.summary(), text
+        assert why in caught.value.why, text
+    for circle in ("yours", "mine"):
+        yours = MINE.replace('"mine"', '"yours"').replace('"flax"', '"mine"')
+        both = own(tmp_path, mine=MINE.replace('"flax"', '"yours"'), yours=yours)
+        with pytest.raises(BadInput, match="in a circle: "):
+            Recipe.named(circle, both)
+
+
+def test_a_recipe_of_tpukits_is_not_replaced(tmp_path):
+    found = own(tmp_path, jax=MINE.replace('"mine"', '"jax"'))
+    assert found.names() == ()
+    assert Recipe.named("jax", found) == Recipe.named("jax")
+
+
+def test_a_projects_recipe_counts_once_it_is_trusted_with_this_text(tmp_path):
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "mine.toml").write_text(MINE)
+    folders = (tmp_path / "nothing", project)
+    with pytest.raises(SecurityRefusal) as caught:
+        Recipe.named("mine", OwnRecipes(*folders))
+    assert caught.value.fix.arguments[:3] == ("tpukit", "config", "trust")
+    trusting = OwnRecipes(*folders, lambda path, text: (path.name, text) == ("mine.toml", MINE))
+    assert Recipe.named("mine", trusting).name == "mine"
+    (project / "mine.toml").write_text(MINE.replace("0.8.1", "0.8.0"))
+    with pytest.raises(SecurityRefusal):
+        Recipe.named("mine", trusting)
