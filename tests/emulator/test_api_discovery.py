@@ -229,6 +229,8 @@ def test_compute_engine_refuses_in_its_own_form(api):
     ("path", "host", "identity"),
     [
         ("/$discovery/rest?version=v2", "", "tpu:v2"),
+        ("/$discovery/rest", "", "tpu:v2"),
+        ("/$discovery/rest", "compute.googleapis.com", "compute:v1"),
         ("/%24discovery/rest?version=v2alpha1", "", "tpu:v2alpha1"),
         ("/$discovery/rest?version=v1", "compute.googleapis.com", "compute:v1"),
         ("/discovery/v1/apis/tpu/v2/rest", "", "tpu:v2"),

@@ -130,11 +130,10 @@ def test_snake_case_fields_are_read_as_protobuf_json_reads_them(cloud):
     assert cloud.get("n1")["runtimeVersion"] == "v2-alpha-tpuv6e"
 
 
-def test_an_unknown_zone_is_a_permission_error_with_its_reason(cloud):
+def test_an_unknown_zone_is_a_permission_error_in_the_words_that_clients_know(cloud):
     status = refusal(cloud, zone="us-nowhere1-a")
     assert status.status == "PERMISSION_DENIED"
-    assert status.message == "Permission denied on 'locations/us-nowhere1-a' (or it may not exist)."
-    assert status.details[0]["reason"] == "LOCATION_POLICY_VIOLATED"
+    assert status.message == "Location us-nowhere1-a is not found or access is unauthorized."
 
 
 @pytest.mark.parametrize("external", [True, False])

@@ -74,7 +74,8 @@ class Impersonation:
         document = {
             "type": "authorized_user",
             "client_id": "tpukit-emulator",
-            "client_secret": "",
+            # Google's library for Node.js refuses one that is empty.
+            "client_secret": "tpukit-emulator",
             "refresh_token": self._token or "",
         }
         replace_file(self._directory / "credentials.json", encode(document))

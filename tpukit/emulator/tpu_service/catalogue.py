@@ -7,8 +7,12 @@ from functools import cache
 from math import inf
 
 from tpukit.accelerators import AcceleratorType, all_types
+<<<<<<< HEAD
 from tpukit.emulator.core.api_errors import ApiError, Json, error_info, invalid, is_whole, not_found
 from tpukit.emulator.core.places import ZONE
+=======
+from tpukit.emulator.core.api_errors import ApiError, Json, invalid, is_whole, not_found
+>>>>>>> b71c023 (Ray, SkyPilot, Google's client for Node.js and tpunicorn2 provision on the emulator as they are: scripts/foreign)
 from tpukit.emulator.core.service_context import Call, ServiceContext, listing
 
 #: Names seen in the Cloud TPU page "TPU software versions" and in use on the v6e generation. A
@@ -51,15 +55,12 @@ class Catalogue:
     def check_zone(self, call: Call) -> None:
         """Refuse a zone that does not exist in the words of the real service.
 
-        Source: the public error report quoted for v4 zones, "(or it may not exist)".
+        Source: dstackai/gpuhunt#98; SkyPilot knows by them that nothing is there.
         """
         zone = call.path["zone"]
-        if zone in self.zones:
-            return
-        text = f"Permission denied on 'locations/{zone}' (or it may not exist)."
-        names = {"consumer": f"projects/{call.project}", "location": zone}
-        info = error_info("LOCATION_POLICY_VIOLATED", **names, service="tpu.googleapis.com")
-        raise ApiError("PERMISSION_DENIED", text, [info])
+        if zone not in self.zones:
+            text = f"Location {zone} is not found or access is unauthorized."
+            raise ApiError("PERMISSION_DENIED", text)
 
     def in_zone(self, zone: str) -> tuple[AcceleratorType, ...]:
         return tuple(kind for kind in all_types() if self._is_offered(kind, zone))

@@ -25,6 +25,8 @@ _BEYOND: dict[str, dict[str, Json]] = {
 }
 
 
+#: Ray and SkyPilot ask for no version, and go on to send what v2 has and v1 has not.
+_WITHOUT_VERSION = {"tpu": "v2"}
 #: Where clients look for a document: at the service's own address, and in Google's directory.
 _AT_SERVICE = "/$discovery/rest"
 _IN_DIRECTORY = re.compile(r"/discovery/v1/apis/(\w+)/(\w+)/rest")
@@ -42,7 +44,8 @@ def document_asked_for(path: str, version: str, host: str) -> str:
         return ""
     service = host.partition(".")[0]
     known = service in {name.partition(".")[0] for name in DOCUMENTS}
-    return f"{service if known else 'tpu'}.{version or 'v1'}"
+    service = service if known else "tpu"
+    return f"{service}.{version or _WITHOUT_VERSION.get(service, 'v1')}"
 
 
 def shape(path: str) -> str:
