@@ -167,14 +167,8 @@ def project_number(project: str) -> str:
 
 def listing(call: Call, key: str, items: Iterable[tuple[str, Json]], most: int = 1000) -> Json:
     """Return one page of a Cloud TPU list call as the API answers it."""
-<<<<<<< HEAD
     heard = (each for each in items if not call.silent or each[0].split("/")[3] not in call.silent)
     shown, token = page(call, heard, call.query.get("pageSize", ""), most)
-=======
-    if call.silent:
-        items = (each for each in items if each[0].split("/")[3] not in call.silent)
-    shown, token = page(call, items, call.query.get("pageSize", ""), most)
->>>>>>> b71c023 (Ray, SkyPilot, Google's client for Node.js and tpunicorn2 provision on the emulator as they are: scripts/foreign)
     more: Json = {"nextPageToken": token} if token else {}
     if call.silent:
         more["unreachable"] = [f"projects/{call.project}/locations/{zone}" for zone in call.silent]

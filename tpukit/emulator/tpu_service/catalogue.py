@@ -7,12 +7,8 @@ from functools import cache
 from math import inf
 
 from tpukit.accelerators import AcceleratorType, all_types
-<<<<<<< HEAD
-from tpukit.emulator.core.api_errors import ApiError, Json, error_info, invalid, is_whole, not_found
-from tpukit.emulator.core.places import ZONE
-=======
 from tpukit.emulator.core.api_errors import ApiError, Json, invalid, is_whole, not_found
->>>>>>> b71c023 (Ray, SkyPilot, Google's client for Node.js and tpunicorn2 provision on the emulator as they are: scripts/foreign)
+from tpukit.emulator.core.places import ZONE
 from tpukit.emulator.core.service_context import Call, ServiceContext, listing
 
 #: Names seen in the Cloud TPU page "TPU software versions" and in use on the v6e generation. A
