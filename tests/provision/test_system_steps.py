@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,3 +100,42 @@ def test_a_package_comes_by_an_ordinary_user_and_goes_without_a_trace(machine: M
     assert machine.undo() == ("apt:htop",)
     assert machine.listing() == before
     assert machine.undo() == ()
+
+
+@pytest.mark.full_size
+def test_every_step_of_an_ordinary_user_s_goes_without_a_trace(machine: Machine) -> None:
+    """Files of the user's that are changed: one without a last line's end, one that is not there."""
+    home = machine.server.home
+    settings = home.parent / "settings"
+    machine.server.own(repository(settings, ".vimrc", ".gitconfig"))
+    framework = home.parent / "omz"
+    machine.server.own(repository(framework, "oh-my-zsh.sh"))
+    (home / ".zshrc").write_text("echo mine")
+    (home / ".vimrc").write_text("set mine")
+    machine.server.own(home / ".zshrc")
+    machine.server.own(home / ".vimrc")
+    machine.sh(
+        "sudo git config --system url.file://"
+        f"{framework}.insteadOf https://github.com/ohmyzsh/ohmyzsh.git"
+    )
+    before = machine.listing()
+    words = ("limits", "tcmalloc", "shell", f"dotfiles=file://{settings}")
+    done = machine.apply(*words)
+    assert (done.error, done.changes) == ("", 4)
+    assert machine.apply(*words).changes == 0
+    assert machine.sh("cat .vimrc; head -n 1 .zshrc") == "# from .vimrc\necho mine\n"
+    assert machine.sh("getent passwd $(id -un)").endswith(":/usr/bin/zsh\n")
+    assert "always" in machine.sh("cat /sys/kernel/mm/transparent_hugepage/enabled")
+    assert len(machine.undo()) == 4
+    assert machine.listing() - before == before - machine.listing() == set()
+
+
+def repository(folder: Path, *names: str) -> Path:
+    """Return a folder with a git repository that has these files."""
+    git = ("git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@example.com")
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_text(f"# from {name}\n")
+    for line in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "first")):
+        subprocess.run([*git, *line], check=True)
+    return folder

@@ -5,6 +5,9 @@ mount -t tmpfs -o mode=755 own /mnt
 mkdir /mnt/upper /mnt/work /mnt/whole
 mount -t overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work root /mnt/whole
 for each in dev proc sys tmp; do mount --rbind "/$each" "/mnt/whole/$each"; done
+# Settings of the kernel are the machine's: a file that says what the kernel would stands in.
+echo 'always [madvise] never' >/mnt/pages
+mount --bind /mnt/pages /mnt/whole/sys/kernel/mm/transparent_hugepage/enabled
 mount -t tmpfs -o mode=755 run /mnt/whole/run
 mkdir -m 755 /mnt/whole/run/sshd
 exec chroot /mnt/whole "$@"

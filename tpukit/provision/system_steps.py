@@ -105,7 +105,9 @@ def parse(word: str) -> WantedStep:
     if step.value and not re.fullmatch(step.value, value):
         lacking = "needs a value" if not value else f"does not take {one_line(value)}"
         raise BadInput(f"the step {step.name} {lacking}", fix=fix)
-    return WantedStep(f"{step.name}:{value}" if match["value"] else step.name, step, value)
+    # One word for one thing, as the step's own example has it.
+    sign = "=" if step.example.startswith(f"{step.name}=") else ":"
+    return WantedStep(f"{step.name}{sign}{value}" if match["value"] else step.name, step, value)
 
 
 def entry(word: str) -> str:

@@ -81,6 +81,7 @@ noted() {
 # note WORD…: what takes back the change that comes next.
 note() {
     noted "$@" && return
+    [ "$(quoted "$@" | wc -l)" = 0 ] || refuse "a name has a line's end in it: $(flat "$*")" "rename it"
     if [ ! -f "$ledger" ]; then
         umask 077
         mkdir -p "$ledgers" || exit
@@ -152,6 +153,48 @@ take_folder() {
 
 take_tree() {
     for_path "$1" rm -rf "$1"
+}
+
+# take_link PATH TARGET: unless it is another one by now.
+take_link() {
+    if [ "$(readlink "$1")" = "$2" ]; then for_path "$1" rm -f "$1"; fi
+}
+
+# bring_back KEPT PATH: what was in the way.
+bring_back() {
+    if [ -e "$1" ] || [ -L "$1" ]; then
+        if [ -e "$2" ] || [ -L "$2" ]; then refuse "$2 is there again" "move it away"; fi
+        for_path "$2" mv "$1" "$2"
+    fi
+}
+
+# --- settings of the system
+
+# give_device PATH MODE OWNER
+give_device() {
+    [ -e "$1" ] || return 0
+    as_root chmod "$2" "$1" && as_root chown "$3" "$1"
+}
+
+set_pages() {
+    printf %s "$1" | as_root tee /sys/kernel/mm/transparent_hugepage/enabled >/dev/null
+}
+
+set_login_shell() {
+    as_root usermod --shell "$1" "$(id -un)"
+}
+
+unmount() {
+    findmnt -n --mountpoint "$1" >/dev/null 2>&1 || return 0
+    as_root umount "$1" || refuse "$1 is in use" "end what uses it: sudo fuser -vm $1"
+}
+
+# cache_back PATH ON_DISK: a copy, for what is on the disk stays there.
+cache_back() {
+    [ ! -e "$1" ] && [ -d "$2" ] || return 0
+    cp -a "$2" "$1.tpukit-new" && mv "$1.tpukit-new" "$1" && rm -rf "$2" && return
+    rm -rf "$1.tpukit-new"
+    refuse "$2 does not fit into $1" "make room, or empty it"
 }
 
 # --- blocks in files of the user's and the system's
