@@ -39,6 +39,7 @@ VERBS = {
     "smoke": ("smoke", "demo"),
     "ssh": ("ssh", "demo"),
     "ssh-config": ("ssh-config", "demo"),
+    "top": ("top", "demo", "--once"),
 }
 
 

@@ -39,6 +39,7 @@ SECTIONS = {
         "run": "Run a command once on every worker.",
         "cp": "Copy files and folders to workers or from them.",
         "push": "Put a working tree on every worker.",
+        "top": "Show what every worker and its chips are busy with.",
     },
     "Jobs": {
         "jobs": "List the detached runs on every worker.",

@@ -1,0 +1,125 @@
+"""`tpukit top`: what every worker and its chips are busy with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+from typer import Option
+
+from tpukit.cli import parameters as flag
+from tpukit.cli.output import place
+from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.verb import ended_by_interrupt
+from tpukit.cli.views import worst
+from tpukit.console import View, amount
+from tpukit.text import one_line
+
+if TYPE_CHECKING:
+    from tpukit.work.loads import Loads, LoadWatch, WorkerLoad
+
+_COLUMNS = ("WORKER", "CPU", "MEMORY", "DISK", "IN", "OUT", "DUTY", "TENSORCORE", "HBM", "NOTE")
+_WIDTHS = (10, 14, 20, 20, 10, 10, 6, 10, 16, 0)
+
+Once = Annotated[bool, Option("--once", help="One sample, as --json has it.")]
+Every = Annotated[
+    float, Option(metavar="SECONDS", min=1.0, max=3600.0, help="Between two samples.")
+]
+
+
+def top(
+    toolkit: Toolkit,
+    name: flag.Name,
+    worker: flag.Workers = "all",
+    once: Once = False,
+    every: Every = 2.0,
+    timeout: flag.Timeout = "60s",
+    route: flag.RouteFlags = flag.EXTERNAL,
+) -> View:
+    """Show what every worker and its chips are busy with.
+
+    The chips' duty cycle, use of the TensorCores and HBM are what libtpu tells while a program
+    computes. On a terminal the lines are painted over, elsewhere each sample is printed. Ctrl-C
+    ends it.
+
+    Examples:
+      tpukit top demo
+      tpukit top demo --once --worker 0
+      tpukit top demo --json
+    """
+    from tpukit.work.loads import LoadWatch
+
+    toolkit = toolkit.by(route)
+    workers = toolkit.workers(name, worker, flag.seconds(timeout))
+    with LoadWatch(workers, toolkit.clock) as watch:
+        found = watch.sample()
+        if once or toolkit.console.as_json:
+            return _view(found)
+        with ended_by_interrupt() as status:
+            _show(toolkit, watch, [found], every)
+    return View({}, status=status())
+
+
+def _show(toolkit: Toolkit, watch: LoadWatch, shown: list[Loads], seconds: float) -> NoReturn:
+    """Show sample after sample, from the one in `shown` on, until an interrupt."""
+    console = toolkit.console
+    try:
+        if console.repaints:
+            console.paint(lambda columns: [(line, "") for line in _lines(shown[0])])
+        while True:
+            if console.repaints:
+                console.repaint()
+            else:
+                console.emit(_view(shown[0]))
+            toolkit.clock.sleep(seconds)
+            shown[0] = watch.sample()
+    finally:
+        console.end_progress()
+
+
+def _view(found: Loads) -> View:
+    documents = [
+        {
+            **place(each.item),
+            **({"load": each.value.document()} if each.value else {}),
+            **({"error": each.error.document()} if each.error else {}),
+        }
+        for each in found
+    ]
+    warnings = [each.error.summary() for each in found if each.error]
+    return View(
+        {"workers": documents}, _COLUMNS, _rows(found), warnings=warnings, status=worst(found)
+    )
+
+
+def _rows(found: Loads) -> list[list[object]]:
+    return [
+        [each.item.index, *_cells(each.value)] if each.value else [each.item.index, *[""] * 8, "?"]
+        for each in found
+    ]
+
+
+def _cells(load: WorkerLoad) -> list[object]:
+    duty, busy = load.chip("duty_cycle_pct"), load.chip("tensorcore_util")
+    used, total = load.chip("hbm_capacity_usage"), load.chip("hbm_capacity_total")
+    hbm = "" if used is None or total is None else f"{amount(used)} of {amount(total)}"
+    silent = "CPU devices in place of a TPU" if load.emulated else "libtpu tells nothing"
+    return [
+        f"{load.busy:.0%} of {load.processors}",
+        f"{amount(load.memory_used)} of {amount(load.memory_total)}",
+        f"{amount(load.disk_used)} of {amount(load.disk_total)}",
+        f"{amount(load.received)}/s",
+        f"{amount(load.sent)}/s",
+        "" if duty is None else f"{duty:.0f}%",
+        "" if busy is None else f"{busy:.0f}%",
+        hbm,
+        "" if load.chips else silent,
+    ]
+
+
+def _lines(found: Loads) -> list[str]:
+    lines: list[str] = []
+    header: list[object] = [*_COLUMNS]
+    for row in (header, *_rows(found)):
+        cells = zip(map(str, row), _WIDTHS, strict=True)
+        lines.append("".join(f"{one_line(cell):<{width}}  " for cell, width in cells))
+    return lines

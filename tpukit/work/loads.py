@@ -1,0 +1,96 @@
+"""What the workers of a slice are busy with: processors, memory, disk, network, and the chips."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tpukit.clock import Clock, Deadline
+from tpukit.errors import TpukitError
+from tpukit.remote.command.fan_out import Outcome, fan_out
+from tpukit.remote.connection.client import Connection
+from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.remote.programs import answer, python_line
+
+_ANSWER = re.compile(rb"^TPUKIT-LOAD (.*)$", re.MULTILINE)
+#: Seconds that a worker is watched for one sample, and those in which it has to answer.
+_WATCHED, _PATIENCE = 1.0, 30.0
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Metric = Annotated[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], Field(max_length=64)]
+
+
+class WorkerLoad(BaseModel):
+    """One sample; bytes, and bytes a second. `chips`: libtpu's metrics, a figure a chip."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    processors: Annotated[int, Field(ge=0)]
+    busy: Share
+    load: Amount
+    memory_used: Amount
+    memory_total: Amount
+    disk_used: Amount
+    disk_total: Amount
+    received: Amount
+    sent: Amount
+    chips: dict[str, Metric] = {}
+    emulated: int = 0
+
+    def chip(self, metric: str) -> float | None:
+        """Return the mean of a metric over the worker's chips."""
+        values = self.chips.get(metric)
+        return statistics.fmean(values) if values else None
+
+    def document(self) -> dict[str, Any]:
+        """Return the public JSON value."""
+        return self.model_dump(mode="json")
+
+
+Loads = Sequence[Outcome[RemoteWorker, WorkerLoad]]
+
+
+class LoadWatch:
+    """Asks workers again and again, over one connection each that is made anew when it is lost."""
+
+    def __init__(self, workers: Sequence[RemoteWorker], clock: Clock) -> None:
+        self._workers = workers
+        self._clock = clock
+        self._connections: dict[int, Connection] = {}
+        self._line = python_line("work/load_program.py", str(_WATCHED))
+
+    def __enter__(self) -> LoadWatch:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection, which also ends what runs over it."""
+        for connection in list(self._connections.values()):
+            connection.close()
+
+    def sample(self) -> Loads:
+        """Return what every worker is busy with, or why it does not say."""
+        return fan_out(self._workers, self._one, window=len(self._workers), cancel=self.close)
+
+    def _one(self, worker: RemoteWorker) -> WorkerLoad:
+        place = self._workers.index(worker)
+        connection = self._connections.pop(place, None) or worker.connect()
+        deadline = Deadline.after(self._clock, _PATIENCE)
+        try:
+            done = connection.run(self._line, deadline=deadline)
+        except TpukitError:
+            connection.close()
+            raise
+        self._connections[place] = connection
+        found = answer(done, _ANSWER, f"{worker.label} did not say what it is busy with")
+        try:
+            return WorkerLoad.model_validate_json(found[1])
+        except ValidationError as error:
+            raise TpukitError(f"{worker.label} gave an answer that makes no sense") from error
