@@ -57,6 +57,7 @@ class Job:
             context,
             Search([labelled(self.cloud, accelerator_type="v2-8")]),
             Recipe.named("jax"),
+            endpoint=self.cloud.url,
             requirements=None,
             deadline=Deadline.after(self.clock, 3600.0),
             progress=Progress(

@@ -31,6 +31,7 @@ from tpukit.slices.find import check_still_there
 from tpukit.slices.last_seen import last_seen, naming_what_exists
 from tpukit.slices.refusals import Refusal
 from tpukit.smoke.runner import ensure_computes
+from tpukit.work.guard import GuardReport, install_guard, wants_guard
 
 #: Seconds that connecting may take at most; the whole job's deadline cuts it shorter.
 CONNECT_SECONDS = 300.0
@@ -57,6 +58,7 @@ class UpReport:
     slice: Slice
     created: bool
     opening: Opening | None  #: of the firewall rule, where one was asked for
+    guard: GuardReport | None  #: of what ends it by itself, where an end is set
     provision: ProvisionReport
     smoke: SmokeReport
     refusals: Sequence[Refusal] = ()  #: of the places that had no room
@@ -79,6 +81,7 @@ class UpReport:
             "created": self.created,
             "changes": self.changes,
             "firewall": self._firewall(),
+            "guard": self.guard.document() if self.guard else None,
             "provision": self.provision.document(),
             "smoke": self.smoke.document(),
             **refusals.documents(self.refusals),
@@ -97,6 +100,7 @@ def up(
     search: Search,
     recipe: Recipe,
     *,
+    endpoint: str,
     firewall: bool = True,
     requirements: Requirements | None,
     deadline: Deadline,
@@ -104,7 +108,8 @@ def up(
 ) -> UpReport:
     """Make sure that a slice exists where there is room, is reached, provisioned, and computes.
 
-    Without `firewall` no rule is made: the network lets us in already.
+    Without `firewall` no rule is made: the network lets us in already. `endpoint` is that of the
+    API, for the guard of a slice whose end is set.
 
     Raises:
         SliceLost: the slice was preempted, or is gone, at whichever stage.
@@ -134,6 +139,7 @@ def up(
         done("firewall", opening.summary if opening else "no rule asked for")
         workers = _connected(context, found, deadline, progress)
         done("connect", f"{len(workers)} of {len(found.workers)} workers, host keys verified")
+        guard = _guarded(workers[0], found, endpoint, deadline, progress)
         report = provision(
             workers,
             recipe,
@@ -152,7 +158,22 @@ def up(
             on_wait=lambda line: say("smoke", line),
         )
         done("smoke", "passed")
-    return UpReport(found, ensured.created, opening, report, result, obtained.refusals)
+    return UpReport(found, ensured.created, opening, guard, report, result, obtained.refusals)
+
+
+def _guarded(
+    worker: RemoteWorker, found: Slice, endpoint: str, deadline: Deadline, progress: Progress
+) -> GuardReport | None:
+    """Install the guard where an end is set; that there can be none ends no job."""
+    if not wants_guard(found):
+        return None
+    progress.on_progress("guard", "on worker 0")
+    try:
+        report = install_guard(worker, found, endpoint, deadline=deadline)
+    except TpukitError as error:
+        report = GuardReport("", None, why=error.summary())
+    progress.on_done("guard", report.summary)
+    return report
 
 
 @contextmanager

@@ -28,7 +28,7 @@ SMOKE = SmokeReport("jax", (WorkerSmokeReport(0), WorkerSmokeReport(1)), notes=(
 def up_report(*others: FirewallRule) -> UpReport:
     found = Slice("demo", "project", "zone", "v3-8", "image", "READY")
     opening = Opening(FirewallRule("rule", "default", (), ()), True, rules=others)
-    return UpReport(found, True, opening, ProvisionReport("jax", ()), SMOKE)
+    return UpReport(found, True, opening, None, ProvisionReport("jax", ()), SMOKE)
 
 
 @pytest.mark.parametrize(("bills", "word"), [(True, "bills"), (False, "stays")])

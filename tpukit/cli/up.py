@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Annotated
+
+from typer import Option
+
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
 from tpukit.cli.dry_run import DryRun, planned
@@ -12,6 +17,12 @@ from tpukit.cli.stages import job_progress
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.models import ApiCall
+from tpukit.slices import lifetime
+
+Idle = Annotated[
+    str,
+    Option(metavar="DURATION", help="Delete it once no device of worker 0 was in use for so long."),
+]
 
 
 def up(
@@ -23,6 +34,7 @@ def up(
     source_ranges: flag.SourceRanges = None,
     no_firewall: flag.NoFirewall = False,
     timeout: flag.Timeout = "1h",
+    idle: Idle = "",
     dry_run: DryRun = False,
     capacity: CapacityFlags = ONE_PLACE,
     options: RequestFlags = DEFAULTS,
@@ -31,10 +43,12 @@ def up(
     """Create, reach, provision and test a slice.
 
     Typed again, it finishes the same slice and does only what is missing. Several zones and types
-    are asked as `tpukit create` does.
+    are asked as `tpukit create` does. With --ttl or --idle, a guard on worker 0 deletes the slice
+    by itself, also with your machine switched off.
 
     Examples:
       tpukit up v3-8
+      tpukit up v6e-4 demo --ttl 8h --idle 30m
       tpukit --local up v4-32 demo --with jax
       tpukit up v6e-8 demo --spot --zones us-east5-a,us-east5-b --keep-trying
     """
@@ -50,6 +64,9 @@ def up(
     route = proxy.route(options.internal_ips)
     toolkit = toolkit.by(route)
     limit = flag.seconds(timeout)
+    if idle:
+        most = f"{lifetime.IDLE}={flag.seconds(idle, '--idle'):.0f}"
+        options = replace(options, labels=",".join(filter(None, (options.labels, most))))
     sought = search(toolkit, accelerator, name, options, capacity, limit)
     context = toolkit.context(tuple(source_ranges or ()))
     if route.internal_ips and not route.proxied and not (context.source_ranges or no_firewall):
@@ -67,6 +84,7 @@ def up(
         context,
         sought,
         chosen,
+        endpoint=toolkit.settings.get("tpu_endpoint"),
         firewall=not no_firewall,
         requirements=requirements,
         deadline=deadline,

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tpukit.slices.update import Updated
     from tpukit.smoke.history import Change, KeptRun
     from tpukit.up import UpReport
+    from tpukit.work.guard import GuardReport
     from tpukit.work.runs import States
 
 #: Of what a failed command wrote: lines that are shown again at the end.
@@ -188,7 +189,17 @@ def up(report: UpReport, bills: bool) -> View:
     shown = replace(smoke(report.smoke), next=(shell, delete))
     project = report.slice.network_project or report.slice.project
     shown = _with_exposing(shown, report.exposing, project)
-    return replace(shown, document=report.document())
+    warnings = [*shown.warnings, *_unguarded(report.guard)]
+    return replace(shown, document=report.document(), warnings=warnings)
+
+
+def _unguarded(guard: GuardReport | None) -> list[str]:
+    """Return what the guard of a slice cannot do."""
+    if guard and not guard.kept_by:
+        return [f"the slice does not end by itself: {guard.summary}; tpukit reap ends it"]
+    if guard and not guard.sees_all:
+        return ["the guard sees only your own use of the devices"]
+    return []
 
 
 def smoke(report: SmokeReport, slower: Sequence[Change] = ()) -> View:

@@ -12,6 +12,7 @@ JOBS = f"{ROOT}/jobs"
 TRANSFERS = f"{ROOT}/transfers"
 PYTHONS = f"{ROOT}/pythons"
 NOTEBOOK_PROGRAM = f"{ROOT}/notebook.py"
+GUARD = f"{ROOT}/guard"
 SMOKE_LOCK = f"{ROOT}/smoke.lock"
 #: What shell programs begin with: they know the folder as $tpukit.
 SHELL_LINE = f"tpukit=$HOME/{ROOT}\n"

@@ -23,6 +23,8 @@ from tpukit.slices.naming import label
 from tpukit.text import one_line
 
 CREATED, EXPIRES, PURPOSE = "tpukit-created", "tpukit-expires", "tpukit-purpose"
+#: Whole seconds for which its devices may be idle before its guard ends it.
+IDLE = "tpukit-idle"
 _MOMENT = "%Y-%m-%dt%H-%M-%Sz"
 #: Seconds after which an update that shows no effect is asked for again: another one undid it.
 _UNDONE_SECONDS = 20.0
@@ -146,7 +148,9 @@ def ending(found: Slice, wanted: Mapping[str, str], now: float) -> Mapping[str, 
     end = seconds_of(found.labels.get(EXPIRES, ""))
     keeps = {EXPIRES} if end is not None and end > now else set()
     keeps |= {PURPOSE} & found.labels.keys()
-    return {key: wanted[key] for key in (EXPIRES, PURPOSE) if key in wanted and key not in keeps}
+    keeps |= {IDLE} if found.labels.get(IDLE) == wanted.get(IDLE) else set()
+    mine = (EXPIRES, IDLE, PURPOSE)
+    return {key: wanted[key] for key in mine if key in wanted and key not in keeps}
 
 
 def relabel(

@@ -48,7 +48,8 @@ def _machines(name: str, home: EmulatorHome) -> WorkerEngine:
     hosts: list[LocalWorkerHost] = []
 
     def make_host(oracle: WorkerOracle) -> WorkerHost:
-        hosts.append(LocalWorkerHost(home.workers, identity, oracle, choice.engine, randomness))
+        given = (home.workers, identity, oracle, choice.engine, randomness)
+        hosts.append(LocalWorkerHost(*given, lambda: home.token_file.read_text().strip()))
         return hosts[-1]
 
     def close() -> None:

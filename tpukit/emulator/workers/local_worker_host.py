@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,8 +41,15 @@ _Answer = TypeVar("_Answer")
 class _Vm:
     """One worker that answers; what lies behind its SSH server is made at the first login."""
 
-    def __init__(self, worker: EmulatedWorker, engine: Engine, oracle: WorkerOracle) -> None:
+    def __init__(
+        self,
+        worker: EmulatedWorker,
+        engine: Engine,
+        oracle: WorkerOracle,
+        token: Callable[[], str],
+    ) -> None:
         self.ssh = SshServer(worker, engine, oracle, self._start_worker)
+        self._token = token
         self._worker = worker
         self._engine = engine
         self._servers: list[asyncio.AbstractServer] = []
@@ -72,7 +79,7 @@ class _Vm:
     async def _open(self, sockets: WorkerSockets) -> None:
         for old in self._servers:
             old.close()
-        self._servers = [await start_metadata_server(self._worker, sockets.metadata)]
+        self._servers = [await start_metadata_server(self._worker, sockets.metadata, self._token)]
         if sockets.proxy:
             # Of an optional engine: loaded where it is used.
             from tpukit.emulator.workers.engines.namespaces.http_proxy import start_proxy
@@ -85,7 +92,8 @@ class _Vm:
 class LocalWorkerHost:
     """Runs workers on this machine; `identity` marks this emulator's processes among all others.
 
-    `directory` keeps the workers' files, each in a folder with the worker's own hostname.
+    `directory` keeps the workers' files, each in a folder with the worker's own hostname. `token`
+    returns what a worker's service account calls this emulator with.
     """
 
     def __init__(
@@ -95,7 +103,9 @@ class LocalWorkerHost:
         oracle: WorkerOracle,
         engine: Engine,
         randomness: random.Random,
+        token: Callable[[], str] = str,
     ) -> None:
+        self._token = token
         self._directory = directory
         self._identity = identity
         self._oracle = oracle
@@ -191,7 +201,7 @@ class LocalWorkerHost:
         folder = self._directory / record.hostname
         worker = EmulatedWorker(record, facts, folder, f"{self._marker(facts.node)}{record.index}")
         self._addresses.keep(facts.node, record.address)
-        vm = _Vm(worker, self._engine, self._oracle)
+        vm = _Vm(worker, self._engine, self._oracle, self._token)
         vm.ssh.start(listening(record.address, record.port))
         await vm.ssh.fault_effects.refresh()
         return vm

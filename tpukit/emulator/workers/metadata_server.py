@@ -7,30 +7,44 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tpukit.emulator.workers.engines.engine import EmulatedWorker
 
 _ROOT = "/computeMetadata/v1/"
+_ACCOUNT = "instance/service-accounts/default/"
+_TOKEN = f"{_ACCOUNT}token"
 _PATIENCE = 10.0  #: seconds for a request to arrive
 
 
 async def start_metadata_server(
-    worker: EmulatedWorker, listener: socket.socket
+    worker: EmulatedWorker, listener: socket.socket, token: Callable[[], str]
 ) -> asyncio.AbstractServer:
-    """Serve the documents of one worker on an address and port of its own."""
+    """Serve the documents of one worker on an address and port of its own.
+
+    `token` returns what authorises calls of this emulator: that of the worker's service account.
+    """
     documents = _documents(worker)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             async with asyncio.timeout(_PATIENCE):
                 request = await reader.readuntil(b"\r\n\r\n")
-            writer.write(respond(documents, request))
+            writer.write(respond({**documents, _TOKEN: _token(token())}, request))
             await writer.drain()
         writer.close()
 
     return await asyncio.start_server(serve, sock=listener)
+
+
+def _token(value: str) -> str:
+    """Return a token as the metadata server of Compute Engine gives it.
+
+    Compute Engine documentation, "Authenticate workloads using service accounts".
+    """
+    return json.dumps({"access_token": value, "expires_in": 3599, "token_type": "Bearer"})
 
 
 def _documents(worker: EmulatedWorker) -> dict[str, str]:
@@ -43,6 +57,8 @@ def _documents(worker: EmulatedWorker) -> dict[str, str]:
         "instance/hostname": facts.full_hostname(worker.index),
         "instance/name": worker.record.hostname,
         "instance/network-interfaces/0/ip": worker.address,
+        **({f"{_ACCOUNT}email": facts.service_account} if facts.service_account else {}),
+        f"{_ACCOUNT}scopes": "https://www.googleapis.com/auth/cloud-platform\n",
         "instance/zone": f"projects/{facts.project_number}/zones/{facts.zone}",
         "project/numeric-project-id": facts.project_number,
         "project/project-id": facts.project,

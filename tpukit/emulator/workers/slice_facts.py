@@ -30,6 +30,7 @@ class SliceFacts:
     runtime_version: str
     preemptible: bool
     workers: tuple[WorkerRecord, ...]
+    service_account: str = ""
 
     @classmethod
     def of(cls, node: dict[str, Any], workers: Sequence[WorkerRecord]) -> SliceFacts:
@@ -42,6 +43,7 @@ class SliceFacts:
             runtime_version=node.get("runtimeVersion", ""),
             preemptible=bool(scheduling.get("preemptible") or scheduling.get("spot")),
             workers=tuple(sorted(workers, key=lambda worker: worker.index)),
+            service_account=str(node.get("serviceAccount", {}).get("email", "")),
         )
 
     @property

@@ -1,0 +1,185 @@
+"""The guard ends its slice when the labels say so, and only on what it has just read."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.local_cloud import PROJECT, TOKEN, ZONE, Cloud, json_reply, scripted
+from support.openssh_server import eventually
+from support.slices import labelled
+
+from tpukit.remote.programs import program_text
+from tpukit.slices.lifetime import EXPIRES, IDLE, moment
+
+pytestmark = pytest.mark.process
+
+PROGRAM = program_text("work/guard_program.py")
+FAR = "2099-01-01t00-00-00z"
+
+
+@contextmanager
+def guarding(cloud: Cloud, home: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """Run the program as on a worker of the cloud, which has a metadata server."""
+    program = home / "guard_program.py"
+    program.write_text(PROGRAM)
+    with scripted(json_reply(200, {"access_token": TOKEN})) as metadata:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "GCE_METADATA_HOST": metadata.url.removeprefix("http://"),
+            "TPUKIT_EMULATED_DEVICES": "8",
+        }
+        command = [sys.executable, "-I", str(program), *words]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def configured(cloud: Cloud, home: Path, name: str = "demo", **other: str) -> str:
+    node = cloud.server.service.context.state.nodes[cloud.full_name(name)]["node"]
+    location = f"{cloud.url}/v2/projects/{PROJECT}/locations/{ZONE}"
+    values = {"location": location, "name": name, "folder": str(home), "id": node["id"], **other}
+    path = home / "configuration.json"
+    path.write_text(json.dumps(values))
+    return str(path)
+
+
+def ended(cloud: Cloud, home: Path, **other: str) -> str:
+    """Let the program run until it ends by itself, and return what it said."""
+    with guarding(cloud, home, "watch", configured(cloud, home, **other)) as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    return out
+
+
+def test_it_deletes_the_slice_when_its_time_is_up_and_then_ends(
+    prompt_cloud: Cloud, tmp_path: Path
+) -> None:
+    soon = moment(prompt_cloud.clock.time() + 2)
+    prompt_cloud.tpu.create(labelled(prompt_cloud, labels={EXPIRES: soon}))
+    assert "its time is up: deleting 200" in ended(prompt_cloud, tmp_path)
+    assert prompt_cloud.nodes() == []
+
+
+def test_an_end_that_was_put_off_meanwhile_counts(prompt_cloud: Cloud, tmp_path: Path) -> None:
+    """It reads the labels again when the first end has come."""
+    soon = moment(prompt_cloud.clock.time() + 2)
+    prompt_cloud.tpu.create(labelled(prompt_cloud, labels={EXPIRES: soon}))
+    with guarding(prompt_cloud, tmp_path, "watch", configured(prompt_cloud, tmp_path)) as process:
+        eventually(lambda: len(prompt_cloud.calls("nodes.get")) == 1)
+        prompt_cloud.change("demo", labels={EXPIRES: FAR})
+        eventually(lambda: len(prompt_cloud.calls("nodes.get")) >= 2)
+        assert process.poll() is None
+    assert prompt_cloud.nodes()
+    assert not prompt_cloud.calls("nodes.delete")
+
+
+def test_devices_in_use_keep_it_and_idle_ones_end_it(prompt_cloud: Cloud, tmp_path: Path) -> None:
+    prompt_cloud.tpu.create(labelled(prompt_cloud, labels={EXPIRES: FAR, IDLE: "2"}))
+    device = tmp_path / "emulated-devices" / "0"
+    device.parent.mkdir()
+    words = ("watch", configured(prompt_cloud, tmp_path))
+    with device.open("w"), guarding(prompt_cloud, tmp_path, *words) as process:
+        eventually(lambda: len(prompt_cloud.calls("nodes.get")) >= 5)
+        assert process.poll() is None
+        assert not prompt_cloud.calls("nodes.delete")
+    assert "idle for 2 s: deleting 200" in ended(prompt_cloud, tmp_path)
+
+
+def test_another_slice_of_its_name_is_none_of_its(prompt_cloud: Cloud, tmp_path: Path) -> None:
+    prompt_cloud.tpu.create(labelled(prompt_cloud, labels={EXPIRES: moment(0)}))
+    assert ended(prompt_cloud, tmp_path, id="1") == ""
+    assert prompt_cloud.nodes()
+
+
+def test_what_cannot_be_read_or_deleted_is_said_and_tried_again(
+    prompt_cloud: Cloud, tmp_path: Path
+) -> None:
+    prompt_cloud.tpu.create(labelled(prompt_cloud, labels={EXPIRES: moment(0)}))
+    for method in ("nodes.get", "nodes.delete"):
+        prompt_cloud.fault(preset="permission-denied", method=method)
+        with guarding(
+            prompt_cloud, tmp_path, "watch", configured(prompt_cloud, tmp_path)
+        ) as process:
+            assert process.stdout
+            assert "403" in process.stdout.readline()
+            assert process.poll() is None
+    assert prompt_cloud.nodes()
+
+
+def test_a_slice_of_a_queued_resource_goes_with_it(prompt_cloud: Cloud, tmp_path: Path) -> None:
+    parent = f"projects/{PROJECT}/locations/{ZONE}"
+    node = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-ubuntu2204-base"}
+    spec = {"parent": parent, "nodeId": "demo", "node": {**node, "labels": {EXPIRES: moment(0)}}}
+    url = f"{prompt_cloud.url}/v2/{parent}/queuedResources?queuedResourceId=q"
+    prompt_cloud.session.rest("ask", "POST", url, body={"tpu": {"nodeSpec": [spec]}})
+    assert prompt_cloud.tpu.get(ZONE, "demo").queued_resource == "q"
+    ended(prompt_cloud, tmp_path)
+    assert prompt_cloud.tpu.list_queued("-").requests == ()
+
+
+def installed(cloud: Cloud, home: Path) -> dict[str, Any]:
+    location = f"{cloud.url}/v2/projects/{PROJECT}/locations/{ZONE}"
+    given = json.dumps({"location": location, "name": "demo"})
+    words = ("install", "guard", given, PROGRAM)
+    with guarding(cloud, home, *words) as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    found = json.loads(out.partition("tpukit-guard ")[2])
+    assert isinstance(found, dict)
+    return found
+
+
+def test_it_is_installed_only_where_it_may_delete_and_says_so(
+    prompt_cloud: Cloud, tmp_path: Path
+) -> None:
+    prompt_cloud.tpu.create(labelled(prompt_cloud))
+    for method, name, may in (
+        ("nodes.delete", "tpukit-guard-probe-*", False),
+        ("nodes.get", "demo", False),
+    ):
+        prompt_cloud.fault(preset="permission-denied", method=method, name=name)
+        report = installed(prompt_cloud, tmp_path)
+        assert (report["may_delete"], report["kept_by"]) == (may, "")
+        assert report["why"].startswith("403: ")
+    prompt_cloud.fault(method="nodes.delete", kind="status", status="UNAVAILABLE")
+    report = installed(prompt_cloud, tmp_path)
+    assert (report["may_delete"], report["kept_by"]) == (None, "")
+    assert not (tmp_path / "guard").exists()
+
+
+def test_a_second_one_takes_the_place_of_the_first(prompt_cloud: Cloud, tmp_path: Path) -> None:
+    if Path("/run/systemd/system").is_dir():
+        pytest.skip("systemd keeps it here")
+    prompt_cloud.tpu.create(labelled(prompt_cloud))
+    pids = []
+    try:
+        for _ in range(2):
+            report = installed(prompt_cloud, tmp_path)
+            assert (report["may_delete"], report["kept_by"]) == (True, "process")
+            pids.append(int((tmp_path / "guard" / "pid").read_text()))
+        eventually(lambda: not alive(pids[0]))
+        assert alive(pids[1])
+    finally:
+        for pid in filter(alive, pids):
+            os.kill(pid, signal.SIGKILL)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "guard_program" in Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return False
