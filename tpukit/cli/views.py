@@ -189,7 +189,7 @@ def up(report: UpReport, bills: bool) -> View:
     shown = replace(smoke(report.smoke), next=(shell, delete))
     project = report.slice.network_project or report.slice.project
     shown = _with_exposing(shown, report.exposing, project)
-    warnings = [*shown.warnings, *_unguarded(report.guard)]
+    warnings = (*shown.warnings, *_unguarded(report.guard))
     return replace(shown, document=report.document(), warnings=warnings)
 
 
