@@ -153,6 +153,25 @@ class SliceChange:
 
 
 @dataclass(frozen=True)
+class QueueRequest:
+    """What a queued resource is asked for: `count` slices of one kind, as `slice` asks for one.
+
+    It is called like `slice`. One slice has that name too, several are NAME-0, NAME-1 and so on.
+    """
+
+    slice: SliceRequest
+    count: int = 1
+    best_effort: bool = False  #: the tier below on-demand; a field of the API's v2alpha1 alone
+    valid_seconds: float | None = None  #: after which Google stops trying
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the slices."""
+        name = self.slice.name
+        return (name,) if self.count == 1 else tuple(f"{name}-{n}" for n in range(self.count))
+
+
+@dataclass(frozen=True)
 class SliceList:
     """The slices that were seen, and the locations that did not answer."""
 

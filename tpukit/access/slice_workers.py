@@ -86,8 +86,16 @@ def workers(
     ]
     opened = values(fan_out(chosen, lambda each: each.open(deadline, patience)))
     coordinator = chosen[0].coordinator if chosen else ""
+    requests = {each.request for each in chosen} - {""}
+    multislice = len(opened) > 1 and len(requests) == 1
     return [
-        replace(worker, coordinator=coordinator, slice_index=place, slices=len(opened))
+        replace(
+            worker,
+            coordinator=coordinator,
+            slice_index=place,
+            slices=len(opened),
+            multislice=multislice,
+        )
         for place, found in enumerate(opened)
         for worker in found
     ]
@@ -127,6 +135,12 @@ class _SliceAccess:
     @property
     def proxied(self) -> bool:
         return self._context.proxied
+
+    @property
+    def request(self) -> str:
+        """The queued resource that the slice came from, with its place, or ""."""
+        found = self._slice
+        return found.queued_resource and f"{found.zone}/{found.queued_resource}"
 
     def open(self, deadline: Deadline, patience: float) -> list[RemoteWorker]:
         """Return the chosen workers, once our key and their host keys are known to be there."""

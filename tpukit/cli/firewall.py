@@ -44,10 +44,12 @@ def apply(
     """
     ranges = ssh_rule.check_ranges(source_ranges or (), world=allow_world)
     toolkit = toolkit.by(route)
-    context, found = toolkit.context(ranges), toolkit.find(name)
-    _, opening = rule_opening.open_for(context, found, allow_world)
-    toolkit.console.say(f"rule {opening.rule.name}: {opening.summary}")
-    return views.rules([opening.rule])
+    context, opened = toolkit.context(ranges), []
+    for found in toolkit.find_named(name):
+        _, opening = rule_opening.open_for(context, found, allow_world)
+        toolkit.console.say(f"rule {opening.rule.name}: {opening.summary}")
+        opened.append(opening.rule)
+    return views.rules(opened)
 
 
 def list_rules(toolkit: Toolkit, everything: All = False) -> View:

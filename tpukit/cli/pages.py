@@ -25,6 +25,7 @@ SECTIONS = {
         "stop": "Stop a slice and wait until it is STOPPED.",
         "delete": "Delete slices and wait until they are gone.",
         "reap": "Delete what is dead or whose time is up, in all zones.",
+        "queue": "Wait in Google's queue for slices, one or a multislice.",
         "types": "List accelerator types and their zones.",
         "zones": "List the zones that the API shows you, and what they offer.",
         "versions": "List the runtime versions of a zone.",
@@ -61,7 +62,7 @@ SECTIONS = {
 }
 SUMMARIES = {name: summary for names in SECTIONS.values() for name, summary in names.items()}
 #: Those that are groups of commands.
-GROUPS = ("firewall", "provision", "emulator", "config")
+GROUPS = ("firewall", "provision", "emulator", "config", "queue")
 VERBS = tuple(name for name in SUMMARIES if name not in GROUPS)
 _GLOBAL = {each.name for each in fields(GlobalFlags)}
 _MORE = (

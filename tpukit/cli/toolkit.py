@@ -253,10 +253,21 @@ class Toolkit:
         self.name_hints.saw([name])
         return found
 
+    def find_named(self, name: str, deadline: Deadline | None = None) -> list[Slice]:
+        """Return the named slice, or all slices of the multislice of that name."""
+        from tpukit.slices import find, naming
+
+        provider = self.provider.within(deadline) if deadline else self.provider
+        found = find.find_named(provider, naming.check_name(name), self._zone)
+        self.name_hints.saw([name])
+        return found
+
     def workers(
         self, wanted: str | Slice, selection: str, patience: float, *, for_others: bool = False
     ) -> list[RemoteWorker]:
         """Return the selected workers of a slice, or of a list of names such as `demo,demo2`.
+
+        The name of a multislice stands for all of its slices.
 
         By name they may be where they were a few minutes ago, which is proved when they are
         connected to. `patience` is in seconds, for the API and for each connection; `for_others` as
@@ -268,7 +279,8 @@ class Toolkit:
         deadline = self.deadline(patience)
         if isinstance(wanted, str):
             for each in dict.fromkeys(wanted.split(",")):
-                found.append(self.hints.recall(each, self._zone) or self.find(each, deadline))
+                hint = self.hints.recall(each, self._zone)
+                found += [hint] if hint else self.find_named(each, deadline)
         else:
             found.append(wanted)
         return slice_workers.workers(

@@ -14,6 +14,7 @@ from tpukit.cloud.credentials import SCOPES
 from tpukit.models import (
     DataDisk,
     QueuedResource,
+    QueueRequest,
     Slice,
     SliceChange,
     SliceRequest,
@@ -156,6 +157,30 @@ def change_fields(change: SliceChange) -> dict[str, Any]:
     if "data_disks" in parts:
         parts["data_disks"] = _disk_fields(parts["data_disks"])
     return {name: list(part) if name == "tags" else part for name, part in parts.items()}
+
+
+def queued_fields(request: QueueRequest, parent: str) -> dict[str, Any]:
+    """Return the queued resource that a create asks for, in the names of google-cloud-tpu.
+
+    How capacity is bought is said of the whole request, not of its nodes (API reference, REST
+    resource queuedResources).
+    """
+    bought, node = request.slice.provisioning, node_fields(request.slice)
+    node["scheduling_config"] = {}
+    spec: dict[str, Any] = {"parent": parent, "node": node}
+    if request.count == 1:
+        spec["node_id"] = request.slice.name
+    else:
+        several = {"node_count": request.count, "node_id_prefix": request.slice.name}
+        spec["multislice_params"] = several
+    seconds = request.valid_seconds
+    until = {} if seconds is None else {"valid_until_duration": {"seconds": int(seconds)}}
+    return {
+        "tpu": {"node_spec": [spec]},
+        **({"spot": {}} if bought == "spot" else {}),
+        **({"reservation_name": f"{parent}/reservations/-"} if bought == "reserved" else {}),
+        **({"queueing_policy": until} if until else {}),
+    }
 
 
 def field(document: Any, name: str, kind: type[Kind], default: Kind) -> Kind:

@@ -23,6 +23,7 @@ from tpukit.models import (
     LoginProfile,
     QueuedResource,
     QueuedResourceList,
+    QueueRequest,
     Slice,
     SliceChange,
     SliceList,
@@ -70,6 +71,9 @@ class SliceProvider(Protocol):
 
     def get_queued(self, zone: str, name: str) -> QueuedResource:
         """Return a queued resource; raise `NotFound` where there is none."""
+
+    def create_queued(self, request: QueueRequest) -> str:
+        """Ask once and return the operation's name; `Doubtful` where the answer was lost."""
 
     def delete_queued(self, zone: str, name: str, *, force: bool) -> str:
         """Ask once, as `delete` does, that a queued resource goes; by `force` with its slices."""

@@ -25,21 +25,47 @@ def find(provider: SliceProvider, name: str, zone: str = "") -> Slice:
 
     Raises:
         NotFound: every zone answered, and none has it.
+        BadInput: several zones have one, or it is the name of a multislice.
+        TpukitError: some zones did not answer and the others do not have it.
+    """
+    found = find_named(provider, name, zone)
+    if found[0].name != name:
+        names = ", ".join(each.name for each in found)
+        raise BadInput(
+            f"{name} is a multislice of {len(found)} slices: {names}", fix=Fix(note="name one")
+        )
+    return found[0]
+
+
+def find_named(provider: SliceProvider, name: str, zone: str = "") -> list[Slice]:
+    """Return the slice of that name, or all slices of the multislice of that name, in their order.
+
+    A multislice has the name of its queued resource.
+
+    Raises:
+        NotFound: every zone answered, and none has it.
         BadInput: several zones have one.
         TpukitError: some zones did not answer and the others do not have it.
     """
     if zone:
-        return provider.get(zone, name)
+        try:
+            return [provider.get(zone, name)]
+        except NotFound:
+            several = _multislice(provider.list(zone).slices, name)
+            if not several:
+                raise
+            return several
     listed = provider.list("-")
     matches = [each for each in listed.slices if each.name == name]
-    if len(matches) > 1:
-        zones = ", ".join(sorted(each.zone for each in matches))
+    matches = matches or _multislice(listed.slices, name)
+    zones = sorted({each.zone for each in matches})
+    if len(zones) > 1:
         raise BadInput(
-            f"slice {name} exists in several zones: {zones}",
-            fix=Fix(note=f"add --zone {matches[0].zone}"),
+            f"slice {name} exists in several zones: {', '.join(zones)}",
+            fix=Fix(note=f"add --zone {zones[0]}"),
         )
     if matches:
-        return matches[0]
+        return matches
     if listed.unreachable:
         silent = ", ".join(listed.unreachable)
         raise TpukitError(
@@ -51,6 +77,12 @@ def find(provider: SliceProvider, name: str, zone: str = "") -> Slice:
     else:
         fix = Fix.command("tpukit", "list", note="shows the slices there are")
     raise NotFound(f"no slice {name} in any zone of the project", fix=fix)
+
+
+def _multislice(slices: Iterable[Slice], name: str) -> list[Slice]:
+    """Return the slices of a queued resource, NAME-0 first."""
+    own = [each for each in slices if each.queued_resource == name]
+    return sorted(own, key=lambda each: (each.zone, len(each.name), each.name))
 
 
 def check_still_there(provider: SliceProvider, found: Slice) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tpukit.clock import Clock, Deadline
 from tpukit.errors import DeadlinePassed, TpukitError, TransportFailed
 from tpukit.remote.command.end import GRACE_SECONDS, NotEnded, end_processes
-from tpukit.remote.command.environment import launch, word_lines
+from tpukit.remote.command.environment import export_lines, launch
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.target import Completed
 from tpukit.remote.connection.worker import RemoteWorker
@@ -167,7 +167,9 @@ class AttachedRun:
         launched = launch(request.command, worker.words, sudo=request.sudo)
         try:
             return live.connection.run(
-                shell_line(word_lines(worker.words) + program + launched, [live.mark, *reads]),
+                shell_line(
+                    export_lines(worker.variables) + program + launched, [live.mark, *reads]
+                ),
                 stdin=chain([head], self._input(request.stdin)) if request.stdin else head,
                 on_output=partial(self._write, worker),
                 deadline=limit,

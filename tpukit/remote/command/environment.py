@@ -27,7 +27,7 @@ def shell_lines(variables: Mapping[str, str], recipe: str = "") -> str:
         folder = worker_files.shell_word(worker_files.venv(recipe))
         there = f"[ -x {worker_files.shell_word(worker_files.venv_python(recipe))} ] || exit 127\n"
         activate = f'{there}export VIRTUAL_ENV={folder} PATH={folder}/bin:"$PATH"\n'
-    return activate + _exports(variables)
+    return activate + export_lines(variables)
 
 
 def shell_with(recipe: str) -> str:
@@ -57,11 +57,6 @@ def launch(command: str, words: Mapping[str, str], *, sudo: bool = False) -> str
         "exec sudo -n -E -- sh -c "
         f"""'PATH=$0; export PATH; exec "${{SHELL:-/bin/sh}}" -c "$1"' "$PATH" {line}\n"""
     )
-
-
-def word_lines(words: Mapping[str, str]) -> str:
-    """Return the shell lines that set TPUKIT_WORKER and others to the same `words`."""
-    return _exports({f"TPUKIT_{name.upper()}": value for name, value in words.items()})
 
 
 def parse_assignments(words: Iterable[str], own: Mapping[str, str]) -> dict[str, str]:
@@ -103,7 +98,8 @@ def parse_file(content: bytes, own: Mapping[str, str]) -> dict[str, str]:
     return parse_assignments((_unquoted(line) for line in lines if line and line[0] != "#"), own)
 
 
-def _exports(variables: Mapping[str, str]) -> str:
+def export_lines(variables: Mapping[str, str]) -> str:
+    """Return the shell lines that set variables."""
     return "".join(f"export {name}={quote([value])}\n" for name, value in variables.items())
 
 

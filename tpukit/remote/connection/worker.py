@@ -39,6 +39,24 @@ class RemoteWorker:
     coordinator: str = ""
     slice_index: int = 0
     slices: int = 1
+    multislice: bool = False  #: whether these slices are one multislice
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables that a command on it has: TPUKIT_WORKER and so on.
+
+        In a multislice, MEGASCALE_* as Google sets them on the slices of a queued resource: JAX and
+        libtpu take them from the environment first (jax/_src/clusters/cloud_tpu_cluster.py).
+        """
+        ours = {f"TPUKIT_{name.upper()}": value for name, value in self.words.items()}
+        if not self.multislice:
+            return ours
+        return {
+            **ours,
+            "MEGASCALE_COORDINATOR_ADDRESS": self.coordinator,
+            "MEGASCALE_NUM_SLICES": str(self.slices),
+            "MEGASCALE_SLICE_ID": str(self.slice_index),
+        }
 
     @property
     def words(self) -> dict[str, str]:

@@ -1,0 +1,72 @@
+"""`tpukit queue`: what it shows, asks and refuses."""
+
+from __future__ import annotations
+
+from support.local_cloud import ZONE, Cloud, FakeClock
+
+from cli.conftest import Run
+from tpukit.models import QueueRequest
+from tpukit.slices import naming
+
+
+def stand(cloud: Cloud, name: str, owner: str = "ada", count: int = 1) -> None:
+    asked = naming.labelled(cloud.request(name), owner, name)
+    cloud.tpu.create_queued(QueueRequest(asked, count))
+
+
+def test_the_queue_is_made_listed_described_and_deleted(
+    run: Run, cloud: Cloud, clock: FakeClock
+) -> None:
+    environment = cloud.environment()
+    words = ("queue", "create", "v3-8", "pair", "--count", "2", "--spot", "--valid-until", "12h")
+    shown = run(*words, "--dry-run", "--json", environment=environment).document["dry_run"]
+    assert shown[0]["body"]["queueingPolicy"] == {"validUntilDuration": "43200s"}
+    assert " ".join(shown[0]["gcloud"]).startswith(
+        f"gcloud compute tpus queued-resources create pair --zone {ZONE} --project demo-project "
+        "--accelerator-type v3-8 --runtime-version tpu-ubuntu2204-base --node-count 2 "
+        "--node-prefix pair"
+    )
+    assert "--spot --valid-until-duration 43200s" in " ".join(shown[0]["gcloud"])
+    assert cloud.tpu.list_queued("-").requests == ()
+    stand(cloud, "pair", count=2)
+    cloud.fault(preset="queued-stockout-internal")
+    stand(cloud, "dead")
+    clock.sleep(600.0)
+    listed = run("queue", "list", environment=environment)
+    rows = {line.split("\t")[0]: line.split("\t") for line in listed.out.splitlines()}
+    assert rows["pair"][1:6] == [ZONE, "v3-8", "2", "ACTIVE", "on-demand"]
+    assert rows["dead"][-1] == "an internal error has occurred"
+    assert "dead is FAILED, and keeps its quota" in listed.err
+    assert f"next: tpukit queue delete dead --zone {ZONE}" in listed.err
+    described = run("queue", "describe", "dead", environment=environment).out
+    assert "what to do\tread why, delete it" in described
+    assert "pair-0 (" not in run("queue", "delete", "pair", environment=environment).says(2).out
+    planned = run("queue", "delete", "dead", "--dry-run", environment=environment).out
+    assert "gcloud compute tpus queued-resources delete dead" in planned
+    assert run("queue", "describe", "none", environment=environment).says(3)
+
+
+def test_a_request_of_another_owner_stays_without_force(run: Run, prompt_cloud: Cloud) -> None:
+    environment = prompt_cloud.environment()
+    stand(prompt_cloud, "hers", owner="eve")
+    refused = run("queue", "delete", "hers", "--yes", environment=environment).says(4)
+    assert "belongs to eve" in refused.err
+    assert len(prompt_cloud.tpu.list_queued("-").requests) == 1
+    done = run("queue", "delete", "hers", "--yes", "--force", "--json", environment=environment)
+    assert done.document["deleted"] == ["hers"]
+    assert prompt_cloud.tpu.list_queued("-").requests == ()
+
+
+def test_what_the_queue_does_not_have_is_refused_before_anything_is_asked(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    for words, told in (
+        (("--best-effort", "--spot"), "exclude each other"),
+        (("--preemptible",), "has no --preemptible"),
+        (("--count", "0"), "0 is not in the range"),
+        (("--valid-until", "soon"), "is not a duration"),
+    ):
+        result = run("queue", "create", "v3-8", "q", *words, environment=environment)
+        assert told in result.says(2).err
+    assert prompt_cloud.calls("queuedResources.create") == []

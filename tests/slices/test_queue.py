@@ -1,0 +1,192 @@
+"""Requests in the queue: made once, waited for, and left alone by a wait that ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.local_cloud import ZONE, Cloud, FakeClock
+from support.slices import at_sleep, labelled
+
+from tpukit.errors import (
+    DeadlinePassed,
+    Interrupted,
+    NameTaken,
+    NoCapacity,
+    NotAllowed,
+    SliceLost,
+)
+from tpukit.models import QueuedResource, QueueRequest
+from tpukit.slices import naming
+from tpukit.slices import queue_requests as queue
+from tpukit.slices.find import find, find_named
+from tpukit.slices.queued import delete_queued
+
+
+def request(cloud: Cloud, name: str = "pair", count: int = 2, **given: object) -> QueueRequest:
+    return QueueRequest(labelled(cloud, name, **given), count)
+
+
+def ensure(cloud: Cloud, wanted: QueueRequest | None = None) -> tuple[QueuedResource, bool]:
+    return queue.ensure_queued(
+        cloud.tpu,
+        wanted or request(cloud),
+        deadline=cloud.deadline(),
+        journal=cloud.journal,
+        on_state=cloud.states.append,
+    )
+
+
+def wait(cloud: Cloud, found: QueuedResource, seconds: float = 3600.0) -> QueuedResource:
+    return queue.wait_queued(
+        cloud.tpu, found, deadline=cloud.deadline(seconds), on_state=cloud.states.append
+    )
+
+
+def delete(cloud: Cloud, found: QueuedResource) -> None:
+    delete_queued(
+        cloud.tpu,
+        found,
+        force=not found.dead,
+        deadline=cloud.deadline(),
+        journal=cloud.journal,
+        on_state=cloud.states.append,
+    )
+
+
+def test_a_multislice_is_asked_for_once_waited_for_and_found_by_its_one_name(
+    cloud: Cloud,
+) -> None:
+    found, made = ensure(cloud)
+    assert made
+    assert found.slices == ("pair-0", "pair-1")
+    again, made = ensure(cloud)
+    assert (again.name, made) == ("pair", False)
+    assert wait(cloud, found).state == "ACTIVE"
+    assert cloud.states[-1] == "ACTIVE: its slices are there"
+    assert [each.name for each in find_named(cloud.tpu, "pair")] == ["pair-0", "pair-1"]
+    assert [each.name for each in find_named(cloud.tpu, "pair", ZONE)] == ["pair-0", "pair-1"]
+    assert [each.name for each in find_named(cloud.tpu, "pair-1")] == ["pair-1"]
+    with pytest.raises(Exception, match="is a multislice of 2 slices: pair-0, pair-1"):
+        find(cloud.tpu, "pair")
+    delete(cloud, found)
+    assert cloud.nodes() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "has"),
+    [
+        ({"provisioning": "spot"}, {"spot": {}}),
+        ({"provisioning": "reserved"}, {"reservationName"}),
+        ({}, set()),
+    ],
+)
+def test_what_is_asked_for_is_what_the_queue_has(
+    cloud: Cloud, given: dict[str, object], has: set[str]
+) -> None:
+    wanted = replace(request(cloud, "one", 1, **given), valid_seconds=3600.0)
+    found, _ = ensure(cloud, wanted)
+    assert found.slices == ("one",)
+    assert found.provisioning == given.get("provisioning", "on-demand")
+    (record,) = cloud.server.service.context.state.queued_resources.values()
+    assert record["request"]["queueingPolicy"] == {"validUntilDuration": "3600s"}
+    assert {*has} <= record["request"].keys()
+    assert record["request"]["tpu"]["nodeSpec"][0]["node"]["labels"][naming.OWNER] == "ada"
+
+
+def test_best_effort_goes_by_the_version_of_the_api_that_has_it(cloud: Cloud) -> None:
+    wanted = replace(request(cloud), best_effort=True)
+    found, made = ensure(cloud, wanted)
+    assert made
+    assert found.slices == ("pair-0", "pair-1")
+    (record,) = cloud.server.service.context.state.queued_resources.values()
+    assert record["request"]["bestEffort"] == {}
+
+
+@pytest.mark.parametrize("phase", ["before", "after"])
+def test_a_request_whose_answer_was_lost_is_made_once(cloud: Cloud, phase: str) -> None:
+    cloud.fault(method="queuedResources.create", kind="reset", phase=phase)
+    _, made = ensure(cloud)
+    assert made
+    assert len(cloud.tpu.list_queued("-").requests) == 1
+
+
+def test_another_spec_another_owner_and_a_slice_of_the_name_are_refused(cloud: Cloud) -> None:
+    ensure(cloud)
+    for wanted, told in (
+        (request(cloud, count=3), "slices is 2, not 3"),
+        (request(cloud, provisioning="spot"), "capacity is on-demand, not spot"),
+    ):
+        with pytest.raises(NameTaken, match="with another spec") as caught:
+            ensure(cloud, wanted)
+        assert told in caught.value.why
+    eve = QueueRequest(naming.labelled(cloud.request("pair"), "eve", "n"), 2)
+    with pytest.raises(NameTaken, match="belongs to ada"):
+        ensure(cloud, eve)
+    cloud.tpu.create(labelled(cloud, "alone"))
+    with pytest.raises(NameTaken, match="alone"):
+        ensure(cloud, request(cloud, "alone", 1))
+
+
+def test_a_wait_that_ends_leaves_the_request_and_what_it_yields_later(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    cloud.fault(method="queuedResources.create", kind="wait", seconds=7200.0)
+    found, _ = ensure(cloud)
+    with pytest.raises(DeadlinePassed) as caught:
+        wait(cloud, found)
+    assert "no capacity yet, which can last for days" in caught.value.why
+    assert str(caught.value.fix) == f"tpukit queue wait pair --zone {ZONE}"
+    assert "bills until it is deleted" in caught.value.exists[0]
+    clock.sleep(7200.0)
+    assert len(cloud.tpu.list("-").slices) == 2  # shown by `list`, with its request
+    assert {each.queued_resource for each in cloud.tpu.list("-").slices} == {"pair"}
+    assert wait(cloud, found).state == "ACTIVE"
+    assert cloud.calls("queuedResources.delete") == []
+
+
+def test_ctrl_c_while_waiting_says_what_stays(cloud: Cloud, clock: FakeClock) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    found, _ = ensure(cloud)
+    at_sleep(clock, 1, interrupt)
+    with pytest.raises(Interrupted) as caught:
+        wait(cloud, found)
+    assert "queued resource pair" in caught.value.exists[0]
+    assert str(caught.value.fix) == f"tpukit queue delete pair --zone {ZONE}"
+
+
+@pytest.mark.parametrize(
+    ("preset", "kind"), [("queued-stockout-internal", NoCapacity), ("queue-closed", NotAllowed)]
+)
+def test_a_request_that_failed_is_of_the_class_of_its_words_and_can_be_deleted(
+    cloud: Cloud, preset: str, kind: type[Exception]
+) -> None:
+    cloud.fault(preset=preset)
+    found, _ = ensure(cloud)
+    with pytest.raises(kind) as caught:
+        wait(cloud, found)
+    assert "it keeps its quota" in caught.value.exists[0]  # type: ignore[attr-defined]
+    with pytest.raises(kind):
+        ensure(cloud)
+    dead = cloud.tpu.get_queued(ZONE, "pair")
+    assert queue.meaning(dead) == "it comes to nothing; it keeps its name and its quota"
+    delete(cloud, dead)
+    assert ensure(cloud, request(cloud, nonce="n2"))[1]
+
+
+def test_a_request_whose_slices_were_taken_is_lost(cloud: Cloud) -> None:
+    found = wait(cloud, ensure(cloud)[0])
+    cloud.control("POST", f"nodes/{cloud.full_name('pair-0')}:preempt", {})
+    cloud.clock.sleep(120.0)
+    with pytest.raises(SliceLost) as caught:
+        wait(cloud, found)
+    assert "Google took them" in caught.value.why
+
+
+def test_every_state_of_the_api_has_a_meaning() -> None:
+    from google.cloud import tpu_v2
+
+    names = {each.name for each in tpu_v2.QueuedResourceState.State}
+    assert queue.states().keys() == names - {"STATE_UNSPECIFIED"}

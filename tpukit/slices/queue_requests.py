@@ -1,0 +1,250 @@
+"""Requests in Google's queue: made once, waited for, and never deleted because a wait ended.
+
+The API's words for their states are kept; what each means, and what to do, is
+`data/queue_states.toml`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from importlib.resources import files
+
+from tpukit.clock import Deadline, polls
+from tpukit.cloud.failures import Failure, to_error
+from tpukit.cloud.provider import Doubtful, SliceProvider
+from tpukit.errors import (
+    BadInput,
+    DeadlinePassed,
+    Fix,
+    NameTaken,
+    NotFound,
+    SliceLost,
+    TpukitError,
+    interruption,
+)
+from tpukit.models import QueuedResource, QueueRequest
+from tpukit.slices.journal import Journal
+from tpukit.slices.last_seen import OnState, passing
+from tpukit.slices.naming import OWNER
+
+#: Seconds from one look at a request to the next: it stays in the queue for minutes to days.
+_PAUSE = (2.0, 15.0)
+#: States in which a request was taken in.
+_STANDING = frozenset({"ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE"})
+
+
+# Package data never changes while a process runs.
+@cache
+def states() -> Mapping[str, Mapping[str, str]]:
+    """Return what each state means, and what to do."""
+    text = files("tpukit").joinpath("data", "queue_states.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def meaning(found: QueuedResource) -> str:
+    """Return what the state of a request means, in plain words."""
+    means = states().get(found.state, {}).get("means", "a state that tpukit does not know")
+    if found.state in ("SUSPENDING", "SUSPENDED"):
+        who = {"USER": "; somebody deleted a slice", "SERVICE": "; Google took them"}
+        means += who.get(found.initiator, "")
+    return means
+
+
+def find_queued(provider: SliceProvider, name: str, zone: str = "") -> QueuedResource:
+    """Return the request of that name, looked for in every zone unless one is given.
+
+    Raises:
+        NotFound: every zone answered, and none has it.
+        BadInput: several zones have one.
+        TpukitError: some zones did not answer and the others do not have it.
+    """
+    if zone:
+        return provider.get_queued(zone, name)
+    listed = provider.list_queued("-")
+    matches = [each for each in listed.requests if each.name == name]
+    if len(matches) > 1:
+        zones = ", ".join(sorted(each.zone for each in matches))
+        raise BadInput(
+            f"queued resource {name} exists in several zones: {zones}",
+            fix=Fix(note=f"add --zone {matches[0].zone}"),
+        )
+    if matches:
+        return matches[0]
+    if listed.unreachable:
+        silent = ", ".join(listed.unreachable)
+        raise TpukitError(
+            f"cannot tell whether queued resource {name} exists", why=f"no answer from {silent}"
+        )
+    raise NotFound(
+        f"no queued resource {name} in any zone of the project",
+        fix=Fix.command("tpukit", "queue", "list", note="shows those there are"),
+    )
+
+
+def ensure_queued(
+    provider: SliceProvider,
+    request: QueueRequest,
+    *,
+    deadline: Deadline,
+    journal: Journal,
+    on_state: OnState,
+) -> tuple[QueuedResource, bool]:
+    """Make sure that a request stands in the queue, and return it, and whether this call made it.
+
+    An equal one of the same owner is taken up. Its slices bill once it is filled, so whatever ends
+    this names it.
+
+    Raises:
+        NameTaken: there is one of that name with another spec or another owner.
+        NoCapacity, QuotaExceeded, NotAllowed, BadInput: it was refused, or has failed already.
+        DeadlinePassed: it was not taken in yet; it may still be.
+    """
+    asked, name = request.slice, request.slice.name
+    provider = provider.within(deadline)
+    once, doing = provider.once(), f"create queued resource {name}"
+    operation, tried = "", False
+    taken: NameTaken | None = None
+    with _naming(name, asked.zone):
+        for _ in polls(deadline):
+            try:
+                found = _look(once if tried else provider, asked.zone, name)
+                if found and found.state != "DELETING":
+                    _check_same(found, request)
+                    _check_alive(found)
+                    if found.state in _STANDING:
+                        return found, tried and not taken
+                elif found is None and taken:
+                    raise taken  # not the request's name, but that of one of its slices
+                elif found is None and not operation:
+                    for each in request.names:
+                        journal.record("create", asked.project, asked.zone, each)
+                    tried = True
+                    operation, taken = _asked(provider, request)
+                elif found is None and (failure := once.failure(operation, doing)):
+                    raise failure
+            except TpukitError as error:
+                if not (isinstance(error, Doubtful) or passing(error)):
+                    raise
+                on_state(f"{error.what}; reading back")
+        raise DeadlinePassed(f"queued resource {name} was not taken in yet")
+    raise AssertionError
+
+
+def _asked(provider: SliceProvider, request: QueueRequest) -> tuple[str, NameTaken | None]:
+    """Return the operation's name, or that a name is taken: the next look tells by what."""
+    try:
+        return provider.create_queued(request), None
+    except NameTaken as error:
+        return "", error
+
+
+def wait_queued(
+    provider: SliceProvider, found: QueuedResource, *, deadline: Deadline, on_state: OnState
+) -> QueuedResource:
+    """Return a request once it is ACTIVE. When the wait ends early, it stays in the queue.
+
+    Raises:
+        NoCapacity, QuotaExceeded, NotAllowed: it has failed; of the class that its words give.
+        SliceLost: its slices were taken away, or it is gone.
+        DeadlinePassed: it is not filled yet; it still is in the queue.
+    """
+    provider = provider.within(deadline)
+    once, told, silent = provider.once(), "", False
+    with _naming(found.name, found.zone):
+        for _ in polls(deadline, *_PAUSE):
+            try:
+                now = _look(once, found.zone, found.name)
+            except TpukitError as error:
+                if not passing(error):
+                    raise
+                if not silent:
+                    on_state(f"{error.what}; waiting on")
+                silent = True
+                continue
+            silent = False
+            if now is None:
+                raise SliceLost(f"queued resource {found.name} is gone")
+            found = now
+            if found.state != told:
+                told = found.state
+                on_state(f"{told}: {meaning(found)}")
+            if found.state == "ACTIVE":
+                return found
+            _check_alive(found)
+        raise DeadlinePassed(
+            f"queued resource {found.name} is not ACTIVE yet",
+            why=f"{found.state}: {meaning(found)}",
+            fix=Fix.command("tpukit", "queue", "wait", found.name, "--zone", found.zone),
+        )
+    raise AssertionError
+
+
+def _look(provider: SliceProvider, zone: str, name: str) -> QueuedResource | None:
+    try:
+        return provider.get_queued(zone, name)
+    except NotFound:
+        return None
+
+
+@contextmanager
+def _naming(name: str, zone: str) -> Iterator[None]:
+    """Give an error that leaves a request in the queue what it is and how to delete it."""
+    delete = Fix.command("tpukit", "queue", "delete", name, "--zone", zone)
+    left = f"queued resource {name} in {zone}; what it yields bills until it is deleted"
+    try:
+        yield
+    except KeyboardInterrupt as signal:
+        error = interruption(signal)
+        error.exists, error.fix = (left,), delete
+        raise error from None
+    except DeadlinePassed as error:
+        error.exists = (left,)
+        error.fix, error.otherwise = error.fix or delete, delete if error.fix else None
+        raise
+
+
+def _check_alive(found: QueuedResource) -> None:
+    """Raise for a request that comes to nothing: of the class of what Google said."""
+    if not found.dead:
+        return
+    delete = Fix.command("tpukit", "queue", "delete", found.name, "--zone", found.zone)
+    exists = (f"queued resource {found.name} in {found.zone}, {found.state}; it keeps its quota",)
+    if found.state == "SUSPENDED":
+        raise SliceLost(
+            f"queued resource {found.name} is SUSPENDED",
+            why=meaning(found),
+            exists=exists,
+            fix=delete,
+        )
+    error = to_error(Failure("UNKNOWN", found.error), f"fill queued resource {found.name}")
+    error.exists, error.fix = exists, delete
+    raise error
+
+
+def _check_same(found: QueuedResource, request: QueueRequest) -> None:
+    """Raise `NameTaken` unless the request that is there is ours and asks for the same."""
+    owner, asked = found.labels.get(OWNER), request.slice
+    if owner != asked.labels.get(OWNER):
+        whose = f"belongs to {owner}" if owner else "was not made by tpukit"
+        raise NameTaken(
+            f"queued resource {found.name} exists and {whose}",
+            fix=Fix(note="choose another name"),
+        )
+    pairs = {
+        "accelerator type": (found.accelerator_type, asked.accelerator_type),
+        "slices": (len(found.slices), request.count),
+        "capacity": (found.provisioning, asked.provisioning),
+    }
+    differences = [
+        f"{what} is {has}, not {want}" for what, (has, want) in pairs.items() if has != want
+    ]
+    if differences:
+        raise NameTaken(
+            f"queued resource {found.name} exists with another spec",
+            why="; ".join(differences),
+            fix=Fix(note="choose another name"),
+            otherwise=Fix.command("tpukit", "queue", "delete", found.name, "--zone", found.zone),
+        )
