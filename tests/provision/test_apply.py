@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -176,11 +177,33 @@ def test_with_the_package_index_down_nothing_counts_as_installed_and_later_all_i
     usual = worker.environment
     worker.environment = {**usual, **down, "UV_CACHE_DIR": str(worker.home / "empty")}
     (report,) = apply(worker.remote()).workers
-    assert report.error.startswith("step packages: ")
+    assert report.error == "step packages: the worker could not reach the package index"
+    assert "Cloud NAT" in str(report.cause.fix)
     assert any("127.0.0.1" in line for line in report.log_tail)
     worker.environment = usual
     (report,) = apply(worker.remote()).workers
     assert (report.error, outcomes(report)["verify"]) == ("", "changed")
+
+
+class Locked(Recipe):
+    """A recipe whose lock has one package, and that with a hash of the test's."""
+
+    def lock_text(self, python: str, emulated: bool) -> str:
+        return f"# for tests\niniconfig==2.0.0 --hash=sha256:{self.description}\n"
+
+
+def test_a_file_is_installed_only_where_it_has_the_hash_that_the_lock_names(worker):
+    """The hash of iniconfig-2.0.0-py3-none-any.whl, and another."""
+    right = "b6a85871a79d2e3b22d2d1b94ac2824226a63c6b741c88f7ae975f18b6778374"
+    for digest in ("0" * 64, right):
+        recipe = Locked(**{**vars(SMALL), "description": digest})
+        (report,) = apply(worker.remote(), recipe=recipe).workers
+        if digest == right:
+            assert (report.error, installed(worker.home)) == ("", {"iniconfig-2.0.0"})
+        else:
+            assert "a file of the package index is not the one that the lock names" in report.error
+            assert installed(worker.home) == set()
+    assert apply(worker.remote(), recipe=recipe).changes == 0
 
 
 def test_a_framework_that_cannot_be_imported_is_not_verified(provisioned):
@@ -349,3 +372,51 @@ def test_typed_again_after_the_deadline_it_follows_the_job_that_still_runs(worke
 
     assert apply(worker.remote(), on_event=release_once_followed).ok
     assert starts.read_text() == "once\n"
+
+
+def test_a_second_client_waits_for_the_first_and_says_whose_it_waits_for(worker, uv):
+    """Then it looks again: what the first has done is not done twice."""
+    starts, begun, go_on = (worker.home / name for name in ("starts", "begun", "go_on"))
+    for pipe in (begun, go_on):
+        os.mkfifo(pipe)
+    slow = worker.home / f".tpukit/uv-{UV_VERSION}/bin/uv"
+    slow.unlink()
+    slow.write_text(
+        f'#!/bin/sh\n[ "$3" = venv ] || exec {uv}/bin/uv "$@"\n'
+        f'echo once >>{starts}\necho >{begun}\nread line <{go_on}\nexec {uv}/bin/uv "$@"\n'
+    )
+    slow.chmod(0o755)
+    reports: list[ProvisionReport] = []
+    first = threading.Thread(target=lambda: reports.append(apply(worker.remote())))
+    first.start()
+    begun.read_text()
+    waits: list[ProvisionEvent] = []
+
+    def release_once_it_waits(event: ProvisionEvent) -> None:
+        if event.step == "wait":
+            waits.append(event)
+            go_on.write_text("\n")
+
+    wanted = b"sortedcontainers==2.4.0\n"
+    second = apply(worker.remote(), requirements=wanted, on_event=release_once_it_waits)
+    first.join()
+    assert second.ok
+    assert reports[0].ok
+    assert re.fullmatch(
+        r"another client provisions small there: PID \d+, since \d\d:\d\d:\d\d UTC", waits[0].text
+    )
+    changed = [step.name for step in second.workers[0].steps if step.outcome == "changed"]
+    assert changed == ["requirements", "verify"]
+    assert starts.read_text() == "once\n"
+
+
+def test_an_upgrade_takes_the_newest_that_fits_and_without_it_the_pins_hold_again(provisioned):
+    recipe = replace(small_recipe("iniconfig==1.1.1"), fits={"iniconfig": "<=2.0.0"})
+    assert apply(provisioned.remote(), recipe=recipe).ok
+    upgraded = recipe.upgraded("now")
+    (report,) = apply(provisioned.remote(), recipe=upgraded).workers
+    assert (report.error, outcomes(report)["packages"]) == ("", "changed")
+    assert "iniconfig-2.0.0" in installed(provisioned.home)
+    assert apply(provisioned.remote(), recipe=upgraded).changes == 0
+    assert apply(provisioned.remote(), recipe=recipe).changes > 0
+    assert "iniconfig-1.1.1" in installed(provisioned.home)

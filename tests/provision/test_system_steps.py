@@ -104,7 +104,7 @@ def test_a_package_comes_by_an_ordinary_user_and_goes_without_a_trace(machine: M
 
 @pytest.mark.full_size
 def test_every_step_of_an_ordinary_user_s_goes_without_a_trace(machine: Machine) -> None:
-    """Files of the user's that are changed: one without a last line's end, one that is not there."""
+    """Files of the user's that are changed: one without a last line's end, one that is missing."""
     home = machine.server.home
     settings = home.parent / "settings"
     machine.server.own(repository(settings, ".vimrc", ".gitconfig"))

@@ -5,16 +5,22 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from typer import Argument
+from typer import Argument, Option
 
 from tpukit.cli import parameters as flag
 from tpukit.cli import provision_views, views
 from tpukit.cli.pages import Group
-from tpukit.cli.requirement_flags import NO_REQUIREMENTS, RequirementFlags, on_top
+from tpukit.cli.requirement_flags import (
+    NO_REQUIREMENTS,
+    RequirementFlags,
+    on_top,
+    warn_of_experiments,
+)
 from tpukit.cli.stages import job_progress
 from tpukit.cli.toolkit import CONNECT_SECONDS, Toolkit
 from tpukit.cli.verb import group
 from tpukit.console import View
+from tpukit.errors import BadInput
 
 Words = Annotated[
     list[str] | None,
@@ -22,6 +28,9 @@ Words = Annotated[
         metavar="[RECIPE|STEP|PROFILE…]",
         help=f"What to bring; default: {flag.DEFAULT_RECIPE}.",
     ),
+]
+Upgrade = Annotated[
+    bool, Option("--upgrade", help="Take the newest releases known to fit, not those of the lock.")
 ]
 Undone = Annotated[
     list[str] | None,
@@ -72,6 +81,7 @@ def apply(
     name: flag.Name,
     words: Words = None,
     flags: RequirementFlags = NO_REQUIREMENTS,
+    upgrade: Upgrade = False,
     timeout: flag.Timeout = "30m",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
@@ -83,6 +93,7 @@ def apply(
     Examples:
       tpukit provision demo jax
       tpukit provision demo torch_xla --requirements requirements.txt
+      tpukit provision demo flax --upgrade
       tpukit provision apply demo jax apt:htop
     """
     from tpukit.provision.apply import require_provisioned
@@ -92,6 +103,11 @@ def apply(
     toolkit = toolkit.by(route)
     wanted = parse(words or [flag.DEFAULT_RECIPE], toolkit.profiles)
     requirements = on_top(flags, wanted.recipes, toolkit.environ)
+    if upgrade and any("==" in word for word in words or []):
+        raise BadInput("--upgrade takes the newest release, NAME==VERSION another one")
+    if upgrade:
+        wanted = wanted.upgraded(str(toolkit.clock.time()))
+    warn_of_experiments(wanted.recipes, toolkit.console)
     deadline = toolkit.deadline(flag.seconds(timeout))
     patience = deadline.within(CONNECT_SECONDS).remaining()
     stages = toolkit.job_stages(name)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 if TYPE_CHECKING:
+    from tpukit.console import Console
     from tpukit.provision.recipes import Recipe
     from tpukit.provision.requirements import Requirements
 
@@ -46,3 +47,10 @@ def on_top(
     for recipe in recipes if found else ():
         recipe.check_beside(found.packages if found else ())
     return found
+
+
+def warn_of_experiments(recipes: Sequence[Recipe], console: Console) -> None:
+    """Say of each recipe that is experimental why it is."""
+    for recipe in recipes:
+        if recipe.experimental:
+            console.warn(f"{recipe.name} is experimental: {recipe.experimental}")

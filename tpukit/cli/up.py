@@ -12,7 +12,12 @@ from tpukit.cli import views
 from tpukit.cli.dry_run import DryRun, planned
 from tpukit.cli.places import ONE_PLACE, CapacityFlags, search
 from tpukit.cli.request import DEFAULTS, RequestFlags, wanted
-from tpukit.cli.requirement_flags import NO_REQUIREMENTS, RequirementFlags, on_top
+from tpukit.cli.requirement_flags import (
+    NO_REQUIREMENTS,
+    RequirementFlags,
+    on_top,
+    warn_of_experiments,
+)
 from tpukit.cli.stages import job_progress
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
@@ -61,6 +66,7 @@ def up(
     accelerator, name = wanted(accelerator_type, name)
     chosen = Recipe.named(recipe, toolkit.own_recipes)
     requirements = on_top(flags, [chosen], toolkit.environ)
+    warn_of_experiments([chosen], toolkit.console)
     route = proxy.route(options.internal_ips)
     toolkit = toolkit.by(route)
     limit = flag.seconds(timeout)

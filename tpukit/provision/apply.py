@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from tpukit.clock import Deadline
@@ -22,7 +25,9 @@ from tpukit.provision.recipes import Recipe
 from tpukit.provision.requirements import Requirements
 from tpukit.provision.steps import STEPS, Decision, Plan, Run, Step, Upload, interpreter
 from tpukit.provision.worker_jobs import OnEvent, ProvisionEvent, WorkerJobs
+from tpukit.remote import worker_files
 from tpukit.remote.command.fan_out import fan_out
+from tpukit.remote.command.worker_lock import worker_lock
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.text import one_line
 
@@ -102,11 +107,38 @@ class _Application:
         """Take every step until one fails."""
         try:
             facts = self._read_facts()
-            for step in STEPS:
-                facts = self._take(step, facts)
+            if self._settled(facts):
+                self._take_all(facts)
+            else:
+                self._take_all_alone(facts)
         except TpukitError as error:
             return self._reported(error)
         return self._reported(None)
+
+    def _settled(self, facts: Facts) -> bool:
+        """Return whether nothing has to be done."""
+        with suppress(ProvisionFailed):
+            return not any(step.decide(facts, self._plan).commands for step in STEPS)
+        return False
+
+    def _take_all(self, facts: Facts) -> None:
+        for step in STEPS:
+            facts = self._take(step, facts)
+
+    def _take_all_alone(self, facts: Facts) -> None:
+        """Take every step while no other client changes the same environment."""
+        name = self._plan.recipe.name
+        lock = worker_lock(
+            self._jobs.worker,
+            facts.pythons[0].path if facts.pythons else "python3",
+            worker_files.provision_lock(name),
+            self._jobs.deadline,
+            ahead=f"another client provisions {name} there",
+            late=f"another client was provisioning {name} there until the deadline",
+            on_wait=lambda line: self._jobs.tell("wait", "started", line),
+        )
+        with lock as waited:
+            self._take_all(self._read_facts() if waited else facts)
 
     def _read_facts(self) -> Facts:
         self._facts = self._jobs.briefly(read_facts)
@@ -139,7 +171,8 @@ class _Application:
         for command in decision.commands:
             if isinstance(command, Run):
                 job = job_name(step, command, facts)
-                self._jobs.run(step.name, job, command.shell, decision.reason)
+                with _naming_the_cause():
+                    self._jobs.run(step.name, job, command.shell, decision.reason)
             else:
                 self._jobs.briefly(partial(_write, command))
         after = self._read_facts()
@@ -179,6 +212,22 @@ def job_name(step: Step, command: Run, facts: Facts) -> str:
     digest = hashlib.sha256(command.shell.encode()).hexdigest()[:12]
     prefix = f"provision-{step.name}-{digest}-"
     return f"{prefix}{sum(job.startswith(prefix) for job in facts.ended_jobs)}"
+
+
+@contextmanager
+def _naming_the_cause() -> Iterator[None]:
+    """Let an installation that fails for a reason that is known say so, and what helps."""
+    try:
+        yield
+    except ProvisionFailed as error:
+        log = "\n".join(error.details.get("log_tail", ()))
+        table = files("tpukit.provision").joinpath("install_failures.toml").read_text("utf-8")
+        for known in tomllib.loads(table)["failures"]:
+            if any(text in log for text in known["texts"]):
+                error.what, error.reason = known["what"], ""
+                error.fix = Fix(note=known["fix"])
+                break
+        raise
 
 
 def _write(file: Upload, connection: Connection, limit: Deadline) -> None:

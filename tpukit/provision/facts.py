@@ -67,7 +67,7 @@ class Python(Fact):
 
 
 class Venv(Fact):
-    """One environment; `requirements` and `verified` are the marks that steps leave in it.
+    """One environment, with marks that steps leave in it: `requirements`, `upgraded`, `verified`.
 
     `editable` is the folder of a project that is installed as it is now. `installing`: packages are
     being installed, or whoever did so has died.
@@ -79,6 +79,7 @@ class Venv(Fact):
     installing: bool = False
     requirements: Word = ""
     editable: Annotated[str, Field(max_length=4096)] = ""
+    upgraded: Word = ""
     verified: Word = ""
 
     @property

@@ -54,6 +54,7 @@ print("TPUKIT-FACT " + json.dumps({
     "installing": os.path.exists(os.path.join(sys.argv[1], "tpukit-installing")),
     "requirements": mark("tpukit-requirements"),
     "editable": editable(),
+    "upgraded": mark("tpukit-upgraded"),
     "verified": mark("tpukit-verified"),
 }))'
 

@@ -66,6 +66,8 @@ class Recipe:
     together: tuple[tuple[str, ...], ...] = ()  #: pins that only come together
     needs_python: Mapping[str, str] = field(default_factory=dict)  #: requirement -> its Pythons
 
+    upgrade: str = ""  #: names the upgrade that is asked for, where one is
+
     @classmethod
     def named(cls, text: str, own: OwnRecipes | None = None) -> Recipe:
         """Return the recipe `NAME`, or with `NAME==VERSION` the same in another version.
@@ -110,9 +112,12 @@ class Recipe:
         exact = tuple(each for each in self.releases if _has(each, asked))
         return replace(loosened, releases=exact + _without(loosened.releases, exact))
 
-    def upgraded(self) -> Recipe:
-        """Return the recipe with the newest of what is known to fit, none of it locked."""
-        return self._loosened({})
+    def upgraded(self, when: str) -> Recipe:
+        """Return the recipe with the newest of what is known to fit, none of it locked.
+
+        `when` names this upgrade: an environment has each once.
+        """
+        return replace(self._loosened({}), upgrade=when)
 
     def check_beside(self, packages: Iterable[Package]) -> None:
         """Raise `BadInput` where packages that are to come on top cannot be beside this recipe."""

@@ -45,6 +45,7 @@ Command = Run | Upload
 
 #: The marks in an environment that `facts.sh` reads.
 _REQUIREMENTS, _VERIFIED = "tpukit-requirements", "tpukit-verified"
+_UPGRADED = "tpukit-upgraded"
 #: Missing packages that a reason names.
 _NAMED = 5
 
@@ -183,6 +184,11 @@ def packages(facts: Facts, plan: Plan) -> Decision:
     """Install what the recipe's lock names, each file with its hash; without a lock the pins."""
     wanted, missing = _packages(facts, plan), _missing(facts, plan)
     found, lock = _fitting_venv(facts, plan), _lock(facts, plan)
+    upgrade = plan.recipe.upgrade
+    if upgrade and not (found and found.upgraded == upgrade):
+        newest = _install(facts, plan, wanted, "--upgrade")
+        mark = Upload(_in_venv(facts, plan, _UPGRADED), upgrade.encode())
+        return Decision("taking the newest releases that are known to fit", (newest, mark))
     if missing:
         named, more = [each.pin for each in missing[:_NAMED]], len(missing) - _NAMED
         why = f"missing: {', '.join(named)}" + (f" and {more} more" if more > 0 else "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tpukit.errors import BadInput, Fix
@@ -28,6 +28,10 @@ class Wanted:
 
     steps: tuple[WantedStep, ...]
     recipes: tuple[Recipe, ...]
+
+    def upgraded(self, when: str) -> Wanted:
+        """Return the same with the newest of what is known to fit in each recipe."""
+        return replace(self, recipes=tuple(each.upgraded(when) for each in self.recipes))
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ def _expanded(words: Sequence[str], profiles: Profiles, within: tuple[str, ...])
 
 def _read(path: Path) -> tuple[str, ...]:
     shown = shown_path(path)
-    example = Fix(note=f'{shown} has a line such as: apply = ["flax", "shell", "apt:htop"]')
+    example = Fix(note=f'{shown} has a line such as: apply = ["{recipe_names()[0]}", "apt:htop"]')
     if path.stem in (*recipe_names(), *system_steps.step_names()):
         raise BadInput(
             f"{shown} has the name of a recipe or a step", fix=Fix(note=f"rename {shown}")

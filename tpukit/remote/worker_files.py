@@ -52,6 +52,11 @@ def venv_python(recipe: str) -> str:
     return f"{venv(recipe)}/bin/python"
 
 
+def provision_lock(recipe: str) -> str:
+    """Return the file that whoever changes a recipe's environment has locked."""
+    return f"{ROOT}/provision-{recipe}.lock"
+
+
 def uv_folder(version: str) -> str:
     """Return the folder of a version of uv."""
     return f"{ROOT}/uv-{version}"

@@ -25,12 +25,13 @@ from tpukit.provision import recipe_names
 from tpukit.provision.recipes import Recipe
 from tpukit.remote.command.end import Holder, device_holders
 from tpukit.remote.command.fan_out import fan_out
+from tpukit.remote.command.worker_lock import worker_lock
 from tpukit.remote.connection.target import Completed
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text
 from tpukit.remote.worker_files import SMOKE_LOCK, venv_python
 from tpukit.smoke.judge import Expectation, Observation, failures, judge
-from tpukit.text import one_line, quote
+from tpukit.text import quote
 
 if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
@@ -46,10 +47,6 @@ _ORPHAN_SECONDS = 5.0
 #: Bytes at the end of each stream that are kept.
 _KEEP = 1 << 20
 _READY = re.compile(rb"^TPUKIT-READY (ready|missing) ([0-9]{1,6})$", re.MULTILINE)
-
-_LOCKED = b"TPUKIT-LOCKED"
-_WAITING = re.compile(rb"^TPUKIT-WAITING (.*)$", re.MULTILINE)
-_RELEASE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -150,43 +147,9 @@ def smoke_lock(
 
     Raises `DeadlinePassed` where another client has the lock until the deadline.
     """
-    program = program_text("smoke/lock_program.py")
-    command = quote([python, "-I", "-c", program, SMOKE_LOCK])
-    settled, over = threading.Event(), threading.Event()
-    told, ahead = bytearray(), [""]  # ahead: who has the lock, while another one has it
-
-    def read(stream: str, chunk: bytes) -> None:
-        told.extend(chunk)
-        if _LOCKED in told:
-            ahead[0] = ""
-            settled.set()
-        elif not ahead[0] and (found := _WAITING.search(told)):
-            ahead[0] = f"another smoke test of the slice runs: {one_line(found[1])}"
-            on_wait(ahead[0])
-
-    def hold() -> None:
-        try:
-            with suppress(TpukitError), worker.connect() as connection:
-                stdin = _nothing_until(over)
-                connection.run(command, stdin=stdin, on_output=read, deadline=deadline)
-        finally:
-            settled.set()
-
-    holder = threading.Thread(target=hold, name="tpukit-smoke-lock", daemon=True)
-    holder.start()
-    try:
-        settled.wait(deadline.remaining())
-        if ahead[0] and deadline.passed():
-            raise DeadlinePassed("the smoke test had no turn", why=ahead[0])
+    ahead, late = "another smoke test of the slice runs", "the smoke test had no turn"
+    with worker_lock(worker, python, SMOKE_LOCK, deadline, ahead=ahead, late=late, on_wait=on_wait):
         yield
-    finally:
-        over.set()
-        holder.join(_RELEASE_SECONDS)
-
-
-def _nothing_until(over: threading.Event) -> Iterator[bytes]:
-    over.wait()
-    yield b""
 
 
 def _failure(report: SmokeReport) -> TpukitError:

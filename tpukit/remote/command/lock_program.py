@@ -1,4 +1,4 @@
-"""Lock this worker's devices, print that it is done, and unlock when standard input ends.
+"""Lock a file of this worker, print that it is done, and unlock when standard input ends.
 
     python -I -c PROGRAM FILE
 
@@ -8,6 +8,7 @@ Where another one has the lock, "TPUKIT-WAITING " and what that one has left in 
 import fcntl
 import os
 import sys
+import time
 
 path = os.path.join(os.path.expanduser("~"), sys.argv[1])
 os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -20,7 +21,8 @@ with open(path, "a+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
     client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
     lock.truncate(0)
-    lock.write(f"PID {os.getpid()}{client and ', for ' + client}\n")
+    since = time.strftime("%H:%M:%S UTC", time.gmtime())
+    lock.write(f"PID {os.getpid()}{client and ', for ' + client}, since {since}\n")
     lock.flush()
     print("\nTPUKIT-LOCKED", flush=True)
     sys.stdin.read()
