@@ -24,6 +24,7 @@ pytestmark = pytest.mark.process
 VERBS = {
     "attach": ("attach", "demo"),
     "cp": ("cp", "demo:a", "b"),
+    "diagnose": ("diagnose", "demo"),
     "forward": ("forward", "demo", "0:80"),
     "jobs": ("jobs", "demo"),
     "kill": ("kill", "demo", "--all"),
@@ -45,7 +46,7 @@ VERBS = {
 
 def words_of(verb: str, *flags: str) -> tuple[str, ...]:
     line = VERBS[verb]
-    remote = ("--", "true") if line[0] in ("run", "ssh") else ()
+    remote = ("--", "true") if line[0] in ("run", "ssh", "diagnose") else ()
     return (*line, *flags, *remote)
 
 

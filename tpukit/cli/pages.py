@@ -41,6 +41,7 @@ SECTIONS = {
         "cp": "Copy files and folders to workers or from them.",
         "push": "Put a working tree on every worker.",
         "top": "Show what every worker and its chips are busy with.",
+        "diagnose": "Find out what the steps of a training program wait for.",
     },
     "Jobs": {
         "jobs": "List the detached runs on every worker.",

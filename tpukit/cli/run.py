@@ -125,7 +125,7 @@ def run(
     if not line:
         fix = Fix.command("tpukit", "run", name, "--", "hostname", note="for example")
         raise BadInput("there is no command to run", fix=fix)
-    lines = _shell_lines(environment, toolkit)
+    lines = shell_lines(environment, toolkit)
     _check(how, toolkit.console)
     request, log_limit = _request(how, line, lines), flag.size(how.log_limit or "1G")
     workers = toolkit.workers(name, worker, flag.seconds(timeout))
@@ -180,7 +180,8 @@ def _request(how: RunFlags, line: str, lines: str) -> CommandRequest:
     )
 
 
-def _shell_lines(given: VariableFlags, toolkit: Toolkit) -> str:
+def shell_lines(given: VariableFlags, toolkit: Toolkit) -> str:
+    """Return the shell lines that set up what a command asks for."""
     from tpukit.remote.command import environment
 
     own = toolkit.environ
@@ -248,15 +249,15 @@ def _attached(
     except KeyboardInterrupt as signal:
         error = interruption(signal)
         error.why = "" if command.unreached else "the command was ended on every worker"
-        error.exists = _remains(command)
+        error.exists = remains(command)
         raise error from None
     except TpukitError as error:
-        error.exists += _remains(command)
+        error.exists += remains(command)
         raise
     finally:
         output.finish()
     if how.fail_fast:
-        for line in _remains(command):
+        for line in remains(command):
             console.warn(line)
     missing = [each.item for each in results if each.value and each.value.status == _NO_PROGRAM]
     if recipe and missing:
@@ -276,7 +277,7 @@ def _read_input() -> bytes:
     return os.read(sys.stdin.fileno(), 1 << 16) if sys.stdin else b""
 
 
-def _remains(command: AttachedRun) -> tuple[str, ...]:
+def remains(command: AttachedRun) -> tuple[str, ...]:
     """Return a line for each worker where the command may still run."""
     return tuple(
         f"the command on {each.label} {state}" for each, state in command.unreached.items()

@@ -1,0 +1,116 @@
+"""`tpukit diagnose`: what the steps of a training program wait for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
+
+from tpukit.cli import parameters as flag
+from tpukit.cli import views
+from tpukit.cli.output import chosen_output
+from tpukit.cli.run import VariableFlags, remains, shell_lines
+from tpukit.cli.toolkit import Toolkit
+from tpukit.console import View
+from tpukit.errors import BadInput, Fix, TpukitError, interruption
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tpukit.remote.command.fan_out import Outcome
+    from tpukit.remote.connection.worker import RemoteWorker
+    from tpukit.work.diagnosis import Diagnosis, StepTimes
+
+_HOOK = "from tpukit_steps import steps; for batch in steps(loader): …"
+_COLUMNS = ("WORKER", "STEP", "CACHED", "INPUT ALONE", "HOST", "COMPILED", "CPU", "DUTY", "ADVICE")
+
+Steps = Annotated[
+    int, Option(metavar="N", min=1, max=100_000, help="Steps that are timed of each kind.")
+]
+Deadline = Annotated[str, Option(metavar="DURATION", help="End the program after so long.")]
+
+
+def diagnose(
+    toolkit: Toolkit,
+    name: flag.Name,
+    environment: VariableFlags,
+    route: flag.RouteFlags,
+    command: flag.Command = None,
+    worker: flag.Workers = "all",
+    steps: Steps = 20,
+    deadline: Deadline = "30m",
+    timeout: flag.Timeout = "60s",
+) -> View:
+    """Find out what the steps of a training program wait for.
+
+    The program takes its batches from `tpukit_steps`, a module that is there under this command:
+    `from tpukit_steps import steps`, then `for batch in steps(loader):`. Its first steps are timed
+    as they are, then with one batch again and again, then the loader alone. It ends there, before
+    it saves anything.
+
+    Examples:
+      tpukit diagnose demo --with jax -- python train.py
+      tpukit diagnose demo --steps 50 --json -- python3 train.py
+    """
+    from tpukit.remote.command.attached import AttachedRun, CommandRequest
+    from tpukit.work import diagnosis, runs
+
+    toolkit = toolkit.by(route)
+    line = flag.remote_command(command)
+    if not line:
+        fix = Fix.command("tpukit", "diagnose", name, "--", "python3", "train.py")
+        raise BadInput("there is no program to diagnose", fix=replace(fix, note="for example"))
+    lines = shell_lines(environment, toolkit)
+    limit = flag.seconds(deadline, "--deadline")
+    workers = toolkit.workers(name, worker, flag.seconds(timeout))
+    run, console = runs.new_run_id(toolkit.clock), toolkit.console
+    lines += diagnosis.shell_lines(run, steps)
+    request = CommandRequest(line, lines, limit=limit, fail_fast=True)
+    output = chosen_output(console, workers, "", False)
+    command_run = AttachedRun(request, toolkit.clock, output.write)
+    try:
+        results = command_run.on_all(workers)
+    except KeyboardInterrupt as signal:
+        error = interruption(signal)
+        error.exists = remains(command_run)
+        raise error from None
+    finally:
+        output.finish()
+    if any(not (each.value and each.value.ok) for each in results):
+        return views.results(results, as_lines=False)
+    return _view(diagnosis.read(workers, run, toolkit.clock))
+
+
+def _view(found: Sequence[Outcome[RemoteWorker, StepTimes | None]]) -> View:
+    from tpukit.work.diagnosis import diagnose
+
+    known = [diagnose(each.item.index, each.value) for each in found if each.value]
+    failed = [each.error for each in found if each.error]
+    if failed:
+        raise failed[0]
+    if not known:
+        raise TpukitError(
+            "the program has ended, and took no batch from tpukit_steps",
+            fix=Fix(note=f"two lines in its loop: {_HOOK}"),
+        )
+    rows = [row for each in known for row in _rows(each)]
+    return View({"diagnosis": [each.document() for each in known]}, _COLUMNS, rows)
+
+
+def _rows(found: Diagnosis) -> list[list[object]]:
+    """Return a row with the figures and the first advice, and one for each other advice."""
+    figures: list[object] = [
+        found.worker,
+        *(f"{each * 1000:.1f} ms" for each in _times(found)),
+        f"{found.host_share:.0%}",
+        found.compilations,
+        f"{found.busy:.0%} of {found.processors}",
+        "" if found.duty_cycle is None else f"{found.duty_cycle:.0f}%",
+    ]
+    first, *rest = found.advice or ("nothing: the step is the devices' own",)
+    return [[*figures, first], *([found.worker, *[""] * 7, each] for each in rest)]
+
+
+def _times(found: Diagnosis) -> tuple[float, float, float]:
+    return found.real_seconds, found.cached_seconds, found.input_seconds
