@@ -6,6 +6,7 @@ import argparse
 import sys
 
 import emulated
+import faults
 import imports
 import latency
 import polling
@@ -21,6 +22,7 @@ BENCHES = {
     "imports": imports,
     "latency": latency,
     "emulator": emulated,
+    "faults": faults,
     "transfer": transfer,
     "typer": typer_releases,
 }

@@ -69,3 +69,13 @@ def test_sixty_four_workers_at_rest_cost_little_memory_and_no_process() -> None:
     assert float(figures["processes for each idle worker"]) == 0
     assert float(figures["kB for each idle worker"]) < 64
     assert float(figures["processes left"]) == 0
+
+
+def test_under_faults_no_create_is_lost_where_the_plain_client_loses_some() -> None:
+    """The measurement itself fails where tpukit loses one, or makes one too many."""
+    _, ours, plain, seed = bench("faults", "--creates", "40", "--gcloud", "0", "--rate", "0.3")
+    assert ours.split()[:7] == ["tpukit", "30%", "40", "40", "0", "0", "0"]
+    assert int(ours.split()[7]) > 40
+    assert plain.startswith("google-cloud-tpu")
+    assert int(plain.split()[5]) > 0
+    assert seed.startswith("seed 1")
