@@ -29,12 +29,13 @@ from tpukit.errors import (
     QuotaExceeded,
     TpukitError,
 )
-from tpukit.models import Slice, SliceRequest
+from tpukit.models import QueueRequest, Slice, SliceRequest
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.slices import capacity
 from tpukit.slices.capacity import Obtained, Search
 from tpukit.slices.ensure import check_same, ensure
 from tpukit.slices.last_seen import OnState, last_seen, naming_what_exists
+from tpukit.slices.queue_requests import ensure_queued, wait_queued
 
 Read = Callable[[], Any]
 Outcomes = Mapping[str, Outcome[Read, Any]]
@@ -93,6 +94,9 @@ def ensure_somewhere(
     """
 
     def attempt(request: SliceRequest) -> Reachable:
+        if search.best_effort:
+            until = search.asking or deadline.within(search.seconds)
+            _wait_in_queue(context, request, deadline=until, on_state=on_state)
         limit = deadline.within(search.seconds)
         return ensure_reachable(
             context, request, firewall=firewall, deadline=limit, on_state=on_state
@@ -117,6 +121,19 @@ def ensure_somewhere(
         lost = [each for each in search.requests if each.zone != found.made.slice.zone]
         _remove_rules(context, lost)
     return found
+
+
+def _wait_in_queue(
+    context: Context, request: SliceRequest, *, deadline: Deadline, on_state: OnState
+) -> None:
+    """Return once the queue has made the slice as best effort."""
+    request = with_access(request, context)
+    prepare(context, request, firewall=False, deadline=deadline)
+    wanted, provider = QueueRequest(request, best_effort=True), context.provider
+    found, _ = ensure_queued(
+        provider, wanted, deadline=deadline, journal=context.journal, on_state=on_state
+    )
+    wait_queued(provider, found, deadline=deadline, on_state=on_state)
 
 
 def _remove_rules(context: Context, requests: Sequence[SliceRequest]) -> None:
@@ -158,7 +175,10 @@ def plan(context: Context, search: Search, *, firewall: bool, deadline: Deadline
         try:
             found = context.provider.get(asked.zone, asked.name)
         except NotFound:
-            context.provider.create(asked)
+            if search.best_effort:
+                context.provider.create_queued(QueueRequest(asked, best_effort=True))
+            else:
+                context.provider.create(asked)
         else:
             if found.state == "STOPPED":
                 context.provider.start(asked.zone, asked.name)

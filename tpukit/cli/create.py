@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated
 
 from typer import Option
 
-from tpukit.accelerators import is_listed
+from tpukit.accelerators import AcceleratorType, is_listed
 from tpukit.cli import parameters as flag
 from tpukit.cli import views
 from tpukit.cli.dry_run import DryRun, planned
@@ -14,12 +16,18 @@ from tpukit.cli.places import ONE_PLACE, CapacityFlags, search
 from tpukit.cli.request import DEFAULTS, RequestFlags, wanted
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
-from tpukit.errors import Fix
-from tpukit.models import ApiCall
+from tpukit.errors import Fix, TpukitError
+from tpukit.models import ApiCall, Slice
+from tpukit.slices import naming
 from tpukit.slices.refusals import documents
 
 Unlisted = Annotated[
     bool, Option("--allow-unlisted-type", help="A type that `tpukit types` does not know: tpu7x-8.")
+]
+
+Count = Annotated[
+    int,
+    Option(metavar="N", help="So many slices, one after the other: NAME-0, NAME-1, …", min=1),
 ]
 
 
@@ -31,6 +39,7 @@ def create(
     no_firewall: flag.NoFirewall = False,
     allow_unlisted_type: Unlisted = False,
     timeout: flag.Timeout = "30m",
+    count: Count = 1,
     dry_run: DryRun = False,
     capacity: CapacityFlags = ONE_PLACE,
     options: RequestFlags = DEFAULTS,
@@ -55,32 +64,66 @@ def create(
 
     accelerator, name = wanted(accelerator_type, name, allow_unlisted=allow_unlisted_type)
     limit = flag.seconds(timeout)
-    deadline = toolkit.deadline(capacity.seconds + limit)
     route = proxy.route(options.internal_ips)
     toolkit = toolkit.by(route)
-    sought = search(toolkit, accelerator, name, options, capacity, limit)
+    names = _names(toolkit, accelerator, name, count)
+    wishes = [search(toolkit, accelerator, each, options, capacity, limit) for each in names]
+    deadline = toolkit.deadline(capacity.seconds + limit * count)
     context = toolkit.context(tuple(source_ranges or ()))
     # Who reaches internal addresses from elsewhere does so by a way that is not known here.
     known = not route.inside or route.proxied or context.source_ranges or on_compute_engine()
     firewall = bool(known) and not no_firewall
+    calls: list[ApiCall] = []
+    made: list[tuple[Slice, Mapping[str, object]]] = []
+    for sought in wishes:
+        if dry_run:
+            plan(context.planning(calls.append), sought, firewall=firewall, deadline=deadline)
+            continue
+        with _naming_others([found for found, _ in made], bills=toolkit.provider.bills):
+            obtained = ensure_somewhere(
+                context,
+                sought,
+                firewall=firewall,
+                deadline=deadline,
+                on_state=toolkit.say_state(sought.requests[0].name),
+            )
+            one = wait_reachable(context, obtained.made)
+        if one.opening:
+            toolkit.console.say(f"rule {one.opening.rule.name}: {one.opening.summary}")
+        made.append((one.slice, {"created": one.created, **documents(obtained.refusals)}))
     if dry_run:
-        calls: list[ApiCall] = []
-        plan(context.planning(calls.append), sought, firewall=firewall, deadline=deadline)
         return planned(calls)
-    obtained = ensure_somewhere(
-        context,
-        sought,
-        firewall=firewall,
-        deadline=deadline,
-        on_state=toolkit.say_state(sought.requests[0].name),
-    )
-    made = wait_reachable(context, obtained.made)
-    found = made.slice
-    if made.opening:
-        toolkit.console.say(f"rule {made.opening.rule.name}: {made.opening.summary}")
+    after = [_after(found, options) for found, _ in made]
+    if count == 1:
+        ((found, extra),) = made
+        return views.one_slice(found, extra=dict(extra), next=tuple(after))
+    return views.several_slices(made, after)
+
+
+def _names(toolkit: Toolkit, accelerator: AcceleratorType, name: str, count: int) -> Sequence[str]:
+    """Return the names of so many slices: NAME for one, else NAME-0, NAME-1 and so on."""
+    if count == 1:
+        return [name]
+    toolkit.check_given("project")
+    stem = name or naming.default_name(toolkit.identity.account, accelerator.name)
+    return [naming.check_name(f"{stem}-{number}") for number in range(count)]
+
+
+@contextmanager
+def _naming_others(made: Sequence[Slice], *, bills: bool) -> Iterator[None]:
+    """Give an error the slices that were made before it."""
+    try:
+        yield
+    except TpukitError as error:
+        costs = "bills" if bills else "stays"
+        lines = [f"slice {one.name} in {one.zone}, READY; it {costs} until deleted" for one in made]
+        error.exists = (*error.exists, *lines)
+        raise
+
+
+def _after(found: Slice, options: RequestFlags) -> Fix:
+    """Return what comes after a create."""
     place = (found.name, "--zone", found.zone)
-    after = Fix.command("tpukit", "provision", *place)
     if is_listed(found.accelerator_type):
-        after = Fix.command("tpukit", "up", found.accelerator_type, *place, *options.repeated())
-    extra = {"created": made.created, **documents(obtained.refusals)}
-    return views.one_slice(found, extra=extra, next=(after,))
+        return Fix.command("tpukit", "up", found.accelerator_type, *place, *options.repeated())
+    return Fix.command("tpukit", "provision", *place)

@@ -43,6 +43,11 @@ class CapacityFlags:
         Option(metavar="DURATION", help=f"How long --keep-trying asks; default: {_MAX_WAIT}."),
     ] = ""
 
+    best_effort: Annotated[
+        bool,
+        Option("--best-effort", help="Capacity below on-demand, which there is by the queue."),
+    ] = False
+
     @property
     def given(self) -> bool:
         """Whether there is more to it than one place that is asked once."""
@@ -75,15 +80,23 @@ def search(
         TpukitError: which zones offer a type cannot be read.
     """
     asking = capacity.seconds
+    if capacity.best_effort and (capacity.zones or capacity.anywhere or capacity.types):
+        raise BadInput(
+            "--best-effort waits in one zone's queue",
+            fix=Fix(note="leave out --zones, --anywhere and --types"),
+        )
     everywhere = bool(capacity.zones or capacity.anywhere)
     toolkit.check_given("project", *([] if everywhere else ["zone"]))
     types = [AcceleratorType.parse(each.lower()) for each in words(capacity.types)]
     places = _places(toolkit, list(dict.fromkeys([accelerator, *types])), capacity)
     requests = slice_requests(toolkit, name, places, options)
+    if capacity.best_effort and requests[0].provisioning != "on-demand":
+        raise BadInput(f"--best-effort and --{requests[0].provisioning} exclude each other")
     if not capacity.given:
-        return Search(requests, seconds=timeout)
+        return Search(requests, seconds=timeout, best_effort=capacity.best_effort)
     sought = [replace(each, labels={**each.labels, SEARCH: "1"}) for each in requests]
-    return Search(sought, toolkit.deadline(asking) if asking else None, timeout)
+    until = toolkit.deadline(asking) if asking else None
+    return Search(sought, until, timeout, best_effort=capacity.best_effort)
 
 
 def _places(

@@ -77,6 +77,12 @@ def updated(done: Updated, warnings: Sequence[str]) -> View:
     return View(document, rows=[[done.slice.name]], warnings=warnings)
 
 
+def several_slices(made: Sequence[tuple[Slice, Mapping[str, object]]], next: Sequence[Fix]) -> View:
+    """Show slices that were made by one command, a name a row."""
+    documents = [{"slice": found.document(), **extra} for found, extra in made]
+    return View({"slices": documents}, rows=[[found.name] for found, _ in made], next=next)
+
+
 def described(found: Slice, now: float, rates: Mapping[str, float]) -> View:
     """Show everything about one slice, a field a row; `now` is in seconds since the epoch."""
     lives = lifetime.lifetime(found, now, rates)

@@ -59,12 +59,14 @@ class Search:
     """Requests of one name, the most wanted first, and until when a round follows a round.
 
     Without `asking` there is one round. `seconds` are for what comes after a place has room.
+    `best_effort` capacity there is by the queue alone.
     """
 
     requests: Sequence[SliceRequest]
     asking: Deadline | None = None
     seconds: float = inf
     jitter: Jitter = uniform
+    best_effort: bool = False
 
     @property
     def single(self) -> bool:
@@ -221,15 +223,13 @@ class _Rounds(Generic[Got]):
         for each in self.search.requests:
             if _place(each) == (found.zone, found.accelerator_type):
                 return each
+        zones = list(dict.fromkeys(each.zone for each in self.search.requests))
         raise NameTaken(
             f"slice {self.name} exists already, as a {found.accelerator_type} in {found.zone}",
-            why="neither is among what was asked for" if self._elsewhere(found) else "",
-            fix=Fix(note="choose another name"),
+            why=f"that is not what was asked for in {', '.join(zones)}",
+            fix=Fix(note="choose another name, or name its zone and type too"),
             otherwise=Fix.command("tpukit", "delete", found.name, "--zone", found.zone),
         )
-
-    def _elsewhere(self, found: Slice) -> bool:
-        return found.zone not in {each.zone for each in self.search.requests}
 
     def _alone(self, mine: Slice) -> bool:
         """Delete what came up beside the oldest; return whether that is `mine`."""

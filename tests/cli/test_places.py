@@ -1,0 +1,128 @@
+"""Where `create` and `up` look, as they are told by flags."""
+
+from __future__ import annotations
+
+import pytest
+from support.local_cloud import OTHER_ZONE, ZONE, Cloud
+
+from cli.conftest import Run
+
+pytestmark = pytest.mark.process
+
+
+def full(cloud: Cloud, zone: str) -> None:
+    cloud.fault(preset="stockout", zone=zone, probability=1.0)
+
+
+def test_a_search_leaves_one_slice_and_no_rule_of_the_places_that_refused(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    full(prompt_cloud, ZONE)
+    words = ("create", "v3-8", "demo", "--source-range", "192.0.2.7/32", "--json")
+    done = run(*words, "--zones", f"{ZONE},{OTHER_ZONE}", environment=environment)
+    assert done.status == 0, done.err
+    assert done.document["slice"]["zone"] == OTHER_ZONE
+    (refusal,) = done.document["refusals"]
+    assert (refusal["zone"], refusal["again"], refusal["times"]) == (ZONE, "later", 1)
+    assert f"{ZONE} v3-8: no (later): Google has no free slice" in done.err
+    (rule,) = prompt_cloud.firewall.list()
+    assert rule.target_tags[0] in done.document["slice"]["tags"]
+    again = run(*words, "--anywhere", environment=environment)
+    assert (again.document["created"], again.document["slice"]["zone"]) == (False, OTHER_ZONE)
+    elsewhere = run(*words[:-1], "--zones", ZONE, environment=environment).says(5)
+    assert f"as a v3-8 in {OTHER_ZONE}" in elsewhere.err
+
+
+def test_refused_everywhere_is_6_with_every_place_and_leaves_nothing(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    for zone in (ZONE, OTHER_ZONE):
+        full(prompt_cloud, zone)
+    words = ("create", "v3-8", "demo", "--types", "v4-8,v3-8", "--source-range", "192.0.2.7/32")
+    found = run(
+        *words, "--zones", f"{ZONE},{OTHER_ZONE}", environment=prompt_cloud.environment()
+    ).says(6)
+    for line in (
+        f"{ZONE} v3-8: later (RESOURCE_EXHAUSTED, stockout): Google has no free slice",
+        f"{OTHER_ZONE} v3-8: later",
+        f"{ZONE} v4-8: elsewhere: v4-8 is not offered in {ZONE}",
+    ):
+        assert line in found.err
+    assert prompt_cloud.nodes() == []
+    assert prompt_cloud.firewall.list() == ()
+    assert len(prompt_cloud.calls("nodes.create")) == 2  # what a zone does not offer is not asked
+
+
+def test_anywhere_begins_at_home(run: Run, prompt_cloud: Cloud) -> None:
+    words = ("create", "v3-8", "demo", "--anywhere", "--no-firewall", "--dry-run", "--json")
+    calls = run(*words, environment=prompt_cloud.environment()).document["dry_run"]
+    zones = [each["url"].split("/locations/")[1].split("/")[0] for each in calls]
+    regions = [zone.rpartition("-")[0] for zone in zones]
+    assert zones[0] == ZONE
+    assert regions[:3] == ["us-central1"] * 3
+    assert zones.index("us-east1-d") < zones.index("europe-west4-a")
+    assert prompt_cloud.nodes() == []
+
+
+def test_several_slices_have_numbers_and_an_error_names_those_that_are_there(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    prompt_cloud.fault(preset="stockout", name="pod-2", probability=1.0)
+    words = ("create", "v3-8", "pod", "--source-range", "192.0.2.7/32")
+    refused = run(*words, "--count", "3", environment=environment).says(6)
+    assert all(f"slice pod-{n} in {ZONE}, READY" in refused.err for n in (0, 1))
+    prompt_cloud.control("DELETE", "faults")
+    done = run(*words, "--count", "3", "--json", environment=environment)
+    assert done.status == 0, done.err
+    assert [each["created"] for each in done.document["slices"]] == [False, False, True]
+    assert run(*words, "--count", "2", "-q", environment=environment).out == "pod-0\npod-1\n"
+
+
+def test_best_effort_goes_through_the_queue_and_is_taken_up_again(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    words = ("create", "v3-8", "demo", "--best-effort", "--source-range", "192.0.2.7/32")
+    shown = run(*words, "--dry-run", environment=environment).out
+    assert "/v2alpha1/" in shown
+    assert "gcloud alpha compute tpus queued-resources create demo" in shown
+    assert prompt_cloud.tpu.list_queued("-").requests == ()
+    done = run(*words, "--json", environment=environment)
+    assert done.status == 0, done.err
+    assert done.document["slice"]["queued_resource"] == "demo"
+    assert run(*words, environment=environment).out == "demo\n"
+    assert len(prompt_cloud.tpu.list_queued("-").requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--zones", ZONE, "--anywhere"), "exclude each other"),
+        (("--max-wait", "3h"), "goes with --keep-trying"),
+        (("--keep-trying", "--max-wait", "long"), "is not a duration"),
+        (("--zones", "us-centrl1-a"), "there is no zone"),
+        (("--types", "v9-8"), "is not an accelerator type"),
+        (("--best-effort", "--spot"), "exclude each other"),
+        (("--best-effort", "--anywhere"), "one zone's queue"),
+        (("--spot", "--on-demand"), "exclude each other"),
+        (("--count", "0"), "not in the range"),
+        (("--types", "v6e-8", "--runtime-version", "tpu-ubuntu2204-base"), "without a usable chip"),
+    ],
+)
+def test_flags_that_make_no_sense_are_refused_before_anything_is_asked(
+    run: Run, standing: Cloud, words: tuple[str, ...], told: str
+) -> None:
+    result = run("create", "v3-8", "other", *words, environment=standing.environment())
+    assert told in result.says(2).err
+
+
+def test_an_unfit_runtime_version_passes_where_it_is_asked_for(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    words = ("create", "v6e-8", "odd", "--runtime-version", "tpu-ubuntu2204-base", "--no-firewall")
+    environment = prompt_cloud.environment()
+    assert "--allow-unfit-runtime" in run(*words, environment=environment).says(2).err
+    done = run(*words, "--allow-unfit-runtime", environment=environment)
+    assert done.status == 0, done.err
