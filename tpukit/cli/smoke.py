@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from tpukit.provision.recipes import Recipe
     from tpukit.smoke.history import History, KeptRun
 
-_LONGEST, _SOAK_MINUTES = 3, 10.0
+_MEASURING, _LONGEST, _SOAK_MINUTES = 2, 3, 10.0
 
 Level = Annotated[
     int,
     Option(
         metavar="N",
-        min=1,
+        min=0,
         max=_LONGEST,
-        help="1: exact bits of every device. 2: figures beside the peak. 3: under load, too.",
+        help="0: chips are there. 1: exact bits. 2: figures beside the peak. 3: under load, too.",
     ),
 ]
 Kept = Annotated[
@@ -59,7 +59,8 @@ def smoke(
     """Compute on every device of every worker.
 
     It uses the interpreter that was provisioned. A failure exits with 10. Level 1, the one of `up`,
-    asks every device for the same exact bits. Level 2 measures devices, memory and links beside the
+    asks every device for the same exact bits. Level 0 looks for chips, drivers and who holds them,
+    and needs no framework. Level 2 measures devices, memory and links beside the
     chip's published peak; level 3 also keeps all devices busy for --minutes and shows the worst
     window.
 
@@ -68,6 +69,7 @@ def smoke(
 
     Examples:
       tpukit smoke demo --with jax
+      tpukit smoke demo --level 0
       tpukit smoke demo --level 2 --json
       tpukit smoke demo --level 3 --minutes 30
       tpukit smoke demo --history --plot demo.svg
@@ -81,8 +83,8 @@ def smoke(
     kept = History(toolkit.paths.smoke_tests / f"{naming.check_name(name)}.json", toolkit.clock)
     if history:
         return _history(kept, name, toolkit.flags.zone, picture)
-    if picture and level == 1:
-        raise BadInput("level 1 has no figures to draw", fix=Fix(note="add --level 2"))
+    if picture and level < _MEASURING:
+        raise BadInput(f"level {level} has no figures to draw", fix=Fix(note="add --level 2"))
     from tpukit.provision.recipes import Recipe
     from tpukit.smoke.runner import Load, check_level, ensure_computes
 

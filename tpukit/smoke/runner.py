@@ -31,6 +31,7 @@ from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text
 from tpukit.remote.worker_files import SMOKE_LOCK, venv_python
 from tpukit.smoke.judge import Expectation, Observation, failures, judge
+from tpukit.smoke.presence import look_for_chips
 from tpukit.text import quote
 
 if TYPE_CHECKING:
@@ -87,6 +88,12 @@ def ensure_computes(
     if not workers:
         raise BadInput("no workers to compute on")
     check_level(recipe, load.level)
+    if load.level == 0:
+        report = look_for_chips(workers, accelerator, deadline=deadline.within(SMOKE_SECONDS))
+        on_report(report)
+        if not report.ok:
+            raise _failure(report)
+        return report
     with smoke_lock(workers[0], venv_python(recipe.name), deadline, on_wait):
         limit = deadline.within(SMOKE_SECONDS + load.soak_seconds)
         report = smoke(workers, accelerator, recipe, deadline=limit, load=load)

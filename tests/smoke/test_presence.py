@@ -1,0 +1,85 @@
+"""Level 0: chips that are not there, have no driver or are held are named; none is opened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.local_worker import LocalWorker, seconds
+
+from tpukit.accelerators import AcceleratorType
+from tpukit.errors import TransportFailed
+from tpukit.models import SmokeReport
+from tpukit.remote.command.end import Holder
+from tpukit.remote.command.fan_out import Outcome
+from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.smoke.presence import PciFunction, Presence, judge_presence, look_for_chips
+
+CHIP = PciFunction(device="0x0027", subsystem="0x004f", driver="google_tpu")
+#: Google's network card, and a chip of v2.
+OTHERS = (
+    PciFunction(device="0x0042", subsystem="0x0058", driver="gvnic"),
+    PciFunction(device="0x0027", subsystem="0x004e", driver="google_tpu"),
+)
+V3_8 = AcceleratorType.parse("v3-8")
+SEEN = Presence(
+    functions=(*OTHERS, CHIP, CHIP, CHIP, CHIP),
+    files=4,
+    lock=False,
+    free_bytes=50,
+    disk_bytes=100,
+    libtpu=("jax",),
+    emulated=0,
+)
+
+
+def judged(holders: tuple[Holder, ...] = (), **changes: Any) -> SmokeReport:
+    seen = SEEN.model_copy(update=changes)
+    return judge_presence([Outcome(RemoteWorker(0, lambda: None), (seen, holders))], V3_8)
+
+
+def test_four_chips_with_a_driver_that_nobody_holds_are_eight_devices() -> None:
+    report = judged()
+    (worker,) = report.workers
+    assert (worker.error, worker.devices, worker.platform) == ("", 8, "google_tpu")
+    assert (report.ok, report.level, report.notes, report.stand_in) == (True, 0, (), "")
+
+
+def test_what_is_wrong_with_chips_is_named() -> None:
+    unbound = CHIP.model_copy(update={"driver": ""})
+    cases: list[tuple[SmokeReport, str]] = [
+        (judged(functions=(CHIP,) * 3), "3 of 4 chips on the PCI bus"),
+        (judged(functions=OTHERS), "0 of 4 chips on the PCI bus"),
+        (judged(functions=(CHIP, CHIP, CHIP, unbound)), "1 of 4 chips without a driver"),
+        (judged(files=0), "no file of a chip in /dev"),
+        (judged((Holder(7, "", "python train.py"),)), "busy with PID 7"),
+        (judged(emulated=7), "7 of 8 devices"),
+    ]
+    for report, said in cases:
+        assert not report.ok, said
+        assert said in report.workers[0].error
+
+
+def test_what_may_matter_is_noted_and_is_no_failure() -> None:
+    for changes, said in (
+        ({"lock": True}, "libtpu's lock is left"),
+        ({"free_bytes": 4}, "only 4% of the disk is free"),
+        ({"libtpu": ()}, "no environment has libtpu yet"),
+    ):
+        report = judged(**changes)
+        assert report.ok
+        assert said in report.notes[0]
+
+
+def test_a_real_worker_is_looked_at_and_one_that_is_lost_is_named(tmp_path) -> None:
+    def refuse():
+        raise TransportFailed("no answer from demo worker 1")
+
+    stand_in = LocalWorker(tmp_path, environment={"TPUKIT_EMULATED_DEVICES": "8"}).remote()
+    workers = [stand_in, RemoteWorker(1, refuse), LocalWorker(tmp_path, index=2).remote()]
+    report = look_for_chips(workers, V3_8, deadline=seconds(60))
+    assert [each.error for each in report.workers] == [
+        "",
+        "no answer from demo worker 1",
+        "0 of 4 chips on the PCI bus",
+    ]
+    assert report.stand_in.startswith("8 CPU devices in a TPU's place")
