@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from tpukit.emulator.core.api_errors import ApiError, Json, Status
@@ -133,6 +133,10 @@ class NodeStore:
 
     def workers(self, name: str) -> Sequence[WorkerRecord]:
         return [WorkerRecord(**worker) for worker in self._records[name]["workers"]]
+
+    def guest_attributes(self, worker: WorkerRecord) -> Mapping[str, str]:
+        """Return what a worker has published of itself, by `namespace/key`."""
+        return self._host.guest_attributes(worker)
 
     def state(self, name: str) -> str:
         """Return the node's state; GONE where there is no such node."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tpukit.emulator.core.api_errors import ApiError, Json, camel, invalid, not_found
@@ -107,7 +107,10 @@ class Nodes:
         wanted = [text for text in call.body.get("workerIds") or [] if text != ""]
         path = str(call.body.get("queryPath") or "")
         chosen = [workers[_worker_index(text, workers)] for text in wanted] if wanted else workers
-        items = [_entries(worker, path) if booted else [] for worker in chosen]
+        items = [
+            _entries(worker, self._store.guest_attributes(worker), path) if booted else []
+            for worker in chosen
+        ]
         found = [{"queryPath": path, "queryValue": {"items": each}} for each in items]
         return {"guestAttributes": found}
 
@@ -160,7 +163,7 @@ def _worker_index(text: object, workers: Sequence[WorkerRecord]) -> int:
     return int(str(text))
 
 
-def _entries(worker: WorkerRecord, path: str) -> Sequence[Json]:
+def _entries(worker: WorkerRecord, published: Mapping[str, str], path: str) -> Sequence[Json]:
     """Return what the worker published below `path`, a namespace or a namespace and a key.
 
     gcloud looks for the key `hostname`, the guest agent writes `Hostname`: both are here. The
@@ -172,6 +175,9 @@ def _entries(worker: WorkerRecord, path: str) -> Sequence[Json]:
         ("guestInventory", "hostname", worker.hostname),
         ("hostkeys", kind, body),
     ]
+    for name, value in published.items():
+        namespace, _, key = name.partition("/")
+        entries.append((namespace, key, value))
     if worker.port != 22:
         entries.append(("ssh", "port", str(worker.port)))
     return [

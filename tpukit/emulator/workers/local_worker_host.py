@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,9 +24,11 @@ from cryptography.hazmat.primitives.serialization import (
 
 from tpukit.emulator.workers.addresses import AddressBook, free_port, listening
 from tpukit.emulator.workers.engines.engine import EmulatedWorker, Engine, WorkerSockets
+from tpukit.emulator.workers.guest_attributes import read_attributes
 from tpukit.emulator.workers.metadata_server import start_metadata_server
 from tpukit.emulator.workers.slice_facts import SliceFacts
 from tpukit.emulator.workers.ssh.ssh_server import SshServer
+from tpukit.emulator.workers.startup_script import KEY, run_startup_script
 from tpukit.emulator.workers.worker_folders import folders, remove
 from tpukit.emulator.workers.worker_host import WorkerOracle, WorkerRecord
 from tpukit.errors import TpukitError
@@ -55,13 +57,30 @@ class _Vm:
         self._servers: list[asyncio.AbstractServer] = []
         self._changing = asyncio.Lock()
         self._stopped = False
+        self._startup: asyncio.Task[None] | None = None
+
+    def boot(self) -> None:
+        """Let the worker do what its metadata asks for at each boot."""
+        if script := self._worker.facts.metadata.get(KEY):
+            self._startup = asyncio.create_task(self._run_startup_script(script))
 
     async def stop(self) -> None:
         async with self._changing:
             self._stopped = True
+        if self._startup:
+            self._startup.cancel()
         for server in self._servers:
             server.close()
         await self.ssh.stop()
+
+    async def _run_startup_script(self, script: str) -> None:
+        await self._start_worker()
+        if self._stopped:
+            return
+        try:
+            await run_startup_script(self._worker, self._engine, script)
+        except (OSError, TpukitError) as error:
+            _log.warning("%s: its start-up script: %s", self._worker.record.hostname, error)
 
     async def _start_worker(self) -> None:
         async with self._changing:
@@ -144,6 +163,10 @@ class LocalWorkerHost:
         facts = SliceFacts.of(node, workers)
         self._vms[name] = self._call(self._start(facts))
 
+    def guest_attributes(self, worker: WorkerRecord) -> Mapping[str, str]:
+        """Return what a worker has published of itself, by `namespace/key`."""
+        return read_attributes(self._directory / worker.hostname)
+
     def refresh(self) -> None:
         """Apply the faults that came, and undo those that went."""
         self._call(self._refresh())
@@ -204,6 +227,7 @@ class LocalWorkerHost:
         vm = _Vm(worker, self._engine, self._oracle, self._token)
         vm.ssh.start(listening(record.address, record.port))
         await vm.ssh.fault_effects.refresh()
+        vm.boot()
         return vm
 
     async def _refresh(self) -> None:

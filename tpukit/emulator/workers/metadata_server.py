@@ -8,14 +8,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import socket
 from collections.abc import Callable, Mapping
 
 from tpukit.emulator.workers.engines.engine import EmulatedWorker
+from tpukit.emulator.workers.guest_attributes import (
+    LARGEST_VALUE,
+    read_attributes,
+    write_attribute,
+)
+from tpukit.emulator.workers.peer_account import is_of_this_account
 
 _ROOT = "/computeMetadata/v1/"
 _ACCOUNT = "instance/service-accounts/default/"
 _TOKEN = f"{_ACCOUNT}token"
+_GUEST = f"{_ROOT}instance/guest-attributes/"
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d{1,9})\r\n", re.IGNORECASE)
 _PATIENCE = 10.0  #: seconds for a request to arrive
 
 
@@ -31,8 +40,16 @@ async def start_metadata_server(
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             async with asyncio.timeout(_PATIENCE):
+                # Elsewhere than on a worker of its own network, other accounts are on this machine.
+                ends = writer.get_extra_info("peername"), writer.get_extra_info("sockname")
+                if not await asyncio.to_thread(is_of_this_account, *ends):
+                    writer.close()
+                    return
                 request = await reader.readuntil(b"\r\n\r\n")
-            writer.write(respond({**documents, _TOKEN: _token(token())}, request))
+                body = await reader.readexactly(_body_length(request))
+            guest = _guest_attributes(worker, request, body)
+            found = {**documents, _TOKEN: _token(token())}
+            writer.write(respond(found, request) if guest is None else guest)
             await writer.drain()
         writer.close()
 
@@ -67,17 +84,59 @@ def _documents(worker: EmulatedWorker) -> dict[str, str]:
 
 def respond(documents: Mapping[str, str], request: bytes) -> bytes:
     """Return the HTTP answer to the head of a request."""
-    first, _, rest = request.decode("latin-1").partition("\r\n")
-    method, path, *_ = [*first.split(), "", ""]
-    path = path.partition("?")[0]
+    method, path, rest = _parsed(request)
     if method != "GET":
         return _answer("405 Method Not Allowed", "")
     if path == "/":
         return _answer("200 OK", "computeMetadata/\n")
     if "metadata-flavor: google" not in rest.lower():
-        return _answer("403 Forbidden", "Missing Metadata-Flavor:Google header.\n")
+        return _MISSING_HEADER
     document = documents.get(path.removeprefix(_ROOT)) if path.startswith(_ROOT) else None
     return _answer("404 Not Found", "") if document is None else _answer("200 OK", document)
+
+
+def _guest_attributes(worker: EmulatedWorker, request: bytes, body: bytes) -> bytes | None:
+    """Return the answer to a request about guest attributes; None for one about others."""
+    method, path, rest = _parsed(request)
+    key = path.removeprefix(_GUEST)
+    if key == path:
+        return None
+    if "metadata-flavor: google" not in rest.lower():
+        return _MISSING_HEADER
+    if method == "GET":
+        return _found(read_attributes(worker.folder), key)
+    if method not in ("PUT", "DELETE"):
+        return _answer("405 Method Not Allowed", "")
+    if len(body) > LARGEST_VALUE:
+        return _answer("413 Request Entity Too Large", "")
+    value = body.decode("utf-8", "replace") if method == "PUT" else None
+    done = write_attribute(worker.folder, key, value)
+    return _answer("200 OK" if done else "404 Not Found", "")
+
+
+def _found(published: Mapping[str, str], key: str) -> bytes:
+    """Return a value, or what there is below a namespace or at all."""
+    if key in published:
+        return _answer("200 OK", published[key])
+    below = {
+        name.removeprefix(key).partition("/")[0] + ("/" if not key else "")
+        for name in published
+        if name.startswith(key) and (not key or key.endswith("/"))
+    }
+    return _answer("200 OK", "\n".join(sorted(below))) if below else _answer("404 Not Found", "")
+
+
+def _parsed(request: bytes) -> tuple[str, str, str]:
+    """Return method, path and headers of the head of a request."""
+    first, _, rest = request.decode("latin-1").partition("\r\n")
+    method, path, *_ = [*first.split(), "", ""]
+    return method, path.partition("?")[0], rest
+
+
+def _body_length(request: bytes) -> int:
+    """Return how many bytes follow; of more than a value may have, one more is read."""
+    found = _LENGTH.search(request)
+    return min(int(found[1]), LARGEST_VALUE + 1) if found else 0
 
 
 def _answer(status: str, body: str) -> bytes:
@@ -87,3 +146,6 @@ def _answer(status: str, body: str) -> bytes:
         f"Content-Length: {len(content)}\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + content
+
+
+_MISSING_HEADER = _answer("403 Forbidden", "Missing Metadata-Flavor:Google header.\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count as numbers
 from typing import Any
 
@@ -29,6 +29,9 @@ class PaperHost:
 
     def move(self, node: str, workers: Sequence[WorkerRecord]) -> list[WorkerRecord]:
         return [self._new(worker.index) for worker in workers]
+
+    def guest_attributes(self, worker: WorkerRecord) -> Mapping[str, str]:
+        return {}
 
     def halt(self, node: str) -> None:
         self.booted.discard(node)

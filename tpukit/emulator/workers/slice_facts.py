@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from tpukit.accelerators import AcceleratorType, runtime_fits
@@ -31,6 +31,7 @@ class SliceFacts:
     preemptible: bool
     workers: tuple[WorkerRecord, ...]
     service_account: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)  #: the node's own
 
     @classmethod
     def of(cls, node: dict[str, Any], workers: Sequence[WorkerRecord]) -> SliceFacts:
@@ -44,6 +45,7 @@ class SliceFacts:
             preemptible=bool(scheduling.get("preemptible") or scheduling.get("spot")),
             workers=tuple(sorted(workers, key=lambda worker: worker.index)),
             service_account=str(node.get("serviceAccount", {}).get("email", "")),
+            metadata=node.get("metadata", {}),
         )
 
     @property
@@ -128,6 +130,7 @@ class SliceFacts:
     def attributes(self, index: int) -> dict[str, str]:
         """Return `/computeMetadata/v1/instance/attributes/` of one worker."""
         return {
+            **self.metadata,
             "accelerator-type": self.accelerator.name,
             "agent-worker-number": str(index),
             "instance-id": self.name,

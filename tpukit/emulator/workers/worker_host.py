@@ -5,7 +5,7 @@ The service decides when a node's workers live and what they admit; a `WorkerHos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -64,6 +64,10 @@ class WorkerHost(Protocol):
 
     def move(self, node: str, workers: Sequence[WorkerRecord]) -> list[WorkerRecord]:
         """Choose other addresses for a node's workers, which keep their names and host keys."""
+        ...
+
+    def guest_attributes(self, worker: WorkerRecord) -> Mapping[str, str]:
+        """Return what a worker has published of itself, by `namespace/key`."""
         ...
 
     def halt(self, node: str) -> None:

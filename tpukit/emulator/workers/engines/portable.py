@@ -58,7 +58,9 @@ class PortableEngine:
         if worker.marker in self._metadata:
             return None
         make_folders(worker, ("bin", "home", "tmp", "etc"))
-        install_programs(worker, ("hostname", "sudo", "python3", "pip3"), self._interpreter)
+        install_programs(
+            worker, ("hostname", "journalctl", "sudo", "python3", "pip3"), self._interpreter
+        )
         metadata = listening(worker.address, 0)
         host, port = metadata.getsockname()
         self._metadata[worker.marker] = f"{host}:{port}"

@@ -80,7 +80,9 @@ class NamespacesEngine:
         # The root of every process inside, of whichever account.
         (worker.folder / "upper").chmod(0o755)
         (worker.folder / "tmp").chmod(0o1777)
-        install_programs(worker, ("sudo", "python3", "pip3", "init"), self._interpreter)
+        install_programs(
+            worker, ("journalctl", "sudo", "python3", "pip3", "init"), self._interpreter
+        )
         self._write_settings(worker)
         network = NetworkNamespace()
         try:
