@@ -8,6 +8,7 @@ import sys
 import emulated
 import faults
 import imports
+import installs
 import latency
 import polling
 import ssh
@@ -20,6 +21,7 @@ BENCHES = {
     "polling": polling,
     "ssh": ssh,
     "imports": imports,
+    "installs": installs,
     "latency": latency,
     "emulator": emulated,
     "faults": faults,

@@ -14,6 +14,7 @@ from tpukit.errors import (
     SecurityRefusal,
     TpukitError,
 )
+from tpukit.models import FirewallRule
 
 
 def test_opening_ties_a_slice_that_has_no_tag_to_its_rule(
@@ -106,3 +107,31 @@ def test_an_address_that_somebody_gave_stays(prompt_cloud: Cloud, context: Conte
     here = replace(context, source_ranges=(), source_address=lambda worker: "203.0.113.5")
     assert rule_opening.open_for(here, found)[1].replaced == ()
     assert len(prompt_cloud.firewall.list()[0].source_ranges) == 2
+
+
+def test_no_rule_is_made_where_one_of_others_lets_us_in_but_not_everybody(
+    prompt_cloud: Cloud, context: Context
+) -> None:
+    prompt_cloud.tpu.create(prompt_cloud.request())
+    found = prompt_cloud.tpu.get(ZONE, "demo")
+    office = FirewallRule("allow-office", "default", ("198.51.100.0/24",), ())
+    prompt_cloud.firewall.insert(office)()
+    context = replace(context, source_ranges=("198.51.100.9/32",))
+    _, opening = rule_opening.open_for(context, found)
+    assert (opening.rule.name, opening.changed) == ("allow-office", False)
+    assert opening.summary == "already open: tcp:22 from 198.51.100.0/24"
+    _, opening = rule_opening.open_for(replace(context, source_ranges=("192.0.2.1/32",)), found)
+    assert opening.changed
+    assert len(prompt_cloud.firewall.list()) == 2
+
+
+def test_a_rule_beside_one_that_lets_everybody_in_says_what_it_is_for(
+    prompt_cloud: Cloud, context: Context
+) -> None:
+    prompt_cloud.tpu.create(prompt_cloud.request())
+    found = prompt_cloud.tpu.get(ZONE, "demo")
+    world = FirewallRule("default-allow-ssh", "default", ("0.0.0.0/0",), (), priority=65534)
+    prompt_cloud.firewall.insert(world)()
+    _, opening = rule_opening.open_for(context, found)
+    assert opening.changed
+    assert "it lets you in when default-allow-ssh, open to everybody, is closed" in opening.summary

@@ -419,7 +419,7 @@ def test_the_rule_of_a_slice_is_shown_widened_and_removed(run: Run, prompt_cloud
     words = ("firewall", "apply", "demo", "--json", "--source-range")
     run(*words, "192.0.2.1", environment=environment)
     document = run(*words, "198.51.100.0/24", environment=environment).document
-    assert set(document) == {"v", "rules"}
+    assert set(document) == {"v", "rules", "open_to_world"}
     assert set(document["rules"][0]) == RULE_KEYS
     assert document["rules"][0]["source_ranges"] == ["192.0.2.1/32", "198.51.100.0/24"]
     listed = run("firewall", "list", "--json", environment=environment).document

@@ -108,7 +108,9 @@ def test_a_wait_for_a_slice_that_somebody_deletes_ends_once_it_is_gone(
 
 
 def test_a_wait_for_ssh_ends_once_every_worker_answered(local: Local) -> None:
-    assert local.run("create", "v3-8", "waited").status == 0
+    # A network without rules: the default one lets everybody in.
+    assert local.run("emulator", "add", "network", "closed").status == 0
+    assert local.run("create", "v3-8", "waited", "--network", "closed").status == 0
     done = local.run("wait", "waited", "--for", "ssh")
     assert done.out == "waited\n", done.err
     assert "1 of 1 workers answered" in done.err

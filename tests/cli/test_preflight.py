@@ -138,6 +138,7 @@ def test_the_rule_of_a_shared_network_lives_and_ends_in_the_host_project(
 ) -> None:
     environment, host = prompt_cloud.environment(), prompt_cloud.firewall.of("host")
     prompt_cloud.control("POST", f"projects/{PROJECT}:attach", {"host": "host"})
+    prompt_cloud.close_network("host")
     words = ("create", "v3-8", "demo", "--network", SHARED)
     assert run(*words, environment=environment).status == 0
     assert prompt_cloud.firewall.list() == ()

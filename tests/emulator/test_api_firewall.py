@@ -286,3 +286,44 @@ def test_the_effective_rules_of_a_network_are_its_own(cloud):
     assert [rule["name"] for rule in found["firewalls"]] == ["r1"]
     with pytest.raises(ApiError):
         cloud.service.firewalls.effective(cloud.call(path_network="x"))
+
+
+def test_a_new_project_has_google_s_rules_once(emulators):
+    """VPC documentation, "Pre-populated rules in the default network"."""
+    api = emulators.start()
+    path = "/compute/v1/projects/new/global/firewalls"
+    found = api.call("GET", path)[1]["items"]
+    shown = {
+        each["name"]: (
+            each["priority"],
+            each["sourceRanges"],
+            [(entry["IPProtocol"], entry.get("ports")) for entry in each["allowed"]],
+        )
+        for each in found
+    }
+    every = [("tcp", ["0-65535"]), ("udp", ["0-65535"]), ("icmp", None)]
+    assert shown == {
+        "default-allow-icmp": (65534, ["0.0.0.0/0"], [("icmp", None)]),
+        "default-allow-internal": (65534, ["10.128.0.0/9"], every),
+        "default-allow-rdp": (65534, ["0.0.0.0/0"], [("tcp", ["3389"])]),
+        "default-allow-ssh": (65534, ["0.0.0.0/0"], [("tcp", ["22"])]),
+    }
+    assert {each["network"].partition("/projects/")[2] for each in found} == {
+        "new/global/networks/default"
+    }
+    network = "projects/new/global/networks/default"
+    admits = api.server.service.firewalls.admits
+    assert (admits(network, (), "8.8.8.8", 22), admits(network, (), "8.8.8.8", 80)) == (True, False)
+    assert api.call("DELETE", f"{path}/default-allow-ssh")[0] == 200
+    emulators.stop()
+    api = emulators.start()
+    assert len(api.call("GET", path)[1]["items"]) == 3
+    assert api.call("POST", "/_emulator/v1/reset", {})[0] == 200
+    assert len(api.call("GET", path)[1]["items"]) == 4
+
+
+def test_a_network_that_is_taken_away_and_added_again_has_no_rules(api):
+    path = "/_emulator/v1/catalogue/networks"
+    assert api.call("DELETE", f"{path}?name=default&project=p")[0] == 200
+    assert api.call("POST", path, {"name": "default", "project": "p"})[0] == 200
+    assert "items" not in api.call("GET", "/compute/v1/projects/p/global/firewalls")[1]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import psutil
@@ -148,3 +150,34 @@ def test_the_program_on_the_page_runs() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "emulator.md"
     _, _, rest = page.read_text(encoding="utf-8").partition("```python\n")
     subprocess.run([sys.executable, "-c", rest.partition("```")[0]], check=True)
+
+
+def test_the_library_needs_none_of_the_packages_that_the_commands_need(tmp_path: Path) -> None:
+    table = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    names = {each: re.split(r"[<>=]", each)[0] for each in table["dependencies"]}
+    own = table["optional-dependencies"]["emulator"]
+    assert set(own) <= set(table["dependencies"])
+    modules = {
+        name.replace("google-auth", "google").replace("google-cloud-tpu", "google")
+        for each, name in names.items()
+        if each not in own
+    }
+    for name in modules:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError(__name__)\n")
+    program = """
+from tpukit.emulator import Emulator
+for kind in ("paper", "ssh"):
+    with Emulator(workers=kind) as cloud:
+        cloud.set_quota("v3-8", cloud.zone, 8)
+        print(cloud.status()["nodes"])
+"""
+    paths = [str(tmp_path), str(Path(__file__).parents[2])]
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "{}\n{}\n", done.stderr

@@ -21,6 +21,7 @@ from tpukit.cloud.credentials import find_credentials
 from tpukit.cloud.firewall_rules import ComputeFirewall
 from tpukit.cloud.session import Session
 from tpukit.cloud.tpu import CloudTpu
+from tpukit.emulator import EmulatorClient
 from tpukit.emulator.api.http_server import ApiServer, build_server
 from tpukit.emulator.core.emulator_clock import EmulatorClock
 from tpukit.emulator.workers.paper_host import PaperHost
@@ -105,6 +106,12 @@ class Cloud:
         finally:
             connection.close()
 
+    def close_network(self, project: str = PROJECT) -> None:
+        """Let a project's default network have no rules."""
+        cloud = EmulatorClient(self.url, TOKEN)
+        cloud.remove_network("default", project)
+        cloud.add_network("default", project)
+
     def fault(self, **rule: Any) -> None:
         self.control("POST", "faults", rule)
 
@@ -165,9 +172,12 @@ def measured() -> dict[str, str]:
 
 @contextmanager
 def running_cloud(
-    directory: Path, create_seconds: float = 30.0, clock: Clock | None = None
+    directory: Path, create_seconds: float = 30.0, clock: Clock | None = None, closed: bool = True
 ) -> Iterator[Cloud]:
-    """Run an emulated cloud without machines in this process, on `clock`."""
+    """Run an emulated cloud without machines in this process, on `clock`.
+
+    Its default network is `closed`, as many organisations make it, or has Google's rules.
+    """
     clock = clock or SystemClock()
     server = build_server(
         directory / "emulator",
@@ -179,7 +189,10 @@ def running_cloud(
     serving = threading.Thread(target=server.serve_forever, daemon=True)
     serving.start()
     try:
-        yield Cloud(server, clock, directory)
+        cloud = Cloud(server, clock, directory)
+        if closed:
+            cloud.close_network()
+        yield cloud
     finally:
         server.shutdown()
         serving.join(5)

@@ -31,7 +31,7 @@ class Opening:
     """A rule that was asked for; `wait` returns once it is there.
 
     `replaced` is what it no longer admits: an older address of ours. `rules` are those that were
-    there before.
+    there before, and those of them `exposing` that let the whole world in.
     """
 
     rule: FirewallRule
@@ -39,6 +39,7 @@ class Opening:
     replaced: tuple[str, ...] = ()
     wait: Wait = lambda: None
     rules: Sequence[FirewallRule] = ()
+    exposing: Sequence[FirewallRule] = ()
 
     @property
     def summary(self) -> str:
@@ -47,7 +48,9 @@ class Opening:
         older = (
             f"; {', '.join(self.replaced)}, your address before, is out" if self.replaced else ""
         )
-        return f"{'opened' if self.changed else 'already open'}: {SSH} from {ranges}{older}"
+        others = ", ".join(rule.name for rule in self.exposing)
+        why = f"; it lets you in when {others}, open to everybody, is closed" if others else ""
+        return f"{'opened' if self.changed else 'already open'}: {SSH} from {ranges}{older}{why}"
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -75,7 +78,9 @@ def ask(
     """Ask for a rule that admits these sources to the slice's port 22; a refusal is raised here.
 
     Ranges that the rule has already stay, but for an address of this machine's that was found out
-    before and is another one now. `rules` are those of the slice's network, read here unless given.
+    before and is another one now. Where a rule of others admits the sources, none is made; one that
+    admits the whole world does not count, since it ought to be closed. `rules` are those of the
+    slice's network, read here unless given.
 
     Raises:
         NameTaken: somebody changed the rule so that it admits nobody to this slice.
@@ -91,18 +96,21 @@ def ask(
         description=f"SSH to projects/{found.project}/locations/{found.zone}/nodes/{found.name}, "
         "made by tpukit and removed with the slice",
     )
+    exposing = packet_filter.open_to_world(rules, found)
+    admitting = _admitting(rules, found, source_ranges)
+    if admitting and admitting not in exposing and not _named(rules, wanted.name):
+        return Opening(admitting, rules=rules, exposing=exposing)
     try:
         opening = _asked(context, firewall, wanted, rules)
     except NotAllowed as error:
         if isinstance(error, NotEnabled):
             raise
-        admitting = [packet_filter.deciding(rules, found, each) for each in source_ranges]
-        if all(each and each.allowed for each in admitting) and admitting[0]:
-            return Opening(admitting[0], rules=rules)
+        if admitting:
+            return Opening(admitting, rules=rules)
         raise _refused(error, wanted, found) from error
     if not context.source_ranges and not context.proxied:
         context.own_addresses.remember(wanted.name, wanted.source_ranges[0])
-    return replace(opening, rules=rules)
+    return replace(opening, rules=rules, exposing=exposing)
 
 
 def open_for(context: Context, found: Slice, world: bool = False) -> tuple[Slice, Opening]:
@@ -193,6 +201,14 @@ def _asked(
     now = replace(present, source_ranges=(*kept, *new))
     wait = firewall.replace_source_ranges(present.name, now.source_ranges)
     return Opening(now, True, tuple(outdated), wait)
+
+
+def _admitting(
+    rules: Sequence[FirewallRule], found: Slice, source_ranges: Sequence[str]
+) -> FirewallRule | None:
+    """Return a rule that lets sources in, the first of several; None where one is kept out."""
+    deciding = [packet_filter.deciding(rules, found, each) for each in source_ranges]
+    return deciding[0] if all(each and each.allowed for each in deciding) else None
 
 
 def _named(rules: Sequence[FirewallRule], name: str) -> FirewallRule | None:

@@ -46,10 +46,10 @@ def apply(
     toolkit = toolkit.by(route)
     context, opened = toolkit.context(ranges), []
     for found in toolkit.find_named(name):
-        _, opening = rule_opening.open_for(context, found, allow_world)
+        found, opening = rule_opening.open_for(context, found, allow_world)
         toolkit.console.say(f"rule {opening.rule.name}: {opening.summary}")
-        opened.append(opening.rule)
-    return views.rules(opened)
+        opened.append(opening)
+    return views.opened(opened, found.network_project or found.project)
 
 
 def list_rules(toolkit: Toolkit, everything: All = False) -> View:

@@ -18,6 +18,7 @@ from tpukit.text import one_line, sanitize
 
 if TYPE_CHECKING:
     from tpukit.accelerators import AcceleratorType
+    from tpukit.access.rule_opening import Opening
     from tpukit.access.ssh_config import Host
     from tpukit.cli.offers import Offers
     from tpukit.models import (
@@ -309,6 +310,13 @@ def audit(exposing: Sequence[FirewallRule], project: str) -> View:
     """Show the rules that let the world in; there being any is a failure."""
     status = SecurityRefusal.exit_code if exposing else 0
     return _with_exposing(replace(rules(exposing), status=status), exposing, project)
+
+
+def opened(openings: Sequence[Opening], project: str) -> View:
+    """Show the rules that let us in, and warn of those that let everybody in."""
+    exposing = {rule.name: rule for each in openings for rule in each.exposing}
+    shown = rules([each.rule for each in openings])
+    return _with_exposing(shown, tuple(exposing.values()), project)
 
 
 def _with_exposing(

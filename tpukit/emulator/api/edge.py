@@ -168,6 +168,8 @@ class Edge:
         with self._lock:
             self._service.advance()
             try:
+                if route.is_compute or route.name.endswith(".create"):
+                    self._service.firewalls.open_project(call.project)
                 if route.name == "globalOperations.wait":
                     self._await(call)
                 reply = ApiReply.of(route.handler(call))

@@ -19,6 +19,16 @@ _NAME_RULE = f"Must be a match of regex '{RESOURCE_ID.pattern}'"
 _SOURCES = ("sourceRanges", "sourceTags", "sourceServiceAccounts")
 
 
+#: VPC documentation, "Pre-populated rules in the default network": who may come from where to what.
+_DEFAULT_RULES = {
+    "icmp": ("0.0.0.0/0", ("icmp",)),
+    "internal": ("10.128.0.0/9", ("tcp:0-65535", "udp:0-65535", "icmp")),
+    "rdp": ("0.0.0.0/0", ("tcp:3389",)),
+    "ssh": ("0.0.0.0/0", ("tcp:22",)),
+}
+_DEFAULT_PRIORITY = 65534
+
+
 class Firewalls:
     """The firewall rules of every project. A change holds at once, its operation ends later."""
 
@@ -26,6 +36,20 @@ class Firewalls:
         self._context = context
         self._operations = operations
         self._records = context.state.firewalls
+
+    def open_project(self, project: str) -> None:
+        """Give a project that nobody has asked for before its network, with Google's rules."""
+        if project in self._context.state.projects:
+            return
+        self._context.state.projects[project] = {"items": []}
+        self._context.changed = True
+        for name, (source, traffic) in _DEFAULT_RULES.items():
+            allowed = [_entry(text) for text in traffic]
+            body = {"name": f"default-allow-{name}", "sourceRanges": [source], "allowed": allowed}
+            rule = self._parse(Call({"project": project}), {**body, "priority": _DEFAULT_PRIORITY})
+            created = timestamp(self._context.now())
+            rule = {**rule, "id": self._context.number(), "creationTimestamp": created}
+            self._records[_full_name(project, rule["name"])] = rule
 
     def insert(self, call: Call) -> Json:
         rule = self._parse(call, call.body)
@@ -138,6 +162,11 @@ class Firewalls:
 
 def _full_name(project: str, name: str) -> str:
     return f"projects/{project}/global/firewalls/{name}"
+
+
+def _entry(text: str) -> Json:
+    protocol, _, port = text.partition(":")
+    return {"IPProtocol": protocol, **({"ports": [port]} if port else {})}
 
 
 def _bad(field: str, value: Any, why: str) -> ApiError:

@@ -105,6 +105,8 @@ class CatalogueChanges:
                     raise invalid(f"{full} has {node}.")
             for rule in [key for key, each in state.firewalls.items() if each["network"] == full]:
                 del state.firewalls[rule]
+        # It is known now: nothing comes to it with the first request.
+        state.projects.setdefault(project, {"items": []})
         self._context.offer(f"networks/{full}", offered)
 
     def _reservation(self, given: Json, offered: bool) -> None:
