@@ -18,12 +18,12 @@ from support.pages import ROOT, environment, stop_emulator
 
 #: Mounts an overlay over this machine's files in a namespace, and runs a program in it.
 OVERLAY = """
-mount -t tmpfs none "$1" && mkdir "$1/upper" "$1/work" "$1/root"
-mount -t overlay none -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root" || exit 77
-for each in proc dev sys; do mount --rbind "/$each" "$1/root/$each"; done
-mount -t tmpfs none "$1/root/tmp"
-cp -r "$2" "$1/root/context"
-exec chroot "$1/root" /bin/bash -euo pipefail /context/build.sh
+mount -t tmpfs none "$1" && mkdir "$1/upper" "$1/below" "$1/tree"
+mount -t overlay none -o "lowerdir=/,upperdir=$1/upper,workdir=$1/below" "$1/tree" || exit 77
+for each in proc dev sys; do mount --rbind "/$each" "$1/tree/$each"; done
+mount -t tmpfs none "$1/tree/tmp"
+cp -r "$2" "$1/tree/context"
+exec chroot "$1/tree" /bin/bash -euo pipefail /context/build.sh
 """
 
 Finished = subprocess.CompletedProcess[str]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from urllib.request import Request, urlopen
 
 import pytest
+from support.local_cloud import let_everybody_in
 
 from tpukit.emulator import Emulator
 
@@ -35,19 +34,10 @@ def test_an_open_network_is_told_and_the_rule_of_a_slice_lets_us_in_once_it_is_c
         assert "it lets you in when default-allow-ssh, open to everybody, is closed" in made
         assert "lets the whole world reach port 22" in made
         rule = next(each for each in run("firewall", "list").split() if each.startswith("tpukit-"))
-        path = "/compute/v1/projects/tpukit-local/global/firewalls/default-allow-ssh"
-        patch(cloud, path, {"disabled": True})
+        let_everybody_in(cloud.variables, allowed=False)
         run("ssh", "demo", "--", "true")
         run("firewall", "audit")
         run("firewall", "remove", rule)
         assert "no firewall rule of network default admits tcp:22" in run(
             "ssh", "demo", "--timeout", "3s", "--", "true", status=255
         )
-
-
-def patch(cloud: Emulator, path: str, body: dict[str, object]) -> None:
-    """Do what the command of the audit does."""
-    request = Request(cloud.url + path, json.dumps(body).encode(), method="PATCH")
-    request.add_header("Authorization", f"Bearer {cloud.token}")
-    with urlopen(request, timeout=60) as answer:
-        assert answer.status == 200

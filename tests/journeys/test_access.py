@@ -9,6 +9,7 @@ import time
 import asyncssh
 import pytest
 from support.command_line import Tpukit
+from support.local_cloud import let_everybody_in
 
 pytestmark = pytest.mark.journey
 
@@ -17,6 +18,8 @@ def test_a_missing_firewall_rule_is_named_within_seconds_with_the_command_that_a
     tpukit: Tpukit,
 ) -> None:
     tpukit.succeeds("--local", "firewall", "remove", "demo")
+    led = tpukit.document("emulator", "env")["environment"]
+    let_everybody_in(led, allowed=False)
     started = time.monotonic()
     done = tpukit.ends_with(255, "--local", "ssh", "demo", "--", "true")
     assert time.monotonic() - started < 60, "a worker that does not answer costs 300 s"
@@ -26,6 +29,7 @@ def test_a_missing_firewall_rule_is_named_within_seconds_with_the_command_that_a
     assert program == "tpukit"
     tpukit.succeeds(*words)
     tpukit.succeeds("--local", "ssh", "demo", "--", "true")
+    let_everybody_in(led, allowed=True)
 
 
 def test_a_worker_with_another_host_key_than_it_publishes_gets_no_command(tpukit: Tpukit) -> None:

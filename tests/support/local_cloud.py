@@ -13,6 +13,7 @@ from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 from support import fix_recorder
 from tpukit.clock import Clock, Deadline, SystemClock
@@ -151,6 +152,18 @@ class Cloud:
             "CLOUDSDK_CORE_PROJECT": PROJECT,
             "CLOUDSDK_COMPUTE_ZONE": ZONE,
         }
+
+
+def let_everybody_in(variables: Mapping[str, str], allowed: bool) -> None:
+    """Enable or disable `default-allow-ssh`, as gcloud does where these variables lead it."""
+    project = variables["CLOUDSDK_CORE_PROJECT"]
+    path = f"projects/{project}/global/firewalls/default-allow-ssh"
+    url = variables["CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE"] + path
+    request = Request(url, json.dumps({"disabled": not allowed}).encode(), method="PATCH")
+    token = Path(variables["CLOUDSDK_AUTH_ACCESS_TOKEN_FILE"]).read_text().strip()
+    request.add_header("Authorization", f"Bearer {token}")
+    with urlopen(request, timeout=60) as answer:
+        assert answer.status == 200
 
 
 def bare_environment(home: Path) -> dict[str, str]:
