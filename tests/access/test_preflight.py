@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import pytest
 from support.contexts import context_on
-from support.local_cloud import PROJECT, ZONE, Cloud, FakeClock
+from support.local_cloud import PROJECT, ZONE, Cloud, FakeClock, json_reply, scripted
 from support.slices import labelled
 
 from tpukit.access import preflight, ssh_rule
 from tpukit.access.context import Context
 from tpukit.access.preflight import Reachable
+from tpukit.cloud.firewall_rules import ComputeFirewall
 from tpukit.cloud.tpu import CloudTpu
-from tpukit.errors import Fix, TpukitError
+from tpukit.errors import Fix, QuotaExceeded, TpukitError
 from tpukit.models import SliceRequest
 from tpukit.remote.connection.keys import KeyPair
 
@@ -115,3 +116,33 @@ def test_a_slice_that_is_lost_gets_no_rule(prompt_cloud: Cloud, context: Context
     with pytest.raises(TpukitError, match="PREEMPTED"):
         made(prompt_cloud, context, request)
     assert prompt_cloud.firewall.list() == ()
+
+
+@pytest.mark.parametrize(("free", "refused"), [(7, True), (8, False), (None, False)])
+def test_addresses_that_a_region_does_not_have_are_told_before_anything_is_made(
+    prompt_cloud: Cloud, context: Context, free: int | None, refused: bool
+) -> None:
+    quota = {"metric": "IN_USE_ADDRESSES", "limit": 8.0, "usage": 8.0 - (free or 0)}
+    document = {
+        "quotas": [{"metric": "CPUS", "limit": 1.0, "usage": 0.0}, quota][: 1 + (free is not None)]
+    }
+    wanted = labelled(prompt_cloud, accelerator_type="v3-64")
+    with scripted(json_reply(200, document)) as server:
+        compute = ComputeFirewall(prompt_cloud.session, PROJECT, server.url)
+        given = {"firewall": False, "deadline": prompt_cloud.deadline()}
+
+        def make() -> None:
+            preflight.ensure_reachable(
+                replace(context, firewall=compute), wanted, on_state=print, **given
+            )
+
+        if refused:
+            with pytest.raises(QuotaExceeded, match="takes 8 external addresses") as caught:
+                make()
+            assert "--internal-ips" in str(caught.value.fix)
+        else:
+            make()
+        assert server.seen == [
+            ("GET", f"/compute/v1/projects/{PROJECT}/regions/us-central1?fields=quotas")
+        ]
+    assert len(prompt_cloud.nodes()) == (0 if refused else 1)

@@ -31,7 +31,7 @@ from tpukit.errors import (
 )
 from tpukit.models import QueueRequest, Slice, SliceRequest
 from tpukit.remote.command.fan_out import Outcome, fan_out
-from tpukit.slices import capacity
+from tpukit.slices import capacity, quotas
 from tpukit.slices.capacity import Obtained, Search
 from tpukit.slices.ensure import check_same, ensure
 from tpukit.slices.last_seen import OnState, last_seen, naming_what_exists
@@ -199,12 +199,13 @@ def prepare(
     ssh_rule.check_ranges(context.source_ranges)
     context = context.within(deadline)
     expected = _expected(request)
-    seen = _seen(context, expected, request.external_addresses, firewall)
+    seen = _seen(context, expected, request, firewall)
     found = seen["slice"].value
     problems = [_closed(seen, "slice", "types", "versions"), _closed(seen, "rules", "network")]
     if found is None:
         problems += [_unlisted_type(seen, request), _unlisted_version(seen, request)]
         problems.append(_missing_network(context, seen, expected))
+        problems.append(_few_addresses(seen, request))
     problems += [seen[name].error for name in ("source", "login") if name in seen]
     _raise_all([each for each in problems if each])
     if found is not None and found.state != "DELETING":
@@ -238,7 +239,7 @@ def _expected(request: SliceRequest) -> Slice:
     )
 
 
-def _seen(context: Context, expected: Slice, external: bool, firewall: bool) -> Outcomes:
+def _seen(context: Context, expected: Slice, request: SliceRequest, firewall: bool) -> Outcomes:
     """Read everything at the same time, each once."""
     provider, zone = context.provider.once(), expected.zone
     reads: dict[str, Read] = {
@@ -253,7 +254,11 @@ def _seen(context: Context, expected: Slice, external: bool, firewall: bool) -> 
         rules = context.firewall.of(expected.network_project).once()
         reads["rules"] = rules.list
         reads["network"] = partial(rules.has_network, expected.network)
-        reads["source"] = lambda: rule_opening.sources(context, provider.worker_address(external))
+        address = provider.worker_address(request.external_addresses)
+        reads["source"] = lambda: rule_opening.sources(context, address)
+    if quotas.addresses(request) > 1:
+        region = zone.rpartition("-")[0]
+        reads["addresses"] = partial(context.firewall.once().free_addresses, region)
     return dict(zip(reads, fan_out(list(reads.values()), lambda read: read()), strict=True))
 
 
@@ -285,6 +290,20 @@ def _unlisted_version(seen: Outcomes, request: SliceRequest) -> TpukitError | No
     return BadInput(
         f"there is no runtime version {wanted} in {request.zone}{meant}",
         fix=Fix(note=f"--runtime-version {usual}, the one for {request.accelerator_type}"),
+    )
+
+
+def _few_addresses(seen: Outcomes, request: SliceRequest) -> TpukitError | None:
+    free = seen["addresses"].value if "addresses" in seen else None
+    wanted, region = quotas.addresses(request), request.zone.rpartition("-")[0]
+    if free is None or wanted <= free:
+        return None
+    return QuotaExceeded(
+        f"a {request.accelerator_type} takes {wanted} external addresses, {region} has {free} left",
+        reason="IN_USE_ADDRESSES",
+        why="every worker takes one, and the project's quota of the region is nearly used up",
+        fix=Fix(note="add --internal-ips and --iap, or ask for more of IN_USE_ADDRESSES"),
+        retry="after-fix",
     )
 
 

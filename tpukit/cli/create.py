@@ -19,6 +19,7 @@ from tpukit.console import View
 from tpukit.errors import Fix, TpukitError
 from tpukit.models import ApiCall, Slice
 from tpukit.slices import naming
+from tpukit.slices.quotas import needs
 from tpukit.slices.refusals import documents
 
 Unlisted = Annotated[
@@ -77,6 +78,8 @@ def create(
     made: list[tuple[Slice, Mapping[str, object]]] = []
     for sought in wishes:
         if dry_run:
+            for line in filter(None, map(needs, sought.requests)):
+                toolkit.console.say(line)
             plan(context.planning(calls.append), sought, firewall=firewall, deadline=deadline)
             continue
         with _naming_others([found for found, _ in made], bills=toolkit.provider.bills):

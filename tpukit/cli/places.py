@@ -16,6 +16,7 @@ from tpukit.cli.toolkit import Toolkit
 from tpukit.errors import BadInput, Fix
 from tpukit.slices.capacity import Search
 from tpukit.slices.naming import SEARCH
+from tpukit.slices.quotas import needs
 
 #: How long `--keep-trying` asks where nothing is said.
 _MAX_WAIT = "6h"
@@ -90,6 +91,8 @@ def search(
     types = [AcceleratorType.parse(each.lower()) for each in words(capacity.types)]
     places = _places(toolkit, list(dict.fromkeys([accelerator, *types])), capacity)
     requests = slice_requests(toolkit, name, places, options)
+    for line in filter(None, map(needs, requests)):
+        toolkit.console.detail(line)
     if capacity.best_effort and requests[0].provisioning != "on-demand":
         raise BadInput(f"--best-effort and --{requests[0].provisioning} exclude each other")
     if not capacity.given:

@@ -53,6 +53,18 @@ class ComputeFirewall(FirewallProvider):
             return False
         return True
 
+    def free_addresses(self, region: str) -> int | None:
+        # https://cloud.google.com/compute/docs/reference/rest/v1/regions/get
+        url = f"{self._project}/regions/{region}?fields=quotas"
+        answer = self._session.rest("read the quotas of the region", "GET", url)
+        try:
+            for quota in answer.get("quotas", []):
+                if quota["metric"] == "IN_USE_ADDRESSES":
+                    return int(quota["limit"] - quota["usage"])
+        except (AttributeError, KeyError, TypeError) as error:
+            raise to_error(unreadable(error), "read the quotas of the region") from error
+        return None
+
     def host_project(self) -> str:
         url = f"{self._project}/getXpnHost"
         answer = self._session.rest("read the host project", "GET", url)

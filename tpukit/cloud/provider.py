@@ -145,6 +145,9 @@ class FirewallProvider(Protocol):
     def has_network(self, name: str) -> bool:
         """Return whether the project has a network of that name."""
 
+    def free_addresses(self, region: str) -> int | None:
+        """Return how many external addresses the project may still take there, None for unknown."""
+
     def host_project(self) -> str:
         """Return the project whose networks this one shares, "" where it shares none."""
 
