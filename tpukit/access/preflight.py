@@ -31,11 +31,12 @@ from tpukit.errors import (
 )
 from tpukit.models import QueueRequest, Slice, SliceRequest
 from tpukit.remote.command.fan_out import Outcome, fan_out
-from tpukit.slices import capacity, quotas
+from tpukit.slices import capacity
 from tpukit.slices.capacity import Obtained, Search
 from tpukit.slices.ensure import check_same, ensure
 from tpukit.slices.last_seen import OnState, last_seen, naming_what_exists
 from tpukit.slices.queue_requests import ensure_queued, wait_queued
+from tpukit.slices.quota_names import addresses
 
 Read = Callable[[], Any]
 Outcomes = Mapping[str, Outcome[Read, Any]]
@@ -256,7 +257,7 @@ def _seen(context: Context, expected: Slice, request: SliceRequest, firewall: bo
         reads["network"] = partial(rules.has_network, expected.network)
         address = provider.worker_address(request.external_addresses)
         reads["source"] = lambda: rule_opening.sources(context, address)
-    if quotas.addresses(request) > 1:
+    if addresses(request) > 1:
         region = zone.rpartition("-")[0]
         reads["addresses"] = partial(context.firewall.once().free_addresses, region)
     return dict(zip(reads, fan_out(list(reads.values()), lambda read: read()), strict=True))
@@ -295,7 +296,7 @@ def _unlisted_version(seen: Outcomes, request: SliceRequest) -> TpukitError | No
 
 def _few_addresses(seen: Outcomes, request: SliceRequest) -> TpukitError | None:
     free = seen["addresses"].value if "addresses" in seen else None
-    wanted, region = quotas.addresses(request), request.zone.rpartition("-")[0]
+    wanted, region = addresses(request), request.zone.rpartition("-")[0]
     if free is None or wanted <= free:
         return None
     return QuotaExceeded(

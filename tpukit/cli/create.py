@@ -19,7 +19,7 @@ from tpukit.console import View
 from tpukit.errors import Fix, TpukitError
 from tpukit.models import ApiCall, Slice
 from tpukit.slices import naming
-from tpukit.slices.quotas import needs
+from tpukit.slices.quota_names import needs
 from tpukit.slices.refusals import documents
 
 Unlisted = Annotated[

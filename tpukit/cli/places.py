@@ -16,7 +16,7 @@ from tpukit.cli.toolkit import Toolkit
 from tpukit.errors import BadInput, Fix
 from tpukit.slices.capacity import Search
 from tpukit.slices.naming import SEARCH
-from tpukit.slices.quotas import needs
+from tpukit.slices.quota_names import needs
 
 #: How long `--keep-trying` asks where nothing is said.
 _MAX_WAIT = "6h"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from support.local_cloud import Cloud
 
 from tpukit.accelerators import AcceleratorType, all_types
-from tpukit.slices import quotas
+from tpukit.slices import quota_names as quotas
 
 
 def test_a_type_counts_on_the_quotas_that_its_refusals_name() -> None:
