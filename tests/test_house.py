@@ -29,6 +29,7 @@ LAYERS = (
     ("work", "provision"),
     ("smoke",),
     ("up",),
+    ("recovery",),
     ("cli",),
     ("__main__",),
 )

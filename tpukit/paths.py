@@ -86,6 +86,11 @@ class Paths:
         return self.state / "last_run.json"
 
     @property
+    def watches(self) -> Path:
+        """What watches are to do and what has become of them."""
+        return self.state / "watches"
+
+    @property
     def trusted(self) -> Path:
         """Which project files may say who pays and who may come in."""
         return self.state / "trusted.json"
@@ -185,14 +190,20 @@ def exclusively(lock: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def replace_file(path: Path, text: str, mode: int = 0o600) -> None:
-    """Write a file whole or not at all: a reader sees the old text or the new one."""
+def replace_file(path: Path, text: str, mode: int = 0o600, *, durable: bool = False) -> None:
+    """Write a file whole or not at all: a reader sees the old text or the new one.
+
+    A `durable` one is on the disk itself when this returns.
+    """
     import tempfile
 
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
+            if durable:
+                file.flush()
+                os.fsync(descriptor)
         os.chmod(temporary, mode)
         os.replace(temporary, path)
     except BaseException:

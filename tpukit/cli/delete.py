@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 from typer import Argument, Option
@@ -29,6 +29,7 @@ Names = Annotated[
 Labels = Annotated[
     str, Option("--label", metavar="KEY[=VALUE],…", help="Those with all of these labels.")
 ]
+_PLAIN = re.compile(r"[-a-z0-9]+")
 _PATTERN = re.compile(r"(?=.*[*?[])[-a-z0-9*?!\[\]]+")
 MissingOk = Annotated[bool, Option("--missing-ok", help="A slice that is not there is no error.")]
 
@@ -62,6 +63,8 @@ def delete(
         return planned(calls)
     if dry_run:
         raise cleanup.not_deleted(missing, ())
+    if end_watches(toolkit, [*(each.name for each in found), *missing]) & missing.keys():
+        found, missing = _sought(toolkit, names or [], label, deadline)  # it was being made again
     done = cleanup.delete_all(
         found,
         toolkit.provider,
@@ -88,6 +91,43 @@ def delete(
         next=after,
         status=1 if done.rules else 0,
     )
+
+
+def end_watches(toolkit: Toolkit, names: Iterable[str]) -> set[str]:
+    """End the watches of slices on this machine: what is deleted or stopped is not to come back.
+
+    Returns the names of those that were watched.
+    """
+    if not toolkit.paths.watches.is_dir():
+        return set()
+    from tpukit.cli import watching
+
+    files = watching.files(toolkit)
+    ended = {
+        each for each in names if _PLAIN.fullmatch(each) and watching.stop(toolkit, files.of(each))
+    }
+    for each in sorted(ended):
+        toolkit.console.say(f"{each}: watched no longer")
+    return ended
+
+
+def remove(toolkit: Toolkit, name: str, zone: str) -> None:
+    """Delete a slice of ours that is not needed any more, with what goes with it."""
+    deadline = toolkit.deadline(flag.seconds("20m"))
+    found = toolkit.provider.within(deadline).get(zone, name)
+    done = cleanup.delete_all(
+        [found],
+        toolkit.provider,
+        toolkit.firewall,
+        SshConfig(toolkit.paths.ssh),
+        deadline=deadline,
+        journal=toolkit.journal,
+        on_state=toolkit.say_state,
+        on_warning=toolkit.console.warn,
+    )
+    toolkit.name_hints.forget(done.names)
+    if done.failed:
+        raise cleanup.not_deleted(done.failed, done.names)
 
 
 def _sought(

@@ -48,6 +48,7 @@ SECTIONS = {
         "logs": "Print the output of a detached run, every line once.",
         "attach": "Follow a detached run to its end and return its exit status.",
         "kill": "End a detached run on every worker.",
+        "watch": "Keep a command running on a slice that may be lost.",
     },
     "Other tools": {
         "ssh-config": "Let VS Code, rsync, scp and mosh reach workers.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tpukit.cli import ownership, views
 from tpukit.cli import parameters as flag
+from tpukit.cli.delete import end_watches
 from tpukit.cli.dry_run import DryRun, planned
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
@@ -34,5 +35,6 @@ def stop(
         calls: list[ApiCall] = []
         change.plan_stop(toolkit.provider.planning(calls.append), found)
         return planned(calls)
+    end_watches(toolkit, [name])
     result = change.stop(toolkit.provider, found, deadline=deadline, on_state=on_state)
     return views.one_slice(result)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
@@ -21,13 +23,22 @@ from tpukit.cli.requirement_flags import (
 from tpukit.cli.stages import job_progress
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
-from tpukit.models import ApiCall
+from tpukit.errors import NotFound
+from tpukit.models import ApiCall, Slice, SliceRequest
 from tpukit.slices import lifetime
+
+if TYPE_CHECKING:
+    from tpukit.access.context import Context
+    from tpukit.clock import Deadline
 
 Idle = Annotated[
     str,
     Option(metavar="DURATION", help="Delete it once no device of worker 0 was in use for so long."),
 ]
+Recreate = Annotated[
+    bool, Option("--recreate", help="Delete the slice first where it was preempted or terminated.")
+]
+Keep = Annotated[bool, Option("--keep", help="Stay, and make the slice again whenever it is lost.")]
 
 
 def up(
@@ -41,6 +52,8 @@ def up(
     timeout: flag.Timeout = "1h",
     idle: Idle = "",
     dry_run: DryRun = False,
+    recreate: Recreate = False,
+    keep: Keep = False,
     capacity: CapacityFlags = ONE_PLACE,
     options: RequestFlags = DEFAULTS,
     proxy: flag.ProxyFlags = flag.DIRECT,
@@ -49,7 +62,8 @@ def up(
 
     Typed again, it finishes the same slice and does only what is missing. Several zones and types
     are asked as `tpukit create` does. With --ttl or --idle, a guard on worker 0 deletes the slice
-    by itself, also with your machine switched off.
+    by itself, also with your machine switched off. With --keep it stays until Ctrl-C, and makes the
+    slice again whenever it is lost.
 
     Examples:
       tpukit up v3-8
@@ -86,6 +100,8 @@ def up(
         return planned(calls)
     stays = "bills" if toolkit.provider.bills else "stays"
     hint = f"Ctrl-C is safe: the slice {stays}, and the same command goes on"
+    if recreate:
+        _remove_lost(toolkit, sought.requests, deadline)
     report = up.up(
         context,
         sought,
@@ -96,4 +112,57 @@ def up(
         deadline=deadline,
         progress=job_progress(toolkit.job_stages(sought.requests[0].name, hint)),
     )
+    if keep:
+        return _keep(toolkit, report.slice, recipe, flags, capacity, context, not no_firewall)
     return views.up(report, toolkit.provider.bills)
+
+
+def _remove_lost(toolkit: Toolkit, requests: Sequence[SliceRequest], deadline: Deadline) -> None:
+    """Delete the slice of that name where it is lost, and ours and as it is asked for."""
+    from tpukit.slices import change
+    from tpukit.slices.ensure import check_same
+
+    for request in requests:
+        try:
+            found = toolkit.provider.within(deadline).get(request.zone, request.name)
+        except NotFound:
+            continue
+        if found.lost:
+            check_same(found, request)
+            change.delete(
+                toolkit.provider,
+                found,
+                deadline=deadline,
+                journal=toolkit.journal,
+                on_state=toolkit.say_state(found.name),
+            )
+
+
+def _keep(
+    toolkit: Toolkit,
+    found: Slice,
+    recipe: str,
+    flags: RequirementFlags,
+    capacity: CapacityFlags,
+    context: Context,
+    firewall: bool,
+) -> View:
+    from tpukit.cli.watch import keep_slice
+    from tpukit.recovery.watch_file import WatchSpec
+    from tpukit.recovery.workload import check_places, request_of
+
+    request = request_of(found, [f"{context.user}:{context.key.public}"])
+    zones = flag.words(capacity.zones)
+    check_places(request, zones)
+    spec = WatchSpec(
+        request,
+        zones=zones,
+        queued_resource=found.queued_resource,
+        recipe=recipe,
+        requirements=str(Path(flags.requirements).absolute()) if flags.requirements else "",
+        indexes=tuple(flags.index or ()),
+        editable=flags.editable,
+        firewall=firewall,
+        source_ranges=context.source_ranges,
+    )
+    return keep_slice(toolkit, found, spec)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         SmokeReport,
         WorkerSmokeReport,
     )
+    from tpukit.recovery.watch_file import Watch
     from tpukit.remote.command.attached import CommandOutcome
     from tpukit.remote.command.end import EndReport
     from tpukit.remote.command.fan_out import Outcome
@@ -82,6 +83,26 @@ def several_slices(made: Sequence[tuple[Slice, Mapping[str, object]]], next: Seq
     """Show slices that were made by one command, a name a row."""
     documents = [{"slice": found.document(), **extra} for found, extra in made]
     return View({"slices": documents}, rows=[[found.name] for found, _ in made], next=next)
+def watches(found: Sequence[tuple[Watch, int | None]], *, with_history: bool) -> View:
+    """Show watches, one a row, and the process at each; or what one has been through."""
+    documents = [{**watch.document(), "process": process} for watch, process in found]
+    if with_history:
+        rows = [
+            [time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(each.time)), each.event, each.detail]
+            for watch, _ in found
+            for each in watch.history
+        ]
+        return View({"watches": documents}, ("TIME", "EVENT", "DETAIL"), rows)
+    columns = ("NAME", "ZONE", "STATE", "PROCESS", "RUN", "RECOVERIES", "STATUS", "LAST")
+    rows = [
+        [
+            *(each["name"], each["zone"], each["state"], each["process"] or "", each["run"]),
+            *(each["recoveries"], "" if each["status"] is None else each["status"]),
+            each["history"][-1]["event"] if each["history"] else "",
+        ]
+        for each in documents
+    ]
+    return View({"watches": documents}, columns, rows)
 
 
 def described(found: Slice, now: float, rates: Mapping[str, float]) -> View:

@@ -11,7 +11,7 @@ from tpukit.clock import Deadline, polls
 from tpukit.cloud.failures import UNREADABLE
 from tpukit.cloud.provider import Doubtful, SliceProvider
 from tpukit.errors import Fix, NameTaken, NotFound, SliceLost, TpukitError, interruption
-from tpukit.models import Slice
+from tpukit.models import QueuedResource, Slice
 
 OnState = Callable[[str], None]
 Ask = Callable[[str, str], str]
@@ -32,18 +32,24 @@ class LastSeen:
     silence: str = field(default="", init=False)  #: since when the API does not answer, and how
 
     def looks(
-        self, provider: SliceProvider, deadline: Deadline, on_state: OnState
+        self,
+        provider: SliceProvider,
+        deadline: Deadline,
+        on_state: OnState,
+        *,
+        most: float = 5.0,
     ) -> Iterator[Slice | None]:
         """Yield the slice, or None where there is none, again and again until the deadline.
 
         `on_state` gets each new state. What is not found keeps its last state: whoever looks knows
         whether that means that it is gone. Once the API has answered, an outage ends nothing: it is
-        told when it begins and when it is over. Raises whatever else a read raises.
+        told when it begins and when it is over. `most` are the seconds between two looks, at most.
+        Raises whatever else a read raises.
         """
         clock, provider = deadline.clock, provider.within(deadline)
         poll = provider.once()
         answered, asked_at = bool(self.state), 0.0
-        for _ in polls(deadline):
+        for _ in polls(deadline, most=most):
             asked_at = asked_at if self.silence else clock.time()
             try:
                 found = self._look(poll if answered else provider)
@@ -140,7 +146,7 @@ def passing(error: TpukitError) -> bool:
     return error.retry == "same-zone" or error.reason.startswith(UNREADABLE)
 
 
-def asked(ask: Ask, found: Slice) -> str:
+def asked(ask: Ask, found: Slice | QueuedResource) -> str:
     """Return the operation's name, or "" where the slice has to be looked at again first."""
     try:
         return ask(found.zone, found.name)

@@ -1,0 +1,535 @@
+"""Each turn that a watched slice can take, on a clock that waits for nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from support.local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud, FakeClock
+from support.slices import OWNER, create, delete, labelled
+
+from tpukit.clock import Deadline
+from tpukit.errors import (
+    NameTaken,
+    NoCapacity,
+    NotAllowed,
+    ProvisionFailed,
+    SliceLost,
+    TerminationSignal,
+    TpukitError,
+    TransportFailed,
+)
+from tpukit.models import DataDisk, Slice, SliceRequest
+from tpukit.recovery.condition import condition
+from tpukit.recovery.watch_file import Record, Watch, WatchFile, WatchFiles, WatchSpec
+from tpukit.recovery.watcher import Ended, Watcher
+from tpukit.recovery.workload import request_of
+from tpukit.slices import lifetime, naming
+from tpukit.slices.capacity import Search, obtain
+from tpukit.slices.ensure import Ensured, ensure
+
+
+@dataclass
+class PaperWork:
+    """Slices that are really made, and a command that runs on paper: once a slice, by its nonce."""
+
+    cloud: Cloud
+    begun: list[str] = field(default_factory=list)  #: the nonces of the slices, in turn
+    ends: list[Ended] = field(default_factory=list)  #: what `ended` says, in turn
+    failures: list[TpukitError] = field(default_factory=list)  #: what `begin` raises, in turn
+    unlucky: list[Callable[[], object]] = field(default_factory=list)  #: what a make meets
+    running: bool = False
+    lost: bool = False  #: whether the run's processes are gone
+
+    def make(self, search: Search) -> Slice:
+        deadline = Deadline.after(self.cloud.clock, search.asking.remaining() + 1200.0)
+        given = {"journal": self.cloud.journal, "on_state": self.cloud.states.append}
+
+        def attempt(request: SliceRequest) -> Ensured:
+            return ensure(self.cloud.tpu, request, deadline=deadline, **given)
+
+        if self.unlucky:
+            self.unlucky.pop()()
+        steady = replace(search, jitter=lambda least, most: most)
+        return obtain(self.cloud.tpu, steady, attempt, deadline=deadline, **given).made.slice
+
+    def begin(self, found: Slice, request: SliceRequest) -> str:
+        if self.failures:
+            raise self.failures.pop(0)
+        own = found.labels[naming.NONCE]
+        alive = {
+            each.labels[naming.NONCE] for each in self.cloud.tpu.list("-").slices if each.ready
+        }
+        assert not (alive & {*self.begun}) - {own}, "two copies at once"
+        self.running = True
+        if own in self.begun and not self.lost:
+            return "run r1 found"
+        self.lost = False
+        self.begun.append(own)
+        return "run r1 started"
+
+    def ended(self) -> Ended | None:
+        return self.ends[0] if self.ends else None
+
+    def leave(self) -> None:
+        self.running = False
+
+
+@dataclass
+class Scene:
+    """A cloud with a READY slice, a watch of it, and what happens between two looks."""
+
+    cloud: Cloud
+    clock: FakeClock
+    file: WatchFile
+    record: Record
+    work: PaperWork
+    said: list[str] = field(default_factory=list)
+
+    def watcher(self) -> Watcher:
+        return Watcher(
+            self.cloud.tpu,
+            self.record,
+            self.work,
+            self.cloud.journal,
+            self.clock,
+            OWNER,
+            self.said.append,
+        )
+
+    def watch(self, *acts: Callable[[], object]) -> int:
+        """Watch while these happen, one after the other, each after some quiet looks."""
+        left = list(acts)
+        quiet, pauses = 0, 0
+
+        def on_sleep() -> None:
+            nonlocal quiet, pauses
+            pauses += 1
+            assert pauses < 2000, "nothing comes of it"
+            quiet = quiet + 1 if self.work.running else 0
+            if quiet == 4 and left:
+                quiet = 0
+                left.pop(0)()
+
+        self.clock.on_sleep = on_sleep
+        status = self.watcher().watch()
+        assert not left
+        return status
+
+    def preempt(self) -> None:
+        name = self.cloud.full_name("demo", self.record.watch.zone)
+        self.cloud.control("POST", f"nodes/{name}:preempt")
+
+    def vanish(self) -> None:
+        self.cloud.vanish("demo")
+
+    def end(self) -> None:
+        self.work.ends = [Ended(0)]
+
+    @property
+    def events(self) -> list[str]:
+        return [each.event for each in self.record.watch.history]
+
+    def spec(self, **changes: object) -> None:
+        watch = self.record.watch
+        self.record.watch = replace(watch, spec=replace(watch.spec, **changes))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def scene(cloud: Cloud, clock: FakeClock, tmp_path: Path) -> Scene:
+    found = create(cloud, labelled(cloud, provisioning="spot")).slice
+    file = WatchFiles(tmp_path / "watches", cloud.url, PROJECT).of("demo")
+    spec = WatchSpec(request_of(found), run_id="r1", command="train", zones=(OTHER_ZONE,))
+    watch = Watch(spec, zone=ZONE)
+    file.save(watch)
+    return Scene(cloud, clock, file, Record(file, watch, clock.time), PaperWork(cloud))
+
+
+LOSSES = {
+    "preempted": Scene.preempt,
+    "vanished": Scene.vanish,
+    "terminated": lambda scene: scene.cloud.change("demo", state="TERMINATED"),
+}
+
+
+@pytest.mark.parametrize("word", LOSSES)
+def test_a_lost_slice_is_deleted_and_made_again_and_the_command_begun_on_it(
+    scene: Scene, word: str
+) -> None:
+    """Ten times in a row; each has its word, none runs beside another, and one slice is left."""
+    lose = LOSSES[word]
+    assert scene.watch(*[lambda: lose(scene)] * 10, scene.end) == 0
+    assert len(scene.work.begun) == len(set(scene.work.begun)) == 11
+    assert scene.cloud.nodes() == [scene.cloud.full_name("demo")]
+    assert scene.events.count(word) == 10
+    assert scene.events[-1] == "ended"
+    assert scene.record.watch.recoveries == 10
+    assert scene.file.load() == scene.record.watch
+    found = scene.cloud.tpu.get(ZONE, "demo")
+    assert (found.provisioning, found.labels[naming.OWNER]) == ("spot", OWNER)
+
+
+def test_an_api_that_is_silent_is_no_loss(scene: Scene) -> None:
+    def silence() -> None:
+        scene.cloud.fault(method="nodes.get", status="UNAVAILABLE", message="busy", times=30)
+
+    assert scene.watch(silence, scene.end) == 0
+    assert scene.cloud.served() == 30
+    assert len(scene.work.begun) == 1
+    assert not scene.cloud.calls("nodes.delete")
+    assert any("no answer from the API" in line for line in scene.said)
+
+
+def test_maintenance_is_told_once_and_is_no_loss(scene: Scene) -> None:
+    def maintain() -> None:
+        scene.cloud.change("demo", health="UNHEALTHY_MAINTENANCE")
+
+    def heal() -> None:
+        scene.cloud.change("demo", health="HEALTHY")
+
+    assert scene.watch(maintain, heal, scene.end) == 0
+    told = [each for each in scene.events if "MAINTENANCE" in each or "healthy" in each]
+    assert told == ["UNHEALTHY_MAINTENANCE: it may restart or be lost", "healthy again"]
+    assert len(scene.work.begun) == 1
+
+
+@pytest.mark.parametrize(("state", "fix"), [("STOPPED", "start"), ("DELETING", "")])
+def test_what_somebody_has_asked_for_is_not_undone(scene: Scene, state: str, fix: str) -> None:
+    with pytest.raises(TpukitError, match="not by this watch") as caught:
+        scene.watch(lambda: scene.cloud.change("demo", state=state))
+    assert fix in str(caught.value.fix or "")
+    assert "slice demo in us-central1-a" in caught.value.exists[0]
+    assert not scene.cloud.calls("nodes.delete")
+    assert len(scene.cloud.calls("nodes.create")) == 1
+    assert scene.record.watch.state == "ended"
+
+
+def test_no_room_where_it_was_leads_elsewhere_and_nothing_is_left_behind(scene: Scene) -> None:
+    scene.cloud.fault(preset="stockout", zone=ZONE, probability=1.0)
+    assert scene.watch(scene.preempt, scene.end) == 0
+    assert scene.cloud.nodes() == [scene.cloud.full_name("demo", OTHER_ZONE)]
+    assert scene.record.watch.zone == OTHER_ZONE
+
+
+def test_room_that_comes_later_is_waited_for_and_none_ends_the_watch_in_time(
+    scene: Scene,
+) -> None:
+    scene.spec(max_wait=3600.0)
+    scene.cloud.fault(preset="stockout", times=6)
+    assert scene.watch(scene.preempt, scene.end) == 0
+    assert scene.cloud.served() == 6
+    scene.cloud.fault(preset="stockout", probability=1.0)
+    scene.work.ends, scene.work.running = [], False
+    scene.record.watch = replace(scene.record.watch, state="watching")
+    began = scene.clock.time()
+    with pytest.raises(NoCapacity) as caught:
+        scene.watch(scene.preempt)
+    assert 3500 < scene.clock.time() - began < 3600 + 600
+    assert str(caught.value.fix) == "tpukit watch demo"
+    assert caught.value.exists == ()
+    assert scene.cloud.nodes() == []
+    assert scene.record.watch.open, "it can be taken up"
+
+
+def test_another_s_slice_of_that_name_elsewhere_is_left_alone(scene: Scene) -> None:
+    scene.cloud.tpu.create(naming.labelled(scene.cloud.request(zone=OTHER_ZONE), "eve", "hers"))
+    scene.cloud.fault(preset="stockout", zone=ZONE, times=1)
+    with pytest.raises(NameTaken, match="belongs to eve"):
+        scene.watch(scene.preempt)
+    assert scene.cloud.nodes() == [scene.cloud.full_name("demo", OTHER_ZONE)]
+
+
+def test_a_slice_of_a_queued_resource_is_suspended_with_it_and_made_again_without(
+    scene: Scene,
+) -> None:
+    cloud = scene.cloud
+    delete(cloud, cloud.tpu.get(ZONE, "demo"))
+    place = f"projects/{PROJECT}/locations/{ZONE}"
+    node = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
+    node["labels"] = dict(labelled(cloud).labels)  # type: ignore[assignment]
+    spec = {"parent": place, "nodeId": "demo", "node": node}
+    url = f"{cloud.url}/v2/{place}/queuedResources?queuedResourceId=wish"
+    cloud.session.rest("queue", "POST", url, body={"tpu": {"nodeSpec": [spec]}, "spot": {}})
+    while not (found := cloud.tpu.list(ZONE).slices) or not found[0].ready:
+        scene.clock.sleep(30.0)
+    scene.spec(request=request_of(found[0]), queued_resource="wish")
+    assert scene.watch(scene.preempt, scene.end) == 0
+    assert "suspended" in scene.events
+    assert "queued resource deleted" in scene.events
+    assert cloud.tpu.list_queued("-").requests == ()
+    assert cloud.nodes() == [cloud.full_name("demo")]
+    assert scene.record.watch.spec.queued_resource == ""
+
+
+def test_a_slice_that_is_lost_while_it_is_made_is_made_again(scene: Scene) -> None:
+    def lose() -> None:
+        quiet = scene.clock.on_sleep
+
+        def lose_once() -> None:
+            if scene.cloud.nodes():
+                scene.clock.on_sleep = quiet
+                scene.preempt()
+
+        scene.clock.on_sleep = lose_once
+
+    scene.work.unlucky = [lose]
+    assert scene.watch(scene.vanish, scene.end) == 0
+    assert len(scene.cloud.nodes()) == 1
+    assert len(scene.work.begun) == 2
+    assert len(scene.cloud.calls("nodes.create")) == 3
+
+
+def test_the_recoveries_are_bounded(scene: Scene) -> None:
+    scene.spec(recoveries=2)
+    with pytest.raises(SliceLost, match="given up: preempted") as caught:
+        scene.watch(*[scene.preempt] * 3)
+    assert caught.value.exit_code == 7
+    assert "PREEMPTED" in caught.value.exists[0]
+    assert len(scene.work.begun) == 3
+
+
+def test_a_slice_whose_lifetime_is_over_is_not_made_again(scene: Scene) -> None:
+    request = scene.record.watch.spec.request
+    ends = lifetime.moment(scene.clock.time() + 60)
+    scene.spec(request=replace(request, labels={**request.labels, lifetime.EXPIRES: ends}))
+    with pytest.raises(SliceLost, match="lifetime is over"):
+        scene.watch(lambda: (scene.clock.sleep(60.0), scene.preempt()))
+    assert len(scene.cloud.calls("nodes.create")) == 1
+
+
+def test_a_command_that_fails_is_not_begun_again_unless_its_slice_was_lost(scene: Scene) -> None:
+    def fail() -> None:
+        scene.work.ends = [Ended(3)]
+
+    assert scene.watch(fail) == 3
+    assert len(scene.work.begun) == 1
+
+
+def test_a_command_that_fails_because_its_slice_is_taken_away_is_begun_again(
+    scene: Scene,
+) -> None:
+    def fail() -> None:
+        scene.work.ends = [Ended(143)]
+        scene.clock.on_sleep = lose
+
+    def lose() -> None:
+        scene.clock.on_sleep = lambda: None
+        scene.preempt()
+        scene.work.ends = []
+        scene.clock.on_sleep = finish
+
+    def finish() -> None:
+        if scene.work.running and len(scene.work.begun) == 2:
+            scene.end()
+
+    assert scene.watch(fail) == 0
+    assert len(scene.work.begun) == 2
+
+
+def test_a_run_whose_processes_are_gone_is_begun_again_on_the_same_slice(scene: Scene) -> None:
+    def restart() -> None:
+        scene.work.ends = [Ended(None, "the worker restarted")]
+        scene.work.running, scene.work.lost = False, True
+        scene.clock.on_sleep = lambda: len(scene.work.begun) == 2 and scene.end()  # type: ignore[assignment]
+
+    assert scene.watch(restart) == 0
+    assert len(scene.work.begun) == 2
+    assert len(scene.cloud.calls("nodes.create")) == 1
+    assert "run r1 was lost" in scene.events
+
+
+def test_a_beginning_that_fails_is_tried_again_and_not_for_ever(scene: Scene) -> None:
+    scene.work.failures = [TransportFailed("no way"), ProvisionFailed("no uv")]
+    assert scene.watch(scene.end) == 0
+    scene.work.failures = [TransportFailed("no way")] * 9
+    scene.work.running, scene.work.ends = False, []
+    scene.record.watch = replace(scene.record.watch, state="watching")
+    with pytest.raises(TransportFailed):
+        scene.watch()
+    assert len(scene.work.failures) == 6
+    scene.work.failures = [NotAllowed("not you")] * 2
+    with pytest.raises(NotAllowed):
+        scene.watch()
+    assert len(scene.work.failures) == 1
+
+
+@pytest.mark.parametrize("signal", [KeyboardInterrupt, TerminationSignal])
+def test_an_interrupt_says_what_goes_on_and_how_it_is_taken_up(
+    scene: Scene, signal: type[KeyboardInterrupt]
+) -> None:
+    def interrupt() -> None:
+        raise signal
+
+    with pytest.raises(TpukitError) as caught:
+        scene.watch(interrupt)
+    error = caught.value
+    assert error.exit_code == (143 if signal is TerminationSignal else 130)
+    assert "slice demo in us-central1-a, READY" in error.exists[0]
+    assert error.exists[1] == "run r1 of slice demo goes on"
+    assert str(error.fix) == "tpukit watch demo"
+    assert str(error.otherwise) == "tpukit delete demo --zone us-central1-a"
+    assert scene.record.watch.stopped is (signal is TerminationSignal)
+
+
+class Killed(BaseException):
+    """The process ends here, with no word."""
+
+
+@pytest.mark.full_size
+def test_a_watch_that_is_killed_at_any_write_or_wait_is_taken_up_from_its_file(
+    cloud: Cloud, clock: FakeClock, tmp_path: Path
+) -> None:
+    """Once before and once after each write, and at each wait, of a watch that loses its slice.
+
+    Whenever that was, one slice is left, and the command has never run twice at once.
+    """
+    files = WatchFiles(tmp_path / "watches", cloud.url, PROJECT)
+    lived = [_killed(cloud, clock, files, number) for number in range(60)]
+    assert sum(lived) > 20, "so many moments there are"
+    assert not all(lived), "the last ones were after the end"
+
+
+def _killed(cloud: Cloud, clock: FakeClock, files: WatchFiles, number: int) -> bool:
+    """Watch, be killed at that step, and take it up; return whether the step was reached."""
+    name = f"demo-{number}"
+    found = create(cloud, labelled(cloud, name)).slice
+    file, work = files.of(name), PaperWork(cloud)
+    first = Watch(
+        WatchSpec(request_of(found), run_id="r1", command="train", zones=(OTHER_ZONE,)),
+        zone=ZONE,
+    )
+    file.save(first)
+    cloud.control("DELETE", "faults")
+    cloud.fault(preset="stockout", zone=ZONE, times=1)
+    steps, lost, killed = 0, False, False
+
+    def step() -> None:
+        nonlocal steps
+        steps += 1
+        if steps == number + 1:
+            raise Killed
+
+    class Mortal(WatchFile):
+        def save(self, watch: Watch) -> None:
+            step()
+            super().save(watch)
+            step()
+
+    def on_sleep() -> None:
+        nonlocal lost
+        step()
+        if work.running and not lost:
+            lost = True
+            cloud.control("POST", f"nodes/{cloud.full_name(name)}:preempt")
+        elif work.running and lost:
+            work.ends = [Ended(0)]
+
+    def live() -> int:
+        clock.on_sleep = on_sleep
+        kept = file.load()
+        assert kept is not None
+        record = Record(Mortal(file.path), kept, clock.time)
+        said: list[str] = []
+        args = (cloud.tpu, record, work, cloud.journal, clock, OWNER, said.append)
+        return Watcher(*args).watch() if kept.open else 0
+
+    try:
+        assert live() == 0
+    except Killed:
+        killed = True
+        assert live() == 0
+    clock.on_sleep = lambda: None
+    here = [each for each in cloud.nodes() if each.endswith(f"/{name}")]
+    assert len(here) == 1, number  # where there was room: the first life may have met the stockout
+    assert len(work.begun) == 2, number
+    return killed
+
+
+def test_a_watch_file_survives_what_is_in_it_and_tells_who_is_at_it(
+    scene: Scene, tmp_path: Path
+) -> None:
+    request = replace(
+        scene.record.watch.spec.request,
+        data_disks=(DataDisk("projects/p/zones/z/disks/d", read_only=True),),
+        metadata={"a": "b\n"},
+    )
+    watch = replace(scene.record.watch, spec=replace(scene.record.watch.spec, request=request))
+    scene.file.save(watch)
+    assert scene.file.load() == watch
+    assert scene.file.path.stat().st_mode & 0o777 == 0o600
+    assert scene.file.process() is None
+    with scene.file.held():
+        assert scene.file.process()
+        with pytest.raises(TpukitError, match="being watched already") as caught, scene.file.held():
+            pass
+        assert str(caught.value.fix) == "tpukit watch demo --stop"
+    assert scene.file.process() is None
+    whole = scene.file.path.read_bytes()
+    for cut in (0, len(whole) // 2, len(whole) - 1):
+        scene.file.path.write_bytes(whole[:cut])
+        assert scene.file.load() is None
+    secret = watch.document()
+    assert "metadata" not in str(secret)
+    assert WatchFiles(scene.file.path.parent, "elsewhere", PROJECT).all() == []
+
+
+def test_a_disk_that_is_full_ends_a_watch_before_anything_is_deleted(
+    scene: Scene,
+) -> None:
+    """The spec and the intent are on the disk, or nothing happens."""
+
+    class Full(WatchFile):
+        def save(self, watch: Watch) -> None:
+            if watch.state == "recovering":
+                raise TpukitError("cannot write")
+            super().save(watch)
+
+    scene.record = Record(Full(scene.file.path), scene.record.watch, scene.clock.time)
+    with pytest.raises(TpukitError, match="cannot write"):
+        scene.watch(scene.preempt)
+    assert not scene.cloud.calls("nodes.delete")
+
+
+def test_a_request_is_made_from_a_slice_without_what_tpukit_adds_by_itself(cloud: Cloud) -> None:
+    asked = labelled(
+        cloud,
+        labels={"team": "vision"},
+        tags=("web",),
+        metadata={"ssh-keys": "ada:ssh-ed25519 A\nours:ssh-ed25519 B", "startup-script": "true"},
+        subnetwork="default",
+    )
+    found = create(cloud, asked).slice
+    request = request_of(found, ["ours:ssh-ed25519 B"])
+    assert request.labels == {k: v for k, v in asked.labels.items() if k != naming.NONCE}
+    assert request.metadata == {"ssh-keys": "ada:ssh-ed25519 A", "startup-script": "true"}
+    assert (request.tags, request.network) == (("web",), "default")
+    shared = request_of(replace(found, network_project="host", subnetwork="sub"))
+    assert shared.network == "projects/host/global/networks/default"
+    assert shared.subnetwork == "projects/host/regions/us-central1/subnetworks/sub"
+
+
+def test_each_state_has_its_word(cloud: Cloud) -> None:
+    found = create(cloud).slice
+    words = {
+        "READY": "ready",
+        "CREATING": "coming",
+        "RESTARTING": "coming",
+        "REPAIRING": "coming",
+        "A_NEW_ONE": "coming",
+        "STOPPED": "stopped",
+        "STOPPING": "stopped",
+        "DELETING": "being deleted",
+        "PREEMPTED": "preempted",
+        "TERMINATED": "terminated",
+        "HIDDEN": "terminated",
+        "SUSPENDED": "suspended",
+    }
+    assert {state: condition(replace(found, state=state)) for state in words} == words
+    assert condition(None) == "vanished"
+    assert condition(None, "SUSPENDED") == "suspended"
+    assert condition(replace(found, state="DELETING"), "SUSPENDING") == "suspended"
+    assert condition(found, "SUSPENDED") == "ready"
+    assert condition(replace(found, health="UNHEALTHY_MAINTENANCE")) == "maintenance"
+    assert condition(replace(found, health="UNHEALTHY_TENSORFLOW")) == "ready"

@@ -1,0 +1,301 @@
+"""`tpukit watch`: a command that outlives its slice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option
+
+from tpukit.cli import parameters as flag
+from tpukit.cli import views
+from tpukit.cli.requirement_flags import RequirementFlags
+from tpukit.cli.run import VariableFlags
+from tpukit.cli.toolkit import Toolkit
+from tpukit.console import View
+from tpukit.errors import BadInput, Fix, NameTaken, NotFound
+from tpukit.provision import recipe_names
+from tpukit.slices import naming
+
+if TYPE_CHECKING:
+    from tpukit.models import Slice
+    from tpukit.recovery.watch_file import Watch, WatchFile, WatchSpec
+
+Name = Annotated[str, Argument(metavar="[NAME]", help="Name of the slice.")]
+
+
+@dataclass(frozen=True)
+class WatchFlags:
+    """How the slice is made again, and what is put onto it."""
+
+    push: Annotated[
+        str, Option(metavar="DIRECTORY", help="Push this folder before each beginning.")
+    ] = ""
+    to: Annotated[
+        str, Option(metavar="PATH", help="Folder on the workers; default: its own name.")
+    ] = ""
+    zones: Annotated[
+        str, Option(metavar="ZONE,…", help="Where else it may be made, where there is no room.")
+    ] = ""
+    recoveries: Annotated[
+        int, Option(metavar="N", help="How often it is recovered, at most.", min=0)
+    ] = 100
+    max_wait: Annotated[
+        str, Option(metavar="DURATION", help="How long to try for capacity, each time.")
+    ] = "6h"
+    run_id: Annotated[
+        str, Option(metavar="RUN", help="Name of the run; one that runs already is watched.")
+    ] = ""
+    delete_when_done: Annotated[
+        bool, Option("--delete-when-done", help="Delete the slice after an end with status 0.")
+    ] = False
+
+
+@dataclass(frozen=True)
+class AttendanceFlags:
+    """Who is at the watch."""
+
+    detach: Annotated[
+        bool, Option("--detach", "-d", help="Watch in a process of its own on this machine.")
+    ] = False
+    list_: Annotated[bool, Option("--list", help="List the watches of this machine.")] = False
+    stop: Annotated[bool, Option("--stop", help="End the watch; the slice and the run go on.")] = (
+        False
+    )
+
+
+def watch(
+    toolkit: Toolkit,
+    how: WatchFlags,
+    environment: VariableFlags,
+    on_top: RequirementFlags,
+    attendance: AttendanceFlags,
+    route: flag.RouteFlags,
+    name: Name = "",
+    command: flag.Command = None,
+    source_ranges: flag.SourceRanges = None,
+    no_firewall: flag.NoFirewall = False,
+) -> View:
+    """Keep a command running on a slice that may be lost.
+
+    The command runs detached on every worker. Where the slice is preempted, terminated, suspended
+    or gone, it is deleted and made again, provisioned, pushed to, and the command begun again under
+    the same run id: it has to go on from its own checkpoint, which belongs in a bucket. An API that
+    is silent is no loss. A watch that was killed is taken up by its name alone.
+
+    Examples:
+      tpukit watch demo --with jax --push . -- python3 train.py --checkpoint-dir gs://bucket/run
+      tpukit watch demo --zones us-central1-b,us-east1-d --detach -- ./train.sh
+      tpukit watch demo --stop
+    """
+    from tpukit.cli import watching
+
+    toolkit = toolkit.by(route)
+    if attendance.list_:
+        return _list(toolkit, name)
+    naming.check_name(name)
+    file = watching.files(toolkit).of(name)
+    if attendance.stop:
+        return _stop(toolkit, file, name)
+    line = flag.remote_command(command)
+    with file.held():
+        found = _watch(toolkit, file, name, line, how, environment, on_top)
+        spec = found.spec
+        ranges = tuple(source_ranges or ()) or spec.source_ranges
+        firewall = spec.firewall and not no_firewall
+        found = replace(found, spec=replace(spec, firewall=firewall, source_ranges=ranges))
+        file.save(found)
+        _tell_checkpoints(toolkit, found)
+        if not attendance.detach:
+            return _attend(toolkit, file, found)
+    pid = watching.spawn(toolkit, file, name, route.words)
+    toolkit.console.say(f"{name}: watched by process {pid}, which writes to {file.log}")
+    after = Fix.command("tpukit", "watch", name, "--stop", note="ends the watch")
+    document = {"watch": found.document(), "process": pid, "log": str(file.log)}
+    return View(document, rows=[[found.spec.run_id]], next=(after,))
+
+
+def keep_slice(toolkit: Toolkit, found: Slice, spec: WatchSpec) -> View:
+    """Watch a slice that is there, in the foreground, without a command; Ctrl-C ends it."""
+    from tpukit.cli import watching
+    from tpukit.recovery.watch_file import Watch
+
+    file = watching.files(toolkit).of(found.name)
+    with file.held():
+        kept = Watch(spec, zone=found.zone)
+        file.save(kept)
+        toolkit.console.say(f"{found.name}: kept until Ctrl-C")
+        return _attend(toolkit, file, kept)
+
+
+def _attend(toolkit: Toolkit, file: WatchFile, found: Watch) -> View:
+    from tpukit.cli import watching
+
+    status, ended = watching.attend(toolkit, file, found)
+    if found.spec.delete_when_done and status == 0:
+        from tpukit.cli.delete import remove
+
+        remove(toolkit, ended.name, ended.zone)
+    else:
+        bills = "bills" if toolkit.provider.bills else "stays"
+        delete = ("tpukit", "delete", ended.name, "--zone", ended.zone)
+        toolkit.console.suggest(Fix.command(*delete, note=f"the slice {bills} until then"))
+    return View({"watch": ended.document()}, status=status)
+
+
+def _watch(
+    toolkit: Toolkit,
+    file: WatchFile,
+    name: str,
+    line: str,
+    how: WatchFlags,
+    environment: VariableFlags,
+    on_top: RequirementFlags,
+) -> Watch:
+    """Return the watch that is taken up, or a new one.
+
+    Raises:
+        NameTaken: a watch of another command is to be taken up.
+        BadInput: there is neither a watch nor a command.
+        TpukitError: there is no such slice, or it is not ours.
+    """
+    from tpukit.cli import watching
+
+    before = file.load()
+    if before and not line:
+        toolkit.console.say(f"{name}: taken up, after {before.recoveries} recoveries")
+        return watching.taken_up(before)
+    if before and before.open and before.spec.command != line:
+        raise NameTaken(
+            f"slice {name} is to be watched with another command",
+            reason=before.spec.command[:60],
+            fix=Fix.command("tpukit", "watch", name, note="takes that watch up"),
+            otherwise=Fix.command("tpukit", "watch", name, "--stop", note="ends it"),
+        )
+    if not line:
+        fix = Fix.command("tpukit", "watch", name, "--", "hostname", note="for example")
+        raise BadInput("there is no command to watch", fix=fix)
+    if before and before.open:
+        toolkit.console.say(f"{name}: taken up, after {before.recoveries} recoveries")
+        return watching.taken_up(
+            replace(before, spec=_spec(before.spec, line, how, environment, on_top))
+        )
+    return _new(toolkit, name, line, how, environment, on_top)
+
+
+def _new(
+    toolkit: Toolkit,
+    name: str,
+    line: str,
+    how: WatchFlags,
+    environment: VariableFlags,
+    on_top: RequirementFlags,
+) -> Watch:
+    from tpukit.recovery.watch_file import Event, Watch, WatchSpec
+    from tpukit.recovery.workload import request_of
+    from tpukit.slices.ensure import check_same
+    from tpukit.work.runs import new_run_id
+
+    toolkit.hints.forget(name)
+    found = toolkit.find(name)
+    context = toolkit.context()
+    request = request_of(found, [f"{context.user}:{context.key.public}"])
+    check_same(found, naming.labelled(request, toolkit.owner, ""))
+    spec = WatchSpec(
+        request,
+        run_id=how.run_id or new_run_id(toolkit.clock),
+        queued_resource=found.queued_resource,
+    )
+    spec = _spec(spec, line, how, environment, on_top)
+    if not spec.recipe and found.ready:
+        spec = replace(spec, recipe=_provisioned(toolkit, found))
+    now = round(toolkit.clock.time(), 3)
+    began = Event("watched", f"{found.state} in {found.zone}", now)
+    toolkit.console.say(f"run {spec.run_id}")
+    return Watch(spec, zone=found.zone, history=(began,))
+
+
+def _spec(
+    spec: WatchSpec,
+    line: str,
+    how: WatchFlags,
+    environment: VariableFlags,
+    on_top: RequirementFlags,
+) -> WatchSpec:
+    """Return a spec with what was asked for now; raise `BadInput` for what makes no sense."""
+    from tpukit.recovery.workload import check_places
+    from tpukit.work.pushes import target_path
+    from tpukit.work.worktree import source_folder
+
+    zones = flag.words(how.zones)
+    check_places(spec.request, zones)
+    root = source_folder(how.push) if how.push else None
+    if how.to and not root:
+        raise BadInput("--to is where --push puts a folder", fix=Fix(note="add --push ."))
+    named = environment.env_file
+    return replace(
+        spec,
+        run_id=how.run_id or spec.run_id,
+        command=line,
+        zones=zones,
+        recipe=environment.with_ or spec.recipe,
+        activate=environment.with_,
+        requirements=str(Path(on_top.requirements).absolute()) if on_top.requirements else "",
+        indexes=tuple(on_top.index or ()),
+        editable=on_top.editable,
+        push=str(root) if root else "",
+        push_to=target_path(how.to or root.name) if root else "",
+        variables=tuple(environment.env or ()),
+        variable_file=str(Path(named).absolute()) if named else "",
+        recoveries=how.recoveries,
+        max_wait=flag.seconds(how.max_wait, "--max-wait"),
+        delete_when_done=how.delete_when_done,
+    )
+
+
+def _provisioned(toolkit: Toolkit, found: Slice) -> str:
+    """Return the recipe that worker 0 was provisioned with, to be the one of later slices too."""
+    from tpukit.work.environments import environments
+
+    (worker,) = toolkit.workers(found, "0", flag.seconds("5m"))
+    there = [each for each in environments(worker, toolkit.clock) if each in recipe_names()]
+    if there:
+        toolkit.console.say(f"{found.name}: provisioned with {there[0]}, as later slices will be")
+    return there[0] if there else ""
+
+
+def _tell_checkpoints(toolkit: Toolkit, found: Watch) -> None:
+    from tpukit.recovery import checkpoints
+
+    if found.spec.command and (
+        line := checkpoints.warning(found.spec.command, found.spec.variables)
+    ):
+        toolkit.console.warn(line)
+
+
+def _list(toolkit: Toolkit, name: str) -> View:
+    from tpukit.cli import watching
+
+    every = [
+        (watch, file.process())
+        for file, watch in watching.files(toolkit).all()
+        if not name or watch.name == name
+    ]
+    if name and not every:
+        raise NotFound(f"there is no watch of slice {name}")
+    return views.watches(every, with_history=bool(name))
+
+
+def _stop(toolkit: Toolkit, file: WatchFile, name: str) -> View:
+    from tpukit.cli import watching
+
+    found = file.load()
+    if found is None:
+        fix = Fix.command("tpukit", "watch", "--list", note="shows the watches there are")
+        raise NotFound(f"there is no watch of slice {name}", fix=fix)
+    was_open = watching.stop(toolkit, file)
+    if was_open:
+        toolkit.console.say(f"{name}: watched no longer; what runs there goes on")
+    after = Fix.command("tpukit", "delete", name, "--zone", found.zone)
+    return View({"stopped": was_open, "name": name}, rows=[[name]], next=(after,))

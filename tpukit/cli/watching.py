@@ -1,0 +1,162 @@
+"""What `watch` and `up --keep` have in common: a watch in the foreground, and who is at one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, BinaryIO
+
+from tpukit.cli.cp import metered
+from tpukit.cli.output import Stamped, chosen_output
+from tpukit.cli.requirement_flags import RequirementFlags, on_top
+from tpukit.cli.stages import Stages, job_progress, timed
+from tpukit.cli.toolkit import Toolkit
+from tpukit.clock import Deadline, polls
+from tpukit.errors import BadInput, Fix, TpukitError
+from tpukit.recovery.watch_file import Record, Watch, WatchFile, WatchFiles
+from tpukit.text import shown_path
+
+if TYPE_CHECKING:
+    from tpukit.provision.recipes import Recipe
+    from tpukit.provision.requirements import Requirements
+    from tpukit.remote.connection.worker import RemoteWorker
+    from tpukit.up import Progress
+    from tpukit.work.runs import OnLog
+
+#: Seconds for a process to begin with a watch, and to leave it once it was told to.
+_BEGIN_SECONDS, _LEAVE_SECONDS = 60.0, 20.0
+
+
+def files(toolkit: Toolkit) -> WatchFiles:
+    """Return the watches of the project on this machine."""
+    endpoint, project = toolkit.settings.get("tpu_endpoint"), toolkit.settings.require("project")
+    return WatchFiles(toolkit.paths.watches, endpoint, project)
+
+
+def attend(toolkit: Toolkit, file: WatchFile, watch: Watch) -> tuple[int, Watch]:
+    """Be at a watch, which this process holds, until it is over.
+
+    Returns the status of its command, and the watch as it is in the end. Raises as `Watcher.watch`.
+    """
+    from tpukit.recovery.watcher import Watcher
+    from tpukit.recovery.workload import Workload
+
+    spec, name = watch.spec, watch.name
+
+    def say(line: str) -> None:
+        toolkit.console.say(f"{name}: {line}")
+
+    @contextmanager
+    def progress() -> Iterator[Progress]:
+        with Stages(toolkit.console, toolkit.clock, timed) as stages:
+            yield job_progress(stages)
+
+    def setup() -> tuple[Recipe | None, Requirements | None]:
+        from tpukit.provision.recipes import Recipe
+
+        if not spec.recipe:
+            return None, None
+        recipe = Recipe.named(spec.recipe, toolkit.own_recipes)
+        flags = RequirementFlags(spec.requirements, [*spec.indexes], spec.editable)
+        return recipe, on_top(flags, [recipe], toolkit.environ)
+
+    record = Record(file, watch, toolkit.clock.time)
+    work = Workload(
+        toolkit.context(spec.source_ranges),
+        spec,
+        environment=lambda: _environment(toolkit, watch),
+        setup=setup,
+        progress=progress,
+        transfer=lambda: metered(toolkit, "sent", relay=True),
+        output=lambda workers: _output(toolkit, workers),
+        say=say,
+    )
+    watcher = Watcher(
+        toolkit.provider, record, work, toolkit.journal, toolkit.clock, toolkit.owner, say
+    )
+    return watcher.watch(), record.watch
+
+
+def spawn(toolkit: Toolkit, file: WatchFile, name: str, flags: Sequence[str]) -> int:
+    """Begin a process of its own that takes up the watch of that file; return its number.
+
+    Raises `TpukitError` with what it said where it does not come up.
+    """
+    words = ["--project", toolkit.settings.require("project")]
+    words += ["--local"] if toolkit.flags.local else []
+    command = [sys.executable, "-m", "tpukit", *words, "watch", name, *flags]
+    with _opened(file) as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    for _ in polls(Deadline.after(toolkit.clock, _BEGIN_SECONDS), first=0.1, most=0.5):
+        if process.poll() is not None:
+            break
+        if file.process() == process.pid:
+            return process.pid
+    said = file.log.read_text(encoding="utf-8", errors="replace").splitlines()
+    raise TpukitError(
+        f"the watch of slice {name} did not begin",
+        why="\n".join(said[-5:]),
+        fix=Fix.command("tpukit", "watch", name, note="takes it up in the foreground"),
+    )
+
+
+def stop(toolkit: Toolkit, file: WatchFile) -> bool:
+    """End a watch, wherever it runs on this machine; return whether it was to go on.
+
+    The slice and its run are left as they are. Raises `TpukitError` where its process stays.
+    """
+    watch = file.load()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if pid := file.process():
+            os.kill(pid, number)
+        for _ in polls(Deadline.after(toolkit.clock, _LEAVE_SECONDS), first=0.05, most=0.5):
+            if file.process() is None:
+                break
+        else:
+            continue
+        break
+    with file.held():
+        left = file.load()
+        if left and left.open:
+            Record(file, left, toolkit.clock.time).note("stopped", stopped=True)
+    return bool(watch and watch.open)
+
+
+def taken_up(watch: Watch) -> Watch:
+    """Return a watch that goes on from where it was; one that had ended may recover once more."""
+    from tpukit.recovery.watch_file import RECOVERING, WATCHING
+
+    state = RECOVERING if watch.state == RECOVERING else WATCHING
+    fresh = {} if watch.open else {"recoveries": 0, "status": None}
+    return replace(watch, state=state, stopped=False, **fresh)  # type: ignore[arg-type]
+
+
+def _environment(toolkit: Toolkit, watch: Watch) -> str:
+    from tpukit.cli.run import VariableFlags, shell_lines
+
+    spec = watch.spec
+    return shell_lines(VariableFlags([*spec.variables], spec.variable_file, spec.activate), toolkit)
+
+
+def _output(toolkit: Toolkit, workers: Sequence[RemoteWorker]) -> OnLog:
+    return Stamped(chosen_output(toolkit.console, workers, "", as_json_lines=False), False).write
+
+
+@contextmanager
+def _opened(file: WatchFile) -> Iterator[BinaryIO]:
+    """Yield the log of a detached watch, at its end."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    try:
+        with os.fdopen(os.open(file.log, flags, 0o600), "ab") as log:
+            yield log
+    except OSError as error:
+        raise BadInput(
+            f"cannot write {shown_path(file.log)}", reason=error.strerror or ""
+        ) from error

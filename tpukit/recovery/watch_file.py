@@ -1,0 +1,231 @@
+"""What a watch is to do and what became of it, in a file that a kill at any moment leaves whole.
+
+The cloud says what there is; the file says what was meant. It is written before whatever it is
+about: a slice that is deleted can be made again from it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tpukit.errors import Fix, NameTaken, TpukitError
+from tpukit.models import DataDisk, Documented, SliceRequest
+from tpukit.paths import private_directory, recall_json, replace_file
+from tpukit.text import shown_path
+
+#: The states of a watch that is to go on: at work, and with its slice lost.
+WATCHING, RECOVERING = "watching", "recovering"
+#: That of one which is over.
+ENDED = "ended"
+
+
+@dataclass(frozen=True)
+class Event(Documented):
+    """What happened and when, in seconds since the epoch."""
+
+    event: str
+    detail: str = ""
+    time: float = 0.0
+
+
+@dataclass(frozen=True)
+class WatchSpec:
+    """All that is needed to make the slice again and to begin the command on it.
+
+    The request has no label of a call yet. Variables are words as they were typed and the name of
+    a file: values that come from the environment are in neither.
+    """
+
+    request: SliceRequest
+    run_id: str = ""
+    command: str = ""  #: empty where the slice alone is kept
+    zones: tuple[str, ...] = ()  #: where else it may be made
+    queued_resource: str = ""  #: that the slice came from
+    recipe: str = ""
+    activate: str = ""  #: the recipe whose programs the command finds first
+    requirements: str = ""  #: a file here, by its full path
+    indexes: tuple[str, ...] = ()
+    editable: str = ""
+    push: str = ""  #: a folder here, by its full path
+    push_to: str = ""
+    variables: tuple[str, ...] = ()
+    variable_file: str = ""
+    firewall: bool = True
+    source_ranges: tuple[str, ...] = ()
+    recoveries: int = 100  #: at most
+    max_wait: float = 6 * 3600.0  #: seconds for capacity, each time
+    delete_when_done: bool = False
+
+
+@dataclass(frozen=True)
+class Watch:
+    """A watch as its file has it. `zone` is where the slice is, or was when it was lost."""
+
+    spec: WatchSpec
+    state: str = WATCHING
+    stopped: bool = False  #: whether somebody has ended it
+    zone: str = ""
+    recoveries: int = 0
+    status: int | None = None  #: exit status of the command, once it has ended
+    history: tuple[Event, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.spec.request.name
+
+    @property
+    def open(self) -> bool:
+        """Whether it is to be taken up where nobody is at it."""
+        return self.state != ENDED and not self.stopped
+
+    def document(self) -> dict[str, Any]:
+        """Return the public JSON value; without variables and metadata, which may be secret."""
+        spec, request = self.spec, self.spec.request
+        return {
+            "name": self.name,
+            "state": "stopped" if self.stopped else self.state,
+            "zone": self.zone,
+            "accelerator_type": request.accelerator_type,
+            "run": spec.run_id,
+            "command": spec.command,
+            "recoveries": self.recoveries,
+            "status": self.status,
+            "history": [each.document() for each in self.history],
+        }
+
+
+@dataclass(frozen=True)
+class WatchFile:
+    """The file of one watch. Only who `holds` it writes."""
+
+    path: Path
+
+    def load(self) -> Watch | None:
+        """Return the watch, or None where there is none that can be read."""
+        try:
+            return _watch(recall_json(self.path))
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    def save(self, watch: Watch) -> None:
+        """Write it, onto the disk itself; raise `TpukitError` where that cannot be done."""
+        try:
+            private_directory(self.path.parent)
+            replace_file(self.path, json.dumps(asdict(watch)), durable=True)
+        except OSError as error:
+            raise TpukitError(
+                f"cannot write {shown_path(self.path)}, without which nothing is begun",
+                reason=error.strerror or "",
+            ) from error
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Run the block as the one process that is at the watch.
+
+        Raises `NameTaken` where another one is.
+        """
+        private_directory(self.path.parent)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self._lock, flags, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise self._taken() from None
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, str(os.getpid()).encode())
+            yield
+        finally:
+            os.close(descriptor)
+
+    def process(self) -> int | None:
+        """Return the number of the process that is at it, or None where there is none."""
+        try:
+            with self._lock.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return None
+        except BlockingIOError:
+            with suppress(OSError, ValueError):
+                return int(self._lock.read_text())
+            return 0
+        except OSError:
+            return None
+
+    @property
+    def log(self) -> Path:
+        """What a detached watch has said."""
+        return self.path.with_suffix(".log")
+
+    @property
+    def _lock(self) -> Path:
+        return self.path.with_suffix(".lock")
+
+    def _taken(self) -> TpukitError:
+        name = self.path.name.rpartition(".")[0].rpartition(".")[0]
+        return NameTaken(
+            f"slice {name} is being watched already, by process {self.process() or 'unknown'}",
+            fix=Fix.command("tpukit", "watch", name, "--stop", note="ends that watch"),
+        )
+
+
+@dataclass(frozen=True)
+class WatchFiles:
+    """The watches of one project of one API on this machine."""
+
+    folder: Path
+    endpoint: str
+    project: str
+
+    def of(self, name: str) -> WatchFile:
+        """Return the file of the watch of a slice, whether it is there or not."""
+        return WatchFile(self.folder / f"{name}.{self._place}.json")
+
+    def all(self) -> list[tuple[WatchFile, Watch]]:
+        """Return every watch that can be read, by the names of their slices."""
+        files = [WatchFile(each) for each in sorted(self.folder.glob(f"*.{self._place}.json"))]
+        return [(each, watch) for each in files if (watch := each.load())]
+
+    @property
+    def _place(self) -> str:
+        return hashlib.sha256(f"{self.endpoint}\n{self.project}".encode()).hexdigest()[:8]
+
+
+@dataclass
+class Record:
+    """The watch at hand and its file, which is written at every change."""
+
+    file: WatchFile
+    watch: Watch
+    now: Any = field(repr=False)  #: returns the seconds since the epoch
+
+    def note(self, event: str, detail: str = "", **changes: Any) -> None:
+        """Change the watch and add to its history; raise `TpukitError` where it is not written."""
+        happened = Event(event, detail, round(self.now(), 3))
+        history = (*self.watch.history, happened)
+        watch = replace(self.watch, history=history, **changes)
+        self.file.save(watch)
+        self.watch = watch
+
+
+def _watch(document: Mapping[str, Any]) -> Watch:
+    spec = document["spec"]
+    request = spec["request"]
+    disks = tuple(DataDisk(**each) for each in request["data_disks"])
+    made = SliceRequest(**{**_tuples(request), "data_disks": disks})
+    history = tuple(Event(**each) for each in document["history"])
+    whole = WatchSpec(**{**_tuples(spec), "request": made})
+    return Watch(**{**_tuples(document), "spec": whole, "history": history})
+
+
+def _tuples(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: tuple(value) if isinstance(value, list) else value for key, value in document.items()
+    }

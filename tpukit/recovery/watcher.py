@@ -1,0 +1,315 @@
+"""The loop of a watch: looks at the slice, makes it again and begins the command on it again.
+
+Each step is noted in the watch's file before it is taken, and begins with a look: after a kill at
+any moment the same loop finds out from the cloud and the workers what is there.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from tpukit.clock import Clock, Deadline
+from tpukit.cloud.provider import SliceProvider
+from tpukit.errors import (
+    DeadlinePassed,
+    Fix,
+    Interrupted,
+    NotFound,
+    SliceLost,
+    Terminated,
+    TpukitError,
+    TransportFailed,
+    VerificationFailed,
+    interruption,
+)
+from tpukit.models import Slice, SliceRequest
+from tpukit.recovery import condition as conditions
+from tpukit.recovery.condition import LOST, condition
+from tpukit.recovery.watch_file import ENDED, RECOVERING, WATCHING, Record
+from tpukit.slices import change, lifetime, naming
+from tpukit.slices.capacity import Search
+from tpukit.slices.journal import Journal
+from tpukit.slices.last_seen import LastSeen
+from tpukit.slices.queued import delete_queued
+
+#: Seconds between two looks at a slice at rest, at most.
+LOOK_SECONDS = 15.0
+#: Seconds for which a slice is looked at after its command has failed: what is taken away ends its
+#: programs before the API says so.
+SETTLE_SECONDS = 30.0
+#: Seconds that a delete may take until it is verified.
+DELETE_SECONDS = 1200.0
+#: Failures in a row to begin the command on a slice that is there.
+_TRIES = 3
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the command ended: the highest of all workers' statuses, or that its processes are gone.
+
+    `status` is None where a worker has restarted under it, `why` says so.
+    """
+
+    status: int | None
+    why: str = ""
+
+
+class Work(Protocol):
+    """What is done on slices and their workers; every method raises `TpukitError`."""
+
+    def make(self, search: Search) -> Slice:
+        """Make sure of one slice that is READY and lets us in, where there is room; return it."""
+
+    def begin(self, found: Slice, request: SliceRequest) -> str:
+        """Make sure that the command runs on the slice, once, and follow it; return how it went.
+
+        Where nothing of it is there the slice is provisioned and pushed to before.
+        """
+
+    def ended(self) -> Ended | None:
+        """Return how the command ended, or None while it runs, or nobody can say."""
+
+    def leave(self) -> None:
+        """Follow the command no longer: its slice is lost."""
+
+
+@dataclass
+class Watcher:
+    """One watch, from where its file says that it is."""
+
+    provider: SliceProvider
+    record: Record
+    work: Work
+    journal: Journal
+    clock: Clock
+    owner: str
+    say: Callable[[str], None]
+    began: bool = field(default=False, init=False)
+    failures: int = field(default=0, init=False)
+    settling: Deadline | None = field(default=None, init=False)
+    maintenance: bool = field(default=False, init=False)
+
+    def watch(self) -> int:
+        """Return the exit status of the command once it has ended.
+
+        Raises:
+            SliceLost: it was lost too often, or its lifetime is over.
+            TpukitError: somebody stops or deletes the slice; it cannot be made again; the command
+                cannot be begun.
+            Interrupted, Terminated: the slice and the command go on; each says how to take it up.
+        """
+        self.seen = LastSeen(self.name, self.record.watch.zone, "unknown", self.provider.bills)
+        try:
+            status = self._loop()
+        except KeyboardInterrupt as signal:
+            raise self._left(interruption(signal)) from None
+        except TpukitError as error:
+            raise self._left(error) from None
+        self.record.note(ENDED, f"status {status}", state=ENDED, status=status)
+        return status
+
+    @property
+    def name(self) -> str:
+        return self.record.watch.name
+
+    def _loop(self) -> int:
+        while True:
+            status = self._until_recovered()
+            if status is not None:
+                return status
+
+    def _until_recovered(self) -> int | None:
+        """Look until the command has ended, and return its status; None after a step to recover."""
+        never = Deadline.never(self.clock)
+        for found in self.seen.looks(self.provider, never, self.say, most=LOOK_SECONDS):
+            now = condition(found, self._queued_state(found))
+            if now in LOST and self.record.watch.state == WATCHING:
+                self._lose(now, found)
+            if self.record.watch.state == RECOVERING:
+                self._recover(now, found)
+                return None
+            if now in (conditions.STOPPED, conditions.DELETING):
+                raise self._somebodys(now)
+            self._tell_maintenance(now, found)
+            if found is None or now == conditions.COMING:
+                continue
+            self.began = self.began or self._begin(found)
+            ended = self.work.ended() if self.began else None
+            if ended is None:
+                self.settling = None
+            elif ended.status == 0:
+                return 0
+            elif self._settled(ended):
+                if ended.status is not None:
+                    return ended.status
+                self._count(f"run {self.record.watch.spec.run_id} was lost", ended.why)
+                self.began = False
+        raise AssertionError("a watch has no deadline")
+
+    def _queued_state(self, found: Slice | None) -> str:
+        """Return the state of the queued resource where that may say why the slice is gone."""
+        queued = self.record.watch.spec.queued_resource
+        if not queued or condition(found) not in (*LOST, conditions.DELETING):
+            return ""
+        try:
+            return self.provider.get_queued(self.record.watch.zone, queued).state
+        except NotFound:
+            return ""
+
+    def _begin(self, found: Slice) -> bool:
+        """Begin the command; tell whether it runs. What may pass is tried again."""
+        try:
+            how = self.work.begin(found, self._request(found.zone))
+        except SliceLost as lost:
+            self.say(lost.summary())  # the next look tells what has become of it
+            return False
+        except (TransportFailed, DeadlinePassed, VerificationFailed) as error:
+            self.failures += 1
+            if self.failures == _TRIES:
+                raise
+            self.say(f"{error.summary()}; trying again")
+            return False
+        self.failures, self.settling = 0, None
+        self._note(how, found.zone)
+        return True
+
+    def _settled(self, ended: Ended) -> bool:
+        """Tell whether a command that failed was given the time in which its loss would show."""
+        if self.settling is None:
+            how = ended.why or f"the command ended with status {ended.status}"
+            self.say(f"{how}; looking whether the slice is lost")
+            self.settling = Deadline.after(self.clock, SETTLE_SECONDS)
+        return self.settling.passed()
+
+    def _tell_maintenance(self, now: str, found: Slice | None) -> None:
+        under = now == conditions.MAINTENANCE
+        if found and under != self.maintenance:
+            self.maintenance = under
+            word = "UNHEALTHY_MAINTENANCE: it may restart or be lost" if under else "healthy again"
+            self._note(word, found.health_description)
+
+    def _lose(self, what: str, found: Slice | None) -> None:
+        """Note a loss, before anything is done about it."""
+        self.work.leave()
+        self.began, self.maintenance, self.settling = False, False, None
+        detail = found.state if found else "the API answers that there is no such slice"
+        self.seen.state = found.state if found else ""
+        self._count(what, f"{detail} in {self.record.watch.zone}", state=RECOVERING)
+
+    def _count(self, what: str, detail: str, **changes: object) -> None:
+        """Note what another attempt is needed for; raise `SliceLost` where it is one too many."""
+        watch = self.record.watch
+        if watch.recoveries >= watch.spec.recoveries:
+            self._note(f"{what}, and given up", detail, state=ENDED)
+            raise SliceLost(
+                f"slice {watch.name} is given up: {what}",
+                reason=detail,
+                why=f"it was recovered {watch.recoveries} times, as often as it might be",
+            )
+        self._note(what, detail, recoveries=watch.recoveries + 1, **changes)
+
+    def _recover(self, now: str, found: Slice | None) -> None:
+        """Take the next step to a slice that is there again."""
+        if now == conditions.STOPPED:
+            raise self._somebodys(now)
+        if now in LOST or now == conditions.DELETING:
+            self._check_lifetime()
+            self._remove(found, self.record.watch.zone)
+            self._remove_queued()
+            self._make()
+        else:  # it was being made when the watch ended last
+            self._make()
+
+    def _check_lifetime(self) -> None:
+        ends = self.record.watch.spec.request.labels.get(lifetime.EXPIRES, "")
+        end = lifetime.seconds_of(ends)
+        if end is not None and end <= self.clock.time():
+            self._note("its lifetime is over", state=ENDED)
+            raise SliceLost(f"slice {self.name} is lost and not made again: its lifetime is over")
+
+    def _remove(self, found: Slice | None, zone: str) -> None:
+        """Return once the API answers that there is no such slice there."""
+        if found is None:
+            return
+        change.delete(
+            self.provider,
+            found,
+            deadline=Deadline.after(self.clock, DELETE_SECONDS),
+            journal=self.journal,
+            on_state=lambda state: self.say(f"{zone}: {state}"),
+        )
+        self.seen.state = "" if zone == self.seen.zone else self.seen.state
+        self._note("deleted", zone)
+
+    def _remove_queued(self) -> None:
+        """Delete the queued resource that the slice came from: it holds quota, and may refill."""
+        watch = self.record.watch
+        queued = watch.spec.queued_resource
+        if not queued:
+            return
+        with suppress(NotFound):
+            delete_queued(
+                self.provider,
+                self.provider.get_queued(watch.zone, queued),
+                force=True,
+                deadline=Deadline.after(self.clock, DELETE_SECONDS),
+                journal=self.journal,
+                on_state=lambda state: self.say(f"queued resource {queued}: {state}"),
+            )
+        spec = replace(watch.spec, queued_resource="")
+        self._note("queued resource deleted", queued, spec=spec)
+
+    def _make(self) -> None:
+        """Make the slice where it was, then elsewhere, until there is room."""
+        spec, home = self.record.watch.spec, self.record.watch.zone
+        places = dict.fromkeys([home, *spec.zones])
+        self._note("making it again", ", ".join(places))
+        asking = Deadline.after(self.clock, spec.max_wait)
+        requests = [self._request(zone, {naming.SEARCH: "1"}) for zone in places]
+        try:
+            found = self.work.make(Search(requests, asking))
+        except SliceLost as lost:
+            self.say(lost.summary())  # the next look tells; the making goes on from there
+            return
+        self.seen.zone, self.seen.state = found.zone, found.state
+        self._note("made again", found.zone, state=WATCHING, zone=found.zone)
+
+    def _request(self, zone: str, labels: Mapping[str, str] | None = None) -> SliceRequest:
+        request = self.record.watch.spec.request
+        marked = {**request.labels, **(labels or {})}
+        request = replace(request, zone=zone, labels=marked)
+        return naming.labelled(request, self.owner, secrets.token_hex(6))
+
+    def _note(self, event: str, detail: str = "", **changes: object) -> None:
+        self.record.note(event, detail, **changes)
+        self.say(f"{event} ({detail})" if detail else event)
+
+    def _somebodys(self, now: str) -> TpukitError:
+        """Return the error for what somebody has done to the slice on purpose: it is left so."""
+        self._note(f"{now}, by somebody", state=ENDED)
+        start = Fix.command("tpukit", "start", self.name, "--zone", self.record.watch.zone)
+        return TpukitError(
+            f"slice {self.name} is {now}, and not by this watch",
+            why="what somebody has asked for is not undone: the watch is over",
+            fix=start if now == conditions.STOPPED else None,
+        )
+
+    def _left(self, error: TpukitError) -> TpukitError:
+        """Say in what ends the watch early what exists, and how it is taken up."""
+        watch, spec = self.record.watch, self.record.watch.spec
+        if self.seen.state and not error.exists:
+            error.exists = tuple(self.seen.exists())
+        if self.began and spec.command:
+            error.exists += (f"run {spec.run_id} of slice {watch.name} goes on",)
+        if watch.open:
+            kind = "interrupted" if isinstance(error, (Interrupted, Terminated)) else "failed"
+            self.record.note(kind, error.summary(), stopped=isinstance(error, Terminated))
+            again = ("tpukit", "watch", watch.name)
+            own = error.fix if kind == "failed" and error.fix and error.fix.arguments else None
+            error.fix = own or Fix.command(*again, note="takes the watch up again")
+            error.otherwise = Fix.command("tpukit", "delete", watch.name, "--zone", watch.zone)
+        return error

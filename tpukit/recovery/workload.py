@@ -1,0 +1,286 @@
+"""What a watch does on slices and their workers: makes, provisions, pushes, begins, follows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tpukit.access import slice_workers, ssh_rule
+from tpukit.access.context import Context
+from tpukit.access.preflight import ensure_somewhere, wait_reachable
+from tpukit.clock import Deadline
+from tpukit.errors import BadInput, Fix, NameTaken, TpukitError
+from tpukit.models import Slice, SliceRequest
+from tpukit.provision.recipes import Recipe
+from tpukit.provision.requirements import Requirements
+from tpukit.recovery.watch_file import WatchSpec
+from tpukit.recovery.watcher import Ended, Work
+from tpukit.remote.command.fan_out import Outcome, values
+from tpukit.remote.connection.client import Connection
+from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.remote.job.detached_job import JobLost, JobResult
+from tpukit.remote.transfer.upload import TransferContext
+from tpukit.slices.capacity import Search
+from tpukit.up import Progress, up
+from tpukit.work import copies, pushes, runs
+from tpukit.work.worktree import read_tree
+
+#: Seconds that a slice may take to be READY once there is room.
+READY_SECONDS = 1200.0
+#: Seconds for reaching the workers of a slice that is READY, and for the whole of provisioning it.
+CONNECT_SECONDS, UP_SECONDS = 300.0, 3600.0
+#: Seconds for which workers that are out of reach are tried before the API is believed alone.
+PATIENCE_SECONDS = 60.0
+
+Followed = list[Outcome[RemoteWorker, JobResult | None]]
+
+
+@dataclass
+class Workload(Work):
+    """The real thing. `environment` are the command's shell lines, and `setup` what its workers are
+    provisioned with; both are read anew for each beginning.
+
+    `output` gets the workers whose log is shown and returns what takes it.
+    """
+
+    context: Context
+    spec: WatchSpec
+    environment: Callable[[], str]
+    setup: Callable[[], tuple[Recipe | None, Requirements | None]]
+    progress: Callable[[], AbstractContextManager[Progress]]
+    transfer: Callable[[], AbstractContextManager[TransferContext]]
+    output: Callable[[Sequence[RemoteWorker]], runs.OnLog]
+    say: Callable[[str], None]
+    _follower: _Follower | None = field(default=None, init=False)
+
+    def make(self, search: Search) -> Slice:
+        waits = search.asking.remaining() if search.asking else 0.0
+        deadline = Deadline.after(self.context.clock, waits + READY_SECONDS)
+        context, home = self.context.within(deadline), search.requests[0].zone
+        obtained = ensure_somewhere(
+            context,
+            search,
+            firewall=self.spec.firewall,
+            deadline=deadline,
+            on_state=lambda state: self.say(
+                state if len(search.requests) > 1 else f"{home}: {state}"
+            ),
+        )
+        return wait_reachable(context, obtained.made).slice
+
+    def begin(self, found: Slice, request: SliceRequest) -> str:
+        """Begin it, or find it; raise `NameTaken` where another run is on the slice."""
+        if not self.spec.command:
+            self._prepare(request)
+            return "ready"
+        workers = self._workers(found)
+        states = values(runs.states(workers, self.context.clock))
+        ours = [each for state in states for each in state if each.run == self.spec.run_id]
+        others = [each for state in states for each in state if each.live]
+        whole = len(ours) == len(workers) and not any(each.state == "lost" for each in ours)
+        if not whole:
+            self._refuse_beside([each.run for each in others if each.run != self.spec.run_id])
+            if ours:
+                self._clear(workers)
+            self._start(found, request)
+        self._follower = _Follower(self.context, workers, self.spec.run_id, self.output, self.say)
+        return f"run {self.spec.run_id} {'found' if whole else 'started'}"
+
+    def ended(self) -> Ended | None:
+        return self._follower.ended() if self._follower else None
+
+    def leave(self) -> None:
+        if self._follower:
+            self._follower.leave()
+        self._follower = None
+        self.context.hints.forget(self.spec.request.name)
+
+    def _workers(self, found: Slice) -> list[RemoteWorker]:
+        limit = Deadline.after(self.context.clock, CONNECT_SECONDS)
+        patience = limit.remaining()
+        return slice_workers.workers(
+            self.context, [found], "all", limit, patience, on_wait=self.say
+        )
+
+    def _prepare(self, request: SliceRequest) -> None:
+        """Provision the slice and let it compute, where a recipe was asked for."""
+        recipe, requirements = self.setup()
+        if recipe is None:
+            return
+        with self.progress() as progress:
+            up(
+                self.context,
+                Search([request]),
+                recipe,
+                firewall=self.spec.firewall,
+                requirements=requirements,
+                deadline=Deadline.after(self.context.clock, UP_SECONDS),
+                progress=progress,
+            )
+
+    def _start(self, found: Slice, request: SliceRequest) -> None:
+        self._prepare(request)
+        workers = self._workers(found)
+        if self.spec.push:
+            tree, target = read_tree(Path(self.spec.push)), pushes.target_path(self.spec.push_to)
+            with self.transfer() as context:
+                prepared = pushes.prepare(tree, target, copies.recipients(workers), context)
+                values(prepared.send(context))
+        command, lines = self.spec.command, self.environment()
+        runs.start(workers, self.spec.run_id, command, lines, self.context.clock)
+
+    def _refuse_beside(self, others: Sequence[str]) -> None:
+        for run in dict.fromkeys(others):
+            name = self.spec.request.name
+            raise NameTaken(
+                f"run {run} is on slice {name} already",
+                why="two runs at once disturb each other, and use the devices of one",
+                fix=Fix.command("tpukit", "kill", name, run),
+                otherwise=Fix(note=f"--run-id {run} watches that one"),
+            )
+
+    def _clear(self, workers: Sequence[RemoteWorker]) -> None:
+        """End what some workers have of the run, and forget it: it never runs twice at once."""
+        run, clock = self.spec.run_id, self.context.clock
+        values(runs.end(workers, [run], clock))
+        for removals in values(runs.prune(workers, run, 0.0, clock)):
+            if any(each.bytes is None and each.state != "absent" for each in removals):
+                raise NameTaken(f"run {run} still runs, and cannot be ended")
+
+
+class _Follower:
+    """Follows a run's log in a thread, from its beginning, as often as that takes.
+
+    A slice that is lost ends the connections; `leave` ends what would make others.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        workers: Sequence[RemoteWorker],
+        run_id: str,
+        output: Callable[[Sequence[RemoteWorker]], runs.OnLog],
+        say: Callable[[str], None],
+    ) -> None:
+        self._clock = context.clock
+        self._run_id = run_id
+        self._say = say
+        self._left = threading.Event()
+        self._workers = [replace(each, connect=self._guarded(each)) for each in workers]
+        self._write = output(self._workers)
+        self._shown: dict[int, int] = {}
+        self._outcomes: Followed | None = None
+        self._defect: Exception | None = None
+        self._thread = self._begun()
+
+    def ended(self) -> Ended | None:
+        """Return how the run ended; follow it again where the workers were out of reach."""
+        if self._thread.is_alive():
+            return None
+        if self._defect:
+            raise self._defect
+        errors = [each.error for each in self._outcomes or () if each.error]
+        lost = next((each for each in errors if isinstance(each, JobLost)), None)
+        if lost:
+            return Ended(None, lost.summary())
+        results = [each.value for each in self._outcomes or () if each.value]
+        if errors or len(results) < len(self._workers):
+            for error in errors[:1]:
+                self._say(f"{error.summary()}; following on")
+            self._thread = self._begun()
+            return None
+        return Ended(max(each.status for each in results))
+
+    def leave(self) -> None:
+        self._left.set()
+
+    def _begun(self) -> threading.Thread:
+        # A daemon: a worker that is silent must not keep an interrupted command.
+        thread = threading.Thread(target=self._follow, name="tpukit-follow", daemon=True)
+        thread.start()
+        return thread
+
+    def _follow(self) -> None:
+        self._sent: dict[int, int] = {}
+        try:
+            self._outcomes = runs.follow(
+                self._workers,
+                self._run_id,
+                self._on_log,
+                self._clock,
+                notice=lambda worker, word: self._say(f"{worker.label}: {word}"),
+                patience=PATIENCE_SECONDS,
+            )
+        except Exception as defect:  # noqa: BLE001 - raised in the thread that asks
+            self._defect = None if isinstance(defect, TpukitError) else defect
+            self._outcomes = []
+
+    def _on_log(self, worker: RemoteWorker, data: bytes, epoch: int) -> None:
+        """Hand on what was not shown before: a log that is followed again begins at its start."""
+        if self._left.is_set():
+            return
+        begin = self._sent.get(worker.index, 0)
+        self._sent[worker.index] = begin + len(data)
+        skip = max(0, self._shown.get(worker.index, 0) - begin)
+        if data[skip:]:
+            self._shown[worker.index] = begin + len(data)
+            self._write(worker, data[skip:], epoch)
+
+    def _guarded(self, worker: RemoteWorker) -> Callable[[], Connection]:
+        def connect() -> Connection:
+            if self._left.is_set():
+                raise TpukitError("it is followed no longer")
+            return worker.connect()
+
+        return connect
+
+
+def request_of(found: Slice, own_keys: Sequence[str] = ()) -> SliceRequest:
+    """Return the request that makes such a slice; `own_keys` are lines of ssh-keys that we add.
+
+    What tpukit adds by itself, the label of a call and the tag of a rule, is left out.
+    """
+    from tpukit.slices import naming
+
+    keys = [
+        each for each in found.metadata.get("ssh-keys", "").splitlines() if each not in own_keys
+    ]
+    metadata = {key: value for key, value in found.metadata.items() if key != "ssh-keys"}
+    host, region = found.network_project, found.zone.rpartition("-")[0]
+    shared: dict[str, Any] = {}
+    if host and host != found.project:
+        network = f"projects/{host}/global/networks/{found.network}"
+        subnetwork = f"projects/{host}/regions/{region}/subnetworks/{found.subnetwork}"
+        shared = {"network": network, "subnetwork": subnetwork if found.subnetwork else ""}
+    usual = {"network": found.network or "default", "subnetwork": found.subnetwork}
+    labels = {k: v for k, v in found.labels.items() if k not in (naming.NONCE, naming.SEARCH)}
+    rule = ssh_rule.rule_name(found)
+    return SliceRequest(
+        name=found.name,
+        project=found.project,
+        zone=found.zone,
+        accelerator_type=found.accelerator_type,
+        runtime_version=found.runtime_version,
+        provisioning=found.provisioning,
+        **{**usual, **shared},
+        external_addresses=found.external_addresses,
+        labels=labels,
+        tags=tuple(each for each in found.tags if each != rule),
+        metadata={**metadata, **({"ssh-keys": "\n".join(keys)} if keys else {})},
+        data_disks=found.data_disks,
+        service_account=found.service_account,
+    )
+
+
+def check_places(request: SliceRequest, zones: Sequence[str]) -> None:
+    """Raise `BadInput` where the slice could not be made in one of the zones."""
+    if zones and request.data_disks:
+        raise BadInput(
+            "a slice with data disks is made again in its own zone alone",
+            why="a disk is in one zone",
+            fix=Fix(note="leave out --zones"),
+        )
