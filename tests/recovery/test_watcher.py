@@ -206,6 +206,20 @@ def test_what_somebody_has_asked_for_is_not_undone(scene: Scene, state: str, fix
     assert scene.record.watch.state == "ended"
 
 
+def test_a_slice_that_somebody_has_deleted_is_not_made_again(scene: Scene) -> None:
+    """It is gone as one that vanished is: the operation of its delete tells them apart."""
+
+    def delete_at_once() -> None:
+        scene.cloud.tpu.delete(ZONE, "demo")
+        scene.clock.now += 60.0
+
+    with pytest.raises(TpukitError, match="not by this watch") as caught:
+        scene.watch(scene.preempt, delete_at_once)  # our own delete of the first one does not count
+    assert caught.value.exists == ()
+    assert scene.cloud.nodes() == []
+    assert len(scene.work.begun) == 2
+
+
 def test_no_room_where_it_was_leads_elsewhere_and_nothing_is_left_behind(scene: Scene) -> None:
     scene.cloud.fault(preset="stockout", zone=ZONE, probability=1.0)
     assert scene.watch(scene.preempt, scene.end) == 0

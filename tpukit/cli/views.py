@@ -83,6 +83,8 @@ def several_slices(made: Sequence[tuple[Slice, Mapping[str, object]]], next: Seq
     """Show slices that were made by one command, a name a row."""
     documents = [{"slice": found.document(), **extra} for found, extra in made]
     return View({"slices": documents}, rows=[[found.name] for found, _ in made], next=next)
+
+
 def watches(found: Sequence[tuple[Watch, int | None]], *, with_history: bool) -> View:
     """Show watches, one a row, and the process at each; or what one has been through."""
     documents = [{**watch.document(), "process": process} for watch, process in found]

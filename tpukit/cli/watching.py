@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -49,7 +50,8 @@ def attend(toolkit: Toolkit, file: WatchFile, watch: Watch) -> tuple[int, Watch]
     spec, name = watch.spec, watch.name
 
     def say(line: str) -> None:
-        toolkit.console.say(f"{name}: {line}")
+        at = time.strftime("%H:%M:%SZ", time.gmtime(toolkit.clock.time()))
+        toolkit.console.say(f"{at} {name}: {line}")
 
     @contextmanager
     def progress() -> Iterator[Progress]:
@@ -68,6 +70,7 @@ def attend(toolkit: Toolkit, file: WatchFile, watch: Watch) -> tuple[int, Watch]
     record = Record(file, watch, toolkit.clock.time)
     work = Workload(
         toolkit.context(spec.source_ranges),
+        toolkit.settings.get("tpu_endpoint"),
         spec,
         environment=lambda: _environment(toolkit, watch),
         setup=setup,

@@ -114,8 +114,11 @@ class SliceProvider(Protocol):
     def update(self, zone: str, name: str, change: SliceChange) -> str:
         """Replace each part that the change has, once; `Doubtful` where the answer was lost."""
 
-    def updates(self, zone: str, name: str) -> frozenset[str]:
-        """Return the names of all operations that the API knows to have updated a slice."""
+    def operations(self, zone: str, name: str, verb: str, since: str = "") -> frozenset[str]:
+        """Return the names of the operations on a slice, of a verb, that the API knows of.
+
+        Verbs are the API's: `update`, `delete`. `since` is when the first began (RFC 3339).
+        """
 
     def failure(self, operation: str, doing: str) -> TpukitError | None:
         """Return why an operation failed, or None while it runs and after it succeeded.

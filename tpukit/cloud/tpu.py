@@ -171,7 +171,7 @@ class CloudTpu(SliceProvider):
     def update(self, zone: str, name: str, change: SliceChange) -> str:
         return self._update(zone, name, repeat=False, **change_fields(change))
 
-    def updates(self, zone: str, name: str) -> frozenset[str]:
+    def operations(self, zone: str, name: str, verb: str, since: str = "") -> frozenset[str]:
         doing, target = f"list what was done to slice {name}", f"/locations/{zone}/nodes/{name}"
         url, found = self._url(f"{self._location(zone)}/operations"), set()
         for page in self._session.pages(doing, url, {"pageSize": PAGE_SIZE}):
@@ -179,7 +179,8 @@ class CloudTpu(SliceProvider):
                 for each in field(page, "operations", list, []):
                     about = field(each, "metadata", dict, {})
                     # The API may name the project by its number there.
-                    if about.get("verb") == "update" and str(about.get("target")).endswith(target):
+                    ours = str(about.get("target")).endswith(target) and about.get("verb") == verb
+                    if ours and str(about.get("createTime"))[:19] >= since[:19]:
                         found.add(field(each, "name", str, ""))
         return frozenset(found)
 

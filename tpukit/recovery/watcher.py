@@ -90,6 +90,7 @@ class Watcher:
     say: Callable[[str], None]
     began: bool = field(default=False, init=False)
     failures: int = field(default=0, init=False)
+    created: str = field(default="", init=False)  #: of the slice that was seen last
     settling: Deadline | None = field(default=None, init=False)
     maintenance: bool = field(default=False, init=False)
 
@@ -127,6 +128,10 @@ class Watcher:
         never = Deadline.never(self.clock)
         for found in self.seen.looks(self.provider, never, self.say, most=LOOK_SECONDS):
             now = condition(found, self._queued_state(found))
+            self.created = found.created if found else self.created
+            if now == "vanished" and self._was_deleted():
+                now = conditions.DELETING
+                self.began, self.seen.state = False, ""
             if now in LOST and self.record.watch.state == WATCHING:
                 self._lose(now, found)
             if self.record.watch.state == RECOVERING:
@@ -159,6 +164,16 @@ class Watcher:
             return self.provider.get_queued(self.record.watch.zone, queued).state
         except NotFound:
             return ""
+
+    def _was_deleted(self) -> bool:
+        """Tell whether somebody has deleted the slice that is gone: an operation of it is left."""
+        if not self.created or self.record.watch.state == RECOVERING:
+            return False
+        try:
+            place = self.record.watch.zone, self.name
+            return bool(self.provider.operations(*place, "delete", self.created))
+        except TpukitError:
+            return False
 
     def _begin(self, found: Slice) -> bool:
         """Begin the command; tell whether it runs. What may pass is tried again."""
@@ -290,7 +305,7 @@ class Watcher:
 
     def _somebodys(self, now: str) -> TpukitError:
         """Return the error for what somebody has done to the slice on purpose: it is left so."""
-        self._note(f"{now}, by somebody", state=ENDED)
+        self._note(f"{now}, by somebody", self.seen.zone, state=ENDED)
         start = Fix.command("tpukit", "start", self.name, "--zone", self.record.watch.zone)
         return TpukitError(
             f"slice {self.name} is {now}, and not by this watch",

@@ -24,9 +24,11 @@ from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.job.detached_job import JobLost, JobResult
 from tpukit.remote.transfer.upload import TransferContext
+from tpukit.slices import lifetime, naming
 from tpukit.slices.capacity import Search
 from tpukit.up import Progress, up
 from tpukit.work import copies, pushes, runs
+from tpukit.work.guard import install_guard, wants_guard
 from tpukit.work.worktree import read_tree
 
 #: Seconds that a slice may take to be READY once there is room.
@@ -48,6 +50,7 @@ class Workload(Work):
     """
 
     context: Context
+    endpoint: str  #: of the API
     spec: WatchSpec
     environment: Callable[[], str]
     setup: Callable[[], tuple[Recipe | None, Requirements | None]]
@@ -116,6 +119,7 @@ class Workload(Work):
                 self.context,
                 Search([request]),
                 recipe,
+                endpoint=self.endpoint,
                 firewall=self.spec.firewall,
                 requirements=requirements,
                 deadline=Deadline.after(self.context.clock, UP_SECONDS),
@@ -125,6 +129,9 @@ class Workload(Work):
     def _start(self, found: Slice, request: SliceRequest) -> None:
         self._prepare(request)
         workers = self._workers(found)
+        if not self.spec.recipe and wants_guard(found):
+            limit = Deadline.after(self.context.clock, CONNECT_SECONDS)
+            self.say(install_guard(workers[0], found, self.endpoint, deadline=limit).summary)
         if self.spec.push:
             tree, target = read_tree(Path(self.spec.push)), pushes.target_path(self.spec.push_to)
             with self.transfer() as context:
@@ -244,8 +251,6 @@ def request_of(found: Slice, own_keys: Sequence[str] = ()) -> SliceRequest:
 
     What tpukit adds by itself, the label of a call and the tag of a rule, is left out.
     """
-    from tpukit.slices import naming
-
     keys = [
         each for each in found.metadata.get("ssh-keys", "").splitlines() if each not in own_keys
     ]
@@ -257,7 +262,9 @@ def request_of(found: Slice, own_keys: Sequence[str] = ()) -> SliceRequest:
         subnetwork = f"projects/{host}/regions/{region}/subnetworks/{found.subnetwork}"
         shared = {"network": network, "subnetwork": subnetwork if found.subnetwork else ""}
     usual = {"network": found.network or "default", "subnetwork": found.subnetwork}
-    labels = {k: v for k, v in found.labels.items() if k not in (naming.NONCE, naming.SEARCH)}
+    # Without the moment of the first create its end stays, however often it is made again.
+    own = (naming.NONCE, naming.SEARCH, lifetime.CREATED)
+    labels = {key: value for key, value in found.labels.items() if key not in own}
     rule = ssh_rule.rule_name(found)
     return SliceRequest(
         name=found.name,

@@ -156,7 +156,7 @@ class _Update:
     def _updates(self) -> frozenset[str] | None:
         """Return the updates that the API knows of; None where it does not say."""
         try:
-            return self.provider.once().updates(self.found.zone, self.found.name)
+            return self.provider.once().operations(self.found.zone, self.found.name, "update")
         except TpukitError:
             return None
 
