@@ -21,6 +21,7 @@ from tpukit.cli.main import application
 from tpukit.emulator.faults.presets import PRESETS
 from tpukit.emulator.faults.worker_faults import KINDS
 from tpukit.settings.table import DEFINITIONS
+from tpukit.smoke import measurements
 
 ROOT = Path(__file__).resolve().parent.parent
 PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -178,6 +179,23 @@ def corrections() -> str:
     return table(("said", "so it is"), rows)
 
 
+def thresholds() -> str:
+    """Return below which part of what each figure is warned of, and fails."""
+    of = {"outlier": "the median of all devices", "soak": "the first minute's median"}
+    rows = [
+        (
+            f"`{name}`",
+            of.get(name, "the peak"),
+            f"{each.warn:.0%}",
+            f"{each.fail:.0%}",
+            "all" if name in of else ", ".join(each.published),
+            "; ".join(each.sources),
+        )
+        for name, each in measurements.thresholds().items()
+    ]
+    return table(("figure", "part of", "warned of below", "fails below", "on", "published"), rows)
+
+
 def hardware_sources() -> str:
     return "\n".join(f"{number}. {text}" for text, number in _numbers().items())
 
@@ -207,6 +225,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "presets": presets,
     "worker-faults": worker_faults,
     "hardware": hardware,
+    "thresholds": thresholds,
     "machines": machines,
     "gpus": gpus,
     "corrections": corrections,

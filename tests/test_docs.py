@@ -94,6 +94,7 @@ def test_the_pages_that_promise_to_run_do_run() -> None:
         "docs/how-to/run-on-every-worker.md",
         "docs/how-to/use-gcloud-with-the-emulator.md",
         "docs/how-to/install-requirements.md",
+        "docs/how-to/measure-a-slice.md",
         "docs/how-to/open-the-firewall.md",
         "docs/how-to/script-it-in-ci.md",
         "docs/how-to/test-your-ci.md",

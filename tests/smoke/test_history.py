@@ -43,6 +43,11 @@ def test_a_slower_figure_is_named_beside_its_own_median(tmp_path: Path) -> None:
     assert [newest.summary(what) for what in ("matmul", "link", "hbm")] == [750, 84, None]
 
 
+def test_cpu_devices_have_no_past(tmp_path: Path) -> None:
+    stood_in = replace(report(700), stand_in="8 CPU devices")
+    assert changes(kept(tmp_path, report(800), stood_in).runs()) == ()
+
+
 def test_another_slice_of_the_same_name_is_not_compared_with(tmp_path: Path) -> None:
     history = kept(tmp_path, report(800))
     history.record(replace(SLICE, created="2031-01-01T00:00:00Z"), report(400))

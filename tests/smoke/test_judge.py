@@ -120,7 +120,7 @@ MUTANTS = {
         "device 3 got another number than their neighbour's",
     ),
     "no ring": (line(ring=[]), "0 of 8 devices got their neighbour's number"),
-    "one device twice": (line(indices=[0, 0, *range(2, 8)]), "of 8 devices got their"),
+    "one device twice": (line(indices=[0, 0, *range(2, 8)]), "two of its devices are one"),
     "an infinite sum": (line(global_sum=float("inf")), "the sum over all devices is inf, not 36.0"),
     "another sum": (line(global_sum=35.0), "the sum over all devices is 35.0, not 36.0"),
     "the CPU": (line(platform="cpu"), "it computed on platform cpu, not tpu"),

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from tpukit.accelerators import GENERATIONS, AcceleratorType, types_of
 from tpukit.models import Measurement
+from tpukit.remote.programs import program_text
 from tpukit.smoke.measurements import Bench, Soak, WorkerFigures, measurements, thresholds
 
 V6E_8 = AcceleratorType.parse("v6e-8")
@@ -152,6 +157,28 @@ def test_every_threshold_has_a_source_and_an_order() -> None:
         assert each.sources, name
         assert 0 < each.fail < each.warn < 1, name
         assert set(each.published) <= set(GENERATIONS), name
+
+
+@pytest.mark.parametrize("sides", [(2, 2, 1), (2, 4, 1), (4, 4, 4), (1, 1, 1)])
+def test_every_link_between_chips_is_measured_once_and_no_two_at_once_share_a_device(
+    sides: tuple[int, int, int],
+) -> None:
+    program: dict[str, Any] = {}
+    exec(program_text("smoke/jax_bench_program.py"), program)
+    places = list(itertools.product(*map(range, sides)))
+    cores = [SimpleNamespace(coords=place) for place in places for _ in range(2)]
+    groups = program["_matchings"](cores)
+    for group in groups:
+        ends = [end for pair in group for end in pair]
+        assert len(ends) == len({*ends})
+    pairs = [(cores[one].coords, cores[other].coords) for group in groups for one, other in group]
+    near = [
+        (a, b)
+        for a, b in itertools.product(places, places)
+        if a < b and sum(abs(x - y) for x, y in zip(a, b, strict=True)) == 1
+    ]
+    assert sorted(pairs) == sorted(near)
+    assert len(groups) <= 6, "so many programs are compiled, however large the slice"
 
 
 def soaked(rates: Sequence[float], **more: Any) -> Measurement:

@@ -278,9 +278,7 @@ def _measurements(report: SmokeReport, slower: Sequence[Change]) -> View:
         value = f"{each.value:.4g} {each.unit}"
         rows.append([each.what, each.place, value, peak, share, "; ".join(notes)])
     columns = ("FIGURE", "OF", "MEASURED", "PEAK", "SHARE", "NOTE")
-    # CPU devices share processors with whatever else runs here: theirs are no history.
-    before = () if report.stand_in else map(_slower, slower)
-    warnings = (*report.notes, *before, *stand_in)
+    warnings = (*report.notes, *map(_slower, slower), *stand_in)
     return View({"smoke": report.document()}, columns, rows, warnings=warnings)
 
 

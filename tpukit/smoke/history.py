@@ -56,6 +56,7 @@ class KeptRun(BaseModel):
     level: int
     ok: bool
     error: str = ""
+    stand_in: bool = False
     figures: tuple[KeptFigure, ...] = ()
 
     def summary(self, what: str) -> float | None:
@@ -94,6 +95,7 @@ class History:
             framework=report.framework,
             level=report.level,
             ok=report.ok,
+            stand_in=bool(report.stand_in),
             error="; ".join(each.error for each in report.workers if each.error)[:400],
             figures=tuple(
                 KeptFigure(what=e.what, place=_place(e), value=e.value, unit=e.unit, peak=e.peak)
@@ -124,8 +126,13 @@ def _read(document: object) -> KeptRun | None:
 
 
 def changes(runs: Sequence[KeptRun]) -> tuple[Change, ...]:
-    """Return what is slower in the newest run than in the earlier ones on the same slice."""
+    """Return what is slower in the newest run than in the earlier ones on the same slice.
+
+    Of CPU devices nothing is: they share processors with whatever else runs there.
+    """
     *earlier, newest = runs
+    if newest.stand_in:
+        return ()
     slice_ = newest.project, newest.zone, newest.created
     same = [each for each in earlier if (each.project, each.zone, each.created) == slice_]
     return tuple(_changes(newest, same))

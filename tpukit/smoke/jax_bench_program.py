@@ -42,8 +42,8 @@ def bench() -> dict:
     """Return the figures of this worker's devices, and of the slice as this worker sees it.
 
     `devices`: for each what, for each device, a figure a pass; TFLOP/s for `matmul`, else GB/s.
-    `all_reduce`: (bytes a device, GB/s). `links`: (from, to, GB/s both ways at once, whether the
-    values were right), devices by their index among all.
+    `all_reduce`: (bytes a device, GB/s). `links`, those with an end on this worker: (from, to, GB/s
+    one way, with as much the other way, whether the values were right), devices by their index.
     """
     import jax
 
@@ -57,7 +57,11 @@ def bench() -> dict:
     return {
         "devices": figures,
         "all_reduce": [_all_reduce(jax.devices(), size) for size in sizes["all-reduce"]],
-        "links": [_link(jax.devices(), pair, sizes["link"]) for pair in _pairs(jax.devices())],
+        "links": [
+            link
+            for pairs in _matchings(jax.devices())
+            for link in _links(jax.devices(), pairs, sizes["link"])
+        ],
     }
 
 
@@ -195,40 +199,76 @@ def _all_reduce(devices: list, size: int) -> tuple:
     return size, 2 * (count - 1) / count * size / seconds / 1e9
 
 
-def _link(devices: list, pair: tuple, size: int) -> tuple:
-    """Exchange what two neighbours hold, again and again; an odd number of times shows it."""
+def _links(devices: list, pairs: list, size: int) -> list:
+    """Let pairs of neighbours exchange what they hold, all at once, each over a link of its own.
+
+    An odd number of exchanges shows whether it arrived. A pair waits for nobody but itself, so that
+    each end tells what its link takes.
+    """
     import jax
 
-    one, other = pair
-    ring = [(one, other), (other, one)]
-    chain, begin = _across(devices, size, lambda x: jax.lax.ppermute(x, "device", ring))
-    right = True
+    both = [*pairs, *((other, one) for one, other in pairs)]
+    chain, begin = _across(devices, size, lambda x: jax.lax.ppermute(x, "device", both))
+    partner, right = dict(both), {}
     for shard in jax.block_until_ready(chain(1, begin)).addressable_shards:
         index = shard.index[0].start
-        if index in pair:
-            wanted = other if index == one else one
-            right = right and bool((shard.data == wanted).all())
-    seconds = _step_seconds(chain, (begin,), (_SHORT, _LONG))
-    return one, other, size / seconds / 1e9, right
+        right[index] = index not in partner or bool((shard.data == partner[index]).all())
+    _end_seconds(chain, begin, _LONG)
+    runs = {
+        count: [_end_seconds(chain, begin, count) for _ in range(_REPEATS)]
+        for count in (_SHORT, _LONG)
+    }
+    found = []
+    for one, other in pairs:
+        own = [end for end in (one, other) if end in right]
+        if own:
+            short, long = (
+                min(max(run[e] for e in own) for run in runs[n]) for n in (_SHORT, _LONG)
+            )
+            seconds = max(long - short, long / 10, 1e-9) / (_LONG - _SHORT)
+            found.append((one, other, size / seconds / 1e9, all(right[end] for end in own)))
+    return found
 
 
-def _pairs(devices: list) -> list:
-    """Return the pairs of devices with a link between their chips, each once.
+def _end_seconds(chain, begin, count: int) -> dict:
+    """Return after how long each device of this worker had done its part of a chain."""
+    import jax
 
-    Chips are neighbours where one coordinate differs by 1. The links that close a torus are left
-    out: whether they are there depends on the slice.
+    started, ends = time.perf_counter(), {}
+
+    def wait(shard) -> None:
+        jax.block_until_ready(shard.data)
+        ends[shard.index[0].start] = time.perf_counter() - started
+
+    threads = [
+        threading.Thread(target=wait, args=(shard,))
+        for shard in chain(count, begin).addressable_shards
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return ends
+
+
+def _matchings(devices: list) -> list:
+    """Return pairs of devices with a link between their chips, in groups that share no device.
+
+    Chips are neighbours where one coordinate differs by 1: those of one axis with the even one
+    first, then with the odd one. The links that close a torus are left out: whether they are there
+    depends on the slice.
     """
     places = [getattr(device, "coords", None) for device in devices]
     if None in places:  # CPU devices: a row of them
-        return [(index, index + 1) for index in range(len(devices) - 1)]
+        places = [(index,) for index in range(len(devices))]
     first = {tuple(place): len(places) - 1 - at for at, place in enumerate(reversed(places))}
-    pairs = []
+    groups = {}
     for place, index in sorted(first.items(), key=lambda each: each[1]):
         for axis in range(len(place)):
             near = first.get((*place[:axis], place[axis] + 1, *place[axis + 1 :]))
             if near is not None:
-                pairs.append((index, near))
-    return pairs
+                groups.setdefault((axis, place[axis] % 2), []).append((index, near))
+    return [groups[key] for key in sorted(groups)]
 
 
 def soak(seconds: float) -> dict:

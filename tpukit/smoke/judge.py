@@ -208,7 +208,8 @@ def _report(
         error = one_line(answer.summary())
         return replace(blank, error=error, cause=answer, log_tail=log_tail(observation))
     problems = [*_problems(answer, observation, expected), disagreement]
-    error = "; ".join(problem for problem in problems if problem)
+    problems = [each for each in problems if each] or [*_own_doubts(answer, observation)]
+    error = "; ".join(problems)
     return replace(
         blank,
         version=answer.version,
@@ -252,6 +253,12 @@ def _problems(answer: Answer, observation: Observation, expected: Expectation) -
     for level, part in ((2, answer.bench), (3, answer.soak)):
         if expected.level >= level and not part:
             yield f"it measured nothing of level {level}"
+
+
+def _own_doubts(answer: Answer, observation: Observation) -> Iterable[str]:
+    """Yield what follows from any problem, for where no other is seen."""
+    if not answer.numbers_hold:
+        yield "the program itself finds its numbers wrong"
     if observation.status != 0:
         yield f"the program ended with status {observation.status}"
 
@@ -265,8 +272,6 @@ def _number_problems(answer: Answer, digest: str) -> Iterable[str]:
         yield f"{_devices(wrong)} multiplied wrong: not the bits {digest}"
     if unsteady:
         yield f"{_devices(unsteady)} found two results for one product"
-    if not answer.numbers_hold:
-        yield "the program itself finds its numbers wrong"
 
 
 def _exchange_problems(answer: Answer, expected: Expectation) -> Iterable[str]:
@@ -282,7 +287,9 @@ def _exchange_problems(answer: Answer, expected: Expectation) -> Iterable[str]:
         yield f"the sum lacks {_devices(others)} of the whole slice"
     if not expected.recipe.smoke.has_ring:
         return
-    if not len({*answer.indices}) == len(answer.ring) == answer.devices:
+    if len({*answer.indices}) < len(answer.indices):
+        yield "two of its devices are one"
+    elif not len(answer.indices) == len(answer.ring) == answer.devices:
         yield f"{len(answer.ring)} of {answer.devices} devices got their neighbour's number"
     before = [(index - 1) % (answer.global_devices or 1) + 1 for index in answer.indices]
     pairs = enumerate(zip(answer.ring, before, strict=False))

@@ -148,7 +148,7 @@ def _links(parts: Sequence[WorkerFigures]) -> Iterator[Measurement]:
     for one, other, value, right in (e for p in parts if p.bench for e in p.bench.links):
         least, held = slowest.get((one, other), (value, True))
         slowest[one, other] = min(value, least), right and held
-    for (one, other), (value, right) in slowest.items():
+    for (one, other), (value, right) in sorted(slowest.items()):
         worker, device = owners.get(one, (None, one))
         to_worker, to_device = owners.get(other, (None, other))
         yield Measurement(
