@@ -295,6 +295,17 @@ def test_pages_go_on_in_the_order_that_was_asked_for(api):
             break
     assert seen == whole
     assert len(whole) > 2
+    token = api.call("GET", path)[1]["nextPageToken"]
+    others = {
+        "another collection": f"/v2/{PLACE}/runtimeVersions?",
+        "another zone": path.replace(ZONE, "us-central1-b") + "&",
+        "another filter": path.replace("v2&", "v3&") + "&",
+        "another order": path.replace("desc", "asc") + "&",
+        "a collection of another service": "/compute/v1/projects/p/global/firewalls?",
+    }
+    assert api.call("GET", f"{path}&pageToken={token}")[0] == 200
+    for what, other in others.items():
+        assert api.call("GET", f"{other}pageToken={token}")[0] == 400, what
 
 
 @pytest.mark.parametrize(

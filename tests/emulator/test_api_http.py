@@ -401,3 +401,32 @@ def test_a_port_that_is_taken_is_an_error_and_a_stopped_server_frees_its_own(emu
     emulators.stop()
     server = build_server(other, None, PaperHost, port=port)
     server.shutdown()
+
+
+def test_a_body_in_chunks_is_one_body(api):
+    node = json.dumps({"acceleratorType": "v3-8", "runtimeVersion": "tpu-vm-base"}).encode()
+    parts = [node[:7], node[7:]]
+    sent = b"".join(b"%x;a=b\r\n%s\r\n" % (len(part), part) for part in parts)
+    for number, end in enumerate((b"0\r\n\r\n", b"0\r\nA-Trailer: b\r\n\r\n")):
+        with _chunked(api, f"nodes?nodeId=n{number}") as connection:
+            connection.sendall(sent + end)
+            assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
+            # What follows on the connection is read from where the body ends.
+            head = f"GET {PLACE}/nodes HTTP/1.1\r\nAuthorization: Bearer {api.token}\r\n\r\n"
+            rest = b""
+            connection.sendall(head.encode())
+            while b'"nodes":' not in rest:
+                rest += connection.recv(65536)
+    for wrong in (b"zz\r\n", b"-5\r\nab", b"5\r\nabcdefg\r\n0\r\n\r\n", b"900000\r\n"):
+        with _chunked(api, "nodes?nodeId=wrong") as connection:
+            connection.sendall(wrong)
+            assert connection.recv(100).startswith(b"HTTP/1.1 413 "), wrong
+    assert len(api.call("GET", f"{PLACE}/nodes")[1]["nodes"]) == 2
+
+
+def _chunked(api, path: str) -> socket.socket:
+    host, _, port = api.server.url.removeprefix("http://").partition(":")
+    connection = socket.create_connection((host, int(port)), timeout=60)
+    head = f"POST {PLACE}/{path} HTTP/1.1\r\nAuthorization: Bearer {api.token}\r\n"
+    connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+    return connection

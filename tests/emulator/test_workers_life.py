@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import paramiko
 import pytest
@@ -181,3 +184,25 @@ def test_a_tunnel_leads_to_the_workers_of_its_network_and_comes_from_its_own_add
         connection.close()
         worker.rules.near = []
     assert source == worker.records[0].address
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="no tmux: NOT checked by this run")
+def test_tmux_is_each_worker_s_own_and_ends_with_it():
+    # A socket's path has to be short, which that of a test's folder is not.
+    with tempfile.TemporaryDirectory() as folder, emulated_workers(Path(folder)) as workers:
+        in_tmux(workers)
+
+
+def in_tmux(workers: EmulatedWorkers) -> None:
+    workers.allocate(4)
+    workers.boot("v3-32")
+    for index in (0, 1):
+        said = "echo $TPU_WORKER_ID > $HOME/who; exec sleep 1000"
+        workers.output(f"tmux new-session -d -s same '{said}' && tmux list-sessions", index=index)
+        who = workers.home(index) / "who"
+        assert eventually(lambda w=who: w.exists() and w.read_text().strip())
+        assert who.read_text() == f"{index}\n"
+    server = int(workers.output("tmux display-message -p '#{pid}'"))
+    assert alive(server)
+    workers.host.halt(NODE)
+    assert eventually(lambda: not alive(server))

@@ -141,7 +141,8 @@ class Edge:
         except ApiError as error:
             return ApiReply.error(error.status, route.is_compute)
         version = path.get("version") or path.get("alpha") or path.get("manager", "v2")
-        call = Call(path, query, body, "" if request.any_version else version)
+        version = "" if request.any_version else version
+        call = Call(path, query, body, version, method=route.name)
         answer = route.handler
         return self._serve(replace(route, handler=lambda call: method.fit(answer(call))), call)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import struct
 from collections.abc import Callable
@@ -32,6 +33,8 @@ _UNTRUSTED_BODY = 64 * 1024
 #: Connections at the same time, a thread each: further ones are closed.
 MOST_CONNECTIONS = 512
 TICK_SECONDS = 0.2
+_LONGEST_LINE = 1024
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(;[^\r\n]*)?\r?\n")
 
 
 class ApiServer:
@@ -179,10 +182,32 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing: the control plane has the log."""
 
     def _body(self, most: int) -> bytes | None:
+        coding = self.headers.get("Transfer-Encoding", "")
+        if coding.strip().lower() == "chunked":
+            return self._chunks(most)
         text = self.headers.get("Content-Length", "0")
-        if self.headers.get("Transfer-Encoding") or not text.isdecimal():
+        if coding or not text.isdecimal():
             return None
         return self.rfile.read(int(text)) if int(text) <= most else None
+
+    def _chunks(self, most: int) -> bytes | None:
+        """Return a chunked body (RFC 9112, section 7.1); None for one too large or none at all."""
+        body = b""
+        while size := self._chunk_size():
+            if len(body) + size > most:
+                return None
+            body += self.rfile.read(size)
+            if self.rfile.readline(3) != b"\r\n":
+                return None
+        if size is None:
+            return None
+        while self.rfile.readline(_LONGEST_LINE).strip():
+            pass  # trailers mean nothing here
+        return body
+
+    def _chunk_size(self) -> int | None:
+        found = _CHUNK_SIZE.match(self.rfile.readline(_LONGEST_LINE))
+        return int(found[1], 16) if found else None
 
     def _send(self, reply: ApiReply) -> None:
         if reply.cut == "reset":

@@ -68,6 +68,7 @@ class Call:
     failure: Status | None = None
     delay: float = 0.0  #: seconds without capacity, another injected fault
     silent: tuple[str, ...] = ()
+    method: str = ""  #: its name in the API
 
     @property
     def project(self) -> str:
@@ -181,14 +182,17 @@ def page(
     """Return one page of what a list call selects, in its order, and the token of the next one.
 
     `items` are pairs of a key and a document. The token holds the last key, so that pages stay
-    right while resources come and go.
+    right while resources come and go, and which list it is of: AIP-158 refuses it for another.
     """
     token = call.query.get("pageToken", "")
     try:
         limit = int(size or 0)
-        after = base64.b64decode(token, b"-_", validate=True).decode() if token else ""
+        text = base64.b64decode(token, b"-_", validate=True).decode() if token else ""
     except (ValueError, binascii.Error) as error:
         raise invalid("Invalid page size or page token.") from error
+    scope, _, after = text.partition(" ")
+    if token and scope != _scope(call):
+        raise invalid("The page token is of another list, filter or order.")
     if limit < 0:
         raise invalid("The page size must not be negative.")
     limit = min(limit, most) or most
@@ -197,5 +201,11 @@ def page(
     start = keys.index(after) + 1 if after in keys else sum(key <= after for key in keys)
     shown = found[start : start + limit]
     more = len(found) > start + limit
-    following = base64.urlsafe_b64encode(shown[-1][0].encode()).decode() if more else ""
-    return [document for _, document in shown], following
+    text = f"{_scope(call)} {shown[-1][0]}" if more else ""
+    return [document for _, document in shown], base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def _scope(call: Call) -> str:
+    """Return a digest of which list a call is about, and of what it selects in which order."""
+    given = [call.query.get(name, "") for name in ("filter", "orderBy")]
+    return sha256(repr([call.method, sorted(call.path.items()), given]).encode()).hexdigest()[:8]

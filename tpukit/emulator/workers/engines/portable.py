@@ -22,6 +22,8 @@ from tpukit.emulator.workers.engines.engine import (
 )
 
 _SECONDS = 10.0
+#: unix(7): a socket's path has at most 107 bytes; tmux adds its folder and a name.
+_LONGEST_SOCKETS = 107 - len("/tmux-4294967295/default")
 _ACCOUNT = (
     "sudo changes no user: no system package can be installed that this account cannot install",
 )
@@ -70,13 +72,16 @@ class PortableEngine:
         return SftpFolders(self._home(worker, user))
 
     def program(self, worker: EmulatedWorker, login: Login) -> WorkerProgram:
-        home = self._home(worker, login.user)
+        home, sockets = self._home(worker, login.user), str(worker.folder / "tmp")
         environment = {
             **self._inherited,
             **worker.facts.environment(worker.index, self._metadata[worker.marker]),
             **login.environment(home),
             "PATH": f"{worker.folder / 'bin'}:{SYSTEM_PATH}",
             "TMPDIR": str(worker.folder / "tmp"),
+            # Its servers are found by their sockets: one of this machine, or of another worker,
+            # would run commands elsewhere, and outlive the worker.
+            **({"TMUX_TMPDIR": sockets} if len(sockets) <= _LONGEST_SOCKETS else {}),
             processes.MARKER: worker.marker,
         }
         return WorkerProgram(login.words, environment, home)
