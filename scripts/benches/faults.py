@@ -1,7 +1,7 @@
 """Creates under faults: what tpukit, google-cloud-tpu used plainly, and gcloud lose by them.
 
 An emulated cloud without machines runs in this process. At each rate, so many of all its answers
-are spoilt: refused with 503, cut off, or, one in ten, held back for longer than tpukit waits for
+are spoilt: refused with 503, cut off, or, one in 25, held back for longer than tpukit waits for
 one; half of them before the call is carried out, half of them after it. The seed decides which.
 tpukit's pauses take no time here. Lost is a slice that exists though its create ended in an error.
 """
@@ -39,14 +39,14 @@ from tpukit.slices.journal import Journal
 PROJECT, ZONE, TYPE, IMAGE = "bench-project", "us-central1-a", "v2-8", "tpu-ubuntu2204-base"
 TOKEN = "token-of-the-bench"
 #: Seconds for which an answer is held back, and for which tpukit waits for one here.
-STALL_SECONDS, PATIENCE_SECONDS = 0.5, 0.2
+STALL_SECONDS, PATIENCE_SECONDS = 1.5, 1.0
 #: What is served to a call, and how often among the faults.
 _FAULTS: list[tuple[float, dict[str, Any]]] = [
     (share / 2, {"kind": kind, "phase": phase, **more})
     for share, kind, more in (
-        (0.45, "status", {"status": "UNAVAILABLE"}),
-        (0.45, "reset", {}),
-        (0.1, "stall", {"seconds": STALL_SECONDS}),
+        (0.48, "status", {"status": "UNAVAILABLE"}),
+        (0.48, "reset", {}),
+        (0.04, "stall", {"seconds": STALL_SECONDS}),
     )
     for phase in ("before", "after")
 ]

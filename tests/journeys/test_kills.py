@@ -1,4 +1,4 @@
-"""`up` is killed outright, at every stage and at random, and typed again."""
+"""`up` is killed outright, at every stage and at random, and typed again; so are other commands."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support.command_line import Tpukit
+from support.killed_commands import ACTIONS, SCENARIOS, KilledCommands, Scenario
+from support.local_cloud import running_cloud
 
 pytestmark = [pytest.mark.journey, pytest.mark.kills]
 
@@ -63,3 +67,32 @@ def _converges(tpukit: Tpukit) -> None:
     tpukit.succeeds("--local", "delete", "victim", "--yes")
     assert not tpukit.slices("victim")
     assert not tpukit.rules("victim")
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Iterator[KilledCommands]:
+    with running_cloud(tmp_path, create_seconds=0.3) as cloud:
+        found = KilledCommands(cloud)
+        found.prepare()
+        yield found
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.name)
+def test_what_is_ended_at_a_call_of_the_api_is_listed_and_converges(
+    commands: KilledCommands, scenario: Scenario
+) -> None:
+    """Each way at some of the moments; `scripts/kills` takes all of them."""
+    points = commands.points(scenario)
+    asking = [at for at, point in enumerate(points, 1) if re.search("(create|delete) ", point)]
+    assert asking
+    for at, action in enumerate(ACTIONS):
+        tally = commands.at_each_point(scenario, action, asking[at::3])
+        assert (tally.orphans, tally.wrong) == (0, [])
+        assert tally.struck == len(asking[at::3])
+
+
+def test_what_is_killed_at_random_is_listed_and_converges(commands: KilledCommands) -> None:
+    seed = int(os.environ.get("TPUKIT_JOURNEY_SEED") or random.randrange(10**6))
+    sys.stdout.write(f"TPUKIT_JOURNEY_SEED={seed}\n")
+    tally = commands.at_random(SCENARIOS[0], 10, seed)
+    assert (tally.orphans, tally.wrong) == (0, [])

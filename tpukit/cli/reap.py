@@ -68,9 +68,10 @@ def reap(
         return views.reaped(found, (), rules, shown=planned(calls))
     if found.due:
         toolkit.confirm(f"delete these {len(found.due)}?" if len(found.due) > 1 else "delete it?")
+        deadline = toolkit.deadline(flag.seconds(timeout))  # the answer may have taken its time
     done = reaping.reap(
         found.due,
-        provider,
+        toolkit.provider,
         toolkit.firewall,
         SshConfig(toolkit.paths.ssh),
         deadline=deadline,

@@ -175,7 +175,7 @@ def reaped(
         f"{each} did not answer: what is left there was not seen" for each in found.unreachable
     ]
     silent += [f"queued resources were not seen: {why}" for why in found.unseen]
-    silent += [f"{each.label} has changed meanwhile: it stays" for each in changed]
+    silent += [f"{each.label} is gone, or not what it was: it was left alone" for each in changed]
     silent += [f"the slice of rule {name} is gone" for name in rules]
     remove = [Fix.command("tpukit", "firewall", "remove", name) for name in rules]
     return replace(

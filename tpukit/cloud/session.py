@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
@@ -94,6 +95,9 @@ class Session:
         answered that it did nothing (429). The waits grow from 0.5 s to 8 s, or take the delay that
         the server names (AIP-194), and end after `retry_seconds`, or by the session's deadline.
 
+        Each attempt raises the audit events `tpukit.call`, before it and once it was answered, so
+        that tests can end the process there; without a hook they cost nothing.
+
         Raises:
             Doubtful: the answer to a call that is not repeated was lost.
             DeadlinePassed: the session's deadline ended it, not a refusal.
@@ -105,7 +109,10 @@ class Session:
         while True:
             try:
                 given = max(_LAST_SECONDS, min(seconds, self._limit.remaining()))
-                return bounded(given, partial(request, given))
+                sys.audit("tpukit.call", "before", doing)
+                answer = bounded(given, partial(request, given))
+                sys.audit("tpukit.call", "after", doing)
+                return answer
             except Exception as error:
                 failure = from_exception(error)
                 if failure is None:

@@ -22,3 +22,7 @@ def _keep(event, arguments):
 
 if _FILE:
     sys.addaudithook(_keep)
+if os.environ.get("FAILPOINT"):
+    import failpoint
+
+    failpoint.install(os.environ["FAILPOINT"])

@@ -1,0 +1,169 @@
+"""Commands that are ended at each call of an API, or at random, and what is left of them."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from support.local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud
+from tpukit.access import ssh_rule
+
+ACTIONS = ("kill", "term", "full")
+_STATUSES = {"kill": {-9}, "term": {143}}
+_MADE = ("--source-range", "192.0.2.7/32", "--ttl", "1h")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A command on a slice of some name; `first` is what is done before it, undisturbed."""
+
+    name: str
+    words: Callable[[str], list[str]]
+    again: Callable[[str], list[str]]
+    left: int  #: slices in the end
+    first: Callable[[str], list[str]] | None = None
+
+
+def _create(name: str) -> list[str]:
+    return ["create", "v2-8", name, *_MADE]
+
+
+def _keep_trying(name: str) -> list[str]:
+    zones = ("--zones", f"{OTHER_ZONE},{ZONE}", "--keep-trying")
+    return ["create", "v2-8", name, *zones, *_MADE]
+
+
+def _delete(name: str) -> list[str]:
+    return ["delete", name, "--yes"]
+
+
+def _delete_again(name: str) -> list[str]:
+    return [*_delete(name), "--missing-ok"]
+
+
+SCENARIOS = (
+    Scenario("create", _create, _create, 1),
+    Scenario("create --keep-trying", _keep_trying, _keep_trying, 1),
+    Scenario("delete", _delete, _delete_again, 0, _create),
+)
+
+
+@dataclass
+class Tally:
+    """How many were struck, and what was wrong afterwards, one line each."""
+
+    struck: int = 0
+    orphans: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+@dataclass
+class KilledCommands:
+    """Runs commands as processes against a cloud in this one; several at once."""
+
+    cloud: Cloud
+    numbers: Iterator[int] = field(default_factory=count)
+
+    def prepare(self) -> None:
+        """Let the first zone of `create --keep-trying` have no room, ever."""
+        self.cloud.fault(preset="stockout", zone=OTHER_ZONE, probability=1.0)
+
+    def points(self, scenario: Scenario) -> list[str]:
+        """Return the moments of an undisturbed run, in their order."""
+        file = self.cloud.directory / f"points-{next(self.numbers)}"
+        name = f"whole{next(self.numbers)}"
+        if scenario.first:
+            assert self._run(scenario.first(name))[0] == 0
+        status, told = self._run(scenario.words(name), f"0:none:{file}")
+        assert status == 0, told
+        return file.read_text().splitlines()
+
+    def at_each_point(self, scenario: Scenario, action: str, numbers: Sequence[int]) -> Tally:
+        """End a run of its own at each of the moments."""
+        tally = Tally()
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda number: self._strike(scenario, action, number, tally), numbers))
+        return tally
+
+    def at_random(self, scenario: Scenario, times: int, seed: int) -> Tally:
+        """End so many runs outright after a time that the seed decides."""
+        began = time.monotonic()
+        self.points(scenario)
+        longest = time.monotonic() - began
+        chance, tally = random.Random(seed), Tally()
+        moments = [chance.uniform(0.0, longest) for _ in range(times)]
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda moment: self._kill_after(scenario, moment, tally), moments))
+        return tally
+
+    def _strike(self, scenario: Scenario, action: str, number: int, tally: Tally) -> None:
+        name = self._begun(scenario)
+        status, told = self._run(scenario.words(name), f"{number}:{action}:")
+        what = f"{scenario.name}, {action} at {number}"
+        # A run that has fewer moments than another ends well before it comes to this one.
+        expected = {0, *_STATUSES.get(action, {status})}
+        if status not in expected or "Traceback" in told or "a defect in" in told:
+            tally.wrong.append(f"{what}: status {status}: {told[-500:]}")
+        if action == "term" and status == 143 and self._nodes(name) and name not in told:
+            tally.wrong.append(f"{what}: a slice exists, and it did not say so: {told}")
+        tally.struck += 1
+        self._judge(scenario, name, what, tally)
+
+    def _kill_after(self, scenario: Scenario, seconds: float, tally: Tally) -> None:
+        name = self._begun(scenario)
+        with self._start(scenario.words(name)) as process:
+            try:
+                process.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                tally.struck += 1
+        self._judge(scenario, name, f"{scenario.name}, killed after {seconds:.3f} s", tally)
+
+    def _begun(self, scenario: Scenario) -> str:
+        name = f"s{next(self.numbers)}"
+        if scenario.first:
+            status, told = self._run(scenario.first(name))
+            assert status == 0, told
+        return name
+
+    def _judge(self, scenario: Scenario, name: str, what: str, tally: Tally) -> None:
+        """Compare what is there with what a list shows, type it again, and count once more."""
+        listed = {each.name for each in self.cloud.tpu.list("-").slices}
+        if self._nodes(name) and name not in listed:
+            tally.orphans += 1
+        status, told = self._run(scenario.again(name))
+        if status != 0:
+            tally.wrong.append(f"{what}: typed again it ends with {status}: {told[-500:]}")
+        elif len(self._nodes(name)) != scenario.left:
+            tally.wrong.append(f"{what}: {self._nodes(name)} are there in the end")
+        rules = {each.name for each in self.cloud.firewall.list()}
+        rule = ssh_rule.tag(PROJECT, ZONE, name)
+        if (rule in rules) != bool(scenario.left):
+            tally.wrong.append(f"{what}: rule {rule} is {'' if rule in rules else 'not '}there")
+
+    def _nodes(self, name: str) -> list[str]:
+        return [each for each in self.cloud.nodes() if each.endswith(f"/{name}")]
+
+    def _run(self, words: Sequence[str], failpoint: str = "") -> tuple[int, str]:
+        with self._start(words, failpoint) as process:
+            out, err = process.communicate(timeout=120)
+        return process.returncode, out + err
+
+    def _start(self, words: Sequence[str], failpoint: str = "") -> subprocess.Popen[str]:
+        home = Path(self.cloud.environment()["TPUKIT_HOME"])
+        home.mkdir(exist_ok=True)
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "tpukit", *words],
+            env={**self.cloud.environment(), "FAILPOINT": failpoint},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
