@@ -11,6 +11,7 @@ import imports
 import installs
 import latency
 import polling
+import provisioning
 import ssh
 import startup
 import transfer
@@ -26,6 +27,7 @@ BENCHES = {
     "emulator": emulated,
     "faults": faults,
     "transfer": transfer,
+    "provision": provisioning,
     "typer": typer_releases,
 }
 

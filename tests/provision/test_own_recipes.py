@@ -42,6 +42,17 @@ def test_it_has_all_of_what_it_extends_and_holds_to_its_lock(tmp_path):
     assert mine.modules == (*flax.modules, "einops")
 
 
+def test_the_python_that_is_fetched_is_one_that_it_has_a_release_for(tmp_path):
+    text = MINE + '[[releases]]\npythons = ["3.11"]\n'
+    mine = Recipe.named("mine", own(tmp_path, mine=text))
+    assert (mine.pythons, mine.managed_python) == (("3.11",), "3.11")
+
+
+def test_a_file_whose_name_is_no_recipes_name_is_none(tmp_path):
+    files = {"A": MINE, "\x1b[2J": MINE, "mine": MINE, "x" * 41: MINE}
+    assert own(tmp_path, **files).names() == ("mine",)
+
+
 def test_with_another_version_of_what_the_lock_names_there_is_no_lock(tmp_path):
     text = MINE.replace("grain>=0.2", "flax==0.12.9")
     mine = Recipe.named("mine", own(tmp_path, mine=text))

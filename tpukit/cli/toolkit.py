@@ -98,12 +98,18 @@ class Toolkit:
     def own_recipes(self) -> OwnRecipes:
         """The recipes of the user's own, and of the project that we are in."""
         from tpukit.provision.own_recipes import OwnRecipes
-        from tpukit.settings.files import project_root
         from tpukit.settings.trust import TrustedFiles
 
-        root = project_root(working_folder(), home_directory(self.environ)).resolve()
         trusted = TrustedFiles(self.paths.trusted)
-        return OwnRecipes(self.paths.recipes, root / PROJECT_RECIPES, trusted.holds)
+        return OwnRecipes(self.paths.recipes, self._root / PROJECT_RECIPES, trusted.holds)
+
+    @property
+    def _root(self) -> Path:
+        """The folder of the project that we are in."""
+        from tpukit.settings.files import project_root
+
+        home = Path(self.environ["HOME"]) if self.environ.get("HOME") else None
+        return project_root(working_folder(), home).resolve()
 
     @cached_property
     def identity(self) -> Identity:
@@ -298,10 +304,8 @@ class Toolkit:
     def profiles(self) -> Profiles:
         """The profiles of the project that we are in, before those of the user."""
         from tpukit.provision.wanted import Profiles
-        from tpukit.settings.files import project_root
 
-        root = project_root(working_folder(), home_directory(self.environ))
-        folders = (root / ".tpukit" / "profiles", self.paths.profiles)
+        folders = (self._root / ".tpukit" / "profiles", self.paths.profiles)
         return Profiles(folders, self.own_recipes)
 
     @property

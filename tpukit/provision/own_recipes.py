@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tpukit.errors import BadInput, Fix, SecurityRefusal
 from tpukit.provision import recipe_names
-from tpukit.provision.recipe_file import RecipeFile, parse_recipe_file
+from tpukit.provision.recipe_file import NAME, RecipeFile, parse_recipe_file
 from tpukit.text import one_line, shown_path
 
+#: A name of a recipe, which stands in messages and in paths on workers.
+_NAME = re.compile(NAME)
 #: Bytes of a recipe's file.
 _LARGEST = 1 << 16
 
@@ -31,7 +34,7 @@ class OwnRecipes:
         """Return the names of all of them, in order, without reading them."""
         folders = (self.project, self.user) if self.project else (self.user,)
         found = {path.stem for folder in folders for path in folder.glob("*.toml")}
-        return tuple(sorted(found - set(recipe_names())))
+        return tuple(sorted(each for each in found - {*recipe_names()} if _NAME.fullmatch(each)))
 
     def read(self, name: str) -> RecipeFile | None:
         """Return what the file of a recipe says, or None where there is none.

@@ -29,7 +29,8 @@ def _versions(text: str) -> str:
 
 
 #: The name of a recipe, and of its environment's folder.
-Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
+NAME = r"^[a-z][a-z0-9_-]{0,39}$"
+Name = Annotated[str, Field(pattern=NAME)]
 PythonVersion = Annotated[str, Field(pattern=r"^3\.[0-9]{1,2}$")]
 Requirement = Annotated[str, AfterValidator(_requirement)]
 Versions = Annotated[str, AfterValidator(_versions)]

@@ -78,7 +78,11 @@ class Recipe:
         """
         name, equals, version = text.partition("==")
         recipe = _composed(name, (), own)
-        return recipe.with_versions({recipe.name: version}) if equals else recipe
+        found = recipe.with_versions({recipe.name: version}) if equals else recipe
+        # What is fetched where a worker has no Python that fits has to fit, too.
+        managed = found.managed_python
+        fetched = managed if found.release_for(managed) else found.releases[0].pythons[-1]
+        return replace(found, managed_python=fetched)
 
     @property
     def pythons(self) -> tuple[str, ...]:

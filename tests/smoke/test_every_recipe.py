@@ -1,0 +1,50 @@
+"""Every recipe, with real packages: provisioned, it computes; a second run changes nothing.
+
+`jax` is what most other tests stand on. `torch_tpu` has no packages that stand in for it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.local_worker import LocalWorker, seconds
+
+from tpukit.accelerators import AcceleratorType
+from tpukit.provision import recipe_names
+from tpukit.provision.apply import provision
+from tpukit.provision.recipes import Recipe
+from tpukit.smoke.runner import smoke
+
+LIGHT, HEAVY, ELSEWHERE = {"flax", "tensorflow"}, {"torch_xla", "accelerate"}, {"jax", "torch_tpu"}
+
+
+def check(name: str, home: Path) -> None:
+    worker = LocalWorker(home, environment={"TPUKIT_EMULATED_DEVICES": "8"}).remote()
+    recipe = Recipe.named(name)
+    first = provision([worker], recipe, deadline=seconds(1800))
+    assert first.workers[0].error == "", (name, first.workers[0].log_tail)
+    assert provision([worker], recipe, deadline=seconds(60)).changes == 0, name
+    report = smoke([worker], AcceleratorType.parse("v3-8"), recipe, deadline=seconds(300))
+    (tested,) = report.workers
+    assert tested.error == "", (name, tested.log_tail)
+    assert (tested.framework, tested.devices) == (name, 8)
+    pins = {each.version for release in recipe.releases for each in release.packages}
+    assert tested.version in pins, name
+    assert report.stand_in == "8 CPU devices standing in for 8 TPU cores", name
+
+
+def test_no_recipe_is_left_out():
+    assert {*recipe_names()} == LIGHT | HEAVY | ELSEWHERE
+
+
+@pytest.mark.full_size
+def test_light_recipes_compute_and_a_second_run_changes_nothing(tmp_path):
+    for name in sorted(LIGHT):
+        check(name, tmp_path)
+
+
+@pytest.mark.gigabytes
+def test_heavy_recipes_compute_and_a_second_run_changes_nothing(tmp_path):
+    for name in sorted(HEAVY):
+        check(name, tmp_path)
