@@ -26,11 +26,12 @@ from tpukit.errors import (
     TpukitError,
     TransportFailed,
 )
-from tpukit.models import FirewallRule, Slice, WorkerIdentity
+from tpukit.models import FirewallRule, QueueRequest, Slice, WorkerIdentity
 from tpukit.remote.connection.client import Connector
 from tpukit.remote.connection.keys import KeyPair
 from tpukit.remote.connection.target import Target
 from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.slices.find import find_named
 from tpukit.slices.last_seen import LastSeen, naming_what_exists
 
 PATIENCE = 120.0
@@ -478,3 +479,26 @@ def test_no_hint_is_left_of_a_worker_that_is_believed_once(cloud: Cloud, context
     assert context.hints.recall(found.name, found.zone) is None
     workers_of(context, found)
     assert context.hints.recall(found.name, found.zone)
+
+
+def test_the_workers_of_a_multislice_have_what_jax_looks_for_and_others_have_not(
+    cloud: Cloud, context: Context
+) -> None:
+    cloud.tpu.create_queued(QueueRequest(cloud.request("pair"), 2))
+    cloud.clock.sleep(600.0)
+    pair = find_named(cloud.tpu, "pair")
+    alone = ready(cloud)
+
+    def known(*slices: Slice) -> list[dict[str, str]]:
+        found = slice_workers.workers(context, slices, "all", cloud.deadline(), PATIENCE)
+        return [
+            {name[10:]: value for name, value in each.variables.items() if name[0] == "M"}
+            for each in found
+        ]
+
+    first = pair[0].workers[0].internal_address
+    assert known(*pair) == [
+        {"COORDINATOR_ADDRESS": first, "NUM_SLICES": "2", "SLICE_ID": number} for number in "01"
+    ]
+    assert known(pair[0], alone) == [{}, {}]
+    assert known(alone) == [{}]

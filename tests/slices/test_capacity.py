@@ -141,6 +141,7 @@ def test_a_search_ends_with_one_slice_where_there_is_room_after_a_while_and_says
     assert 20 * 60.0 < clock.now - began < 30 * 60.0
     assert asked(cloud, CLOSED) == 1  # never hammers on what waiting does not mend
     assert 3 < asked(cloud, FULL[0]) < 12
+    assert clock.slept.count(75.0) == asked(cloud, FULL[0]) - 1  # a pause between two rounds
     assert next(each.times for each in found.refusals) == asked(cloud, FULL[0])
     text = "\n".join(each.line for each in found.refusals)
     assert "us-central1-f v3-8: after a fix (RESOURCE_EXHAUSTED, quota-limit-named)" in text

@@ -86,8 +86,8 @@ def workers(
     ]
     opened = values(fan_out(chosen, lambda each: each.open(deadline, patience)))
     coordinator = chosen[0].coordinator if chosen else ""
-    requests = {each.request for each in chosen} - {""}
-    multislice = len(opened) > 1 and len(requests) == 1
+    requests = {each.request for each in chosen}
+    multislice = len(opened) > 1 and len(requests) == 1 and "" not in requests
     return [
         replace(
             worker,
