@@ -244,6 +244,9 @@ def test_requests_that_cannot_be_listed_are_said_to_be_unseen(world: World) -> N
     world.cloud.fault(preset="permission-denied", method="nodes.list")
     with pytest.raises(TpukitError):
         world.survey()
+    for method in ("nodes.list", "queuedResources.list"):  # each of them alone
+        world.cloud.fault(kind="unreachable", method=method, zone=ZONE)
+        assert world.survey().unreachable == (ZONE,)
 
 
 def test_an_interrupt_says_what_is_left(world: World) -> None:

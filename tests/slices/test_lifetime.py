@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.local_cloud import ZONE, Cloud, FakeClock
-from support.slices import at_sleep, create, labelled
+from support.local_cloud import Cloud, FakeClock
+from support.slices import create, labelled
 
-from tpukit.errors import DeadlinePassed, NotFound
 from tpukit.models import Slice
 from tpukit.slices import lifetime
 from tpukit.slices.lifetime import EXPIRES, PURPOSE, Lifetime
@@ -71,32 +70,3 @@ def test_a_slice_that_is_there_gets_an_end_and_a_purpose_where_it_has_none(
         assert end == pytest.approx(began + wanted, abs=90.0), ttl
         assert found.labels[PURPOSE] == kept
     assert any("as before" in each for each in cloud.states)
-
-
-def test_an_update_that_another_undoes_is_asked_for_again(cloud: Cloud, clock: FakeClock) -> None:
-    found = create(cloud).slice
-    number = len(cloud.calls("nodes.patch"))
-
-    def undo() -> None:
-        """Write what was read before ours, once ours is there."""
-        assert EXPIRES in cloud.tpu.get(ZONE, "demo").labels
-        cloud.change("demo", labels={**found.labels, "team": "vision"})
-
-    at_sleep(clock, 1, undo)
-    change = {EXPIRES: "2030-01-01t00-00-00z"}
-    after = lifetime.relabel(cloud.tpu, found, change, deadline=cloud.deadline(120.0))
-    assert after.labels == {**found.labels, **change, "team": "vision"}
-    assert len(cloud.calls("nodes.patch")) > number + 1
-    gone = lifetime.relabel(cloud.tpu, after, {EXPIRES: ""}, deadline=cloud.deadline(120.0))
-    assert EXPIRES not in gone.labels
-
-
-def test_labels_of_a_slice_that_is_gone_or_that_nobody_answers_for(cloud: Cloud) -> None:
-    found = create(cloud).slice
-    cloud.fault(method="nodes.*", kind="status", status="UNAVAILABLE", probability=1.0)
-    with pytest.raises(DeadlinePassed):
-        lifetime.relabel(cloud.tpu, found, {EXPIRES: "x"}, deadline=cloud.deadline(30.0))
-    cloud.control("DELETE", "faults")
-    cloud.vanish("demo")
-    with pytest.raises(NotFound):
-        lifetime.relabel(cloud.tpu, found, {EXPIRES: "x"}, deadline=cloud.deadline(30.0))

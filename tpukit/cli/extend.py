@@ -11,6 +11,7 @@ from tpukit.cli import parameters as flag
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.slices import lifetime
+from tpukit.slices.update import Edits, update
 
 Ttl = Annotated[
     str, Option("--ttl", metavar="DURATION|never", help="How long from now on: 90m, 8h, 3d.")
@@ -38,5 +39,12 @@ def extend(
     ownership.confirm(toolkit, "extend", [found], force=force, always=False, flags=("--ttl", ttl))
     now = toolkit.clock.time()
     end = "" if seconds is None else lifetime.moment(now + seconds)
-    changed = lifetime.relabel(toolkit.provider, found, {lifetime.EXPIRES: end}, deadline=deadline)
-    return views.extended(changed, now)
+    label = lifetime.EXPIRES
+    gone = (label,) if not end and label in found.labels else ()
+    if not end and not gone:
+        return views.extended(found, now)
+    edits = Edits(labels={label: end} if end else {}, without_labels=gone, ours=True)
+    done = update(
+        toolkit.provider, found, edits, deadline=deadline, on_state=toolkit.say_state(name)
+    )
+    return views.extended(done.slice, now)

@@ -108,9 +108,6 @@ class SliceProvider(Protocol):
     def replace_tags(self, zone: str, name: str, tags: Sequence[str]) -> str:
         """Replace all network tags and return the operation's name."""
 
-    def replace_labels(self, zone: str, name: str, labels: Mapping[str, str]) -> str:
-        """Replace all labels and return the operation's name."""
-
     def update(self, zone: str, name: str, change: SliceChange) -> str:
         """Replace each part that the change has, once; `Doubtful` where the answer was lost."""
 

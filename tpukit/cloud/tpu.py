@@ -165,9 +165,6 @@ class CloudTpu(SliceProvider):
     def replace_tags(self, zone: str, name: str, tags: Sequence[str]) -> str:
         return self._update(zone, name, repeat=True, tags=list(tags))
 
-    def replace_labels(self, zone: str, name: str, labels: Mapping[str, str]) -> str:
-        return self._update(zone, name, repeat=True, labels=dict(labels))
-
     def update(self, zone: str, name: str, change: SliceChange) -> str:
         return self._update(zone, name, repeat=False, **change_fields(change))
 

@@ -19,6 +19,7 @@ from tpukit.slices import lifetime
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import LastSeen, OnState, asked, naming_what_exists
 from tpukit.slices.naming import MANAGED, NONCE, OURS, OWNER
+from tpukit.slices.update import Edits, update
 
 #: Seconds after a refusal for which a create that was not answered before it is looked for: the
 #: service may be carrying it out, and the slice that it makes may be what used up the quota.
@@ -167,7 +168,9 @@ class _Creation:
             self.on_state(f"it lives until {end}, as before; tpukit extend changes that")
         if not lacks:
             return found
-        return lifetime.relabel(self.provider, found, lacks, deadline=self.deadline)
+        edits = Edits(labels=lacks, ours=True)
+        told = update(self.provider, found, edits, deadline=self.deadline, on_state=self.on_state)
+        return told.slice
 
     def _failure(self) -> TpukitError | None:
         verb = "start" if self.started else "create"

@@ -11,14 +11,10 @@ import calendar
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 from tpukit.accelerators import AcceleratorType
-from tpukit.clock import Deadline, polls
-from tpukit.cloud.provider import Doubtful, SliceProvider
-from tpukit.errors import BadInput, DeadlinePassed, Fix, TpukitError
+from tpukit.errors import BadInput, Fix
 from tpukit.models import Documented, Slice
-from tpukit.slices.last_seen import asked, passing
 from tpukit.slices.naming import label
 from tpukit.text import one_line
 
@@ -26,8 +22,6 @@ CREATED, EXPIRES, PURPOSE = "tpukit-created", "tpukit-expires", "tpukit-purpose"
 #: Whole seconds for which its devices may be idle before its guard ends it.
 IDLE = "tpukit-idle"
 _MOMENT = "%Y-%m-%dt%H-%M-%Sz"
-#: Seconds after which an update that shows no effect is asked for again: another one undid it.
-_UNDONE_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -151,37 +145,3 @@ def ending(found: Slice, wanted: Mapping[str, str], now: float) -> Mapping[str, 
     keeps |= {IDLE} if found.labels.get(IDLE) == wanted.get(IDLE) else set()
     mine = (EXPIRES, IDLE, PURPOSE)
     return {key: wanted[key] for key in mine if key in wanted and key not in keeps}
-
-
-def relabel(
-    provider: SliceProvider, found: Slice, change: Mapping[str, str], *, deadline: Deadline
-) -> Slice:
-    """Give a slice these labels, of which an empty one is taken away; return it as it is then.
-
-    The API replaces all labels at once and has no tag to notice another's change by: what is there
-    is read before each call, and read back after it until it shows.
-
-    Raises:
-        NotFound: there is no such slice.
-        DeadlinePassed: the API did not show it in time.
-        TpukitError: the API refused.
-    """
-    provider = provider.within(deadline)
-    operation, patience = "", deadline
-    doing = f"update slice {found.name}"
-    for _ in polls(deadline):
-        try:
-            now = provider.once().get(found.zone, found.name)
-            wanted = {key: value for key, value in {**now.labels, **change}.items() if value}
-            if now.labels == wanted:
-                return now
-            if operation and (failure := provider.once().failure(operation, doing)):
-                raise failure
-            if not operation or patience.passed():
-                ask = partial(provider.replace_labels, labels=wanted)
-                operation = asked(ask, now)
-                patience = deadline.within(_UNDONE_SECONDS)
-        except TpukitError as error:
-            if not (isinstance(error, Doubtful) or passing(error)):
-                raise
-    raise DeadlinePassed(f"the labels of slice {found.name} are not changed yet")

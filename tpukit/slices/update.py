@@ -27,13 +27,15 @@ class Edits:
     without_metadata: Sequence[str] = ()
     disks: Sequence[DataDisk] = ()
     without_disks: Sequence[str] = ()  #: by their whole path, or its last part
+    ours: bool = False  #: whether tpukit itself asks, for labels of its own
 
     def check(self) -> None:
         """Raise `BadInput` where nothing is asked for, or what only tpukit itself may change."""
         if self == Edits():
             raise BadInput("there is nothing to update", fix=Fix(note="--update-labels a=b, …"))
         named = (*self.labels, *self.without_labels, *self.tags, *self.without_tags)
-        if ours := next((each for each in named if each.startswith(OURS)), ""):
+        ours = next((each for each in named if each.startswith(OURS)), "")
+        if ours and not self.ours:
             raise BadInput(f"{ours} is tpukit's own: it says whose the slice is, or lets us in")
 
     def applied(self, to: Slice) -> SliceChange:
