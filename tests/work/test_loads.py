@@ -47,14 +47,22 @@ def with_libtpu(home: Path, sdk: str = SDK) -> Path:
 
 
 def test_a_worker_tells_its_own_figures_and_those_of_its_chips(tmp_path: Path) -> None:
-    worker = LocalWorker(with_libtpu(tmp_path)).remote()
+    reached = LocalWorker(with_libtpu(tmp_path)).remote()
+    connected = []
+
+    def connect():
+        connected.append(reached)
+        return reached.connect()
+
+    worker = RemoteWorker(0, connect)
 
     def refuse():
         raise TransportFailed("no answer from demo worker 1")
 
     with LoadWatch([worker, RemoteWorker(1, refuse)], SystemClock()) as watch:
         found = watch.sample()
-        assert watch.sample()[0].value, "over the connection that is there"
+        assert watch.sample()[0].value
+    assert len(connected) == 1, "the second sample goes over the connection that is there"
     load = found[0].value
     assert load
     assert 0 <= load.busy <= 1
