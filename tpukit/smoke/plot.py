@@ -15,7 +15,7 @@ _KINDS = ("matmul", "hbm", "link", "all-reduce")
 
 
 def check_plot(path: Path) -> None:
-    """Raise `BadInput` for another format, no such folder, and where nothing is there that draws."""
+    """Raise `BadInput` for another format or no folder, and where nothing is there that draws."""
     if path.suffix not in FORMATS:
         raise BadInput(f"a picture's name ends in {' or '.join(FORMATS)}: {one_line(str(path))}")
     if not path.parent.is_dir():
