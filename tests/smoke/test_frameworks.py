@@ -104,7 +104,7 @@ def test_a_new_framework_is_provisioned_and_tested(extended: Path, tmp_path: Pat
 
 @pytest.mark.process
 def test_a_new_framework_is_offered_by_every_command_that_takes_one(extended: Path) -> None:
-    for verb in ("up", "provision", "smoke", "notebook"):
+    for verb in ("up", "smoke", "notebook"):
         shown = " ".join(python(extended, "-m", "tpukit", verb, "--help").stdout.split())
         assert " or ".join(sorted((*recipe_names(), "iniconfig"))) in shown, verb
     commands = (["provision", "demo", "iniconfi"], ["run", "demo", "--with", "iniconfi", "--", "x"])
