@@ -3,19 +3,41 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.pages import ROOT, environment, needs_gcloud, stop_emulator
+from support.pages import ROOT, blocks, environment, needs_gcloud, stop_emulator
 
 pytestmark = [pytest.mark.process, pytest.mark.examples]
 
 EXAMPLES = ROOT / "examples"
 #: Which test executes each file.
 COVERED = {"up_and_train.sh", "train.py", "ci_job.sh", "list_slices.py"}
+#: The training programs, with their words, by recipe: what they print at last, where all is well.
+TRAINED = {
+    "flax": {
+        "jax_one_and_all.py --one": r"1 devices, batch 64, .*",
+        "jax_one_and_all.py": r"8 devices, batch 512, rate 1.0: loss 0\.000.*",
+        "jax_sharded.py": r"loss \d\d\.\d+ -> [0-4]\.\d+",
+        "flax_text.py --find-rate": r"the loss falls fastest at a rate of [1-9]\.\de-0[234]",
+        "flax_text.py --steps 40 --checkpoints found": r"accuracy (1|0\.9).*",
+        "flax_text.py --checkpoints found": r"accuracy (1|0\.9).*",
+    },
+    "tensorflow": {
+        "tensorflow_fit.py": r"8 devices, batch 128: accuracy 0\.9.*",
+        "tensorflow_fit.py --loop": r"8 devices, batch 128: accuracy 0\.9.*",
+    },
+    "torch_xla": {"torch_xla_text.py": r"8 devices, batch 256: loss 0\.[67].* -> 0\.[0-5].*"},
+    "accelerate": {
+        "accelerate_text.py": r"1 devices: loss .* -> 0\.[0-3].*",
+    },
+}
+#: A page whose Python is one program.
+WRITING = ROOT / "docs/how-to/write-for-tpus.md"
 
 Finished = subprocess.CompletedProcess[str]
 
@@ -44,7 +66,38 @@ def run(variables: dict[str, str], *words: str, status: int = 0, **more: str) ->
 
 
 def test_every_example_is_executed_here() -> None:
-    assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == COVERED
+    trained = {words.split()[0] for found in TRAINED.values() for words in found}
+    assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == COVERED | trained
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "flax",
+        *(pytest.param(each, marks=pytest.mark.gigabytes) for each in TRAINED if each != "flax"),
+    ],
+)
+def test_the_training_programs_learn_and_the_page_of_their_snippets_is_true(
+    variables: dict[str, str], recipe: str, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.py"
+    snippets = [body for language, body in blocks(WRITING.read_text()) if language == "python"]
+    page.write_text("\n".join([*snippets, 'print("all of it is true")']))
+    run(variables, "tpukit", "up", "v3-8", "demo", "--with", recipe)
+    programs = [str(EXAMPLES / words.split()[0]) for words in TRAINED[recipe]]
+    run(variables, "tpukit", "cp", *{*programs, str(page)}, "demo:")
+    launch = "accelerate launch --tpu --main_training_function main"
+    python = f"CPU_NUM_DEVICES=1 PJRT_DEVICE=CPU {launch}" if recipe == "accelerate" else "python3"
+    told = {
+        words: run(variables, "tpukit", "run", "demo", "--with", recipe, "--", f"{python} {words}")
+        for words in TRAINED[recipe]
+    }
+    for words, pattern in TRAINED[recipe].items():
+        assert re.fullmatch(pattern, told[words].stdout.splitlines()[-1]), told[words]
+    if recipe == "flax":
+        assert "from step 40" in told["flax_text.py --checkpoints found"].stdout
+        done = run(variables, "tpukit", "run", "demo", "--with", recipe, "--", "python3 page.py")
+        assert done.stdout.splitlines()[-1] == "all of it is true"
 
 
 def test_up_and_train_trains_on_every_device_of_every_worker_and_deletes_the_slice(

@@ -136,9 +136,7 @@ def check_level(recipe: Recipe, level: int) -> None:
     able = [each for each in recipe_names() if Recipe.named(each).smoke.bench_program]
     raise BadInput(
         f"the smoke test of {recipe.name} has levels 0 and 1",
-        fix=Fix(
-            note=f"--with {' or '.join(able)} has all: the figures are the chips', not its own"
-        ),
+        fix=Fix(note=f"--with {able[0]} has all: its figures are of the chips, not of a framework"),
     )
 
 
@@ -174,9 +172,8 @@ def _failure(report: SmokeReport) -> TpukitError:
     cause = decisive(worker.cause for worker in failed)
     kind = type(cause) if cause else SmokeFailed
     first = next((each for each in failed if cause and each.cause is cause), failed[0])
-    # Of a computation that hung, the tail is a traceback, and of one that answered it says nothing:
-    # it is in the details.
-    tail = () if cause or first.version else first.log_tail
+    # Of a computation that hung, the tail is a traceback: it is in the details.
+    tail = () if cause else first.log_tail
     named = worker_names(worker.worker for worker in failed)
     fix = cause or first.cause
     return kind(
