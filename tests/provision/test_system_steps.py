@@ -12,6 +12,7 @@ from support.login_account import Account
 from support.openssh_server import UbuntuServer, ubuntu_server
 
 from tpukit.clock import Deadline, SystemClock
+from tpukit.errors import ProvisionFailed
 from tpukit.provision import system_steps
 from tpukit.provision.provisioning import plan_all, provision_all, status_all, undo_all
 from tpukit.provision.system_apply import require_undone
@@ -128,6 +129,71 @@ def test_every_step_of_an_ordinary_user_s_goes_without_a_trace(machine: Machine)
     assert "always" in machine.sh("cat /sys/kernel/mm/transparent_hugepage/enabled")
     assert len(machine.undo()) == 4
     assert machine.listing() - before == before - machine.listing() == set()
+
+
+@pytest.fixture
+def disk(machine: Machine, tmp_path: Path) -> Iterator[str]:
+    """A data disk of 64 MiB, as the guest environment names them; yields its device."""
+    image = tmp_path / "disk"
+    with image.open("wb") as file:
+        file.truncate(64 << 20)
+    made = subprocess.run(["losetup", "--find", "--show", image], capture_output=True, text=True)
+    if made.returncode:
+        pytest.skip(f"no loop device: data disks are NOT checked: {made.stderr}")
+    device = made.stdout.strip()
+    number = Path(device).name.removeprefix("loop")
+    machine.sh(
+        f"sudo mknod -m 660 {device} b 7 {number}; "
+        f"sudo ln -s {device} /dev/disk/by-id/google-persistent-disk-1"
+    )
+    yield device
+    subprocess.run(["losetup", "--detach", device], check=True)
+
+
+@pytest.mark.full_size
+def test_a_disk_is_formatted_once_keeps_what_is_on_it_and_takes_the_caches(
+    machine: Machine, disk: str
+) -> None:
+    machine.sh("mkdir -p .cache/uv && echo wheel >.cache/uv/wheel && sudo cp /dev/null /etc/fstab")
+    before = machine.listing()
+    done = machine.apply("disk")
+    assert (done.error, done.changes, done.log_tail) == ("", 1, ())
+    assert "format" in done.steps[0].detail
+    machine.sh("echo kept >/mnt/data/mine")
+    assert (
+        machine.sh("readlink .cache/pip; cat .cache/uv/wheel; cat /etc/fstab").splitlines()[1]
+        == "wheel"
+    )
+    assert "UUID=" in machine.sh("cat /etc/fstab")
+    assert machine.apply("disk").changes == 0
+    assert machine.undo("disk") == ("disk",)
+    assert machine.listing() == before
+    again = machine.apply("disk:/mnt/data")
+    assert (again.error, again.changes) == ("", 1)
+    assert "format" not in again.steps[0].detail
+    assert machine.sh("cat /mnt/data/mine") == "kept\n"
+    machine.sh("sleep 100 </mnt/data/mine >/dev/null 2>&1 &")
+    with pytest.raises(ProvisionFailed, match="undo failed") as caught:
+        machine.undo()
+    assert "/mnt/data is in use" in caught.value.why
+    machine.sh("sudo fuser -k -m /mnt/data || pkill -u $(id -u) sleep")
+    assert machine.undo() == ("disk:/mnt/data",)
+    assert machine.listing() == before
+
+    subprocess.run(["blockdev", "--setro", disk], check=True)
+    done = machine.apply("disk")
+    assert done.error == ""
+    assert " ro," in machine.sh("grep /mnt/data /proc/mounts")
+    machine.undo()
+    subprocess.run(["blockdev", "--setrw", disk], check=True)
+
+    subprocess.run(["wipefs", "-q", "-a", disk], check=True)
+    content = Path(disk).read_bytes()
+    with pytest.raises(ProvisionFailed, match="has data that is no file system") as caught:
+        machine.apply("disk")
+    assert caught.value.why == "nothing was changed"
+    assert Path(disk).read_bytes() == content
+    assert machine.listing() == before
 
 
 def repository(folder: Path, *names: str) -> Path:

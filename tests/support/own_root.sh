@@ -4,7 +4,11 @@ set -eu
 mount -t tmpfs -o mode=755 own /mnt
 mkdir /mnt/upper /mnt/work /mnt/whole
 mount -t overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work root /mnt/whole
-for each in dev proc sys tmp; do mount --rbind "/$each" "/mnt/whole/$each"; done
+mount -t tmpfs -o mode=755 dev /mnt/whole/dev
+for each in null zero full random urandom tty; do cp -a "/dev/$each" /mnt/whole/dev; done
+mkdir -p /mnt/whole/dev/pts /mnt/whole/dev/shm /mnt/whole/dev/disk/by-id
+ln -s /proc/self/fd /mnt/whole/dev/fd
+for each in dev/pts dev/shm proc sys tmp; do mount --rbind "/$each" "/mnt/whole/$each"; done
 # Settings of the kernel are the machine's: a file that says what the kernel would stands in.
 echo 'always [madvise] never' >/mnt/pages
 mount --bind /mnt/pages /mnt/whole/sys/kernel/mm/transparent_hugepage/enabled

@@ -57,7 +57,7 @@ def delete_all(
         rule = ssh_rule.rule_name(found)
         try:
             if rule in found.tags:
-                ssh_rule.remove(firewall.of(found.network_project), rule)
+                ssh_rule.remove_all(firewall.of(found.network_project), found)
         except TpukitError as error:
             on_warning(f"the firewall rule of {found.name} stays: {error.summary()}")
             rules.extend([] if isinstance(error, NotAllowed) else [rule])

@@ -35,9 +35,9 @@ def left_over(
 
     The host project of a Shared VPC also has rules of slices that live in other projects.
     """
-    living = {rule_name(each) for each in slices}
+    living = {_digest(rule_name(each)) for each in slices}
     ours = [each for each in rules if is_ours(each) and not _of_another(each, project)]
-    return tuple(each for each in ours if each.name not in living)
+    return tuple(each for each in ours if _digest(each.name) not in living)
 
 
 def is_ours(rule: FirewallRule) -> bool:
@@ -116,8 +116,27 @@ def rule_name(found: Slice) -> str:
     return tag(found.project, found.zone, found.name)
 
 
+def purpose_name(found: Slice, purpose: str) -> str:
+    """Return the name of a slice's rule for something else than SSH, with the same digest."""
+    digest = _digest(rule_name(found))
+    stem = _stem(found.name)[: len(PREFIX) + 48 - len(purpose)].rstrip("-")
+    return f"{stem}-{purpose}-{digest}"
+
+
+def remove_all(provider: FirewallProvider, found: Slice) -> None:
+    """Remove every rule of a slice, that for SSH and those for other purposes."""
+    digest = _digest(rule_name(found))
+    for rule in provider.list():
+        if is_ours(rule) and _digest(rule.name) == digest:
+            remove(provider, rule.name)
+
+
+def _digest(name: str) -> str:
+    return name[-_DIGITS:]
+
+
 def _of_another(rule: FirewallRule, project: str) -> bool:
-    owner = re.match(r"SSH to projects/([^/]+)/", rule.description)
+    owner = re.match(r"[A-Za-z-]+ (?:to|of) projects/([^/]+)/", rule.description)
     return bool(owner and owner[1] != project)
 
 

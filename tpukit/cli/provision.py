@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -64,12 +65,15 @@ def plan(
       tpukit provision plan demo jax --json
     """
     from tpukit.provision.provisioning import plan_all
+    from tpukit.provision.surroundings import needs_surroundings
     from tpukit.provision.wanted import parse
 
     toolkit = toolkit.by(route)
     wanted = parse(words or [flag.DEFAULT_RECIPE], toolkit.profiles)
     requirements = on_top(flags, wanted.recipes, toolkit.environ)
     deadline = toolkit.deadline(flag.seconds(timeout))
+    if needs_surroundings(wanted):
+        wanted = toolkit.surroundings(name).resolved(wanted)
     workers = toolkit.workers(name, "all", deadline.remaining())
     return provision_views.provision_plan(
         plan_all(workers, wanted, requirements=requirements, deadline=deadline), name, words or []
@@ -98,6 +102,7 @@ def apply(
     """
     from tpukit.provision.apply import require_provisioned
     from tpukit.provision.provisioning import provision_all
+    from tpukit.provision.surroundings import needs_surroundings
     from tpukit.provision.wanted import parse
 
     toolkit = toolkit.by(route)
@@ -110,15 +115,21 @@ def apply(
     warn_of_experiments(wanted.recipes, toolkit.console)
     deadline = toolkit.deadline(flag.seconds(timeout))
     patience = deadline.within(CONNECT_SECONDS).remaining()
+    around = toolkit.surroundings(name) if needs_surroundings(wanted) else None
+    wanted = around.resolved(wanted) if around else wanted
     stages = toolkit.job_stages(name)
+    on_event = job_progress(stages).on_provision
     report = provision_all(
         toolkit.workers(name, "all", patience),
         wanted,
         requirements=requirements,
         deadline=deadline,
-        on_event=job_progress(stages).on_provision,
+        on_event=on_event,
+        prepare=partial(around.prepare, wanted, deadline, on_event) if around else lambda: None,
     )
     result = views.provision(require_provisioned(report))
+    if around:
+        around.open(wanted)
     stages.done("provision", f"{report.changes} changes on {len(report.workers)} workers")
     return result
 
@@ -139,6 +150,7 @@ def undo(
       tpukit provision undo demo --yes
     """
     from tpukit.provision.provisioning import undo_all
+    from tpukit.provision.surroundings import reaches_further
     from tpukit.provision.system_apply import require_undone
     from tpukit.provision.wanted import known
 
@@ -152,6 +164,9 @@ def undo(
     workers = toolkit.workers(name, "all", patience)
     on_event = job_progress(stages).on_provision
     reports = undo_all(workers, chosen, deadline=deadline, on_event=on_event)
+    undone = [step for each in reports for step in each.undone]
+    if reaches_further(undone):
+        toolkit.surroundings(name).undone(undone, deadline, on_event)
     stages.done("undo", f"{sum(len(each.undone) for each in reports)} on {len(reports)} workers")
     return provision_views.undone(require_undone(reports))
 

@@ -229,7 +229,7 @@ class _Workers:
     def __init__(self, stages: Stages) -> None:
         self._stages = stages
         self._passed: dict[int, list[str]] = {}
-        self._now: dict[int, str] = {}
+        self._now: dict[int, tuple[str, str]] = {}
 
     def on_event(self, event: ProvisionEvent) -> None:
         passed = self._passed.setdefault(event.worker, [])
@@ -241,15 +241,16 @@ class _Workers:
             self._stages.note(line)
         if event.kind == "finished" and not event.text.startswith("failed"):
             passed.append(event.step)
-        self._now[event.worker] = f"{event.step}: {event.text}"
+        self._now[event.worker] = event.step, event.text
         self._show()
 
     def _show(self) -> None:
         least = min(self._passed, key=lambda worker: len(self._passed[worker]))
-        step = self._now[least].partition(":")[0]
+        step = self._now[least][0]
         past = sum(step in passed for passed in self._passed.values())
         behind = [worker for worker in sorted(self._passed) if step not in self._passed[worker]]
-        details = [f"worker {each} {self._now[each]}" for each in behind[:_SHOWN_WORKERS]]
+        shown = behind[:_SHOWN_WORKERS]
+        details = [f"worker {each} {': '.join(self._now[each])}" for each in shown]
         count = f"{past}/{len(self._passed)} workers"
         self._stages.progress("provision", f"{step} {count}", details)
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tpukit.cloud.provider import FirewallProvider, LoginProvider, SliceProvider
     from tpukit.models import Slice
     from tpukit.provision.own_recipes import OwnRecipes
+    from tpukit.provision.surroundings import Surroundings
     from tpukit.provision.wanted import Profiles
     from tpukit.remote.connection.client import Connector
     from tpukit.remote.connection.dial import Dial
@@ -307,6 +308,18 @@ class Toolkit:
 
         folders = (self._root / ".tpukit" / "profiles", self.paths.profiles)
         return Profiles(folders, self.own_recipes)
+
+    def surroundings(self, name: str) -> Surroundings:
+        """Return what steps on a slice may need of others and of the firewall."""
+        from tpukit.provision.surroundings import Surroundings
+
+        return Surroundings(
+            context=self.context(),
+            slice=self.find(name),
+            find=self.find,
+            server=lambda found: self.workers(found, "0", CONNECT_SECONDS),
+            say=self.console.say,
+        )
 
     @property
     def can_ask(self) -> bool:

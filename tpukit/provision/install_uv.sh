@@ -4,6 +4,12 @@
 # that is whole gets the name.
 
 folder=$3
+# Caches that are not there yet are made for us, and may go with us: undo_environments.sh.
+mkdir -p "${folder%/*}"
+[ -e "$HOME/.cache" ] || : >"${folder%/*}/made-cache"
+for cache in uv pip; do
+    [ -e "$HOME/.cache/$cache" ] || : >"${folder%/*}/made-$cache-cache"
+done
 partial=$folder.partial.$$
 works() {
     "$folder/bin/uv" --version >/dev/null 2>&1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -104,12 +104,13 @@ def provision_all(
     requirements: Requirements | None = None,
     deadline: Deadline,
     on_event: OnEvent = lambda event: None,
+    prepare: Callable[[], object] = lambda: None,
 ) -> ProvisionReport:
     """Bring every worker to what is wanted and return one report each.
 
-    What stands in a step's way on any worker is raised before the first change on any. A worker
-    that fails later stops none of the others: its report has the error. `on_event` is called from
-    one thread at a time.
+    What stands in a step's way on any worker is raised before the first change on any; `prepare` is
+    called after that. A worker that fails later stops none of the others: its report has the error.
+    `on_event` is called from one thread at a time.
 
     Raises:
         ProvisionFailed: a step cannot be, or there is no room for it.
@@ -126,6 +127,7 @@ def provision_all(
     if wanted.steps:
         plan = read_plan(workers, wanted.steps, deadline)
         check_plan(plan)
+        prepare()
         for report in apply_steps(workers, plan, deadline, emit):
             reports[report.worker] = report
     for recipe in wanted.recipes:
@@ -180,8 +182,12 @@ def status_all(workers: Sequence[RemoteWorker], *, deadline: Deadline) -> list[W
     Raises `TpukitError` where a worker's facts cannot be read.
     """
     known = read_plan(workers, (), deadline)
-    words = {word for facts in known.facts.values() for word in facts.ledgers}
-    steps = tuple(system_steps.parse(word) for word in sorted(words) if system_steps.is_step(word))
+    ledgers = {each.step: each for facts in known.facts.values() for each in facts.ledgers.values()}
+    steps = tuple(
+        replace(system_steps.parse(word), value=ledger.value)
+        for word, ledger in sorted(ledgers.items())
+        if system_steps.is_step(word)
+    )
     plan = read_plan(workers, steps, deadline) if steps else known
     return [
         _worker_status(plan, worker.index, facts)

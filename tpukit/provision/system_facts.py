@@ -28,6 +28,7 @@ class Ledger(Documented):
     at: str = ""
     undo: list[str] = field(default_factory=list)
     number: int = 0
+    value: str = ""  #: of the step, as it was then
 
 
 @dataclass
@@ -115,7 +116,7 @@ def _take(facts: SystemFacts, word: str, kind: str, text: str, more: str) -> Non
     elif kind in ("number", "changed", "undo"):
         ledger = facts.ledgers.setdefault(word, Ledger(word))
         if kind == "number":
-            ledger.number = int(text) if text.isdigit() else 0
+            ledger.number, ledger.value = int(text) if text.isdigit() else 0, more
         elif kind == "changed":
             ledger.by, ledger.at = text, more
         else:

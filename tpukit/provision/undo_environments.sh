@@ -20,7 +20,8 @@ if [ ! -d "$venvs" ]; then
     for cache in uv pip; do
         # What was made for us alone, as install_uv.sh has seen.
         if [ -e "$tpukit/made-$cache-cache" ]; then
-            rm -rf "$HOME/.cache/$cache" "$tpukit/made-$cache-cache"
+            [ -L "$HOME/.cache/$cache" ] || rm -rf "$HOME/.cache/$cache"
+            rm -f "$tpukit/made-$cache-cache"
         fi
     done
     if [ -e "$tpukit/made-cache" ]; then

@@ -29,7 +29,7 @@ from tpukit.emulator.workers.metadata_server import start_metadata_server
 from tpukit.emulator.workers.slice_facts import SliceFacts
 from tpukit.emulator.workers.ssh.ssh_server import SshServer
 from tpukit.emulator.workers.startup_script import KEY, run_startup_script
-from tpukit.emulator.workers.worker_folders import folders, remove
+from tpukit.emulator.workers.worker_folders import folders, remove, remove_shares
 from tpukit.emulator.workers.worker_host import WorkerOracle, WorkerRecord
 from tpukit.errors import TpukitError
 
@@ -182,6 +182,7 @@ class LocalWorkerHost:
         """Halt, remove the workers' files and free their addresses."""
         self.halt(node)
         for folder in folders(self._directory, node):
+            remove_shares(folder)
             remove(folder)
         self._released = self._addresses.release(node) or self._released
 

@@ -32,6 +32,7 @@ class SliceFacts:
     workers: tuple[WorkerRecord, ...]
     service_account: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)  #: the node's own
+    data_disks: tuple[tuple[str, str], ...] = ()  #: source and mode of each, as the API has them
 
     @classmethod
     def of(cls, node: dict[str, Any], workers: Sequence[WorkerRecord]) -> SliceFacts:
@@ -46,6 +47,10 @@ class SliceFacts:
             workers=tuple(sorted(workers, key=lambda worker: worker.index)),
             service_account=str(node.get("serviceAccount", {}).get("email", "")),
             metadata=node.get("metadata", {}),
+            data_disks=tuple(
+                (each["sourceDisk"], each.get("mode", "READ_WRITE"))
+                for each in node.get("dataDisks", [])
+            ),
         )
 
     @property

@@ -27,6 +27,13 @@ def _note(path: Path) -> str:
     return ""
 
 
+def remove_shares(folder: Path) -> None:
+    """Remove what a worker has shared with others: its address can be another one's soon."""
+    address = _note(folder / "etc/address")
+    if address and (shared := folder.parent / "exports" / Path(address).name).is_dir():
+        remove(shared)
+
+
 def remove(folder: Path) -> None:
     """Remove a worker's files, and nothing that links or mounts among them lead to.
 

@@ -83,12 +83,12 @@ note() {
     noted "$@" && return
     [ "$(quoted "$@" | wc -l)" = 0 ] || refuse "a name has a line's end in it: $(flat "$*")" "rename it"
     if [ ! -f "$ledger" ]; then
-        umask 077
-        mkdir -p "$ledgers" || exit
+        (umask 077 && mkdir -p "$ledgers") || exit
         # Past the newest: steps are undone the last first.
         number=$(cat "$ledgers"/* 2>/dev/null | sed -n "s/^number$here//p" | sort -n | tail -n 1)
         {
-            printf 'word\t%s\nnumber\t%s\n' "$word" $((${number:-0} + 1))
+            printf 'word\t%s\nvalue\t%s\n' "$word" "$value"
+            printf 'number\t%s\n' $((${number:-0} + 1))
             printf 'by\ttpukit %s\nat\t%s\n' "$version" "$(date -u +%Y-%m-%dT%H:%M:%SZ)"
         } >"$ledger" || exit
     fi
@@ -141,7 +141,7 @@ is_file() {
 }
 
 put_folder() {
-    [ -d "$1" ] && return
+    if [ -z "$1" ] || [ -d "$1" ]; then return; fi
     case $1 in */*) put_folder "${1%/*}" ;; esac
     note take_folder "$1"
     for_path "$1" mkdir "$1" || exit
@@ -187,6 +187,11 @@ set_login_shell() {
 unmount() {
     findmnt -n --mountpoint "$1" >/dev/null 2>&1 || return 0
     as_root umount "$1" || refuse "$1 is in use" "end what uses it: sudo fuser -vm $1"
+}
+
+# The NFS server reads its table anew.
+export_again() {
+    as_root exportfs -ra
 }
 
 # cache_back PATH ON_DISK: a copy, for what is on the disk stays there.
@@ -337,7 +342,7 @@ tell_ledgers() {
     for ledger in "$ledgers"/*; do
         [ -f "$ledger" ] || continue
         word=$(sed -n "s/^word$here//p" "$ledger")
-        tell number "$(sed -n "s/^number$here//p" "$ledger")"
+        tell number "$(sed -n "s/^number$here//p" "$ledger")" "$(sed -n "s/^value$here//p" "$ledger")"
         tell changed "$(sed -n "s/^by$here//p" "$ledger")" "$(sed -n "s/^at$here//p" "$ledger")"
         sed -n "s/^undo$here//p" "$ledger" | while IFS= read -r line; do tell undo "$line"; done
     done

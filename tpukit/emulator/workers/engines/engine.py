@@ -158,6 +158,13 @@ def make_folders(worker: EmulatedWorker, names: tuple[str, ...]) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
+def common_folder(worker: EmulatedWorker, name: str) -> Path:
+    """Return a folder that all workers of this emulator have in common; it is made."""
+    folder = worker.folder.parent / name
+    folder.mkdir(mode=0o755, exist_ok=True)
+    return folder
+
+
 def install_programs(worker: EmulatedWorker, names: tuple[str, ...], interpreter: Path) -> None:
     """Put stand-ins for programs into the worker's `bin`, and what they print into `etc`."""
     own = worker.folder / "bin"

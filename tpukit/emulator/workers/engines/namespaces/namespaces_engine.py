@@ -17,6 +17,7 @@ from tpukit.emulator.workers.engines.engine import (
     SftpFolders,
     WorkerProgram,
     WorkerSockets,
+    common_folder,
     home_folder,
     install_programs,
     make_folders,
@@ -30,11 +31,16 @@ from tpukit.errors import TpukitError
 #: Where Compute Engine's metadata server is.
 METADATA = "169.254.169.254"
 _FOLDERS = ("bin", "home", "tmp", "etc", "upper", "work", "root")
+_STAND_INS = (
+    *("journalctl", "sudo", "python3", "pip3", "init"),
+    *("exportfs", "mount", "mount.nfs"),
+)
 _REPLACED = ("/home", "/root", "/tmp")  #: a worker has folders of its own in their place
 _PROXY = f"127.0.0.1:{http_proxy.PORT}"
 _PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 _PROGRAMS = "/opt/emulated-worker/bin"
 _SECONDS = 10.0
+_DISK_BYTES = 10 << 30  #: of a data disk; what nobody wrote takes no room
 
 
 class NamespacesEngine:
@@ -51,6 +57,7 @@ class NamespacesEngine:
         "connections leave a worker through an HTTP proxy alone: no name resolution, no other way",
         "what a worker runs is limited by this machine's processors and memory, not by its own",
         "accelerator device files are there and cannot be used",
+        "a data disk is a file of this machine, and NFS a folder of it that workers have in common",
     )
 
     def __init__(
@@ -77,12 +84,11 @@ class NamespacesEngine:
             return None
         remove(worker.folder / "work")  # the kernel's own notes, of no use to the next mount
         make_folders(worker, _FOLDERS)
+        common_folder(worker, "exports")
         # The root of every process inside, of whichever account.
         (worker.folder / "upper").chmod(0o755)
         (worker.folder / "tmp").chmod(0o1777)
-        install_programs(
-            worker, ("journalctl", "sudo", "python3", "pip3", "init"), self._interpreter
-        )
+        install_programs(worker, _STAND_INS, self._interpreter)
         self._write_settings(worker)
         network = NetworkNamespace()
         try:
@@ -175,6 +181,7 @@ class NamespacesEngine:
         apt = [f'Acquire::{kind}::Proxy "{self._proxy_url}";' for kind in ("http", "https")]
         (worker.folder / "etc/apt.conf").write_text("\n".join(apt) + "\n")
         (worker.folder / "etc/layout").write_text("".join(f"{line}\n" for line in self._layout()))
+        (worker.folder / "etc/disks").write_text("".join(_disks(worker)))
 
     @property
     def _proxy_url(self) -> str:
@@ -209,6 +216,17 @@ class NamespacesEngine:
 
     def _is_hidden(self, path: Path) -> bool:
         return any(path.is_relative_to(folder) for folder in self._hidden)
+
+
+def _disks(worker: EmulatedWorker) -> Iterator[str]:
+    """Make the files that are data disks; yield a line for each, with its mode."""
+    folder = common_folder(worker, "disks")
+    for source, mode in worker.facts.data_disks:
+        file = folder / source.replace("/", "_")
+        if not file.exists():
+            with file.open("wb") as empty:
+                empty.truncate(_DISK_BYTES)
+        yield f"{mode}\t{file}\n"
 
 
 def hidden_folders(home: Path, emulator: Path) -> tuple[Path, ...]:
