@@ -20,6 +20,7 @@ from tpukit.cli.global_flags import GlobalFlags
 from tpukit.cli.main import application
 from tpukit.emulator.faults.presets import PRESETS
 from tpukit.emulator.faults.worker_faults import KINDS
+from tpukit.provision import system_steps
 from tpukit.settings.table import DEFINITIONS
 from tpukit.smoke import measurements
 
@@ -54,6 +55,16 @@ def exit_codes() -> str:
     rows = [("0", "", "success")]
     rows += [(code, f"`{name}`", meaning) for name, code, meaning in error_rows()]
     return table(("status", "kind", "meaning"), rows)
+
+
+def steps() -> str:
+    """Return the system steps, as their files have them."""
+    rows = []
+    for step in map(system_steps.named, system_steps.step_names()):
+        sources = f" ({'; '.join(step.sources)})" if step.sources else ""
+        why = f"; {step.why}" if step.why else ""
+        rows.append((f"`{step.example or step.name}`", f"{step.description}{why}{sources}"))
+    return table(("step", "what"), rows)
 
 
 def commands() -> str:
@@ -219,6 +230,7 @@ def _page_data() -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[], str]] = {
+    "steps": steps,
     "commands": commands,
     "exit-codes": exit_codes,
     "settings": settings,

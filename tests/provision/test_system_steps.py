@@ -205,3 +205,29 @@ def repository(folder: Path, *names: str) -> Path:
     for line in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "first")):
         subprocess.run([*git, *line], check=True)
     return folder
+
+
+@pytest.mark.full_size
+def test_what_stands_in_the_way_is_said_before_anything_is_changed(
+    machine: Machine, account: Account
+) -> None:
+    before = machine.listing()
+    cases = {
+        "disk": "this worker has no data disk",
+        "apt:no-such-package": "apt cannot install no-such-package: E: Unable to locate package",
+        "dotfiles=https://127.0.0.1:9/x": "cannot be cloned",
+    }
+    for word, cause in cases.items():
+        if word == "disk":
+            with pytest.raises(ProvisionFailed, match=cause) as caught:
+                machine.apply("limits", word)
+            assert caught.value.why == "nothing was changed"
+        else:
+            assert cause in machine.apply(word).error, word
+        machine.undo()
+        machine.sh("rm -rf .tpukit")
+        assert machine.listing() == before, word
+    with account.sudoing(""), pytest.raises(ProvisionFailed) as caught:
+        machine.apply("limits")
+    assert "may not use sudo without a password" in caught.value.what
+    assert "step limits, worker 0" in caught.value.reason

@@ -265,9 +265,19 @@ installed() {
     esac
 }
 
+# Say who holds the lock that apt is about to wait for: with -q apt itself waits without a word.
+tell_lock() {
+    lock=$(stat -c %i /var/lib/dpkg/lock-frontend 2>/dev/null) || return 0
+    holder=$(awk -v "lock=:$lock\$" '$2 == "POSIX" && $6 ~ lock { print $5; exit }' /proc/locks 2>/dev/null)
+    if [ "$holder" ]; then
+        echo "waiting for the package lock, held by process $holder ($(tr '\0' ' ' <"/proc/$holder/cmdline" 2>/dev/null))" >&2
+    fi
+}
+
 # Waits ten minutes for the lock that unattended-upgrades or another person holds, and says so;
 # it never breaks one. needrestart may restart nothing: it would end the TPU runtime.
 apt() {
+    tell_lock
     as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=l NEEDRESTART_SUSPEND=1 LC_ALL=C \
         apt-get -q -y -o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0 \
         -o Dpkg::Options::=--force-confold -o APT::Install-Recommends=false "$@" </dev/null

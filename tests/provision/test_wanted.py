@@ -1,0 +1,80 @@
+"""What words mean: recipes, steps and profiles, and what is wrong with them said at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tpukit.errors import BadInput
+from tpukit.provision import system_steps
+from tpukit.provision.wanted import Profiles, known, parse
+
+
+def profiles(tmp_path: Path, **files: str) -> Profiles:
+    for name, text in files.items():
+        (tmp_path / f"{name}.toml").write_text(text)
+    return Profiles((tmp_path,))
+
+
+def test_words_are_recipes_steps_and_profiles_each_thing_once(tmp_path: Path) -> None:
+    mine = profiles(
+        tmp_path, mine='apply = ["flax", "inner"]', inner='apply = ["apt:htop,tmux", "limits"]'
+    )
+    wanted = parse(["jax", "mine", "apt:htop", "nfs:one:/data", "disk"], mine)
+    assert [each.name for each in wanted.recipes] == ["jax", "flax"]
+    words = ["apt:htop", "apt:tmux", "limits", "nfs=one:/data", "disk"]
+    assert [each.word for each in wanted.steps] == words
+    assert wanted.steps[-1].value == "/mnt/data"
+    assert known(["inner", "flax"], mine) == ("apt:htop", "apt:tmux", "limits", "flax")
+
+
+def test_a_project_s_profile_comes_before_the_user_s(tmp_path: Path) -> None:
+    folders = [tmp_path / "project", tmp_path / "user"]
+    for folder, word in zip(folders, ("jax", "flax"), strict=True):
+        folder.mkdir()
+        profiles(folder, mine=f'apply = ["{word}"]')
+    assert [each.name for each in parse(["mine"], Profiles(tuple(folders))).recipes] == ["jax"]
+
+
+def test_what_names_nothing_is_said_with_what_was_meant(tmp_path: Path) -> None:
+    mine = profiles(
+        tmp_path,
+        mine='apply = ["flax"]',
+        one='apply = ["two"]',
+        two='apply = ["one"]',
+        jax='apply = ["flax"]',
+        text="apply = ",
+        empty="apply = []",
+        other='apply = ["flax"]\nsteps = []',
+    )
+    cases = {
+        "min": ("not a recipe, a step or a profile", "did you mean mine?"),
+        "apt": ("needs a value", "apt:htop"),
+        "apt:--reinstall": ("does not take --reinstall", "apt:htop"),
+        "limits:x": ("takes no value", "limits"),
+        "disk:data": ("does not take data", "disk:"),
+        "nfs=server": ("does not take server", "nfs=server-slice:/data"),
+        "dotfiles=-u": ("does not take -u", "https://"),
+        "one": ("one -> two -> one", "break the circle"),
+        "jax": ("has the name of a recipe or a step", "rename"),
+        "text": ("is not TOML", "apply = ["),
+        "empty": ("is not a list of strings", "apply = ["),
+        "other": ("has no key steps", "apply = ["),
+    }
+    for word, (what, fix) in cases.items():
+        with pytest.raises(BadInput) as caught:
+            parse([word], mine)
+        assert what in caught.value.what, word
+        assert fix in str(caught.value.fix), word
+
+
+def test_every_step_says_what_it_needs_and_its_example_is_one() -> None:
+    for name in system_steps.step_names():
+        step = system_steps.named(name)
+        assert step.description, name
+        wanted = system_steps.parse(step.example or name)
+        assert (wanted.step, wanted.word) == (step, step.example or name)
+        assert {"fact()", "change()"} <= set(step.program.replace(" {", "").split("\n")), name
+    entries = {system_steps.entry(word) for word in ("apt:a", "apt:b", "apt", "disk:/a/b")}
+    assert len(entries) == 4
