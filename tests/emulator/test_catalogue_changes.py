@@ -118,6 +118,21 @@ def test_what_cannot_be_is_named(api: Api) -> None:
     assert emulator.catalogue()["changes"] == []
 
 
+def test_workers_run_again_after_a_restart_in_every_state_in_which_they_ran(
+    emulators: Emulators,
+) -> None:
+    api = emulators.start()
+    for name, state in (("a", "HIDDEN"), ("b", "UNKNOWN"), ("c", "REPAIRING")):
+        assert create(api, name)[0] == 200
+        api.advance(2000)
+        assert control(api).set_state(name, state)["state"] == state
+    emulators.stop()
+    api = emulators.start()
+    assert {name.rsplit("/", 1)[1] for name in api.host.booted} == {"a", "b"}
+    found = [api.call("GET", f"/v2/projects/p/locations/{ZONE}/nodes/{n}")[1] for n in "abc"]
+    assert [each["state"] for each in found] == ["HIDDEN", "UNKNOWN", "REPAIRING"]
+
+
 def test_a_quota_counts_all_that_books_it_and_refuses_in_google_s_words(api: Api) -> None:
     emulator = control(api)
     emulator.set_quota("v3-8", ZONE, 16)
@@ -140,10 +155,16 @@ def test_a_quota_counts_all_that_books_it_and_refuses_in_google_s_words(api: Api
     assert create(api, "e", schedulingConfig={"reserved": True})[0] == 200
     assert create(api, "f", acceleratorType="v3-32")[0] == 200
     assert create(api, "g", zone="us-central1-b")[0] == 200
+    body = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
+    other = f"/v2/projects/q/locations/{ZONE}/nodes"
+    assert [api.call("POST", f"{other}?nodeId={n}", body)[0] for n in "ab"] == [200, 200]
     assert queue(api, "waits", "v3-32")[0] == 200
     assert queue(api, "late", "v3-32")[1]["error"]["status"] == "RESOURCE_EXHAUSTED"
     used = {each["name"]: each["used"] for each in emulator.catalogue()["quotas"]}
-    assert used == {name: {"p": 16}, "TPUV3sPreemptiblePodPerProjectPerZoneForTPUAPI": {"p": 32}}
+    assert used == {
+        name: {"p": 16, "q": 16},
+        "TPUV3sPreemptiblePodPerProjectPerZoneForTPUAPI": {"p": 32},
+    }
     assert api.call("DELETE", f"/v2/projects/p/locations/{ZONE}/nodes/a")[0] == 200
     api.advance(2000)
     assert create(api, "c")[0] == 200

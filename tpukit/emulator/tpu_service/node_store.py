@@ -164,19 +164,23 @@ class NodeStore:
 
     def boot_ready(self) -> None:
         """Bring the workers back after a restart of the emulator, elsewhere if need be."""
-        for name in [each for each in self._records if self.state(each) == "READY"]:
-            failure = self._boot(name, "READY")
-            if not failure:
-                continue
-            _log.warning("%s: %s; trying other addresses", name, failure["message"])
-            try:
-                moved = [asdict(each) for each in self._host.move(name, self.workers(name))]
-                self._update(name, workers=moved)
-                failure = self._boot(name, "TERMINATED")
-            except (TpukitError, OSError) as error:
-                failure = self._broken(name, "TERMINATED", str(error))
+        states = {name: self.state(name) for name in self._records}
+        for name in [each for each in states if states[each] in RUNNING_STATES]:
+            if failure := self._boot(name, states[name]):
+                failure = self._boot_elsewhere(name, failure["message"])
             if failure:
                 _log.error("%s is TERMINATED: %s", name, failure["message"])
+            else:
+                self.set_state(name, states[name])
+
+    def _boot_elsewhere(self, name: str, why: str) -> Json | None:
+        _log.warning("%s: %s; trying other addresses", name, why)
+        try:
+            moved = [asdict(each) for each in self._host.move(name, self.workers(name))]
+            self._update(name, workers=moved)
+            return self._boot(name, "TERMINATED")
+        except (TpukitError, OSError) as error:
+            return self._broken(name, "TERMINATED", str(error))
 
     def complete(self, operation: str, record: Json) -> None:
         """Let an operation that fell due happen."""
