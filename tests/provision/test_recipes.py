@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from importlib.resources import files
 
 import pytest
 
@@ -108,6 +110,9 @@ def test_the_version_of_a_release_is_that_release_with_its_lock():
     assert recipe.releases[0] == Recipe.named("flax").release_for("3.11")
     assert recipe.lock_text("3.11", emulated=False)
     assert not recipe.lock_text("3.12", emulated=False)
+    assert recipe.pythons == Recipe.named("flax").pythons
+    both = Recipe.named("flax").with_versions({"flax": "0.12.8", "optax": "0.2.7"})
+    assert not both.lock_text("3.11", emulated=False)
 
 
 def test_another_version_is_for_the_pythons_that_it_runs_on():
@@ -178,3 +183,10 @@ def test_what_no_index_has_by_its_name_is_no_package():
 
 def test_the_interpreter_is_below_the_home_directory():
     assert venv_python("jax") == ".tpukit/venvs/jax/bin/python"
+
+
+def test_what_is_known_of_failing_installations_says_what_helps():
+    text = files("tpukit.provision").joinpath("install_failures.toml").read_text("utf-8")
+    for known in tomllib.loads(text)["failures"]:
+        assert set(known) == {"texts", "what", "fix"}
+        assert known["texts"]

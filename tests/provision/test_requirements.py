@@ -172,7 +172,8 @@ def test_a_pushed_project_is_installed_as_it_is_and_again_when_it_says_something
     build = '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
     wanted = read("", editable="work")
     (report,) = apply(provisioned.remote(), requirements=wanted).workers
-    assert "there is no project in" in report.log_tail[-1]
+    assert report.error == "step requirements: there is no project to install on the worker"
+    assert "tpukit push" in str(report.cause.fix)
     write(project, **{"pyproject.toml": about + build, "work.py": "answer = 42\n"})
     assert apply(provisioned.remote(), requirements=wanted).ok
     assert {"sortedcontainers-2.4.0", "iniconfig-2.0.0"} <= installed(provisioned.home)
