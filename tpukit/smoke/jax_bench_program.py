@@ -315,7 +315,7 @@ def _exact_digest(seed: int) -> str:
         numpy.frombuffer(words, numpy.int16).reshape(shape).astype(float)
         for words, shape in operands(INNER, seed)  # noqa: F821  smoke_program.py
     )
-    return digest((left @ right).astype(numpy.float32).tobytes())  # noqa: F821  smoke_program.py
+    return digest((left @ right).astype(numpy.float32))  # noqa: F821  smoke_program.py
 
 
 def _patterns() -> tuple:
@@ -381,7 +381,7 @@ class _Soaked:
         self.rate = steps * self._amount / (time.perf_counter() - began)
         left, right = jax.device_put(factors, self.device)
         product = jnp.matmul(left, right, preferred_element_type=jnp.float32)
-        self._found = digest(numpy.asarray(product).tobytes())  # noqa: F821  smoke_program.py
+        self._found = digest(numpy.asarray(product))  # noqa: F821  smoke_program.py
 
     def judge(self, exact: str) -> None:
         self.wrong += self._found != exact

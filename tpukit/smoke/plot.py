@@ -43,7 +43,9 @@ def plot(runs: Sequence[KeptRun], path: Path, title: str) -> None:
         for run in runs:
             shown = [each for each in run.figures if each.what == kind]
             newest = run is runs[-1]
-            style = {"color": "tab:blue", "marker": "o"} if newest else {"color": "0.8"}
+            style = (
+                {"color": "tab:blue", "marker": "o"} if newest else {"color": "0.8", "marker": "."}
+            )
             axes.plot([each.place for each in shown], [each.value for each in shown], **style)
         peaks = {each.peak for each in shown if each.peak}
         for peak in peaks:

@@ -58,9 +58,12 @@ def operands(side: int, seed: int = 0) -> list:
     return found
 
 
-def digest(product: bytes) -> str:
-    """Return what stands for a product: of its float32 numbers, row by row."""
-    return hashlib.sha256(product).hexdigest()[:16]
+def digest(product) -> str:
+    """Return what stands for a product, a NumPy array: of its float32 numbers, row by row.
+
+    A few of them are 0, which is the same number with either sign: a device may find -0.
+    """
+    return hashlib.sha256((product + 0).tobytes()).hexdigest()[:16]
 
 
 def versions(names: tuple) -> dict:

@@ -51,7 +51,7 @@ def compute(workers: int, side: int) -> dict:
 
     def products() -> list:
         found = strategy.experimental_local_results(strategy.run(multiply, (left, right)))
-        return [digest(each.numpy().tobytes()) for each in found]  # noqa: F821  smoke_program.py
+        return [digest(each.numpy()) for each in found]  # noqa: F821  smoke_program.py
 
     sums = {float(each) for each in strategy.experimental_local_results(strategy.run(add_up))}
     return {
