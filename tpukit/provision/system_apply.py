@@ -11,6 +11,7 @@ from tpukit.clock import Deadline
 from tpukit.errors import Fix, ProvisionFailed, TpukitError
 from tpukit.models import Documented, StepReport, WorkerProvisionReport, worker_names
 from tpukit.provision.system_facts import (
+    MARK,
     Ledger,
     SystemFacts,
     read_system_facts,
@@ -204,7 +205,8 @@ def _run(jobs: WorkerJobs, word: str, job: str, shell: str, reason: str) -> None
         cause = refusal(error.details.get("log_tail", ()), reason)
         if cause is None:
             raise
-        cause.details = error.details
+        tail = [each for each in error.details["log_tail"] if not each.startswith(MARK)]
+        cause.details = {**error.details, "log_tail": tail}
         raise cause from error
 
 

@@ -15,7 +15,8 @@ from tpukit.text import one_line
 if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
 
-_MARK = "TPUKIT-STEP"
+#: Begins each line that a step's program has for us.
+MARK = "TPUKIT-STEP"
 _KEEP = 1 << 20
 
 
@@ -83,7 +84,7 @@ def parse_system_facts(output: str) -> SystemFacts | None:
     facts = SystemFacts()
     for line in output.splitlines():
         mark, *rest = line.split("\t")
-        if mark != _MARK or len(rest) != 4:
+        if mark != MARK or len(rest) != 4:
             continue
         word, kind, text, more = rest
         if kind == "end":
@@ -96,7 +97,7 @@ def refusal(lines: Sequence[str], reason: str) -> ProvisionFailed | None:
     """Return the error for what a step's program has refused in the lines of its log, if it has."""
     for line in reversed(lines):
         mark, *rest = line.split("\t")
-        if mark == _MARK and len(rest) == 4 and rest[1] == "refused":
+        if mark == MARK and len(rest) == 4 and rest[1] == "refused":
             return refused(rest[2], rest[3], reason)
     return None
 
