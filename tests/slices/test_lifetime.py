@@ -41,12 +41,14 @@ def test_who_sets_no_end_has_none_and_one_that_nobody_can_read_is_none_and_is_sh
 
 
 def test_a_cost_is_the_user_s_own_rate_for_the_chips_and_the_hours_or_none() -> None:
-    rates = lifetime.rates_of("v6e=2.5, v6e:spot=1,v2=1")
+    rates = lifetime.rates_of("v6e=2.5, v6e:spot=1,v2=1,v5e=1,v5e:spot=0.5")
     for given, cost in (
         ({}, 40.0),
         ({"provisioning": "spot"}, 16.0),
         ({"provisioning": "reserved"}, None),
         ({"accelerator_type": "v2-8"}, 8.0),  # of 8 cores, which are 4 chips
+        ({"accelerator_type": "v5litepod-4"}, 8.0),  # which people call v5e
+        ({"accelerator_type": "v5litepod-4", "provisioning": "spot"}, 4.0),
         ({"accelerator_type": "v3-8"}, None),
         ({"accelerator_type": "v6e-7"}, None),
     ):

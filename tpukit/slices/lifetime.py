@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tpukit.accelerators import AcceleratorType
+from tpukit.accelerators import AcceleratorType, spelled
 from tpukit.errors import BadInput, Fix
 from tpukit.models import Documented, Slice
 from tpukit.slices.naming import label
@@ -117,8 +117,12 @@ def lifetime(found: Slice, now: float, rates: Mapping[str, float] | None = None)
 
 def rates_of(text: str) -> Mapping[str, float]:
     """Return the prices of the setting `rates` by generation, or by generation and capacity."""
-    parts = [part.strip().partition("=") for part in text.split(",") if part.strip()]
-    return {key: float(price) for key, _, price in parts}
+    found: dict[str, float] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        key, _, price = part.partition("=")
+        generation, colon, bought = key.partition(":")
+        found[f"{spelled(generation)}{colon}{bought}"] = float(price)
+    return found
 
 
 def _rate(found: Slice, rates: Mapping[str, float]) -> float | None:
