@@ -89,3 +89,17 @@ def test_what_reap_cannot_delete_is_named(run: Run, prompt_cloud: Cloud) -> None
     told = run("reap", "--yes", environment=prompt_cloud.environment()).says(4).err
     assert "error: 1 of 2 were not deleted (one)" in told
     assert prompt_cloud.nodes() == [prompt_cloud.full_name("one")]
+
+
+def test_a_delete_typed_again_takes_the_rule_that_the_first_has_left(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    for name in ("gone", "here"):
+        run("create", "v3-8", name, "--source-range", "192.0.2.7/32", environment=environment)
+    prompt_cloud.vanish("gone")
+    told = run("delete", "gone", "--missing-ok", "--yes", environment=environment)
+    assert (told.status, told.out) == (0, "")
+    assert "deleted" in told.err
+    (left,) = prompt_cloud.firewall.list()
+    assert left.name.startswith("tpukit-here-")

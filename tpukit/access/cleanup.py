@@ -107,6 +107,30 @@ def not_deleted(failed: Mapping[str, TpukitError], deleted: Sequence[str]) -> Tp
     )
 
 
+def remove_left(
+    provider: SliceProvider,
+    firewall: FirewallProvider,
+    names: Sequence[str],
+    project: str,
+    on_warning: OnWarning,
+) -> Sequence[str]:
+    """Remove the rules that slices of these names have left, and return those; failures are told.
+
+    Who may not read firewall rules has made none.
+    """
+    if not names:
+        return ()
+    removed: list[str] = []
+    try:
+        rules = [each for each in firewall.list() if any(ssh_rule.is_for(each, n) for n in names)]
+        for rule in left_over(provider, rules, project, on_warning):
+            removed += [rule.name] if ssh_rule.remove(firewall, rule.name) else []
+    except TpukitError as error:
+        if not isinstance(error, NotAllowed):
+            on_warning(f"rules that were left are still there: {error.summary()}")
+    return removed
+
+
 def rule_of(
     provider: SliceProvider,
     rules: Sequence[FirewallRule],

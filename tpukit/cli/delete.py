@@ -76,6 +76,15 @@ def delete(
         on_warning=toolkit.console.warn,
     )
     toolkit.name_hints.forget([*done.names, *missing])
+    # A delete that was cut off after its slice had gone has left the rule.
+    for rule in cleanup.remove_left(
+        toolkit.provider,
+        toolkit.firewall,
+        [each for each in missing if _PLAIN.fullmatch(each)],
+        toolkit.settings.get("project"),
+        toolkit.console.warn,
+    ):
+        toolkit.console.say(f"rule {rule}: deleted")
     failed = {**done.failed, **({} if missing_ok else missing)}
     after = [
         *(Fix.command("tpukit", "firewall", "remove", rule) for rule in done.rules),
