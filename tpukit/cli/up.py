@@ -23,13 +23,15 @@ from tpukit.cli.requirement_flags import (
 from tpukit.cli.stages import job_progress
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
-from tpukit.errors import NotFound
-from tpukit.models import ApiCall, Slice, SliceRequest
+from tpukit.errors import BadInput, Fix, NotFound
+from tpukit.models import ApiCall, SliceRequest
 from tpukit.slices import lifetime
 
 if TYPE_CHECKING:
     from tpukit.access.context import Context
     from tpukit.clock import Deadline
+    from tpukit.recovery.watch_file import WatchSpec
+    from tpukit.slices.capacity import Search
 
 Idle = Annotated[
     str,
@@ -74,6 +76,7 @@ def up(
     from tpukit import up
     from tpukit.access import caller_address
     from tpukit.access.preflight import plan
+    from tpukit.cli.watch import keep_slice
     from tpukit.provision.recipes import Recipe
     from tpukit.remote.connection import dial
 
@@ -102,6 +105,8 @@ def up(
     hint = f"Ctrl-C is safe: the slice {stays}, and the same command goes on"
     if recreate:
         _remove_lost(toolkit, sought.requests, deadline)
+    if keep:
+        return keep_slice(toolkit, _kept(context, sought, recipe, flags, capacity, not no_firewall))
     report = up.up(
         context,
         sought,
@@ -112,8 +117,6 @@ def up(
         deadline=deadline,
         progress=job_progress(toolkit.job_stages(sought.requests[0].name, hint)),
     )
-    if keep:
-        return _keep(toolkit, report.slice, recipe, flags, capacity, context, not no_firewall)
     return views.up(report, toolkit.provider.bills)
 
 
@@ -138,31 +141,30 @@ def _remove_lost(toolkit: Toolkit, requests: Sequence[SliceRequest], deadline: D
             )
 
 
-def _keep(
-    toolkit: Toolkit,
-    found: Slice,
+def _kept(
+    context: Context,
+    sought: Search,
     recipe: str,
     flags: RequirementFlags,
     capacity: CapacityFlags,
-    context: Context,
     firewall: bool,
-) -> View:
-    from tpukit.cli.watch import keep_slice
+) -> WatchSpec:
+    """Return how the slice is kept; raise `BadInput` where it could be of several types."""
     from tpukit.recovery.watch_file import WatchSpec
-    from tpukit.recovery.workload import check_places, request_of
+    from tpukit.recovery.workload import check_places, repeatable
 
-    request = request_of(found, [f"{context.user}:{context.key.public}"])
-    zones = flag.words(capacity.zones)
+    request, zones = sought.requests[0], [each.zone for each in sought.requests[1:]]
+    if capacity.types:
+        raise BadInput("--keep keeps one type", fix=Fix(note="leave out --types"))
     check_places(request, zones)
-    spec = WatchSpec(
-        request,
-        zones=zones,
-        queued_resource=found.queued_resource,
+    return WatchSpec(
+        repeatable(request),
+        zones=tuple(zones),
         recipe=recipe,
         requirements=str(Path(flags.requirements).absolute()) if flags.requirements else "",
         indexes=tuple(flags.index or ()),
         editable=flags.editable,
         firewall=firewall,
         source_ranges=context.source_ranges,
+        max_wait=capacity.seconds or WatchSpec.max_wait,
     )
-    return keep_slice(toolkit, found, spec)

@@ -116,16 +116,18 @@ def watch(
     return View(document, rows=[[found.spec.run_id]], next=(after,))
 
 
-def keep_slice(toolkit: Toolkit, found: Slice, spec: WatchSpec) -> View:
-    """Watch a slice that is there, in the foreground, without a command; Ctrl-C ends it."""
+def keep_slice(toolkit: Toolkit, spec: WatchSpec) -> View:
+    """Make a slice and keep it, in the foreground, without a command; Ctrl-C ends it."""
     from tpukit.cli import watching
-    from tpukit.recovery.watch_file import Watch
+    from tpukit.recovery.watch_file import RECOVERING, Watch
 
-    file = watching.files(toolkit).of(found.name)
+    name = spec.request.name
+    file = watching.files(toolkit).of(name)
     with file.held():
-        kept = Watch(spec, zone=found.zone)
+        # Whatever is there of that name is found when it is made.
+        kept = Watch(spec, state=RECOVERING, zone=spec.request.zone)
         file.save(kept)
-        toolkit.console.say(f"{found.name}: kept until Ctrl-C")
+        toolkit.console.say(f"{name}: kept until Ctrl-C")
         return _attend(toolkit, file, kept)
 
 

@@ -92,7 +92,7 @@ def spawn(toolkit: Toolkit, file: WatchFile, name: str, flags: Sequence[str]) ->
     """
     words = ["--project", toolkit.settings.require("project")]
     words += ["--local"] if toolkit.flags.local else []
-    command = [sys.executable, "-m", "tpukit", *words, "watch", name, *flags]
+    command = [sys.executable, "-P", "-m", "tpukit", *words, "watch", name, *flags]
     with _opened(file) as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True

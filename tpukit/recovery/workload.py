@@ -246,6 +246,14 @@ class _Follower:
         return connect
 
 
+def repeatable(request: SliceRequest) -> SliceRequest:
+    """Return the request without the labels that are of one create alone."""
+    # Without the moment of the first create its end stays, however often it is made again.
+    own = (naming.NONCE, naming.SEARCH, lifetime.CREATED)
+    labels = {key: value for key, value in request.labels.items() if key not in own}
+    return replace(request, labels=labels)
+
+
 def request_of(found: Slice, own_keys: Sequence[str] = ()) -> SliceRequest:
     """Return the request that makes such a slice; `own_keys` are lines of ssh-keys that we add.
 
@@ -262,11 +270,8 @@ def request_of(found: Slice, own_keys: Sequence[str] = ()) -> SliceRequest:
         subnetwork = f"projects/{host}/regions/{region}/subnetworks/{found.subnetwork}"
         shared = {"network": network, "subnetwork": subnetwork if found.subnetwork else ""}
     usual = {"network": found.network or "default", "subnetwork": found.subnetwork}
-    # Without the moment of the first create its end stays, however often it is made again.
-    own = (naming.NONCE, naming.SEARCH, lifetime.CREATED)
-    labels = {key: value for key, value in found.labels.items() if key not in own}
     rule = ssh_rule.rule_name(found)
-    return SliceRequest(
+    request = SliceRequest(
         name=found.name,
         project=found.project,
         zone=found.zone,
@@ -275,12 +280,13 @@ def request_of(found: Slice, own_keys: Sequence[str] = ()) -> SliceRequest:
         provisioning=found.provisioning,
         **{**usual, **shared},
         external_addresses=found.external_addresses,
-        labels=labels,
+        labels=found.labels,
         tags=tuple(each for each in found.tags if each != rule),
         metadata={**metadata, **({"ssh-keys": "\n".join(keys)} if keys else {})},
         data_disks=found.data_disks,
         service_account=found.service_account,
     )
+    return repeatable(request)
 
 
 def check_places(request: SliceRequest, zones: Sequence[str]) -> None:

@@ -1,0 +1,159 @@
+"""A command outlives its slice, ten times in a row; Ctrl-C tells the truth in a fifth of a second."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from support.command_line import Tpukit
+from support.pages import needs_gcloud
+
+pytestmark = [pytest.mark.journey, pytest.mark.kills]
+
+#: Counts from where the last one stopped, in a folder that outlives slices, as a bucket does.
+JOB = """\
+cd {folder} || exit 1
+exec 9> lock
+flock --nonblock 9 || { echo twice >> twice; exit 99; }
+count=$(cat count 2> /dev/null || echo 0)
+echo "$count" >> starts
+while [ ! -e finish ]; do
+  count=$((count + 1)); echo "$count" > count.new; mv count.new count; sleep 0.1
+done
+"""
+#: Lines of narration of `up`, in their order, at which its slice is taken away.
+STAGES = (
+    r"create +|victim: .*CREATING|asking",
+    r"made again",
+    r"firewall +",
+    r"connect +1 of 1",
+    r"worker 0: uv: ",
+    r"worker 0: venv: ",
+)
+
+
+@pytest.fixture
+def portable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tpukit]:
+    """The program, and an emulator whose workers share this machine's files."""
+    tpukit = Tpukit(tmp_path_factory.mktemp("recovery"), {"TPUKIT_LOCAL": "1"})
+    tpukit.succeeds("emulator", "start", "--engine", "portable", "--create-seconds", "0.3")
+    yield tpukit
+    tpukit("emulator", "stop")
+
+
+def eventually(claim: str, holds: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Wait until it holds; fail with the claim where it does not in time."""
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, claim
+        time.sleep(0.05)
+
+
+def number(path: Path) -> int:
+    return int(path.read_text()) if path.exists() else 0
+
+
+def lines(path: Path) -> list[int]:
+    return [int(each) for each in path.read_text().splitlines()] if path.exists() else []
+
+
+def begun(starts: Path, times: int) -> bool:
+    return len(lines(starts)) == times
+
+
+def counted(count: Path, beyond: int) -> bool:
+    return number(count) > beyond
+
+
+def test_a_job_goes_on_through_ten_losses_in_a_row_and_never_runs_twice(
+    portable: Tpukit, tmp_path: Path
+) -> None:
+    """By turns as a state and as a vanished node; the watch itself is killed before the sixth."""
+    job = tmp_path / "job.sh"
+    job.write_text(JOB.replace("{folder}", str(tmp_path)))
+    count, starts = tmp_path / "count", tmp_path / "starts"
+    portable.succeeds("create", "v3-8", "demo", "--spot")
+    watch = portable.start("watch", "demo", "--run-id", "train", "--", "sh", str(job))
+    table = ["LOSS  HOW        COUNT BEFORE  RESUMED AT  SECONDS"]
+    for loss in range(10):
+        eventually("it starts", partial(begun, starts, loss + 1))
+        eventually("it counts", partial(counted, count, number(count) + 3))
+        if loss == 5:
+            watch.kill()
+            watch.communicate()
+            watch = portable.start("watch", "demo")
+        how = ("--vanish",) if loss % 2 else ()
+        before, since = number(count), time.monotonic()
+        portable.succeeds("emulator", "preempt", "demo", *how)
+        eventually("it starts again", partial(begun, starts, loss + 2), 120)
+        seconds = time.monotonic() - since
+        resumed = lines(starts)[-1]
+        kind = "vanished" if how else "PREEMPTED"
+        table.append(f"{loss + 1:<6}{kind:<11}{before:<14}{resumed:<12}{seconds:.1f}")
+        assert before <= resumed <= before + 100, table
+    (tmp_path / "finish").touch()
+    out, err = watch.communicate(timeout=60)
+    sys.stdout.write("\n".join(table) + "\n")
+    assert watch.returncode == 0, out + err
+    assert not (tmp_path / "twice").exists()
+    assert lines(starts) == sorted(lines(starts))
+    assert len(portable.slices("demo")) == len(portable.rules("demo")) == 1
+    (listed,) = portable.document("watch", "--list")["watches"]
+    assert (listed["state"], listed["status"], listed["recoveries"]) == ("ended", 0, 10)
+    assert [each["event"] for each in listed["history"]].count("preempted") == 5
+    assert [each["event"] for each in listed["history"]].count("vanished") == 5
+    gcloud_deletes(portable, "demo")
+
+
+def gcloud_deletes(tpukit: Tpukit, name: str) -> None:
+    """Let gcloud see the one slice, delete it, and see none."""
+    needs_gcloud("what gcloud sees of it")
+    printed = tpukit.succeeds("emulator", "env").stdout
+    variables = dict(re.findall(r"^export (\w+)='?([^'\n]*)'?$", printed, re.MULTILINE))
+    zone = variables["CLOUDSDK_COMPUTE_ZONE"]
+
+    def gcloud(*words: str) -> str:
+        line = ["gcloud", "compute", "tpus", "tpu-vm", *words, "--zone", zone]
+        environment = {**tpukit.environment, **variables}
+        return subprocess.run(
+            line, env=environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    assert gcloud("list", "--format", "value(name.basename())").split() == [name]
+    gcloud("delete", name, "--quiet")
+    assert gcloud("list", "--format", "value(name)").strip() == ""
+    assert tpukit.slices(name) == []
+
+
+def test_up_keep_comes_through_a_loss_at_each_of_its_stages(portable: Tpukit) -> None:
+    up = portable.start("up", "v3-8", "victim", "--spot", "--keep", "--verbose")
+    assert up.stderr
+    told: list[str] = []
+    lost = 0
+    moments = iter([*STAGES, None])
+    moment = next(moments)
+    for line in up.stderr:
+        told.append(line)
+        if moment is None:
+            if "victim: ready" in line:
+                up.send_signal(signal.SIGINT)
+        elif re.search(moment, line) and portable.slices("victim"):
+            how = ("--vanish",) if lost % 2 else ()
+            portable("emulator", "preempt", "victim", *how)
+            lost += 1
+            moment = next(moments)
+    up.wait(60)
+    text = "".join(told)
+    assert up.returncode == 130, text
+    assert lost == len(STAGES), text
+    assert "exists: slice victim" in text
+    assert len(portable.slices("victim")) == len(portable.rules("victim")) == 1
+    portable.succeeds("delete", "victim", "--yes")
+    assert portable.rules("victim") == []
