@@ -31,7 +31,7 @@ from tpukit.errors import (
 from tpukit.models import Slice, SliceRequest
 from tpukit.slices import change, lifetime
 from tpukit.slices.journal import Journal
-from tpukit.slices.last_seen import OnState, passing
+from tpukit.slices.last_seen import OnState, last_seen, passing
 from tpukit.slices.naming import OWNER, SEARCH
 from tpukit.slices.refusals import LATER, NEVER, Refusal, documents, noted, nowhere
 
@@ -121,6 +121,7 @@ class _Rounds(Generic[Got]):
     said: dict[Place, Refusal] = field(default_factory=dict)
     left: list[SliceRequest] = field(default_factory=list)
     begun: bool = False
+    there: Slice | None = None  #: what was there when it was looked last
 
     @property
     def name(self) -> str:
@@ -135,6 +136,7 @@ class _Rounds(Generic[Got]):
     def run(self) -> Got:
         while True:
             living = self._living()
+            self.there = living[0] if living else None
             request = self._request_of(living[0]) if living else self._next()
             made = self._attempt(request, standing=bool(living))
             if made and self._alone(made.slice):
@@ -147,7 +149,11 @@ class _Rounds(Generic[Got]):
             yield
         except KeyboardInterrupt as signal:
             error = interruption(signal)
-            error.why = f"there is no slice {self.name} yet" if not self.doubts else ""
+            if self.there:
+                seen = last_seen(self.provider, self.there)
+                error.exists, error.fix = tuple(seen.exists()), seen.delete_command()
+            elif not self.doubts:
+                error.why = f"there is no slice {self.name} yet"
             self._complete(error)
             raise error from None
         except TpukitError as error:
