@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +16,7 @@ from tpukit.cli.requirement_flags import RequirementFlags
 from tpukit.cli.run import VariableFlags
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
-from tpukit.errors import BadInput, Fix, NameTaken, NotFound
+from tpukit.errors import BadInput, Fix, NameTaken, NotFound, interruption
 from tpukit.provision import recipe_names
 from tpukit.slices import naming
 
@@ -99,7 +101,7 @@ def watch(
     if attendance.stop:
         return _stop(toolkit, file, name)
     line = flag.remote_command(command)
-    with file.held():
+    with file.held(), _telling_what_exists(file):
         found = _watch(toolkit, file, name, line, how, environment, on_top)
         spec = found.spec
         ranges = tuple(source_ranges or ()) or spec.source_ranges
@@ -114,6 +116,21 @@ def watch(
     after = Fix.command("tpukit", "watch", name, "--stop", note="ends the watch")
     document = {"watch": found.document(), "process": pid, "log": str(file.log)}
     return View(document, rows=[[found.spec.run_id]], next=(after,))
+
+
+@contextmanager
+def _telling_what_exists(file: WatchFile) -> Iterator[None]:
+    """Give an interrupt before the watch itself begins what is known to exist."""
+    try:
+        yield
+    except KeyboardInterrupt as signal:
+        error, known = interruption(signal), file.load()
+        if known:
+            name, zone = known.name, known.zone
+            error.exists = (f"slice {name} in {zone}, {known.state} when it was watched last",)
+            error.fix = Fix.command("tpukit", "watch", name, note="takes the watch up again")
+            error.otherwise = Fix.command("tpukit", "delete", name, "--zone", zone)
+        raise error from None
 
 
 def keep_slice(toolkit: Toolkit, spec: WatchSpec) -> View:

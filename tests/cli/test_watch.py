@@ -1,0 +1,76 @@
+"""What `watch`, and `up --recreate`, refuse and replace before anything runs."""
+
+from __future__ import annotations
+
+import pytest
+from support.local_cloud import ZONE, Cloud
+
+from cli.conftest import Run
+from tpukit.models import SliceRequest
+from tpukit.recovery.watch_file import Watch, WatchFiles, WatchSpec
+from tpukit.slices import naming
+
+pytestmark = pytest.mark.process
+
+
+def test_a_watch_that_makes_no_sense_is_refused_before_anything_is_changed(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    prompt_cloud.tpu.create(naming.labelled(prompt_cloud.request("demo"), "ada", "n"))
+    prompt_cloud.tpu.create(naming.labelled(prompt_cloud.request("hers"), "eve", "n"))
+    prompt_cloud.tpu.create(prompt_cloud.request("foreign"))
+    for code, words in (
+        (2, ["demo"]),
+        (2, ["--", "true"]),
+        (2, ["Demo", "--", "true"]),
+        (2, ["demo", "--max-wait", "soon", "--", "true"]),
+        (2, ["demo", "--to", "x", "--", "true"]),
+        (2, ["demo", "--push", "/nowhere", "--", "true"]),
+        (3, ["gone", "--", "true"]),
+        (3, ["demo", "--stop"]),
+        (3, ["demo", "--list"]),
+        (5, ["hers", "--", "true"]),
+        (5, ["foreign", "--", "true"]),
+    ):
+        run("watch", *words, environment=environment).says(code)
+    assert run("watch", "--list", "--json", environment=environment).document["watches"] == []
+    assert len(prompt_cloud.nodes()) == 3
+    assert prompt_cloud.calls("nodes.delete") == []
+
+
+def test_a_watch_is_taken_up_by_its_name_ended_and_not_mixed_up_with_another(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    prompt_cloud.tpu.create(naming.labelled(prompt_cloud.request("demo"), "ada", "n"))
+    watches = prompt_cloud.directory / "home/tpukit/state/watches"
+    endpoint = environment["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"]
+    file = WatchFiles(watches, endpoint, environment["CLOUDSDK_CORE_PROJECT"]).of("demo")
+    request: SliceRequest = prompt_cloud.request("demo")
+    file.save(Watch(WatchSpec(request, run_id="one", command="train"), zone=ZONE))
+    told = run("watch", "demo", "--", "other", environment=environment).says(5).err
+    assert "fix: tpukit watch demo --stop" in told
+    (listed,) = run("watch", "--list", "--json", environment=environment).document["watches"]
+    assert (listed["state"], listed["process"], listed["run"]) == ("watching", None, "one")
+    with file.held():
+        told = run("watch", "demo", environment=environment).says(5).err
+        assert "is being watched already" in told
+    assert run("delete", "demo", "--yes", environment=environment).status == 0
+    (listed,) = run("watch", "--list", "--json", environment=environment).document["watches"]
+    assert listed["state"] == "stopped"
+
+
+def test_up_recreate_replaces_the_lost_slice_and_no_other(run: Run, prompt_cloud: Cloud) -> None:
+    environment = prompt_cloud.environment()
+    words = ("up", "v3-8", "demo", "--recreate", "--timeout", "2s", "--no-firewall")
+    prompt_cloud.tpu.create(naming.labelled(prompt_cloud.request("demo"), "eve", "n"))
+    prompt_cloud.change("demo", state="PREEMPTED")
+    run(*words, environment=environment).says(5)
+    assert prompt_cloud.calls("nodes.delete") == []
+    prompt_cloud.change("demo", labels={naming.MANAGED: "1", naming.OWNER: "ada"})
+    run(*words, environment=environment)  # no worker answers on paper
+    assert len(prompt_cloud.calls("nodes.delete")) == 1
+    assert prompt_cloud.tpu.get(ZONE, "demo").ready
+    run(*words, environment=environment)
+    assert len(prompt_cloud.calls("nodes.delete")) == 1
