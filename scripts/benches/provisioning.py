@@ -51,6 +51,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _row(name: str, count: int, found: tuple[float, float, float]) -> list[str]:
     cold, megabytes, again = found
+    # A measurement that is cut short has not been for nothing.
+    print(f"{name}, {count}: {cold:.1f} s, {megabytes:.0f} MB, {again:.1f} s", file=sys.stderr)
     return [name, str(count), f"{cold:.1f}", f"{megabytes:.0f}", f"{again:.1f}"]
 
 
