@@ -22,11 +22,11 @@ def test_what_the_emulator_serves_is_enabled_and_more_can_be_for_good(emulators)
     status, done = api.call("POST", f"{storage}:enable", {})
     assert (status, done["done"]) == (200, True)
     assert done["response"]["service"]["state"] == "ENABLED"
+    # A project's other properties stay, and it keeps its services when they change.
+    api.call("POST", "/_emulator/v1/projects/p:attach", {"host": "h"})
     body = {"serviceIds": ["tpu.googleapis.com", "logging.googleapis.com"]}
     done = api.call("POST", "/v1/projects/p/services:batchEnable", body)[1]
     assert [each["state"] for each in done["response"]["services"]] == ["ENABLED"] * 2
-    # A project's other properties stay, and it keeps its services when they change.
-    api.call("POST", "/_emulator/v1/projects/p:attach", {"host": "h"})
     emulators.stop()
     api = emulators.start()
     more = {"storage.googleapis.com": "ENABLED", "logging.googleapis.com": "ENABLED"}
