@@ -51,17 +51,19 @@ def test_what_is_not_named_stays_and_a_second_update_changes_nothing(cloud: Clou
     assert done.beside == []
 
 
+@pytest.mark.parametrize("after", [1, 2], ids=["at once", "once we had seen ours"])
 def test_an_update_that_undoes_ours_is_noticed_and_ours_is_applied_to_what_it_left(
-    cloud: Cloud, clock: FakeClock
+    cloud: Cloud, clock: FakeClock, after: int
 ) -> None:
     found = create(cloud).slice
     theirs = {**found.labels, "their": "s"}
     undone: list[bool] = []
 
     def undo_once() -> None:
-        if not undone and "our" in cloud.tpu.get(ZONE, "demo").labels:
+        if "our" in cloud.tpu.get(ZONE, "demo").labels and len(undone) < after:
             undone.append(True)
-            cloud.change("demo", labels=theirs)
+            if len(undone) == after:
+                cloud.change("demo", labels=theirs)
 
     clock.on_sleep = undo_once
     done = apply(cloud, found, Edits(labels={"our": "s"}))
