@@ -2,8 +2,8 @@
 
 Cold and again: seconds, and the bytes that came from the package index, counted in a proxy that all
 of it goes through. The workers share this machine's processors; in the cloud each has its own.
-`one download` shares one cache between the workers: what is left is the most that handing packages
-from worker to worker could win.
+With a shared cache the workers, which all begin at once, still ask the index for almost everything
+each; its time tells what a cache that is shared while it fills is worth.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     rows, slow = [], False
     for count in (int(word) for word in options.workers.split(",")):
-        for name, shared in (("tpukit", False), ("tpukit, one download", True)):
+        for name, shared in (("tpukit", False), ("tpukit, shared cache", True)):
             found = _measured(name, count, options.recipe, shared=shared)
             slow |= count == 4 and found[2] > MOST_AGAIN
             rows.append(_row(name, count, found))
