@@ -76,7 +76,6 @@ def test_only_so_many_runs_are_kept(tmp_path: Path) -> None:
 def test_a_picture_has_every_kind_of_figure_and_its_file_is_refused_first(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"ends in .svg or .png"):
         check_plot(tmp_path / "demo.pdf")
-    pytest.importorskip("matplotlib")
     runs = kept(tmp_path, report(800), report(700)).runs()
     picture = tmp_path / "demo.svg"
     plot(runs, picture, "demo, v6e-8")
