@@ -179,6 +179,7 @@ PHASES = (
     ("watch demo", r"preempted"),
     ("watch demo", r"making it again"),
     ("watch demo", r"made again|run one"),
+    ("wait demo --for stopped", r"READY"),
     ("stop demo", r"STOPPING|READY"),
     ("start demo", r"STARTING|STOP"),
     ("delete demo --yes", r"DELETING|READY|STARTING|STOP"),

@@ -31,7 +31,7 @@ sudo find "$@" -regextype posix-extended \( -regex '/etc/(ld.so.cache|[a-z]+-|\.
     -prune -o -printf '%y %m %u %p %l\n' | grep -v '/\.tpukit/commands' | sort
 sudo find "$@" -type f ! -regex '/etc/ld.so.cache\|/etc/[a-z]*-' -exec sha256sum {} + | sort
 """
-NOBODYS = Profiles(())
+NOBODYS = Profiles(Path("/nowhere"))
 
 
 def wanted(*words: str) -> Wanted:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tpukit.errors import BadInput
+from tpukit.errors import BadInput, SecurityRefusal
 from tpukit.provision import system_steps
 from tpukit.provision.wanted import Profiles, known, parse
 
@@ -14,7 +14,7 @@ from tpukit.provision.wanted import Profiles, known, parse
 def profiles(tmp_path: Path, **files: str) -> Profiles:
     for name, text in files.items():
         (tmp_path / f"{name}.toml").write_text(text)
-    return Profiles((tmp_path,))
+    return Profiles(tmp_path)
 
 
 def test_words_are_recipes_steps_and_profiles_each_thing_once(tmp_path: Path) -> None:
@@ -29,12 +29,17 @@ def test_words_are_recipes_steps_and_profiles_each_thing_once(tmp_path: Path) ->
     assert known(["inner", "flax"], mine) == ("apt:htop", "apt:tmux", "limits", "flax")
 
 
-def test_a_project_s_profile_comes_before_the_user_s(tmp_path: Path) -> None:
+def test_a_project_s_profile_comes_before_the_user_s_once_it_is_trusted(tmp_path: Path) -> None:
     folders = [tmp_path / "project", tmp_path / "user"]
     for folder, word in zip(folders, ("jax", "flax"), strict=True):
         folder.mkdir()
         profiles(folder, mine=f'apply = ["{word}"]')
-    assert [each.name for each in parse(["mine"], Profiles(tuple(folders))).recipes] == ["jax"]
+    project, user = folders
+    with pytest.raises(SecurityRefusal, match="is not trusted") as refused:
+        parse(["mine"], Profiles(user, project))
+    assert str(refused.value.fix) == f"tpukit config trust {project / 'mine.toml'}"
+    trusting = Profiles(user, project, lambda path, text: "jax" in text)
+    assert [each.name for each in parse(["mine"], trusting).recipes] == ["jax"]
 
 
 def test_what_names_nothing_is_said_with_what_was_meant(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from tpukit.cli.toolkit import PROJECT_RECIPES, Toolkit
+from tpukit.cli.toolkit import PROJECT_PROFILES, PROJECT_RECIPES, Toolkit
 from tpukit.cli.verb import group
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, TpukitError
@@ -62,8 +62,8 @@ def trust(toolkit: Toolkit, path: Place = "", remove: Remove = False) -> View:
     """Let a project's tpukit.toml say who pays and who may come in.
 
     A project file of somebody else sets `project`, `network` and `source_ranges` only after this,
-    and as long as nobody changes it. Credentials and endpoints it never sets. A project's recipe, a
-    file in its folder tpukit-recipes, is installed only after this, too.
+    and as long as nobody changes it. Credentials and endpoints it never sets. Recipes and profiles
+    of a project, in its tpukit-recipes and tpukit-profiles, are used only after this, too.
 
     Examples:
       tpukit config trust
@@ -79,6 +79,8 @@ def trust(toolkit: Toolkit, path: Place = "", remove: Remove = False) -> View:
         raise BadInput(f"there is no file {found}", fix=Fix(note="name the tpukit.toml"))
     if found.parent.name == PROJECT_RECIPES:
         return _trust_recipe(toolkit, trusted, found)
+    if found.parent.name == PROJECT_PROFILES:
+        return _trust_profile(toolkit, trusted, found, text)
     given = in_project_file(found, text)
     trusted.add(found, text)
     toolkit.console.say(f"{found} is trusted until it changes")
@@ -96,6 +98,15 @@ def _trust_recipe(toolkit: Toolkit, trusted: TrustedFiles, path: Path) -> View:
     toolkit.console.say(f"{path} is trusted until it changes")
     document = {"path": str(path), "recipe": recipe.name}
     return View(document, ("RECIPE", "DESCRIPTION"), [[recipe.name, recipe.description]])
+
+
+def _trust_profile(toolkit: Toolkit, trusted: TrustedFiles, path: Path, text: str) -> View:
+    from tpukit.provision.wanted import parse_profile
+
+    words = parse_profile(path, text)
+    trusted.add(path, text)
+    toolkit.console.say(f"{path} is trusted until it changes")
+    return View({"path": str(path), "profile": path.stem, "apply": list(words)}, rows=[words])
 
 
 def _project_file(path: str) -> Path:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 300.0
 #: The folder in which a project has recipes, beside its tpukit.toml.
 PROJECT_RECIPES = "tpukit-recipes"
+PROJECT_PROFILES = "tpukit-profiles"
 #: Seconds for each connection to the worker that others are reached through.
 _JUMP_SECONDS = 60.0
 
@@ -306,8 +307,9 @@ class Toolkit:
         """The profiles of the project that we are in, before those of the user."""
         from tpukit.provision.wanted import Profiles
 
-        folders = (self._root / ".tpukit" / "profiles", self.paths.profiles)
-        return Profiles(folders, self.own_recipes)
+        recipes = self.own_recipes
+        project = self._root / PROJECT_PROFILES
+        return Profiles(self.paths.profiles, project, recipes.trusts, recipes)
 
     def surroundings(self, name: str) -> Surroundings:
         """Return what steps on a slice may need of others and of the firewall."""

@@ -1,18 +1,18 @@
 """What is asked for on a command line: recipes and system steps, by name or by a profile's.
 
 A profile is a TOML file, `profiles/NAME.toml` in the folder of the user's settings, or
-`.tpukit/profiles/NAME.toml` in a project: `apply` is a list of the words that it stands for.
+`tpukit-profiles/NAME.toml` in a project: `apply` is a list of the words that it stands for.
 """
 
 from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tpukit.errors import BadInput, Fix
+from tpukit.errors import BadInput, Fix, SecurityRefusal
 from tpukit.provision import recipe_names, system_steps
 from tpukit.provision.own_recipes import OwnRecipes
 from tpukit.provision.recipes import Recipe
@@ -36,25 +36,43 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Profiles:
-    """The folders that profiles are looked for in, the first first."""
+    """The folders that profiles are looked for in, the project's first.
 
-    folders: tuple[Path, ...]
+    What is in `project` counts once `trusts` returns so for its path and text: steps are root's.
+    """
+
+    user: Path
+    project: Path | None = None
+    trusts: Callable[[Path, str], bool] = lambda path, text: False
     recipes: OwnRecipes | None = None  #: those that a profile may name beside tpukit's
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all profiles, in order."""
-        found = {path.stem for folder in self.folders for path in folder.glob("*.toml")}
+        found = {path.stem for folder in self._folders() for path in folder.glob("*.toml")}
         return tuple(sorted(found))
 
     def words(self, name: str) -> tuple[str, ...] | None:
         """Return the words that a profile stands for, or None where there is none of this name.
 
-        Raises `BadInput` for a file that is no profile.
+        Raises:
+            BadInput: the file is no profile.
+            SecurityRefusal: it is a project's that is not trusted.
         """
         if name not in self.names():
             return None
-        files = (folder / f"{name}.toml" for folder in self.folders)
-        return _read(next(path for path in files if path.exists()))
+        files = (folder / f"{name}.toml" for folder in self._folders())
+        path = next(path for path in files if path.exists())
+        text = profile_text(path)
+        if path.parent == self.project and not self.trusts(path, text):
+            raise SecurityRefusal(
+                f"{shown_path(path)} is not trusted",
+                why="a profile says what is done on workers",
+                fix=Fix.command("tpukit", "config", "trust", str(path), note="read it before"),
+            )
+        return parse_profile(path, text)
+
+    def _folders(self) -> tuple[Path, ...]:
+        return (self.project, self.user) if self.project else (self.user,)
 
 
 def parse(words: Sequence[str], profiles: Profiles) -> Wanted:
@@ -107,7 +125,18 @@ def _expanded(words: Sequence[str], profiles: Profiles, within: tuple[str, ...])
     return found
 
 
-def _read(path: Path) -> tuple[str, ...]:
+def profile_text(path: Path) -> str:
+    """Return the text of a profile's file; raise `BadInput` where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"cannot read {shown_path(path)}", why=error.strerror or "") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{shown_path(path)} is not TOML", reason="it is not UTF-8 text") from error
+
+
+def parse_profile(path: Path, text: str) -> tuple[str, ...]:
+    """Return the words that a profile stands for; raise `BadInput` for what is no profile."""
     shown = shown_path(path)
     example = Fix(note=f'{shown} has a line such as: apply = ["{recipe_names()[0]}", "apt:htop"]')
     if path.stem in (*recipe_names(), *system_steps.step_names()):
@@ -115,10 +144,8 @@ def _read(path: Path) -> tuple[str, ...]:
             f"{shown} has the name of a recipe or a step", fix=Fix(note=f"rename {shown}")
         )
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"cannot read {shown}", why=error.strerror or "") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{shown} is not TOML", reason=one_line(str(error)), fix=example) from error
     unknown = sorted(table.keys() - _KEYS)
     if unknown:
