@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.local_cloud import ZONE, Cloud
+from support.openssh_server import eventually
 
 from cli.conftest import Run
 from tpukit.models import SliceRequest
@@ -65,6 +66,7 @@ def test_up_recreate_replaces_the_lost_slice_and_no_other(run: Run, prompt_cloud
     environment = prompt_cloud.environment()
     words = ("up", "v3-8", "demo", "--recreate", "--timeout", "2s", "--no-firewall")
     prompt_cloud.tpu.create(naming.labelled(prompt_cloud.request("demo"), "eve", "n"))
+    eventually(lambda: prompt_cloud.tpu.get(ZONE, "demo").ready)
     prompt_cloud.change("demo", state="PREEMPTED")
     run(*words, environment=environment).says(5)
     assert prompt_cloud.calls("nodes.delete") == []

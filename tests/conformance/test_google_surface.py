@@ -242,8 +242,9 @@ def test_what_v2alpha1_has_more_is_served(google, emulator):
     assert maintained.health.name == "UNHEALTHY_MAINTENANCE"
     well = client.perform_maintenance(request={"name": node.name}).result(timeout=120)
     assert (well.state.name, well.health.name) == ("READY", "HEALTHY")
-    reservation = {"name": f"{PARENT}/reservations/r", "resourceType": "v3", "size": 32}
-    emulator.control("reservations", reservation)
+    project, zone = PARENT.split("/")[1::2]
+    reservation = {"project": project, "zone": zone, "resourceType": "v3", "size": 32}
+    emulator.control("catalogue/reservations", {"name": "r", **reservation})
     assert [r.standard.size for r in client.list_reservations({"parent": PARENT})] == [32]
     begun = google.ask("m").result(timeout=120)
     active = until(google, begun.name, "ACTIVE")

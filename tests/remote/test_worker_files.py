@@ -11,8 +11,13 @@ from tpukit.remote import worker_files
 PACKAGE = Path(tpukit.__file__).parent
 #: Others' folders of that name: the one in a pushed tree.
 TREES = {"work/worktree.py", "work/push.sh"}
-#: It arrives on standard input, as a whole, and says itself where it looks.
-ALONE = "provision/facts.sh"
+#: They arrive as a whole, and say themselves where they look.
+ALONE = {
+    "provision/facts.sh": f"root=$HOME/{worker_files.ROOT}",
+    "provision/system_steps/common.sh": f"tpukit=$HOME/{worker_files.ROOT}",
+    "smoke/presence_program.py": f"{worker_files.ROOT}/venvs/",
+    "work/load_program.py": f"{worker_files.ROOT}/venvs/",
+}
 
 
 def test_no_other_module_or_program_spells_the_folder() -> None:
@@ -21,8 +26,8 @@ def test_no_other_module_or_program_spells_the_folder() -> None:
         for path in [*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.sh")]
         if (lines := _lines(path.read_text(encoding="utf-8")))
     }
-    assert spelled.keys() - TREES == {"remote/worker_files.py", ALONE}
-    assert spelled[ALONE] == [f"root=$HOME/{worker_files.ROOT}"]
+    assert spelled.keys() - TREES == {"remote/worker_files.py", *ALONE}
+    assert all(own in line for path, own in ALONE.items() for line in spelled[path])
 
 
 def _lines(text: str) -> list[str]:

@@ -14,7 +14,10 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+#: The status of a program whose input was cut short: `tpukit.remote.programs.INCOMPLETE`.
+_INCOMPLETE = 75
 PACKAGE = Path(__file__).resolve().parent.parent.parent / "tpukit"
 
 
@@ -52,7 +55,7 @@ def measured_path() -> str:
 def main(packages: str, *words: str) -> None:
     text, arguments = _program(words)
     files = _files(text)
-    if not files and arguments[:1] != ["-"]:  # what was read from stdin is run here
+    if not files and not _was_on_stdin(words):
         os.execv(sys.executable, [sys.executable, *words])
     if files:
         sys.path.append(packages)
@@ -69,6 +72,10 @@ def main(packages: str, *words: str) -> None:
         exec(compile(part, str(name), "exec"), variables)
 
 
+def _was_on_stdin(words: tuple[str, ...]) -> bool:
+    return "-" in words[:2] or "-S" in words[:2]
+
+
 def _files(text: str) -> list[tuple[Path, str]]:
     """Return the package's programs of which a text is made, or nothing."""
     found = []
@@ -82,11 +89,18 @@ def _files(text: str) -> list[tuple[Path, str]]:
     return found
 
 
-def _program(words: tuple[str, ...]) -> tuple[str, list[str]]:
+def _program(words: tuple[str, ...]) -> tuple[str, list[Any]]:
     """Return the text that Python is to run, empty where it has another form, and sys.argv."""
     rest = list(words[1:] if words[:1] == ("-I",) else words)
     if rest[:1] == ["-"]:
         return sys.stdin.read(), rest
+    if rest[:2] == ["-S", "-c"] and rest[3:]:
+        # As `tpukit.remote.programs` sends a program with its request: both on stdin.
+        size, whole = map(int, rest[3:])
+        given = sys.stdin.buffer.read()
+        if len(given) != whole:
+            sys.exit(_INCOMPLETE)
+        return given[:size].decode(), ["-c", given[size:]]
     if rest[:1] == ["-c"]:
         return rest[1], ["-c", *rest[2:]]
     if rest and Path(rest[0]).is_file():

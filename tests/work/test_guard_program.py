@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from support.local_cloud import PROJECT, TOKEN, ZONE, Cloud, json_reply, scripted
+from support.measured_python import measuring
 from support.openssh_server import eventually
 from support.slices import labelled
 
@@ -38,7 +39,8 @@ def guarding(cloud: Cloud, home: Path, *words: str) -> Iterator[subprocess.Popen
             "GCE_METADATA_HOST": metadata.url.removeprefix("http://"),
             "TPUKIT_EMULATED_DEVICES": "8",
         }
-        command = [sys.executable, "-I", str(program), *words]
+        python = measuring(Path(sys.executable), home / "measured/python3")
+        command = [str(python), "-I", str(program), *words]
         pipe = subprocess.PIPE
         process = subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
         try:

@@ -13,6 +13,7 @@ TRANSFERS = f"{ROOT}/transfers"
 PYTHONS = f"{ROOT}/pythons"
 NOTEBOOK_PROGRAM = f"{ROOT}/notebook.py"
 GUARD = f"{ROOT}/guard"
+DIAGNOSES = f"{ROOT}/diagnose"
 SMOKE_LOCK = f"{ROOT}/smoke.lock"
 #: What shell programs begin with: they know the folder as $tpukit.
 SHELL_LINE = f"tpukit=$HOME/{ROOT}\n"

@@ -134,10 +134,8 @@ def check_level(recipe: Recipe, level: int) -> None:
     if level < 2 or recipe.smoke.bench_program:
         return
     able = [each for each in recipe_names() if Recipe.named(each).smoke.bench_program]
-    raise BadInput(
-        f"the smoke test of {recipe.name} has levels 0 and 1",
-        fix=Fix(note=f"--with {able[0]} has all: its figures are of the chips, not of a framework"),
-    )
+    note = f"--with {' or '.join(able)} has all: its figures are of the chips, no framework's"
+    raise BadInput(f"the smoke test of {recipe.name} has levels 0 and 1", fix=Fix(note=note))
 
 
 @contextmanager

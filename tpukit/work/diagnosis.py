@@ -15,13 +15,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tpukit.clock import Clock, Deadline
 from tpukit.errors import TpukitError
 from tpukit.models import Documented
+from tpukit.remote import worker_files
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text, shell_line
 from tpukit.text import one_line, quote
 
 #: Below the home folder: the module that programs import, and what it found.
-_FOLDER = ".tpukit/diagnose"
+_FOLDER = worker_files.DIAGNOSES
 _READ_SECONDS = 30.0
 #: The part of a step that is the host's, above which a program is host-bound.
 HOST_BOUND = 0.2
