@@ -26,7 +26,7 @@ def test_a_slice_on_the_emulator_ends_by_itself(run: Run, own_emulator: dict[str
     assert report.may_delete is True, report
     assert report.account == found.service_account
     assert report.kept_by
-    assert run("extend", "demo", "--ttl", "1s", environment=own_emulator).status == 0
+    assert run("extend", "demo", "--ttl", "5s", environment=own_emulator).status == 0
     with suppress(TransportFailed):  # the watch looks once a minute: a new one looks now
         install_guard(worker, found, endpoint, deadline=toolkit.deadline(60.0))
     gone = run("wait", "demo", "--for", "gone", "--timeout", "60s", environment=own_emulator)

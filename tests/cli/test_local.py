@@ -92,12 +92,14 @@ def test_a_smoke_test_without_a_framework_is_10(local: Local, slice_name: str) -
 
 @pytest.mark.full_size
 def test_without_a_rule_the_missing_rule_is_named_soon(local: Local) -> None:
-    assert local.run("create", "v3-8", "closed", "--no-firewall").status == 0
+    local.run("emulator", "add", "network", "closed")
+    words = ("create", "v3-8", "closed", "--network", "closed", "--no-firewall")
+    assert local.run(*words).status == 0
     started = time.monotonic()
     done = local.run("ssh", "closed", "--", "true").says(255)
     assert time.monotonic() - started < 60.0
     assert "does not answer at" in done.err
-    assert "no firewall rule of network default admits tcp:22" in done.err
+    assert "no firewall rule of network closed admits tcp:22" in done.err
     assert "fix: tpukit firewall apply closed --zone" in done.err
     started = time.monotonic()
     done = local.run("run", "closed", "--", "true")

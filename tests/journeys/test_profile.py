@@ -11,9 +11,11 @@ from support.emulated_workers import needs_root
 
 pytestmark = [pytest.mark.journey, pytest.mark.full_size, needs_root]
 
-#: What may differ: the cache of the linker, backups of the account files, what `run` itself keeps.
+#: What may differ: the accounts of tests that run beside this one, the cache of the linker,
+#: backups of the account files, what `run` itself keeps.
 LISTING = r"""
-set -- ! -name ld.so.cache ! -regex '/etc/[a-z]*-' ! -path '*/.tpukit/commands*' ! -name .tpukit
+set -- ! -name ld.so.cache ! -path '/etc/sudoers.d/tpukit*' ! -regex '/etc/[a-z]*-'
+set -- "$@" ! -path '*/.tpukit/commands*' ! -name .tpukit
 find /etc "$HOME" "$@" -printf '%y %m %u %p %l\n'
 find /etc "$HOME" -type f "$@" -exec sha256sum {} +
 """

@@ -170,7 +170,7 @@ PHASES = (
     ("up v3-8 demo", r"READY|already there|firewall"),
     ("up v3-8 demo", r"connect +1 of 1"),
     ("up v3-8 demo", r"worker 0: uv: "),
-    ("up v3-8 demo", r"worker 0: venv: "),
+    ("up v3-8 demo", r"worker 0: venv: |provision +0 changes"),
     ("up v3-8 demo --keep", r"kept until"),
     ("provision demo", r"worker 0: "),
     ("wait demo --for gone", r"READY"),

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.journey
 def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tpukit]:
     """The program with a slice of four workers named pod."""
     tpukit = Tpukit(tmp_path_factory.mktemp("transfer"))
-    tpukit.succeeds("--local", "create", "v4-32", "pod")
+    tpukit.succeeds("--local", "emulator", "start")
+    tpukit.succeeds("emulator", "add", "network", "closed")
+    tpukit.succeeds("--local", "create", "v4-32", "pod", "--network", "closed")
     tpukit.succeeds("--local", "firewall", "apply", "pod")
     yield tpukit
     tpukit("emulator", "stop")

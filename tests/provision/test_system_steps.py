@@ -24,12 +24,15 @@ from tpukit.remote.connection.worker import RemoteWorker
 
 OWN_ROOT = Path(openssh_server.__file__).with_name("own_root.sh")
 #: Each file and folder: kind, mode, owner, target of a link; then what each file holds. What the
-#: system itself writes anew at will is left out: caches, backups of the account files, boot order.
+#: system itself writes anew at will is left out: caches, backups of the account files, boot order;
+#: and the accounts of tests that run beside this one.
 LISTING = r"""
 cd "$HOME" && set -- /etc "$HOME"
-sudo find "$@" -regextype posix-extended \( -regex '/etc/(ld.so.cache|[a-z]+-|\.pwd\.lock)' \) \
+sudo find "$@" -regextype posix-extended \
+    -regex '/etc/(ld.so.cache|[a-z]+-|\.pwd\.lock|sudoers\.d/tpukit.*)' \
     -prune -o -printf '%y %m %u %p %l\n' | grep -v '/\.tpukit/commands' | sort
-sudo find "$@" -type f ! -regex '/etc/ld.so.cache\|/etc/[a-z]*-' -exec sha256sum {} + | sort
+sudo find "$@" -type f ! -regex '/etc/ld.so.cache\|/etc/[a-z]*-\|/etc/sudoers.d/tpukit.*' \
+    -exec sha256sum {} + | sort
 """
 NOBODYS = Profiles(Path("/nowhere"))
 

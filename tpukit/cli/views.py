@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import calendar
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -499,7 +498,7 @@ def _slice_row(found: Slice, now: float, rates: Mapping[str, float]) -> list[obj
 def ago(created: str, now: float) -> str:
     """Return how long ago a time such as 2026-11-22T08:47:03 (UTC) was: `5 min ago`."""
     try:
-        seconds = now - calendar.timegm(time.strptime(created, "%Y-%m-%dT%H:%M:%S"))
+        seconds = now - lifetime.utc_seconds(created)
     except ValueError:
         return created
     return f"{lifetime.span(seconds)} ago" if seconds >= 120 else "just now"

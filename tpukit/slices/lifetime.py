@@ -7,12 +7,11 @@ labels"). As text such moments are in their order, for gcloud's `--filter` too.
 
 from __future__ import annotations
 
-import calendar
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
-from tpukit.accelerators import AcceleratorType, spelled
 from tpukit.errors import BadInput, Fix
 from tpukit.models import Documented, Slice
 from tpukit.slices.naming import label
@@ -77,10 +76,16 @@ def moment(seconds: float) -> str:
 
 def seconds_of(text: str) -> float | None:
     """Return the seconds since the epoch of such a value, or None for what is none."""
+    day, _, clock = text.partition("t")
     try:
-        return float(calendar.timegm(time.strptime(text, _MOMENT)))
+        return utc_seconds(f"{day}T{clock.replace('-', ':')[:-1]}") if text[-1:] == "z" else None
     except ValueError:
         return None
+
+
+def utc_seconds(text: str) -> float:
+    """Return the seconds since the epoch of `2026-11-22T08:47:03`, UTC; raise `ValueError`."""
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 
 def span(seconds: float) -> str:
@@ -94,7 +99,7 @@ def span(seconds: float) -> str:
 def created_at(found: Slice) -> float | None:
     """Return when the API made a slice, in seconds since the epoch; else when it was asked for."""
     try:
-        return float(calendar.timegm(time.strptime(found.created[:19], "%Y-%m-%dT%H:%M:%S")))
+        return utc_seconds(found.created[:19])
     except ValueError:
         return seconds_of(found.labels.get(CREATED, ""))
 
@@ -117,6 +122,8 @@ def lifetime(found: Slice, now: float, rates: Mapping[str, float] | None = None)
 
 def rates_of(text: str) -> Mapping[str, float]:
     """Return the prices of the setting `rates` by generation, or by generation and capacity."""
+    from tpukit.accelerators import spelled
+
     found: dict[str, float] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         key, _, price = part.partition("=")
@@ -132,6 +139,8 @@ def _rate(found: Slice, rates: Mapping[str, float]) -> float | None:
     price = rates.get(bought, rates.get(generation) if found.provisioning == "on-demand" else None)
     if price is None:
         return None
+    from tpukit.accelerators import AcceleratorType
+
     try:
         return price * AcceleratorType.parse(found.accelerator_type).chips
     except BadInput:
