@@ -179,7 +179,7 @@ PHASES = (
     ("watch demo", r"preempted"),
     ("watch demo", r"making it again"),
     ("watch demo", r"made again|run one"),
-    ("wait demo --for stopped", r"READY"),
+    ("wait demo --for gone --timeout 20m", r"READY|CREATING"),
     ("stop demo", r"STOPPING|READY"),
     ("start demo", r"STARTING|STOP"),
     ("delete demo --yes", r"DELETING|READY|STARTING|STOP"),
@@ -194,6 +194,8 @@ def test_ctrl_c_says_at_once_what_exists_and_how_to_delete_it(tmp_path_factory: 
         for line, moment in PHASES:
             if moment == "preempted":
                 tpukit("emulator", "preempt", "demo")
+            elif "--run-id" in line:
+                tpukit("watch", "demo", "--stop")  # what --keep has begun has no command
             status, took, told = interrupt(tpukit, line.split(), moment)
             seconds.append(took)
             table.append(f"{took:<9.3f}{status:<6}{line}: {moment}")

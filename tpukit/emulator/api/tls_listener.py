@@ -33,12 +33,19 @@ class TlsListener:
         grpc: Callable[[], int],
     ) -> None:
         self.address, self.port = listener.getsockname()
-        self._listener = listener
-        self._context = _context(identity)
         self._http = http
         self._grpc = grpc
         self._connections: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
+        # Clients that go away are nobody's error.
+        self._loop.set_exception_handler(lambda loop, context: None)
+        starting = asyncio.start_server(
+            self._serve,
+            sock=listener,
+            ssl=_context(identity),
+            ssl_handshake_timeout=_HANDSHAKE_SECONDS,
+        )
+        self._server = self._loop.run_until_complete(starting)
         self._thread = Thread(target=self._run, name="tls", daemon=True)
         self._thread.start()
 
@@ -49,17 +56,8 @@ class TlsListener:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        starting = asyncio.start_server(
-            self._serve,
-            sock=self._listener,
-            ssl=self._context,
-            ssl_handshake_timeout=_HANDSHAKE_SECONDS,
-        )
-        # Clients that go away are nobody's error.
-        self._loop.set_exception_handler(lambda loop, context: None)
-        server = self._loop.run_until_complete(starting)
         self._loop.run_forever()
-        server.close()
+        self._server.close()
         for task in self._connections:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*self._connections, return_exceptions=True))
