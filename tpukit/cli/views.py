@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from tpukit.cli.output import place
 from tpukit.console import Cell, View
 from tpukit.errors import Fix, SecurityRefusal
-from tpukit.slices import lifetime
 from tpukit.text import one_line, sanitize
 
 if TYPE_CHECKING:
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from tpukit.remote.connection.worker import RemoteWorker
     from tpukit.remote.job.job_list import JobState, Removal
     from tpukit.remote.transfer.upload import Recipient
+    from tpukit.slices import lifetime
     from tpukit.slices.survey import Leftover, Survey
     from tpukit.slices.update import Updated
     from tpukit.smoke.history import Change, KeptRun
@@ -108,6 +108,8 @@ def watches(found: Sequence[tuple[Watch, int | None]], *, with_history: bool) ->
 
 def described(found: Slice, now: float, rates: Mapping[str, float]) -> View:
     """Show everything about one slice, a field a row; `now` is in seconds since the epoch."""
+    from tpukit.slices import lifetime
+
     lives = lifetime.lifetime(found, now, rates)
     workers = {
         f"worker {each.index}": ", ".join(
@@ -184,11 +186,15 @@ def reaped(
 
 def extended(found: Slice, now: float) -> View:
     """Show when a slice's life ends now: alone where the caller is a script."""
+    from tpukit.slices import lifetime
+
     document = {"slice": _with_lifetime(found, now, {})}
     return View(document, rows=[[lifetime.lifetime(found, now).expires or "never"]])
 
 
 def _with_lifetime(found: Slice, now: float, rates: Mapping[str, float]) -> dict[str, Any]:
+    from tpukit.slices import lifetime
+
     lives = lifetime.lifetime(found, now, rates)
     return {**found.document(), "lifetime": lives.document()}
 
@@ -199,6 +205,8 @@ def _figure(number: float | None) -> str:
 
 def _left(lives: lifetime.Lifetime) -> str:
     """Return how much time is left, in the largest unit of which there are two."""
+    from tpukit.slices import lifetime
+
     if lives.seconds_left is None:
         return lives.unreadable
     if lives.over:
@@ -483,6 +491,8 @@ def _zones(zones: Sequence[str], short: bool) -> Cell:
 
 
 def _slice_row(found: Slice, now: float, rates: Mapping[str, float]) -> list[object]:
+    from tpukit.slices import lifetime
+
     cells = (found.name, found.zone, found.accelerator_type, found.state, found.health)
     from tpukit.slices import naming
 
@@ -497,6 +507,8 @@ def _slice_row(found: Slice, now: float, rates: Mapping[str, float]) -> list[obj
 
 def ago(created: str, now: float) -> str:
     """Return how long ago a time such as 2026-11-22T08:47:03 (UTC) was: `5 min ago`."""
+    from tpukit.slices import lifetime
+
     try:
         seconds = now - lifetime.utc_seconds(created)
     except ValueError:
