@@ -122,6 +122,8 @@ def lifetime(found: Slice, now: float, rates: Mapping[str, float] | None = None)
 
 def rates_of(text: str) -> Mapping[str, float]:
     """Return the prices of the setting `rates` by generation, or by generation and capacity."""
+    if not text:
+        return {}
     from tpukit.accelerators import spelled
 
     found: dict[str, float] = {}
