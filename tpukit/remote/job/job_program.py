@@ -473,11 +473,10 @@ def drain(output, log):
 def leave_status(folder, code, asked):
     """Note how the command ended; not where the worker goes down, which ends everything at once."""
     status = code if code >= 0 else 128 - code
-    give_up = time.monotonic() + (1.0 if status >= 128 else 0.0)
-    while not asked and time.monotonic() < give_up:
-        time.sleep(0.05)  # who ends everything asks the runner a moment after its command
+    if asked or status >= 128:
+        time.sleep(0.3)  # who ends everything asks the runner a moment after its command
     if asked:
-        time.sleep(1.0)
+        time.sleep(0.7)
         if os.popen("systemctl is-system-running 2>&1").read().strip() == "stopping":
             return
     path = os.path.join(folder, "status.new")
