@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -44,3 +45,27 @@ def test_more_files_may_be_open_than_macos_allows_by_itself(tmp_path: Path) -> N
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     before = f"resource.setrlimit(resource.RLIMIT_NOFILE, (256, {allowed}))"
     assert int(after(tmp_path, before)[1]) == min(8192, allowed)
+
+
+#: Waits in its main thread, which does not get the signal: the system gives it to the other one.
+WAITING = """
+import queue, signal, sys, threading
+from tpukit.cli.main import wake_at_signals
+wake_at_signals()
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+print("waiting", flush=True)
+try:
+    queue.SimpleQueue().get(timeout=60)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_a_signal_ends_a_wait_whichever_thread_it_was_given_to() -> None:
+    words = [sys.executable, "-c", WAITING]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30)[0] == "interrupted\n"

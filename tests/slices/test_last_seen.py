@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpukit.errors import Interrupted, NameTaken, TpukitError
+from tpukit.errors import Fix, Interrupted, NameTaken, TpukitError
 from tpukit.slices.last_seen import LastSeen, naming_what_exists
 
 
@@ -21,6 +21,22 @@ def test_an_interruption_names_what_exists_and_how_to_delete_it() -> None:
         raise KeyboardInterrupt
     assert caught.value.exists == tuple(LastSeen("demo", "z", "READY").exists())
     assert str(caught.value.fix) == "tpukit delete demo --zone z"
+
+
+def test_an_interruption_before_the_first_look_says_that_nobody_has_looked() -> None:
+    for zone, place in (("z", ["--zone", "z"]), ("", [])):
+        with pytest.raises(Interrupted) as caught, naming_what_exists(LastSeen("demo", zone)):
+            raise KeyboardInterrupt
+        error = caught.value
+        assert error.exists == ()
+        assert "was not asked yet" in error.why
+        assert error.fix == Fix.command("tpukit", "describe", "demo", *place)
+        assert error.otherwise == Fix.command("tpukit", "delete", "demo", *place)
+    looked = LastSeen("demo", "z")
+    looked.looked = True
+    with pytest.raises(Interrupted) as caught, naming_what_exists(looked):
+        raise KeyboardInterrupt
+    assert caught.value.why == ""
 
 
 def test_a_name_that_is_somebody_else_s_and_a_slice_never_seen_are_not_ours_to_name() -> None:

@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import fields
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Imports make hundreds of thousands of objects, and all of them stay: looking for garbage among
     # them as often as Python does by itself makes every command start later.
     gc.set_threshold(50_000)
+    wake_at_signals()
     sys.exit(status(list(sys.argv[1:] if arguments is None else arguments)))
 
 
@@ -251,6 +253,25 @@ def _open_more_files() -> None:
 
 def _terminate(number: int, frame: object) -> None:
     raise TerminationSignal
+
+
+def wake_at_signals() -> None:
+    """Let a signal end what the main thread waits for, whichever moment it comes at.
+
+    Python's handlers run when the main thread next does, and a signal that comes as that begins to
+    wait, or that the system gave to another thread, does not wake it. One sent to it alone does.
+    """
+    asked, told = os.pipe()
+    os.set_blocking(told, False)
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    signal.signal(signal.SIGURG, lambda *_: None)
+
+    def wake() -> None:
+        while numbers := os.read(asked, 64):
+            if set(numbers) != {signal.SIGURG}:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGURG)
+
+    threading.Thread(target=wake, name="tpukit-signals", daemon=True).start()
 
 
 def _silence_stdout() -> None:

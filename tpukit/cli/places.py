@@ -91,6 +91,7 @@ def search(
     types = [AcceleratorType.parse(each.lower()) for each in words(capacity.types)]
     places = _places(toolkit, list(dict.fromkeys([accelerator, *types])), capacity)
     requests = slice_requests(toolkit, name, places, options)
+    toolkit.about(requests[0].name, requests[0].zone if len(places) == 1 else "")
     for line in filter(None, map(needs, requests)):
         toolkit.console.detail(line)
     if capacity.best_effort and requests[0].provisioning != "on-demand":

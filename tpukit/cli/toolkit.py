@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from tpukit.cli.global_flags import GlobalFlags, local_by_environment
 from tpukit.cli.parameters import EXTERNAL, RouteFlags
 from tpukit.clock import Clock, Deadline, SystemClock
 from tpukit.console import Console
-from tpukit.errors import BadInput, Fix, TpukitError, together
+from tpukit.errors import BadInput, Fix, TpukitError, interruption, together
 from tpukit.paths import Paths, home_directory, private_directory
 
 if TYPE_CHECKING:
@@ -252,6 +252,24 @@ class Toolkit:
         """Return what narrates each new state of a slice."""
         return lambda state: self.stages.say(name, state)
 
+    def about(self, name: str, zone: str, state: str = "") -> None:
+        """Let Ctrl-C say, from now on, what exists of a slice or multislice, and how to delete it.
+
+        `state` is empty where nobody has looked, `zone` where it may be in several.
+        """
+        self.closing.enter_context(self._naming_what_exists(name, zone, state))
+
+    @contextmanager
+    def _naming_what_exists(self, name: str, zone: str, state: str) -> Iterator[None]:
+        try:
+            yield
+        except KeyboardInterrupt as signal:
+            from tpukit.slices.last_seen import LastSeen
+
+            error = interruption(signal)
+            LastSeen(name, zone, state, self.provider.bills).complete(error)
+            raise error from None
+
     def find(self, name: str, deadline: Deadline | None = None) -> Slice:
         """Return the named slice, in the zone that was asked for or in any."""
         from tpukit.slices import find, naming
@@ -259,6 +277,7 @@ class Toolkit:
         provider = self.provider.within(deadline) if deadline else self.provider
         found = find.find(provider, naming.check_name(name), self._zone)
         self.name_hints.saw([name])
+        self.about(name, found.zone, found.state)
         return found
 
     def find_named(self, name: str, deadline: Deadline | None = None) -> list[Slice]:
@@ -268,6 +287,7 @@ class Toolkit:
         provider = self.provider.within(deadline) if deadline else self.provider
         found = find.find_named(provider, naming.check_name(name), self._zone)
         self.name_hints.saw([name])
+        self.about(name, found[0].zone, found[0].state)
         return found
 
     def workers(
@@ -288,6 +308,8 @@ class Toolkit:
         if isinstance(wanted, str):
             for each in dict.fromkeys(wanted.split(",")):
                 hint = self.hints.recall(each, self._zone)
+                if hint:
+                    self.about(each, hint.slice.zone, hint.slice.state)
                 found += [hint] if hint else self.find_named(each, deadline)
         else:
             found.append(wanted)

@@ -10,7 +10,16 @@ from dataclasses import dataclass, field
 from tpukit.clock import Deadline, polls
 from tpukit.cloud.failures import UNREADABLE
 from tpukit.cloud.provider import Doubtful, SliceProvider
-from tpukit.errors import Fix, NameTaken, NotFound, SliceLost, TpukitError, interruption
+from tpukit.errors import (
+    Fix,
+    Interrupted,
+    NameTaken,
+    NotFound,
+    SliceLost,
+    Terminated,
+    TpukitError,
+    interruption,
+)
 from tpukit.models import QueuedResource, Slice
 
 OnState = Callable[[str], None]
@@ -19,9 +28,10 @@ Ask = Callable[[str, str], str]
 
 @dataclass
 class LastSeen:
-    """What is known to exist; `state` is empty where nothing is.
+    """What is known to exist; `state` is empty where nothing is, or nobody has `looked`.
 
-    With `doubt`, what nobody has seen may still appear: a create was not answered.
+    With `doubt`, what nobody has seen may still appear: a create was not answered. `zone` is empty
+    where there are several that it may be in.
     """
 
     name: str
@@ -29,6 +39,7 @@ class LastSeen:
     state: str = ""
     bills: bool = True
     doubt: bool = False
+    looked: bool = field(default=False, init=False)
     silence: str = field(default="", init=False)  #: since when the API does not answer, and how
 
     def looks(
@@ -61,7 +72,7 @@ class LastSeen:
             if self.silence:
                 self.silence = ""
                 on_state(f"the API answers again, after {clock.time() - asked_at:.0f} s")
-            answered = True
+            answered = self.looked = True
             if found and _shown(found) != self.state:
                 self.state = _shown(found)  # before it is shown: a signal may arrive meanwhile
                 on_state(self.state)
@@ -82,7 +93,7 @@ class LastSeen:
 
     def delete_command(self) -> Fix:
         """Return the command that deletes the slice."""
-        return Fix.command("tpukit", "delete", self.name, "--zone", self.zone)
+        return self._command("delete")
 
     def complete(self, error: TpukitError) -> None:
         """Say in an error that ends a wait what exists, or may still appear, and what to type."""
@@ -97,17 +108,22 @@ class LastSeen:
             lines += [error.fix.note or str(error.fix)] if error.fix else []
             lines += [f"{self._place} may still appear: a create of it was not answered"]
             lines += [f"then it {self._costs}, and the same command takes it up"]
-            error.fix = Fix.command("tpukit", "describe", self.name, "--zone", self.zone)
-            error.otherwise = delete
+            error.fix, error.otherwise = self._command("describe"), delete
+        elif not self.looked and isinstance(error, (Interrupted, Terminated)):
+            lines += [f"whether {self._place} exists was not asked yet; if so, it {self._costs}"]
+            error.fix, error.otherwise = self._command("describe"), delete
         error.why = "\n".join(filter(None, lines))
 
     @property
     def _place(self) -> str:
-        return f"slice {self.name} in {self.zone}"
+        return f"slice {self.name} in {self.zone}" if self.zone else f"slice {self.name}"
 
     @property
     def _costs(self) -> str:
         return f"{'bills' if self.bills else 'stays'} until it is deleted"
+
+    def _command(self, verb: str) -> Fix:
+        return Fix.command("tpukit", verb, self.name, *(["--zone", self.zone] if self.zone else []))
 
     def _look(self, provider: SliceProvider) -> Slice | None:
         try:
