@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tpukit.access.rule_opening import Opening
-from tpukit.cli import views
+from tpukit.cli.views import provision_views, slice_views, smoke_views, up_views
 from tpukit.models import (
     FirewallRule,
     ProvisionReport,
@@ -33,7 +33,7 @@ def up_report(*others: FirewallRule) -> UpReport:
 
 @pytest.mark.parametrize(("bills", "word"), [(True, "bills"), (False, "stays")])
 def test_up_says_what_comes_next_and_whether_it_bills(bills: bool, word: str) -> None:
-    ssh, delete = views.up(up_report(), bills).next
+    ssh, delete = up_views.up(up_report(), bills).next
     assert (str(ssh), str(delete)) == ("tpukit ssh demo", "tpukit delete demo")
     assert delete.note == f"until then it {word}"
 
@@ -41,7 +41,7 @@ def test_up_says_what_comes_next_and_whether_it_bills(bills: bool, word: str) ->
 def test_up_says_aloud_who_else_can_come_in_and_what_closes_that() -> None:
     everybody = FirewallRule("default-allow-ssh", "default", ("0.0.0.0/0",), ())
     elsewhere = FirewallRule("web", "default", ("0.0.0.0/0",), ("web",))
-    shown = views.up(up_report(everybody, elsewhere), True)
+    shown = up_views.up(up_report(everybody, elsewhere), True)
     (warning,) = [line for line in shown.warnings if "world" in line]
     assert "default-allow-ssh" in warning
     close = "gcloud compute firewall-rules update default-allow-ssh --disabled --project project"
@@ -55,7 +55,7 @@ def test_without_a_rule_of_its_own_up_has_nothing_to_say_of_any() -> None:
     assert report.changes == 1
 
 
-@pytest.mark.parametrize("view", [views.smoke(SMOKE), views.up(up_report(), True)])
+@pytest.mark.parametrize("view", [smoke_views.smoke(SMOKE), up_views.up(up_report(), True)])
 def test_what_contradicts_the_table_of_types_is_warned_of(view: Any) -> None:
     assert view.warnings == (NOTE,)
     assert view.document["smoke"]["notes"] == [NOTE]
@@ -63,7 +63,7 @@ def test_what_contradicts_the_table_of_types_is_warned_of(view: Any) -> None:
 
 
 def test_a_location_that_did_not_answer_is_warned_of() -> None:
-    view = views.slices(SliceList((), ("locations/x",)), 0.0, {})
+    view = slice_views.slices(SliceList((), ("locations/x",)), 0.0, {})
     assert view.warnings == ["locations/x did not answer: the list may be incomplete"]
 
 
@@ -80,7 +80,7 @@ def test_a_list_says_for_people_how_long_ago_a_slice_was_made() -> None:
         "2025-11-19T11:00:00Z": "3 d ago",
         "": "",
     }
-    view = views.slices(SliceList(tuple(made("a", created) for created in ages)), noon, {})
+    view = slice_views.slices(SliceList(tuple(made("a", created) for created in ages)), noon, {})
     assert [row[8].shown for row in view.rows] == list(ages.values())
     assert [str(row[8]) for row in view.rows] == [created[:19] for created in ages]
 
@@ -99,7 +99,7 @@ def test_provisioning_shows_what_changed_and_who_had_it_all() -> None:
         WorkerProvisionReport(0, tuple(same), "python"),
         WorkerProvisionReport(1, tuple(changed), "python"),
     )
-    view = views.provision(ProvisionReport("jax", workers))
+    view = provision_views.provision(ProvisionReport("jax", workers))
     assert [[str(cell) for cell in row] for row in view.rows] == [
         ["0", "", "unchanged", "2.0 s", "python"],
         ["1", "packages", "changed", "2.0 s", "jax"],

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from tpukit.cli import parameters as flag
-from tpukit.cli import views
 from tpukit.cli.logs import EVERYTHING, LogFlags, OutputFlags, read
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import outcome_views
 from tpukit.console import View
 
 
@@ -31,4 +31,4 @@ def attach(
         if each.value and each.value.status:
             toolkit.console.warn(f"{each.item.label} exited with status {each.value.status}")
     codes = [each.value.status for each in found if each.value]
-    return View({}, status=max([views.worst(found), *codes]))
+    return View({}, status=max([outcome_views.worst(found), *codes]))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from tpukit.cli import parameters as flag
-from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import copy_views
 from tpukit.clock import Deadline
 from tpukit.console import TransferProgress, View
 from tpukit.errors import BadInput, Fix, TransportFailed, interruption
@@ -70,12 +70,12 @@ def cp(
     workers = toolkit.workers(copy.slice, chosen, flag.seconds(timeout))
     with metered(toolkit, "sent" if up else "received", relay=not no_relay) as context:
         if up:
-            return views.sent(copies.upload(copy, copies.recipients(workers), context))
+            return copy_views.sent(copies.upload(copy, copies.recipients(workers), context))
         received = copies.fetch(copy, workers, context, sudo=sudo)
     for each in received:
         if isinstance(each.error, NotReadable) and not sudo:
             each.error.fix = Fix.command("tpukit", "cp", "--sudo", "--worker", chosen, *paths)
-    return views.received(received)
+    return copy_views.received(received)
 
 
 @contextmanager

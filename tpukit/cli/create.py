@@ -10,11 +10,11 @@ from typer import Option
 
 from tpukit.accelerators import AcceleratorType, is_listed
 from tpukit.cli import parameters as flag
-from tpukit.cli import views
 from tpukit.cli.dry_run import DryRun, planned
 from tpukit.cli.places import ONE_PLACE, CapacityFlags, search
 from tpukit.cli.request import DEFAULTS, RequestFlags, wanted
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import slice_views
 from tpukit.console import View
 from tpukit.errors import Fix, TpukitError
 from tpukit.models import ApiCall, Slice
@@ -99,8 +99,8 @@ def create(
     after = [_after(found, options) for found, _ in made]
     if count == 1:
         ((found, extra),) = made
-        return views.one_slice(found, extra=dict(extra), next=tuple(after))
-    return views.several_slices(made, after)
+        return slice_views.one_slice(found, extra=dict(extra), next=tuple(after))
+    return slice_views.several_slices(made, after)
 
 
 def _names(toolkit: Toolkit, accelerator: AcceleratorType, name: str, count: int) -> Sequence[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tpukit.cli import parameters as flag
-from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import slice_views
 from tpukit.console import View
 
 
@@ -15,4 +15,4 @@ def describe(toolkit: Toolkit, name: flag.Name) -> View:
       tpukit describe demo
       tpukit describe demo --json
     """
-    return views.described(toolkit.find(name), toolkit.clock.time(), toolkit.rates)
+    return slice_views.described(toolkit.find(name), toolkit.clock.time(), toolkit.rates)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from tpukit.cli import parameters as flag
-from tpukit.cli import views
 from tpukit.cli.output import chosen_output
 from tpukit.cli.run import VariableFlags, remains, shell_lines
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import outcome_views
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, TpukitError, interruption
 
@@ -78,7 +78,7 @@ def diagnose(
     finally:
         output.finish()
     if any(not (each.value and each.value.ok) for each in results):
-        return views.results(results, as_lines=False)
+        return outcome_views.results(results, as_lines=False)
     return _view(diagnosis.read(workers, run, toolkit.clock))
 
 

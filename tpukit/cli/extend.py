@@ -6,9 +6,10 @@ from typing import Annotated
 
 from typer import Option
 
-from tpukit.cli import ownership, views
+from tpukit.cli import ownership
 from tpukit.cli import parameters as flag
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import slice_views
 from tpukit.console import View
 from tpukit.slices import lifetime
 from tpukit.slices.update import Edits, update
@@ -42,9 +43,9 @@ def extend(
     label = lifetime.EXPIRES
     gone = (label,) if not end and label in found.labels else ()
     if not end and not gone:
-        return views.extended(found, now)
+        return slice_views.extended(found, now)
     edits = Edits(labels={label: end} if end else {}, without_labels=gone, ours=True)
     done = update(
         toolkit.provider, found, edits, deadline=deadline, on_state=toolkit.say_state(name)
     )
-    return views.extended(done.slice, now)
+    return slice_views.extended(done.slice, now)

@@ -9,9 +9,9 @@ from typer import Argument, Option
 
 from tpukit.access import cleanup, packet_filter, rule_opening, ssh_rule
 from tpukit.cli import parameters as flag
-from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verb import group
+from tpukit.cli.views import rule_views
 from tpukit.console import View
 
 AllowWorld = Annotated[bool, Option("--allow-world", help="Let 0.0.0.0/0 be a range.")]
@@ -49,7 +49,7 @@ def apply(
         found, opening = rule_opening.open_for(context, found, allow_world)
         toolkit.console.say(f"rule {opening.rule.name}: {opening.summary}")
         opened.append(opening)
-    return views.opened(opened, found.network_project or found.project)
+    return rule_views.opened(opened, found.network_project or found.project)
 
 
 def list_rules(toolkit: Toolkit, everything: All = False) -> View:
@@ -67,7 +67,7 @@ def list_rules(toolkit: Toolkit, everything: All = False) -> View:
     project = toolkit.settings.require("project")
     gone = cleanup.left_over(toolkit.provider, ours, project, toolkit.console.warn)
     exposing = packet_filter.open_to_world(rules)
-    return views.listed_rules(rules if everything else ours, gone, exposing, project)
+    return rule_views.listed_rules(rules if everything else ours, gone, exposing, project)
 
 
 def audit(toolkit: Toolkit) -> View:
@@ -81,7 +81,7 @@ def audit(toolkit: Toolkit) -> View:
       tpukit firewall audit --project my-host-project --json
     """
     exposing = packet_filter.open_to_world(toolkit.firewall.list())
-    return views.audit(exposing, toolkit.settings.require("project"))
+    return rule_views.audit(exposing, toolkit.settings.require("project"))
 
 
 def remove(toolkit: Toolkit, name: RuleOwner) -> View:

@@ -8,8 +8,8 @@ from typing import Annotated
 from typer import Argument, Option
 
 from tpukit.cli import parameters as flag
-from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import job_views
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix
 
@@ -63,10 +63,10 @@ def jobs(
     toolkit = toolkit.by(route)
     workers = toolkit.workers(name, worker, flag.seconds(timeout))
     if flags.prune:
-        return views.pruned(runs.prune(workers, run, older_than, toolkit.clock))
+        return job_views.pruned(runs.prune(workers, run, older_than, toolkit.clock))
     found = runs.states(workers, toolkit.clock, run)
     if run:
         runs.holding(found, run)
     if flags.environment:
-        return views.environments(found)
-    return views.jobs(found, run, toolkit.clock.time())
+        return job_views.environments(found)
+    return job_views.jobs(found, run, toolkit.clock.time())

@@ -8,8 +8,8 @@ from typing import Annotated
 from typer import Argument, Option
 
 from tpukit.cli import parameters as flag
-from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import job_views
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix
 
@@ -71,4 +71,4 @@ def kill(
         first=first,
         grace=grace,
     )
-    return views.ended(name, ended)
+    return job_views.ended(name, ended)

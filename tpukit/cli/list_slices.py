@@ -7,9 +7,9 @@ from typing import Annotated
 
 from typer import Option
 
-from tpukit.cli import views
 from tpukit.cli.parameters import words
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import slice_views
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix
 from tpukit.slices.find import SORTED, chosen
@@ -49,4 +49,4 @@ def list_slices(
     if zone != "-" and not listed.slices:
         count = len(toolkit.provider.list("-").slices)
         toolkit.console.say(f"no slices in {one_line(zone)}, {count} elsewhere")
-    return replace(views.slices(shown, toolkit.clock.time(), toolkit.rates), next=elsewhere)
+    return replace(slice_views.slices(shown, toolkit.clock.time(), toolkit.rates), next=elsewhere)

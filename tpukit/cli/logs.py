@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from tpukit.cli import parameters as flag
-from tpukit.cli import views
 from tpukit.cli.output import Stamped, chosen_output
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import outcome_views
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, interruption
 from tpukit.text import one_line
@@ -75,7 +75,7 @@ def logs(
       tpukit logs demo --since 10m --timestamps
       tpukit logs demo 20261121-143355-3f2a --worker 0 > log.txt
     """
-    return View({}, status=views.worst(read(toolkit.by(route), name, run, flags)))
+    return View({}, status=outcome_views.worst(read(toolkit.by(route), name, run, flags)))
 
 
 def read(toolkit: Toolkit, names: str, run: str, flags: LogFlags) -> Followed:

@@ -7,11 +7,10 @@ from typing import Annotated
 
 from typer import Option
 
-from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
 from tpukit.errors import Fix, NotAllowed
 from tpukit.models import Slice
-from tpukit.slices import naming
+from tpukit.slices import lifetime, naming
 
 Force = Annotated[bool, Option("--force", help="Also a slice of another owner.")]
 
@@ -55,5 +54,5 @@ def _shown(found: Slice, me: str, now: float) -> str:
     """Return a slice as a question names it: where it is, whose, and how old."""
     owner = naming.owner(found)
     whose = "" if owner == me else f", of {owner}" if owner else ", not made by tpukit"
-    made = found.created and f", made {views.ago(found.created[:19], now)}"
+    made = found.created and f", made {lifetime.ago(found.created[:19], now)}"
     return f"{found.name} ({found.zone}{whose}{made})"

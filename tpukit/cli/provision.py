@@ -9,7 +9,6 @@ import typer
 from typer import Argument, Option
 
 from tpukit.cli import parameters as flag
-from tpukit.cli import provision_views, views
 from tpukit.cli.pages import Group
 from tpukit.cli.requirement_flags import (
     NO_REQUIREMENTS,
@@ -20,6 +19,7 @@ from tpukit.cli.requirement_flags import (
 from tpukit.cli.stages import job_progress
 from tpukit.cli.toolkit import CONNECT_SECONDS, Toolkit
 from tpukit.cli.verb import group
+from tpukit.cli.views import provision_views
 from tpukit.console import View
 from tpukit.errors import BadInput
 
@@ -127,7 +127,7 @@ def apply(
         on_event=on_event,
         prepare=partial(around.prepare, wanted, deadline, on_event) if around else lambda: None,
     )
-    result = views.provision(require_provisioned(report))
+    result = provision_views.provision(require_provisioned(report))
     if around:
         around.open(wanted)
     stages.done("provision", f"{report.changes} changes on {len(report.workers)} workers")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from tpukit.cli import parameters as flag
-from tpukit.cli import views
 from tpukit.cli.cp import NoRelay, metered
 from tpukit.cli.stages import Stages
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import copy_views
 from tpukit.console import View, amount
 from tpukit.text import one_line
 
@@ -73,7 +73,7 @@ def push(
         outcomes = prepared.send(context)
     sent = sum(each.value == "sent" for each in outcomes)
     toolkit.console.say(f"{len(tree.names)} files; {sent} of {len(outcomes)} workers changed")
-    return views.sent(outcomes)
+    return copy_views.sent(outcomes)
 
 
 def _tell_secrets(toolkit: Toolkit, tree: Tree) -> None:

@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from tpukit.cli import ownership, queue_views
+from tpukit.cli import ownership
 from tpukit.cli import parameters as flag
 from tpukit.cli.dry_run import DryRun, planned
 from tpukit.cli.request import DEFAULTS, RequestFlags, slice_requests, wanted
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verb import group
+from tpukit.cli.views import queue_views
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, NotAllowed
 from tpukit.models import ApiCall, QueuedResource, QueueRequest

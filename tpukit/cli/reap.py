@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
 from tpukit.cli import parameters as flag
-from tpukit.cli import views
 from tpukit.cli.dry_run import DryRun, planned
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
-from tpukit.errors import TpukitError
+from tpukit.errors import Fix, TpukitError
 from tpukit.models import ApiCall, QueuedResource, Slice
+
+if TYPE_CHECKING:
+    from tpukit.slices.survey import Leftover, Survey
 
 Force = Annotated[bool, Option("--force", help="Also what tpukit made for others.")]
 Foreign = Annotated[bool, Option("--foreign", help="Also what tpukit did not make.")]
@@ -65,7 +68,7 @@ def reap(
                 planning.delete_queued(each.zone, each.name, force=not each.found.dead)
             else:
                 planning.delete(each.zone, each.name)
-        return views.reaped(found, (), rules, shown=planned(calls))
+        return _view(found, (), rules, shown=planned(calls))
     if found.due:
         toolkit.confirm(f"delete these {len(found.due)}?" if len(found.due) > 1 else "delete it?")
         deadline = toolkit.deadline(flag.seconds(timeout))  # the answer may have taken its time
@@ -80,7 +83,7 @@ def reap(
         on_warning=toolkit.console.warn,
     )
     toolkit.name_hints.forget([each.name for each in done.deleted])
-    shown = views.reaped(found, done.deleted, [*rules, *done.rules], changed=done.changed)
+    shown = _view(found, done.deleted, [*rules, *done.rules], changed=done.changed)
     if done.failed:
         for fix in shown.next:
             toolkit.console.suggest(fix)
@@ -101,3 +104,36 @@ def _rules_left(toolkit: Toolkit, whole: bool, slices: Sequence[Slice]) -> list[
         return []
     project = toolkit.settings.get("project")
     return [each.name for each in ssh_rule.left_over(rules, slices, project)]
+
+
+def _view(
+    found: Survey,
+    deleted: Sequence[Leftover],
+    rules: Sequence[str],
+    *,
+    changed: Sequence[Leftover] = (),
+    shown: View | None = None,
+) -> View:
+    """Show what was left over and is gone, or the calls that would delete it, and what is not."""
+    shown = shown or View(
+        {}, rows=[[each.kind, each.name, each.zone, each.why] for each in deleted]
+    )
+    document = {
+        "deleted": [each.document() for each in deleted],
+        "due": [each.document() for each in found.due],
+        "spared": [each.document() for each in (*found.spared, *changed)],
+        "unreachable": list(found.unreachable),
+        "unseen": list(found.unseen),
+        "rules_left_over": list(rules),
+        **shown.document,
+    }
+    silent = [
+        f"{each} did not answer: what is left there was not seen" for each in found.unreachable
+    ]
+    silent += [f"queued resources were not seen: {why}" for why in found.unseen]
+    silent += [f"{each.label} is gone, or not what it was: it was left alone" for each in changed]
+    silent += [f"the slice of rule {name} is gone" for name in rules]
+    remove = [Fix.command("tpukit", "firewall", "remove", name) for name in rules]
+    return replace(
+        shown, document=document, warnings=silent, next=remove, status=int(not found.whole)
+    )

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from tpukit.cli import parameters as flag
-from tpukit.cli import views
 from tpukit.cli.output import chosen_output
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import job_views, outcome_views
 from tpukit.console import Console, View
 from tpukit.errors import BadInput, Fix, Interrupted, Terminated, TpukitError, interruption
 
@@ -219,7 +219,7 @@ def _detach(
         log_limit=log_limit,
     )
     toolkit.console.say(f"{len(workers)} of {len(workers)} workers started it")
-    return views.started(name, chosen, workers)
+    return job_views.started(name, chosen, workers)
 
 
 def _attached(
@@ -266,9 +266,9 @@ def _attached(
         require_environment(missing, recipe, toolkit.clock)
     if how.json_lines:
         for result in results:
-            console.write_json_line(views.ending(result))
+            console.write_json_line(outcome_views.ending(result))
     failed = [each.item for each in results if not (each.value and each.value.ok)]
-    view = views.results(results, as_lines=how.json_lines)
+    view = outcome_views.results(results, as_lines=how.json_lines)
     return replace(view, afterwards=lambda: memory.remember(chosen, failed))
 
 

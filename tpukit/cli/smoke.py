@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from tpukit.cli import parameters as flag
-from tpukit.cli import views
 from tpukit.cli.toolkit import CONNECT_SECONDS, Toolkit
+from tpukit.cli.views import smoke_views
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, NotFound
 from tpukit.models import Slice
@@ -111,7 +111,7 @@ def smoke(
     if picture:
         _draw(runs, picture, name)
     slower = changes(runs) if runs else ()
-    return views.smoke(report, slower)
+    return smoke_views.smoke(report, slower)
 
 
 def _history(kept: History, name: str, zone: str, picture: Path | None) -> View:
@@ -124,7 +124,7 @@ def _history(kept: History, name: str, zone: str, picture: Path | None) -> View:
 
     if picture:
         _draw(runs, picture, name)
-    return views.smoke_history(runs, changes(runs))
+    return smoke_views.smoke_history(runs, changes(runs))
 
 
 def _draw(runs: Sequence[KeptRun], picture: Path, name: str) -> None:

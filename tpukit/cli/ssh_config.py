@@ -9,13 +9,15 @@ from typer import Argument, Option
 
 from tpukit.access.ssh_config import Host, SshConfig, UserConfig, host_names
 from tpukit.cli import parameters as flag
-from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix
 from tpukit.paths import home_directory
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from tpukit.models import Slice
     from tpukit.remote.connection.openssh import OpenSsh
 
@@ -68,7 +70,7 @@ def ssh_config(
         user.install(ours, toolkit.clock.time())
     staying = ("--persist", persist) if persist else ()
     again = Fix.command("tpukit", "ssh-config", *(names or ()), *route.words, *staying, "--install")
-    return views.hosts(ours.path, hosts, None if user.includes(ours) else again)
+    return _view(ours.path, hosts, None if user.includes(ours) else again)
 
 
 def _slices(toolkit: Toolkit, names: list[str]) -> list[Slice]:
@@ -96,3 +98,18 @@ def _removed(ours: SshConfig, user: UserConfig, names: list[str]) -> View:
     uninstalled = not names and user.uninstall()
     document = {"removed": removed, "included": not uninstalled and user.includes(ours)}
     return View({"ssh_config": document}, rows=[[name] for name in removed])
+
+
+def _view(path: Path, found: Sequence[Host], install: Fix | None) -> View:
+    """Show the hosts, and how to include it where it is not."""
+    keys = ("worker", "address", "port")
+    documents = [
+        {"names": list(each.names), **{key: getattr(each.target, key) for key in keys}}
+        for each in found
+    ]
+    rows = [
+        [each.names[-1], each.names[0], each.target.address, each.target.port] for each in found
+    ]
+    document = {"path": str(path), "included": not install, "hosts": documents}
+    columns = ("HOST", "ALSO", "ADDRESS", "PORT")
+    return View({"ssh_config": document}, columns, rows, next=(install,) if install else ())

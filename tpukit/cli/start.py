@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tpukit.cli import ownership, views
+from tpukit.cli import ownership
 from tpukit.cli import parameters as flag
 from tpukit.cli.dry_run import DryRun, planned
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import slice_views
 from tpukit.console import View
 from tpukit.models import ApiCall
 from tpukit.slices import change
@@ -33,4 +34,4 @@ def start(
         change.plan_start(toolkit.provider.planning(calls.append), found)
         return planned(calls)
     result = change.start(toolkit.provider, found, deadline=deadline, on_state=on_state)
-    return views.one_slice(result)
+    return slice_views.one_slice(result)

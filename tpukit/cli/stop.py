@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tpukit.cli import ownership, views
+from tpukit.cli import ownership
 from tpukit.cli import parameters as flag
 from tpukit.cli.delete import end_watches
 from tpukit.cli.dry_run import DryRun, planned
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import slice_views
 from tpukit.console import View
 from tpukit.models import ApiCall
 from tpukit.slices import change
@@ -37,4 +38,4 @@ def stop(
         return planned(calls)
     end_watches(toolkit, [name])
     result = change.stop(toolkit.provider, found, deadline=deadline, on_state=on_state)
-    return views.one_slice(result)
+    return slice_views.one_slice(result)

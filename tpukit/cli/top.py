@@ -10,7 +10,7 @@ from tpukit.cli import parameters as flag
 from tpukit.cli.output import place
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verb import ended_by_interrupt
-from tpukit.cli.views import worst
+from tpukit.cli.views.outcome_views import worst
 from tpukit.console import View, amount
 from tpukit.text import one_line
 

@@ -7,8 +7,8 @@ from typing import Annotated
 from typer import Argument, Option
 
 from tpukit import accelerators
-from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import type_views
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix
 from tpukit.text import one_line
@@ -38,7 +38,9 @@ def types(toolkit: Toolkit, prefix: Prefix = "", live: Live = False) -> View:
     if live:
         from tpukit.cli import offers
 
-        return views.live_types(offers.accelerator_types(toolkit, (zone,) if zone else ()), spelled)
+        return type_views.live_types(
+            offers.accelerator_types(toolkit, (zone,) if zone else ()), spelled
+        )
     found = [
         each
         for each in accelerators.all_types()
@@ -52,5 +54,5 @@ def types(toolkit: Toolkit, prefix: Prefix = "", live: Live = False) -> View:
         )
     exact = [each for each in found if each.name == spelled]
     if exact:
-        return views.one_type(exact[0])
-    return views.types(found) if spelled or zone else views.generations(found)
+        return type_views.one_type(exact[0])
+    return type_views.types(found) if spelled or zone else type_views.generations(found)

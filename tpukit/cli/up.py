@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from tpukit.cli import parameters as flag
-from tpukit.cli import views
 from tpukit.cli.dry_run import DryRun, planned
 from tpukit.cli.places import ONE_PLACE, CapacityFlags, search
 from tpukit.cli.request import DEFAULTS, RequestFlags, wanted
@@ -22,6 +21,7 @@ from tpukit.cli.requirement_flags import (
 )
 from tpukit.cli.stages import job_progress
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import up_views
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, NotFound
 from tpukit.models import ApiCall, SliceRequest
@@ -117,7 +117,7 @@ def up(
         deadline=deadline,
         progress=job_progress(toolkit.job_stages(sought.requests[0].name, hint)),
     )
-    return views.up(report, toolkit.provider.bills)
+    return up_views.up(report, toolkit.provider.bills)
 
 
 def _remove_lost(toolkit: Toolkit, requests: Sequence[SliceRequest], deadline: Deadline) -> None:

@@ -8,11 +8,12 @@ from typing import Annotated
 from typer import Option
 
 from tpukit.accelerators import AcceleratorType, is_listed
-from tpukit.cli import ownership, views
+from tpukit.cli import ownership
 from tpukit.cli import parameters as flag
 from tpukit.cli.dry_run import DryRun, planned
 from tpukit.cli.request import check_labels, data_disk
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import slice_views
 from tpukit.console import View
 from tpukit.models import ApiCall, Slice
 from tpukit.slices.update import Edits
@@ -90,7 +91,7 @@ def update(
         return planned(calls)
     done = apply(toolkit.provider, found, edits, deadline=deadline, on_state=on_state)
     beside = f"{len(done.beside)} other updates ran at the same time: look whether theirs is there"
-    return views.updated(done, [beside] if done.beside else [])
+    return slice_views.updated(done, [beside] if done.beside else [])
 
 
 def _workers(found: Slice) -> int:

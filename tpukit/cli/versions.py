@@ -7,8 +7,8 @@ from typing import Annotated
 from typer import Argument
 
 from tpukit import accelerators
-from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import type_views
 from tpukit.console import View
 
 Prefix = Annotated[
@@ -31,4 +31,4 @@ def versions(toolkit: Toolkit, accelerator_type: Prefix = "") -> View:
         accelerators.AcceleratorType.parse(accelerator_type)  # says what is near it
     toolkit.check_given("project", "zone")
     zone = toolkit.settings.get("zone")
-    return views.versions(zone, sorted(toolkit.provider.runtime_versions(zone)), head)
+    return type_views.versions(zone, sorted(toolkit.provider.runtime_versions(zone)), head)

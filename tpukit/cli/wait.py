@@ -7,8 +7,8 @@ from typing import Annotated
 from typer import Option
 
 from tpukit.cli import parameters as flag
-from tpukit.cli import views
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import slice_views
 from tpukit.clock import Deadline
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, NotFound
@@ -55,7 +55,7 @@ def wait(
     result = change.wait(toolkit.provider, found, word, deadline=deadline, on_state=on_state)
     if wanted == "ssh":
         _connect(toolkit, result, deadline)
-    return views.one_slice(result)
+    return slice_views.one_slice(result)
 
 
 def _gone(toolkit: Toolkit, name: str) -> View:

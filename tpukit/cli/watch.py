@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from tpukit.cli import parameters as flag
-from tpukit.cli import views
 from tpukit.cli.requirement_flags import RequirementFlags
 from tpukit.cli.run import VariableFlags
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import watch_views
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, NameTaken, NotFound, interruption
 from tpukit.provision import recipe_names
@@ -303,7 +303,7 @@ def _list(toolkit: Toolkit, name: str) -> View:
     ]
     if name and not every:
         raise NotFound(f"there is no watch of slice {name}")
-    return views.watches(every, with_history=bool(name))
+    return watch_views.watches(every, with_history=bool(name))
 
 
 def _stop(toolkit: Toolkit, file: WatchFile, name: str) -> View:

@@ -7,8 +7,9 @@ from typing import Annotated
 from typer import Argument
 
 from tpukit import accelerators
-from tpukit.cli import offers, views
+from tpukit.cli import offers
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import type_views
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix
 from tpukit.text import one_line
@@ -43,4 +44,4 @@ def zones(toolkit: Toolkit, prefix: Prefix = "") -> View:
             f"no zone offers {one_line(prefix)} to this project",
             fix=Fix.command("tpukit", "types", "--live"),
         )
-    return views.zones(shown, found)
+    return type_views.zones(shown, found)

@@ -96,6 +96,15 @@ def span(seconds: float) -> str:
     return f"{int(seconds)} s"
 
 
+def ago(created: str, now: float) -> str:
+    """Return how long ago a time such as 2026-11-22T08:47:03 (UTC) was: `5 min ago`."""
+    try:
+        seconds = now - utc_seconds(created)
+    except ValueError:
+        return created
+    return f"{span(seconds)} ago" if seconds >= 120 else "just now"
+
+
 def created_at(found: Slice) -> float | None:
     """Return when the API made a slice, in seconds since the epoch; else when it was asked for."""
     try:

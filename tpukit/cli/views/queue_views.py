@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tpukit.cli.views import ago
 from tpukit.console import Cell, View
 from tpukit.errors import Fix
 from tpukit.models import QueuedResource, QueuedResourceList
+from tpukit.slices.lifetime import ago
 from tpukit.slices.naming import OWNER
 from tpukit.slices.queue_requests import meaning, states
 

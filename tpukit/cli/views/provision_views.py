@@ -9,6 +9,7 @@ from tpukit.console import View
 from tpukit.errors import Fix, ProvisionFailed
 
 if TYPE_CHECKING:
+    from tpukit.models import ProvisionReport
     from tpukit.provision.provisioning import WorkerPlan, WorkerStatus
     from tpukit.provision.system_apply import WorkerUndoReport
 
@@ -46,3 +47,18 @@ def provision_status(found: Sequence[WorkerStatus]) -> View:
             rows.append([worker.worker, each.name, "", "", f"Python {each.version}, {verified}"])
     document = {"status": {"workers": [each.document() for each in found]}}
     return View(document, ("WORKER", "STEP", "BY", "SINCE", "STATE"), rows)
+
+
+def provision(report: ProvisionReport) -> View:
+    """Show what changed on each worker, a step a row; the document has every step."""
+    rows: list[list[object]] = []
+    for worker in report.workers:
+        told = [step for step in worker.steps if step.outcome != "unchanged"]
+        seconds = sum(step.seconds for step in worker.steps)
+        same = [worker.worker, "", "unchanged", f"{seconds:.1f} s", worker.python]
+        rows += [
+            [worker.worker, step.name, step.outcome, f"{step.seconds:.1f} s", step.detail]
+            for step in told
+        ] or [same]
+    columns = ("WORKER", "STEP", "OUTCOME", "TIME", "DETAIL")
+    return View({"provision": report.document()}, columns, rows)

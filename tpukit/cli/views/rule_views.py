@@ -1,0 +1,78 @@
+"""Firewall rules as tables and documents, with warnings of those that let the world in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tpukit.console import View
+from tpukit.errors import Fix, SecurityRefusal
+
+if TYPE_CHECKING:
+    from tpukit.access.rule_opening import Opening
+    from tpukit.models import FirewallRule
+
+
+def rules(found: Sequence[FirewallRule]) -> View:
+    rows = [
+        [
+            rule.name,
+            rule.network,
+            ",".join(rule.allowed) or f"denies {','.join(rule.denied)}",
+            ",".join(rule.source_ranges),
+            _targets(rule) or "(every worker)",
+        ]
+        for rule in found
+    ]
+    columns = ("NAME", "NETWORK", "ALLOWS", "FROM", "TAGS")
+    return View({"rules": [rule.document() for rule in found]}, columns, rows)
+
+
+def listed_rules(
+    shown: Sequence[FirewallRule],
+    left: Sequence[FirewallRule],
+    exposing: Sequence[FirewallRule],
+    project: str,
+) -> View:
+    """Show rules; warn of those whose slice is gone, and of those that let the world in."""
+    names = [rule.name for rule in left]
+    gone = [f"the slice of rule {name} is gone" for name in names]
+    remove = [Fix.command("tpukit", "firewall", "remove", name) for name in names]
+    return with_exposing(
+        replace(rules(shown), warnings=gone, next=remove), exposing, project, left_over=names
+    )
+
+
+def audit(exposing: Sequence[FirewallRule], project: str) -> View:
+    """Show the rules that let the world in; there being any is a failure."""
+    status = SecurityRefusal.exit_code if exposing else 0
+    return with_exposing(replace(rules(exposing), status=status), exposing, project)
+
+
+def opened(openings: Sequence[Opening], project: str) -> View:
+    """Show the rules that let us in, and warn of those that let everybody in."""
+    exposing = {rule.name: rule for each in openings for rule in each.exposing}
+    shown = rules([each.rule for each in openings])
+    return with_exposing(shown, tuple(exposing.values()), project)
+
+
+def with_exposing(shown: View, exposing: Sequence[FirewallRule], project: str, **more: Any) -> View:
+    """Add a warning and the command that closes it for each rule that lets the world in."""
+    from tpukit.access.ssh_rule import close_command
+
+    return replace(
+        shown,
+        document={**shown.document, **more, "open_to_world": [rule.name for rule in exposing]},
+        warnings=(*shown.warnings, *map(_exposure, exposing)),
+        next=(*shown.next, *(close_command(rule, project) for rule in exposing)),
+    )
+
+
+def _exposure(rule: FirewallRule) -> str:
+    whom = f"the machines of {_targets(rule)}" if _targets(rule) else "every machine"
+    return f"rule {rule.name} lets the whole world reach port 22 of {whom} on {rule.network}"
+
+
+def _targets(rule: FirewallRule) -> str:
+    return ",".join((*rule.target_tags, *rule.target_service_accounts))

@@ -1,0 +1,79 @@
+"""Smoke tests and what was measured, as tables and documents."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tpukit.console import View
+from tpukit.text import one_line
+
+if TYPE_CHECKING:
+    from tpukit.models import SmokeReport, WorkerSmokeReport
+    from tpukit.smoke.history import Change, KeptRun
+
+
+_COLUMNS = ("WORKER", "DEVICES", "PLATFORM", "FRAMEWORK", "ALL DEVICES", "RESULT", "NOTE")
+
+
+def smoke(report: SmokeReport, slower: Sequence[Change] = ()) -> View:
+    """Show a smoke test, a worker a row or a figure a row; what is odd or low is warned of."""
+    if report.measurements:
+        return _measurements(report, slower)
+    rows = [_smoke_row(worker, report.stand_in) for worker in report.workers]
+    return View({"smoke": report.document()}, _COLUMNS, rows, warnings=report.notes)
+
+
+def smoke_history(runs: Sequence[KeptRun], slower: Sequence[Change]) -> View:
+    """Show the smoke tests that are kept of a name, a run a row, and what is slower than before."""
+    rows: list[list[object]] = []
+    for run in runs:
+        when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(run.time))
+        figures = [run.summary(what) for what in ("matmul", "hbm", "all-reduce", "link")]
+        shown = ["" if each is None else f"{each:.4g}" for each in figures]
+        result = "passed" if run.ok else one_line(run.error or "failed")
+        rows.append(
+            [when, run.zone, run.accelerator_type, run.framework, run.level, *shown, result]
+        )
+    names = ("MATMUL TFLOP/s", "HBM GB/s", "ALL-REDUCE GB/s", "SLOWEST LINK GB/s")
+    columns = ("WHEN", "ZONE", "TYPE", "WITH", "LEVEL", *names, "RESULT")
+    documents = [run.model_dump(mode="json") for run in runs]
+    return View(
+        {"runs": documents, "slower": [each.document() for each in slower]},
+        columns,
+        rows,
+        warnings=[_slower(each) for each in slower],
+    )
+
+
+def _smoke_row(worker: WorkerSmokeReport, stand_in: str) -> list[object]:
+    return [
+        worker.worker,
+        f"{worker.devices} of {worker.devices_expected} devices",
+        worker.platform,
+        f"{worker.framework} {worker.version}",
+        f"{worker.global_devices} of {worker.global_devices_expected}",
+        "passed" if worker.ok else worker.error,
+        stand_in,
+    ]
+
+
+def _measurements(report: SmokeReport, slower: Sequence[Change]) -> View:
+    stand_in = [f"{report.stand_in}: their figures have no peak"] if report.stand_in else []
+    rows: list[list[object]] = []
+    for each in report.measurements:
+        peak = "" if each.peak is None else f"{each.peak:.4g}"
+        share = "" if each.share is None else f"{each.share:.0%}"
+        size = "" if each.size is None else f"{each.size >> 20} MiB a device"
+        notes = [text for text in (each.verdict, size, each.note) if text]
+        value = f"{each.value:.4g} {each.unit}"
+        rows.append([each.what, each.place, value, peak, share, "; ".join(notes)])
+    columns = ("FIGURE", "OF", "MEASURED", "PEAK", "SHARE", "NOTE")
+    warnings = (*report.notes, *map(_slower, slower), *stand_in)
+    return View({"smoke": report.document()}, columns, rows, warnings=warnings)
+
+
+def _slower(each: Change) -> str:
+    share = f"{each.share:.2f} of its median before, {each.before:.4g}"
+    return f"{each.place}: {each.what} {each.value:.4g} {each.unit}, {share}"

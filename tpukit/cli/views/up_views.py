@@ -1,0 +1,36 @@
+"""The main job as a table and a document."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tpukit.cli.views.rule_views import with_exposing
+from tpukit.cli.views.smoke_views import smoke
+from tpukit.console import View
+from tpukit.errors import Fix
+
+if TYPE_CHECKING:
+    from tpukit.up import UpReport
+    from tpukit.work.guard import GuardReport
+
+
+def up(report: UpReport, bills: bool) -> View:
+    """Show the smoke test of a slice that is up, a worker a row."""
+    name, until = report.slice.name, f"until then it {'bills' if bills else 'stays'}"
+    shell = Fix.command("tpukit", "ssh", name)
+    delete = Fix.command("tpukit", "delete", name, note=until)
+    shown = replace(smoke(report.smoke), next=(shell, delete))
+    project = report.slice.network_project or report.slice.project
+    shown = with_exposing(shown, report.exposing, project)
+    warnings = (*shown.warnings, *_unguarded(report.guard))
+    return replace(shown, document=report.document(), warnings=warnings)
+
+
+def _unguarded(guard: GuardReport | None) -> list[str]:
+    """Return what the guard of a slice cannot do."""
+    if guard and not guard.kept_by:
+        return [f"the slice does not end by itself: {guard.summary}; tpukit reap ends it"]
+    if guard and not guard.sees_all:
+        return ["the guard sees only your own use of the devices"]
+    return []
