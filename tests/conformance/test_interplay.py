@@ -120,6 +120,11 @@ def test_gcloud_makes_what_the_lines_of_a_dry_run_say(cloud: Cloud) -> None:
     for call in (rule, node):
         cloud.any_gcloud(*call["gcloud"][1:])
     assert cloud.tpukit.document(*words)["created"] is False
+    queued = ("queue", "create", "v2-8", "pair", "--count", "2", "--spot", "--valid-until", "6h")
+    (call,) = cloud.tpukit.document(*queued, "--dry-run")["dry_run"]
+    cloud.any_gcloud(*call["gcloud"][1:])
+    assert cloud.tpukit.document(*queued)["created"] is False
+    cloud.tpukit.succeeds("queue", "delete", "pair", "--yes")
     rules = cloud.tpukit.document("firewall", "list")["rules"]
     assert [each["name"] for each in rules] == [rule["body"]["name"]]
     cloud.tpukit.succeeds("delete", "dry", "--yes")

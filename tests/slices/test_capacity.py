@@ -334,6 +334,21 @@ def test_a_slice_lives_as_long_as_was_asked_for_from_when_it_was_asked_for(
     assert ends > began + HOUR + 120.0
 
 
+def test_what_may_still_appear_elsewhere_is_told_and_deleted_by_the_same_search(
+    ada: Hunter, cloud: Cloud, clock: FakeClock
+) -> None:
+    cloud.fault(method="nodes.create", kind="reset", zone=FULL[0])
+    cloud.fault(preset="quota", zone=FULL[0], probability=1.0)
+    assert ada.search(FULL[0], FREE).made.slice.zone == FREE
+    assert any(f"{FULL[0]} may still appear" in each for each in cloud.states)
+    cloud.control("DELETE", "faults")
+    clock.sleep(60.0)
+    cloud.tpu.create(ada.requests(FULL[0])[0])  # as the service does it late
+    found = Hunter(cloud, nonce="n2").search(FULL[0], FREE).made
+    assert (found.slice.zone, found.created) == (FREE, False)
+    assert cloud.nodes() == [cloud.full_name("demo", FREE)]
+
+
 def test_an_outage_in_the_middle_ends_no_search(ada: Hunter, cloud: Cloud) -> None:
     cloud.fault(method="nodes.create", status="UNAVAILABLE", http=503, times=3)
     cloud.fault(method="nodes.list", status="UNAVAILABLE", http=503, times=20)

@@ -76,6 +76,8 @@ def test_only_so_many_runs_are_kept(tmp_path: Path) -> None:
 def test_a_picture_has_every_kind_of_figure_and_its_file_is_refused_first(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"ends in .svg or .png"):
         check_plot(tmp_path / "demo.pdf")
+    with pytest.raises(BadInput, match="there is no folder"):
+        check_plot(tmp_path / "nowhere/demo.svg")
     runs = kept(tmp_path, report(800), report(700)).runs()
     picture = tmp_path / "demo.svg"
     plot(runs, picture, "demo, v6e-8")
@@ -83,5 +85,6 @@ def test_a_picture_has_every_kind_of_figure_and_its_file_is_refused_first(tmp_pa
     assert drawn.tag.endswith("svg")
     text = picture.read_text()
     assert all(f"<!-- {word} -->" in text for word in ("demo, v6e-8", "worker 0 device 1"))
+    (tmp_path / "taken.svg").mkdir()
     with pytest.raises(BadInput, match="cannot write"):
-        plot(runs, tmp_path / "nowhere/demo.svg", "demo")
+        plot(runs, tmp_path / "taken.svg", "demo")

@@ -32,9 +32,11 @@ SEEN = Presence(
 )
 
 
-def judged(holders: tuple[Holder, ...] = (), **changes: Any) -> SmokeReport:
+def judged(
+    holders: tuple[Holder, ...] = (), accelerator: AcceleratorType = V3_8, **changes: Any
+) -> SmokeReport:
     seen = SEEN.model_copy(update=changes)
-    return judge_presence([Outcome(RemoteWorker(0, lambda: None), (seen, holders))], V3_8)
+    return judge_presence([Outcome(RemoteWorker(0, lambda: None), (seen, holders))], accelerator)
 
 
 def test_four_chips_with_a_driver_that_nobody_holds_are_eight_devices() -> None:
@@ -42,6 +44,15 @@ def test_four_chips_with_a_driver_that_nobody_holds_are_eight_devices() -> None:
     (worker,) = report.workers
     assert (worker.error, worker.devices, worker.platform) == ("", 8, "google_tpu")
     assert (report.ok, report.level, report.notes, report.stand_in) == (True, 0, (), "")
+
+
+def test_the_network_card_is_no_chip() -> None:
+    """Chips since v4 are known by their device alone, whatever their subsystem."""
+    chip = PciFunction(device="0x0063", subsystem="0x00ff", driver="vfio-pci")
+    v5e = AcceleratorType.parse("v5litepod-8")
+    assert judged(accelerator=v5e, functions=(*OTHERS, *[chip] * 8)).ok
+    few = judged(accelerator=v5e, functions=(*OTHERS, *[chip] * 7))
+    assert few.workers[0].error == "7 of 8 chips on the PCI bus"
 
 
 def test_what_is_wrong_with_chips_is_named() -> None:

@@ -47,14 +47,22 @@ def with_libtpu(home: Path, sdk: str = SDK) -> Path:
 
 
 def test_a_worker_tells_its_own_figures_and_those_of_its_chips(tmp_path: Path) -> None:
-    worker = LocalWorker(with_libtpu(tmp_path)).remote()
+    reached = LocalWorker(with_libtpu(tmp_path)).remote()
+    connected = []
+
+    def connect():
+        connected.append(reached)
+        return reached.connect()
+
+    worker = RemoteWorker(0, connect)
 
     def refuse():
         raise TransportFailed("no answer from demo worker 1")
 
     with LoadWatch([worker, RemoteWorker(1, refuse)], SystemClock()) as watch:
         found = watch.sample()
-        assert watch.sample()[0].value, "over the connection that is there"
+        assert watch.sample()[0].value
+    assert len(connected) == 1, "the second sample goes over the connection that is there"
     load = found[0].value
     assert load
     assert 0 <= load.busy <= 1
@@ -64,7 +72,8 @@ def test_a_worker_tells_its_own_figures_and_those_of_its_chips(tmp_path: Path) -
     chips = [load.chip(each) for each in ("duty_cycle_pct", "tensorcore_util", "unheard")]
     assert chips == [90.0, 41.5, None]
     view = _view(found)
-    assert view.rows[0][6:] == ["90%", "42%", "8.0 GB of 16.0 GB", ""]
+    assert view.rows[0][2:5] == ["90%", "42%", "8.0 GB of 16.0 GB"]
+    assert view.rows[0][-1] == ""
     assert view.warnings == ["no answer from demo worker 1"]
     assert view.status == TransportFailed.exit_code
     assert json.loads(json.dumps(view.document))["workers"][1]["error"]

@@ -82,6 +82,8 @@ def create(
         flag.seconds(queue.valid_until, "--valid-until") if queue.valid_until else None,
     )
     naming.check_name(request.names[-1])
+    if options.ttl:
+        toolkit.console.warn("--ttl counts from now on, also while the request waits")
     deadline = toolkit.deadline(flag.seconds(timeout))
     if dry_run:
         calls: list[ApiCall] = []

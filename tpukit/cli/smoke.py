@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -140,6 +141,8 @@ def _draw(runs: Sequence[KeptRun], picture: Path, name: str) -> None:
 
 def _soak_minutes(level: int, minutes: float) -> float:
     """Return how long level 3 lasts; raise `BadInput` for another level that is to last."""
+    if math.isnan(minutes):
+        raise BadInput("--minutes is not a number", fix=Fix(note="for example: --minutes 30"))
     if level == _LONGEST:
         return minutes or _SOAK_MINUTES
     if minutes:

@@ -17,13 +17,11 @@ from tpukit.text import one_line
 if TYPE_CHECKING:
     from tpukit.work.loads import Loads, LoadWatch, WorkerLoad
 
-_COLUMNS = ("WORKER", "CPU", "MEMORY", "DISK", "IN", "OUT", "DUTY", "TENSORCORE", "HBM", "NOTE")
-_WIDTHS = (10, 14, 20, 20, 10, 10, 6, 10, 16, 0)
+_COLUMNS = ("WORKER", "CPU", "DUTY", "TENSORCORE", "HBM", "MEMORY", "DISK", "IN", "OUT", "NOTE")
+_WIDTHS = (6, 12, 5, 10, 18, 20, 20, 12, 12, 0)
 
 Once = Annotated[bool, Option("--once", help="One sample, as --json has it.")]
-Every = Annotated[
-    float, Option(metavar="SECONDS", min=1.0, max=3600.0, help="Between two samples.")
-]
+Every = Annotated[str, Option(metavar="DURATION", help="Between two samples: 2s, 1m.")]
 
 
 def top(
@@ -31,7 +29,7 @@ def top(
     name: flag.Name,
     worker: flag.Workers = "all",
     once: Once = False,
-    every: Every = 2.0,
+    every: Every = "2s",
     timeout: flag.Timeout = "60s",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
@@ -48,14 +46,14 @@ def top(
     """
     from tpukit.work.loads import LoadWatch
 
-    toolkit = toolkit.by(route)
+    toolkit, pause = toolkit.by(route), flag.seconds(every, "--every")
     workers = toolkit.workers(name, worker, flag.seconds(timeout))
     with LoadWatch(workers, toolkit.clock) as watch:
         found = watch.sample()
         if once or toolkit.console.as_json:
             return _view(found)
         with ended_by_interrupt() as status:
-            _show(toolkit, watch, [found], every)
+            _show(toolkit, watch, [found], pause)
     return View({}, status=status())
 
 
@@ -105,13 +103,13 @@ def _cells(load: WorkerLoad) -> list[object]:
     silent = "CPU devices in place of a TPU" if load.emulated else "libtpu tells nothing"
     return [
         f"{load.busy:.0%} of {load.processors}",
+        "" if duty is None else f"{duty:.0f}%",
+        "" if busy is None else f"{busy:.0f}%",
+        hbm,
         f"{amount(load.memory_used)} of {amount(load.memory_total)}",
         f"{amount(load.disk_used)} of {amount(load.disk_total)}",
         f"{amount(load.received)}/s",
         f"{amount(load.sent)}/s",
-        "" if duty is None else f"{duty:.0f}%",
-        "" if busy is None else f"{busy:.0f}%",
-        hbm,
         "" if load.chips else silent,
     ]
 

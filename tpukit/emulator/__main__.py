@@ -28,6 +28,7 @@ def main(arguments: Sequence[str]) -> int:
         home.create()
         with _locked(home):
             home.hold()
+            home.sweep()
             home.document.unlink(missing_ok=True)
             return guarded(
                 lambda guardian: _emulate(options, home, guardian),

@@ -140,6 +140,8 @@ class _Rounds(Generic[Got]):
             request = self._request_of(living[0]) if living else self._next()
             made = self._attempt(request, standing=bool(living))
             if made and self._alone(made.slice):
+                for line in self.doubts:
+                    self.on_state(f"{line}; the same command deletes it then")
                 return made
 
     @contextmanager

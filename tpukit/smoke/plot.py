@@ -15,9 +15,11 @@ _KINDS = ("matmul", "hbm", "link", "all-reduce")
 
 
 def check_plot(path: Path) -> None:
-    """Raise `BadInput` for a name of another format, and where nothing is there that draws."""
+    """Raise `BadInput` for another format or no folder, and where nothing is there that draws."""
     if path.suffix not in FORMATS:
         raise BadInput(f"a picture's name ends in {' or '.join(FORMATS)}: {one_line(str(path))}")
+    if not path.parent.is_dir():
+        raise BadInput(f"there is no folder {one_line(str(path.parent))}")
     try:
         import matplotlib  # noqa: F401
     except ImportError:

@@ -170,8 +170,9 @@ def _failure(report: SmokeReport) -> TpukitError:
     cause = decisive(worker.cause for worker in failed)
     kind = type(cause) if cause else SmokeFailed
     first = next((each for each in failed if cause and each.cause is cause), failed[0])
-    # Of a computation that hung, the tail is a traceback: it is in the details.
-    tail = () if cause else first.log_tail
+    # Of a computation that hung, the tail is a traceback, and of one that answered it says nothing:
+    # it is in the details.
+    tail = () if cause or first.version else first.log_tail
     named = worker_names(worker.worker for worker in failed)
     fix = cause or first.cause
     return kind(

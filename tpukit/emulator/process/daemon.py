@@ -85,10 +85,10 @@ def start(
 
 
 def running(directory: Path) -> RunningEmulator | None:
-    """Return the directory's emulator if it lives and listens, else None."""
+    """Return the directory's emulator if it lives and answers, else None."""
     home = EmulatorHome(directory)
     found = home.published()
-    return found if found and home.is_locked() and _listens(found) else None
+    return found if found and home.is_locked() and _answers(found) else None
 
 
 def stop(directory: Path) -> bool:
@@ -250,13 +250,15 @@ def _refusal(report: bytes) -> TpukitError | None:
         return None
 
 
-def _listens(found: RunningEmulator) -> bool:
+def _answers(found: RunningEmulator) -> bool:
+    """Tell whether an emulator answers, with a refusal: one that was killed may listen a while."""
     address = urlsplit(found.url)
     try:
-        socket.create_connection((address.hostname, address.port), _ANSWER_SECONDS).close()
+        with socket.create_connection((address.hostname, address.port), _ANSWER_SECONDS) as asking:
+            asking.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            return asking.recv(1) == b"H"
     except OSError:
         return False
-    return True
 
 
 def _live_pids(home: EmulatorHome, found: RunningEmulator | None) -> list[int]:

@@ -97,6 +97,12 @@ class EmulatorHome:
         except (OSError, ValueError, TypeError, LookupError):
             return None
 
+    def sweep(self) -> None:
+        """Remove what a crash left half written; only who has the lock may."""
+        for folder in (self.path, self.path / "tls"):
+            for left in folder.glob(".*.[0-9]*"):
+                left.unlink(missing_ok=True)
+
     def hold(self) -> None:
         """Write into the lock, which this process has, who it is."""
         import psutil
