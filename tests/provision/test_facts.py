@@ -19,7 +19,7 @@ from tpukit.remote.programs import program_text
 PROGRAM = program_text("provision/facts.sh")
 
 #: What the probe needs of a worker, beside its shell.
-TOOLS = ("df", "getconf", "sed", "sh", "tr", "uname")
+TOOLS = ("df", "getconf", "readlink", "sed", "sh", "tr", "uname")
 
 
 def facts_of(home: Path, **environment: str) -> Facts:
@@ -81,6 +81,22 @@ def test_shims_of_missing_pythons_do_not_count(tmp_path):
     assert {each.version for each in found} == {sys.version.split()[0]}
 
 
+def test_of_several_names_of_one_interpreter_one_is_started(tmp_path):
+    path, starts = tools(tmp_path / "bin"), tmp_path / "starts"
+    script(path / "python3", f'echo >>"{starts}"; exec "{sys.executable}" "$@"')
+    for name in ("python3.11", "python3.12"):
+        (path / name).symlink_to("python3")
+    (tmp_path / "same").symlink_to(path)
+    # An environment's own is another one: what it has is not what the one beneath it has.
+    (tmp_path / "environment").mkdir()
+    (tmp_path / "environment/python3").symlink_to(path / "python3")
+    # What lies where a login begins is nobody's on the path.
+    (tmp_path / "python3").symlink_to(path / "python3")
+    folders = [path, "", ".", tmp_path / "nowhere", tmp_path / "same", tmp_path / "environment"]
+    facts_of(tmp_path, PATH=":".join(map(str, folders)))
+    assert starts.read_text() == "\n" * 2
+
+
 def test_folders_with_blanks_and_quotes_are_no_obstacle(tmp_path):
     home = tmp_path / "a 'home' \"with\" \\ everything"
     home.mkdir()
@@ -105,7 +121,7 @@ def test_a_broken_distribution_hides_no_other(tmp_path):
     venv = tmp_path / ".tpukit/venvs/jax"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
     packages = next(venv.glob("lib/python*/site-packages"))
-    whole = "Metadata-Version: 2.1\nName: whole\nVersion: 1.5\n"
+    whole = "Metadata-Version: 2.1\r\nName: whole\nVersion: 1.5\nName: 2\n\nVersion: 3\n"
     for name, metadata in (("whole", whole), ("half", "Name: half\n"), ("none", None)):
         (packages / f"{name}-1.5.dist-info").mkdir()
         if metadata:

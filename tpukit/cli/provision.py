@@ -16,7 +16,7 @@ from tpukit.cli.requirement_flags import (
     on_top,
     warn_of_experiments,
 )
-from tpukit.cli.stages import job_progress
+from tpukit.cli.stages import provision_progress
 from tpukit.cli.toolkit import CONNECT_SECONDS, Toolkit
 from tpukit.cli.verb import group
 from tpukit.cli.views import provision_views
@@ -65,14 +65,13 @@ def plan(
       tpukit provision plan demo jax --json
     """
     from tpukit.provision.provisioning import plan_all
-    from tpukit.provision.surroundings import needs_surroundings
     from tpukit.provision.wanted import parse
 
     toolkit = toolkit.by(route)
     wanted = parse(words or [flag.DEFAULT_RECIPE], toolkit.profiles)
     requirements = on_top(flags, wanted.recipes, toolkit.environ)
     deadline = toolkit.deadline(flag.seconds(timeout))
-    if needs_surroundings(wanted):
+    if wanted.reaches_further:
         wanted = toolkit.surroundings(name).resolved(wanted)
     workers = toolkit.workers(name, "all", deadline.remaining())
     return provision_views.provision_plan(
@@ -102,7 +101,6 @@ def apply(
     """
     from tpukit.provision.apply import require_provisioned
     from tpukit.provision.provisioning import provision_all
-    from tpukit.provision.surroundings import needs_surroundings
     from tpukit.provision.wanted import parse
 
     toolkit = toolkit.by(route)
@@ -115,10 +113,10 @@ def apply(
     warn_of_experiments(wanted.recipes, toolkit.console)
     deadline = toolkit.deadline(flag.seconds(timeout))
     patience = deadline.within(CONNECT_SECONDS).remaining()
-    around = toolkit.surroundings(name) if needs_surroundings(wanted) else None
+    around = toolkit.surroundings(name) if wanted.reaches_further else None
     wanted = around.resolved(wanted) if around else wanted
     stages = toolkit.job_stages(name)
-    on_event = job_progress(stages).on_provision
+    on_event = provision_progress(stages)
     report = provision_all(
         toolkit.workers(name, "all", patience),
         wanted,
@@ -150,8 +148,8 @@ def undo(
       tpukit provision undo demo --yes
     """
     from tpukit.provision.provisioning import undo_all
-    from tpukit.provision.surroundings import reaches_further
     from tpukit.provision.system_apply import require_undone
+    from tpukit.provision.system_steps import reach_further
     from tpukit.provision.wanted import known
 
     toolkit = toolkit.by(route)
@@ -162,10 +160,10 @@ def undo(
     patience = deadline.within(CONNECT_SECONDS).remaining()
     stages = toolkit.job_stages(name)
     workers = toolkit.workers(name, "all", patience)
-    on_event = job_progress(stages).on_provision
+    on_event = provision_progress(stages)
     reports = undo_all(workers, chosen, deadline=deadline, on_event=on_event)
     undone = [step for each in reports for step in each.undone]
-    if reaches_further(undone):
+    if reach_further(undone):
         toolkit.surroundings(name).undone(undone, deadline, on_event)
     stages.done("undo", f"{sum(len(each.undone) for each in reports)} on {len(reports)} workers")
     return provision_views.undone(require_undone(reports))

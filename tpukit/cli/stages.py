@@ -21,7 +21,7 @@ from tpukit.paths import private_directory
 from tpukit.text import one_line, sanitize, shown_path
 
 if TYPE_CHECKING:
-    from tpukit.provision.worker_jobs import ProvisionEvent
+    from tpukit.provision.worker_jobs import OnEvent, ProvisionEvent
     from tpukit.up import Progress
 
 #: Seconds of silence after which a line off a terminal says that the work goes on.
@@ -216,11 +216,15 @@ class LogFile:
 
 
 def job_progress(stages: Stages) -> Progress:
-    """Return what shows the main job, or its provisioning alone, as these stages."""
+    """Return what shows the main job as these stages."""
     from tpukit.up import Progress
 
-    workers = _Workers(stages)
-    return Progress(stages.say, stages.progress, stages.done, workers.on_event)
+    return Progress(stages.say, stages.progress, stages.done, provision_progress(stages))
+
+
+def provision_progress(stages: Stages) -> OnEvent:
+    """Return what shows each worker's steps as a stage."""
+    return _Workers(stages).on_event
 
 
 class _Workers:

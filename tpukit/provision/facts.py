@@ -57,7 +57,7 @@ class Python(Fact):
 
     path: AbsolutePath
     version: Version
-    implementation: Word = "CPython"
+    implementation: Word = "cpython"
     pip: bool = False
     venv: bool = False
 

@@ -6,29 +6,35 @@
 
 root=$HOME/.tpukit
 
+# What these import is nearly all that a look at a worker costs: no more than they need.
 python_fact='
-import json, platform, sys
+import json, sys
 from importlib.util import find_spec
 print("TPUKIT-FACT " + json.dumps({
     "fact": "python",
     "path": sys.executable,
-    "version": platform.python_version(),
-    "implementation": platform.python_implementation(),
+    "version": sys.version.split()[0],
+    "implementation": sys.implementation.name,
     "pip": find_spec("pip") is not None,
     "venv": find_spec("venv") is not None and find_spec("ensurepip") is not None,
 }))'
 
 venv_fact='
-import hashlib, importlib.metadata, json, os, platform, sys
-def mark(name, most=200):
+import json, os, sys
+def read(path, most=200):
     try:
-        with open(os.path.join(sys.argv[1], name)) as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(most)
     except OSError:
         return ""
+def mark(name, most=200):
+    return read(os.path.join(sys.argv[1], name), most)
 def editable():
     # The folder of the project that is installed, while what it says is what it said then.
     then, blank, folder = mark("tpukit-editable", 5000).partition(" ")
+    if not then:
+        return ""
+    import hashlib
     now = hashlib.sha256()
     for name in ("pyproject.toml", "setup.py", "uv.lock"):
         try:
@@ -39,17 +45,19 @@ def editable():
     return folder if then == now.hexdigest() else ""
 def packages():
     # A folder .dist-info without a file METADATA, or with half of one, has no name or no version.
-    for found in importlib.metadata.distributions():
-        try:
-            name, version = found.metadata["Name"], found.version
-        except Exception:
-            continue
-        if name and version:
-            yield name, version
+    # importlib.metadata takes ten times as long: it parses each to its end.
+    site = os.path.join(sys.argv[1], "lib", "python%d.%d" % sys.version_info[:2], "site-packages")
+    for folder in os.listdir(site) if os.path.isdir(site) else ():
+        if folder.endswith(".dist-info"):
+            head = read(os.path.join(site, folder, "METADATA"), 4096).partition("\n\n")[0]
+            fields = dict(line.partition(": ")[::2] for line in reversed(head.split("\n")))
+            name, version = fields.get("Name", "").strip(), fields.get("Version", "").strip()
+            if name and version:
+                yield name, version
 print("TPUKIT-FACT " + json.dumps({
     "fact": "venv",
     "name": os.path.basename(sys.argv[1]),
-    "version": platform.python_version(),
+    "version": sys.version.split()[0],
     "packages": dict(packages()),
     "installing": os.path.exists(os.path.join(sys.argv[1], "tpukit-installing")),
     "requirements": mark("tpukit-requirements"),
@@ -60,7 +68,10 @@ print("TPUKIT-FACT " + json.dumps({
 
 # A word as the inside of a JSON string.
 text() {
-    printf '%s' "$1" | tr -d '[:cntrl:]' | sed 's/["\\]/\\&/g'
+    case $1 in
+    *[![:print:]]* | *[\"\\]*) printf '%s' "$1" | tr -d '[:cntrl:]' | sed 's/["\\]/\\&/g' ;;
+    *) printf '%s' "$1" ;; # as good as always: no programs for it
+    esac
 }
 
 fact() {
@@ -91,16 +102,24 @@ host() {
     printf ', "emulator": "%s"' "${TPUKIT_EMULATED_DEVICES:+yes}"
 }
 
-# Being found is not enough: a pyenv shim is there for a Python that is not. Only what runs counts.
+# Being found is not enough: a pyenv shim is there for a Python that is not. Only what runs counts,
+# and of several names of one file in one folder (/bin is /usr/bin) the first.
 pythons() {
     for managed in "$root"/pythons/*/bin/python3; do
         [ -x "$managed" ] && briefly "$managed" -I -c "$python_fact"
     done
+    seen=:
     set -f
     IFS=:
     for directory in $PATH; do
+        case $directory in /*) ;; *) continue ;; esac
+        directory=$(cd "$directory" 2>/dev/null && pwd -P) || continue
         for name in python3.14 python3.13 python3.12 python3.11 python3.10 python3; do
-            [ -x "$directory/$name" ] && briefly "$directory/$name" -I -c "$python_fact"
+            [ -x "$directory/$name" ] || continue
+            file=$directory=$(readlink -f "$directory/$name" || echo "$name")
+            case $seen in *:"$file":*) continue ;; esac
+            seen=$seen$file:
+            briefly "$directory/$name" -I -c "$python_fact"
         done
     done
     unset IFS
@@ -121,7 +140,7 @@ uvs() {
 
 venvs() {
     for venv in "$root"/venvs/*; do
-        [ -x "$venv/bin/python" ] && briefly "$venv/bin/python" -I -c "$venv_fact" "$venv"
+        [ -x "$venv/bin/python" ] && briefly "$venv/bin/python" -I -S -c "$venv_fact" "$venv"
     done
 }
 

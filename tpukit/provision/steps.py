@@ -307,7 +307,7 @@ def _own_python(facts: Facts, plan: Plan) -> Python | None:
             found
             for release in plan.recipe.releases
             for found in facts.pythons
-            if found.minor in release.pythons and found.implementation == "CPython"
+            if found.minor in release.pythons and found.implementation == "cpython"
         ),
         None,
     )

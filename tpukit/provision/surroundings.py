@@ -15,14 +15,13 @@ from tpukit.provision import system_steps
 from tpukit.provision.apply import require_provisioned
 from tpukit.provision.provisioning import provision_all, undo_all
 from tpukit.provision.system_apply import read_plan, require_undone
-from tpukit.provision.system_steps import WantedStep
+from tpukit.provision.system_steps import SHARED, SHARING, WantedStep
 from tpukit.provision.wanted import Wanted
 from tpukit.provision.worker_jobs import OnEvent
 from tpukit.remote.connection.worker import RemoteWorker
 
 #: NFS version 4 needs this port alone: nfs(5).
 _NFS_PORTS = "tcp:2049"
-_SHARED, _SHARING = "nfs", "nfs-server"
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Surroundings:
         Raises `TpukitError` where the slice that shares it fails.
         """
         for step in wanted.steps:
-            if step.step.name == _SHARED:
+            if step.step.name == SHARED:
                 self._share(step, deadline, on_event)
 
     def open(self, wanted: Wanted) -> None:
@@ -72,11 +71,11 @@ class Surroundings:
             step = system_steps.parse(word)
             if step.step.opening:
                 close_ports(self.context, self.slice, step.step.name)
-            elif step.step.name == _SHARED:
+            elif step.step.name == SHARED:
                 self._unshare(step, deadline, on_event)
 
     def _resolved(self, step: WantedStep) -> WantedStep:
-        if step.step.name != _SHARED:
+        if step.step.name != SHARED:
             return step
         other, _, path = step.value.partition(":")
         found = self._sharing(other)
@@ -119,7 +118,7 @@ class Surroundings:
             )
         )
         ranges = [f"{address}/32" for address in addresses]
-        if open_ports(self.context, found, _SHARED, _NFS_PORTS, ranges):
+        if open_ports(self.context, found, SHARED, _NFS_PORTS, ranges):
             self.say(f"opened {_NFS_PORTS} of {found.name} to {', '.join(addresses)}")
 
     def _unshare(self, step: WantedStep, deadline: Deadline, on_event: OnEvent) -> None:
@@ -137,25 +136,14 @@ class Surroundings:
         (facts,) = read_plan(server, (), deadline).facts.values()
         if not any(word.endswith(f":{self.slice.name}") for word in facts.ledgers):
             ranges = [f"{address}/32" for address in self._addresses()]
-            close_ports(self.context, found, _SHARED, ranges)
+            close_ports(self.context, found, SHARED, ranges)
 
     def _addresses(self) -> list[str]:
         return [worker.internal_address for worker in self.slice.workers]
 
     def _sharing_word(self, step: WantedStep) -> str:
         path = step.word.partition(":")[2]
-        return f"{_SHARING}={path}:{self.slice.name}"
-
-
-def needs_surroundings(wanted: Wanted) -> bool:
-    """Tell whether a step is about more than the workers themselves."""
-    return reaches_further(step.word for step in wanted.steps)
-
-
-def reaches_further(words: Iterable[str]) -> bool:
-    """Tell whether a step among these words is about more than the workers themselves."""
-    steps = [system_steps.parse(word).step for word in words if system_steps.is_step(word)]
-    return any(step.opening or step.name == _SHARED for step in steps)
+        return f"{SHARING}={path}:{self.slice.name}"
 
 
 def _server(step: WantedStep) -> str:

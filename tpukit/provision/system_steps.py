@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -18,6 +19,9 @@ from tpukit import __version__
 from tpukit.errors import BadInput, Fix
 from tpukit.remote.programs import program_text
 from tpukit.text import one_line, quote
+
+#: The steps that are about two slices: who mounts a folder, and who shares it.
+SHARED, SHARING = "nfs", "nfs-server"
 
 _FOLDER = Path(__file__).with_suffix("")
 _WORD = re.compile(r"(?P<name>[a-z][a-z0-9-]*)(?:[:=](?P<value>[^\s\x00-\x1f\x7f]+))?")
@@ -41,6 +45,11 @@ class SystemStep:
     @property
     def program(self) -> str:
         return program_text(f"provision/system_steps/{self.name}.sh")
+
+    @property
+    def reaches_further(self) -> bool:
+        """Whether it is about more than the workers themselves."""
+        return bool(self.opening) or self.name == SHARED
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,11 @@ def is_step(word: str) -> bool:
     """Tell whether a word names a system step, whatever its value."""
     match = _WORD.fullmatch(word)
     return bool(match and match["name"] in step_names())
+
+
+def reach_further(words: Iterable[str]) -> bool:
+    """Tell whether a step among these words is about more than the workers themselves."""
+    return any(parse(word).step.reaches_further for word in words if is_step(word))
 
 
 def parse(word: str) -> WantedStep:

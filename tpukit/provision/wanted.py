@@ -29,6 +29,11 @@ class Wanted:
     steps: tuple[WantedStep, ...]
     recipes: tuple[Recipe, ...]
 
+    @property
+    def reaches_further(self) -> bool:
+        """Whether a step is about more than the workers themselves."""
+        return any(each.step.reaches_further for each in self.steps)
+
     def upgraded(self, when: str) -> Wanted:
         """Return the same with the newest of what is known to fit in each recipe."""
         return replace(self, recipes=tuple(each.upgraded(when) for each in self.recipes))
