@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from http.client import HTTPConnection
 from pathlib import Path
 
 import psutil
@@ -408,9 +408,9 @@ def test_a_dead_worker_is_named_and_holds_up_nobody(four: Fleet, noise: Path) ->
     assert isinstance(found[2], TransportFailed)
 
 
-def test_the_relay_answers_nobody_who_does_not_know_its_path(four: Fleet, noise: Path) -> None:
-    """Every request but the right one is a 404."""
-    seen: list[int] = []
+def test_the_relay_answers_nobody_who_does_not_know_its_secret(four: Fleet, noise: Path) -> None:
+    """Every request but the right one gets not a byte."""
+    seen: list[bytes] = []
 
     def look() -> None:
         ports = {
@@ -420,18 +420,17 @@ def test_the_relay_answers_nobody_who_does_not_know_its_path(four: Fleet, noise:
             if each.status == psutil.CONN_LISTEN
         }
         for port in ports:
-            for path in ("/", "/token", "/../.tpukit/transfers"):
-                connection = HTTPConnection("127.0.0.1", port, timeout=60)
-                connection.request("GET", path)
-                seen.append(connection.getresponse().status)
-                connection.close()
+            for secret in (b"", b"token", b"../.tpukit/transfers"):
+                with socket.create_connection(("127.0.0.1", port), 60) as connection:
+                    connection.sendall(secret + b" 0\n")
+                    seen.append(connection.recv(1 << 10))
 
     send(four, file_payload(noise), Placement("./c", "noise", into=False), CuttingGauge(act=look))
     assert seen
-    assert set(seen) == {404}
+    assert set(seen) == {b""}
 
 
-def test_the_relays_secret_path_is_on_no_command_line(four: Fleet, noise: Path) -> None:
+def test_the_relays_secret_is_on_no_command_line(four: Fleet, noise: Path) -> None:
     send(four, file_payload(noise), Placement("./copy", "noise", into=False), ByteCounter())
     calls = [words for server in four.servers for words in asked(server) if len(words) == 1]
     assert sorted(calls) == [["fetch"], ["fetch"], ["fetch"], ["serve"]]

@@ -2,17 +2,16 @@
 
     python3 -I -c PROGRAM serve|fetch
 
-One line of JSON on standard input says what; `serve` ends with standard input. Needs nothing but
-Python 3.6. The path of the one thing that is served is secret, and what arrives is compared with
-its SHA-256.
+One line of JSON on standard input says what; `serve` ends with standard input. Who connects to it
+sends a line, the secret and an offset, and gets the bytes from there on; what arrives is compared
+with its SHA-256. Needs nothing but Python 3.6.
 """
 
 import hashlib
 import hmac
-import http.client
-import http.server
 import json
 import os
+import socket
 import socketserver
 import sys
 import threading
@@ -37,20 +36,14 @@ def serve(request, whole, part):
     source = os.open(whole if os.path.exists(whole) else part, os.O_RDONLY)
     # The open file stays the same one when it is renamed.
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(socketserver.StreamRequestHandler):
         timeout = SILENCE
 
-        def do_GET(self):
-            if not hmac.compare_digest(self.path.encode(), ("/" + request["token"]).encode()):
-                self.send_error(404)
-                return
-            offset = int(self.headers.get("X-Offset", "0"))
-            self.send_response(200)
-            self.send_header("Content-Length", str(request["size"] - offset))
-            self.end_headers()
-            self.wfile.flush()
-            self.connection.settimeout(None)  # a socket with a time-out does not block in sendfile
-            self.send_from(offset)
+        def handle(self):
+            secret, _, offset = self.rfile.readline(200).partition(b" ")
+            if hmac.compare_digest(secret, request["token"].encode()):
+                self.connection.settimeout(None)  # with a time-out it does not block in sendfile
+                self.send_from(int(offset))
 
         def send_from(self, offset):
             quiet_since = time.monotonic()
@@ -65,10 +58,7 @@ def serve(request, whole, part):
                 else:
                     time.sleep(0.05)
 
-        def log_message(self, *arguments):
-            pass
-
-    class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
+    class Server(socketserver.ThreadingTCPServer):
         daemon_threads = True
         request_queue_size = 128
 
@@ -90,7 +80,7 @@ def fetch(request, whole, part):
             found.update(chunk)
         try:
             receive(request, file, found)
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             print(error, file=sys.stderr)
         size = file.seek(0, 1)
     if size < request["size"]:
@@ -104,20 +94,13 @@ def fetch(request, whole, part):
 
 
 def receive(request, file, found):
-    connection = http.client.HTTPConnection(request["address"], request["port"], timeout=CONNECT)
-    connection.connect()
-    connection.sock.settimeout(SILENCE)
-    connection.request("GET", "/" + request["token"], headers={"X-Offset": str(file.tell())})
-    answer = connection.getresponse()
-    if answer.status != 200:
-        raise OSError(f"status {answer.status}")
-    buffer = memoryview(bytearray(CHUNK))
-    while True:
-        count = answer.readinto(buffer)
-        if not count:
-            return
-        found.update(buffer[:count])
-        file.write(buffer[:count])
+    place, buffer = (request["address"], request["port"]), memoryview(bytearray(CHUNK))
+    with socket.create_connection(place, CONNECT) as peer:
+        peer.settimeout(SILENCE)
+        peer.sendall("{} {}\n".format(request["token"], file.tell()).encode())
+        for count in iter(lambda: peer.recv_into(buffer), 0):
+            found.update(buffer[:count])
+            file.write(buffer[:count])
 
 
 main()

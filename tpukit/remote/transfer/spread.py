@@ -50,97 +50,82 @@ def distribute(
     in which case nothing was sent. One failed worker stops no other.
     """
     with ExitStack() as stack:
-        deliveries = [
-            Delivery(
-                payload,
-                stack.enter_context(context.connection(each.worker, payload.size)),
-                context,
-            )
-            for each in recipients
-        ]
-        distribution = _Distribution(payload, dict(zip(deliveries, recipients, strict=True)))
-        known, failed = distribution.run(placement, context)
-        done = fan_out(list(known), lambda each: finish(each, known[each]), cancel=context.cancel)
+        deliveries = [Delivery(payload, each, context) for each in recipients]
+        for each in deliveries:
+            stack.enter_context(each.connection)
+        _bring(deliveries, placement, context)
+        arrived = [each for each in deliveries if not each.error]
+        done = fan_out(arrived, lambda each: finish(each, each.known), cancel=context.cancel)
     values = {each.item: each for each in done}
     return [
-        Outcome(recipient, values[each].value, values[each].error)
+        Outcome(each.recipient, values[each].value, values[each].error)
         if each in values
-        else Outcome(recipient, error=failed[each])
-        for each, recipient in zip(deliveries, recipients, strict=True)
+        else Outcome(each.recipient, error=each.error)
+        for each in deliveries
     ]
 
 
-class _Distribution:
-    """Knows what each worker has of the payload, and brings the rest."""
+def _bring(
+    deliveries: Sequence[Delivery], placement: Placement | None, context: TransferContext
+) -> None:
+    """Find out what each worker has of the payload, and bring the rest."""
+    _each(deliveries, lambda each: each.look(placement), _FETCHES)
+    # The second time resumes what an interrupted upload or a lost worker left.
+    for _ in range(2):
+        if context.relay and len(_missing(deliveries)) >= ENOUGH_WORKERS:
+            _relay(deliveries, context)
+    missing = _missing(deliveries)
+    context.counter.expect(sum(each.left for each in missing))
+    _each(missing, lambda each: each.send(each.known), _UPLOADS)
 
-    def __init__(self, payload: Payload, recipients: Mapping[Delivery, Recipient]) -> None:
-        self._payload = payload
-        self._recipients = recipients
-        self._known: dict[Delivery, TransferState] = {}
-        self._failed: dict[Delivery, TpukitError] = {}
 
-    def run(
-        self, placement: Placement | None, context: TransferContext
-    ) -> tuple[Mapping[Delivery, TransferState], Mapping[Delivery, TpukitError]]:
-        """Return how the payload stands on each worker that has it, and the others' errors."""
-        self._each(list(self._recipients), lambda each: each.look(placement), _FETCHES)
-        # The second time resumes what an interrupted upload or a lost worker left.
-        for _ in range(2):
-            if context.relay and len(self._missing) >= ENOUGH_WORKERS:
-                self._relay()
-        missing = self._missing
-        context.counter.expect(sum(map(self._left, missing)))
-        self._each(missing, lambda each: each.send(self._known[each]), _UPLOADS)
-        return self._known, self._failed
+def _missing(deliveries: Sequence[Delivery]) -> list[Delivery]:
+    return [each for each in deliveries if not (each.error or each.known.arrived)]
 
-    @property
-    def _missing(self) -> list[Delivery]:
-        return [each for each, known in self._known.items() if not known.arrived]
 
-    def _left(self, delivery: Delivery) -> int:
-        return self._payload.size - self._known[delivery].size
+def _relay(deliveries: Sequence[Delivery], context: TransferContext) -> None:
+    """Let the worker that has most of it serve the others while it is still receiving."""
+    missing = _missing(deliveries)
+    # One that has all of it serves at once, and receives nothing.
+    whole = [each for each in deliveries if not each.error and each.known.word == "complete"]
+    source = whole[0] if whole else max(missing, key=lambda each: each.known.size)
+    stop = threading.Event()
+    with suppress(TpukitError), _serving(source, stop) as served:
+        if not whole:
+            context.counter.expect(source.left)
 
-    def _relay(self) -> None:
-        """Let the worker that has most of it serve the others while it is still receiving."""
-        whole = [each for each, known in self._known.items() if known.word == "complete"]
-        source = whole[0] if whole else max(self._missing, key=lambda each: self._known[each].size)
-        others = [each for each in self._missing if each is not source]
-        stop = threading.Event()
-        request = _request(self._payload, self._recipients[source].address)
-        with suppress(TpukitError), _serving(source, request, stop) as served:
-            if not whole:
-                source.context.counter.expect(self._left(source))
+        def work(each: Delivery) -> TransferState:
+            if each is not source:
+                return _fetch(each, served)
+            try:
+                return each.send(each.known)
+            except TpukitError:
+                stop.set()
+                raise
 
-            def work(each: Delivery) -> TransferState:
-                if each is not source:
-                    return _fetch(each, served)
-                try:
-                    return each.send(self._known[each])
-                except TpukitError:
-                    stop.set()
-                    raise
+        _each(missing, work, len(missing))
 
-            self._each([*others, *([] if whole else [source])], work, len(others) + 1)
 
-    def _each(
-        self, deliveries: Sequence[Delivery], work: Callable[[Delivery], TransferState], window: int
-    ) -> None:
-        """Do the same for several workers, and note what each has after it."""
-        cancel = deliveries[0].context.cancel if deliveries else None
-        for outcome in fan_out(deliveries, work, window=window, cancel=cancel):
-            if outcome.value:
-                self._known[outcome.item] = outcome.value
-            elif outcome.error:
-                self._failed[outcome.item] = outcome.error
-                self._known.pop(outcome.item, None)
+def _each(
+    deliveries: Sequence[Delivery], work: Callable[[Delivery], TransferState], window: int
+) -> None:
+    """Do the same for several workers, and note what each has after it."""
+    cancel = deliveries[0].context.cancel if deliveries else None
+    for outcome in fan_out(deliveries, work, window=window, cancel=cancel):
+        outcome.item.known, outcome.item.error = outcome.value or outcome.item.known, outcome.error
 
 
 @contextmanager
-def _serving(
-    source: Delivery, request: Mapping[str, Any], stop: threading.Event
-) -> Iterator[dict[str, Any]]:
+def _serving(source: Delivery, stop: threading.Event) -> Iterator[dict[str, Any]]:
     """Serve the payload from a worker; yield the request with the port that it is served at."""
     output, answered = bytearray(), threading.Event()
+    request = {
+        "address": source.recipient.address,
+        "folder": worker_files.TRANSFERS,
+        "digest": source.payload.digest,
+        "size": source.payload.size,
+        "token": secrets.token_urlsafe(32),
+    }
 
     def stdin() -> Iterator[bytes]:
         yield _encoded(request)
@@ -177,16 +162,6 @@ def _fetch(delivery: Delivery, request: Mapping[str, Any]) -> TransferState:
     done = delivery.connection.retry(lambda each: each.run(command, stdin=stdin, deadline=deadline))
     # Without Python the worker answers nothing.
     return TransferState.of(done) if done.ok else TransferState("partial")
-
-
-def _request(payload: Payload, address: str) -> dict[str, Any]:
-    return {
-        "address": address,
-        "folder": worker_files.TRANSFERS,
-        "digest": payload.digest,
-        "size": payload.size,
-        "token": secrets.token_urlsafe(32),
-    }
 
 
 def _encoded(request: Mapping[str, Any]) -> bytes:

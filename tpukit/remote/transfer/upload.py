@@ -110,15 +110,21 @@ class TransferState:
 
 
 class Delivery:
-    """One payload on its way to one worker."""
+    """One payload on its way to one worker: what the worker has of it, or why it has not."""
 
-    def __init__(
-        self, payload: Payload, connection: RetryingConnection, context: TransferContext
-    ) -> None:
+    def __init__(self, payload: Payload, recipient: Recipient, context: TransferContext) -> None:
         self.payload = payload
-        self.connection = connection
+        self.recipient = recipient
         self.context = context
+        self.connection = context.connection(recipient.worker, payload.size)
+        self.known = TransferState("partial")
+        self.error: TpukitError | None = None
         self._into = False
+
+    @property
+    def left(self) -> int:
+        """The bytes that the worker does not have yet."""
+        return self.payload.size - self.known.size
 
     def look(self, placement: Placement | None = None) -> TransferState:
         """Return what of the payload the worker has; `placed` where it needs nothing more."""
