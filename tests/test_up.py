@@ -41,6 +41,7 @@ class Job:
     at: str
     cuts: bool = True  #: whether a strike takes the worker away
     done: list[str] = field(default_factory=list)
+    smoked: list[tuple[str, bool]] = field(default_factory=list)  #: slice, and whether it is well
     struck: float = 0.0
 
     def run(self) -> UpReport:
@@ -61,7 +62,11 @@ class Job:
             requirements=None,
             deadline=Deadline.after(self.clock, 3600.0),
             progress=Progress(
-                self._on_stage, lambda stage, line: None, self._on_done, lambda event: None
+                self._on_stage,
+                lambda stage, line: None,
+                self._on_done,
+                lambda event: None,
+                lambda found, report: self.smoked.append((found.name, report.ok)),
             ),
         )
 
@@ -139,6 +144,7 @@ def test_a_loss_at_any_stage_is_a_loss_within_seconds(
         server.close()
     assert job.struck
     assert cloud.clock.monotonic() - job.struck < 20.0
+    assert job.smoked == ([("demo", False)] if stage == "smoke" else [])
     if stage in ("connect", "provision", "smoke"):
         assert job.done == list(STAGES[: STAGES.index(stage)])
     error = caught.value
@@ -177,4 +183,5 @@ def test_an_outage_of_the_api_ends_no_stage(
         assert job.run().smoke.ok
     finally:
         server.close()
+    assert job.smoked == [("demo", True)]
     assert job.struck

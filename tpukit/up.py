@@ -42,13 +42,15 @@ class Progress:
     """What is called with progress: (stage, line) of the job, events of each worker's steps.
 
     A stage begins with its first line. Of `on_progress` only the latest line matters; `on_done`
-    says how a stage has ended. Several stages may run at once.
+    says how a stage has ended. Several stages may run at once. `on_smoke` gets what the smoke test
+    has found, good or bad.
     """
 
     on_stage: Callable[[str, str], None]
     on_progress: Callable[[str, str], None]
     on_done: Callable[[str, str], None]
     on_provision: Callable[[ProvisionEvent], None]
+    on_smoke: Callable[[Slice, SmokeReport], None]
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,7 @@ def up(
             recipe,
             deadline=deadline,
             on_wait=lambda line: say("smoke", line),
+            on_report=lambda report: progress.on_smoke(found, report),
         )
         done("smoke", "passed")
     return UpReport(found, ensured.created, opening, guard, report, result, obtained.refusals)

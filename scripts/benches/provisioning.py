@@ -19,52 +19,48 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 
-from measure import emulator, show, tpukit
+from measure import emulator, tpukit
 
 from tpukit.provision.recipes import Recipe
 
 TYPES = {1: "v3-8", 4: "v3-32", 16: "v3-128"}
 #: Seconds that the second run may take on four workers.
 MOST_AGAIN = 2.0
+#: `tpukit provision` with a cache on each worker, with one for all, and pip on each.
+CLIENTS = ("tpukit", "shared", "pip")
+_LINE = "{:<8}{:>8}{:>9}{:>8}{:>9}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--recipe", default="jax")
     parser.add_argument("--workers", default="1,4,16", help="of 1, 4 and 16")
-    parser.add_argument("--pip", default="1,4,16", help="numbers of workers for pip")
+    parser.add_argument("--clients", default=",".join(CLIENTS), help=f"of {', '.join(CLIENTS)}")
 
 
 def run(options: argparse.Namespace) -> int:
-    rows, slow = [], False
+    slow = False
+    # Row by row, all of one number together: a measurement that is cut short is not for nothing.
+    print(_LINE.format("CLIENT", "WORKERS", "COLD s", "MB", "AGAIN s"), flush=True)
     for count in (int(word) for word in options.workers.split(",")):
-        for name, shared in (("tpukit", False), ("tpukit, shared cache", True)):
-            found = _measured(name, count, options.recipe, shared=shared)
-            slow |= count == 4 and found[2] > MOST_AGAIN
-            rows.append(_row(name, count, found))
-    for count in (int(word) for word in options.pip.split(",") if word):
-        rows.append(_row("pip", count, _measured("pip", count, options.recipe, shared=False)))
-    show(("CLIENT", "WORKERS", "COLD s", "MB", "AGAIN s"), rows)
+        for client in options.clients.split(","):
+            cold, megabytes, again = _measured(client, count, options.recipe)
+            figures = f"{cold:.1f}", f"{megabytes:.0f}", f"{again:.1f}"
+            print(_LINE.format(client, count, *figures), flush=True)
+            slow |= client != "pip" and count == 4 and again > MOST_AGAIN
     if slow:
-        print(f"the second run on 4 workers took more than {MOST_AGAIN} s")
+        print(f"a second run on 4 workers took more than {MOST_AGAIN} s")
     return int(slow)
 
 
-def _row(name: str, count: int, found: tuple[float, float, float]) -> list[str]:
-    cold, megabytes, again = found
-    # A measurement that is cut short has not been for nothing.
-    print(f"{name}, {count}: {cold:.1f} s, {megabytes:.0f} MB, {again:.1f} s", file=sys.stderr)
-    return [name, str(count), f"{cold:.1f}", f"{megabytes:.0f}", f"{again:.1f}"]
-
-
-def _measured(name: str, count: int, recipe: str, *, shared: bool) -> tuple[float, float, float]:
+def _measured(client: str, count: int, recipe: str) -> tuple[float, float, float]:
     """Return the seconds of a first run, its megabytes, and the seconds of a second one."""
-    alone = {} if shared else {"UV_NO_CACHE": "1", "PIP_NO_CACHE_DIR": "1"}
+    alone = {} if client == "shared" else {"UV_NO_CACHE": "1", "PIP_NO_CACHE_DIR": "1"}
     with tempfile.TemporaryDirectory(prefix="tpukit-bench-") as caches, _counting() as proxy:
         own = {**alone, "XDG_CACHE_HOME": caches, "HTTPS_PROXY": proxy.url, "NO_PROXY": ""}
         with _environment(own), emulator() as environment:
             tpukit(environment, "create", TYPES[count], "bench")
             tpukit(environment, "firewall", "apply", "bench")
-            words = _pip_words(recipe) if name == "pip" else ["provision", "bench", recipe]
+            words = _pip_words(recipe) if client == "pip" else ["provision", "bench", recipe]
             cold = _seconds(environment, words)
             megabytes = proxy.received / 1e6
             return cold, megabytes, _seconds(environment, words)

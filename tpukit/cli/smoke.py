@@ -65,8 +65,8 @@ def smoke(
     chip's published peak; level 3 also keeps all devices busy for --minutes and shows the worst
     window.
 
-    Every result is kept on this machine: --history shows those of a name without testing again, and
-    what is slower than it was. --plot draws them, the newest on top.
+    Every result, also of up, is kept on this machine: --history shows those of a name without
+    testing again, and what is slower than it was. --plot draws them, the newest on top.
 
     Examples:
       tpukit smoke demo --with jax
@@ -75,13 +75,13 @@ def smoke(
       tpukit smoke demo --level 3 --minutes 30
       tpukit smoke demo --history --plot demo.svg
     """
-    from tpukit.smoke.history import History, changes
+    from tpukit.smoke.history import changes
     from tpukit.smoke.plot import check_plot
 
     picture = Path(plot) if plot else None
     if picture:
         check_plot(picture)
-    kept = History(toolkit.paths.smoke_tests / f"{naming.check_name(name)}.json", toolkit.clock)
+    kept = toolkit.smoke_history(naming.check_name(name))
     if history:
         return _history(kept, name, toolkit.flags.zone, picture)
     if picture and level < _MEASURING:
@@ -106,7 +106,7 @@ def smoke(
         deadline=deadline,
         on_wait=lambda line: stages.say("smoke", line),
         load=load,
-        on_report=lambda each: kept.record(found, each),
+        on_report=lambda each: toolkit.keep_smoke(found, each),
     )
     runs = kept.runs(found.zone)
     if picture:

@@ -21,6 +21,7 @@ from tpukit.paths import private_directory
 from tpukit.text import one_line, sanitize, shown_path
 
 if TYPE_CHECKING:
+    from tpukit.models import Slice, SmokeReport
     from tpukit.provision.worker_jobs import OnEvent, ProvisionEvent
     from tpukit.up import Progress
 
@@ -215,11 +216,12 @@ class LogFile:
         return os.open(self.path, flags, 0o600)
 
 
-def job_progress(stages: Stages) -> Progress:
-    """Return what shows the main job as these stages."""
+def job_progress(stages: Stages, on_smoke: Callable[[Slice, SmokeReport], None]) -> Progress:
+    """Return what shows the main job as these stages; `on_smoke` gets what its smoke test found."""
     from tpukit.up import Progress
 
-    return Progress(stages.say, stages.progress, stages.done, provision_progress(stages))
+    on_provision = provision_progress(stages)
+    return Progress(stages.say, stages.progress, stages.done, on_provision, on_smoke)
 
 
 def provision_progress(stages: Stages) -> OnEvent:

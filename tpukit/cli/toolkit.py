@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tpukit.cli.identity import Identity
     from tpukit.cli.stages import Stages
     from tpukit.cloud.provider import FirewallProvider, LoginProvider, SliceProvider
-    from tpukit.models import Slice
+    from tpukit.models import Slice, SmokeReport
     from tpukit.provision.own_recipes import OwnRecipes
     from tpukit.provision.surroundings import Surroundings
     from tpukit.provision.wanted import Profiles
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tpukit.settings.resolution import Settings
     from tpukit.slices.journal import Journal
     from tpukit.slices.name_hints import NameHints
+    from tpukit.smoke.history import History
 
 
 #: Seconds for each connection where the timeout is that of a longer job.
@@ -251,6 +252,16 @@ class Toolkit:
     def say_state(self, name: str) -> Callable[[str], None]:
         """Return what narrates each new state of a slice."""
         return lambda state: self.stages.say(name, state)
+
+    def smoke_history(self, name: str) -> History:
+        """Return the smoke tests of slices of that name that ran from here."""
+        from tpukit.smoke.history import History
+
+        return History(self.paths.smoke_tests / f"{name}.json", self.clock)
+
+    def keep_smoke(self, found: Slice, report: SmokeReport) -> None:
+        """Keep what a smoke test of a slice has found."""
+        self.smoke_history(found.name).record(found, report)
 
     def about(self, name: str, zone: str, state: str = "") -> None:
         """Let Ctrl-C say, from now on, what exists of a slice or multislice, and how to delete it.

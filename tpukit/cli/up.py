@@ -115,7 +115,9 @@ def up(
         firewall=not no_firewall,
         requirements=requirements,
         deadline=deadline,
-        progress=job_progress(toolkit.job_stages(sought.requests[0].name, hint)),
+        progress=job_progress(
+            toolkit.job_stages(sought.requests[0].name, hint), toolkit.keep_smoke
+        ),
     )
     return up_views.up(report, toolkit.provider.bills)
 
