@@ -42,16 +42,15 @@ def delete_all(
     on_state: Callable[[str], OnState] = lambda name: lambda state: None,
     warnings: list[str] | None = None,
 ) -> cleanup.Deleted:
-    return cleanup.delete_all(
-        slices,
+    deleter = cleanup.Cleanup(
         CloudTpu(Session(cloud.tokens, cloud.clock, timeout=1.0), PROJECT, cloud.url),
         cloud.firewall,
         SshConfig(cloud.directory / "ssh"),
-        deadline=cloud.deadline(seconds),
-        journal=cloud.journal,
+        cloud.journal,
         on_state=on_state,
         on_warning=(warnings if warnings is not None else []).append,
     )
+    return deleter.delete_all(slices, cloud.deadline(seconds))
 
 
 @pytest.mark.parametrize(

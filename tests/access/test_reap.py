@@ -13,6 +13,7 @@ from support.local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud
 from support.slices import labelled
 
 from tpukit.access import reaping, ssh_rule
+from tpukit.access.cleanup import Cleanup
 from tpukit.access.reaping import Reaped
 from tpukit.access.ssh_config import SshConfig
 from tpukit.errors import Interrupted, TpukitError
@@ -44,7 +45,8 @@ class World:
         kind = "v5litepod-8" if zone.startswith(("us-west", "us-east", "europe")) else "v2-8"
         image = "v2-alpha-tpuv5-lite" if kind[1] == "5" else "tpu-ubuntu2204-base"
         request = self.cloud.request(name, zone=zone, accelerator_type=kind, runtime_version=image)
-        self.cloud.tpu.create(naming.replace(request, labels=labels))
+        tags = (ssh_rule.tag(PROJECT, zone, name),)
+        self.cloud.tpu.create(naming.replace(request, labels=labels, tags=tags))
         return name
 
     def queued(self, zone: str, labels: dict[str, str], fault: dict[str, Any] | None = None) -> str:
@@ -70,16 +72,15 @@ class World:
         self.cloud.tpu.list("-")
 
     def reap(self, found: Survey) -> Reaped:
-        return reaping.reap(
-            found.due,
+        cleanup = Cleanup(
             self.cloud.tpu,
             self.cloud.firewall,
             SshConfig(self.cloud.directory / "ssh"),
-            deadline=self.cloud.deadline(1200.0),
-            journal=self.cloud.journal,
+            self.cloud.journal,
             on_state=lambda name: self.cloud.states.append,
             on_warning=self.cloud.states.append,
         )
+        return reaping.reap(found.due, cleanup, self.cloud.deadline(1200.0))
 
     def survey(self, **given: Any) -> Survey:
         return survey(self.cloud.tpu, "ada", self.cloud.clock.time(), **given)
@@ -215,12 +216,13 @@ def test_one_slice_of_several_that_is_lost_stays_while_the_others_are_in_use(wor
     assert "has other slices" in found.spared[0].spared
 
 
-def test_a_rule_of_what_is_reaped_goes_with_it(prompt_cloud: Cloud) -> None:
+def test_all_rules_of_what_is_reaped_go_with_it(prompt_cloud: Cloud) -> None:
     world = World(prompt_cloud)
     name = world.slice(ZONE, world.labels(-1.0))
     request = world.queued(ZONE, world.labels(-1.0))
-    for each in (name, f"{request}-0"):
-        tag = ssh_rule.tag(PROJECT, ZONE, each)
+    tags = [ssh_rule.tag(PROJECT, ZONE, each) for each in (name, f"{request}-0")]
+    (found,) = [each for each in prompt_cloud.tpu.list(ZONE).slices if each.name == name]
+    for tag in (*tags, ssh_rule.purpose_name(found, "nfs")):
         prompt_cloud.firewall.insert(FirewallRule(tag, "default", ("192.0.2.7/32",), (tag,)))()
     assert len(world.reap(world.survey()).deleted) == 2
     assert not [each for each in prompt_cloud.firewall.list() if ssh_rule.is_ours(each)]

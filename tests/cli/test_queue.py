@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from support.local_cloud import ZONE, Cloud, FakeClock
+from support.local_cloud import PROJECT, ZONE, Cloud, FakeClock
 
 from cli.conftest import Run
-from tpukit.models import QueueRequest
+from tpukit.access import ssh_rule
+from tpukit.models import FirewallRule, QueueRequest
 from tpukit.slices import naming
 
 
@@ -46,15 +47,22 @@ def test_the_queue_is_made_listed_described_and_deleted(
     assert run("queue", "describe", "none", environment=environment).says(3)
 
 
-def test_a_request_of_another_owner_stays_without_force(run: Run, prompt_cloud: Cloud) -> None:
+def test_a_request_of_another_owner_stays_without_force_and_goes_with_its_rules(
+    run: Run, prompt_cloud: Cloud
+) -> None:
     environment = prompt_cloud.environment()
     stand(prompt_cloud, "hers", owner="eve")
+    tag = ssh_rule.tag(PROJECT, ZONE, "hers")
+    prompt_cloud.firewall.insert(FirewallRule(tag, "default", ("192.0.2.7/32",), (tag,)))()
+    planned = run("queue", "delete", "hers", "--dry-run", environment=environment).out
+    assert f"gcloud compute firewall-rules delete {tag}" in planned
     refused = run("queue", "delete", "hers", "--yes", environment=environment).says(4)
     assert "belongs to eve" in refused.err
     assert len(prompt_cloud.tpu.list_queued("-").requests) == 1
     done = run("queue", "delete", "hers", "--yes", "--force", "--json", environment=environment)
     assert done.document["deleted"] == ["hers"]
     assert prompt_cloud.tpu.list_queued("-").requests == ()
+    assert tag not in [rule.name for rule in prompt_cloud.firewall.list()]
 
 
 def test_what_the_queue_does_not_have_is_refused_before_anything_is_asked(

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tpukit.access import ssh_rule
 from tpukit.access.ssh_config import SshConfig
 from tpukit.clock import Deadline
 from tpukit.cloud.provider import FirewallProvider, SliceProvider
-from tpukit.errors import BadInput, Fix, NotAllowed, NotFound, TpukitError, interruption
-from tpukit.models import FirewallRule, Slice
+from tpukit.errors import BadInput, Fix, NotAllowed, NotFound, TpukitError
+from tpukit.models import FirewallRule, QueuedResource, Slice
 from tpukit.remote.command.fan_out import fan_out
-from tpukit.slices import change, naming
+from tpukit.slices import change, naming, queued
 from tpukit.slices.find import find
 from tpukit.slices.journal import Journal
-from tpukit.slices.last_seen import OnState, last_seen
+from tpukit.slices.last_seen import LastSeen, OnState, interrupted, last_seen
 
 OnWarning = Callable[[str], None]
 
@@ -29,60 +29,109 @@ class Deleted:
     rules: Sequence[str]
 
 
-def delete_all(
-    slices: Sequence[Slice],
-    provider: SliceProvider,
-    firewall: FirewallProvider,
-    hosts: SshConfig,
-    *,
-    deadline: Deadline,
-    journal: Journal,
-    on_state: Callable[[str], OnState],
-    on_warning: OnWarning,
-) -> Deleted:
-    """Delete slices side by side, each with its firewall rule and its hosts.
+@dataclass(frozen=True)
+class Cleanup:
+    """What deletes slices with all that goes with them: their firewall rules and their hosts.
 
-    None holds up another, and a rule that cannot be removed no slice. Who may not read firewall
-    rules has made none: that is a warning alone. `on_state` gives what gets the states of the slice
-    of a name. A signal is raised with every slice that is left.
+    `on_state` gives what gets the states of the slice of a name.
     """
-    firewall = firewall.within(deadline)
-    every = {each.name: last_seen(provider, each) for each in slices}
-    rules: list[str] = []
 
-    def one(found: Slice) -> None:
-        say, seen = on_state(found.name), every[found.name]
-        change.delete(provider, found, deadline=deadline, journal=journal, on_state=say, seen=seen)
-        say("deleted")
-        rule = ssh_rule.rule_name(found)
+    provider: SliceProvider
+    firewall: FirewallProvider
+    hosts: SshConfig
+    journal: Journal
+    on_state: Callable[[str], OnState]
+    on_warning: OnWarning
+
+    def delete_all(self, slices: Sequence[Slice], deadline: Deadline) -> Deleted:
+        """Delete slices side by side; a signal is raised with every slice that is left.
+
+        None holds up another, and a rule that cannot be removed no slice.
+        """
+        every = {each.name: last_seen(self.provider, each) for each in slices}
+
+        def one(found: Slice) -> Sequence[str]:
+            return self.delete(found, deadline, seen=every[found.name])
+
         try:
-            if rule in found.tags:
-                ssh_rule.remove_all(firewall.of(found.network_project), found)
+            outcomes = fan_out(slices, one, window=len(slices))
+        except KeyboardInterrupt as signal:
+            raise interrupted(signal, every.values()) from None
+        failed = {each.item.name: each.error for each in outcomes if each.error}
+        rules = [rule for each in outcomes for rule in each.value or ()]
+        return Deleted([each.item.name for each in outcomes if each.ok], failed, rules)
+
+    def delete(
+        self, found: Slice, deadline: Deadline, *, label: str = "", seen: LastSeen | None = None
+    ) -> Sequence[str]:
+        """Delete a slice; return the names of the rules that stay.
+
+        `seen`, and what it raises, as `change.delete`.
+        """
+        say = self.on_state(label or found.name)
+        change.delete(
+            self.provider, found, deadline=deadline, journal=self.journal, on_state=say, seen=seen
+        )
+        say("deleted")
+        self.hosts.forget(found)
+        rules, host = _rules_of_slice(found), found.network_project
+        return self._remove_rules(found.name, rules, deadline, host)
+
+    def delete_queued(
+        self, found: QueuedResource, deadline: Deadline, *, label: str = ""
+    ) -> Sequence[str]:
+        """Delete a queued resource with its slices; return the names of the rules that stay.
+
+        Raises as `queued.delete_queued`.
+        """
+        say = self.on_state(label or found.name)
+        queued.delete_queued(
+            self.provider,
+            found,
+            force=not found.dead,
+            deadline=deadline,
+            journal=self.journal,
+            on_state=say,
+        )
+        say("deleted")
+        return self._remove_rules(found.name, _rules_of_request(found), deadline)
+
+    def _remove_rules(
+        self, name: str, rules: Sequence[str], deadline: Deadline, host: str = ""
+    ) -> Sequence[str]:
+        """Remove the rules of slices, of which `rules` are those for SSH; return what may stay.
+
+        Who may not read firewall rules has made none: that is a warning alone.
+        """
+        try:
+            ssh_rule.remove_all(self.firewall.within(deadline).of(host), rules)
         except TpukitError as error:
-            on_warning(f"the firewall rule of {found.name} stays: {error.summary()}")
-            rules.extend([] if isinstance(error, NotAllowed) else [rule])
-        hosts.forget(found)
-
-    try:
-        outcomes = fan_out(slices, one, window=len(slices))
-    except KeyboardInterrupt as signal:
-        left = [seen for seen in every.values() if seen.state]
-        error = interruption(signal)
-        error.exists = tuple(line for seen in left for line in seen.exists())
-        error.fix = Fix.command("tpukit", "delete", *[each.name for each in left]) if left else None
-        raise error from None
-    failed = {each.item.name: each.error for each in outcomes if each.error}
-    return Deleted([each.item.name for each in outcomes if each.ok], failed, rules)
+            self.on_warning(f"the firewall rule of {name} stays: {error.summary()}")
+            return () if isinstance(error, NotAllowed) else rules
+        return ()
 
 
-def plan(slices: Sequence[Slice], provider: SliceProvider, firewall: FirewallProvider) -> None:
-    """Ask for what `delete_all` asks for, once each, of clients that are planning."""
-    for found in slices:
+def plan(
+    due: Iterable[Slice | QueuedResource], provider: SliceProvider, firewall: FirewallProvider
+) -> None:
+    """Ask for what a `Cleanup` asks for, once each, of clients that are planning."""
+    for found in due:
+        if isinstance(found, QueuedResource):
+            provider.delete_queued(found.zone, found.name, force=not found.dead)
+            ssh_rule.remove_all(firewall, _rules_of_request(found))
+            continue
         if found.state != "DELETING":
             provider.delete(found.zone, found.name)
-        rule = ssh_rule.rule_name(found)
-        if rule in found.tags:
-            ssh_rule.remove(firewall.of(found.network_project), rule)
+        ssh_rule.remove_all(firewall.of(found.network_project), _rules_of_slice(found))
+
+
+def _rules_of_slice(found: Slice) -> Sequence[str]:
+    """Return the name of a slice's rule for SSH, where the slice was made for one."""
+    return [each for each in found.tags if each == ssh_rule.rule_name(found)]
+
+
+def _rules_of_request(found: QueuedResource) -> Sequence[str]:
+    return [ssh_rule.tag(found.project, found.zone, name) for name in found.slices]
 
 
 def not_deleted(failed: Mapping[str, TpukitError], deleted: Sequence[str]) -> TpukitError:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tpukit.access import ssh_rule
-from tpukit.access.cleanup import OnWarning
-from tpukit.access.ssh_config import SshConfig
+from tpukit.access.cleanup import Cleanup
 from tpukit.clock import Deadline
-from tpukit.cloud.provider import FirewallProvider, SliceProvider
-from tpukit.errors import Fix, NotAllowed, TpukitError, interruption
+from tpukit.errors import Fix, TpukitError, interruption
 from tpukit.models import QueuedResource
 from tpukit.remote.command.fan_out import fan_out
-from tpukit.slices import change
-from tpukit.slices.journal import Journal
-from tpukit.slices.last_seen import OnState
-from tpukit.slices.queued import delete_queued
 from tpukit.slices.survey import Leftover, still_due
 
 
@@ -30,54 +23,23 @@ class Reaped:
     rules: Sequence[str]
 
 
-def reap(
-    due: Sequence[Leftover],
-    provider: SliceProvider,
-    firewall: FirewallProvider,
-    hosts: SshConfig,
-    *,
-    deadline: Deadline,
-    journal: Journal,
-    on_state: Callable[[str], OnState],
-    on_warning: OnWarning,
-) -> Reaped:
+def reap(due: Sequence[Leftover], cleanup: Cleanup, deadline: Deadline) -> Reaped:
     """Delete what is left over, side by side, each with its firewall rules and its hosts.
 
     Each is looked at once more before: its end may have been put off, or its name be another's now.
     """
-    firewall = firewall.within(deadline)
     rules: list[str] = []
     left = dict.fromkeys(due)
 
     def one(each: Leftover) -> bool:
-        say = on_state(f"{each.name} ({each.zone})")
-        if not still_due(provider.within(deadline), each, deadline.clock.time()):
+        label = f"{each.name} ({each.zone})"
+        if not still_due(cleanup.provider.within(deadline), each, deadline.clock.time()):
             return False
         if isinstance(each.found, QueuedResource):
-            delete_queued(
-                provider,
-                each.found,
-                force=not each.found.dead,
-                deadline=deadline,
-                journal=journal,
-                on_state=say,
-            )
-            tags = [
-                (ssh_rule.tag(each.found.project, each.zone, name), "")
-                for name in each.found.slices
-            ]
+            rules.extend(cleanup.delete_queued(each.found, deadline, label=label))
         elif each.found:
-            change.delete(provider, each.found, deadline=deadline, journal=journal, on_state=say)
-            hosts.forget(each.found)
-            tags = [(ssh_rule.rule_name(each.found), each.found.network_project)]
-        say("deleted")
+            rules.extend(cleanup.delete(each.found, deadline, label=label))
         left.pop(each)
-        for rule, project in tags:
-            try:
-                ssh_rule.remove(firewall.of(project), rule)
-            except TpukitError as error:
-                on_warning(f"the firewall rule of {each.name} stays: {error.summary()}")
-                rules.extend([] if isinstance(error, NotAllowed) else [rule])
         return True
 
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from tpukit.access import packet_filter
 from tpukit.cloud.provider import FirewallProvider
@@ -123,12 +124,13 @@ def purpose_name(found: Slice, purpose: str) -> str:
     return f"{stem}-{purpose}-{digest}"
 
 
-def remove_all(provider: FirewallProvider, found: Slice) -> None:
-    """Remove every rule of a slice, that for SSH and those for other purposes."""
-    digest = _digest(rule_name(found))
-    for rule in provider.list():
-        if is_ours(rule) and _digest(rule.name) == digest:
-            remove(provider, rule.name)
+def remove_all(provider: FirewallProvider, names: Iterable[str]) -> None:
+    """Remove the rules for SSH of these names, and those of their slices for other purposes."""
+    digests = {_digest(each) for each in names}
+    for rule in provider.list() if digests else ():
+        if is_ours(rule) and _digest(rule.name) in digests:
+            with suppress(NotFound):
+                provider.delete(rule.name)
 
 
 def _digest(name: str) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Annotated
 
 from typer import Argument, Option
 
 from tpukit.access import cleanup
-from tpukit.access.ssh_config import SshConfig
 from tpukit.cli import ownership
 from tpukit.cli import parameters as flag
 from tpukit.cli.dry_run import DryRun, planned
@@ -53,38 +53,18 @@ def delete(
       tpukit delete demo demo2 --yes
       tpukit delete 'exp-*' --label tpukit-owner=ada
     """
-    deadline = toolkit.deadline(flag.seconds(timeout))
-    found, missing = _sought(toolkit, names or [], label, deadline)
+    limit = flag.seconds(timeout)
+    sought = partial(_sought, toolkit, names or [], label)
+    found, missing = sought(toolkit.deadline(limit))
     ownership.confirm(toolkit, "delete", found, force=force, always=not dry_run)
-    if dry_run and (not missing or missing_ok):
-        calls: list[ApiCall] = []
-        note = calls.append
-        cleanup.plan(found, toolkit.provider.planning(note), toolkit.firewall.planning(note))
-        return planned(calls)
     if dry_run:
-        raise cleanup.not_deleted(missing, ())
+        return _planned(toolkit, found, {} if missing_ok else missing)
+    deadline = toolkit.deadline(limit)  # the answer may have taken its time
     if end_watches(toolkit, [*(each.name for each in found), *missing]) & missing.keys():
-        found, missing = _sought(toolkit, names or [], label, deadline)  # it was being made again
-    done = cleanup.delete_all(
-        found,
-        toolkit.provider,
-        toolkit.firewall,
-        SshConfig(toolkit.paths.ssh),
-        deadline=deadline,
-        journal=toolkit.journal,
-        on_state=toolkit.say_state,
-        on_warning=toolkit.console.warn,
-    )
+        found, missing = sought(deadline)  # it was being made again
+    done = toolkit.cleanup.delete_all(found, deadline)
     toolkit.name_hints.forget([*done.names, *missing])
-    # A delete that was cut off after its slice had gone has left the rule.
-    for rule in cleanup.remove_left(
-        toolkit.provider,
-        toolkit.firewall,
-        [each for each in missing if _PLAIN.fullmatch(each)],
-        toolkit.settings.get("project"),
-        toolkit.console.warn,
-    ):
-        toolkit.console.say(f"rule {rule}: deleted")
+    _remove_rules_of(toolkit, missing)
     failed = {**done.failed, **({} if missing_ok else missing)}
     after = [
         *(Fix.command("tpukit", "firewall", "remove", rule) for rule in done.rules),
@@ -94,12 +74,30 @@ def delete(
         for fix in after:
             toolkit.console.suggest(fix)
         raise cleanup.not_deleted(failed, done.names)
-    return View(
-        {"deleted": done.names},
-        rows=[[name] for name in done.names],
-        next=after,
-        status=1 if done.rules else 0,
-    )
+    rows = [[name] for name in done.names]
+    return View({"deleted": done.names}, rows=rows, next=after, status=int(bool(done.rules)))
+
+
+def _planned(toolkit: Toolkit, found: Sequence[Slice], missing: Mapping[str, TpukitError]) -> View:
+    """Show the calls that delete these slices; raise for those that are `missing`."""
+    if missing:
+        raise cleanup.not_deleted(missing, ())
+    calls: list[ApiCall] = []
+    note = calls.append
+    cleanup.plan(found, toolkit.provider.planning(note), toolkit.firewall.planning(note))
+    return planned(calls)
+
+
+def _remove_rules_of(toolkit: Toolkit, missing: Iterable[str]) -> None:
+    """Remove the rules of slices that are gone: a delete that was cut off may have left them."""
+    for rule in cleanup.remove_left(
+        toolkit.provider,
+        toolkit.firewall,
+        [each for each in missing if _PLAIN.fullmatch(each)],
+        toolkit.settings.get("project"),
+        toolkit.console.warn,
+    ):
+        toolkit.console.say(f"rule {rule}: deleted")
 
 
 def end_watches(toolkit: Toolkit, names: Iterable[str]) -> set[str]:
@@ -124,19 +122,8 @@ def remove(toolkit: Toolkit, name: str, zone: str) -> None:
     """Delete a slice of ours that is not needed any more, with what goes with it."""
     deadline = toolkit.deadline(flag.seconds("20m"))
     found = toolkit.provider.within(deadline).get(zone, name)
-    done = cleanup.delete_all(
-        [found],
-        toolkit.provider,
-        toolkit.firewall,
-        SshConfig(toolkit.paths.ssh),
-        deadline=deadline,
-        journal=toolkit.journal,
-        on_state=toolkit.say_state,
-        on_warning=toolkit.console.warn,
-    )
-    toolkit.name_hints.forget(done.names)
-    if done.failed:
-        raise cleanup.not_deleted(done.failed, done.names)
+    toolkit.cleanup.delete(found, deadline)
+    toolkit.name_hints.forget([name])
 
 
 def _sought(

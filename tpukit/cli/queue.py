@@ -157,29 +157,22 @@ def delete(
       tpukit queue delete demo
       tpukit queue delete demo pair --yes
     """
-    from tpukit.slices.queued import delete_queued
+    from tpukit.access import cleanup
 
     deadline = toolkit.deadline(flag.seconds(timeout))
     found = [_find(toolkit, name) for name in dict.fromkeys(names)]
     if dry_run:
         calls: list[ApiCall] = []
-        for each in found:
-            planning = toolkit.provider.planning(calls.append)
-            planning.delete_queued(each.zone, each.name, force=not each.dead)
+        note = calls.append
+        cleanup.plan(found, toolkit.provider.planning(note), toolkit.firewall.planning(note))
         return planned(calls)
     _confirm(toolkit, found, force)
+    rules: list[str] = []
     for each in found:
-        delete_queued(
-            toolkit.provider,
-            each,
-            force=not each.dead,
-            deadline=deadline,
-            journal=toolkit.journal,
-            on_state=toolkit.say_state(each.name),
-        )
+        rules += toolkit.cleanup.delete_queued(each, deadline)
         toolkit.hints.forget(each.name)
         toolkit.name_hints.forget([each.name, *each.slices])
-    return queue_views.deleted(found)
+    return queue_views.deleted(found, rules)
 
 
 def _find(toolkit: Toolkit, name: str) -> QueuedResource:

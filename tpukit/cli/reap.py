@@ -13,7 +13,7 @@ from tpukit.cli.dry_run import DryRun, planned
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.errors import Fix, TpukitError
-from tpukit.models import ApiCall, QueuedResource, Slice
+from tpukit.models import ApiCall, Slice
 
 if TYPE_CHECKING:
     from tpukit.slices.survey import Leftover, Survey
@@ -39,49 +39,24 @@ def reap(
       tpukit reap --dry-run
       tpukit reap --yes
     """
-    from tpukit.access import reaping
-    from tpukit.access.ssh_config import SshConfig
+    from tpukit.access import cleanup, reaping
     from tpukit.slices.survey import survey
 
-    deadline = toolkit.deadline(flag.seconds(timeout))
-    provider = toolkit.provider.within(deadline)
-    found = survey(
-        provider,
-        toolkit.owner,
-        toolkit.clock.time(),
-        zone=toolkit.flags.zone or "-",
-        others=force,
-        foreign=foreign,
-    )
-    rules = _rules_left(toolkit, found.whole and toolkit.flags.zone in ("", "-"), found.slices)
-    for each in found.due:
-        toolkit.console.say(f"{each.label}: {each.why}")
-    for each in found.spared:
-        toolkit.console.say(f"stays: {each.label}: {each.why}, but {each.spared}")
-    if not found.due:
-        toolkit.console.say("nothing to delete")
+    limit = flag.seconds(timeout)
+    provider = toolkit.provider.within(toolkit.deadline(limit))
+    zone = toolkit.flags.zone or "-"
+    now = toolkit.clock.time()
+    found = survey(provider, toolkit.owner, now, zone=zone, others=force, foreign=foreign)
+    rules = _rules_left(toolkit, found.slices) if found.whole and zone == "-" else []
+    _tell(toolkit, found)
     if dry_run:
         calls: list[ApiCall] = []
-        planning = provider.planning(calls.append)
-        for each in found.due:
-            if isinstance(each.found, QueuedResource):
-                planning.delete_queued(each.zone, each.name, force=not each.found.dead)
-            else:
-                planning.delete(each.zone, each.name)
+        due = [each.found for each in found.due if each.found]
+        cleanup.plan(due, provider.planning(calls.append), toolkit.firewall.planning(calls.append))
         return _view(found, (), rules, shown=planned(calls))
     if found.due:
         toolkit.confirm(f"delete these {len(found.due)}?" if len(found.due) > 1 else "delete it?")
-        deadline = toolkit.deadline(flag.seconds(timeout))  # the answer may have taken its time
-    done = reaping.reap(
-        found.due,
-        toolkit.provider,
-        toolkit.firewall,
-        SshConfig(toolkit.paths.ssh),
-        deadline=deadline,
-        journal=toolkit.journal,
-        on_state=toolkit.say_state,
-        on_warning=toolkit.console.warn,
-    )
+    done = reaping.reap(found.due, toolkit.cleanup, toolkit.deadline(limit))
     toolkit.name_hints.forget([each.name for each in done.deleted])
     shown = _view(found, done.deleted, [*rules, *done.rules], changed=done.changed)
     if done.failed:
@@ -91,12 +66,19 @@ def reap(
     return shown
 
 
-def _rules_left(toolkit: Toolkit, whole: bool, slices: Sequence[Slice]) -> list[str]:
-    """Return the names of tpukit's rules whose slice is gone; none where that cannot be told."""
+def _tell(toolkit: Toolkit, found: Survey) -> None:
+    for each in found.due:
+        toolkit.console.say(f"{each.label}: {each.why}")
+    for each in found.spared:
+        toolkit.console.say(f"stays: {each.label}: {each.why}, but {each.spared}")
+    if not found.due:
+        toolkit.console.say("nothing to delete")
+
+
+def _rules_left(toolkit: Toolkit, slices: Sequence[Slice]) -> list[str]:
+    """Return the names of tpukit's rules whose slice is none of these, which are all there are."""
     from tpukit.access import ssh_rule
 
-    if not whole:
-        return []
     try:
         rules = toolkit.firewall.list()
     except TpukitError as error:

@@ -20,6 +20,7 @@ from tpukit.errors import BadInput, Fix, TpukitError, interruption, together
 from tpukit.paths import Paths, home_directory, private_directory
 
 if TYPE_CHECKING:
+    from tpukit.access.cleanup import Cleanup
     from tpukit.access.context import Context
     from tpukit.access.hints import Hint, Hints
     from tpukit.access.os_login import OsLogins
@@ -183,6 +184,21 @@ class Toolkit:
         self.check_given("project")
         endpoints = get("compute_endpoint"), get("oslogin_endpoint")
         return OsLogin(self.identity.session, get("project"), *endpoints)
+
+    @property
+    def cleanup(self) -> Cleanup:
+        """What deletes slices with all that goes with them, and shows it."""
+        from tpukit.access.cleanup import Cleanup
+        from tpukit.access.ssh_config import SshConfig
+
+        return Cleanup(
+            self.provider,
+            self.firewall,
+            SshConfig(self.paths.ssh),
+            self.journal,
+            on_state=self.say_state,
+            on_warning=self.console.warn,
+        )
 
     @cached_property
     def key(self) -> KeyPair:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -141,6 +141,14 @@ class LastSeen:
 def last_seen(provider: SliceProvider, found: Slice) -> LastSeen:
     """Return what is known of a slice that was found."""
     return LastSeen(found.name, found.zone, found.state, provider.bills)
+
+
+def interrupted(signal: KeyboardInterrupt, seen: Iterable[LastSeen]) -> TpukitError:
+    """Return the error for a signal, with what there is of several slices."""
+    error, left = interruption(signal), [each for each in seen if each.state]
+    error.exists = tuple(line for each in left for line in each.exists())
+    error.fix = Fix.command("tpukit", "delete", *[each.name for each in left]) if left else None
+    return error
 
 
 @contextmanager

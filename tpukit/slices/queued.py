@@ -55,5 +55,5 @@ def delete_queued(
         f"queued resource {found.name} is not deleted yet",
         why=refusal.summary() if refusal else "",
         exists=(f"queued resource {found.name} in {found.zone}, {told} when last seen",),
-        fix=Fix.command("tpukit", "reap"),
+        fix=Fix.command("tpukit", "queue", "delete", found.name, "--zone", found.zone),
     )
