@@ -107,7 +107,7 @@ def test_a_signal_names_all_that_is_left(prompt_cloud: Cloud, four: list[Slice])
     with pytest.raises(Interrupted) as caught:
         delete_all(prompt_cloud, four, seconds=60.0, on_state=states)
     assert [line.split()[1] for line in caught.value.exists] == ["a"]
-    assert str(caught.value.fix) == "tpukit delete a"
+    assert str(caught.value.fix) == f"tpukit delete a --zone {ZONE}"
 
 
 def test_what_is_missing_is_not_found_only_where_nothing_is_worse() -> None:

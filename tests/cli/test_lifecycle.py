@@ -98,8 +98,11 @@ def test_a_wait_for_a_slice_that_somebody_deletes_ends_once_it_is_gone(
     environment = prompt_cloud.environment()
     assert run("wait", "demo", "--for", "gone", environment=environment).out == "demo\n"
     make(prompt_cloud, "demo")
-    words = ("wait", "demo", "--for", "gone", "--timeout", "1s")
-    assert "is not gone yet" in run(*words, environment=environment).says(8).err
+    for state, shown in (("gone", "gone"), ("stopped", "STOPPED")):
+        words = ("wait", "demo", "--for", state, "--timeout", "1s")
+        told = run(*words, environment=environment).says(8).err
+        assert told.startswith("demo: READY\n")
+        assert f"is not {shown} yet" in told
     deleting = threading.Timer(0.5, lambda: prompt_cloud.tpu.delete(ZONE, "demo"))
     deleting.start()
     done = run("wait", "demo", "--for", "gone", "--json", environment=environment)

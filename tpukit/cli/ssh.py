@@ -71,7 +71,7 @@ def ssh(
         return _command(toolkit, chosen, line, no_stdin)
     target = _target(toolkit, chosen, toolkit.deadline(patience), tmux=tmux)
     on_terminal = "-t" if terminal or tmux or (sys.stdin and sys.stdin.isatty()) else "-T"
-    remote, proxy = _TMUX if tmux else line, toolkit.proxy(target)
+    remote, proxy = _TMUX if tmux else line, toolkit.dialer.proxy(target)
     _become(toolkit, toolkit.openssh.command(target, on_terminal, remote=remote, proxy=proxy))
 
 
@@ -138,7 +138,7 @@ def _with_environment(toolkit: Toolkit, chosen: RemoteWorker, recipe: str, line:
 def _target(toolkit: Toolkit, chosen: RemoteWorker, deadline: Deadline, *, tmux: bool) -> Target:
     """Return where OpenSSH is to go, once we have been there: what fails has a name then."""
     ours, target = toolkit.openssh, chosen.target
-    if ours.persist and target and not tmux and ours.persists(target, toolkit.proxy(target)):
+    if ours.persist and target and not tmux and ours.persists(target, toolkit.dialer.proxy(target)):
         return target
     with chosen.connect() as connection:
         if tmux and not connection.run("tmux -V", deadline=deadline).ok:

@@ -88,7 +88,9 @@ def _put(
 ) -> list[Host]:
     workers = toolkit.workers(found, "all", patience, for_others=True)
     targets = [each.proved() for each in workers]
-    hosts = [Host(host_names(found, each.worker), each, toolkit.proxy(each)) for each in targets]
+    hosts = [
+        Host(host_names(found, each.worker), each, toolkit.dialer.proxy(each)) for each in targets
+    ]
     ours.put(found, hosts, openssh)
     return hosts
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from tpukit.cli.global_flags import GlobalFlags, local_by_environment
 from tpukit.cli.parameters import EXTERNAL, RouteFlags
 from tpukit.clock import Clock, Deadline, SystemClock
 from tpukit.console import Console
-from tpukit.errors import BadInput, Fix, TpukitError, interruption, together
+from tpukit.errors import BadInput, Fix, TpukitError, together
 from tpukit.paths import Paths, home_directory, private_directory
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tpukit.access.context import Context
     from tpukit.access.hints import Hint, Hints
     from tpukit.access.os_login import OsLogins
+    from tpukit.cli.dialer import Dialer
     from tpukit.cli.identity import Identity
     from tpukit.cli.stages import Stages
     from tpukit.cloud.provider import FirewallProvider, LoginProvider, SliceProvider
@@ -32,13 +33,12 @@ if TYPE_CHECKING:
     from tpukit.provision.surroundings import Surroundings
     from tpukit.provision.wanted import Profiles
     from tpukit.remote.connection.client import Connector
-    from tpukit.remote.connection.dial import Dial
     from tpukit.remote.connection.keys import KeyPair
     from tpukit.remote.connection.openssh import OpenSsh
-    from tpukit.remote.connection.target import Target
     from tpukit.remote.connection.worker import RemoteWorker
     from tpukit.settings.resolution import Settings
     from tpukit.slices.journal import Journal
+    from tpukit.slices.last_seen import LastSeen
     from tpukit.slices.name_hints import NameHints
     from tpukit.smoke.history import History
 
@@ -48,8 +48,6 @@ CONNECT_SECONDS = 300.0
 #: The folder in which a project has recipes, beside its tpukit.toml.
 PROJECT_RECIPES = "tpukit-recipes"
 PROJECT_PROFILES = "tpukit-profiles"
-#: Seconds for each connection to the worker that others are reached through.
-_JUMP_SECONDS = 60.0
 
 
 class _Deferred:
@@ -72,6 +70,8 @@ class Toolkit:
     clock: Clock = field(default_factory=SystemClock)
     #: What the command has open until it is over, whatever the route.
     closing: ExitStack = field(default_factory=ExitStack)
+    #: What is known of each slice that the command is about, by name.
+    seen: dict[str, Callable[[], LastSeen]] = field(default_factory=dict)
 
     def by(self, route: RouteFlags) -> Toolkit:
         """Return a toolkit that reaches workers by another route."""
@@ -219,7 +219,7 @@ class Toolkit:
         from tpukit.remote.connection.client import Connector
 
         silence = float(self.settings.get("silence"))
-        return Connector(self.key, self.clock, silence_seconds=silence, dial=self._dial)
+        return Connector(self.key, self.clock, silence_seconds=silence, dial=self.dialer.dial)
 
     def context(self, source_ranges: tuple[str, ...] = ()) -> Context:
         """Return what access to workers, and the main job, work with."""
@@ -234,7 +234,7 @@ class Toolkit:
             key=self.key,
             user=self.settings.get("user"),
             source_ranges=source_ranges or self.settings.source_ranges,
-            source_address=self._source_address,
+            source_address=self.dialer.source_address,
             clock=self.clock,
             journal=self.journal,
             own_addresses=OwnAddresses(self.paths.own_addresses),
@@ -280,31 +280,36 @@ class Toolkit:
         self.smoke_history(found.name).record(found, report)
 
     def about(self, name: str, zone: str, state: str = "") -> None:
-        """Let Ctrl-C say, from now on, what exists of a slice or multislice, and how to delete it.
+        """Let Ctrl-C say what exists of a slice, and how to delete it.
 
         `state` is empty where nobody has looked, `zone` where it may be in several.
         """
-        self.closing.enter_context(self._naming_what_exists(name, zone, state))
+        self.seen[name] = partial(self._last_seen, name, zone, state)
 
-    @contextmanager
-    def _naming_what_exists(self, name: str, zone: str, state: str) -> Iterator[None]:
-        try:
-            yield
-        except KeyboardInterrupt as signal:
-            from tpukit.slices.last_seen import LastSeen
+    def _last_seen(self, name: str, zone: str, state: str) -> LastSeen:
+        from tpukit.slices.last_seen import LastSeen
 
-            error = interruption(signal)
-            LastSeen(name, zone, state, self.provider.bills).complete(error)
-            raise error from None
+        return LastSeen(name, zone, state, self.provider.bills)
+
+    def interrupted(self, signal: KeyboardInterrupt) -> TpukitError:
+        """Return the error for a signal, with what exists of what this command is about."""
+        from tpukit.slices.last_seen import interrupted
+
+        return interrupted(signal, [known() for known in self.seen.values()])
 
     def find(self, name: str, deadline: Deadline | None = None) -> Slice:
-        """Return the named slice, in the zone that was asked for or in any."""
+        """Return the slice that the command is about, in the zone that was asked for or in any."""
+        found = self.look_up(name, deadline)
+        self.about(name, found.zone, found.state)
+        return found
+
+    def look_up(self, name: str, deadline: Deadline | None = None) -> Slice:
+        """Return a slice that the command is not about itself, found as `find` does."""
         from tpukit.slices import find, naming
 
         provider = self.provider.within(deadline) if deadline else self.provider
         found = find.find(provider, naming.check_name(name), self._zone)
         self.name_hints.saw([name])
-        self.about(name, found.zone, found.state)
         return found
 
     def find_named(self, name: str, deadline: Deadline | None = None) -> list[Slice]:
@@ -314,7 +319,8 @@ class Toolkit:
         provider = self.provider.within(deadline) if deadline else self.provider
         found = find.find_named(provider, naming.check_name(name), self._zone)
         self.name_hints.saw([name])
-        self.about(name, found[0].zone, found[0].state)
+        for each in found:
+            self.about(each.name, each.zone, each.state)
         return found
 
     def workers(
@@ -367,7 +373,7 @@ class Toolkit:
         return Surroundings(
             context=self.context(),
             slice=self.find(name),
-            find=self.find,
+            find=self.look_up,
             server=lambda found: self.workers(found, "0", CONNECT_SECONDS),
             say=self.console.say,
         )
@@ -406,43 +412,20 @@ class Toolkit:
         silence, persist = (int(self.settings.get(each) or 0) for each in ("silence", "persist"))
         return OpenSsh(self.key, private_directory(self.paths.ssh), silence, persist)
 
-    def proxy(self, target: Target) -> list[str]:
-        """Return the words of the program that leads to a worker by this route, if one does."""
-        from tpukit.remote.connection import dial
-
-        if self.route.iap:
-            return dial.iap_command(self.settings.require("project"), target)
-        host, port = self.route.jump_host
-        if host:
-            return dial.jump_command(host, port, target)
-        if self.route.jump:
-            onward = f"[{target.address}]:{target.port}"
-            return replace(self.openssh, persist=0).command(self._jump_target, "-W", onward)
-        return []
-
     @cached_property
-    def _direct(self) -> Toolkit:
-        """What reaches the worker that others are reached through."""
-        return self.by(self.route.direct)
+    def dialer(self) -> Dialer:
+        """What leads to workers by this route."""
+        from tpukit.cli.dialer import Dialer
 
-    @cached_property
-    def _jump_target(self) -> Target:
-        name, worker = self.route.jump_worker
-        found = self._direct.find(name)
-        (jump,) = self._direct.workers(found, worker, _JUMP_SECONDS, for_others=True)
-        return jump.proved()
-
-    @property
-    def _dial(self) -> Dial:
-        from tpukit.remote.connection import dial
-
-        name, worker = self.route.jump_worker
-        if name:
-            (jump,) = self._direct.workers(name, worker, _JUMP_SECONDS)
-            return dial.through_worker(jump.connect)
-        if self.route.proxied:
-            return dial.through_program(self.proxy, self.console.say)
-        return dial.direct
+        direct = replace(self, route=self.route.direct, seen={})  # a jump is not what it is about
+        return Dialer(
+            flags=self.route,
+            project=lambda: self.settings.require("project"),
+            openssh=lambda: self.openssh,
+            find=direct.find,
+            workers=direct.workers,
+            say=self.console.say,
+        )
 
     @property
     def _os_logins(self) -> OsLogins:
@@ -454,36 +437,6 @@ class Toolkit:
             key=self.key,
             gcloud_key=home_directory(self.environ) / ".ssh" / "google_compute_engine",
         )
-
-    def _source_address(self, worker_address: str) -> str:
-        """Return the address or range from which the worker sees what comes by this route.
-
-        Raises `TpukitError` where it cannot be found out.
-        """
-        from tpukit.access import caller_address, selection
-
-        if self.route.iap:
-            return caller_address.IAP_RANGE
-        host, _ = self.route.jump_host
-        if host:
-            raise BadInput(
-                f"the address of {host} inside the network is not known",
-                fix=Fix(note="give it: --source-range 10.128.0.7/32"),
-            )
-        name, worker = self.route.jump_worker
-        if name:
-            jump = self.find(name).workers
-            (index,) = selection.parse_workers(worker, [each.index for each in jump])
-            return jump[index].internal_address
-        return caller_address.source_address(worker_address, lambda: self._public_address)
-
-    @cached_property
-    def _public_address(self) -> str:
-        from tpukit.access import caller_address
-
-        address, source = caller_address.public_address()
-        self.console.say(f"your address is {address}, as {source} sees it")
-        return address
 
     @property
     def _overlay(self) -> Mapping[str, str] | None:

@@ -15,7 +15,7 @@ import typer
 from tpukit.cli.global_flags import GlobalFlags
 from tpukit.cli.pages import Command, Group
 from tpukit.console import View
-from tpukit.errors import Interrupted, TerminationSignal, interruption
+from tpukit.errors import Interrupted, TerminationSignal
 
 if TYPE_CHECKING:
     from tpukit.cli.toolkit import Toolkit
@@ -45,7 +45,7 @@ def verb(function: Callable[..., View]) -> Callable[..., None]:
 
         context.obj.flags = context.obj.flags.merge(after)
         context.obj.toolkit = toolkit = Toolkit(context.obj.flags)
-        with _past_typer():
+        with _past_typer(toolkit):
             with toolkit.closing:
                 result = function(toolkit, **values)
             toolkit.console.emit(result)
@@ -61,12 +61,12 @@ class ReaderGone(Exception):
 
 
 @contextmanager
-def _past_typer() -> Iterator[None]:
+def _past_typer(toolkit: Toolkit) -> Iterator[None]:
     """Carry past Typer what it would turn into exit statuses of its own, without a word."""
     try:
         yield
     except KeyboardInterrupt as signal:
-        raise interruption(signal) from None
+        raise toolkit.interrupted(signal) from None
     except BrokenPipeError as error:
         raise ReaderGone from error
 

@@ -48,6 +48,7 @@ def wait(
         if wanted != "gone":
             raise
         return _gone(toolkit, name)
+    on_state(found.state)
     if wanted == "gone":
         change.wait_gone(toolkit.provider, found, deadline=deadline, on_state=on_state)
         return _gone(toolkit, name)

@@ -197,7 +197,6 @@ def wait_gone(
     provider = provider.within(deadline)
     seen = last_seen(provider, found)
     with naming_what_exists(seen):
-        on_state(found.state)
         for current in seen.looks(provider, deadline, on_state):
             if current is None:
                 seen.state = ""

@@ -144,10 +144,14 @@ def last_seen(provider: SliceProvider, found: Slice) -> LastSeen:
 
 
 def interrupted(signal: KeyboardInterrupt, seen: Iterable[LastSeen]) -> TpukitError:
-    """Return the error for a signal, with what there is of several slices."""
-    error, left = interruption(signal), [each for each in seen if each.state]
-    error.exists = tuple(line for each in left for line in each.exists())
-    error.fix = Fix.command("tpukit", "delete", *[each.name for each in left]) if left else None
+    """Return the error for a signal, with what there is of slices; of none, of the last one."""
+    error, every = interruption(signal), list(seen)
+    left = [each for each in every if each.state] or every[-1:]
+    if len(left) > 1:
+        error.exists = tuple(line for each in left for line in each.exists())
+        error.fix = Fix.command("tpukit", "delete", *[each.name for each in left])
+    for one in left[:1]:
+        one.complete(error)
     return error
 
 

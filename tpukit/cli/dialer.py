@@ -1,0 +1,96 @@
+"""How a command reaches workers: directly, through a worker or a host, or through a proxy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tpukit.errors import BadInput, Fix
+
+if TYPE_CHECKING:
+    from tpukit.cli.parameters import RouteFlags
+    from tpukit.models import Slice
+    from tpukit.remote.connection.dial import Dial
+    from tpukit.remote.connection.openssh import OpenSsh
+    from tpukit.remote.connection.target import Target
+    from tpukit.remote.connection.worker import RemoteWorker
+
+#: Seconds for each connection to the worker that others are reached through.
+_JUMP_SECONDS = 60.0
+
+
+@dataclass(eq=False)
+class Dialer:
+    """Leads to workers by one route; `find` and `workers` are for that which it leads through."""
+
+    flags: RouteFlags
+    project: Callable[[], str]
+    openssh: Callable[[], OpenSsh]
+    find: Callable[[str], Slice]
+    workers: Callable[..., list[RemoteWorker]]
+    say: Callable[[str], None]
+
+    def proxy(self, target: Target) -> list[str]:
+        """Return the words of the program that leads to a worker, if one does."""
+        from tpukit.remote.connection import dial
+
+        if self.flags.iap:
+            return dial.iap_command(self.project(), target)
+        host, port = self.flags.jump_host
+        if host:
+            return dial.jump_command(host, port, target)
+        if self.flags.jump:
+            onward = f"[{target.address}]:{target.port}"
+            return replace(self.openssh(), persist=0).command(self._jump_target, "-W", onward)
+        return []
+
+    @property
+    def dial(self) -> Dial:
+        """What opens a connection to a worker."""
+        from tpukit.remote.connection import dial
+
+        name, worker = self.flags.jump_worker
+        if name:
+            (jump,) = self.workers(name, worker, _JUMP_SECONDS)
+            return dial.through_worker(jump.connect)
+        if self.flags.proxied:
+            return dial.through_program(self.proxy, self.say)
+        return dial.direct
+
+    def source_address(self, worker_address: str) -> str:
+        """Return the address or range from which the worker sees what comes by this route.
+
+        Raises `TpukitError` where it cannot be found out.
+        """
+        from tpukit.access import caller_address, selection
+
+        if self.flags.iap:
+            return caller_address.IAP_RANGE
+        host, _ = self.flags.jump_host
+        if host:
+            raise BadInput(
+                f"the address of {host} inside the network is not known",
+                fix=Fix(note="give it: --source-range 10.128.0.7/32"),
+            )
+        name, worker = self.flags.jump_worker
+        if name:
+            jump = self.find(name).workers
+            (index,) = selection.parse_workers(worker, [each.index for each in jump])
+            return jump[index].internal_address
+        return caller_address.source_address(worker_address, lambda: self._public_address)
+
+    @cached_property
+    def _jump_target(self) -> Target:
+        name, worker = self.flags.jump_worker
+        (jump,) = self.workers(self.find(name), worker, _JUMP_SECONDS, for_others=True)
+        return jump.proved()
+
+    @cached_property
+    def _public_address(self) -> str:
+        from tpukit.access import caller_address
+
+        address, source = caller_address.public_address()
+        self.say(f"your address is {address}, as {source} sees it")
+        return address
