@@ -62,8 +62,10 @@ def test_what_can_be_typed_passes_and_what_cannot_is_named() -> None:
 
 @pytest.mark.skipif(not shutil.which("gcloud"), reason="gcloud is not installed")
 def test_gcloud_s_own_commands_are_judged_by_gcloud() -> None:
-    (text,) = faults("gcloud compute networks list --zoen z").values()
-    assert "unrecognized arguments: --zoen" in text
+    wrong, right = "gcloud compute networks list --zoen z", "gcloud compute networks list"
+    found = faults(right, wrong, "gcloud compute networsk list")
+    assert found.keys() == {wrong, "gcloud compute networsk list"}
+    assert "unrecognized arguments: --zoen" in found[wrong]
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])

@@ -192,9 +192,18 @@ def python_programs(ubuntu: UbuntuServer) -> list[psutil.Process]:
 
 def test_an_idle_follower_starts_no_process_and_ends_when_nobody_listens(jobs: Jobs) -> None:
     jobs.start("echo first; until [ -e go ]; do sleep 0.02; done")
-    seen = threading.Event()
+    seen, gone = threading.Event(), threading.Event()
     connection = jobs.connect()
-    job = DetachedJob(lambda: connection, NAME, jobs.within(60), on_log=lambda *_: seen.set())
+    connections = iter([connection])
+
+    def connect() -> Connection:
+        """Let nobody listen until all have seen it."""
+        if first := next(connections, None):
+            return first
+        assert gone.wait(60)
+        return jobs.connect()
+
+    job = DetachedJob(connect, NAME, jobs.within(60), on_log=lambda *_: seen.set())
     follower = in_background(job.follow)
     assert seen.wait(60)
     (program,) = followers(jobs)
@@ -208,7 +217,9 @@ def test_an_idle_follower_starts_no_process_and_ends_when_nobody_listens(jobs: J
     connection.close()
     eventually(lambda: not followers(jobs))
     (jobs.ubuntu.home / "go").touch()
+    gone.set()
     follower.join(60)
+    assert not follower.is_alive()
 
 
 def test_every_byte_comes_once_over_lost_connections(jobs: Jobs) -> None:
