@@ -78,7 +78,7 @@ class Process:
 class Marked(Process):
     """What is known of a process where there is no /proc, as on macOS: its mark, from ps."""
 
-    parent = session = born = 0
+    zombie = parent = session = born = 0
 
     def __init__(self, line):
         pid, *words = line.split()
@@ -91,16 +91,14 @@ def look():
     """Return every live process but this one, by its id."""
     found = []
     if os.path.isdir("/proc/self"):
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                with contextlib.suppress(OSError, IndexError):
-                    found.append(Process(int(name)))
-        found = [each for each in found if not each.zombie]
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError, IndexError):
+                found.append(Process(int(name)))
     else:
         words = ["ps", "-axEww", "-o", "pid=,command="]
         listing = subprocess.run(words, stdout=subprocess.PIPE, check=False).stdout
         found = [Marked(line) for line in listing.splitlines()]
-    return {each.pid: each for each in found if each.pid != os.getpid()}
+    return {each.pid: each for each in found if not each.zombie and each.pid != os.getpid()}
 
 
 def boot():

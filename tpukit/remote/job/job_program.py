@@ -14,7 +14,6 @@ runner, boot, and time of start); `log.OFFSET`, a piece of what it wrote that be
 
 from __future__ import annotations
 
-import array
 import bisect
 import contextlib
 import fcntl
@@ -182,16 +181,12 @@ class Pieces:
         """Return where the last lines begin; one without an end counts."""
         offset = self.end
         left = count + self.before(offset).endswith(b"\n")
-        while left > 0 and offset > self.start:
-            block = self.before(offset)
-            at = len(block)
-            if not block:
-                break
-            while left > 0 and at >= 0:
-                at = block.rfind(b"\n", 0, at)
-                left -= at >= 0
-            offset += at + 1 - len(block)
-        return offset if left <= 0 else self.whole_line(self.start)
+        while left and (block := self.before(offset)):
+            found = block.count(b"\n")
+            if found >= left:
+                return offset - len(block.split(b"\n", found - left + 1)[-1])
+            left, offset = left - found, offset - len(block)
+        return self.whole_line(self.start) if left else offset
 
 
 class Times:
@@ -351,13 +346,11 @@ def begin(folder, request, umask, said):
         null = os.open(os.devnull, os.O_RDWR)
         for each in range(3):
             os.dup2(null, each)
-        for each in range(3, 256):
-            if each != said:
-                with contextlib.suppress(OSError):
-                    os.close(each)
+        os.closerange(3, said)
+        os.closerange(said + 1, 256)
         try:
             os.chdir(os.path.expanduser("~"))
-            environment = unnamed(folder, request["environment"])
+            secret = unnamed(folder, request["environment"])
             log = Log(folder, request["limit"])
             who = f"{os.getpid()} {identity(os.getpid())}\n"
             save(os.path.join(folder, "pid"), who, os.O_EXCL)
@@ -368,7 +361,7 @@ def begin(folder, request, umask, said):
         os.close(said)
         os.umask(umask)
         enclose()
-        run(folder, request, log, environment)
+        run(folder, request, log, secret)
     finally:
         os._exit(0)
 
@@ -397,17 +390,14 @@ def enclose():
 
 def unnamed(folder, content):
     """Return a file that has no name any more: what it holds is secret, and gone with the job."""
-    path = os.path.join(folder, "environment")
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    os.unlink(path)
-    left = content.encode()
-    while left:
-        left = left[os.write(file, left) :]
-    os.lseek(file, 0, os.SEEK_SET)
+    file = open(os.path.join(folder, "environment"), "x+b")  # noqa: SIM115
+    os.unlink(file.name)
+    file.write(content.encode())
+    file.seek(0)
     return file
 
 
-def run(folder, request, log, environment):
+def run(folder, request, log, secret):
     """Run the command, write its log, then its status; stay while anything else writes to it."""
     import subprocess
 
@@ -417,6 +407,7 @@ def run(folder, request, log, environment):
     signal.set_wakeup_fd(wakes)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     # TERM to the session comes here too; the command leads a group of its own.
+    environment = secret.fileno()
     lines = f'. /dev/fd/{environment}; exec {environment}<&-; exec /bin/sh "$0"'
     command = subprocess.Popen(
         ["sh", "-c", lines, os.path.join(folder, "command")],
@@ -427,7 +418,7 @@ def run(folder, request, log, environment):
         pass_fds=[environment],
         preexec_fn=os.setpgrp,
     )
-    os.close(environment)
+    secret.close()
     ended, asked, notified = False, [], None
 
     def pass_on(number, frame):
@@ -462,11 +453,10 @@ def run(folder, request, log, environment):
 
 def drain(output, log):
     """Write what the command has left in the pipe; what others go on writing can wait."""
-    left = array.array("i", [0])
-    fcntl.ioctl(output, termios.FIONREAD, left)
-    while left[0] > 0:
-        data = os.read(output, left[0])
-        left[0] -= len(data)
+    left = int.from_bytes(fcntl.ioctl(output, termios.FIONREAD, bytes(4)), sys.byteorder)
+    while left:
+        data = os.read(output, left)
+        left -= len(data)
         log.write(data)
 
 
