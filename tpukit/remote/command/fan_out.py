@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -45,14 +47,14 @@ def fan_out(
     """
     if not items:
         return []
-    pending = queue.SimpleQueue[int]()
+    pending = deque(enumerate(items))
     finished = queue.SimpleQueue[tuple[int, Outcome[Item, Value] | Exception]]()
-    for index in range(len(items)):
-        pending.put(index)
 
     def serve() -> None:
-        while (index := _next(pending)) is not None:
-            finished.put((index, _outcome(items[index], work)))
+        with suppress(IndexError):
+            while True:
+                index, item = pending.popleft()
+                finished.put((index, _outcome(item, work)))
 
     # Daemons: work that hangs in somebody else's code must not keep an interrupted command.
     threads = [
@@ -64,8 +66,7 @@ def fan_out(
             thread.start()
         found = dict(finished.get() for _ in items)
     except BaseException:
-        while _next(pending) is not None:
-            pass
+        pending.clear()
         if cancel is not None:
             cancel()
         # Python aborts when it ends in the middle of a daemon's print.
@@ -100,10 +101,3 @@ def _raise_defect(found: Outcome[Item, Value] | Exception) -> Outcome[Item, Valu
     if isinstance(found, Exception):
         raise found
     return found
-
-
-def _next(pending: queue.SimpleQueue[int]) -> int | None:
-    try:
-        return pending.get_nowait()
-    except queue.Empty:
-        return None

@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,6 @@ _RECEIVE = (
     '&& chmod -- "$4" "$new" && mv -f -- "$new" "$1" || { rm -f -- "$new"; exit 1; }'
 )
 
-
 AfterFailure = Callable[[Target, TransportFailed | HostKeyMismatch], Target]
 
 
@@ -48,23 +47,17 @@ def try_again(target: Target, error: TransportFailed | HostKeyMismatch) -> Targe
     return target
 
 
+@dataclass(eq=False)
 class Connector(AbstractContextManager["Connector"]):
     """Makes connections with one key; closing it closes them all."""
 
-    def __init__(
-        self,
-        key: KeyPair,
-        clock: Clock,
-        *,
-        attempt_seconds: float = 10.0,
-        silence_seconds: float = 30.0,
-        dial: Dial = direct,
-    ) -> None:
-        self._key = key
-        self._clock = clock
-        self._attempt_seconds = attempt_seconds
-        self._silence_seconds = silence_seconds
-        self._dial = dial
+    key: KeyPair
+    clock: Clock
+    attempt_seconds: float = 10.0
+    silence_seconds: float = 30.0
+    dial: Dial = direct
+
+    def __post_init__(self) -> None:
         self._closed = False
         self._keys: dict[Path, Any] = {}
         self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
@@ -88,7 +81,7 @@ class Connector(AbstractContextManager["Connector"]):
             TransportFailed: nothing answered by the deadline; the last cause is the reason.
         """
         _check_address(target)
-        started, attempts = self._clock.monotonic(), 0
+        started, attempts = self.clock.monotonic(), 0
         for remaining in polls(deadline):
             if attempts and (not remaining or self._closed):
                 break
@@ -100,7 +93,7 @@ class Connector(AbstractContextManager["Connector"]):
                 target = after_failure(target, error)
         if isinstance(last, HostKeyMismatch):
             raise last
-        raise given_up(target, last, attempts, self._clock.monotonic() - started) from last
+        raise given_up(target, last, attempts, self.clock.monotonic() - started) from last
 
     def connect_once(self, target: Target, deadline: Deadline) -> Connection:
         """Return an authenticated connection, or raise after one attempt what `connect` raises."""
@@ -130,14 +123,13 @@ class Connector(AbstractContextManager["Connector"]):
         from tpukit.remote.connection import transport
 
         private = self._private(target.identity_file)
-        dialled = self._dialled(target, deadline)
-        watched = WatchedSocket(dialled, self._silence_seconds)
+        watched = WatchedSocket(self._dialled(target, deadline), self.silence_seconds)
         # Not around the dial: a dead worker keeps nobody out.
         if not self._handshakes.acquire(timeout=seconds(deadline)):
             watched.close()
             raise unanswered(target)
         try:
-            attempt = deadline.within(self._attempt_seconds)
+            attempt = deadline.within(self.attempt_seconds)
             session = transport.authenticated(watched, target, pinned, private, attempt)
         except BaseException:
             watched.close()
@@ -148,37 +140,34 @@ class Connector(AbstractContextManager["Connector"]):
             shown = session.get_remote_server_key()
             line = f"{shown.get_name()} {shown.get_base64()}"
             target = replace(target, host_keys=(line,), accept_new=False)
-        return Connection(target, session, watched, self._clock)
+        return Connection(target, session, watched, self.clock)
 
     def _dialled(self, target: Target, deadline: Deadline) -> socket.socket:
         try:
-            return self._dial(target, deadline)
-        except TimeoutError as error:
-            raise unanswered(target) from error
+            return self.dial(target, deadline)
         except OSError as error:
-            raise no_answer(target, error) from error
+            silent = isinstance(error, TimeoutError)
+            raise (unanswered(target) if silent else no_answer(target, error)) from error
 
     def _private(self, identity_file: str) -> Any:
         """Return the private key of a file, or our own, which is loaded once."""
         from tpukit.remote.connection import transport
 
-        path = Path(identity_file or self._key.private_path)
+        path = Path(identity_file or self.key.private_path)
         with self._lock:
             if path not in self._keys:
                 self._keys[path] = transport.private_key(path)
             return self._keys[path]
 
 
+@dataclass(eq=False)
 class Connection(AbstractContextManager["Connection"]):
     """An authenticated connection to one worker. Several threads may run commands over it."""
 
-    def __init__(
-        self, target: Target, transport: Any, watched: WatchedSocket, clock: Clock
-    ) -> None:
-        self.target = target
-        self._transport = transport
-        self._socket = watched
-        self._clock = clock
+    target: Target
+    _transport: Any
+    _socket: WatchedSocket
+    _clock: Clock
 
     @property
     def label(self) -> str:
@@ -252,7 +241,7 @@ class Connection(AbstractContextManager["Connection"]):
             "nothing listens there",
         )
 
-    def listen(self, port: int, on_stream: Callable[[Any, int], None]) -> int:
+    def listen(self, port: int, on_stream: Callable[[Any, int], object]) -> int:
         """Listen on a port of the worker's loopback, 0 for a free one, and return it.
 
         `on_stream` gets each connection and its port, in a thread that must not wait. Raises

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 from tpukit.clock import Deadline
 from tpukit.errors import BadInput, Fix, NotAuthenticated, TransportFailed
@@ -87,9 +87,8 @@ def through_program(
                 raise TransportFailed(
                     f"{one_line(command[0])} cannot be run", reason=error.strerror or str(error)
                 ) from error
-        assert process.stderr
         said: deque[str] = deque(maxlen=20)
-        attending = in_thread(_attend, process, process.stderr, said, tell)
+        attending = in_thread(_attend, process, said, tell)
         try:
             near.settimeout(seconds(deadline.within(_PROGRAM_SECONDS)))
             if near.recv(1, socket.MSG_PEEK):
@@ -233,13 +232,11 @@ def in_thread(work: Callable[..., None], *arguments: Any) -> threading.Thread:
 
 
 def _attend(
-    process: subprocess.Popen[bytes],
-    stream: IO[bytes],
-    said: deque[str],
-    on_line: Callable[[str], None],
+    process: subprocess.Popen[bytes], said: deque[str], on_line: Callable[[str], None]
 ) -> None:
-    with stream:
-        for line in stream:
+    assert process.stderr
+    with process.stderr:
+        for line in process.stderr:
             said.append(one_line(line))
             on_line(said[-1])
     process.wait()

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from tpukit.clock import Clock, Deadline
@@ -137,7 +138,9 @@ class Tunnels(AbstractContextManager["Tunnels"]):
         try:
             for place, each in enumerate(self._forwards):
                 if each.reverse:
-                    port = connection.listen(each.listen, self._reversed)
+                    # It gets each connection in paramiko's thread, which must not wait.
+                    lead = partial(in_thread, self._lead_here)
+                    port = connection.listen(each.listen, lead)
                     self._forwards[place] = replace(each, listen=port)
         except TransportFailed:
             connection.close()
@@ -186,10 +189,6 @@ class Tunnels(AbstractContextManager["Tunnels"]):
                 self._on_change(error.summary())
                 return
             splice(accepted, stream)
-
-    def _reversed(self, stream: Any, port: int) -> None:
-        """Get a connection to a port of the worker: in paramiko's thread, which must not wait."""
-        in_thread(self._lead_here, stream, port)
 
     def _lead_here(self, stream: Any, port: int) -> None:
         found = (each for each in self._forwards if each.reverse and each.listen == port)

@@ -74,7 +74,11 @@ def parse_host_key(kind: str, value: str) -> str:
 
 def write_known_hosts(path: Path, entries: Iterable[tuple[str, Iterable[str]]]) -> None:
     """Write the known-hosts file of (alias, host keys) for the system's OpenSSH, all at once."""
-    lines = [f"{_alias(alias)} {_host_key(key)}\n" for alias, keys in entries for key in keys]
+    lines = [
+        f"{_alias(alias)} {parse_host_key(*key.partition(' ')[::2])}\n"
+        for alias, keys in entries
+        for key in keys
+    ]
     replace_file(path, "".join(lines))
 
 
@@ -83,11 +87,6 @@ def _alias(alias: str) -> str:
     if not _PLAIN_ALIAS.fullmatch(alias):
         raise BadInput(f"{one_line(alias)!r} cannot name a worker in a known-hosts file")
     return alias
-
-
-def _host_key(line: str) -> str:
-    kind, _, value = line.partition(" ")
-    return parse_host_key(kind, value)
 
 
 def _is_public_key(line: str) -> bool:
@@ -128,10 +127,7 @@ def _new_private_key() -> bytes:
 
 
 def _read_private(path: Path) -> bytes:
-    if path.is_symlink():
-        raise SecurityRefusal(
-            f"the SSH key {path} is a symbolic link", fix=Fix.command("rm", str(path))
-        )
+    _check_private(path, path.lstat(), wanted=0o600)
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
         _check_private(path, os.fstat(file.fileno()), wanted=0o600)
         return file.read()

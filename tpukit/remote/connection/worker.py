@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from tpukit.clock import Deadline, polls
@@ -77,6 +77,7 @@ class RemoteWorker:
             return connection.target
 
 
+@dataclass(eq=False)
 class RetryingConnection(AbstractContextManager["RetryingConnection"]):
     """A connection to one worker, opened when it is used, and again after a loss.
 
@@ -84,23 +85,16 @@ class RetryingConnection(AbstractContextManager["RetryingConnection"]):
     `progressed` says are news to the deadline.
     """
 
-    def __init__(
-        self,
-        connect: Callable[[], Connection],
-        deadline: Deadline,
-        on_loss: Callable[[TransportFailed], None] = lambda error: None,
-    ) -> None:
-        self._connect = connect
-        self._on_loss = on_loss
-        self._connection: Connection | None = None
-        self.deadline = deadline
-        self._fruitful = False
+    connect: Callable[[], Connection]
+    deadline: Deadline
+    on_loss: Callable[[TransportFailed], None] = lambda error: None
+    _connection: Connection | None = field(default=None, init=False)
 
     @property
     def connection(self) -> Connection:
         if self._connection is None or not self._connection.alive:
             self.close()
-            self._connection = self._connect()
+            self._connection = self.connect()
             self.deadline.renew()
         return self._connection
 
@@ -120,7 +114,7 @@ class RetryingConnection(AbstractContextManager["RetryingConnection"]):
                 fruitless = 0 if self._fruitful else fruitless + 1
                 if fruitless == _FRUITLESS:
                     raise
-                self._on_loss(error)
+                self.on_loss(error)
 
     def retry_until(self, deadline: Deadline, action: Callable[[Connection], Value]) -> Value:
         """Return the action's value, which is tried for, with pauses, until the deadline.

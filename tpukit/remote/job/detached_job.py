@@ -21,7 +21,6 @@ from tpukit.remote.programs import INCOMPLETE, python_request
 from tpukit.text import one_line, sanitize
 
 if TYPE_CHECKING:
-    from tpukit.remote.connection.channel import OnOutput
     from tpukit.remote.connection.client import Connection
 
 #: Bytes of its log that a job keeps, the newest ones.
@@ -87,6 +86,7 @@ class JobResult:
     started: bool
 
 
+@dataclass(eq=False)
 class DetachedJob:
     """A job on a worker, and its log, over as many connections as it takes.
 
@@ -97,28 +97,22 @@ class DetachedJob:
     job goes on running, and `TransportFailed` where the worker is out of reach.
     """
 
-    def __init__(
-        self,
-        connect: Callable[[], Connection],
-        name: str,
-        deadline: Deadline,
-        on_line: OnLine | None = None,
-        *,
-        on_log: OnLog | None = None,
-        notice: OnLine = lambda line: None,
-        patience: float = 60.0,
-    ) -> None:
-        if not _NAME.fullmatch(name):
+    connect: Callable[[], Connection]
+    name: str
+    deadline: Deadline
+    on_line: OnLine | None = None
+    on_log: OnLog | None = None
+    notice: OnLine = lambda line: None
+    patience: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
             raise BadInput(
-                f"{one_line(name)!r} cannot name a job",
+                f"{one_line(self.name)!r} cannot name a job",
                 fix=Fix(note="use a-z, 0-9, '.', '_' and '-'"),
             )
-        self._connection = RetryingConnection(connect, deadline)
-        self._name = name
-        self._deadline = deadline
-        self._notice = notice
-        self._patience = patience
-        self._log = _Log(on_line, on_log, notice)
+        self._connection = RetryingConnection(self.connect, self.deadline)
+        self._log = _Log(self.on_line, self.on_log, self.notice)
 
     def run(self, request: JobRequest) -> JobResult:
         """Start the job unless it is there, follow its log to the end and return how it ended.
@@ -154,8 +148,8 @@ class DetachedJob:
             yield
         except DeadlinePassed as error:
             raise DeadlinePassed(
-                f"job {self._name} did not end in time",
-                exists=(f"job {self._name} on the worker, log {self._log_path}",),
+                f"job {self.name} did not end in time",
+                exists=(f"job {self.name} on the worker, log {self._log_path}",),
             ) from error
         finally:
             self._connection.close()
@@ -166,7 +160,7 @@ class DetachedJob:
 
     @property
     def _log_path(self) -> str:
-        return f"~/{worker_files.job_folder(self._name)}/log"
+        return f"~/{worker_files.job_folder(self.name)}/log"
 
     def _start(self, request: JobRequest) -> bool:
         asked = 0
@@ -174,34 +168,34 @@ class DetachedJob:
         def start(connection: Connection) -> str:
             nonlocal asked
             asked += 1
-            words = {"job": self._name, **asdict(request)}
-            return ask(connection, "start", words, self._deadline).decode().strip()
+            words = {"job": self.name, **asdict(request)}
+            return ask(connection, "start", words, self.deadline).decode().strip()
 
-        word = self._connection.retry_until(self._deadline, start)
+        word = self._connection.retry_until(self.deadline, start)
         if word == "other":
-            raise NameTaken(f"job {self._name} is there already, with another command")
+            raise NameTaken(f"job {self.name} is there already, with another command")
         # Where an answer was lost, the job that is there is taken for the one that was asked for.
         return word == "started" or asked > 1
 
     def _follow(self, part: LogPart) -> int | None:
         """Return the exit status once the log was handed on, or None where the job runs."""
-        patience = self._deadline.within(self._patience)
+        patience = self.deadline.within(self.patience)
         while True:
             connection = self._connection.connection  # it is tried for long enough in there
-            begun = self._log.offset, self._deadline.clock.monotonic()
+            begun = self._log.offset, self.deadline.clock.monotonic()
             try:
                 word, _, status = self._stream(connection, part).partition(" ")
                 break
             except TransportFailed as error:
                 self._connection.close()
-                lasted = self._deadline.clock.monotonic() - begun[1]
-                if self._log.offset != begun[0] or lasted > self._patience:
-                    patience = self._deadline.within(self._patience)
-                self._deadline.check("the job still runs")
+                lasted = self.deadline.clock.monotonic() - begun[1]
+                if self._log.offset != begun[0] or lasted > self.patience:
+                    patience = self.deadline.within(self.patience)
+                self.deadline.check("the job still runs")
                 if patience.passed():
                     raise
-                self._notice(f"lost, connecting again ({one_line(error.summary())})")
-                self._deadline.clock.sleep(min(1.0, patience.remaining()))
+                self.notice(f"lost, connecting again ({one_line(error.summary())})")
+                self.deadline.clock.sleep(min(1.0, patience.remaining()))
         self._log.finish()
         if word in ("lost", "absent"):
             raise self._lost(word)
@@ -209,16 +203,16 @@ class DetachedJob:
 
     def _stream(self, connection: Connection, part: LogPart) -> str:
         """Hand on the log from where it is, and return the words that follow it."""
-        words = {"job": self._name, "offset": self._log.offset, **asdict(part)}
+        words = {"job": self.name, "offset": self._log.offset, **asdict(part)}
         self._log.begin()
-        ask(connection, "follow", words, self._deadline, self._log.feed)
+        ask(connection, "follow", words, self.deadline, self._log.feed)
         return self._log.rest.decode("utf-8", "replace").strip()
 
     def _lost(self, word: str) -> JobLost:
         gone = "its folder is not there: it was removed, or the worker was made anew"
         why = "its process is gone without an exit status: the worker restarted, or it was killed"
         return JobLost(
-            f"job {self._name} was lost",
+            f"job {self.name} was lost",
             why=gone if word == "absent" else why,
             details={"log_path": self._log_path, "log_tail": list(self._log.tail)},
         )
@@ -250,8 +244,7 @@ def ask(
                 chunk = bytes(before.partition(begin)[2])
             take(chunk)
 
-    on_output: OnOutput | None = skip if take else None
-    done = connection.run(line, stdin=stdin, on_output=on_output, deadline=deadline)
+    done = connection.run(line, stdin=stdin, on_output=skip, deadline=deadline)
     if done.status == INCOMPLETE:
         raise TransportFailed("a request did not arrive whole", why="nothing has run")
     if done.status == _NO_PROGRAM:
@@ -263,16 +256,20 @@ def ask(
     return done.stdout.partition(begin)[2]
 
 
+@dataclass(eq=False)
 class _Log:
     """Hands on a log, bytes and lines, and knows the offset behind them.
 
     It gets an answer's parts, in whatever pieces; `rest` is what is not, or not yet, a part.
     """
 
-    def __init__(self, on_line: OnLine | None, on_log: OnLog | None, notice: OnLine) -> None:
-        self.offset: int | None = None
-        self._on_line, self._on_log, self._notice = on_line, on_log, notice
-        self._partial = b""
+    _on_line: OnLine | None
+    _on_log: OnLog | None
+    _notice: OnLine
+    offset: int | None = None
+    _partial: bytes = b""
+
+    def __post_init__(self) -> None:
         self._last = Tail(_LONGEST_LINE)
         self.begin()
 

@@ -154,27 +154,20 @@ class _Broken(TpukitError):
     """What arrived is good for nothing."""
 
 
+@dataclass
 class _Reception:
     """The bytes of one source on their way into a file, over as many connections as it takes."""
 
-    def __init__(
-        self,
-        connection: RetryingConnection,
-        source: Source,
-        file: FileIO,
-        context: TransferContext,
-        sudo: bool,
-    ) -> None:
-        self._connection = connection
-        self._source = source
-        self._shown = one_line(source.path)
-        self._file = file
-        self._context = context
-        self._sudo = sudo
-        self._found = hashlib.file_digest(file, "sha256")
-        self._have = file.tell()
-        self._header: _Header | None = None
-        self._before, self._inflation = b"", Inflation()
+    _connection: RetryingConnection
+    _source: Source
+    _file: FileIO
+    _context: TransferContext
+    _sudo: bool
+
+    def __post_init__(self) -> None:
+        self._shown = one_line(self._source.path)
+        self._found = hashlib.file_digest(self._file, "sha256")
+        self._have = self._file.tell()
         self._moved = self._expected = 0
 
     def complete(self) -> _Header:
@@ -193,7 +186,8 @@ class _Reception:
         self._have, self._found = 0, hashlib.sha256()
 
     def _receive(self, connection: Connection) -> _Header:
-        self._header, self._before, self._inflation = None, b"", Inflation()
+        self._header: _Header | None = None
+        self._before, self._inflation = b"", Inflation()
         words = (*self._source.words, str(self._have), self._found.hexdigest())
         done = connection.run(
             python_line("remote/transfer/download_program.py", *words, sudo=self._sudo),

@@ -122,7 +122,8 @@ class Snapshot:
 def main(path, pattern, have, digest):
     try:
         kind, members = content(path, pattern)
-        unread = [place for name, place, found in members if not readable(place, found)]
+        files = [place for _, place, found in members if stat.S_ISREG(found.st_mode)]
+        unread = [place for place in files if not os.access(place, os.R_OK)]
         if unread:
             raise Refused("unread", *unread)
         try:
@@ -173,10 +174,6 @@ def tree(name, place):
             yield from tree(os.path.join(name, each), os.path.join(place, each))
     except FileNotFoundError:
         return
-
-
-def readable(place, found):
-    return not stat.S_ISREG(found.st_mode) or os.access(place, os.R_OK)
 
 
 def sent(sender, kind, members):

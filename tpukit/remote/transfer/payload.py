@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 from tpukit.errors import BadInput, TpukitError
 from tpukit.text import shown_path
@@ -140,7 +140,7 @@ def tree_entries(root: Path, name: str) -> Iterator[Entry]:
     """Yield a file or folder, and all that is below it, as members called `name` and `name/…`."""
     yield Entry(name, root)
     if root.is_dir():
-        for folder, folders, files in os.walk(root, onerror=_raise):
+        for folder, folders, files in os.walk(root, onerror=_refuse):
             folders.sort()
             below = Path(folder)
             prefix = name if below == root else f"{name}/{below.relative_to(root).as_posix()}"
@@ -154,7 +154,10 @@ def tree_payload(entries: Iterable[Entry], texts: Iterable[tuple[str, bytes]] = 
     for name, text in texts:
         _add(parts, tarfile.TarInfo(name), Part(len(text), text))
     for entry in entries:
-        found = _status(entry.path)
+        try:
+            found = entry.path.lstat()
+        except OSError as error:
+            _refuse(error)
         info = _info(entry, found)
         regular = Part(info.size, b"", entry.path, found.st_mtime_ns)
         _add(parts, info, regular if info.isreg() else Part(0))
@@ -185,13 +188,6 @@ def _info(entry: Entry, found: os.stat_result) -> tarfile.TarInfo:
     return info
 
 
-def _status(path: Path) -> os.stat_result:
-    try:
-        return path.lstat()
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
 def _written(path: Path, part: Part) -> bool:
     try:
         return path.stat().st_mtime_ns != part.modified
@@ -203,12 +199,9 @@ def _opened(path: Path) -> BinaryIO:
     try:
         return path.open("rb")
     except OSError as error:
-        raise _unreadable(path, error) from error
+        _refuse(error)
 
 
-def _raise(error: OSError) -> None:
-    raise _unreadable(Path(error.filename), error)
-
-
-def _unreadable(path: Path, error: OSError) -> BadInput:
-    return BadInput(f"cannot read {shown_path(path)}", reason=error.strerror or str(error))
+def _refuse(error: OSError) -> NoReturn:
+    shown = shown_path(Path(error.filename))
+    raise BadInput(f"cannot read {shown}", reason=error.strerror or str(error)) from error

@@ -21,8 +21,6 @@ from tpukit.remote.programs import answer, program_line
 from tpukit.remote.transfer.payload import Payload, compressed
 
 _STATE = re.compile(rb"^tpukit-transfer ([a-z]+) ?([0-9]*)( into)?$", re.MULTILINE)
-
-
 #: Times that all is sent before what arrived has to be right: the first may go on after a broken
 #: beginning.
 _SENDINGS = 2
