@@ -255,30 +255,32 @@ def test_closing_a_connection_to_a_frozen_peer_is_prompt(
 
 @pytest.mark.parametrize("path", ["plain", "a b/c'd/$(touch no)", "deep/er/-file", "-x"])
 def test_an_upload_arrives_whole_under_its_very_name(
-    connection: Connection, server: Server, path: str
+    connection: Connection, server: Server, path: str, within: Within
 ) -> None:
     data = bytes(range(256)) * 100
-    connection.upload(data, path, 0o640)
+    connection.upload(data, path, deadline=within(60))
     assert (server.home / path).read_bytes() == data
-    assert (server.home / path).stat().st_mode & 0o7777 == 0o640
+    assert (server.home / path).stat().st_mode & 0o7777 == 0o600
     assert len(list((server.home / path).parent.iterdir())) == 1
     assert not (server.home / "no").exists()
 
 
 def test_an_upload_that_is_cut_short_leaves_the_old_file(
-    connection: Connection, server: Server
+    connection: Connection, server: Server, within: Within
 ) -> None:
     """To the receiving program a lost connection looks like the end of the file."""
-    connection.upload(b"old", "file")
+    connection.upload(b"old", "file", deadline=within(60))
     server.on_command = server.cut
     with pytest.raises(TransportFailed):
-        connection.upload(b"x" * (32 << 20), "file")
+        connection.upload(b"x" * (32 << 20), "file", deadline=within(60))
     server.wait_until(lambda: [path.name for path in server.home.iterdir()] == ["file"])
     assert (server.home / "file").read_bytes() == b"old"
 
 
-def test_an_upload_that_cannot_be_written_says_why(connection: Connection, server: Server) -> None:
+def test_an_upload_that_cannot_be_written_says_why(
+    connection: Connection, server: Server, within: Within
+) -> None:
     (server.home / "taken").write_text("")
     with pytest.raises(TransportFailed, match="could not write taken/file") as failed:
-        connection.upload(b"x", "taken/file")
+        connection.upload(b"x", "taken/file", deadline=within(60))
     assert "taken" in failed.value.reason

@@ -64,7 +64,7 @@ def test_a_job_runs_and_its_end_is_told(run: Run) -> None:
     lines: list[str] = []
     result = run("steps", "echo one; echo two >&2; printf three; exit 4", on_line=lines.append)
     assert lines == ["one", "two", "three"]
-    assert result == JobResult(4, ("one", "two", "three"), "~/.tpukit/jobs/steps/log", True)
+    assert result == JobResult(4, ("one", "two", "three"), "~/.tpukit/jobs/steps/log")
 
 
 def test_its_files_are_private_and_nothing_else_is_left(run: Run, server: Server) -> None:
@@ -95,8 +95,8 @@ def test_a_path_of_the_user_s_own_is_the_command_s_alone(
 def test_a_finished_job_is_not_run_again(run: Run, server: Server) -> None:
     command = "echo once; echo x >>count; exit 3"
     first, second = run("once", command), run("once", command)
-    assert (first.status, first.started) == (3, True)
-    assert (second.status, second.started, second.tail) == (3, False, ("once",))
+    assert first.status == 3
+    assert (second.status, second.tail) == (3, ("once",))
     assert count(server) == 1
 
 
@@ -112,7 +112,7 @@ def test_a_running_job_is_found_again_and_followed_from_its_first_line(
     assert passed.value.exists == ("job long on the worker, log ~/.tpukit/jobs/long/log",)
     (server.home / "go").touch()
     result = run("long", command)
-    assert (result.tail, result.started) == (("first", "last"), False)
+    assert result.tail == ("first", "last")
     assert count(server) == 1
 
 
@@ -138,7 +138,7 @@ def test_two_thousand_lines_over_cut_connections_come_once_each(run: Run, server
     )
     result = run("lines", command, on_line=note)
     assert lines == [f"line {number}" for number in range(1, 2001)]
-    assert (result.status, result.started) == (6, True)
+    assert result.status == 6
     assert count(server) == 1
     assert len(server.ciphers) > 5, "connections were cut"
 
@@ -158,7 +158,6 @@ def test_of_two_starters_at_once_one_starts(run: Run, server: Server) -> None:
 
     outcomes = [outcome.value for outcome in fan_out(range(6), start)]
     assert [(each.status, each.tail) for each in outcomes if each] == [(2, ("out",))] * 6
-    assert sum(each.started for each in outcomes if each) == 1
     assert count(server) == 1
 
 
@@ -295,7 +294,7 @@ def test_a_lost_job_can_be_forgotten_and_started_anew(
     (folder(server, "again") / "status").unlink()
     forget_job(connect(), "again", deadline=within(60))
     assert not folder(server, "again").exists()
-    assert run("again", "echo x >>count").started
+    run("again", "echo x >>count")
     assert count(server) == 2
 
 

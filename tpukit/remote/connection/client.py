@@ -34,7 +34,7 @@ HANDSHAKES = 32
 #: looks like the end of the file to `cat`.
 _RECEIVE = (
     'umask 077; new="$1.$$"; mkdir -p -- "$2" && cat >"$new" && [ "$(wc -c <"$new")" -eq "$3" ] '
-    '&& chmod -- "$4" "$new" && mv -f -- "$new" "$1" || { rm -f -- "$new"; exit 1; }'
+    '&& mv -f -- "$new" "$1" || { rm -f -- "$new"; exit 1; }'
 )
 
 AfterFailure = Callable[[Target, TransportFailed | HostKeyMismatch], Target]
@@ -140,7 +140,7 @@ class Connector(AbstractContextManager["Connector"]):
             shown = session.get_remote_server_key()
             line = f"{shown.get_name()} {shown.get_base64()}"
             target = replace(target, host_keys=(line,), accept_new=False)
-        return Connection(target, session, watched, self.clock)
+        return Connection(target, session, watched)
 
     def _dialled(self, target: Target, deadline: Deadline) -> socket.socket:
         try:
@@ -167,7 +167,6 @@ class Connection(AbstractContextManager["Connection"]):
     target: Target
     _transport: Any
     _socket: WatchedSocket
-    _clock: Clock
 
     @property
     def label(self) -> str:
@@ -209,22 +208,18 @@ class Connection(AbstractContextManager["Connection"]):
             raise self._lost()
         return Completed(status, bytes(exchange.stdout), bytes(exchange.stderr))
 
-    def upload(
-        self, data: bytes, path: str, mode: int = 0o600, *, deadline: Deadline | None = None
-    ) -> None:
-        """Write a file on the worker, whole or not at all; its folder is made.
+    def upload(self, data: bytes, path: str, *, deadline: Deadline) -> None:
+        """Write a file for its owner alone on the worker, whole or not at all; its folder is made.
 
-        `path` is absolute or relative to the home folder; `~` means nothing in it. Without a
-        deadline: a minute, and more for more than 6 MB.
+        `path` is absolute or relative to the home folder; `~` means nothing in it.
 
         Raises:
             TransportFailed: the connection broke, or the worker could not write the file.
             DeadlinePassed: it is not written yet.
         """
-        words = [path, posixpath.dirname(path) or ".", str(len(data)), f"{mode:o}"]
+        words = [path, posixpath.dirname(path) or ".", str(len(data))]
         command = quote(["sh", "-c", _RECEIVE, "sh", *words])
-        limit = deadline or Deadline.after(self._clock, 60.0 + len(data) / 1e5)
-        done = self.run(command, stdin=data, deadline=limit)
+        done = self.run(command, stdin=data, deadline=deadline)
         if not done.ok:
             what = f"could not write {one_line(path)} on {self.label}"
             raise TransportFailed(what, reason=done.reason)

@@ -75,15 +75,11 @@ WHOLE_LOG = LogPart()
 
 @dataclass(frozen=True)
 class JobResult:
-    """How a job ended. `tail` are the last lines of its log, sanitized.
-
-    `started` is False when the job had been there before.
-    """
+    """How a job ended. `tail` are the last lines of its log, sanitized."""
 
     status: int
     tail: tuple[str, ...]
     log_path: str
-    started: bool
 
 
 @dataclass(eq=False)
@@ -122,16 +118,15 @@ class DetachedJob:
             JobLost: it died without an exit status; it is not started again.
         """
         with self._connected():
-            started = self._start(request)
-            return self._result(self._follow(WHOLE_LOG), started)
+            self._start(request)
+            result = self._follow(WHOLE_LOG)
+            assert result, "it is followed to the end"
+            return result
 
-    def start(self, request: JobRequest) -> bool:
-        """Start the job and leave it; return False where it was there already.
-
-        Raises `NameTaken` where it is there with another command.
-        """
+    def start(self, request: JobRequest) -> None:
+        """Start the job unless it is there, and leave it; raise `NameTaken` as `run` does."""
         with self._connected():
-            return self._start(request)
+            self._start(request)
 
     def follow(self, part: LogPart = WHOLE_LOG) -> JobResult | None:
         """Hand on a part of the log, and return how the job ended; None where it runs.
@@ -139,8 +134,7 @@ class DetachedJob:
         Raises as `run`.
         """
         with self._connected():
-            status = self._follow(part)
-            return None if status is None else self._result(status, started=False)
+            return self._follow(part)
 
     @contextmanager
     def _connected(self) -> Iterator[None]:
@@ -154,31 +148,21 @@ class DetachedJob:
         finally:
             self._connection.close()
 
-    def _result(self, status: int | None, started: bool) -> JobResult:
-        assert status is not None
-        return JobResult(status, self._log.tail, self._log_path, started)
-
     @property
     def _log_path(self) -> str:
         return f"~/{worker_files.job_folder(self.name)}/log"
 
-    def _start(self, request: JobRequest) -> bool:
-        asked = 0
-
-        def start(connection: Connection) -> str:
-            nonlocal asked
-            asked += 1
-            words = {"job": self.name, **asdict(request)}
-            return ask(connection, "start", words, self.deadline).decode().strip()
-
-        word = self._connection.retry_until(self.deadline, start)
-        if word == "other":
-            raise NameTaken(f"job {self.name} is there already, with another command")
+    def _start(self, request: JobRequest) -> None:
+        words = {"job": self.name, **asdict(request)}
         # Where an answer was lost, the job that is there is taken for the one that was asked for.
-        return word == "started" or asked > 1
+        answer = self._connection.retry_until(
+            self.deadline, lambda each: ask(each, "start", words, self.deadline)
+        )
+        if answer.strip() == b"other":
+            raise NameTaken(f"job {self.name} is there already, with another command")
 
-    def _follow(self, part: LogPart) -> int | None:
-        """Return the exit status once the log was handed on, or None where the job runs."""
+    def _follow(self, part: LogPart) -> JobResult | None:
+        """Return how the job ended once the log was handed on, or None where the job runs."""
         patience = self.deadline.within(self.patience)
         while True:
             connection = self._connection.connection  # it is tried for long enough in there
@@ -199,7 +183,9 @@ class DetachedJob:
         self._log.finish()
         if word in ("lost", "absent"):
             raise self._lost(word)
-        return int(status) if word == "finished" else None
+        if word != "finished":
+            return None
+        return JobResult(int(status), self._log.tail, self._log_path)
 
     def _stream(self, connection: Connection, part: LogPart) -> str:
         """Hand on the log from where it is, and return the words that follow it."""
