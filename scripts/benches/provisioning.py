@@ -26,7 +26,7 @@ from tpukit.provision.recipes import Recipe
 TYPES = {1: "v3-8", 4: "v3-32", 16: "v3-128"}
 #: Seconds that the second run may take on four workers.
 MOST_AGAIN = 2.0
-#: `tpukit provision` with a cache on each worker, with one for all, and pip on each.
+#: `tpukit provision` without any cache and with one for all workers, and pip on each.
 CLIENTS = ("tpukit", "shared", "pip")
 _LINE = "{:<8}{:>8}{:>9}{:>8}{:>9}"
 
@@ -54,9 +54,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _measured(client: str, count: int, recipe: str) -> tuple[float, float, float]:
     """Return the seconds of a first run, its megabytes, and the seconds of a second one."""
-    alone = {} if client == "shared" else {"UV_NO_CACHE": "1", "PIP_NO_CACHE_DIR": "1"}
+    own = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}  # no wheels that lie here
+    own |= {} if client == "shared" else {"UV_NO_CACHE": "1", "PIP_NO_CACHE_DIR": "1"}
     with tempfile.TemporaryDirectory(prefix="tpukit-bench-") as caches, _counting() as proxy:
-        own = {**alone, "XDG_CACHE_HOME": caches, "HTTPS_PROXY": proxy.url, "NO_PROXY": ""}
+        own |= {"XDG_CACHE_HOME": caches, "HTTPS_PROXY": proxy.url, "NO_PROXY": ""}
         with _environment(own), emulator() as environment:
             tpukit(environment, "create", TYPES[count], "bench")
             tpukit(environment, "firewall", "apply", "bench")

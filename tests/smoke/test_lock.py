@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -17,6 +19,7 @@ from tpukit.errors import DeadlinePassed
 from tpukit.remote.connection.client import Connector
 from tpukit.remote.connection.keys import ensure_key_pair
 from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.remote.programs import program_text
 from tpukit.smoke.runner import smoke_lock
 
 pytestmark = pytest.mark.process
@@ -92,3 +95,38 @@ def test_a_worker_without_the_interpreter_holds_nobody_up(worker: RemoteWorker) 
     started = time.monotonic()
     with smoke_lock(worker, "no/such/python", within(300)):
         assert time.monotonic() - started < 60
+
+
+def test_who_waited_for_a_lock_that_is_gone_waits_for_the_next_and_leaves_no_trace(
+    tmp_path: Path,
+) -> None:
+    """Else two have it: one by the file that was removed, one by the file of now."""
+    file = tmp_path / "things/it.lock"
+    file.parent.mkdir()
+    program = program_text("remote/command/lock_program.py")
+    with file.open("w") as gone:
+        fcntl.flock(gone, fcntl.LOCK_EX)
+        second = subprocess.Popen(
+            [sys.executable, "-I", "-c", program, "things/it.lock"],
+            env={"HOME": str(tmp_path)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert second.stdin
+        assert second.stdout
+        assert [second.stdout.readline() for _ in range(2)] == ["\n", "TPUKIT-WAITING \n"]
+        file.unlink()
+        with file.open("w") as now:
+            now.write("somebody else")
+            fcntl.flock(now, fcntl.LOCK_EX)
+            now.flush()
+            gone.close()
+            lines = [second.stdout.readline() for _ in range(2)]
+            assert lines == ["\n", "TPUKIT-WAITING somebody else\n"]
+    assert [second.stdout.readline() for _ in range(2)] == ["\n", "TPUKIT-LOCKED\n"]
+    assert file.read_text().startswith("PID ")
+    second.stdin.close()
+    assert second.wait(60) == 0
+    second.stdout.close()
+    assert list(tmp_path.iterdir()) == []

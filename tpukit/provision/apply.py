@@ -25,9 +25,7 @@ from tpukit.provision.recipes import Recipe
 from tpukit.provision.requirements import Requirements
 from tpukit.provision.steps import STEPS, Decision, Plan, Run, Step, Upload, interpreter
 from tpukit.provision.worker_jobs import OnEvent, ProvisionEvent, WorkerJobs
-from tpukit.remote import worker_files
 from tpukit.remote.command.fan_out import fan_out
-from tpukit.remote.command.worker_lock import worker_lock
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.text import one_line
 
@@ -126,18 +124,8 @@ class _Application:
             facts = self._take(step, facts)
 
     def _take_all_alone(self, facts: Facts) -> None:
-        """Take every step while no other client changes the same environment."""
-        name = self._plan.recipe.name
-        lock = worker_lock(
-            self._jobs.worker,
-            facts.pythons[0].path if facts.pythons else "python3",
-            worker_files.provision_lock(name),
-            self._jobs.deadline,
-            ahead=f"another client provisions {name} there",
-            late=f"another client was provisioning {name} there until the deadline",
-            on_wait=lambda line: self._jobs.tell("wait", "started", line),
-        )
-        with lock as waited:
+        python = facts.pythons[0].path if facts.pythons else "python3"
+        with self._jobs.alone(python) as waited:
             self._take_all(self._read_facts() if waited else facts)
 
     def _read_facts(self) -> Facts:

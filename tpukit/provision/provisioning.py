@@ -167,7 +167,8 @@ def undo_all(
         if words and not environments:
             return ()
         jobs = WorkerJobs(worker, deadline, emit)
-        return jobs.briefly(lambda connection, limit: _removed(connection, limit, environments))
+        with jobs.alone():
+            return jobs.briefly(lambda connection, limit: _removed(connection, limit, environments))
 
     gone = values(fan_out(workers, remove, window=max(1, len(workers))))
     reports = undo_steps(workers, steps, deadline, emit) if steps or not words else []

@@ -123,7 +123,9 @@ def undo_steps(
     """
 
     def undo(worker: RemoteWorker) -> WorkerUndoReport:
-        return _undo(WorkerJobs(worker, deadline, on_event), words)
+        jobs = WorkerJobs(worker, deadline, on_event)
+        with jobs.alone():
+            return _undo(jobs, words)
 
     def report(outcome: Outcome[RemoteWorker, WorkerUndoReport]) -> WorkerUndoReport:
         if outcome.value:
@@ -147,19 +149,34 @@ class _Application:
         """Take every step until one fails."""
         report = WorkerProvisionReport(self._jobs.worker.index, (), emulated=self._facts.emulated)
         try:
-            for step in self._wanted:
-                self._take(step)
+            if any(self._facts.steps[step.word].needed for step in self._wanted):
+                self._take_all_alone()
+            else:
+                self._take_all()
         except TpukitError as error:
-            failed = self._steps[-1].name
+            failed = f"step {self._steps[-1].name}: " if self._steps else ""
             return replace(
                 report,
                 steps=tuple(self._steps),
-                error=f"step {failed}: {one_line(error.summary())}",
+                error=f"{failed}{one_line(error.summary())}",
                 cause=error,
                 log_tail=tuple(error.details.get("log_tail", ())),
                 log_path=one_line(error.details.get("log_path", "")),
             )
         return replace(report, steps=tuple(self._steps))
+
+    def _take_all(self) -> None:
+        for step in self._wanted:
+            self._take(step)
+
+    def _take_all_alone(self) -> None:
+        with self._jobs.alone() as waited:
+            if waited:
+                self._facts = self._read_facts()
+            self._take_all()
+
+    def _read_facts(self) -> SystemFacts:
+        return self._jobs.briefly(partial(read_system_facts, self._wanted))
 
     def _take(self, step: WantedStep) -> None:
         started = self._jobs.deadline.clock.monotonic()
@@ -171,10 +188,12 @@ class _Application:
 
         fact = self._facts.steps[step.word]
         notes = "; ".join(fact.notes)
-        if not fact.needed:
+        if not fact.needed and not fact.refused:
             finish("unchanged", notes or "as it should be")
             return
         try:
+            if fact.refused:  # since the plan was made
+                raise refused(fact.refused, fact.fix)
             self._jobs.tell(step.word, "started", "; ".join(fact.needed))
             self._change(step)
         except TpukitError as error:
@@ -187,7 +206,7 @@ class _Application:
         shell = step.shell("change")
         _run(self._jobs, step.word, _job(step.entry, shell, self._facts), shell, reason)
         # The steps that come later may see what this one has changed.
-        self._facts = self._jobs.briefly(partial(read_system_facts, self._wanted))
+        self._facts = self._read_facts()
         now = self._facts.steps[step.word]
         if now.refused:
             raise refused(now.refused, now.fix)

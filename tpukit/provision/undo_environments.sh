@@ -12,7 +12,7 @@ if [ $# = 0 ]; then
 fi
 for name; do
     [ -d "$venvs/$name" ] || continue
-    rm -rf "${venvs:?}/$name" "$tpukit/provision-$name.lock" || exit
+    rm -rf "${venvs:?}/$name" || exit
     echo "TPUKIT-UNDONE $name"
 done
 rmdir "$venvs" 2>/dev/null

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from tpukit.clock import Deadline
 from tpukit.errors import ProvisionFailed, TransportFailed
+from tpukit.remote.command.worker_lock import worker_lock
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.job.detached_job import DetachedJob, JobLost, JobRequest, JobResult
 from tpukit.remote.job.job_list import forget_job
+from tpukit.remote.worker_files import PROVISION_LOCK
 from tpukit.text import one_line, sanitize
 
 if TYPE_CHECKING:
@@ -61,6 +63,24 @@ class WorkerJobs:
             self.deadline.clock.sleep(1.0)
         with self.worker.connect() as connection:
             return act(connection, self.deadline.within(_BRIEFLY))
+
+    @contextmanager
+    def alone(self, python: str = "python3") -> Iterator[bool]:
+        """Run the block while no other client provisions the worker; yield whether one had to be
+        waited for, which may have changed everything.
+
+        Raises `DeadlinePassed` where another client does so until the deadline.
+        """
+        with worker_lock(
+            self.worker,
+            python,
+            PROVISION_LOCK,
+            self.deadline,
+            ahead="another client provisions it",
+            late=f"another client was provisioning {self.worker.label} until the deadline",
+            on_wait=lambda line: self.tell("wait", "started", line),
+        ) as waited:
+            yield waited
 
     def run(self, step: str, job: str, shell: str, reason: str) -> JobResult:
         """Run a step's command as the job of this id, and return how it ended.

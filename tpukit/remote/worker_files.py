@@ -14,7 +14,8 @@ PYTHONS = f"{ROOT}/pythons"
 NOTEBOOK_PROGRAM = f"{ROOT}/notebook.py"
 GUARD = f"{ROOT}/guard"
 DIAGNOSES = f"{ROOT}/diagnose"
-SMOKE_LOCK = f"{ROOT}/smoke.lock"
+#: What whoever tests the devices, or changes what a worker has, has locked.
+SMOKE_LOCK, PROVISION_LOCK = f"{ROOT}/smoke.lock", f"{ROOT}/provision.lock"
 #: What shell programs begin with: they know the folder as $tpukit.
 SHELL_LINE = f"tpukit=$HOME/{ROOT}\n"
 #: The jobs of detached runs among all jobs: a provisioning step's have no such name.
@@ -51,11 +52,6 @@ def venv(recipe: str) -> str:
 def venv_python(recipe: str) -> str:
     """Return the interpreter of a recipe's virtual environment."""
     return f"{venv(recipe)}/bin/python"
-
-
-def provision_lock(recipe: str) -> str:
-    """Return the file that whoever changes a recipe's environment has locked."""
-    return f"{ROOT}/provision-{recipe}.lock"
 
 
 def uv_folder(version: str) -> str:

@@ -3,26 +3,44 @@
     python -I -c PROGRAM FILE
 
 Where another one has the lock, "TPUKIT-WAITING " and what that one has left in the file come first.
+The file goes with the lock: who has waited for one that is gone by then begins anew.
 """
 
+import contextlib
 import fcntl
 import os
 import sys
 import time
 
 path = os.path.join(os.path.expanduser("~"), sys.argv[1])
-os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-with open(path, "a+") as lock:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.seek(0)
-        print("\nTPUKIT-WAITING", lock.readline(200).strip(), flush=True)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-    client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
-    lock.truncate(0)
-    since = time.strftime("%H:%M:%S UTC", time.gmtime())
-    lock.write(f"PID {os.getpid()}{client and ', for ' + client}, since {since}\n")
-    lock.flush()
-    print("\nTPUKIT-LOCKED", flush=True)
-    sys.stdin.read()
+folder = os.path.dirname(path)
+
+
+def locked():
+    """Return the file of that name, open and locked; None where that one has gone meanwhile."""
+    with contextlib.suppress(FileNotFoundError):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(lock, 200, 0).decode(errors="replace").strip()
+            print("\nTPUKIT-WAITING", holder, flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.path.samestat(os.fstat(lock), os.stat(path)):
+            return lock
+    return None
+
+
+lock = None
+while lock is None:
+    lock = locked()
+client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
+since = time.strftime("%H:%M:%S UTC", time.gmtime())
+os.ftruncate(lock, 0)
+os.pwrite(lock, f"PID {os.getpid()}{client and ', for ' + client}, since {since}\n".encode(), 0)
+print("\nTPUKIT-LOCKED", flush=True)
+sys.stdin.read()
+with contextlib.suppress(OSError):
+    os.unlink(path)
+    os.rmdir(folder)  # unless there is more in it

@@ -1,0 +1,112 @@
+"""System steps of several clients on one worker: one at a time changes it."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.local_worker import LocalWorker, seconds
+
+from tpukit.models import ProvisionReport
+from tpukit.provision.provisioning import provision_all, undo_all
+from tpukit.provision.system_steps import parse
+from tpukit.provision.wanted import Wanted
+from tpukit.provision.worker_jobs import ProvisionEvent, WorkerJobs
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> LocalWorker:
+    (tmp_path / "home").mkdir()
+    return LocalWorker(tmp_path / "home")
+
+
+@pytest.fixture
+def dotfiles(tmp_path: Path) -> Wanted:
+    """A step that needs no root: settings in a repository of this machine."""
+    folder = tmp_path / "settings"
+    folder.mkdir()
+    (folder / ".vimrc").write_text("set mine\n")
+    git = ("git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@example.com")
+    for line in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "first")):
+        subprocess.run([*git, *line], check=True)
+    return Wanted((parse(f"dotfiles=file://{folder}"),), ())
+
+
+@contextmanager
+def held(worker: LocalWorker) -> Iterator[threading.Event]:
+    """Let another client provision the worker until the event that is yielded is set."""
+    over, begun = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with WorkerJobs(worker.remote(), seconds(120), lambda event: None).alone():
+            begun.set()
+            over.wait(120)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert begun.wait(60)
+    yield over
+    holder.join(120)
+
+
+def test_of_two_clients_that_plan_the_same_one_does_it_and_undo_waits_for_both(
+    worker: LocalWorker, dotfiles: Wanted
+) -> None:
+    """Both have seen that it is needed before either begins."""
+    reports: list[ProvisionReport] = []
+    planned = threading.Barrier(2, timeout=60)
+
+    def apply() -> None:
+        reports.append(
+            provision_all([worker.remote()], dotfiles, deadline=seconds(120), prepare=planned.wait)
+        )
+
+    clients = [threading.Thread(target=apply) for _ in range(2)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join(120)
+    assert [each.ok for each in reports] == [True, True]
+    assert sorted(each.changes for each in reports) == [0, 1]
+    assert (worker.home / ".vimrc").read_text() == "set mine\n"
+
+    # Nobody's things are taken away while somebody else brings them.
+    waits: list[tuple[str, bool]] = []
+    (word,) = (step.word for step in dotfiles.steps)
+    with held(worker) as over:
+
+        def release(event: ProvisionEvent) -> None:
+            if event.step == "wait":
+                waits.append((event.text, (worker.home / ".vimrc").exists()))
+                over.set()
+
+        (report,) = undo_all([worker.remote()], [word], deadline=seconds(120), on_event=release)
+    (wait,) = waits
+    assert wait[0].startswith("another client provisions it: PID ")
+    assert wait[1]
+    assert report.undone == (word,)
+    assert list(worker.home.iterdir()) == []
+
+
+def test_a_step_that_has_become_impossible_while_it_was_waited_for_is_refused(
+    worker: LocalWorker, dotfiles: Wanted
+) -> None:
+    with held(worker) as over:
+
+        def obstruct(event: ProvisionEvent) -> None:
+            if event.step == "wait":
+                (worker.home / ".dotfiles").write_text("somebody's\n")
+                over.set()
+
+        (report,) = provision_all(
+            [worker.remote()], dotfiles, deadline=seconds(120), on_event=obstruct
+        ).workers
+    assert ".dotfiles" in report.error
+    assert [step.outcome for step in report.steps] == ["failed"]
+    assert (worker.home / ".dotfiles").read_text() == "somebody's\n"
