@@ -84,13 +84,17 @@ def test_kill_frees_a_device_that_an_orphan_of_nobody_holds(local: Local, team: 
     assert stand(local, team, run) == [(worker, "finished", 143) for worker in range(4)]
 
 
+SAVES = "trap 'exit 0' TERM; touch ready; while :; do sleep 0.02; done"
+
+
 @pytest.mark.full_size
 def test_after_a_worker_s_restart_its_run_is_lost(local: Local) -> None:
-    """A slice with one worker: no other can be stopped."""
+    """A slice with one worker: no other can be stopped. Its program saves, and ends with 0."""
     assert local.run("create", "v3-8", "lone").status == 0
     assert local.run("firewall", "apply", "lone").status == 0
-    started = local.run("run", "lone", "--detach", "--run-id", "long", "--", "sleep 1000")
+    started = local.run("run", "lone", "--detach", "--run-id", "long", "--", SAVES)
     assert started.status == 0
+    local.run("run", "lone", "--", "until [ -e ready ]; do sleep 0.02; done")
     assert local.run("stop", "lone").status == 0
     assert local.run("start", "lone").status == 0
     assert stand(local, "lone", "long") == [(0, "lost", None)]

@@ -112,6 +112,19 @@ def test_halt_ends_listeners_connections_and_every_process(worker):
         connect(worker, timeout=60)
 
 
+def test_a_worker_that_goes_down_says_so_before_it_ends_anything(worker):
+    """As systemd does; the next boot knows nothing of it, and there are no services."""
+    says = "systemctl is-system-running >seen"
+    note = f"trap '{says}; exit' TERM; touch here; while :; do sleep 0.02; done"
+    worker.output(f'setsid sh -c "{note}" </dev/null >/dev/null 2>&1 &')
+    assert eventually((worker.home() / "here").exists)
+    worker.host.halt(NODE)
+    assert (worker.home() / "seen").read_text() == "stopping\n"
+    worker.boot()
+    assert worker.output("systemctl is-system-running || true") == "offline"
+    assert worker.ssh("systemctl start nginx").returncode == 1
+
+
 def test_halt_leaves_other_nodes_alone(workers):
     workers.allocate(node=NODE + "2")
     workers.boot(node=NODE + "2")

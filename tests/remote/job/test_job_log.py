@@ -162,19 +162,30 @@ def test_term_to_the_runner_ends_the_command_in_order(jobs: Jobs) -> None:
     assert (jobs.folder / "status").read_text().strip() == "5"
 
 
-def test_a_job_that_ends_with_its_worker_is_lost(jobs: Jobs) -> None:
-    """Systemd sends TERM to all; a stand-in says that the worker goes down."""
+@pytest.mark.parametrize("whose", ["the command's", "the runner's"])
+def test_a_job_that_ends_while_its_worker_goes_down_is_lost(jobs: Jobs, whose: str) -> None:
+    """Systemd ends all, in whatever order, and a program that saves at TERM ends with 0.
+
+    A stand-in says that the worker goes down. Nobody is told of an end that says nothing.
+    """
     tools = jobs.ubuntu.home / "tools"
     tools.mkdir()
-    (tools / "systemctl").write_text("#!/bin/sh\necho stopping\n")
+    (tools / "systemctl").write_text('#!/bin/sh\n[ "$*" = is-system-running ] && echo stopping\n')
     (tools / "systemctl").chmod(0o755)
     jobs.ubuntu.own(tools)
     jobs.ubuntu.path = f"{tools}:{jobs.ubuntu.path}"
-    jobs.start("touch here; exec sleep 1000")
+    jobs.start(
+        "trap 'echo saved; exit 0' TERM; touch here; while :; do sleep 0.02; done",
+        notify="touch told",
+    )
     jobs.ubuntu.wait_until((jobs.ubuntu.home / "here").exists)
-    os.kill(jobs.runner().pid, signal.SIGTERM)
-    with pytest.raises(JobLost):
+    runner = jobs.runner()
+    (command,) = runner.children()
+    (command if whose == "the command's" else runner).terminate()
+    with pytest.raises(JobLost) as caught:
         jobs.read()
+    assert caught.value.details["log_tail"][-1] == "saved"
+    assert not (jobs.ubuntu.home / "told").exists()
 
 
 def followers(jobs: Jobs) -> list[psutil.Process]:

@@ -419,11 +419,10 @@ def run(folder, request, log, secret):
         preexec_fn=os.setpgrp,
     )
     secret.close()
-    ended, asked, notified = False, [], None
+    ended, notified = False, None
 
     def pass_on(number, frame):
         if command.poll() is None:
-            asked.append(number)
             with contextlib.suppress(OSError):  # it has just gone, or is root's
                 os.killpg(command.pid, number)
         else:
@@ -438,9 +437,10 @@ def run(folder, request, log, secret):
         if not ended and command.poll() is not None:
             ended = True
             drain(output, log)
-            leave_status(folder, command.returncode, asked)
-            if os.path.exists(os.path.join(folder, "notify")):
-                notified = notify(folder, request, ours)
+            if not goes_down():
+                leave_status(folder, command.returncode)
+                if os.path.exists(os.path.join(folder, "notify")):
+                    notified = notify(folder, request, ours)
             os.close(ours)
         elif output in ready:
             data = os.read(output, PIECE)
@@ -460,15 +460,24 @@ def drain(output, log):
         log.write(data)
 
 
-def leave_status(folder, code, asked):
-    """Note how the command ended; not where the worker goes down, which ends everything at once."""
+def goes_down():
+    """Tell whether the worker goes down, so that how its commands end says nothing of them.
+
+    systemd says so from when that is asked for, before it ends anything: systemctl(1),
+    is-system-running. Where there is no systemd, or it does not answer, nobody knows.
+    """
+    import subprocess
+
+    words, output = ["systemctl", "is-system-running"], subprocess.PIPE
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(words, stdout=output, stderr=output, timeout=5, check=False)
+        return done.stdout.strip() == b"stopping"
+    return False
+
+
+def leave_status(folder, code):
+    """Note how the command ended."""
     status = code if code >= 0 else 128 - code
-    if asked or status >= 128:
-        time.sleep(0.3)  # who ends everything asks the runner a moment after its command
-    if asked:
-        time.sleep(0.7)
-        if os.popen("systemctl is-system-running 2>&1").read().strip() == "stopping":
-            return
     path = os.path.join(folder, "status.new")
     with open(os.open(path, os.O_WRONLY), "w") as file:
         file.write(f"{status:<7}\n")

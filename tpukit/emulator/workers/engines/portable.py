@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +25,7 @@ from tpukit.emulator.workers.engines.engine import (
 _SECONDS = 10.0
 #: unix(7): a socket's path has at most 107 bytes; tmux adds its folder and a name.
 _LONGEST_SOCKETS = 107 - len("/tmux-4294967295/default")
+_STAND_INS = ("hostname", "journalctl", "sudo", "systemctl", "python3", "pip3")
 _ACCOUNT = (
     "sudo changes no user: no system package can be installed that this account cannot install",
 )
@@ -55,14 +57,15 @@ class PortableEngine:
         self._inherited = dict(inherited)
         self._interpreter = interpreter
         self._metadata: dict[str, str] = {}  #: marker: host:port
+        self._states: dict[str, Path] = {}  #: marker: what systemctl answers there
 
     def start(self, worker: EmulatedWorker) -> WorkerSockets | None:
         if worker.marker in self._metadata:
             return None
         make_folders(worker, ("bin", "home", "tmp", "etc"))
-        install_programs(
-            worker, ("hostname", "journalctl", "sudo", "python3", "pip3"), self._interpreter
-        )
+        install_programs(worker, _STAND_INS, self._interpreter)
+        self._states[worker.marker] = worker.folder / "etc/system-state"
+        self._states[worker.marker].write_text("offline\n")  # for systemd: it is not what runs here
         metadata = listening(worker.address, 0)
         host, port = metadata.getsockname()
         self._metadata[worker.marker] = f"{host}:{port}"
@@ -91,9 +94,13 @@ class PortableEngine:
         return socket.create_connection((host, port), _SECONDS, (worker.address, 0))
 
     def end(self, marker: str) -> None:
+        ended = [each for each in list(self._metadata) if each.startswith(marker)]
+        for each in ended:  # as systemd does, before anything else hears of it
+            with contextlib.suppress(OSError):  # a worker's programs may have removed the folder
+                self._states[each].write_text("stopping\n")
         processes.end(lambda: processes.marked(marker))
-        for found in [each for each in list(self._metadata) if each.startswith(marker)]:
-            del self._metadata[found]
+        for each in ended:
+            del self._metadata[each], self._states[each]
 
     def close(self) -> None:
         """Nothing is held."""
