@@ -148,7 +148,10 @@ class AttachedRun:
         connection = worker.connect()
         live = _Live(worker, connection, f"{secrets.token_hex(8)}.{worker.index}")
         with connection:
-            self._enter(live)
+            with self._lock:
+                if self._stopped:
+                    raise CommandCancelled(f"not started on {worker.label}")
+                self._live[id(live)] = live
             done = self._command(live)
             self._leave(live)
         # A failure after the others were stopped is taken for its consequence.
@@ -220,13 +223,6 @@ class AttachedRun:
         finally:
             if live.ending:
                 live.ending.set()
-
-    def _enter(self, live: _Live) -> None:
-        with self._lock:
-            if not self._stopped:
-                self._live[id(live)] = live
-                return
-        raise CommandCancelled(f"not started on {live.worker.label}")
 
     def _leave(self, live: _Live) -> None:
         """Let a worker go; where the command was to be ended, not before all it started is."""

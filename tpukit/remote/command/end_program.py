@@ -33,6 +33,7 @@ KILL_SECONDS = 5.0
 SETTLE_SECONDS = 0.3
 LOOK_SECONDS = 0.05
 LEADER_SECONDS = 10.0
+BOOT = "/proc/sys/kernel/random/boot_id"
 
 
 class Process:
@@ -101,21 +102,15 @@ def look():
     return {each.pid: each for each in found if not each.zombie and each.pid != os.getpid()}
 
 
-def boot():
-    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
-        return file.read().strip()
-    return ""
-
-
 class Run:
     """A job with its folder, or a command with its mark, and the processes that belong to it."""
 
     def __init__(self, mark, record, folder=""):
         self.mark, self.folder = mark, folder
         self.leader, self.born, self.scope = 0, 0, b""
-        with contextlib.suppress(OSError, ValueError), open(record) as file:
+        with contextlib.suppress(OSError, ValueError), open(record) as file, open(BOOT) as boot:
             leader, booted, born = file.read().split()
-            if booted == boot():
+            if booted == boot.read().strip():
                 self.leader, self.born = int(leader), int(born)
                 self.scope = b"tpukit-%d-%d.scope" % (self.leader, self.born)
         self.known = {}

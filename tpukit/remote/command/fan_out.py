@@ -73,7 +73,11 @@ def fan_out(
         for thread in filter(threading.Thread.is_alive, threads):
             thread.join(_GRACE_SECONDS / len(threads))
         raise
-    outcomes = [_raise_defect(found[index]) for index in range(len(items))]
+    outcomes = []
+    for _, outcome in sorted(found.items()):
+        if isinstance(outcome, Exception):
+            raise outcome
+        outcomes.append(outcome)
     if all(each.error and each.error.common for each in outcomes):
         values(outcomes)
     return outcomes
@@ -95,9 +99,3 @@ def _outcome(item: Item, work: Callable[[Item], Value]) -> Outcome[Item, Value] 
         return Outcome(item, error=error)
     except Exception as defect:  # noqa: BLE001 - handed to the caller's thread, which raises it
         return defect
-
-
-def _raise_defect(found: Outcome[Item, Value] | Exception) -> Outcome[Item, Value]:
-    if isinstance(found, Exception):
-        raise found
-    return found

@@ -27,12 +27,15 @@ class Broadcast:
         self._size = 0
         self._ended = False
         self._more = threading.Condition()
-        self._started = False
         self._failure: TpukitError | None = None
+        # A daemon: a source that never ends must not keep a command that has.
+        self._copier = threading.Thread(target=self._copy, name="tpukit-broadcast", daemon=True)
 
     def reader(self) -> Iterator[bytes]:
         """Yield the source's bytes; wait for those that have not come yet."""
-        self._start()
+        with self._more:
+            if not self._copier.ident:
+                self._copier.start()
         offset = 0
         while True:
             with self._more:
@@ -45,14 +48,6 @@ class Broadcast:
                 return
             offset += len(chunk)
             yield chunk
-
-    def _start(self) -> None:
-        with self._more:
-            if self._started:
-                return
-            self._started = True
-        # A daemon: a source that never ends must not keep a command that has.
-        threading.Thread(target=self._copy, name="tpukit-broadcast", daemon=True).start()
 
     def _copy(self) -> None:
         try:

@@ -197,7 +197,13 @@ class Connection(AbstractContextManager["Connection"]):
             DeadlinePassed: the session was closed; the command may still run.
         """
         deadline.check(f"no time is left for a command on {self.label}")
-        exchange = Exchange(self._session(deadline), on_output, keep)
+        session = self._asked(
+            lambda: self._transport.open_session(timeout=seconds(deadline)),
+            f"{self.label} did not start the command",
+            "it allows no further session",
+            "nothing has run",
+        )
+        exchange = Exchange(session, on_output, keep)
         status = exchange.run(command, stdin, deadline)
         if status is None:
             raise DeadlinePassed(
@@ -205,7 +211,11 @@ class Connection(AbstractContextManager["Connection"]):
                 why="its session was closed; the command may still be running",
             )
         if status < 0:
-            raise self._lost()
+            raise TransportFailed(
+                f"lost {self.label} while a command ran",
+                reason=self._cause("no exit status came"),
+                why="the command may have run, and may still be running",
+            )
         return Completed(status, bytes(exchange.stdout), bytes(exchange.stderr))
 
     def upload(self, data: bytes, path: str, *, deadline: Deadline) -> None:
@@ -263,14 +273,6 @@ class Connection(AbstractContextManager["Connection"]):
     def __exit__(self, *raised: object) -> None:
         self.close()
 
-    def _session(self, deadline: Deadline) -> Any:
-        return self._asked(
-            lambda: self._transport.open_session(timeout=seconds(deadline)),
-            f"{self.label} did not start the command",
-            "it allows no further session",
-            "nothing has run",
-        )
-
     def _asked(self, ask: Callable[[], Any], what: str, refused: str, why: str = "") -> Any:
         """Return what the worker gives; raise `TransportFailed` where it does not."""
         from tpukit.remote.connection.transport import FAILURES
@@ -279,13 +281,6 @@ class Connection(AbstractContextManager["Connection"]):
             return ask()
         except FAILURES as error:
             raise TransportFailed(what, reason=self._cause(refused), why=why) from error
-
-    def _lost(self) -> TransportFailed:
-        return TransportFailed(
-            f"lost {self.label} while a command ran",
-            reason=self._cause("no exit status came"),
-            why="the command may have run, and may still be running",
-        )
 
     def _cause(self, otherwise: str) -> str:
         # Channels notice a broken connection a moment before the transport's thread has ended.

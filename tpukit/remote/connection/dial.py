@@ -59,9 +59,8 @@ def through_program(
     """Return a dial that speaks to standard input and output of a program, one a connection.
 
     The program ends with its input, as OpenSSH's ProxyCommand does, and is ended where it does not
-    lead to the worker in time; `on_line` gets each line of
-    stderr once, however many connections have it. Where the program ends before the worker greets,
-    what it said last is the reason.
+    lead to the worker in time; `on_line` gets each line of stderr once, however many connections
+    have it. Where the program ends before the worker greets, what it said last is the reason.
     """
     told: set[str] = set()
 

@@ -21,7 +21,7 @@ from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.worker import RetryingConnection
 from tpukit.remote.programs import python_line
 from tpukit.remote.transfer.payload import Inflation
-from tpukit.remote.transfer.unpack import unpack
+from tpukit.remote.transfer.unpack import unpack, unwritable
 from tpukit.remote.transfer.upload import TransferContext
 from tpukit.text import one_line, shown_path
 
@@ -250,7 +250,7 @@ class _Reception:
             try:
                 count = self._file.write(left)
             except OSError as error:
-                raise _unwritable(Path(str(self._file.name)), error) from error
+                raise unwritable(error, Path(str(self._file.name))) from error
             self._found.update(left[:count])
             self._have += count
             left = left[count:]
@@ -274,7 +274,7 @@ def _opened(part: Path) -> Iterator[FileIO]:
         part.parent.mkdir(parents=True, exist_ok=True)
         file = FileIO(part, "rb+", opener=lambda path, _: os.open(path, flags, 0o600))
     except OSError as error:
-        raise _unwritable(part, error) from error
+        raise unwritable(error, part) from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -302,9 +302,5 @@ def _put(part: Path, place: Path, source: Source, header: _Header) -> list[str]:
         os.utime(part, (header.modified, header.modified))
         part.replace(place)
     except OSError as error:
-        raise _unwritable(place, error) from error
+        raise unwritable(error, place) from error
     return []
-
-
-def _unwritable(path: Path, error: OSError) -> TpukitError:
-    return TpukitError(f"cannot write {shown_path(path)}", reason=error.strerror or str(error))

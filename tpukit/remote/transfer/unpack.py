@@ -41,7 +41,7 @@ def unpack(archive: Path, target: Path, expected: Expected = lambda parts: True)
         except (tarfile.TarError, ValueError, OverflowError) as error:  # its times may be no times
             raise TpukitError("the worker sent a broken archive", reason=str(error)) from error
         except OSError as error:
-            raise _unwritable(error) from error
+            raise unwritable(error) from error
         merge(stage, target)
     return left_out
 
@@ -67,7 +67,7 @@ def merge(source: Path, target: Path) -> None:
             else:
                 os.replace(each.path, place)
     except OSError as error:
-        raise _unwritable(error) from error
+        raise unwritable(error) from error
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def _beside(target: Path, name: str) -> Iterator[Path]:
         shutil.rmtree(stage, ignore_errors=True)
         stage.mkdir(0o700)
     except OSError as error:
-        raise _unwritable(error) from error
+        raise unwritable(error) from error
     try:
         yield stage
     finally:
@@ -167,9 +167,10 @@ def _refusal(what: str) -> SecurityRefusal:
     return SecurityRefusal(f"the worker {what}", why="nothing of its archive was kept")
 
 
-def _unwritable(error: OSError) -> TpukitError:
-    path = error.filename2 or error.filename  # what is renamed is not what is in the way
-    where = f" {shown_path(Path(path))}" if isinstance(path, str) else ""
+def unwritable(error: OSError, path: Path | None = None) -> TpukitError:
+    """Return what says that a file, or the one that the error names, cannot be written."""
+    found = path or error.filename2 or error.filename  # what is renamed is not what is in the way
+    where = f" {shown_path(Path(found))}" if isinstance(found, str | Path) else ""
     return TpukitError(f"cannot write{where}", reason=error.strerror or str(error))
 
 
