@@ -1,8 +1,9 @@
 """Two emulators that are killed at random moments: scripts/crashes [ROUNDS] [SEED].
 
 Every round both begin, take writes, and are killed with KILL, alone or with their guardian, or end
-in order. The clock jumps, and the disk of one is full for a while, where root can mount it. After
-each start all that was acknowledged has to be there; at the end nothing may be left behind.
+in order. The machine's clock is set forward and back while they run and between, the emulator's own
+goes forward, and the disk of one is full for a while, where root can mount it. After each start all
+that was acknowledged has to be there; at the end nothing may be left behind.
 """
 
 from __future__ import annotations
@@ -32,6 +33,18 @@ PLACE = "/v2/projects/p/locations/us-central1-a"
 RULES = "/compute/v1/projects/p/global/firewalls"
 BODY = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-vm-base"}
 _DISK = 4 << 20  #: bytes of the small disk
+_HOUR, _MONTH = 3600.0, 86400.0 * 30
+#: Loaded by every Python that finds it: the machine's clock, as far from the real one as is asked.
+_CLOCK_PROGRAM = """
+import time
+def shifted(real=time.time):
+    try:
+        with open({path!r}) as file:
+            return real() + float(file.read())
+    except (OSError, ValueError):
+        return real()
+time.time = shifted
+"""
 
 
 @dataclass
@@ -42,6 +55,26 @@ class Ledger:
     deleted: set[str] = field(default_factory=set)
     acknowledged: int = 0
     refused: int = 0
+
+
+class MachineClock:
+    """The clock of the emulators' machine, which is this one's but for a file's seconds."""
+
+    def __init__(self, folder: Path, chance: random.Random) -> None:
+        self._file = folder / "seconds"
+        self._chance = chance
+        self.jumps = 0
+        (folder / "sitecustomize.py").write_text(_CLOCK_PROGRAM.format(path=str(self._file)))
+        found = os.environ.get("PYTHONPATH", "")
+        os.environ["PYTHONPATH"] = f"{folder}{os.pathsep}{found}"
+
+    def may_jump(self) -> None:
+        """Set the clock forward or back, one time in four."""
+        if self._chance.random() < 0.25:
+            self.jumps += 1
+            part = self._file.with_suffix(".part")
+            part.write_text(str(self._chance.choice([-_MONTH, -_HOUR, 0.0, _HOUR, _MONTH])))
+            part.replace(self._file)
 
 
 class Subject:
@@ -65,8 +98,8 @@ class Subject:
                 self._write()
 
     def jump(self) -> None:
-        """Let the clock go forward, or back to where it was an hour ago."""
-        step = self._chance.choice([3600.0, 86400.0 * 40])
+        """Let the emulator's own clock go forward, which is all that it does."""
+        step = self._chance.choice([_HOUR, _MONTH])
         with contextlib.suppress(OSError, HTTPException, ValueError):
             self._ask("POST", "/_emulator/v1/clock", {"advance": step})
 
@@ -185,13 +218,16 @@ def crash(rounds: int, seed: int, folder: Path) -> str:
     chance = random.Random(seed)
     disk = folder / "disk"
     disk.mkdir()
+    clock = MachineClock(folder, chance)
     with small_disk(disk) as mounted:
         places = (folder / "one", disk / "two")
         subjects = [Subject(place, random.Random(chance.random())) for place in places]
         ends: list[str] = []
         try:
             for number in range(rounds):
-                ends += one_round(subjects, chance, disk if mounted and number % 5 == 4 else None)
+                ends += one_round(
+                    subjects, chance, clock, disk if mounted and number % 5 == 4 else None
+                )
             for subject in subjects:
                 subject.begin()
                 subject.end()
@@ -201,11 +237,15 @@ def crash(rounds: int, seed: int, folder: Path) -> str:
     written = sum(subject.ledger.acknowledged for subject in subjects)
     refused = sum(subject.ledger.refused for subject in subjects)
     kills = len(ends) - ends.count("in order")
-    said = f"{rounds} rounds, {kills} kills, {written} writes acknowledged, {refused} refused"
+    said = f"{rounds} rounds, {kills} kills, {clock.jumps} times another clock"
+    said += f", {written} writes acknowledged, {refused} refused"
     return f"{said}; nothing lost, nothing left{'' if mounted else '; no disk was full: not root'}"
 
 
-def one_round(subjects: list[Subject], chance: random.Random, disk: Path | None) -> list[str]:
+def one_round(
+    subjects: list[Subject], chance: random.Random, clock: MachineClock, disk: Path | None
+) -> list[str]:
+    clock.may_jump()
     for subject in subjects:
         subject.begin()
     stopping = threading.Event()
@@ -214,6 +254,7 @@ def one_round(subjects: list[Subject], chance: random.Random, disk: Path | None)
         writer.start()
     with full(disk) if disk else contextlib.nullcontext():
         time.sleep(chance.uniform(0.0, 0.4))
+        clock.may_jump()
         if chance.random() < 0.2:
             subjects[0].jump()
         found = [subject.kill() for subject in subjects]
@@ -226,5 +267,6 @@ def one_round(subjects: list[Subject], chance: random.Random, disk: Path | None)
 if __name__ == "__main__":
     given = [int(text) for text in sys.argv[1:3]]
     count, seed = [*given, *(200, 7)[len(given) :]]
+    print(f"{count} rounds, seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="tpukit-crashes-") as name:
         print(crash(count, seed, Path(name)))

@@ -56,6 +56,20 @@ def test_a_clock_that_stands_still_does_so_while_the_machine_s_goes_on():
     assert clock.time() == before + 5
 
 
+def test_a_clock_goes_on_where_the_machine_s_is_set_back(machine):
+    clock = EmulatorClock(machine)
+    clock.speed = 2.0
+    machine.now -= 3600
+    assert clock.time() == 1000
+    machine.now += 10
+    assert clock.time() == 1020
+    machine.now -= 3600  # while the emulator is stopped, which showed 1020 last
+    again = EmulatorClock(machine, clock.offset, shown=1020)
+    assert again.time() == 1020
+    again.reset()
+    assert again.time() == machine.now
+
+
 def test_an_offset_makes_the_same_clock_again(machine):
     clock = EmulatorClock(machine)
     clock.speed = 60.0

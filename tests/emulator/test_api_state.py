@@ -71,6 +71,7 @@ def test_a_file_that_was_cut_is_refused_with_what_to_do(saved):
         lambda d: d.update(operations=[]),
         lambda d: d.update(clock_offset="1"),
         lambda d: d.update(clock_offset=True),
+        lambda d: d.update(clock_time="1"),
         lambda d: next(iter(d["nodes"].values())).pop("node"),
         lambda d: next(iter(d["nodes"].values()))["workers"][0].pop("address"),
         lambda d: next(iter(d["operations"].values())).update(due="soon"),

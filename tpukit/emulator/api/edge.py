@@ -207,6 +207,7 @@ class Edge:
         if self._service.context.changed:
             context = self._service.context
             context.state.clock_offset = context.clock.offset
+            context.state.clock_time = context.clock.time()
             self._save()
             context.changed = False
 

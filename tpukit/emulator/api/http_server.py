@@ -92,7 +92,7 @@ def build_server(
     state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = StateFile(state_directory / STATE_NAME)
     state = file.load()
-    clock = clock or EmulatorClock(offset=state.clock_offset)
+    clock = clock or EmulatorClock(offset=state.clock_offset, shown=state.clock_time)
     try:
         listener = _Listener(port)
     except OSError as error:

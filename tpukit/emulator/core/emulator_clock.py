@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time as _time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -11,18 +12,26 @@ LATEST = datetime(9000, 1, 1, tzinfo=UTC).timestamp()
 
 
 class EmulatorClock:
-    """Seconds since the epoch that can be moved forward, never back, and not beyond `LATEST`."""
+    """Seconds since the epoch that can be moved forward, never back, and not beyond `LATEST`.
 
-    def __init__(self, base: Callable[[], float] = _time.time, offset: float = 0.0) -> None:
+    Where the machine's own time is set back, this one goes on from where it was: else all that is
+    under way would stand still as long. `shown` is what it showed last, before this process.
+    """
+
+    def __init__(
+        self, base: Callable[[], float] = _time.time, offset: float = 0.0, shown: float = 0.0
+    ) -> None:
         self._base = base
-        self._since = base()
-        self._then = self._since + offset  #: what this clock showed at `_since`
+        self._lock = threading.Lock()
+        self._seen = base()  #: the machine's time at the last look
+        self._since = self._seen
+        self._then = max(self._since + offset, shown)  #: what this clock showed at `_since`
         self._speed = 1.0
 
     @property
     def offset(self) -> float:
         """How many seconds the clock is ahead of the machine's; behind it where negative."""
-        now = self._base()
+        now = self._machine()
         return self._at(now) - now
 
     @property
@@ -32,21 +41,29 @@ class EmulatorClock:
     @speed.setter
     def speed(self, factor: float) -> None:
         """Let `factor` seconds pass in one; 0 stops the clock, and `advance` still steps it."""
-        now = self._base()
+        now = self._machine()
         self._then, self._since = self._at(now), now
         self._speed = factor
 
     def reset(self) -> None:
         """Show the machine's time again, at its pace: what was known of the time is forgotten."""
-        self._then = self._since = self._base()
+        self._then = self._since = self._seen = self._base()
         self._speed = 1.0
 
     def time(self) -> float:
-        return self._at(self._base())
+        return self._at(self._machine())
 
     def advance(self, seconds: float) -> None:
         """Move the clock `seconds` forward."""
         self._then = min(self._then + seconds, LATEST)
+
+    def _machine(self) -> float:
+        """Return the machine's time, and let go by what it was set back by."""
+        with self._lock:
+            now = self._base()
+            self._since += min(0.0, now - self._seen)
+            self._seen = now
+            return now
 
     def _at(self, now: float) -> float:
         return min(self._then + (now - self._since) * self._speed, LATEST)

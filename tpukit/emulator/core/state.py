@@ -26,6 +26,7 @@ class EmulatorState:
     """
 
     clock_offset: float = 0.0
+    clock_time: float = 0.0  #: what the clock showed when this was saved
     nodes: dict[str, Json] = field(default_factory=dict)
     operations: dict[str, Json] = field(default_factory=dict)
     firewalls: dict[str, Json] = field(default_factory=dict)
@@ -39,7 +40,7 @@ class EmulatorState:
 
     def clear(self) -> None:
         """Forget every resource."""
-        self.clock_offset = 0.0
+        self.clock_offset = self.clock_time = 0.0
         for name in _COLLECTIONS:
             getattr(self, name).clear()
 
@@ -60,6 +61,7 @@ _REQUIRED: dict[str, dict[str, type | tuple[type, ...]]] = {
     "offers": {"offered": bool},
     "quotas": {"name": str, "zone": str, "limit": int},
 }
+_CLOCK = ("clock_offset", "clock_time")
 _NO_DELAY = {"delay": 0.0, "not_before": 0.0}
 
 
@@ -89,9 +91,10 @@ class StateFile:
 
     def save(self, state: EmulatorState) -> None:
         """Write the state so that a crash leaves the old file or the new one."""
-        head = f'"version":{VERSION},"clock_offset":{json.dumps(state.clock_offset)}'
+        head = [f'"version":{VERSION}']
+        head += [f'"{name}":{json.dumps(getattr(state, name))}' for name in _CLOCK]
         rest = [f'"{name}":{self._encoded(name, getattr(state, name))}' for name in _COLLECTIONS]
-        replace_file(self.path, f"{{{','.join([head, *rest])}}}\n".encode("ascii"))
+        replace_file(self.path, f"{{{','.join([*head, *rest])}}}\n".encode("ascii"))
 
     def _encoded(self, name: str, records: dict[str, Json]) -> str:
         """Return a collection as JSON; only what is new is encoded: 1,000 nodes are megabytes."""
@@ -145,17 +148,17 @@ def _parse(document: Any) -> EmulatorState:
     version = document.get("version")
     if version != VERSION:
         raise ValueError(f"version {version!r}, where this emulator reads version {VERSION}")
-    offset = document["clock_offset"]
-    if not is_number(offset, -inf):
-        raise ValueError("clock_offset is not a number")
-    unknown = document.keys() - {"version", "clock_offset", *_COLLECTIONS}
+    clock = [document["clock_offset"], document.get("clock_time", 0.0)]
+    if not all(is_number(each, -inf) for each in clock):
+        raise ValueError(f"{' or '.join(_CLOCK)} is not a number")
+    unknown = document.keys() - {"version", *_CLOCK, *_COLLECTIONS}
     if unknown:  # a newer emulator's: the next save would lose it
         raise ValueError(f"{', '.join(sorted(unknown))}: a newer version of tpukit wrote it")
     given = {**{name: {} for name in _LATER}, **document}
     queued = given["queued_resources"]
     if isinstance(queued, dict):  # records of versions that knew no delay
         given["queued_resources"] = {key: {**_NO_DELAY, **each} for key, each in queued.items()}
-    return EmulatorState(float(offset), *(_collection(name, given[name]) for name in _COLLECTIONS))
+    return EmulatorState(*clock, *(_collection(name, given[name]) for name in _COLLECTIONS))
 
 
 def _collection(name: str, records: Any) -> dict[str, Json]:
