@@ -7,17 +7,11 @@ import json
 
 from tpukit import models
 from tpukit.errors import TpukitError
-from tpukit.models import (
-    FirewallRule,
-    Measurement,
-    ProvisionReport,
-    Slice,
-    SmokeReport,
-    StepReport,
-    Worker,
-    WorkerProvisionReport,
-    WorkerSmokeReport,
-)
+from tpukit.models import FirewallRule, Slice, Worker
+from tpukit.provision import provision_report
+from tpukit.provision.provision_report import ProvisionReport, StepReport, WorkerProvisionReport
+from tpukit.smoke import smoke_report
+from tpukit.smoke.smoke_report import Measurement, SmokeReport, WorkerSmokeReport
 
 
 def a_slice(**given: object) -> Slice:
@@ -26,8 +20,10 @@ def a_slice(**given: object) -> Slice:
 
 
 def test_every_value_is_frozen() -> None:
-    classes = [each for each in vars(models).values() if dataclasses.is_dataclass(each)]
-    assert len(classes) > 8
+    rooms = (models, provision_report, smoke_report)
+    found = [each for room in rooms for each in vars(room).values()]
+    classes = [each for each in found if dataclasses.is_dataclass(each)]
+    assert len(classes) > 15
     assert all(each.__dataclass_params__.frozen for each in classes)
 
 

@@ -18,8 +18,9 @@ from tpukit.access.preflight import ensure_somewhere
 from tpukit.access.rule_opening import Opening
 from tpukit.clock import Deadline
 from tpukit.errors import SliceLost, TpukitError
-from tpukit.models import FirewallRule, ProvisionReport, Slice, SmokeReport
+from tpukit.models import FirewallRule, Slice
 from tpukit.provision.apply import provision, require_provisioned
+from tpukit.provision.provision_report import ProvisionReport
 from tpukit.provision.recipes import Recipe
 from tpukit.provision.requirements import Requirements
 from tpukit.provision.worker_jobs import ProvisionEvent
@@ -31,6 +32,7 @@ from tpukit.slices.find import check_still_there
 from tpukit.slices.last_seen import last_seen, naming_what_exists
 from tpukit.slices.refusals import Refusal
 from tpukit.smoke.runner import ensure_computes
+from tpukit.smoke.smoke_report import SmokeReport
 from tpukit.work.guard import GuardReport, install_guard, wants_guard
 
 #: Seconds that connecting may take at most; the whole job's deadline cuts it shorter.

@@ -9,16 +9,9 @@ import pytest
 
 from tpukit.access.rule_opening import Opening
 from tpukit.cli.views import provision_views, slice_views, smoke_views, up_views
-from tpukit.models import (
-    FirewallRule,
-    ProvisionReport,
-    Slice,
-    SliceList,
-    SmokeReport,
-    StepReport,
-    WorkerProvisionReport,
-    WorkerSmokeReport,
-)
+from tpukit.models import FirewallRule, Slice, SliceList
+from tpukit.provision.provision_report import ProvisionReport, StepReport, WorkerProvisionReport
+from tpukit.smoke.smoke_report import SmokeReport, WorkerSmokeReport
 from tpukit.up import UpReport
 
 NOTE = "v3-8 should have 1 worker, the slice has 2"

@@ -19,9 +19,9 @@ from support.local_worker import LocalConnection, LocalWorker, seconds
 
 from tpukit.clock import SystemClock
 from tpukit.errors import DeadlinePassed, ProvisionFailed, TpukitError, TransportFailed
-from tpukit.models import ProvisionReport
 from tpukit.provision.apply import provision, require_provisioned
 from tpukit.provision.packages import Package
+from tpukit.provision.provision_report import ProvisionReport
 from tpukit.provision.recipe_file import SmokeProgram
 from tpukit.provision.recipes import UV_VERSION, Recipe, Release
 from tpukit.provision.requirements import ROOT, Requirements
@@ -337,8 +337,14 @@ def test_connections_that_break_repeat_no_job(worker):
     assert all(job.endswith("-0") for job in ended_jobs(worker.home))
 
 
-def test_typed_again_after_the_deadline_it_follows_the_job_that_still_runs(worker, uv):
-    starts, begun, go_on = (worker.home / name for name in ("starts", "begun", "go_on"))
+def slowed(worker, uv) -> tuple[Path, Path, Path]:
+    """Let uv make no environment before it is told to.
+
+    Returns a file with a line for each start, and two pipes: what is read once it has begun, and
+    what is written to let it go on.
+    """
+    paths = tuple(worker.home / name for name in ("starts", "begun", "go_on"))
+    starts, begun, go_on = paths
     for pipe in (begun, go_on):
         os.mkfifo(pipe)
     slow = worker.home / f".tpukit/uv-{UV_VERSION}/bin/uv"
@@ -348,6 +354,11 @@ def test_typed_again_after_the_deadline_it_follows_the_job_that_still_runs(worke
         f'echo once >>{starts}\necho >{begun}\nread line <{go_on}\nexec {uv}/bin/uv "$@"\n'
     )
     slow.chmod(0o755)
+    return starts, begun, go_on
+
+
+def test_typed_again_after_the_deadline_it_follows_the_job_that_still_runs(worker, uv):
+    starts, begun, go_on = slowed(worker, uv)
     clock = HandClock()
 
     def pass_time() -> None:
@@ -376,16 +387,7 @@ def test_typed_again_after_the_deadline_it_follows_the_job_that_still_runs(worke
 
 def test_a_second_client_waits_for_the_first_and_says_whose_it_waits_for(worker, uv):
     """Then it looks again: what the first has done is not done twice."""
-    starts, begun, go_on = (worker.home / name for name in ("starts", "begun", "go_on"))
-    for pipe in (begun, go_on):
-        os.mkfifo(pipe)
-    slow = worker.home / f".tpukit/uv-{UV_VERSION}/bin/uv"
-    slow.unlink()
-    slow.write_text(
-        f'#!/bin/sh\n[ "$3" = venv ] || exec {uv}/bin/uv "$@"\n'
-        f'echo once >>{starts}\necho >{begun}\nread line <{go_on}\nexec {uv}/bin/uv "$@"\n'
-    )
-    slow.chmod(0o755)
+    starts, begun, go_on = slowed(worker, uv)
     reports: list[ProvisionReport] = []
     first = threading.Thread(target=lambda: reports.append(apply(worker.remote())))
     first.start()

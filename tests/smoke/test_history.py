@@ -10,9 +10,10 @@ import pytest
 from support.clocks import HandClock
 
 from tpukit.errors import BadInput
-from tpukit.models import Measurement, Slice, SmokeReport, WorkerSmokeReport
+from tpukit.models import Slice
 from tpukit.smoke.history import History, changes
 from tpukit.smoke.plot import check_plot, plot
+from tpukit.smoke.smoke_report import Measurement, SmokeReport, WorkerSmokeReport
 
 SLICE = Slice("demo", "p", "us-east5-b", "v6e-8", "v2", "READY", created="2030-01-01T00:00:00Z")
 

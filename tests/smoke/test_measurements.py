@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tpukit.accelerators import GENERATIONS, AcceleratorType, types_of
-from tpukit.models import Measurement
 from tpukit.remote.programs import program_text
 from tpukit.smoke.measurements import Bench, Soak, WorkerFigures, measurements, thresholds
+from tpukit.smoke.smoke_report import Measurement
 
 V6E_8 = AcceleratorType.parse("v6e-8")
 #: What healthy v6e chips reach: thresholds.toml.

@@ -15,11 +15,11 @@ import pytest
 from support.local_worker import LocalConnection, LocalWorker, seconds
 
 from tpukit.accelerators import AcceleratorType
-from tpukit.models import SmokeReport
 from tpukit.provision.recipes import Recipe
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.smoke.judge import failures
 from tpukit.smoke.runner import Load, smoke
+from tpukit.smoke.smoke_report import SmokeReport
 from tpukit.text import quote
 
 STAND_INS = files("tpukit.emulator.workers.engines").joinpath("standins")

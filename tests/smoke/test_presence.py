@@ -8,11 +8,11 @@ from support.local_worker import LocalWorker, seconds
 
 from tpukit.accelerators import AcceleratorType
 from tpukit.errors import TransportFailed
-from tpukit.models import SmokeReport
 from tpukit.remote.command.end import Holder
 from tpukit.remote.command.fan_out import Outcome
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.smoke.presence import PciFunction, Presence, judge_presence, look_for_chips
+from tpukit.smoke.smoke_report import SmokeReport
 
 CHIP = PciFunction(device="0x0027", subsystem="0x004f", driver="google_tpu")
 #: Google's network card, and a chip of v2.

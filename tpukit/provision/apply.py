@@ -19,8 +19,9 @@ from tpukit.errors import (
     TpukitError,
     decisive,
 )
-from tpukit.models import ProvisionReport, StepReport, WorkerProvisionReport, worker_names
+from tpukit.models import worker_names
 from tpukit.provision.facts import Facts, read_facts
+from tpukit.provision.provision_report import ProvisionReport, StepReport, WorkerProvisionReport
 from tpukit.provision.recipes import Recipe
 from tpukit.provision.requirements import Requirements
 from tpukit.provision.steps import STEPS, Decision, Plan, Run, Step, Upload, interpreter

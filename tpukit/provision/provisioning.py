@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from tpukit.clock import Deadline
 from tpukit.errors import ProvisionFailed, TpukitError
-from tpukit.models import Documented, ProvisionReport, StepReport, WorkerProvisionReport
+from tpukit.models import Documented
 from tpukit.provision import system_steps
 from tpukit.provision.apply import PROVISION_SECONDS, provision
 from tpukit.provision.facts import Facts, Venv, read_facts
+from tpukit.provision.provision_report import ProvisionReport, StepReport, WorkerProvisionReport
 from tpukit.provision.requirements import Requirements
 from tpukit.provision.steps import STEPS, Plan
 from tpukit.provision.system_apply import (

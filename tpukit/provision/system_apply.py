@@ -9,7 +9,8 @@ from functools import partial
 
 from tpukit.clock import Deadline
 from tpukit.errors import Fix, ProvisionFailed, TpukitError
-from tpukit.models import Documented, StepReport, WorkerProvisionReport, worker_names
+from tpukit.models import Documented, worker_names
+from tpukit.provision.provision_report import StepReport, WorkerProvisionReport
 from tpukit.provision.system_facts import (
     MARK,
     Ledger,

@@ -14,8 +14,9 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tpukit.clock import Clock
-from tpukit.models import Documented, Slice, SmokeReport
+from tpukit.models import Documented, Slice
 from tpukit.paths import keep_json, recall_json
+from tpukit.smoke.smoke_report import SmokeReport
 
 #: Runs of one name that are kept.
 _KEPT = 50

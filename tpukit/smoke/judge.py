@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tpukit.accelerators import AcceleratorType
 from tpukit.errors import DeadlinePassed, SmokeFailed, TpukitError
-from tpukit.models import Measurement, SmokeReport, WorkerSmokeReport
 from tpukit.provision.recipes import Recipe
 from tpukit.smoke.measurements import Bench, Soak, WorkerFigures, measurements
+from tpukit.smoke.smoke_report import Measurement, SmokeReport, WorkerSmokeReport
 from tpukit.text import one_line, sanitize
 
 _MARK = b"TPUKIT-SMOKE "

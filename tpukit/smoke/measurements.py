@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from tpukit.accelerators import AcceleratorType
-from tpukit.models import Measurement
+from tpukit.smoke.smoke_report import Measurement
 
 Figure = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Index = Annotated[int, Field(ge=0, le=1 << 20)]

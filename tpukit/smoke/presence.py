@@ -12,11 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tpukit.accelerators import AcceleratorType
 from tpukit.clock import Deadline
 from tpukit.errors import TpukitError
-from tpukit.models import SmokeReport, WorkerSmokeReport
 from tpukit.remote.command.end import Holder, device_holders
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import answer, python_line
+from tpukit.smoke.smoke_report import SmokeReport, WorkerSmokeReport
 from tpukit.text import one_line
 
 _ANSWER = re.compile(rb"^TPUKIT-PRESENT (.*)$", re.MULTILINE)

@@ -20,7 +20,7 @@ from tpukit.errors import (
     TpukitError,
     decisive,
 )
-from tpukit.models import SmokeReport, worker_names
+from tpukit.models import worker_names
 from tpukit.provision import recipe_names
 from tpukit.provision.recipes import Recipe
 from tpukit.remote.command.end import Holder, device_holders
@@ -32,6 +32,7 @@ from tpukit.remote.programs import program_text
 from tpukit.remote.worker_files import SMOKE_LOCK, venv_python
 from tpukit.smoke.judge import Expectation, Observation, failures, judge
 from tpukit.smoke.presence import look_for_chips
+from tpukit.smoke.smoke_report import SmokeReport
 from tpukit.text import quote
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from tpukit.console import View
 from tpukit.errors import Fix, ProvisionFailed
 
 if TYPE_CHECKING:
-    from tpukit.models import ProvisionReport
+    from tpukit.provision.provision_report import ProvisionReport
     from tpukit.provision.provisioning import WorkerPlan, WorkerStatus
     from tpukit.provision.system_apply import WorkerUndoReport
 

@@ -10,8 +10,8 @@ from tpukit.console import View
 from tpukit.text import one_line
 
 if TYPE_CHECKING:
-    from tpukit.models import SmokeReport, WorkerSmokeReport
     from tpukit.smoke.history import Change, KeptRun
+    from tpukit.smoke.smoke_report import SmokeReport, WorkerSmokeReport
 
 
 _COLUMNS = ("WORKER", "DEVICES", "PLATFORM", "FRAMEWORK", "ALL DEVICES", "RESULT", "NOTE")
