@@ -130,6 +130,12 @@ def test_hostname_tells_the_workers_names(worker):
     full = f"{record.hostname}.us-central1-a.c.p.internal"
     assert lines == [record.hostname, record.hostname, full, record.address]
     assert worker.ssh("sudo hostname other").returncode == 1
+    assert worker.output("uname -n; uname; uname -a | cut -d ' ' -f 2").splitlines() == [
+        record.hostname,
+        os.uname().sysname,
+        record.hostname,
+    ]
+    assert worker.ssh("uname --nothing").returncode == 1
 
 
 def test_everything_a_worker_keeps_is_closed_to_other_accounts(worker):

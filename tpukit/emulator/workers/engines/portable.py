@@ -25,7 +25,7 @@ from tpukit.emulator.workers.engines.engine import (
 _SECONDS = 10.0
 #: unix(7): a socket's path has at most 107 bytes; tmux adds its folder and a name.
 _LONGEST_SOCKETS = 107 - len("/tmux-4294967295/default")
-_STAND_INS = ("hostname", "journalctl", "sudo", "systemctl", "python3", "pip3")
+_STAND_INS = ("hostname", "uname", "journalctl", "sudo", "systemctl", "python3", "pip3")
 _ACCOUNT = (
     "sudo changes no user: no system package can be installed that this account cannot install",
 )
