@@ -11,9 +11,8 @@ import tomllib
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, NoReturn
 
 from tpukit.errors import BadInput, Fix
@@ -184,6 +183,8 @@ def meant_zone(zone: str) -> str:
     areas = sorted({re.split("[0-9]", each)[0] for g in GENERATIONS for each in _zones(g)})
     if not match or match[1] in (*areas, *_AREAS_WITHOUT_TPU):
         return ""
+    from difflib import get_close_matches
+
     near = get_close_matches(match[1], areas, n=1, cutoff=0.9)
     return f"{near[0]}{match[2]}" if near else ""
 
@@ -238,8 +239,8 @@ def _sources() -> dict[str, Any]:
 
 
 def _read(name: str) -> dict[str, Any]:
-    text = files("tpukit").joinpath("data", "accelerators", name).read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    path = Path(__file__).parent / "data" / "accelerators" / name
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def _generation(table: dict[str, Any]) -> Generation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from tpukit.emulator.core.api_errors import Status
@@ -21,7 +21,7 @@ class Preset:
 
 
 def _read() -> dict[str, Preset]:
-    text = (files("tpukit.emulator.faults") / "presets.toml").read_text(encoding="utf-8")
+    text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
     return {
         name: Preset(
             each["method"],

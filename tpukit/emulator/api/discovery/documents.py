@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from functools import cached_property
-from importlib import resources
+from pathlib import Path
 from threading import Lock
 from typing import Any
 from urllib.parse import unquote
@@ -57,7 +57,7 @@ class DiscoveryDocument:
     """One service in one version, "tpu.v2"."""
 
     def __init__(self, name: str) -> None:
-        text = resources.files(__package__).joinpath(f"{name}.json").read_text(encoding="utf-8")
+        text = (Path(__file__).parent / f"{name}.json").read_text(encoding="utf-8")
         self.name = name
         self.document: Json = json.loads(text)
 

@@ -13,7 +13,6 @@ import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Protocol
 
@@ -186,8 +185,7 @@ def install_programs(worker: EmulatedWorker, names: tuple[str, ...], interpreter
 
 def install(name: str, target: Path, mode: int) -> None:
     """Copy a file of the package."""
-    with as_file(files("tpukit.emulator.workers.engines") / "standins" / name) as source:
-        shutil.copyfile(source, target)
+    shutil.copyfile(Path(__file__).parent / "standins" / name, target)
     target.chmod(mode)
 
 
