@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.local_worker import LocalWorker, seconds
 
-from tpukit.models import ProvisionReport
+from tpukit.provision.provision_report import ProvisionReport
 from tpukit.provision.provisioning import provision_all, undo_all
 from tpukit.provision.system_steps import parse
 from tpukit.provision.wanted import Wanted

@@ -21,8 +21,9 @@ from tpukit.paths import private_directory
 from tpukit.text import one_line, sanitize, shown_path
 
 if TYPE_CHECKING:
-    from tpukit.models import Slice, SmokeReport
+    from tpukit.models import Slice
     from tpukit.provision.worker_jobs import OnEvent, ProvisionEvent
+    from tpukit.smoke.smoke_report import SmokeReport
     from tpukit.up import Progress
 
 #: Seconds of silence after which a line off a terminal says that the work goes on.

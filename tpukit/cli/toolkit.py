@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tpukit.cli.identity import Identity
     from tpukit.cli.stages import Stages
     from tpukit.cloud.provider import FirewallProvider, LoginProvider, SliceProvider
-    from tpukit.models import Slice, SmokeReport
+    from tpukit.models import Slice
     from tpukit.provision.own_recipes import OwnRecipes
     from tpukit.provision.surroundings import Surroundings
     from tpukit.provision.wanted import Profiles
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tpukit.slices.last_seen import LastSeen
     from tpukit.slices.name_hints import NameHints
     from tpukit.smoke.history import History
+    from tpukit.smoke.smoke_report import SmokeReport
 
 
 #: Seconds for each connection where the timeout is that of a longer job.
