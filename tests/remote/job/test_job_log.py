@@ -278,6 +278,7 @@ def test_a_worker_that_brings_nothing_is_given_up(jobs: Jobs) -> None:
 @pytest.mark.parametrize("size", [1 << 16, 300_000])
 def test_a_log_keeps_its_newest_part_in_whole_lines(jobs: Jobs, size: int) -> None:
     jobs.start("seq -f 'line %.0f' 1 100000", limit=size)
+    jobs.ubuntu.wait_until((jobs.folder / "status").exists)  # who reads meanwhile may miss a part
     kept = jobs.read()
     assert LINES.endswith(b"\n" + kept)
     assert kept.startswith(b"line ")

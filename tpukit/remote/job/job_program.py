@@ -406,7 +406,11 @@ def run(folder, request, log, secret):
     os.set_blocking(wakes, False)
     signal.set_wakeup_fd(wakes)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    # TERM to the session comes here too; the command leads a group of its own.
+    # TERM to the session comes here too; the command leads a group of its own. Until it is there,
+    # what comes is kept for it.
+    early = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: early.append(number))
     environment = secret.fileno()
     lines = f'. /dev/fd/{environment}; exec {environment}<&-; exec /bin/sh "$0"'
     command = subprocess.Popen(
@@ -428,8 +432,10 @@ def run(folder, request, log, secret):
         else:
             log.waits = False
 
-    signal.signal(signal.SIGTERM, pass_on)
-    signal.signal(signal.SIGINT, pass_on)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, pass_on)
+    for number in early:
+        pass_on(number, None)
     while True:
         ready, _, _ = select.select([output, woken], [], [])
         if woken in ready:
