@@ -309,13 +309,14 @@ def test_a_tmux_session_is_made_and_found_again(workers: OpenSshWorkers, tpukit:
     if not (workers.host.account.made and shutil.which("tmux")):
         pytest.skip("no tmux, or no user of its own for it: --tmux is NOT checked here")
     with on_terminal(tpukit, "ssh", "pod", "--tmux") as session:
-        session.type("kept=$((40 + 2)); clear\n")
-        session.read_until("tpukit")
+        session.type('kept=$((40 + 2)); clear; echo "has $kept"\n')
+        session.read_until("has 42")
         workers.restart(0)
         session.ends_with(255)
     with on_terminal(tpukit, "ssh", "pod", "--tmux") as session:
-        session.type('clear; echo "was $kept"; exit\n')
-        session.read_until("was 42")
+        session.type('clear; echo "was $kept"\n')
+        session.read_until("was 42")  # before it exits: tmux paints nothing after its last shell
+        session.type("exit\n")
         session.ends_with(0)
 
 
