@@ -80,6 +80,10 @@ def _provision_jax(home: Path) -> None:
         assert (report.changes > 0) is changes
 
 
+#: Files that take longer than others: begun late, they would keep all other processes waiting.
+_LONGEST = ("provision/test_apply.py", "work/test_push_program.py")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let one process run a file's tests, or all that share a slice, the longest jobs first."""
     for item in items:
@@ -91,6 +95,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _rank(item: pytest.Item) -> int:
     if "first_up" in getattr(item, "fixturenames", ()):
         return 0
+    if str(item.path).endswith(_LONGEST):
+        return 1
     return next(
         (rank for rank, name in ((1, "journey"), (2, "process")) if item.get_closest_marker(name)),
         3,
