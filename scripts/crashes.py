@@ -225,6 +225,7 @@ def crash(rounds: int, seed: int, folder: Path) -> str:
         ends: list[str] = []
         try:
             for number in range(rounds):
+                print(f"round {number + 1}", file=sys.stderr)
                 ends += one_round(
                     subjects, chance, clock, disk if mounted and number % 5 == 4 else None
                 )

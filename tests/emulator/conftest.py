@@ -109,7 +109,12 @@ class Api:
         return status, json.loads(data)
 
     def raw(
-        self, verb: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+        self,
+        verb: str,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        stands_for: str = "",
     ) -> tuple[int, dict[str, str], bytes]:
         connection = HTTPConnection(self.server.url.removeprefix("http://"), timeout=60)
         try:
@@ -119,7 +124,7 @@ class Api:
             found = {name.lower(): value for name, value in answer.getheaders()}
             data = answer.read()
             if answer.status == 200 and found["content-type"].startswith("application/json"):
-                assert misfits(verb, path, json.loads(data)) == []
+                assert misfits(stands_for or verb, path, json.loads(data)) == []
             return answer.status, found, data
         finally:
             connection.close()

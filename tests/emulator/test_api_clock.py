@@ -63,8 +63,9 @@ def test_a_clock_goes_on_where_the_machine_s_is_set_back(machine):
     assert clock.time() == 1000
     machine.now += 10
     assert clock.time() == 1020
+    offset = clock.offset
     machine.now -= 3600  # while the emulator is stopped, which showed 1020 last
-    again = EmulatorClock(machine, clock.offset, shown=1020)
+    again = EmulatorClock(machine, offset, shown=1020)
     assert again.time() == 1020
     again.reset()
     assert again.time() == machine.now

@@ -16,6 +16,7 @@ SPEC = {
     "node": {"acceleratorType": "v3-8", "runtimeVersion": "tpu-vm-base"},
 }
 RULE = {"name": "r", "allowed": [{"IPProtocol": "tcp"}]}
+CONFIG = {"type": "V3", "topology": "2x2"}
 NODE = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
 
 
@@ -395,3 +396,45 @@ def test_what_the_service_knows_of_its_resources_is_in_the_documents_whole(cloud
     assert {where: found for where, found in wrong.items() if found} == {}
     attributes = service.nodes.get_guest_attributes(call)
     assert misfits("POST", f"{node}:getGuestAttributes", attributes) == []
+
+
+def test_an_answer_has_the_fields_that_were_asked_for(api):
+    assert api.create("n")[0] == 200
+    _, whole = api.call("GET", f"{NODES}/n")
+    wanted = [
+        ("n?fields=name,state", {"name": whole["name"], "state": whole["state"]}),
+        ("n?fields=acceleratorConfig(type)", {"acceleratorConfig": {"type": "V3"}}),
+        ("n?$fields=acceleratorConfig/type", {"acceleratorConfig": {"type": "V3"}}),
+        ("n?fields=*", whole),
+        ("?fields=nodes/name,nextPageToken", {"nodes": [{"name": whole["name"]}]}),
+        ("?fields=nodes(acceleratorConfig(*))", {"nodes": [{"acceleratorConfig": {**CONFIG}}]}),
+    ]
+    for path, expected in wanted:
+        separator = "" if path.startswith("?") else "/"
+        assert api.call("GET", f"{NODES}{separator}{path}") == (200, expected), path
+    for strange in ("nodes(nam)", "nodes/name/x(", "a b", "nodes,", "(" * 9, "a(" * 9000):
+        refusal(api.call("GET", f"{NODES}?fields={strange.replace(' ', '%20')}"))
+    status, document = api.call("GET", "/compute/v1/projects/p/global/firewalls?fields=item")
+    assert (status, document["error"]["message"]) == (400, "Invalid field selection item")
+    rules = "/compute/v1/projects/p/global/firewalls?fields=items/name"
+    assert {tuple(each) for each in api.call("GET", rules)[1]["items"]} == {("name",)}
+
+
+def test_a_post_can_stand_for_another_verb(api):
+    def override(verb, path, body=None, kind="application/json"):
+        headers = {"X-HTTP-Method-Override": verb, "Content-Type": kind}
+        stands_for = "POST" if verb == "TRACE" else verb.upper()
+        status, _, data = api.raw("POST", path, body, headers, stands_for)
+        return status, json.loads(data)
+
+    assert api.create("n")[0] == 200
+    form = "application/x-www-form-urlencoded"
+    found = override("GET", NODES, "fields=nodes/state&pageSize=1", form)
+    assert found == (200, {"nodes": [{"state": "CREATING"}]})
+    rules = "/compute/v1/projects/p/global/firewalls"
+    assert api.call("POST", rules, RULE)[0] == 200
+    api.advance(5)
+    changed = override("patch", f"{rules}/r", json.dumps({"description": "new"}))
+    assert (changed[0], changed[1]["operationType"]) == (200, "patch")
+    assert override("DELETE", f"{rules}/r")[1]["operationType"] == "delete"
+    assert override("TRACE", f"{NODES}?nodeId=m", json.dumps(NODE))[0] == 200  # a POST it stays

@@ -169,6 +169,23 @@ def test_nodes_rules_and_the_clock_survive_a_restart(emulators):
     assert second.state_of("n2") == "READY"
 
 
+def test_a_create_goes_on_where_the_machine_s_clock_was_set_back_meanwhile(emulators):
+    """The machine's is a day behind the one that this state was saved by."""
+    first = emulators.start(create_seconds=10.0)
+    first.create("n1")
+    emulators.stop()
+    path = emulators.directory / "state.json"
+    state = json.loads(path.read_text())
+    assert abs(state["clock_time"] - time.time()) < 60
+    state["clock_time"] += 86400
+    for operation in state["operations"].values():
+        operation["due"] += 86400
+    path.write_text(json.dumps(state))
+    second = emulators.start(create_seconds=10.0)
+    second.advance(11)
+    assert second.state_of("n1") == "READY"
+
+
 def test_a_failure_of_an_operation_is_in_the_operation(api):
     api.fault(preset="stockout")
     operation = api.create("n1")[1]

@@ -12,6 +12,7 @@ from threading import Condition, Event
 from tpukit.emulator.api.control_plane import ControlPlane
 from tpukit.emulator.api.discovery.documents import DiscoveryLibrary, document_asked_for
 from tpukit.emulator.api.discovery.methods import find_method
+from tpukit.emulator.api.discovery.partial_response import select
 from tpukit.emulator.api.exchange import (
     BATCH_PATH,
     ApiReply,
@@ -137,6 +138,7 @@ class Edge:
         first = request.path.split("/")[1]
         method = find_method(self._library, route.verb, route.shapes[first])
         try:
+            wanted = method.selection(query)
             query, body = method.read(query, body)
         except ApiError as error:
             return ApiReply.error(error.status, route.is_compute)
@@ -144,7 +146,9 @@ class Edge:
         version = "" if request.any_version else version
         call = Call(path, query, body, version, method=route.name)
         answer = route.handler
-        return self._serve(replace(route, handler=lambda call: method.fit(answer(call))), call)
+        return self._serve(
+            replace(route, handler=lambda call: select(wanted, method.fit(answer(call)))), call
+        )
 
     def _serve(self, route: ApiRoute, call: Call) -> ApiReply:
         if route.is_control:

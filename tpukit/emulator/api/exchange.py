@@ -26,6 +26,8 @@ GOOGLE_NAMES = tuple(
 )
 #: Where links to resources of Compute Engine lead, whichever name it was asked by.
 _LINKS = "https://www.googleapis.com/"
+#: What a POST may stand for.
+_OVERRIDING = ("GET", "PUT", "PATCH", "DELETE")
 #: Cloud documentation, "Batch requests": at most 1,000 calls.
 _MOST_IN_BATCH = 1000
 
@@ -57,6 +59,18 @@ class ApiRequest:
     def query(self) -> dict[str, str]:
         _, _, text = self.target.partition("?")
         return dict(parse_qsl(text, keep_blank_values=True))
+
+    def overridden(self, verb: str) -> ApiRequest:
+        """Return what a POST stands for whose X-HTTP-Method-Override names another verb.
+
+        Google's clients send so a GET whose address is too long, its query as a form in the body.
+        """
+        if self.verb != "POST" or verb.upper() not in _OVERRIDING:
+            return self
+        if not self.content_type.startswith("application/x-www-form-urlencoded"):
+            return replace(self, verb=verb.upper())
+        query = self.body.decode("ascii", "replace")
+        return replace(self, verb=verb.upper(), target=f"{self.target}?{query}", body=b"")
 
     def document(self) -> Json:
         """Return the JSON object of the body; an empty body is an empty object."""

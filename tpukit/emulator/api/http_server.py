@@ -174,7 +174,8 @@ class _Handler(BaseHTTPRequestHandler):
         kind = self.headers.get("Content-Type", "")
         host = self.headers.get("Host", "")
         request = ApiRequest(self.command, self.path, body, authorization, kind, host)
-        self._send(self.server.answer(request))
+        other = self.headers.get("X-HTTP-Method-Override", "")
+        self._send(self.server.answer(request.overridden(other)))
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815
 

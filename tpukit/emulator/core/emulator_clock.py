@@ -47,7 +47,7 @@ class EmulatorClock:
 
     def reset(self) -> None:
         """Show the machine's time again, at its pace: what was known of the time is forgotten."""
-        self._then = self._since = self._seen = self._base()
+        self._then = self._since = self._machine()
         self._speed = 1.0
 
     def time(self) -> float:

@@ -8,6 +8,11 @@ from typing import Any
 
 from tpukit.emulator.api.discovery.documents import DiscoveryDocument, DiscoveryLibrary
 from tpukit.emulator.api.discovery.messages import MessageReader, snake
+from tpukit.emulator.api.discovery.partial_response import (
+    Selection,
+    check_selection,
+    parse_selection,
+)
 from tpukit.emulator.core.api_errors import Json, camel
 
 _TYPE_PREFIX = "type.googleapis.com/google.cloud."
@@ -51,6 +56,13 @@ class ApiMethod:
         message = reader.message(name, body, self._root(name), nulls) if name else {}
         reader.check()
         return found, message
+
+    def selection(self, query: Mapping[str, str]) -> Selection:
+        """Return what of the answer a request wants; raise `ApiError` for fields it never has."""
+        text = query.get("fields", query.get("$fields", ""))
+        found = parse_selection(text) if text else {}
+        check_selection(found, self.method["response"], self.document.schemas)
+        return found
 
     def fit(self, answer: Json) -> Json:
         """Return what of an answer this version of the API has."""
