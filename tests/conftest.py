@@ -80,19 +80,39 @@ def _provision_jax(home: Path) -> None:
         assert (report.changes > 0) is changes
 
 
+#: Marks of long tests, those that hold a process up the longest first.
+_LONG = ("defects", "gcloud", "kills", "night", "bench", "examples", "full_size", "pages", "wheel")
 #: Files that take longer than others: begun late, they would keep all other processes waiting.
 _LONGEST = ("provision/test_apply.py", "work/test_push_program.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one process run a file's tests, or all that share a slice, the longest jobs first."""
+    """Let one process run all that share something, the longest jobs first."""
     for item in items:
-        shared = "demo" if "first_up" in getattr(item, "fixturenames", ()) else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(shared))
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
     items.sort(key=_rank)
 
 
-def _rank(item: pytest.Item) -> int:
+def _group(item: pytest.Item) -> str:
+    """Return the name of all that one process runs: a file, of a long test what it shares there."""
+    if "first_up" in getattr(item, "fixturenames", ()):
+        return "demo"
+    if not isinstance(item, pytest.Function) or _rank(item)[0] == len(_LONG):
+        return str(item.path)
+    fixtures = item._fixtureinfo.name2fixturedefs
+    shared = {name for name, found in fixtures.items() if found[-1].scope == "module"}
+    given = item.callspec.params if hasattr(item, "callspec") else {}
+    # Without brackets: pytest-xdist takes no name of a group that has one.
+    params = (str(given[name]) for name in sorted(shared & {*given}))
+    return " ".join([str(item.path), *params]) if shared else item.nodeid
+
+
+def _rank(item: pytest.Item) -> tuple[int, int]:
+    long = (rank for rank, name in enumerate(_LONG) if item.get_closest_marker(name))
+    return next(long, len(_LONG)), _rank_of_kind(item)
+
+
+def _rank_of_kind(item: pytest.Item) -> int:
     if "first_up" in getattr(item, "fixturenames", ()):
         return 0
     if str(item.path).endswith(_LONGEST):

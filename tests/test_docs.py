@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import shlex
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -31,8 +30,6 @@ from tpukit.cli.main import application
 
 PAGES = pages()
 README, TUTORIAL = ROOT / "README.md", ROOT / "docs/tutorial/first-slice.md"
-#: Pages that run at the same time.
-AT_ONCE = 3
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _SPAN = re.compile(r"`([^`\n]+)`")
 _CALL = re.compile(r"(?<![\w./\"-])tpukit +(?=[a-z-])([^|;&)#\n]*)")
@@ -51,17 +48,6 @@ def executed() -> Iterator[Any]:
             yield pytest.param(page, id=label(page))
 
 
-@pytest.fixture(scope="module")
-def running(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Mapping[Path, Future[list[Outcome]]]]:
-    """The chosen pages, a few at a time, each in a home of its own: they mostly wait."""
-    chosen = [item for item in request.session.items if request.fixturename in item.fixturenames]
-    wanted = [item.callspec.params["page"] for item in chosen if isinstance(item, pytest.Function)]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        yield {page: pool.submit(play, page, tmp_path_factory.mktemp("page")) for page in wanted}
-
-
 def play(page: Path, home: Path) -> list[Outcome]:
     """Run a page's commands where nobody has used tpukit before."""
     commands = [step.command for step in steps(page.read_text(encoding="utf-8"))]
@@ -74,13 +60,11 @@ def play(page: Path, home: Path) -> list[Outcome]:
 
 @pytest.mark.pages
 @pytest.mark.parametrize("page", [*executed()])
-def test_what_a_page_shows_is_what_happens(
-    page: Path, running: Mapping[Path, Future[list[Outcome]]]
-) -> None:
+def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path) -> None:
     wanted = steps(page.read_text(encoding="utf-8"))
     if any(step.command.startswith("gcloud ") for step in wanted):
         needs_gcloud(label(page))
-    outcomes = running[page].result()
+    outcomes = play(page, tmp_path)
     for step, outcome, after in zip(wanted, outcomes, [*wanted[1:], None], strict=True):
         asked = after is not None and after.asks_status
         assert outcome.status == 0 or asked, f"{step.command}\n{outcome.output}"

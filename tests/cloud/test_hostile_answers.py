@@ -58,7 +58,7 @@ def check(action: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize(
-    "seeds", [range(40), pytest.param(range(40, 300), marks=pytest.mark.full_size)], ids=str
+    "seeds", [range(40), pytest.param(range(40, 300), marks=pytest.mark.long)], ids=str
 )
 def test_any_answer_is_a_value_or_an_error_of_ours(cloud: Cloud, seeds: range) -> None:
     for seed in seeds:

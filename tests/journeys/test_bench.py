@@ -32,7 +32,7 @@ def bench(*words: str) -> list[str]:
 
 def test_what_starts_at_once_takes_a_fraction_of_gclouds_cpu_time() -> None:
     """The measurement itself fails where one takes more than it says."""
-    lines = bench("startup", "--pairs", "5")
+    lines = bench("startup", "--pairs", "3")
     assert re.match(r"tpukit list +\d+ +\d+ +\d+$", lines[1])
     if shutil.which("gcloud") is None:
         assert lines[-1] == "gcloud is not installed: nothing to compare with"
@@ -48,10 +48,12 @@ def test_waits_notice_their_end_within_three_seconds_on_average() -> None:
 
 
 def test_the_second_command_on_a_slice_does_not_wait_for_a_far_api() -> None:
-    rows = {line[:11]: line[11:].split() for line in bench("latency", "--alone", "--runs", "3")[1:]}
+    """An API that is later than commands are on a machine at work."""
+    words = ("--alone", "--runs", "1", "--delay", "1")
+    rows = {line[:11]: line[11:].split() for line in bench("latency", *words)[1:]}
     for name in ("run -- true", "ssh -- true"):
         first, again = map(float, rows[name][:2])
-        assert again < first - 0.15
+        assert again < first - 1
 
 
 def test_sixteen_connections_cost_less_than_sixteen_programs() -> None:

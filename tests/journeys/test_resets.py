@@ -14,10 +14,10 @@ from tpukit.emulator.process import daemon
 
 pytestmark = [pytest.mark.journey, pytest.mark.full_size]
 
-WORKERS, LINES, BATCH, RESETS = 4, 10_000, 1_000, 50
+WORKERS, BATCH = 4, 1_000
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tpukit]:
     """The program with a slice of four workers named pod, which share this machine's files."""
     tpukit = Tpukit(tmp_path_factory.mktemp("resets"), {"TPUKIT_LOCAL": "1"})
@@ -34,7 +34,12 @@ def control(tpukit: Tpukit) -> EmulatorClient:
     return EmulatorClient(found.url, found.token)
 
 
-def test_fifty_resets_lose_no_line_repeat_none_and_run_nothing_twice(four: Tpukit) -> None:
+@pytest.mark.parametrize(
+    ("resets", "lines_each"), [(12, 4_000), pytest.param(50, 10_000, marks=pytest.mark.long)]
+)
+def test_resets_lose_no_line_repeat_none_and_run_nothing_twice(
+    four: Tpukit, resets: int, lines_each: int
+) -> None:
     """Each reset strikes one connection after a random number of its bytes.
 
     A handshake has some 5,000, so that some are reset before they are of any use. The job goes on
@@ -43,14 +48,14 @@ def test_fifty_resets_lose_no_line_repeat_none_and_run_nothing_twice(four: Tpuki
     seen = four.home / "seen"
     seen.mkdir()
     command = (
-        f"echo x >>count; i=0; while [ $i -lt {LINES} ]; do i=$((i + 1)); "
+        f"echo x >>count; i=0; while [ $i -lt {lines_each} ]; do i=$((i + 1)); "
         'echo "line $i of a run whose connection is reset again and again"; '
         f"[ $((i % {BATCH})) != 0 ] || until [ -e {seen}/$TPU_WORKER_ID-$i ]; do sleep 0.02; done; "
         "done; exit $TPU_WORKER_ID"
     )
     four.succeeds("run", "pod", "--detach", "--run-id", "long", "--", command)
     emulator, chance = control(four), random.Random(4)
-    for _ in range(RESETS):
+    for _ in range(resets):
         emulator.add_worker_fault(
             {"node": "pod", "fault": "cut", "times": 1, "bytes": chance.randrange(2_000, 40_000)}
         )
@@ -64,8 +69,8 @@ def test_fifty_resets_lose_no_line_repeat_none_and_run_nothing_twice(four: Tpuki
             if int(number) % BATCH == 0:
                 (seen / f"{worker}-{number}").touch()
         assert process.wait(120) == WORKERS - 1
-    assert sum(rule["served"] for rule in emulator.faults()["workers"]) == RESETS
-    assert lines == {worker: [*range(1, LINES + 1)] for worker in range(WORKERS)}
+    assert sum(rule["served"] for rule in emulator.faults()["workers"]) == resets
+    assert lines == {worker: [*range(1, lines_each + 1)] for worker in range(WORKERS)}
     assert four.succeeds("run", "pod", "--", "cat count").stdout.count("x") == WORKERS
     jobs = four.document("jobs", "pod", "long")["jobs"]
     assert [(each["state"], each["status"]) for each in jobs] == [

@@ -363,7 +363,7 @@ FAULTS = [
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.full_size)])
+@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.long)])
 def test_as_many_creates_under_faults_make_as_many_slices(cloud: Cloud, count: int) -> None:
     """30 % of all calls fail, half of them after the call was carried out."""
     for seed, fault in enumerate(FAULTS):
