@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -83,7 +84,11 @@ def test_the_training_programs_learn_and_the_page_of_their_snippets_is_true(
     page = tmp_path / "page.py"
     snippets = [body for language, body in blocks(WRITING.read_text()) if language == "python"]
     page.write_text("\n".join([*snippets, 'print("all of it is true")']))
-    run(variables, "tpukit", "up", "v3-8", "demo", "--with", recipe)
+    up = ("tpukit", "up", "v3-8", "demo", "--with", recipe, "--json")
+    (tested,) = json.loads(run(variables, *up).stdout)["smoke"]["workers"]
+    assert (tested["framework"], tested["devices"]) == (recipe, 8)
+    provision = ("tpukit", "provision", "demo", recipe, "--json")
+    assert json.loads(run(variables, *provision).stdout)["provision"]["changes"] == 0
     programs = [str(EXAMPLES / words.split()[0]) for words in TRAINED[recipe]]
     run(variables, "tpukit", "cp", *{*programs, str(page)}, "demo:")
     launch = "accelerate launch --tpu --main_training_function main"

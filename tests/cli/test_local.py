@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import select
@@ -12,8 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from support.local_cloud import Cloud
 
 from cli.conftest import Local
@@ -127,42 +124,6 @@ def test_in_a_shared_vpc_workers_are_reached_by_a_rule_of_the_host_project(local
     assert rules["left_over"] == []
     assert local.run("delete", "shared", "--project", "lab-one", "--yes").status == 0
     assert local.run("firewall", "list", "--project", "the-host", "--json").document["rules"] == []
-
-
-def swap_host_key(state: Path, name: str) -> None:
-    """Let the worker's SSH server hold another key than its guest attributes publish."""
-    document = json.loads(state.read_text())
-    pem = Ed25519PrivateKey.generate().private_bytes(
-        Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()
-    )
-    for node, record in document["nodes"].items():
-        if node.endswith(f"/{name}"):
-            for worker in record["workers"]:
-                worker["host_private_key"] = pem.decode()
-    state.write_text(json.dumps(document))
-
-
-@pytest.mark.full_size
-def test_a_worker_with_another_host_key_gets_neither_our_key_nor_our_command(
-    local: Local, slice_name: str
-) -> None:
-    assert local.run("create", "v3-8", "swapped").status == 0
-    assert local.run("firewall", "apply", "swapped").status == 0
-    assert local.run("ssh", "swapped", "--", "touch before").status == 0
-    assert local.run("emulator", "stop").status == 0
-    swap_host_key(local.directory / "state.json", "swapped")
-    assert local.run("emulator", "start", "--create-seconds", "0.5").status == 0
-    started = time.monotonic()
-    local.run("ssh", "swapped", "--", "touch after").says(9)
-    assert time.monotonic() - started < 60.0, "a worker that does not answer costs 300 s"
-    document = local.run("--json", "ssh", "swapped", "--", "true").document
-    assert document["error"]["kind"] == "HostKeyMismatch"
-    workers = list((local.directory / "workers").glob("*"))
-    touched = {path.name for worker in workers for path in worker.glob("home/*/*")}
-    assert "before" in touched
-    assert "after" not in touched
-    assert local.run("ssh", slice_name, "--", "true").status == 0
-    assert local.run("delete", "swapped", "--yes").status == 0
 
 
 def on_a_terminal(words: list[str], environment: dict[str, str]) -> tuple[int, bytes]:

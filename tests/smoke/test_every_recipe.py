@@ -1,6 +1,7 @@
 """Every recipe, with real packages: provisioned, it computes; a second run changes nothing.
 
-`jax` is what most other tests stand on. `torch_tpu` has no packages that stand in for it.
+`jax` is what most other tests stand on, `flax` trains in tests/test_examples.py. `torch_tpu` has no
+packages that stand in for it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from tpukit.provision.apply import provision
 from tpukit.provision.recipes import Recipe
 from tpukit.smoke.runner import smoke
 
-LIGHT, HEAVY, ELSEWHERE = {"flax", "tensorflow"}, {"torch_xla", "accelerate"}, {"jax", "torch_tpu"}
+LIGHT, HEAVY = {"tensorflow"}, {"torch_xla", "accelerate"}
+ELSEWHERE = {"flax", "jax", "torch_tpu"}
 
 
 def check(name: str, home: Path) -> None:
