@@ -23,7 +23,7 @@ def bench(*words: str) -> list[str]:
         env={**os.environ, "PYTHON": sys.executable},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
