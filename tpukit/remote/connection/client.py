@@ -97,32 +97,10 @@ class Connector(AbstractContextManager["Connector"]):
 
     def connect_once(self, target: Target, deadline: Deadline) -> Connection:
         """Return an authenticated connection, or raise after one attempt what `connect` raises."""
-        _check_address(target)
-        return self._keep(self._attempt(target, pins(target), deadline))
-
-    def close(self) -> None:
-        """Close every connection; whoever waits on one gets `TransportFailed`."""
-        with self._lock:
-            self._closed = True
-            connections = list(self._connections)
-        for connection in connections:
-            connection.close()
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
-
-    def _keep(self, connection: Connection) -> Connection:
-        with self._lock:
-            self._connections.add(connection)
-            late = self._closed
-        if late:
-            connection.close()
-        return connection
-
-    def _attempt(self, target: Target, pinned: tuple[str, ...], deadline: Deadline) -> Connection:
         from tpukit.remote.connection import transport
 
-        private = self._private(target.identity_file)
+        _check_address(target)
+        pinned, private = pins(target), self._private(target.identity_file)
         watched = WatchedSocket(self._dialled(target, deadline), self.silence_seconds)
         # Not around the dial: a dead worker keeps nobody out.
         if not self._handshakes.acquire(timeout=seconds(deadline)):
@@ -140,7 +118,24 @@ class Connector(AbstractContextManager["Connector"]):
             shown = session.get_remote_server_key()
             line = f"{shown.get_name()} {shown.get_base64()}"
             target = replace(target, host_keys=(line,), accept_new=False)
-        return Connection(target, session, watched)
+        connection = Connection(target, session, watched)
+        with self._lock:
+            self._connections.add(connection)
+            late = self._closed
+        if late:
+            connection.close()
+        return connection
+
+    def close(self) -> None:
+        """Close every connection; whoever waits on one gets `TransportFailed`."""
+        with self._lock:
+            self._closed = True
+            connections = list(self._connections)
+        for connection in connections:
+            connection.close()
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
 
     def _dialled(self, target: Target, deadline: Deadline) -> socket.socket:
         try:

@@ -145,8 +145,7 @@ def _leads(attempt: Future[Jump]) -> bool:
 
 def splice(local: socket.socket, channel: Any) -> None:
     """Copy between a socket and a channel until both directions have ended; close both."""
-    back = threading.Thread(target=_copy_back, args=(channel, local), daemon=True)
-    back.start()
+    back = in_thread(_copy_back, channel, local)
     with contextlib.suppress(OSError, EOFError):
         while data := local.recv(_CHUNK):
             channel.sendall(data)

@@ -71,30 +71,29 @@ class Forward:
         return f"{self.listen}:{self.port if plain else self.to}"
 
 
+@dataclass(eq=False)
 class Tunnels(AbstractContextManager["Tunnels"]):
-    """Listens, here and on the worker, and leads each connection to the other side."""
+    """Listens, here and on the worker, and leads each connection to the other side.
 
-    def __init__(
-        self,
-        connect: Callable[[], Connection],
-        forwards: Sequence[Forward],
-        clock: Clock,
-        on_change: Callable[[str], None] = lambda line: None,
-        instead: Callable[[Forward], Fix | None] = lambda taken: None,
-    ) -> None:
-        """Open the ports here; raise `BadInput` where one is taken, with what to type `instead`."""
-        self._connect = connect
-        self._clock = clock
-        self._on_change = on_change
+    Raises `BadInput` where a port here is taken, with what to type `instead`.
+    """
+
+    connect: Callable[[], Connection]
+    forwards: Sequence[Forward]
+    clock: Clock
+    on_change: Callable[[str], None] = lambda line: None
+    instead: Callable[[Forward], Fix | None] = lambda taken: None
+
+    def __post_init__(self) -> None:
         self._connection: Connection | None = None
         self._connected = threading.Event()
         self._ended = threading.Event()
-        self._forwards = list(forwards)
+        self._forwards = list(self.forwards)
         self._listeners: list[tuple[socket.socket, Forward]] = []
         try:
-            for place, each in enumerate(forwards):
+            for place, each in enumerate(self.forwards):
                 if not each.reverse:
-                    listener = _listening(each, instead)
+                    listener = _listening(each, self.instead)
                     self._listeners.append((listener, each))
                     self._forwards[place] = replace(each, listen=listener.getsockname()[1])
         except BaseException:
@@ -106,7 +105,7 @@ class Tunnels(AbstractContextManager["Tunnels"]):
 
         Raises what connecting raises, and `TransportFailed` for a port that the worker refuses.
         """
-        self._use(self._connect())
+        self._use(self.connect())
         for listener, each in self._listeners:
             in_thread(self._accept, listener, each)
         return self._forwards
@@ -153,16 +152,16 @@ class Tunnels(AbstractContextManager["Tunnels"]):
         self._connected.clear()
         lost.close()
         told = "the connection is lost; connecting again"
-        self._on_change(told)
+        self.on_change(told)
         while not self._ended.wait(_POLL_SECONDS):
             try:
-                self._use(self._connect())
+                self._use(self.connect())
             except TransportFailed as error:
                 told, before = error.summary(), told
                 if told != before:
-                    self._on_change(told)
+                    self.on_change(told)
             else:
-                self._on_change("connected again")
+                self.on_change("connected again")
                 return
 
     def _accept(self, listener: socket.socket, forward: Forward) -> None:
@@ -175,7 +174,7 @@ class Tunnels(AbstractContextManager["Tunnels"]):
             except (OSError, RuntimeError) as error:
                 if not (told or self._ended.is_set()):
                     told = True
-                    self._on_change(f"connections wait: {getattr(error, 'strerror', '') or error}")
+                    self.on_change(f"connections wait: {getattr(error, 'strerror', '') or error}")
                 self._ended.wait(_POLL_SECONDS)
 
     def _lead(self, accepted: socket.socket, forward: Forward) -> None:
@@ -184,9 +183,9 @@ class Tunnels(AbstractContextManager["Tunnels"]):
                 return
             place = forward.path or (forward.host, forward.port)
             try:
-                stream = self._connection.dial(place, Deadline.after(self._clock, _WAIT_SECONDS))
+                stream = self._connection.dial(place, Deadline.after(self.clock, _WAIT_SECONDS))
             except TpukitError as error:
-                self._on_change(error.summary())
+                self.on_change(error.summary())
                 return
             splice(accepted, stream)
 
@@ -195,7 +194,7 @@ class Tunnels(AbstractContextManager["Tunnels"]):
         try:
             here = socket.create_connection((LOOPBACK, next(found).port), _WAIT_SECONDS)
         except (OSError, StopIteration) as error:
-            self._on_change(f"what comes by port {port} of the worker finds nobody here ({error})")
+            self.on_change(f"what comes by port {port} of the worker finds nobody here ({error})")
             stream.close()
         else:
             here.settimeout(None)

@@ -74,11 +74,8 @@ def parse_host_key(kind: str, value: str) -> str:
 
 def write_known_hosts(path: Path, entries: Iterable[tuple[str, Iterable[str]]]) -> None:
     """Write the known-hosts file of (alias, host keys) for the system's OpenSSH, all at once."""
-    lines = [
-        f"{_alias(alias)} {parse_host_key(*key.partition(' ')[::2])}\n"
-        for alias, keys in entries
-        for key in keys
-    ]
+    known = [(alias, *key.partition(" ")) for alias, keys in entries for key in keys]
+    lines = [f"{_alias(alias)} {parse_host_key(kind, body)}\n" for alias, kind, _, body in known]
     replace_file(path, "".join(lines))
 
 

@@ -233,12 +233,10 @@ def ask(
     done = connection.run(line, stdin=stdin, on_output=skip, deadline=deadline)
     if done.status == INCOMPLETE:
         raise TransportFailed("a request did not arrive whole", why="nothing has run")
-    if done.status == _NO_PROGRAM:
-        raise TpukitError(
-            f"{connection.label} has no python3, which keeps its jobs", reason=done.reason
-        )
     if not done.ok:
-        raise TpukitError("a worker could not keep a job", reason=done.reason)
+        missing = f"{connection.label} has no python3, which keeps its jobs"
+        what = missing if done.status == _NO_PROGRAM else "a worker could not keep a job"
+        raise TpukitError(what, reason=done.reason)
     return done.stdout.partition(begin)[2]
 
 

@@ -292,10 +292,8 @@ def removed(jobs, request):
         if word[0] in "fl" and not lives(folder):
             with os.scandir(folder) as entries:
                 found = {each.inode(): each.stat(follow_symlinks=False) for each in entries}
-            if (
-                time.time() - max([each.st_mtime for each in found.values()], default=0)
-                >= request["older"]
-            ):
+            changed = max([each.st_mtime for each in found.values()], default=0)
+            if time.time() - changed >= request["older"]:
                 shutil.rmtree(folder)
                 size = sum(each.st_blocks * 512 for each in found.values())
         say(json.dumps({"job": name, "stands": word, "bytes": size}))

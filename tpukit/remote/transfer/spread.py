@@ -56,13 +56,9 @@ def distribute(
         _bring(deliveries, placement, context)
         arrived = [each for each in deliveries if not each.error]
         done = fan_out(arrived, lambda each: finish(each, each.known), cancel=context.cancel)
-    values = {each.item: each for each in done}
-    return [
-        Outcome(each.recipient, values[each].value, values[each].error)
-        if each in values
-        else Outcome(each.recipient, error=each.error)
-        for each in deliveries
-    ]
+    values = {each.item: each.value for each in done}
+    errors = {each: each.error for each in deliveries} | {each.item: each.error for each in done}
+    return [Outcome(each.recipient, values.get(each), errors[each]) for each in deliveries]
 
 
 def _bring(
