@@ -55,6 +55,6 @@ def test_a_sign_of_life_starts_the_count_again(pair: Pair) -> None:
 def test_a_silent_peer_is_asked_once_before_it_is_given_up(pair: Pair) -> None:
     watched, _ = pair
     asked: list[str] = []
-    watched.ask_with(lambda: asked.append("are you there?"))
+    watched.ask = lambda: asked.append("are you there?")
     receive_until_given_up(watched)
     assert asked == ["are you there?"]

@@ -40,15 +40,14 @@ def worker_lock(
     program = program_text("remote/command/lock_program.py")
     command = quote([python, "-I", "-c", program, file])
     settled, over = threading.Event(), threading.Event()
-    told, waits, waited = bytearray(), [""], [False]  # waits: for whom, while it does
+    told, waits = bytearray(), list[str]()  # waits: for whom
 
     def read(stream: str, chunk: bytes) -> None:
         told.extend(chunk)
         if _LOCKED in told:
-            waits[0] = ""
             settled.set()
-        elif not waits[0] and (found := _WAITING.search(told)):
-            waits[0], waited[0] = f"{ahead}: {one_line(found[1])}", True
+        elif not waits and (found := _WAITING.search(told)):
+            waits.append(f"{ahead}: {one_line(found[1])}")
             on_wait(waits[0])
 
     def hold() -> None:
@@ -63,9 +62,9 @@ def worker_lock(
     holder.start()
     try:
         settled.wait(deadline.remaining())
-        if waits[0] and deadline.passed():
+        if waits and _LOCKED not in told and deadline.passed():
             raise DeadlinePassed(late, why=waits[0])
-        yield waited[0]
+        yield bool(waits)
     finally:
         over.set()
         holder.join(_RELEASE_SECONDS)

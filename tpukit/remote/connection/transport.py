@@ -79,7 +79,7 @@ def authenticated(
     except BaseException:
         transport.close()
         raise
-    watched.ask_with(lambda: transport.global_request("keepalive@openssh.com", wait=True))
+    watched.ask = lambda: transport.global_request("keepalive@openssh.com", wait=True)
     return transport
 
 

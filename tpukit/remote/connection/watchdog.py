@@ -28,14 +28,11 @@ class WatchedSocket:
         self._slice = 0.1
         self._unreceived = 0.0
         self._unsent = 0.0
-        self._ask: Callable[[], object] | None = None
+        #: Called in a thread of its own after a third of the silence that is allowed.
+        self.ask: Callable[[], object] | None = None
         self._asked = False
         self._closed = False  # read by paramiko's Transport.stop_thread
         self.fault = ""  #: why this socket was given up, if it was
-
-    def ask_with(self, ask: Callable[[], object]) -> None:
-        """Call `ask` in a thread of its own after a third of the silence that is allowed."""
-        self._ask = ask
 
     def recv(self, size: int) -> bytes:
         """Receive as a socket does; count the silence of the peer."""
@@ -63,15 +60,15 @@ class WatchedSocket:
         if silent >= self._silence_seconds:
             self.abort(f"it was silent for {self._silence_seconds:g} s")
             raise ConnectionAbortedError(errno.ECONNABORTED, self.fault)
-        if self._ask and not self._asked and silent >= self._silence_seconds / 3:
+        if self.ask and not self._asked and silent >= self._silence_seconds / 3:
             self._asked = True
             threading.Thread(target=self._ask_once, name=_NAME, daemon=True).start()
 
     def _ask_once(self) -> None:
         # recv gets the answer; send judges a question that cannot be sent.
         with contextlib.suppress(Exception):
-            assert self._ask is not None
-            self._ask()
+            assert self.ask is not None
+            self.ask()
 
     def abort(self, fault: str) -> None:
         """End the connection at once for everything that waits on it."""
