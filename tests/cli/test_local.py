@@ -88,6 +88,26 @@ def test_a_smoke_test_without_a_framework_is_10(local: Local, slice_name: str) -
 
 
 @pytest.mark.full_size
+def test_the_name_of_a_multislice_tests_each_of_its_slices(local: Local) -> None:
+    assert local.run("queue", "create", "v3-8", "pair", "--count", "2").status == 0
+    assert local.run("queue", "wait", "pair").status == 0
+    assert local.run("firewall", "apply", "pair").status == 0
+    done = local.run("smoke", "pair", "--level", "0", "--json")
+    told = [(each["name"], each["smoke"]["ok"]) for each in done.document["slices"]]
+    assert told == [("pair-0", True), ("pair-1", True)]
+    rows = [
+        line.split("\t")[:3] for line in local.run("smoke", "pair", "--level", "0").out.splitlines()
+    ]
+    assert rows == [[name, "0", "8 of 8 devices"] for name in ("pair-0", "pair-1")]
+    failed = local.run("smoke", "pair").says(10)
+    assert "error: pair-0: the smoke test failed on worker 0" in failed.err
+    assert "also: pair-1: the smoke test failed on worker 0" in failed.err
+    local.run("smoke", "pair", "--level", "2", "--plot", "pair.svg").says(2)
+    assert local.run("smoke", "pair-0", "--history").status == 0
+    assert local.run("queue", "delete", "pair", "--yes", "--force").status == 0
+
+
+@pytest.mark.full_size
 def test_without_a_rule_the_missing_rule_is_named_soon(local: Local) -> None:
     local.run("emulator", "add", "network", "closed")
     words = ("create", "v3-8", "closed", "--network", "closed", "--no-firewall")

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from tpukit.accelerators import AcceleratorType
     from tpukit.provision.recipes import Recipe
     from tpukit.smoke.history import History, KeptRun
+    from tpukit.smoke.smoke_report import SmokeReport
 
+_ONE = Fix(note="name one of its slices")
 _MEASURING, _LONGEST, _SOAK_MINUTES = 2, 3, 10.0
 
 Level = Annotated[
@@ -66,7 +68,8 @@ def smoke(
     window.
 
     Every result, also of up, is kept on this machine: --history shows those of a name without
-    testing again, and what is slower than it was. --plot draws them, the newest on top.
+    testing again, and what is slower than it was. --plot draws them, the newest on top. Of a
+    multislice every slice is tested by itself, at the same time.
 
     Examples:
       tpukit smoke demo --with jax
@@ -87,6 +90,7 @@ def smoke(
     if picture and level < _MEASURING:
         raise BadInput(f"level {level} has no figures to draw", fix=Fix(note="add --level 2"))
     from tpukit.provision.recipes import Recipe
+    from tpukit.smoke.each_slice import smoke_each
     from tpukit.smoke.runner import Load, check_level, ensure_computes
 
     toolkit = toolkit.by(route)
@@ -94,25 +98,33 @@ def smoke(
     load = Load(level, 60 * _soak_minutes(level, minutes))
     check_level(chosen, level)
     deadline = toolkit.deadline(flag.seconds(timeout) + load.soak_seconds)
-    found = toolkit.find(name, deadline)
-    accelerator = _known(found, chosen)
-    workers = toolkit.workers(found, "all", deadline.within(CONNECT_SECONDS).remaining())
+    slices = toolkit.find_named(name, deadline)
+    if picture and len(slices) > 1:
+        raise BadInput(f"{name} is a multislice: a picture is of one slice", fix=_ONE)
+    accelerators = {each.name: _known(each, chosen) for each in slices}
+    patience = deadline.within(CONNECT_SECONDS).remaining()
+    workers = {each.name: toolkit.workers(each, "all", patience) for each in slices}
     stages = toolkit.stages
-    stages.progress("smoke", f"computing on {len(workers)} workers")
-    report = ensure_computes(
-        workers,
-        accelerator,
-        chosen,
-        deadline=deadline,
-        on_wait=lambda line: stages.say("smoke", line),
-        load=load,
-        on_report=lambda each: toolkit.keep_smoke(found, each),
-    )
-    runs = kept.runs(found.zone)
+    stages.progress("smoke", f"computing on {sum(map(len, workers.values()))} workers")
+
+    def test(found: Slice) -> SmokeReport:
+        return ensure_computes(
+            workers[found.name],
+            accelerators[found.name],
+            chosen,
+            deadline=deadline,
+            on_wait=lambda line: stages.say("smoke", line),
+            load=load,
+            on_report=lambda each: toolkit.keep_smoke(found, each),
+        )
+
+    reports = smoke_each(slices, test)
+    if len(slices) > 1:
+        return smoke_views.smoke_of_slices(slices, reports)
+    runs = kept.runs(slices[0].zone)
     if picture:
         _draw(runs, picture, name)
-    slower = changes(runs) if runs else ()
-    return smoke_views.smoke(report, slower)
+    return smoke_views.smoke(reports[0], changes(runs) if runs else ())
 
 
 def _history(kept: History, name: str, zone: str, picture: Path | None) -> View:

@@ -10,6 +10,7 @@ from tpukit.console import View
 from tpukit.text import one_line
 
 if TYPE_CHECKING:
+    from tpukit.models import Slice
     from tpukit.smoke.history import Change, KeptRun
     from tpukit.smoke.smoke_report import SmokeReport, WorkerSmokeReport
 
@@ -23,6 +24,18 @@ def smoke(report: SmokeReport, slower: Sequence[Change] = ()) -> View:
         return _measurements(report, slower)
     rows = [_smoke_row(worker, report.stand_in) for worker in report.workers]
     return View({"smoke": report.document()}, _COLUMNS, rows, warnings=report.notes)
+
+
+def smoke_of_slices(slices: Sequence[Slice], reports: Sequence[SmokeReport]) -> View:
+    """Show the smoke tests of a multislice's slices, each as `smoke` does."""
+    views = zip(slices, map(smoke, reports), strict=True)
+    shown = [(each.name, each.zone, view) for each, view in views]
+    return View(
+        {"slices": [{"name": name, "zone": zone, **view.document} for name, zone, view in shown]},
+        ("SLICE", *shown[0][2].columns),
+        [[name, *row] for name, _, view in shown for row in view.rows],
+        warnings=[f"{name}: {line}" for name, _, view in shown for line in view.warnings],
+    )
 
 
 def smoke_history(runs: Sequence[KeptRun], slower: Sequence[Change]) -> View:
