@@ -13,6 +13,7 @@ from tpukit.emulator import Emulator
 pytestmark = pytest.mark.process
 
 
+@pytest.mark.journey
 def test_an_open_network_is_told_and_the_rule_of_a_slice_lets_us_in_once_it_is_closed() -> None:
     with Emulator(workers="ssh") as cloud:
 

@@ -97,6 +97,7 @@ def test_the_presets_are_listed_with_their_texts(tpukit: Tpukit) -> None:
     assert all(each["message"] for each in found)
 
 
+@pytest.mark.journey
 def test_a_worker_is_refusing_until_it_is_cleared(tpukit: Tpukit) -> None:
     tpukit.succeeds("create", "v4-16", "pair")
     tpukit.succeeds("firewall", "apply", "pair")
@@ -137,6 +138,7 @@ def test_the_parameters_of_a_worker_s_fault_reach_the_rule(tpukit: Tpukit) -> No
     assert (slow["rate"], slow["seconds"]) == (88, 5.0)
 
 
+@pytest.mark.journey
 def test_a_slice_is_preempted_gets_a_health_and_vanishes(tpukit: Tpukit) -> None:
     tpukit.succeeds("create", "v3-8", "spot")
     tpukit.succeeds("emulator", "health", "spot", "UNHEALTHY_MAINTENANCE")

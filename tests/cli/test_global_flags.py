@@ -72,6 +72,7 @@ def typed(line: str) -> list[str]:
     return words
 
 
+@pytest.mark.journey
 @pytest.mark.process
 def test_what_is_said_to_come_next_can_be_typed_as_it_stands(tpukit: Tpukit) -> None:
     tpukit.succeeds("emulator", "start", "--create-seconds", "0")

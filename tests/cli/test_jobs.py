@@ -66,6 +66,7 @@ def test_the_same_run_id_is_refused_with_exit_5(local: Local, team: str) -> None
     local.run("run", team, "--detach", "--run-id", "once", "--", "true").says(5)
 
 
+@pytest.mark.journey
 def test_kill_frees_a_device_that_an_orphan_of_nobody_holds(local: Local, team: str) -> None:
     """On emulated workers files stand in for the devices."""
     run = detach(local, team, f"{ORPHAN}; sleep 1000")
@@ -104,6 +105,7 @@ def test_after_a_worker_s_restart_its_run_is_lost(local: Local) -> None:
     assert local.run("delete", "lone", "--yes").status == 0
 
 
+@pytest.mark.journey
 def test_a_full_disk_is_named_and_leaves_nothing_running(local: Local, team: str) -> None:
     """Worker 1 cannot keep the job; those that started before it are ended."""
     if os.getuid():

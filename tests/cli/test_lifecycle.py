@@ -110,6 +110,7 @@ def test_a_wait_for_a_slice_that_somebody_deletes_ends_once_it_is_gone(
     assert done.document == {"v": 1, "slice": None, "gone": "demo"}
 
 
+@pytest.mark.journey
 def test_a_wait_for_ssh_ends_once_every_worker_answered(local: Local) -> None:
     # A network without rules: the default one lets everybody in.
     assert local.run("emulator", "add", "network", "closed").status == 0

@@ -125,6 +125,7 @@ def test_without_a_rule_the_missing_rule_is_named_soon(local: Local) -> None:
     assert local.run("delete", "closed", "--yes").status == 0
 
 
+@pytest.mark.journey
 def test_in_a_shared_vpc_workers_are_reached_by_a_rule_of_the_host_project(local: Local) -> None:
     found = local.run("emulator", "env", "--json").document["environment"]
     token = Path(found["CLOUDSDK_AUTH_ACCESS_TOKEN_FILE"]).read_text(encoding="ascii").strip()

@@ -60,6 +60,7 @@ def test_it_says_what_it_leaves_out_and_what_it_sends_before_it_does(
     assert local.run("run", demo, "--", "cat tree/.env").out == "TOKEN=hunter2\n"
 
 
+@pytest.mark.journey
 def test_many_files_are_asked_about_on_a_terminal(local: Local, demo: str, tmp_path: Path) -> None:
     tree = tmp_path / "many"
     tree.mkdir()

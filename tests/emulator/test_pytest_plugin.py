@@ -80,6 +80,7 @@ def test_the_environment_is_that_of_the_test_alone(tpu_emulator):
 """
 
 
+@pytest.mark.journey
 def test_a_project_of_somebody_else_tests_its_scripts_with_the_fixtures(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_scripts.py").write_text(TESTS)

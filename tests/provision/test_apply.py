@@ -122,6 +122,7 @@ def test_the_second_run_asks_for_the_facts_and_changes_nothing(provisioned):
     assert len(provisioned.commands) == 1
 
 
+@pytest.mark.journey
 def test_each_step_tells_when_it_starts_what_it_says_and_when_it_ends(worker):
     events: list[ProvisionEvent] = []
     apply(worker.remote(), on_event=events.append)
@@ -192,6 +193,7 @@ class Locked(Recipe):
         return f"# for tests\niniconfig==2.0.0 --hash=sha256:{self.description}\n"
 
 
+@pytest.mark.journey
 def test_a_file_is_installed_only_where_it_has_the_hash_that_the_lock_names(worker):
     """The hash of iniconfig-2.0.0-py3-none-any.whl, and another."""
     right = "b6a85871a79d2e3b22d2d1b94ac2824226a63c6b741c88f7ae975f18b6778374"
@@ -385,6 +387,7 @@ def test_typed_again_after_the_deadline_it_follows_the_job_that_still_runs(worke
     assert starts.read_text() == "once\n"
 
 
+@pytest.mark.journey
 def test_a_second_client_waits_for_the_first_and_says_whose_it_waits_for(worker, uv):
     """Then it looks again: what the first has done is not done twice."""
     starts, begun, go_on = slowed(worker, uv)
@@ -412,6 +415,7 @@ def test_a_second_client_waits_for_the_first_and_says_whose_it_waits_for(worker,
     assert starts.read_text() == "once\n"
 
 
+@pytest.mark.journey
 def test_an_upgrade_takes_the_newest_that_fits_and_without_it_the_pins_hold_again(provisioned):
     recipe = replace(small_recipe("iniconfig==1.1.1"), fits={"iniconfig": "<=2.0.0"})
     assert apply(provisioned.remote(), recipe=recipe).ok

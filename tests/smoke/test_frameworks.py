@@ -91,6 +91,7 @@ def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.journey
 @pytest.mark.process
 def test_a_new_framework_is_provisioned_and_tested(extended: Path, tmp_path: Path) -> None:
     done = python(extended, "-c", PROVISION_AND_SMOKE, str(tmp_path))

@@ -152,6 +152,7 @@ def test_a_tree_becomes_another_one_and_what_was_made_there_stays(worker: Worker
     assert {each.name for each in (worker.tree / ".tpukit").iterdir()} == {"manifest", "lock"}
 
 
+@pytest.mark.journey
 @pytest.mark.parametrize("end", ["kill -9 0", "exit 1"], ids=["killed", "failed"])
 def test_wherever_it_ends_every_file_is_old_or_new_and_the_next_push_finishes(
     worker: Worker, end: str

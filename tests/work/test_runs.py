@@ -220,6 +220,7 @@ def test_where_a_start_could_not_be_withdrawn_is_said(
     os.killpg(os.getpgid(int((servers[0].home / "pid").read_text())), signal.SIGKILL)
 
 
+@pytest.mark.journey
 @ALL_OURS
 @pytest.mark.process
 def test_every_line_comes_once_over_fifty_cut_connections(
