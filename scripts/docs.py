@@ -193,6 +193,7 @@ def corrections() -> str:
 def thresholds() -> str:
     """Return below which part of what each figure is warned of, and fails."""
     of = {"outlier": "the median of all devices", "soak": "the first minute's median"}
+    of["link-health"] = "a link that is well: a score of 3 of 10 leaves 70%"
     rows = [
         (
             f"`{name}`",

@@ -24,6 +24,7 @@ def report(matmul: float, link: float = 86.0, size: int = 64 << 20) -> SmokeRepo
         Measurement("matmul", 0, 1, 800.0, "TFLOP/s", peak=918.0),
         Measurement("all-reduce", None, None, 150.0, "GB/s", size=size),
         Measurement("link", 0, 0, link, "GB/s", to_worker=0, to_device=1),
+        Measurement("link-health", 0, None, 0.0 if matmul == 700 else 5.0, "of 10"),
     )
     return SmokeReport("jax", (WorkerSmokeReport(0),), level=2, measurements=figures)
 

@@ -189,6 +189,31 @@ def soaked(rates: Sequence[float], **more: Any) -> Measurement:
     return measurements([part(soak=soak)], V6E_8, False)[-2]
 
 
+def test_a_link_that_libtpu_calls_bad_is_named_with_its_worker() -> None:
+    """Its worst score of all windows counts; what is no score is none."""
+    cases: list[tuple[tuple[str, ...], list[tuple[float, str, str]]]] = [
+        ((), []),
+        (("a score of another form",), []),
+        (("tray1.chip0.ici0.int: 0", "tray1.chip0.ici1.int: 0"), [(0, "", "")]),
+        (("t.ici0: 0", "t.ici1: 1", "t.ici1: 0"), [(1, "warn", "t.ici1: 1")]),
+        (("t.ici0: 3", "t.ici1: 5", "t.ici0: 0"), [(5, "warn", "t.ici1: 5, t.ici0: 3")]),
+        (("t.ici0: 0", "t.ici1: 6"), [(6, "fail", "t.ici1: 6")]),
+        (("t.ici0: 10", "t.ici0: 0"), [(10, "fail", "t.ici0: 10")]),
+    ]
+    for lines, expected in cases:
+        load = Soak(
+            window_seconds=10.0, rates=((800.0,),), wrong=(0,), flipped=(0,), filled_bytes=(1,),
+            metrics={"ici_link_health": lines, "tpu_throttle_score": ("t.ici0: 9",)},
+        )  # fmt: skip
+        found = [
+            each
+            for each in measurements([part(soak=load, worker=3)], V6E_8, False)
+            if each.what == "link-health"
+        ]
+        assert [(each.value, each.verdict, each.note) for each in found] == expected
+        assert {each.place for each in found} <= {"worker 3"}
+
+
 def test_the_worst_window_of_a_load_is_judged_by_the_first_minute() -> None:
     steady = [800.0] * 6
     cases: list[tuple[Measurement, str, str]] = [

@@ -22,6 +22,8 @@ from tpukit.smoke.smoke_report import SmokeReport
 _KEPT = 50
 #: A figure below this part of its own median before is named.
 _SLOWER = 0.95
+#: Figures of which less is better: how bad they are does not depend on the past.
+_SCORES = ("link-health",)
 #: One figure of a run, of all of its devices or links together: the middle one, or the slowest.
 _SUMMARIES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "matmul": statistics.median,
@@ -145,6 +147,8 @@ def _changes(newest: KeptRun, earlier: Iterable[KeptRun]) -> Iterable[Change]:
         for each in run.figures:
             before.setdefault((each.what, each.place), []).append(each.value)
     for each in newest.figures:
+        if each.what in _SCORES:
+            continue
         known = before.get((each.what, each.place))
         usual = statistics.median(known) if known else 0.0
         if usual and each.value / usual < _SLOWER:

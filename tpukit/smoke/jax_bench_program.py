@@ -275,7 +275,8 @@ def soak(seconds: float) -> dict:
     """Keep all devices of this worker busy at once, in windows, and look at what they find.
 
     `rates`: for each window TFLOP/s of each device. `wrong`: for each device in how many windows
-    its product was wrong, `flipped`: how many words of its memory had changed.
+    its product was wrong, `flipped`: how many words of its memory had changed. `metrics`: by name
+    all that libtpu has said after any window, such as `tray1.chip3.ici0.int: 0`.
     """
     import jax
 
@@ -285,7 +286,7 @@ def soak(seconds: float) -> dict:
         _patterns(),
     )
     workers = [_Soaked(device, chain, patterns) for device in jax.local_devices()]
-    rates, began, seed = [], time.perf_counter(), 0
+    rates, began, seed, metrics = [], time.perf_counter(), 0, {}
     while not rates or time.perf_counter() - began < seconds:
         seed += 1
         exact = _exact_digest(seed)
@@ -297,13 +298,15 @@ def soak(seconds: float) -> dict:
         for each in workers:
             each.judge(exact)
         rates.append([each.rate for each in workers])
+        for name, said in _metrics().items():
+            metrics.setdefault(name, {}).update(dict.fromkeys(said))
     return {
         "window_seconds": window,
         "rates": rates,
         "wrong": [each.wrong for each in workers],
         "flipped": [each.flipped for each in workers],
         "filled_bytes": [each.filled for each in workers],
-        "metrics": _metrics(),
+        "metrics": {name: list(said)[:4096] for name, said in metrics.items()},
     }
 
 
@@ -396,5 +399,5 @@ def _metrics() -> dict:
         for name in _METRICS:
             found[name] = [str(each) for each in tpumonitoring.get_metric(name).data()][:4096]
     except Exception:
-        return {name: each for name, each in found.items() if each}
+        pass  # what there is
     return found

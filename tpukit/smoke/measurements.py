@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tpukit.accelerators import AcceleratorType
 from tpukit.smoke.smoke_report import Measurement
+from tpukit.text import one_line
 
 Figure = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Index = Annotated[int, Field(ge=0, le=1 << 20)]
@@ -26,6 +28,10 @@ PerDevice = Annotated[
 _FIRST_SECONDS = 60.0
 _UNITS = {"matmul": "TFLOP/s"}
 _DEVIATION = 1.4826
+#: What libtpu says of a link, from 0, which is well: `tray1.chip3.ici0.int: 0`.
+_LINK_HEALTH = re.compile(r"(?P<link>.+?):\s*(?P<score>[0-9]{1,3})")
+#: Links that a note names.
+_NAMED = 8
 
 
 class Bench(BaseModel):
@@ -99,7 +105,7 @@ def measurements(
     compared = [
         _beside_median(each, slow.get((each.what, each.worker, each.device))) for each in judged
     ]
-    return (*compared, *_soaks(parts, stand_in))
+    return (*compared, *_soaks(parts, stand_in), *_link_healths(parts))
 
 
 def _no_peak(what: str) -> float | None:
@@ -227,6 +233,22 @@ def _soaks(parts: Iterable[WorkerFigures], stand_in: bool) -> Iterator[Measureme
         if part.soak:
             for device in range(min(map(len, part.soak.rates))):
                 yield _soaked(part.worker, device, part.soak, stand_in)
+
+
+def _link_healths(parts: Iterable[WorkerFigures]) -> Iterator[Measurement]:
+    """Yield the worst score of each worker's links under a load, and which links have one."""
+    for part in parts:
+        scores: dict[str, int] = {}
+        for line in part.soak.metrics.get("ici_link_health", ()) if part.soak else ():
+            if match := _LINK_HEALTH.fullmatch(line):
+                link = one_line(match["link"])
+                scores[link] = max(int(match["score"]), scores.get(link, 0))
+        if scores:
+            bad = sorted((link for link in scores if scores[link]), key=lambda link: -scores[link])
+            note = ", ".join(f"{link}: {scores[link]}" for link in bad[:_NAMED])
+            worst = max(scores.values())
+            found = Measurement("link-health", part.worker, None, worst, "of 10", note=note)
+            yield found.judged(_verdict(1 - worst / 10, thresholds()["link-health"]))
 
 
 def _soaked(worker: int, device: int, soak: Soak, stand_in: bool) -> Measurement:

@@ -13,10 +13,11 @@ class Measurement(Documented):
     """One figure of a smoke test: of a device, of a link to another, or of the whole slice.
 
     `what` is `matmul` (bfloat16), `hbm`, `host-to-device`, `device-to-host`, `all-reduce` (of
-    `size` bytes a device), `link` or `soak` (the worst window of a load). Devices are numbered as
-    their worker's framework lists its own. `share` is of `peak`, the chip's lowest published one,
-    or of a load the median of its first minute; None where there is none, and on CPU devices.
-    `verdict` is empty, `warn` or `fail`.
+    `size` bytes a device), `link`, `soak` (the worst window of a load) or `link-health` (libtpu's
+    worst score of a worker's links under it: 0 is well, 10 the worst; `note` names the links).
+    Devices are numbered as their worker's framework lists its own. `share` is of `peak`, the chip's
+    lowest published one, or of a load the median of its first minute; None where there is none, and
+    on CPU devices. `verdict` is empty, `warn` or `fail`.
     """
 
     what: str
@@ -54,6 +55,8 @@ class Measurement(Documented):
         """What was measured, in words: `worker 0 device 3`."""
         if self.worker is None:
             return "all devices"
+        if self.device is None:
+            return f"worker {self.worker}"
         own = f"worker {self.worker} device {self.device}"
         return (
             own
