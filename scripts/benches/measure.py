@@ -96,10 +96,15 @@ def spread(name: str, samples: Sequence[float]) -> list[str]:
 def show(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table whose first column is left-aligned and whose others are numbers."""
     table = [columns, *rows]
-    widths = [max(len(row[index]) for row in table) for index in range(len(columns))]
-    for row in table:
-        first, *others = (
-            cell.rjust(width) if index else cell.ljust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        print("  ".join((first, *others)).rstrip())
+    widths = [max(len(each[index]) for each in table) for index in range(len(columns))]
+    for each in table:
+        print(row(each, widths))
+
+
+def row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """Return a line of a table whose first column is left-aligned and whose others are numbers."""
+    first, *others = (
+        cell.rjust(width) if index else cell.ljust(width)
+        for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    )
+    return "  ".join((first, *others)).rstrip()
