@@ -140,11 +140,11 @@ def run(options: argparse.Namespace) -> int:
     for name, found in totals.items():
         print(row((name, "all", *map(str, found.values)), widths))
     print(_NOTES)
+    if has_gcloud and options.creates:
+        print("gcloud listed the slices that tpukit does, at the last rate, and deleted one")
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
     print(f"seed {options.seed}; {date.today()}; {machine}")
-    if has_gcloud:
-        print("gcloud listed the slices that tpukit does, at the last rate, and deleted one")
-    ours = [totals[each.name] for each in clients if each.is_ours]
+    ours = [totals[each.name] for each in clients if each.is_ours and each.creates]
     return int(any(each.values[1:5] != (each.creates, 0, 0, 0) for each in ours))
 
 
