@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -126,11 +127,12 @@ class Subject:
         for rule in self._ask("GET", RULES)[1].get("items", ()):
             self._ask("DELETE", f"{RULES}/{rule['name']}")
         # Not those of the ledger alone: of some creates the answer was lost.
-        give_up_at = time.monotonic() + 30
+        give_up_at = time.monotonic() + 180
         while nodes := self._ask("GET", f"{PLACE}/nodes?pageSize=1000")[1]["nodes"]:
             for node in nodes:
                 self._ask("DELETE", f"/v2/{node['name']}")
-            assert time.monotonic() < give_up_at, "nodes are not deleted"
+            left = Counter(node["state"] for node in nodes)
+            assert time.monotonic() < give_up_at, f"nodes are not deleted: {left}"
             time.sleep(0.05)
         daemon.stop(self.directory)
         identity = (self.directory / "identity").read_text().strip()
@@ -146,10 +148,13 @@ class Subject:
         deletable = sorted(path for path in self.ledger.there if "/nodes/" in path)
         if len(deletable) > 8 or (deletable and self._chance.random() < 0.3):
             path = self._chance.choice(deletable)
-            # From now on nobody knows, until it is acknowledged.
+            # From now on nobody knows, until it is acknowledged or refused.
             self.ledger.there.discard(path)
-            if self._noted(self._ask("DELETE", path)):
+            answer = self._ask("DELETE", path)
+            if self._noted(answer):
                 self.ledger.deleted.add(path)
+            elif answer[0] == 409:  # it is being made
+                self.ledger.there.add(path)
         elif self._chance.random() < 0.3:
             name = f"r{self._number}"
             rule = {"name": name, "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}]}
