@@ -152,7 +152,7 @@ def up(
             on_event=progress.on_provision,
         )
         require_provisioned(report)
-        done("provision", f"{report.changes} changes")
+        done("provision", f"{report.changes} {'change' if report.changes == 1 else 'changes'}")
         progress.on_progress("smoke", f"computing on {len(workers)} workers")
         result = ensure_computes(
             workers,

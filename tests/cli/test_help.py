@@ -78,3 +78,8 @@ def test_help_explains_flags_variables_codes_and_commands(run: Run) -> None:
     assert "7 SliceLost\tpreempted" in run("help", "exit-codes").out
     assert run("help", "run").out == run("run", "--help").out
     assert "fix: tpukit help flags" in run("help", "nonsense").says(2).err
+
+
+def test_a_flag_without_its_value_leads_to_the_page_of_its_command(run: Run) -> None:
+    assert "fix: tpukit list --help" in run("list", "--zone").says(2).err
+    assert "fix: tpukit --help" in run("--zone").says(2).err

@@ -72,6 +72,7 @@ USAGE: list[tuple[str, ...]] = [
     ("up", "tpu7x-8", "--allow-unlisted-type", "--runtime-version=x"),
     *(("create", "v3-32", f"--data-disk={disk}") for disk in DISKS),
     ("create", "v3-8", "--zone", "-"),
+    *(("create", "v3-8", "--zones", zones) for zones in ("mars", "us-central1-a,-")),
     ("delete",),
     ("delete", "demo"),
     ("delete", "demo", "--no-input"),

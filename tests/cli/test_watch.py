@@ -26,6 +26,7 @@ def test_a_watch_that_makes_no_sense_is_refused_before_anything_is_changed(
         (2, ["--", "true"]),
         (2, ["Demo", "--", "true"]),
         (2, ["demo", "--max-wait", "soon", "--", "true"]),
+        (2, ["demo", "--zones", "mars", "--", "true"]),
         (2, ["demo", "--to", "x", "--", "true"]),
         (2, ["demo", "--push", "/nowhere", "--", "true"]),
         (3, ["gone", "--", "true"]),
@@ -35,6 +36,7 @@ def test_a_watch_that_makes_no_sense_is_refused_before_anything_is_changed(
         (5, ["foreign", "--", "true"]),
     ):
         run("watch", *words, environment=environment).says(code)
+    assert "which slice" in run("watch", environment=environment).says(2).err
     assert run("watch", "--list", "--json", environment=environment).document["watches"] == []
     assert len(prompt_cloud.nodes()) == 3
     assert prompt_cloud.calls("nodes.delete") == []

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
 from tpukit.accelerators import AcceleratorType, is_listed
 from tpukit.cli import parameters as flag
-from tpukit.cli.dry_run import DryRun, planned
-from tpukit.cli.places import ONE_PLACE, CapacityFlags, search
+from tpukit.cli.dry_run import DryRun
+from tpukit.cli.places import ONE_PLACE, CapacityFlags, planned_search, search
 from tpukit.cli.request import DEFAULTS, RequestFlags, wanted
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.views import slice_views
 from tpukit.console import View
 from tpukit.errors import Fix, TpukitError
-from tpukit.models import ApiCall, Slice
+from tpukit.models import Slice
 from tpukit.slices import naming
 from tpukit.slices.quota_names import needs
 from tpukit.slices.refusals import documents
+
+if TYPE_CHECKING:
+    from tpukit.access.context import Context
+    from tpukit.clock import Deadline
+    from tpukit.slices.capacity import Search
+
+#: A slice, and what its document has beside it.
+Made = tuple[Slice, Mapping[str, object]]
 
 Unlisted = Annotated[
     bool, Option("--allow-unlisted-type", help="A type that `tpukit types` does not know: tpu7x-8.")
@@ -60,7 +68,6 @@ def create(
       tpukit create v6e-4 demo --spot --labels team=vision
       tpukit create v5litepod-8 demo --types v6e-8 --anywhere --keep-trying --max-wait 12h
     """
-    from tpukit.access.preflight import ensure_somewhere, plan, wait_reachable
     from tpukit.cloud.credentials import on_compute_engine
 
     accelerator, name = wanted(accelerator_type, name, allow_unlisted=allow_unlisted_type)
@@ -74,33 +81,35 @@ def create(
     # Who reaches internal addresses from elsewhere does so by a way that is not known here.
     known = not route.inside or route.proxied or context.source_ranges or on_compute_engine()
     firewall = bool(known) and not no_firewall
-    calls: list[ApiCall] = []
-    made: list[tuple[Slice, Mapping[str, object]]] = []
-    for sought in wishes:
-        if dry_run:
-            for line in filter(None, map(needs, sought.requests)):
-                toolkit.console.say(line)
-            plan(context.planning(calls.append), sought, firewall=firewall, deadline=deadline)
-            continue
-        with _naming_others([found for found, _ in made], bills=toolkit.provider.bills):
-            obtained = ensure_somewhere(
-                context,
-                sought,
-                firewall=firewall,
-                deadline=deadline,
-                on_state=toolkit.say_state(sought.requests[0].name),
-            )
-            one = wait_reachable(context, obtained.made)
-        if one.opening:
-            toolkit.console.say(f"rule {one.opening.rule.name}: {one.opening.summary}")
-        made.append((one.slice, {"created": one.created, **documents(obtained.refusals)}))
     if dry_run:
-        return planned(calls)
+        for line in filter(None, (needs(each) for one in wishes for each in one.requests)):
+            toolkit.console.say(line)
+        return planned_search(context, wishes, firewall=firewall, deadline=deadline)
+    made: list[Made] = []
+    for sought in wishes:
+        with _naming_others(made, toolkit.costs):
+            made.append(_obtained(toolkit, context, sought, deadline, firewall=firewall))
     after = [_after(found, options) for found, _ in made]
     if count == 1:
         ((found, extra),) = made
         return slice_views.one_slice(found, extra=dict(extra), next=tuple(after))
     return slice_views.several_slices(made, after)
+
+
+def _obtained(
+    toolkit: Toolkit, context: Context, sought: Search, deadline: Deadline, *, firewall: bool
+) -> Made:
+    """Return the slice that there is once it can be reached, and what else there is to say."""
+    from tpukit.access.preflight import ensure_somewhere, wait_reachable
+
+    on_state = toolkit.say_state(sought.requests[0].name)
+    obtained = ensure_somewhere(
+        context, sought, firewall=firewall, deadline=deadline, on_state=on_state
+    )
+    one = wait_reachable(context, obtained.made)
+    if one.opening:
+        toolkit.console.say(f"rule {one.opening.rule.name}: {one.opening.summary}")
+    return one.slice, {"created": one.created, **documents(obtained.refusals)}
 
 
 def _names(toolkit: Toolkit, accelerator: AcceleratorType, name: str, count: int) -> Sequence[str]:
@@ -113,13 +122,14 @@ def _names(toolkit: Toolkit, accelerator: AcceleratorType, name: str, count: int
 
 
 @contextmanager
-def _naming_others(made: Sequence[Slice], *, bills: bool) -> Iterator[None]:
+def _naming_others(made: Sequence[Made], costs: str) -> Iterator[None]:
     """Give an error the slices that were made before it."""
     try:
         yield
     except TpukitError as error:
-        costs = "bills" if bills else "stays"
-        lines = [f"slice {one.name} in {one.zone}, READY; it {costs} until deleted" for one in made]
+        lines = [
+            f"slice {one.name} in {one.zone}, READY; it {costs} until deleted" for one, _ in made
+        ]
         error.exists = (*error.exists, *lines)
         raise
 

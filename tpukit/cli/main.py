@@ -64,7 +64,7 @@ def status(arguments: list[str]) -> int:
         _refuse_empty_flags(arguments)
         return _run(arguments, invocation)
     except TyperException as error:
-        return _fail(_usage(error), arguments, invocation)
+        return _fail(_usage(error, arguments), arguments, invocation)
     except TpukitError as error:
         return _fail(error, arguments, invocation)
     except KeyboardInterrupt as caught:
@@ -169,11 +169,12 @@ def _complete(words: list[str]) -> int:
     return 0
 
 
-def _usage(error: TyperException) -> BadInput:
+def _usage(error: TyperException, arguments: Sequence[str]) -> BadInput:
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     context = getattr(error, "ctx", None)
-    path = context.command_path if context else "tpukit"
-    return BadInput(message.rstrip("."), fix=Fix.command(*path.split(), "--help"))
+    known = [each for each in arguments[:1] if each in (*VERBS, *GROUPS)]
+    path = context.command_path.split() if context else ["tpukit", *known]
+    return BadInput(message.rstrip("."), fix=Fix.command(*path, "--help"))
 
 
 def _folder_gone(error: Exception) -> TpukitError | None:

@@ -186,6 +186,16 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def zone_names(text: str) -> tuple[str, ...]:
+    """Return the zones of `--zones`; raise `BadInput` for what is not the name of one."""
+    from tpukit.settings.table import check_zone
+
+    for each in words(text):
+        if check_zone(each) == "-":
+            raise BadInput("--zones takes the names of zones, not all of them")
+    return words(text)
+
+
 def remote_command(command: list[str] | None) -> str:
     """Return the shell line for the words after `--`.
 

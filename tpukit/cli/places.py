@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
 from tpukit.accelerators import AcceleratorType
 from tpukit.cli import offers
-from tpukit.cli.parameters import seconds, words
+from tpukit.cli.dry_run import planned
+from tpukit.cli.parameters import seconds, words, zone_names
 from tpukit.cli.request import RequestFlags, slice_requests
 from tpukit.cli.toolkit import Toolkit
+from tpukit.console import View
 from tpukit.errors import BadInput, Fix
+from tpukit.models import ApiCall
 from tpukit.slices.capacity import Search
 from tpukit.slices.naming import SEARCH
 from tpukit.slices.quota_names import needs
+
+if TYPE_CHECKING:
+    from tpukit.access.context import Context
+    from tpukit.clock import Deadline
 
 #: How long `--keep-trying` asks where nothing is said.
 _MAX_WAIT = "6h"
@@ -103,6 +110,18 @@ def search(
     return Search(sought, until, timeout, best_effort=capacity.best_effort)
 
 
+def planned_search(
+    context: Context, wishes: Sequence[Search], *, firewall: bool, deadline: Deadline
+) -> View:
+    """Show the calls that would make what is looked for."""
+    from tpukit.access.preflight import plan
+
+    calls: list[ApiCall] = []
+    for sought in wishes:
+        plan(context.planning(calls.append), sought, firewall=firewall, deadline=deadline)
+    return planned(calls)
+
+
 def _places(
     toolkit: Toolkit, types: Sequence[AcceleratorType], capacity: CapacityFlags
 ) -> list[tuple[AcceleratorType, str]]:
@@ -111,8 +130,8 @@ def _places(
         raise BadInput("--zones and --anywhere exclude each other")
     own = toolkit.flags.zone
     if not capacity.anywhere:
-        zones = [own, *words(capacity.zones)] if own else list(words(capacity.zones))
-        zones = list(dict.fromkeys(zones)) or [toolkit.settings.get("zone")]
+        given = filter(None, [own, *zone_names(capacity.zones)])
+        zones = list(dict.fromkeys(given)) or [toolkit.settings.get("zone")]
         return [(each, zone) for each in types for zone in zones]
     offered = offers.accelerator_types(toolkit)
     for line in offered.warnings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
@@ -30,6 +31,11 @@ class RequirementFlags:
         str,
         Option(metavar="PATH", help="A project on the workers, pushed there, to install as it is."),
     ] = ""
+
+    @property
+    def file(self) -> str:
+        """The file by its whole path, for who reads it later from another folder; or ""."""
+        return str(Path(self.requirements).absolute()) if self.requirements else ""
 
 
 NO_REQUIREMENTS = RequirementFlags()

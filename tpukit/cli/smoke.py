@@ -20,8 +20,10 @@ from tpukit.slices import naming
 
 if TYPE_CHECKING:
     from tpukit.accelerators import AcceleratorType
+    from tpukit.clock import Deadline
     from tpukit.provision.recipes import Recipe
     from tpukit.smoke.history import History, KeptRun
+    from tpukit.smoke.runner import Load
     from tpukit.smoke.smoke_report import SmokeReport
 
 _ONE = Fix(note="name one of its slices")
@@ -90,8 +92,7 @@ def smoke(
     if picture and level < _MEASURING:
         raise BadInput(f"level {level} has no figures to draw", fix=Fix(note="add --level 2"))
     from tpukit.provision.recipes import Recipe
-    from tpukit.smoke.each_slice import smoke_each
-    from tpukit.smoke.runner import Load, check_level, ensure_computes
+    from tpukit.smoke.runner import Load, check_level
 
     toolkit = toolkit.by(route)
     chosen = Recipe.named(recipe, toolkit.own_recipes)
@@ -101,7 +102,23 @@ def smoke(
     slices = toolkit.find_named(name, deadline)
     if picture and len(slices) > 1:
         raise BadInput(f"{name} is a multislice: a picture is of one slice", fix=_ONE)
-    accelerators = {each.name: _known(each, chosen) for each in slices}
+    reports = _computed(toolkit, slices, chosen, load, deadline)
+    if len(slices) > 1:
+        return smoke_views.smoke_of_slices(slices, reports)
+    runs = kept.runs(slices[0].zone)
+    if picture:
+        _draw(runs, picture, name)
+    return smoke_views.smoke(reports[0], changes(runs) if runs else ())
+
+
+def _computed(
+    toolkit: Toolkit, slices: Sequence[Slice], recipe: Recipe, load: Load, deadline: Deadline
+) -> Sequence[SmokeReport]:
+    """Return what each slice has computed, which is kept; raise `SmokeFailed` where one did not."""
+    from tpukit.smoke.each_slice import smoke_each
+    from tpukit.smoke.runner import ensure_computes
+
+    accelerators = {each.name: _known(each, recipe) for each in slices}
     patience = deadline.within(CONNECT_SECONDS).remaining()
     workers = {each.name: toolkit.workers(each, "all", patience) for each in slices}
     stages = toolkit.stages
@@ -111,20 +128,14 @@ def smoke(
         return ensure_computes(
             workers[found.name],
             accelerators[found.name],
-            chosen,
+            recipe,
             deadline=deadline,
             on_wait=lambda line: stages.say("smoke", line),
             load=load,
             on_report=lambda each: toolkit.keep_smoke(found, each),
         )
 
-    reports = smoke_each(slices, test)
-    if len(slices) > 1:
-        return smoke_views.smoke_of_slices(slices, reports)
-    runs = kept.runs(slices[0].zone)
-    if picture:
-        _draw(runs, picture, name)
-    return smoke_views.smoke(reports[0], changes(runs) if runs else ())
+    return smoke_each(slices, test)
 
 
 def _history(kept: History, name: str, zone: str, picture: Path | None) -> View:

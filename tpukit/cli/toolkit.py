@@ -169,6 +169,11 @@ class Toolkit:
         self.check_given("project")
         return CloudTpu(self.identity.session, self.settings.get("project"), endpoint)
 
+    @property
+    def costs(self) -> str:
+        """What a slice does until it is deleted: it bills, or in an emulator only stays."""
+        return "bills" if self.provider.bills else "stays"
+
     @cached_property
     def firewall(self) -> FirewallProvider:
         from tpukit.cloud.firewall_rules import ComputeFirewall

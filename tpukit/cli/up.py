@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
 from tpukit.cli import parameters as flag
-from tpukit.cli.dry_run import DryRun, planned
-from tpukit.cli.places import ONE_PLACE, CapacityFlags, search
+from tpukit.cli.dry_run import DryRun
+from tpukit.cli.places import ONE_PLACE, CapacityFlags, planned_search, search
 from tpukit.cli.request import DEFAULTS, RequestFlags, wanted
 from tpukit.cli.requirement_flags import (
     NO_REQUIREMENTS,
@@ -24,7 +23,7 @@ from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.views import up_views
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, NotFound
-from tpukit.models import ApiCall, SliceRequest
+from tpukit.models import SliceRequest
 from tpukit.slices import lifetime
 
 if TYPE_CHECKING:
@@ -74,45 +73,32 @@ def up(
       tpukit up v6e-8 demo --spot --zones us-east5-a,us-east5-b --keep-trying
     """
     from tpukit import up
-    from tpukit.access import caller_address
-    from tpukit.access.preflight import plan
     from tpukit.cli.watch import keep_slice
     from tpukit.provision.recipes import Recipe
-    from tpukit.remote.connection import dial
 
     accelerator, name = wanted(accelerator_type, name)
     chosen = Recipe.named(recipe, toolkit.own_recipes)
     requirements = on_top(flags, [chosen], toolkit.environ)
     warn_of_experiments([chosen], toolkit.console)
     route = proxy.route(options.internal_ips)
-    toolkit = toolkit.by(route)
-    limit = flag.seconds(timeout)
-    if idle:
-        most = f"{lifetime.IDLE}={flag.seconds(idle, '--idle'):.0f}"
-        options = replace(options, labels=",".join(filter(None, (options.labels, most))))
-    sought = search(toolkit, accelerator, name, options, capacity, limit)
+    toolkit, limit, firewall = toolkit.by(route), flag.seconds(timeout), not no_firewall
+    sought = search(toolkit, accelerator, name, _idling(options, idle), capacity, limit)
     context = toolkit.context(tuple(source_ranges or ()))
-    if route.internal_ips and not route.proxied and not (context.source_ranges or no_firewall):
-        caller_address.check_inside()
-    if route.iap:
-        dial.check_gcloud()
+    _check_route(route, needs_address=firewall and not context.source_ranges)
     deadline = toolkit.deadline(capacity.seconds + limit)
     if dry_run:
-        calls: list[ApiCall] = []
-        plan(context.planning(calls.append), sought, firewall=not no_firewall, deadline=deadline)
-        return planned(calls)
-    stays = "bills" if toolkit.provider.bills else "stays"
-    hint = f"Ctrl-C is safe: the slice {stays}, and the same command goes on"
+        return planned_search(context, [sought], firewall=firewall, deadline=deadline)
     if recreate:
         _remove_lost(toolkit, sought.requests, deadline)
     if keep:
-        return keep_slice(toolkit, _kept(context, sought, recipe, flags, capacity, not no_firewall))
+        return keep_slice(toolkit, _kept(context, sought, recipe, flags, capacity, firewall))
+    hint = f"Ctrl-C is safe: the slice {toolkit.costs}, and the same command goes on"
     report = up.up(
         context,
         sought,
         chosen,
         endpoint=toolkit.settings.get("tpu_endpoint"),
-        firewall=not no_firewall,
+        firewall=firewall,
         requirements=requirements,
         deadline=deadline,
         progress=job_progress(
@@ -120,6 +106,28 @@ def up(
         ),
     )
     return up_views.up(report, toolkit.provider.bills)
+
+
+def _idling(options: RequestFlags, idle: str) -> RequestFlags:
+    """Return the request of a slice that may be idle for so long and no longer."""
+    if not idle:
+        return options
+    most = f"{lifetime.IDLE}={flag.seconds(idle, '--idle'):.0f}"
+    return replace(options, labels=",".join(filter(None, (options.labels, most))))
+
+
+def _check_route(route: flag.RouteFlags, *, needs_address: bool) -> None:
+    """Raise `BadInput` where the workers cannot be reached from here by this route.
+
+    `needs_address` says that the firewall rule is to be for our own address.
+    """
+    from tpukit.access import caller_address
+    from tpukit.remote.connection import dial
+
+    if route.internal_ips and not route.proxied and needs_address:
+        caller_address.check_inside()
+    if route.iap:
+        dial.check_gcloud()
 
 
 def _remove_lost(toolkit: Toolkit, requests: Sequence[SliceRequest], deadline: Deadline) -> None:
@@ -163,7 +171,7 @@ def _kept(
         repeatable(request),
         zones=tuple(zones),
         recipe=recipe,
-        requirements=str(Path(flags.requirements).absolute()) if flags.requirements else "",
+        requirements=flags.file,
         indexes=tuple(flags.index or ()),
         editable=flags.editable,
         firewall=firewall,

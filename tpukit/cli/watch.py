@@ -96,6 +96,8 @@ def watch(
     toolkit = toolkit.by(route)
     if attendance.list_:
         return _list(toolkit, name)
+    if not name:
+        raise BadInput("which slice to watch is not said", fix=Fix.command("tpukit", "list"))
     naming.check_name(name)
     file = watching.files(toolkit).of(name)
     if attendance.stop:
@@ -157,9 +159,8 @@ def _attend(toolkit: Toolkit, file: WatchFile, found: Watch) -> View:
 
         remove(toolkit, ended.name, ended.zone)
     else:
-        bills = "bills" if toolkit.provider.bills else "stays"
         delete = ("tpukit", "delete", ended.name, "--zone", ended.zone)
-        toolkit.console.suggest(Fix.command(*delete, note=f"the slice {bills} until then"))
+        toolkit.console.suggest(Fix.command(*delete, note=f"the slice {toolkit.costs} until then"))
     return View({"watch": ended.document()}, status=status)
 
 
@@ -247,7 +248,7 @@ def _spec(
     from tpukit.work.pushes import target_path
     from tpukit.work.worktree import source_folder
 
-    zones = flag.words(how.zones)
+    zones = flag.zone_names(how.zones)
     check_places(spec.request, zones)
     root = source_folder(how.push) if how.push else None
     if how.to and not root:
@@ -260,7 +261,7 @@ def _spec(
         zones=zones,
         recipe=environment.with_ or spec.recipe,
         activate=environment.with_,
-        requirements=str(Path(on_top.requirements).absolute()) if on_top.requirements else "",
+        requirements=on_top.file,
         indexes=tuple(on_top.index or ()),
         editable=on_top.editable,
         push=str(root) if root else "",

@@ -128,7 +128,8 @@ def check_zone(value: str) -> str:
             f'"{_shown(value)}" is not a zone',
             reason="a region has no last part" if re.fullmatch(r"[a-z]+-[a-z]+\d", value) else "",
             fix=Fix.command(
-                "tpukit", "types", note="shows the zones; their names are like us-central1-a"
+                *("tpukit", "types", "v3-8"),
+                note="shows the zones of a type, such as us-central1-a",
             ),
         )
     return value
