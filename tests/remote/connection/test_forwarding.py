@@ -8,7 +8,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import psutil
 import pytest
@@ -285,27 +285,30 @@ def test_nobody_here_ends_the_workers_connection_and_nothing_else(
 def test_too_many_open_files_are_said_once_and_pass(
     openssh: Callable[[], Connection], echo: Echo, ubuntu: UbuntuServer
 ) -> None:
-    """The first connection is still taken: the file that it gets was there when the wait began."""
+    """The first connection is still taken: the file that it gets was there when the wait began.
+
+    And one more for each file that something else closes meanwhile: the last of several waits.
+    """
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with (
         kept(openssh, Forward(0, echo.port)) as ([port], told),
-        socket.socket() as first,
-        socket.socket() as second,
+        ExitStack() as opened,
     ):
+        clients = [opened.enter_context(socket.socket()) for _ in range(8)]
         free = os.dup(0)
         os.close(free)
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
-            for client in (first, second):
+            for client in clients:
                 client.connect(("127.0.0.1", port))
             ubuntu.wait_until(lambda: bool(told))
             threading.Event().wait(1.2)  # more than two looks, at each of which it is still so
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        second.settimeout(60)
-        second.sendall(b"later")
-        second.shutdown(socket.SHUT_WR)
-        assert second.recv(100) == b"echo later"
+        clients[-1].settimeout(60)
+        clients[-1].sendall(b"later")
+        clients[-1].shutdown(socket.SHUT_WR)
+        assert clients[-1].recv(100) == b"echo later"
         assert ask(port, b"and on") == b"echo and on"
         assert told == ["connections wait: Too many open files"]
 
