@@ -2,7 +2,8 @@
 
 A cloud without machines runs in this process; each command is a process of its own. An orphan is a
 slice that exists and that a list does not show; each command is typed again afterwards, and has to
-end well with as many slices and rules as it promises.
+end well with as many slices and rules as it promises. In the end gcloud has to list what tpukit
+does, and to delete one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=300, help="runs that are killed at random")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--at-once", type=int, default=2, help="commands at a time")
+    parser.add_argument("--only", choices=[each.name for each in SCENARIOS], help="one command")
     options = parser.parse_args()
+    scenarios = [each for each in SCENARIOS if options.only in (None, each.name)]
     wrong: list[str] = []
     print("\t".join(("COMMAND", "ENDED BY", "MOMENTS", "ENDED", "ORPHANS", "NOT CONVERGED")))
 
@@ -30,22 +34,23 @@ def main() -> int:
         wrong.extend(tally.wrong + ["orphan"] * tally.orphans)
 
     with tempfile.TemporaryDirectory() as folder, running_cloud(Path(folder), 0.3) as cloud:
-        commands = KilledCommands(cloud)
+        commands = KilledCommands(cloud, at_once=options.at_once)
         commands.prepare()
-        for scenario in SCENARIOS:
+        for scenario in scenarios:
             points = commands.points(scenario)
             numbers = range(1, len(points) + 1)
             for action in ACTIONS:
                 tally = commands.at_each_point(scenario, action, numbers)
                 show(scenario.name, action, len(points), tally)
-        for scenario in SCENARIOS:
-            times = options.kills // len(SCENARIOS)
+        for scenario in scenarios:
+            times = options.kills // len(scenarios)
             show(
                 scenario.name,
                 "kill at random",
                 times,
                 commands.at_random(scenario, times, options.seed),
             )
+        wrong += commands.gcloud_deletes_one()
     print(f"seed {options.seed}")
     print("\n".join(wrong))
     return int(bool(wrong))

@@ -104,3 +104,4 @@ def test_what_is_killed_at_random_is_listed_and_converges(commands: KilledComman
     sys.stdout.write(f"TPUKIT_JOURNEY_SEED={seed}\n")
     tally = commands.at_random(SCENARIOS[0], 5, seed)
     assert (tally.orphans, tally.wrong) == (0, [])
+    assert commands.gcloud_deletes_one() == []

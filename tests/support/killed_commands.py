@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -70,6 +71,7 @@ class KilledCommands:
 
     cloud: Cloud
     numbers: Iterator[int] = field(default_factory=count)
+    at_once: int = 2
 
     def prepare(self) -> None:
         """Let the first zone of `create --keep-trying` have no room, ever."""
@@ -88,7 +90,7 @@ class KilledCommands:
     def at_each_point(self, scenario: Scenario, action: str, numbers: Sequence[int]) -> Tally:
         """End a run of its own at each of the moments."""
         tally = Tally()
-        with ThreadPoolExecutor(2) as pool:
+        with ThreadPoolExecutor(self.at_once) as pool:
             list(pool.map(lambda number: self._strike(scenario, action, number, tally), numbers))
         return tally
 
@@ -99,9 +101,35 @@ class KilledCommands:
         longest = time.monotonic() - began
         chance, tally = random.Random(seed), Tally()
         moments = [chance.uniform(0.0, longest) for _ in range(times)]
-        with ThreadPoolExecutor(2) as pool:
+        with ThreadPoolExecutor(self.at_once) as pool:
             list(pool.map(lambda moment: self._kill_after(scenario, moment, tally), moments))
         return tally
+
+    def gcloud_deletes_one(self) -> list[str]:
+        """Let gcloud list all slices and delete one; return how it differs from tpukit."""
+        if shutil.which("gcloud") is None:
+            return []
+        ours = self._listed()
+        columns = "value[separator=' '](name.segment(3),name.basename())"
+        seen = self._gcloud("list", "--zone=-", f"--format={columns}").splitlines()
+        if sorted(seen) != ours:
+            return [f"gcloud lists {seen}, tpukit {ours}"]
+        if ours:
+            zone, name = ours[0].split()
+            self._gcloud("delete", name, f"--zone={zone}", "--quiet")
+        left = self._listed()
+        return [] if left == ours[1:] else [f"after gcloud's delete of {ours[:1]}: {left}"]
+
+    def _listed(self) -> list[str]:
+        return sorted(f"{each.zone} {each.name}" for each in self.cloud.tpu.list("-").slices)
+
+    def _gcloud(self, *words: str) -> str:
+        line = ["gcloud", "compute", "tpus", "tpu-vm", *words]
+        given = {
+            **self.cloud.environment(),
+            "CLOUDSDK_CONFIG": str(self.cloud.directory / "gcloud"),
+        }
+        return subprocess.run(line, env=given, capture_output=True, text=True, check=True).stdout
 
     def _strike(self, scenario: Scenario, action: str, number: int, tally: Tally) -> None:
         name = self._begun(scenario)
