@@ -22,6 +22,7 @@ from tpukit.errors import DeadlinePassed, ProvisionFailed, TpukitError, Transpor
 from tpukit.provision.apply import provision, require_provisioned
 from tpukit.provision.packages import Package
 from tpukit.provision.provision_report import ProvisionReport
+from tpukit.provision.provisioning import undo_all
 from tpukit.provision.recipe_file import SmokeProgram
 from tpukit.provision.recipes import UV_VERSION, Recipe, Release
 from tpukit.provision.requirements import ROOT, Requirements
@@ -426,3 +427,9 @@ def test_an_upgrade_takes_the_newest_that_fits_and_without_it_the_pins_hold_agai
     assert apply(provisioned.remote(), recipe=upgraded).changes == 0
     assert apply(provisioned.remote(), recipe=recipe).changes > 0
     assert "iniconfig-1.1.1" in installed(provisioned.home)
+
+
+def test_undo_of_a_recipe_leaves_a_home_as_empty_as_it_was(provisioned):
+    (report,) = undo_all([provisioned.remote()], ["small"], deadline=seconds(120))
+    assert (report.undone, report.error) == (("small",), "")
+    assert list(provisioned.home.iterdir()) == []
