@@ -109,7 +109,7 @@ class Figures:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--creates", type=int, default=250, help="creates at each rate")
-    parser.add_argument("--gcloud", type=int, default=25, help="creates by gcloud at each rate")
+    parser.add_argument("--gcloud", type=int, default=10, help="creates by gcloud at each rate")
     parser.add_argument("--rate", type=float, action="append", help="of faults; repeatable")
     parser.add_argument("--seed", type=int, default=1)
 
