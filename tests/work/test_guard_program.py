@@ -24,17 +24,32 @@ from tpukit.slices.lifetime import EXPIRES, IDLE, moment
 pytestmark = pytest.mark.process
 
 PROGRAM = program_text("work/guard_program.py")
+#: Stands for systemctl, which says how systemd does, and for sudo; notes what it was asked.
+TOOL = """#!/bin/sh
+[ "$*" != is-system-running ] || exec echo {state}
+echo "{name} $*" >>{log}
+"""
 FAR = "2099-01-01t00-00-00z"
 
 
 @contextmanager
-def guarding(cloud: Cloud, home: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """Run the program as on a worker of the cloud, which has a metadata server."""
+def guarding(
+    cloud: Cloud, home: Path, *words: str, state: str = "offline"
+) -> Iterator[subprocess.Popen[str]]:
+    """Run the program as on a worker of the cloud: with a metadata server, and systemd where named.
+
+    `home` / "systemd" holds what systemctl and sudo were asked for.
+    """
     program = home / "guard_program.py"
     program.write_text(PROGRAM)
+    tools = home / "bin"
+    tools.mkdir(exist_ok=True)
+    for name in ("systemctl", "sudo"):
+        (tools / name).write_text(TOOL.format(name=name, state=state, log=home / "systemd"))
+        (tools / name).chmod(0o755)
     with scripted(json_reply(200, {"access_token": TOKEN})) as metadata:
         environment = {
-            "PATH": os.environ["PATH"],
+            "PATH": f"{tools}:{os.environ['PATH']}",
             "HOME": str(home),
             "GCE_METADATA_HOST": metadata.url.removeprefix("http://"),
             "TPUKIT_EMULATED_DEVICES": "8",
@@ -133,11 +148,11 @@ def test_a_slice_of_a_queued_resource_goes_with_it(prompt_cloud: Cloud, tmp_path
     assert prompt_cloud.tpu.list_queued("-").requests == ()
 
 
-def installed(cloud: Cloud, home: Path) -> dict[str, Any]:
+def installed(cloud: Cloud, home: Path, state: str = "offline") -> dict[str, Any]:
     location = f"{cloud.url}/v2/projects/{PROJECT}/locations/{ZONE}"
     given = json.dumps({"location": location, "name": "demo"})
     words = ("install", "guard", given, PROGRAM)
-    with guarding(cloud, home, *words) as process:
+    with guarding(cloud, home, *words, state=state) as process:
         out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
     found = json.loads(out.partition("tpukit-guard ")[2])
@@ -164,8 +179,6 @@ def test_it_is_installed_only_where_it_may_delete_and_says_so(
 
 
 def test_a_second_one_takes_the_place_of_the_first(prompt_cloud: Cloud, tmp_path: Path) -> None:
-    if Path("/run/systemd/system").is_dir():
-        pytest.skip("systemd keeps it here")
     prompt_cloud.tpu.create(labelled(prompt_cloud))
     pids = []
     try:
@@ -178,6 +191,22 @@ def test_a_second_one_takes_the_place_of_the_first(prompt_cloud: Cloud, tmp_path
     finally:
         for pid in filter(alive, pids):
             os.kill(pid, signal.SIGKILL)
+
+
+def test_systemd_keeps_it_where_it_runs(prompt_cloud: Cloud, tmp_path: Path) -> None:
+    """Not where the machine that emulates the worker has it: there its stand-in says offline."""
+    prompt_cloud.tpu.create(labelled(prompt_cloud))
+    report = installed(prompt_cloud, tmp_path, "degraded")
+    assert (report["may_delete"], report["kept_by"]) == (True, "systemd")
+    asked = (tmp_path / "systemd").read_text().splitlines()
+    assert asked[0] == "sudo -n true"
+    assert asked[1].startswith("sudo -n tee /etc/systemd/system/tpukit-guard")
+    assert [each.split()[3] for each in asked[2:]] == [
+        "daemon-reload",
+        "enable",
+        "restart",
+        "is-active",
+    ]
 
 
 def alive(pid: int) -> bool:
