@@ -212,9 +212,8 @@ def test_ctrl_c_says_at_once_what_exists_and_how_to_delete_it(tmp_path_factory: 
         tpukit("emulator", "stop")
     assert not wrong, "\n".join(wrong)
     assert len(seconds) >= 20
-    # Of a machine that is at work beside: what is not ended at once lasts for its wait, seconds.
-    assert sorted(seconds)[len(seconds) // 2] < 0.6
-    assert max(seconds) < 4.0
+    assert sorted(seconds)[len(seconds) // 2] < 0.2, "half of them, also on a machine at work"
+    assert max(seconds) < 2.0
 
 
 def interrupt(tpukit: Tpukit, words: list[str], moment: str) -> tuple[int, float, str]:
