@@ -7,7 +7,7 @@ from support.local_cloud import ZONE, Cloud
 
 from tpukit.cli.global_flags import GlobalFlags
 from tpukit.cli.toolkit import Toolkit
-from tpukit.errors import Fix
+from tpukit.errors import Fix, NotAllowed, NotFound
 
 pytestmark = pytest.mark.process
 
@@ -27,3 +27,19 @@ def test_ctrl_c_names_every_slice_that_the_command_is_about_and_no_other(
     both = toolkit.interrupted(KeyboardInterrupt())
     assert [line.split()[1] for line in both.exists] == ["demo", "pair"]
     assert both.fix == Fix.command("tpukit", "delete", "demo", "pair")
+
+
+def test_until_it_was_looked_for_a_slice_may_be_there_and_none_that_was_not_found(
+    prompt_cloud: Cloud,
+) -> None:
+    toolkit = Toolkit(GlobalFlags(), environ=prompt_cloud.environment())
+    for look in (toolkit.find, toolkit.find_named):
+        prompt_cloud.fault(preset="permission-denied", method="nodes.list", times=1)
+        with pytest.raises(NotAllowed):
+            look("demo")
+        unknown = toolkit.interrupted(KeyboardInterrupt())
+        assert unknown.fix == Fix.command("tpukit", "describe", "demo")
+        assert unknown.otherwise == Fix.command("tpukit", "delete", "demo")
+        with pytest.raises(NotFound):
+            look("demo")
+        assert toolkit.interrupted(KeyboardInterrupt()).fix is None

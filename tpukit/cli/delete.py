@@ -142,6 +142,8 @@ def _sought(
     found: list[Slice] = []
     missing: dict[str, TpukitError] = {}
     for name in map(naming.check_name, plain):
+        toolkit.about(name)  # of all of them, before the first is looked for
+    for name in plain:
         toolkit.hints.forget(name)
         try:
             found.append(toolkit.find(name, deadline))

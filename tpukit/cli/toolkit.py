@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from tpukit.cli.global_flags import GlobalFlags, local_by_environment
 from tpukit.cli.parameters import EXTERNAL, RouteFlags
 from tpukit.clock import Clock, Deadline, SystemClock
 from tpukit.console import Console
-from tpukit.errors import BadInput, Fix, TpukitError, together
+from tpukit.errors import BadInput, Fix, NotFound, TpukitError, together
 from tpukit.paths import Paths, home_directory, private_directory
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ class Toolkit:
         """Keep what a smoke test of a slice has found."""
         self.smoke_history(found.name).record(found, report)
 
-    def about(self, name: str, zone: str, state: str = "") -> None:
+    def about(self, name: str, zone: str = "", state: str = "") -> None:
         """Let Ctrl-C say what exists of a slice, and how to delete it.
 
         `state` is empty where nobody has looked, `zone` where it may be in several.
@@ -305,9 +305,20 @@ class Toolkit:
 
     def find(self, name: str, deadline: Deadline | None = None) -> Slice:
         """Return the slice that the command is about, in the zone that was asked for or in any."""
-        found = self.look_up(name, deadline)
+        with self._looking_for(name):
+            found = self.look_up(name, deadline)
         self.about(name, found.zone, found.state)
         return found
+
+    @contextmanager
+    def _looking_for(self, name: str) -> Iterator[None]:
+        """Let Ctrl-C say, while we look, that nobody knows; where there is none it says nothing."""
+        self.about(name, self._zone)
+        try:
+            yield
+        except NotFound:
+            self.seen.pop(name)
+            raise
 
     def look_up(self, name: str, deadline: Deadline | None = None) -> Slice:
         """Return a slice that the command is not about itself, found as `find` does."""
@@ -322,9 +333,11 @@ class Toolkit:
         """Return the named slice, or all slices of the multislice of that name."""
         from tpukit.slices import find, naming
 
-        provider = self.provider.within(deadline) if deadline else self.provider
-        found = find.find_named(provider, naming.check_name(name), self._zone)
+        with self._looking_for(name):
+            provider = self.provider.within(deadline) if deadline else self.provider
+            found = find.find_named(provider, naming.check_name(name), self._zone)
         self.name_hints.saw([name])
+        self.seen.pop(name)  # it may be a multislice's
         for each in found:
             self.about(each.name, each.zone, each.state)
         return found
