@@ -188,7 +188,7 @@ def test_provisioning_shows_how_many_workers_are_past_a_step_and_who_is_behind(
 
     stream = io.StringIO()
     with Seen(Console(io.StringIO(), stream, environ={}), clock) as shown:
-        event = job_progress(shown).on_provision
+        event = job_progress(shown, lambda *_: None).on_provision
         for worker in range(3):
             event(ProvisionEvent(worker, "uv", "finished", "unchanged: uv 1"))
         event(ProvisionEvent(0, "packages", "started", "missing: jax"))

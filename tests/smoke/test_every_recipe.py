@@ -1,4 +1,4 @@
-"""Every recipe, with real packages: provisioned, it computes; a second run changes nothing.
+"""Every recipe, with real packages: it computes, a second run changes nothing, undo leaves nothing.
 
 `jax` is what most other tests stand on, `flax` trains in tests/test_examples.py. `torch_tpu` has no
 packages that stand in for it.
@@ -14,6 +14,7 @@ from support.local_worker import LocalWorker, seconds
 from tpukit.accelerators import AcceleratorType
 from tpukit.provision import recipe_names
 from tpukit.provision.apply import provision
+from tpukit.provision.provisioning import undo_all
 from tpukit.provision.recipes import Recipe
 from tpukit.smoke.runner import smoke
 
@@ -34,6 +35,8 @@ def check(name: str, home: Path) -> None:
     pins = {each.version for release in recipe.releases for each in release.packages}
     assert tested.version in pins, name
     assert report.stand_in == "8 CPU devices standing in for 8 TPU cores", name
+    (undone,) = undo_all([worker], [], deadline=seconds(300))
+    assert (undone.undone, undone.error, [*home.iterdir()]) == ((name,), "", []), name
 
 
 def test_no_recipe_is_left_out():
@@ -41,12 +44,12 @@ def test_no_recipe_is_left_out():
 
 
 @pytest.mark.full_size
-def test_light_recipes_compute_and_a_second_run_changes_nothing(tmp_path):
+def test_light_recipes_compute_and_leave_nothing(tmp_path):
     for name in sorted(LIGHT):
         check(name, tmp_path)
 
 
 @pytest.mark.gigabytes
-def test_heavy_recipes_compute_and_a_second_run_changes_nothing(tmp_path):
+def test_heavy_recipes_compute_and_leave_nothing(tmp_path):
     for name in sorted(HEAVY):
         check(name, tmp_path)
