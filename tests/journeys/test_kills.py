@@ -29,7 +29,7 @@ MOMENTS = {
     "while the environment is made": r"worker 0: venv: ",
     "while packages are installed": r"worker 0: packages: ",
     "while the packages are tried": r"worker 0: verify: ",
-    "while the devices compute": r"provision +\d+ changes",
+    "while the devices compute": r"provision +\d+ changes?",
 }
 UP = ("--local", "up", "v3-8", "victim")
 

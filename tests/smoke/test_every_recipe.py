@@ -36,7 +36,9 @@ def check(name: str, home: Path) -> None:
     assert tested.version in pins, name
     assert report.stand_in == "8 CPU devices standing in for 8 TPU cores", name
     (undone,) = undo_all([worker], [], deadline=seconds(300))
-    assert (undone.undone, undone.error, [*home.iterdir()]) == ((name,), "", []), name
+    assert (undone.undone, undone.error) == ((name,), "")
+    left = {each.name for each in home.iterdir()}
+    assert left <= {".keras"}, "keras keeps settings of its own in the home of whoever imports it"
 
 
 def test_no_recipe_is_left_out():
