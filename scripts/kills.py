@@ -13,18 +13,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-from support.killed_commands import ACTIONS, SCENARIOS, KilledCommands, Tally
+from support.killed_commands import ACTIONS, SCENARIOS, UP, KilledCommands, Tally
 from support.local_cloud import running_cloud
 
 
 def main() -> int:
+    scenarios = [*SCENARIOS, UP]
     parser = argparse.ArgumentParser(prog="scripts/kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=300, help="runs that are killed at random")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=2, help="commands at a time")
-    parser.add_argument("--only", choices=[each.name for each in SCENARIOS], help="one command")
+    parser.add_argument("--only", choices=[each.name for each in scenarios], help="one command")
     options = parser.parse_args()
-    scenarios = [each for each in SCENARIOS if options.only in (None, each.name)]
+    scenarios = [each for each in scenarios if options.only in (None, each.name)]
     wrong: list[str] = []
     print("\t".join(("COMMAND", "ENDED BY", "MOMENTS", "ENDED", "ORPHANS", "NOT CONVERGED")))
 
