@@ -31,7 +31,11 @@ class FaultFlags:
     name: Annotated[str, Option(metavar="PATTERN", help="Of the slice or rule it is about.")] = ""
     accelerator_type: Annotated[str, Option(metavar="PATTERN", help="Strikes creates alone.")] = ""
     kind: Annotated[
-        str, Option(metavar="KIND", help="status, operation, reset, stall or truncate.")
+        str,
+        Option(
+            metavar="KIND",
+            help="status, operation, reset, stall, truncate, wait or unreachable.",
+        ),
     ] = ""
     phase: Annotated[
         str, Option(metavar="PHASE", help="before or after the call is carried out.")
