@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tpukit.accelerators import AcceleratorType, runtime_fits
-from tpukit.emulator.core.service_context import project_number
 from tpukit.emulator.workers.worker_host import WorkerRecord
 
 #: jax-ml/jax:jax/_src/clusters/cloud_tpu_cluster.py since 0.8.1; 8476 before, which
@@ -59,7 +59,8 @@ class SliceFacts:
 
     @property
     def project_number(self) -> str:
-        return project_number(self.project)
+        """A number that is the same for a project every time, as nobody assigns one here."""
+        return str(int(hashlib.sha256(self.project.encode()).hexdigest()[:9], 16))
 
     @property
     def zone(self) -> str:
