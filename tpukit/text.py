@@ -42,6 +42,11 @@ def quote(words: Sequence[str]) -> str:
     return shlex.join(words)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number of things in words: `1 change`, `2 changes`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 @cache
 def _visible(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")

@@ -33,6 +33,7 @@ from tpukit.slices.last_seen import last_seen, naming_what_exists
 from tpukit.slices.refusals import Refusal
 from tpukit.smoke.runner import ensure_computes
 from tpukit.smoke.smoke_report import SmokeReport
+from tpukit.text import counted
 from tpukit.work.guard import GuardReport, install_guard, wants_guard
 
 #: Seconds that connecting may take at most; the whole job's deadline cuts it shorter.
@@ -152,7 +153,7 @@ def up(
             on_event=progress.on_provision,
         )
         require_provisioned(report)
-        done("provision", f"{report.changes} {'change' if report.changes == 1 else 'changes'}")
+        done("provision", counted(report.changes, "change"))
         progress.on_progress("smoke", f"computing on {len(workers)} workers")
         result = ensure_computes(
             workers,
@@ -160,7 +161,7 @@ def up(
             recipe,
             deadline=deadline,
             on_wait=lambda line: say("smoke", line),
-            on_report=lambda report: progress.on_smoke(found, report),
+            on_report=lambda tested: progress.on_smoke(found, tested),
         )
         done("smoke", "passed")
     return UpReport(found, ensured.created, opening, guard, report, result, obtained.refusals)

@@ -54,8 +54,8 @@ from tpukit.cli.main import wake_at_signals
 wake_at_signals()
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-print("waiting", flush=True)
 try:
+    print("waiting", flush=True)
     queue.SimpleQueue().get(timeout=60)
 except KeyboardInterrupt:
     print("interrupted")

@@ -27,6 +27,10 @@ def test_ctrl_c_names_every_slice_that_the_command_is_about_and_no_other(
     both = toolkit.interrupted(KeyboardInterrupt())
     assert [line.split()[1] for line in both.exists] == ["demo", "pair"]
     assert both.fix == Fix.command("tpukit", "delete", "demo", "pair")
+    toolkit.about("late")
+    late = toolkit.interrupted(KeyboardInterrupt())
+    assert (late.exists, late.why) == (both.exists, "nobody has looked yet for late")
+    assert late.fix == Fix.command("tpukit", "delete", "demo", "pair", "late")
 
 
 def test_until_it_was_looked_for_a_slice_may_be_there_and_none_that_was_not_found(

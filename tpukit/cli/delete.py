@@ -141,8 +141,8 @@ def _sought(
     plain = [each for each in dict.fromkeys(names) if not _PATTERN.fullmatch(each)]
     found: list[Slice] = []
     missing: dict[str, TpukitError] = {}
-    for name in map(naming.check_name, plain):
-        toolkit.about(name)  # of all of them, before the first is looked for
+    for name in plain:
+        toolkit.about(naming.check_name(name))  # all of them, before the first is looked for
     for name in plain:
         toolkit.hints.forget(name)
         try:

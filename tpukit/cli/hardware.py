@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tpukit import accelerators
 from tpukit.accelerators import AcceleratorType, Generation
+from tpukit.text import counted
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ def of_type(found: AcceleratorType) -> tuple[HardwareFact, ...]:
     """Return what is known of one accelerator type, of the whole slice first."""
     own, facts = tuple(map(accelerators.citation, found.sources)), found.facts
     per_device = f"{found.devices_per_worker} a worker, each a {facts.device_unit}"
-    workers = f"{found.workers}, each with {_many(found.chips_per_worker, 'chip')}"
+    workers = f"{found.workers}, each with {counted(found.chips_per_worker, 'chip')}"
     memory = f"{found.chips * facts.hbm_gib_per_chip} GiB"
     return (
         HardwareFact("chips", f"{found.chips}, {found.topology}", own),
@@ -70,7 +71,7 @@ def _chip_facts(facts: Generation) -> Iterator[HardwareFact]:
 
 def machines(facts: Generation) -> HardwareFact:
     """Return what the TPU VMs of a generation have besides their chips."""
-    found = [f"{_many(m.chips, 'chip')}: {m.vcpus} vCPUs, {m.memory}" for m in facts.machines]
+    found = [f"{counted(m.chips, 'chip')}: {m.vcpus} vCPUs, {m.memory}" for m in facts.machines]
     return HardwareFact("a worker's VM", "; ".join(found), _cited(facts, "machines"))
 
 
@@ -82,7 +83,3 @@ def _machine(found: AcceleratorType) -> HardwareFact:
 
 def _cited(facts: Generation, fact: str) -> tuple[str, ...]:
     return tuple(map(accelerators.citation, facts.sources.get(fact, ())))
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -264,13 +264,14 @@ def wake_at_signals() -> None:
     """
     asked, told = os.pipe()
     os.set_blocking(told, False)
+    main_thread = threading.get_ident()
     signal.set_wakeup_fd(told, warn_on_full_buffer=False)
     signal.signal(signal.SIGURG, lambda *_: None)
 
     def wake() -> None:
         while numbers := os.read(asked, 64):
             if set(numbers) != {signal.SIGURG}:
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGURG)
+                signal.pthread_kill(main_thread, signal.SIGURG)
 
     threading.Thread(target=wake, name="tpukit-signals", daemon=True).start()
 

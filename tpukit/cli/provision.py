@@ -22,6 +22,7 @@ from tpukit.cli.verb import group
 from tpukit.cli.views import provision_views
 from tpukit.console import View
 from tpukit.errors import BadInput
+from tpukit.text import counted
 
 Words = Annotated[
     list[str] | None,
@@ -128,7 +129,8 @@ def apply(
     result = provision_views.provision(require_provisioned(report))
     if around:
         around.open(wanted)
-    stages.done("provision", f"{report.changes} changes on {len(report.workers)} workers")
+    workers = counted(len(report.workers), "worker")
+    stages.done("provision", f"{counted(report.changes, 'change')} on {workers}")
     return result
 
 

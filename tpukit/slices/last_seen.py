@@ -144,14 +144,16 @@ def last_seen(provider: SliceProvider, found: Slice) -> LastSeen:
 
 
 def interrupted(signal: KeyboardInterrupt, seen: Iterable[LastSeen]) -> TpukitError:
-    """Return the error for a signal, with what there is of slices; of none, of the last one."""
-    error, every = interruption(signal), list(seen)
-    left = [each for each in every if each.state] or every[-1:]
-    if len(left) > 1:
-        error.exists = tuple(line for each in left for line in each.exists())
+    """Return the error for a signal, with the slices that exist or were not looked for yet."""
+    error = interruption(signal)
+    left = [each for each in seen if each.state or not each.looked]
+    if len(left) == 1:
+        left[0].complete(error)
+    elif left:
+        error.exists = tuple(line for each in left if each.state for line in each.exists())
+        if unknown := [each.name for each in left if not each.state]:
+            error.why = f"nobody has looked yet for {', '.join(unknown)}"
         error.fix = Fix.command("tpukit", "delete", *[each.name for each in left])
-    for one in left[:1]:
-        one.complete(error)
     return error
 
 

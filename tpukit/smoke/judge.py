@@ -14,7 +14,7 @@ from tpukit.errors import DeadlinePassed, SmokeFailed, TpukitError
 from tpukit.provision.recipes import Recipe
 from tpukit.smoke.measurements import Bench, Soak, WorkerFigures, measurements
 from tpukit.smoke.smoke_report import Measurement, SmokeReport, WorkerSmokeReport
-from tpukit.text import one_line, sanitize
+from tpukit.text import counted, one_line, sanitize
 
 _MARK = b"TPUKIT-SMOKE "
 #: How Python's faulthandler begins the traceback of a program that it ends for taking too long.
@@ -345,7 +345,9 @@ def _stand_in(
     announced = sum(each.emulated_devices for each in observations)
     seen = max((each.global_devices for each in answers.values()), default=announced)
     unit = expected.accelerator.facts.device_unit
-    return f"{_many(seen, 'CPU device')} standing in for {_many(expected.devices, f'TPU {unit}')}"
+    return (
+        f"{counted(seen, 'CPU device')} standing in for {counted(expected.devices, f'TPU {unit}')}"
+    )
 
 
 def _notes(expected: Expectation) -> tuple[str, ...]:
@@ -353,11 +355,7 @@ def _notes(expected: Expectation) -> tuple[str, ...]:
     if predicted == expected.workers:
         return ()
     name, found = expected.accelerator.name, expected.workers
-    return (f"{name} should have {_many(predicted, 'worker')}, the slice has {found}",)
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return (f"{name} should have {counted(predicted, 'worker')}, the slice has {found}",)
 
 
 def _shown_digest(answer: Answer, right: str) -> str:
