@@ -1,24 +1,25 @@
 """Ends the process, or fills its disk, at one of the moments before and after its calls of an API.
 
-The product has no failpoints: it raises audit events, and only what the tests start hears them.
+The product has no failpoints: it raises audit events, and only what the tests start hears them:
+sitecustomize says so of each.
 """
 
 import os
 import resource
 import signal
-import sys
 
 _counted = 0
 
 
-def install(wish):
-    """Do what `NUMBER:ACTION:FILE` says at the moment with that number, and list all in the file.
+def listener(wish):
+    """Return who does what `NUMBER:ACTION:FILE` says at the moment of that number.
 
+    It is told of each moment, and lists all of them in the file.
     The action is `kill`, `term` or `full`; with number 0 nothing happens.
     """
     number, action, path = wish.split(":", 2)
 
-    def strike(event, arguments):
+    def strike(event, *arguments):
         global _counted
         if event != "tpukit.call":
             return
@@ -31,7 +32,7 @@ def install(wish):
         if _counted == int(number):
             _act(action)
 
-    sys.addaudithook(strike)
+    return strike
 
 
 def _act(action):

@@ -1,4 +1,9 @@
-"""Every Python that the tests start runs this first: it keeps each command that tpukit suggests."""
+"""Every Python that the tests start runs this first: it keeps each command that tpukit suggests.
+
+It stands before `sys.audit` and is no audit hook: those of Python's are called at every event, and
+where a thread that starts has itself traced, so that it is measured, one lets in other threads that
+want the same. Python 3.11 refuses that to them, and who started them waits for ever.
+"""
 
 import contextlib
 import json
@@ -9,7 +14,7 @@ _FILE = os.environ.get("SUGGESTED_COMMANDS", "")
 _seen = set()
 
 
-def _keep(event, arguments):
+def _keep(event, *arguments):
     if event != "tpukit.fix" or arguments in _seen:
         return
     _seen.add(arguments)
@@ -20,9 +25,19 @@ def _keep(event, arguments):
         os.close(descriptor)
 
 
+def _tell(listener):
+    audit = sys.audit
+
+    def heard(event, *arguments):
+        audit(event, *arguments)
+        listener(event, *arguments)
+
+    sys.audit = heard
+
+
 if _FILE:
-    sys.addaudithook(_keep)
+    _tell(_keep)
 if os.environ.get("FAILPOINT"):
     import failpoint
 
-    failpoint.install(os.environ["FAILPOINT"])
+    _tell(failpoint.listener(os.environ["FAILPOINT"]))
