@@ -105,9 +105,9 @@ def test_a_damaged_state_file_is_named_with_what_to_type(tpukit: Tpukit) -> None
     state.write_text('{"version": 1')
     told = tpukit.ends_with(2, "--local", "list").stderr.splitlines()
     assert told[0].startswith(f"error: the emulator's state file {state} cannot be used (")
-    assert told[1] == "why: it was cut or changed; it is never read in part"
+    assert told[1] == "why: it was cut or damaged; it is never read in part"
     assert told[2] == f"fix: mv {state} {state}.damaged"
-    assert told[3] == "note: it then starts without slices"
+    assert told[3] == "note: it then starts without slices, and removes the files of their workers"
     state.rename(f"{state}.damaged")
     assert tpukit.document("--local", "list")["slices"] == []
 

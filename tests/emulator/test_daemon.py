@@ -209,6 +209,16 @@ def test_environment_without_an_emulator_says_how_to_start_one(tmp_path):
     assert str(caught.value.fix) == "tpukit emulator start"
 
 
+def test_a_project_has_one_number_for_its_workers_and_in_the_apis(shared):
+    number = shared.call("compute/v1/projects/tpukit-local")["id"]
+    ask = "curl -s -H 'Metadata-Flavor: Google' --noproxy '*' http://$GCE_METADATA_HOST"
+    ask += "/computeMetadata/v1"
+    told = shared.ssh(f"{ask}/project/numeric-project-id; echo; {ask}/instance/attributes/tpu-env")
+    first, *lines = told.splitlines()
+    assert first == number
+    assert f"CONSUMER_PROJECT_NUMBER: '{number}'" in lines
+
+
 def test_stop_ends_everything_and_says_whether_anything_ran(emulation):
     emulation.node()
     address, _, port = emulation.host_key()
@@ -368,7 +378,7 @@ def test_an_emulator_that_cannot_start_says_why(home):
     (home.path / "state.json").write_text("{")
     with pytest.raises(BadInput, match=r"state\.json cannot be used") as caught:
         daemon.start(home.path)
-    assert caught.value.why.startswith("it was cut or changed")
+    assert caught.value.why.startswith("it was cut or damaged")
     assert str(caught.value.fix).startswith(f"mv {home.path}/state.json ")
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import random
 import shutil
 import socket
 import tempfile
-from dataclasses import replace
+import threading
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import paramiko
@@ -21,6 +24,12 @@ from support.emulated_workers import (
     make_key,
 )
 
+from tpukit.emulator.api.service import Service
+from tpukit.emulator.core.emulator_clock import EmulatorClock
+from tpukit.emulator.core.state import EmulatorState
+from tpukit.emulator.workers.engines.engine import EmulatedWorker, WorkerSockets, base_interpreter
+from tpukit.emulator.workers.engines.portable import PortableEngine
+from tpukit.emulator.workers.inherited_environment import inherited_environment
 from tpukit.emulator.workers.ssh.link import PacketFilter
 
 pytestmark = pytest.mark.process
@@ -160,6 +169,56 @@ def test_a_stopped_node_of_an_earlier_run_is_discarded_with_its_files(worker):
     worker.host = worker.new_host()
     worker.host.discard(NODE)
     assert not folder.exists()
+
+
+def resumed(workers: EmulatedWorkers, state: EmulatorState) -> None:
+    """Let a service begin on the workers' files in place of what ran there."""
+    workers.host.close()
+    workers.host = workers.new_host()
+    Service(state, EmulatorClock(), random.Random(0), lambda _: workers.host).resume()
+
+
+def test_files_of_workers_that_no_slice_has_are_removed_by_a_start(worker, caplog):
+    """As where the state file was put aside; what a worker's programs wrote decides nothing."""
+    worker.output("touch kept")
+    folder = worker.home().parent.parent
+    node = {"name": NODE, "state": "STOPPED"}
+    known = {NODE: {"node": node, "workers": [asdict(each) for each in worker.records]}}
+    (folder / "etc/node").write_text("damaged")
+    resumed(worker, EmulatorState(nodes=known))
+    assert (worker.home() / "kept").exists()
+    resumed(worker, EmulatorState())
+    assert not folder.exists()
+    assert f"{folder} is removed: no slice has this worker" in caplog.text
+
+
+class SlowEngine(PortableEngine):
+    """Starts a worker when a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(inherited_environment(os.environ, Path.home()), base_interpreter())
+        self.begun, self.may_start = threading.Event(), threading.Event()
+
+    def start(self, worker: EmulatedWorker) -> WorkerSockets | None:
+        self.begun.set()
+        assert self.may_start.wait(60)
+        return super().start(worker)
+
+
+def test_what_takes_too_long_is_cancelled_and_can_be_asked_for_again(tmp_path):
+    engine = SlowEngine()
+    with emulated_workers(tmp_path, lambda _: engine, patience=0.5) as workers:
+        workers.allocate()
+        workers.boot(metadata={"startup-script": "exec setsid sleep 1000"})
+        assert engine.begun.wait(60)
+        with pytest.raises(TimeoutError, match=r"the workers did not answer in 0\.5 s"):
+            workers.host.halt(NODE)
+        engine.may_start.set()
+        detached = int(workers.output("setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!"))
+        workers.host.halt(NODE)
+        assert not alive(detached)
+        with pytest.raises(ConnectionRefusedError):
+            connect(workers, timeout=60)
 
 
 def test_two_emulators_never_give_the_same_address(workers, tmp_path):

@@ -126,6 +126,9 @@ class Rules:
     def neighbours(self, node: str) -> Sequence[str]:
         return self.near
 
+    def project_number(self, node: str) -> str:
+        return "123456789012"
+
 
 @dataclass
 class EmulatedWorkers:
@@ -133,6 +136,7 @@ class EmulatedWorkers:
 
     directory: Path
     engine: Callable[[Path], Engine] = portable
+    patience: float = 60.0
     key: Path = field(init=False)
     rules: Rules = field(init=False)
     host: LocalWorkerHost = field(init=False)
@@ -151,7 +155,10 @@ class EmulatedWorkers:
     def new_host(self) -> LocalWorkerHost:
         engine = self.engine(self.directory)
         folder = self.directory / "workers"
-        return LocalWorkerHost(folder, self.identity, self.rules, engine, random.SystemRandom())
+        return LocalWorkerHost(
+            *(folder, self.identity, self.rules, engine, random.SystemRandom()),
+            patience=self.patience,
+        )
 
     def allocate(self, count: int = 1, node: str = NODE) -> list[WorkerRecord]:
         self.trust(self.host.allocate(node, count))
@@ -167,8 +174,10 @@ class EmulatedWorkers:
         accelerator_type: str = "v3-8",
         node: str = NODE,
         runtime_version: str = "tpu-ubuntu2204-base",
+        **fields: Any,
     ) -> None:
         document = {
+            **fields,
             "name": node,
             "id": "1234567890",
             "acceleratorType": accelerator_type,
@@ -221,10 +230,10 @@ class EmulatedWorkers:
 
 @contextlib.contextmanager
 def emulated_workers(
-    directory: Path, engine: Callable[[Path], Engine] = portable
+    directory: Path, engine: Callable[[Path], Engine] = portable, patience: float = 60.0
 ) -> Iterator[EmulatedWorkers]:
     """Yield a host without workers yet, and leave no process of it."""
-    found = EmulatedWorkers(directory, engine)
+    found = EmulatedWorkers(directory, engine, patience)
     try:
         yield found
     finally:

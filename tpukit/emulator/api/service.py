@@ -15,7 +15,7 @@ from tpukit.emulator.compute_service.project_services import ResourceManager, Se
 from tpukit.emulator.compute_service.projects import Accounts, ComputeOperations, Networks, Projects
 from tpukit.emulator.core.api_errors import ApiError, Json, Status, not_found
 from tpukit.emulator.core.emulator_clock import EmulatorClock
-from tpukit.emulator.core.service_context import Call, ServiceContext, Timing
+from tpukit.emulator.core.service_context import Call, ServiceContext, Timing, project_number
 from tpukit.emulator.core.state import EmulatorState
 from tpukit.emulator.faults.scenario import ScenarioEvent
 from tpukit.emulator.faults.worker_faults import WorkerFaults
@@ -179,6 +179,10 @@ class Service:
         records = list(self.context.state.nodes.values())
         near = [each for each in records if each["node"]["networkConfig"]["network"] == network]
         return [worker["address"] for each in near for worker in each["workers"]]
+
+    def project_number(self, node: str) -> str:
+        """Return the number by which the APIs know the node's project."""
+        return project_number(node.split("/")[1])
 
     def _node(self, name: str) -> Json | None:
         record = self.context.state.nodes.get(name)

@@ -109,10 +109,10 @@ class StateFile:
         return BadInput(
             f"the emulator's state file {self.path} cannot be used",
             reason=why,
-            why="it was cut or changed; it is never read in part",
+            why="it was cut or damaged; it is never read in part",
             fix=Fix.command(
                 *("mv", str(self.path), f"{self.path}.damaged"),
-                note="it then starts without slices",
+                note="it then starts without slices, and removes the files of their workers",
             ),
         )
 

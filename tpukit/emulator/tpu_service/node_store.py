@@ -163,7 +163,11 @@ class NodeStore:
         self._update(name, node={**self.node(name), "health": health})
 
     def boot_ready(self) -> None:
-        """Bring the workers back after a restart of the emulator, elsewhere if need be."""
+        """Bring the workers back after a restart of the emulator, elsewhere if need be.
+
+        What is left of others goes: of a state file that was put aside, or never written.
+        """
+        self._host.keep_only([worker for name in self for worker in self.workers(name)])
         states = {name: self.state(name) for name in self._records}
         for name in [each for each in states if states[each] in RUNNING_STATES]:
             if failure := self._boot(name, states[name]):

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,7 +29,7 @@ from tpukit.emulator.workers.metadata_server import start_metadata_server
 from tpukit.emulator.workers.slice_facts import SliceFacts
 from tpukit.emulator.workers.ssh.ssh_server import SshServer
 from tpukit.emulator.workers.startup_script import KEY, run_startup_script
-from tpukit.emulator.workers.worker_folders import folders, remove, remove_shares
+from tpukit.emulator.workers.worker_folders import all_folders, folders, remove, remove_shares
 from tpukit.emulator.workers.worker_host import WorkerOracle, WorkerRecord
 from tpukit.errors import TpukitError
 
@@ -112,7 +112,8 @@ class LocalWorkerHost:
     """Runs workers on this machine; `identity` marks this emulator's processes among all others.
 
     `directory` keeps the workers' files, each in a folder with the worker's own hostname. `token`
-    returns what a worker's service account calls this emulator with.
+    returns what a worker's service account calls this emulator with. `patience` is how many seconds
+    a change of the workers may take: what takes longer is cancelled, and raises `TimeoutError`.
     """
 
     def __init__(
@@ -123,8 +124,10 @@ class LocalWorkerHost:
         engine: Engine,
         randomness: random.Random,
         token: Callable[[], str] = str,
+        patience: float = 60.0,
     ) -> None:
         self._token = token
+        self._patience = patience
         self._directory = directory
         self._identity = identity
         self._oracle = oracle
@@ -160,7 +163,7 @@ class LocalWorkerHost:
         name = node["name"]
         if name in self._vms:
             return
-        facts = SliceFacts.of(node, workers)
+        facts = SliceFacts.of(node, workers, self._oracle.project_number(name))
         self._vms[name] = self._call(self._start(facts))
 
     def guest_attributes(self, worker: WorkerRecord) -> Mapping[str, str]:
@@ -173,24 +176,37 @@ class LocalWorkerHost:
 
     def halt(self, node: str) -> None:
         """End the workers' connections, listeners and processes; keep their files."""
-        vms = self._vms.pop(node, [])
-        self._call(self._stop(vms))
-        if vms:
+        if vms := self._vms.get(node):
+            self._call(self._stop(vms))
             self._engine.end(self._marker(node))
+            del self._vms[node]
+
+    def keep_only(self, workers: Collection[WorkerRecord]) -> None:
+        """Remove the files of all workers but these: those of a state that was put aside or lost.
+
+        A folder is known by its name: what is written in it, programs of the worker may damage.
+        """
+        known = {worker.hostname for worker in workers}
+        for folder in all_folders(self._directory):
+            if folder.name not in known:
+                _log.warning("%s is removed: no slice has this worker", folder)
+                _remove(folder)
 
     def discard(self, node: str) -> None:
         """Halt, remove the workers' files and free their addresses."""
         self.halt(node)
         for folder in folders(self._directory, node):
-            remove_shares(folder)
-            remove(folder)
+            _remove(folder)
         self._released = self._addresses.release(node) or self._released
 
     def close(self) -> None:
         """Halt every node; what is on disk stays for the next start."""
         vms = [vm for group in self._vms.values() for vm in group]
         self._vms.clear()
-        self._call(self._stop(vms))
+        try:
+            self._call(self._stop(vms))
+        except TimeoutError as error:  # what their engine ends needs no answer of theirs
+            _log.warning("%s", error)
         self._engine.end(f"{self._identity}/")
         self._engine.close()
         self._addresses.close()
@@ -215,7 +231,7 @@ class LocalWorkerHost:
         try:
             for record in facts.workers:
                 started.append(await self._start_one(facts, record))
-        except OSError:
+        except (OSError, asyncio.CancelledError):
             await self._stop(started)
             raise
         return started
@@ -239,7 +255,19 @@ class LocalWorkerHost:
         await asyncio.gather(*(vm.stop() for vm in vms))
 
     def _call(self, work: Coroutine[Any, Any, _Answer]) -> _Answer:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=60)
+        """Run work on the workers' loop; what is given up is not carried out later."""
+        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return running.result(self._patience)
+        except TimeoutError as error:
+            running.cancel()
+            raise TimeoutError(f"the workers did not answer in {self._patience:g} s") from error
+
+
+def _remove(folder: Path) -> None:
+    """Remove what a worker has, and what it has shared with others."""
+    remove_shares(folder)
+    remove(folder)
 
 
 def _new_record(index: int, address: str, hostname: str) -> WorkerRecord:

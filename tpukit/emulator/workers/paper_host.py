@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import count as numbers
 from typing import Any
 
@@ -38,6 +38,9 @@ class PaperHost:
 
     def discard(self, node: str) -> None:
         self.booted.discard(node)
+
+    def keep_only(self, workers: Collection[WorkerRecord]) -> None:
+        """There are no files."""
 
     def refresh(self) -> None:
         """Nothing runs that a fault could act on."""

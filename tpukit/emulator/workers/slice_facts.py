@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,9 +32,12 @@ class SliceFacts:
     service_account: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)  #: the node's own
     data_disks: tuple[tuple[str, str], ...] = ()  #: source and mode of each, as the API has them
+    project_number: str = ""  #: by which the APIs know its project
 
     @classmethod
-    def of(cls, node: dict[str, Any], workers: Sequence[WorkerRecord]) -> SliceFacts:
+    def of(
+        cls, node: dict[str, Any], workers: Sequence[WorkerRecord], project_number: str = ""
+    ) -> SliceFacts:
         """Return the facts of a node's JSON object."""
         scheduling = node.get("schedulingConfig", {})
         return cls(
@@ -51,16 +53,12 @@ class SliceFacts:
                 (each["sourceDisk"], each.get("mode", "READ_WRITE"))
                 for each in node.get("dataDisks", [])
             ),
+            project_number=project_number,
         )
 
     @property
     def project(self) -> str:
         return self.node.split("/")[1]
-
-    @property
-    def project_number(self) -> str:
-        """A number that is the same for a project every time, as nobody assigns one here."""
-        return str(int(hashlib.sha256(self.project.encode()).hexdigest()[:9], 16))
 
     @property
     def zone(self) -> str:

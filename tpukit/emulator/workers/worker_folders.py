@@ -14,10 +14,14 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 _log = logging.getLogger(__name__)
 
 
+def all_folders(directory: Path) -> list[Path]:
+    """Return the folders of all workers below `directory`, each with the worker's own hostname."""
+    return [note.parent.parent for note in directory.glob("*/etc/node")]
+
+
 def folders(directory: Path, node: str) -> list[Path]:
     """Return the folders of a node's workers among all those below `directory`."""
-    notes = directory.glob("*/etc/node")
-    return [note.parent.parent for note in notes if _note(note) == node]
+    return [each for each in all_folders(directory) if _note(each / "etc/node") == node]
 
 
 def _note(path: Path) -> str:

@@ -5,7 +5,7 @@ The service decides when a node's workers live and what they admit; a `WorkerHos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -47,6 +47,10 @@ class WorkerOracle(Protocol):
         """Return the addresses of all workers on the node's network, its own among them."""
         ...
 
+    def project_number(self, node: str) -> str:
+        """Return the number by which the APIs know the node's project."""
+        ...
+
 
 class WorkerHost(Protocol):
     """Makes the workers of a node; every method is called under the server's lock.
@@ -76,6 +80,10 @@ class WorkerHost(Protocol):
 
     def refresh(self) -> None:
         """Apply the faults that came, and undo those that went."""
+        ...
+
+    def keep_only(self, workers: Collection[WorkerRecord]) -> None:
+        """Remove the files of all workers but these, which are all that there are."""
         ...
 
     def discard(self, node: str) -> None:
