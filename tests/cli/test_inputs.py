@@ -105,6 +105,9 @@ USAGE: list[tuple[str, ...]] = [
     ("up", "v3-8", "--with", ""),
     ("up", "v3-8", "--requirements", "/nowhere/requirements.txt"),
     ("up", "v3-8", "--requirements", "/"),
+    ("provision", "demo", "apt:htop", "--index", "https://index.example/simple"),
+    ("provision", "plan", "demo", "limits", "--editable", "project"),
+    ("provision", "demo", "limits", "--upgrade"),
     ("up", "v3-8", "--requirements", "a\x1bb"),
     ("create", "v6e-4", "--runtime-version", "tpu-ubuntu2204-base"),
 ]

@@ -22,10 +22,10 @@ from tpukit.errors import DeadlinePassed, ProvisionFailed, TpukitError, Transpor
 from tpukit.provision.apply import provision, require_provisioned
 from tpukit.provision.packages import Package
 from tpukit.provision.provision_report import ProvisionReport
-from tpukit.provision.provisioning import undo_all
 from tpukit.provision.recipe_file import SmokeProgram
 from tpukit.provision.recipes import UV_VERSION, Recipe, Release
 from tpukit.provision.requirements import ROOT, Requirements
+from tpukit.provision.undo import require_undone, undo_all
 from tpukit.provision.worker_jobs import ProvisionEvent
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text
@@ -180,7 +180,9 @@ def test_with_the_package_index_down_nothing_counts_as_installed_and_later_all_i
     worker.environment = {**usual, **down, "UV_CACHE_DIR": str(worker.home / "empty")}
     (report,) = apply(worker.remote()).workers
     assert report.error == "step packages: the worker could not reach the package index"
-    assert "Cloud NAT" in str(report.cause.fix)
+    with pytest.raises(ProvisionFailed) as caught:
+        require_provisioned(ProvisionReport("small", (report,)))
+    assert "Cloud NAT" in str(caught.value.fix)
     assert any("127.0.0.1" in line for line in report.log_tail)
     worker.environment = usual
     (report,) = apply(worker.remote()).workers
@@ -235,10 +237,11 @@ def test_a_tpu_vm_without_the_drivers_library_is_not_verified(provisioned):
     assert not report.emulated
 
 
-def test_a_worker_that_cannot_be_reached_does_not_stop_the_others(provisioned):
-    def refuse():
-        raise TransportFailed("no answer from worker 1", reason="connection refused")
+def refuse():
+    raise TransportFailed("no answer from worker 1", reason="connection refused")
 
+
+def test_a_worker_that_cannot_be_reached_does_not_stop_the_others(provisioned):
     report = apply(provisioned.remote(), RemoteWorker(1, refuse))
     assert [each.ok for each in report.workers] == [True, False]
     assert report.workers[1].error == "no answer from worker 1 (connection refused)"
@@ -317,6 +320,8 @@ def test_a_job_that_is_lost_twice_shows_the_end_of_its_log(worker, uv):
         ensure(worker.remote())
     assert "was lost" in caught.value.why
     assert caught.value.why.splitlines()[-1] == "the last words"
+    undo_all([worker.remote()], [], deadline=seconds(120))
+    assert list(worker.home.iterdir()) == []
 
 
 class FlakyConnection(LocalConnection):
@@ -360,7 +365,11 @@ def slowed(worker, uv) -> tuple[Path, Path, Path]:
     return starts, begun, go_on
 
 
-def test_typed_again_after_the_deadline_it_follows_the_job_that_still_runs(worker, uv):
+def left_running(worker, uv) -> tuple[Path, Path, DeadlinePassed]:
+    """Let a client leave while uv makes the environment, its deadline over.
+
+    Returns what `slowed` does but for the middle, and the client's error.
+    """
     starts, begun, go_on = slowed(worker, uv)
     clock = HandClock()
 
@@ -374,9 +383,14 @@ def test_typed_again_after_the_deadline_it_follows_the_job_that_still_runs(worke
     with pytest.raises(DeadlinePassed, match="provisioning failed on worker 0") as caught:
         ensure(worker.remote(), clock=clock)
     passing.join()
-    assert caught.value.why.startswith("step venv: ")
-    assert "did not end in time" in caught.value.why
-    assert "a longer --timeout: it joins what still runs" in str(caught.value.fix)
+    return starts, go_on, caught.value
+
+
+def test_typed_again_after_the_deadline_it_follows_the_job_that_still_runs(worker, uv):
+    starts, go_on, error = left_running(worker, uv)
+    assert error.why.startswith("step venv: ")
+    assert "did not end in time" in error.why
+    assert "a longer --timeout: it joins what still runs" in str(error.fix)
     followed: list[ProvisionEvent] = []
 
     def release_once_followed(event: ProvisionEvent) -> None:
@@ -386,6 +400,24 @@ def test_typed_again_after_the_deadline_it_follows_the_job_that_still_runs(worke
 
     assert apply(worker.remote(), on_event=release_once_followed).ok
     assert starts.read_text() == "once\n"
+
+
+def test_undo_waits_for_what_a_client_that_is_gone_has_left_running(worker, uv):
+    """What it took away would come again otherwise."""
+    starts, go_on, _ = left_running(worker, uv)
+    waits: list[str] = []
+
+    def release_once_it_waits(event: ProvisionEvent) -> None:
+        waits.append(event.text)
+        go_on.write_text("\n")
+
+    reports = undo_all(
+        [worker.remote()], ["small"], deadline=seconds(120), on_event=release_once_it_waits
+    )
+    assert [(each.undone, each.error) for each in reports] == [(("small",), "")]
+    assert re.fullmatch(r"provision-venv-\S+ still runs; the client .* is gone", "".join(waits))
+    assert starts.read_text() == "once\n"
+    assert not (worker.home / ".tpukit").exists()
 
 
 @pytest.mark.journey
@@ -430,6 +462,11 @@ def test_an_upgrade_takes_the_newest_that_fits_and_without_it_the_pins_hold_agai
 
 
 def test_undo_of_a_recipe_leaves_a_home_as_empty_as_it_was(provisioned):
-    (report,) = undo_all([provisioned.remote()], ["small"], deadline=seconds(120))
-    assert (report.undone, report.error) == (("small",), "")
+    """A worker that cannot be reached stops no other one, and the error is of its class."""
+    workers = [RemoteWorker(1, refuse), provisioned.remote()]
+    reports = undo_all(workers, ["small"], deadline=seconds(120))
+    assert (reports[1].undone, reports[1].error) == (("small",), "")
     assert list(provisioned.home.iterdir()) == []
+    with pytest.raises(TransportFailed, match="undo failed on worker 1") as caught:
+        require_undone(reports)
+    assert caught.value.why == "no answer from worker 1 (connection refused)"

@@ -17,6 +17,7 @@ extends = "flax"
 packages = ["einops==0.8.1", "grain>=0.2"]
 modules = ["einops"]
 """
+SMOKE = '[smoke]\nprogram = "mine_program.py"\nnames_device_kind = true'
 
 
 def own(tmp_path: Path, **files: str) -> OwnRecipes:
@@ -53,6 +54,15 @@ def test_a_file_whose_name_is_no_recipes_name_is_none(tmp_path):
     assert own(tmp_path, **files).names() == ("mine",)
 
 
+def test_a_step_s_name_is_none_and_a_version_without_a_python_is_said(tmp_path):
+    text = MINE.replace('"mine"', '"einops"') + '[fits]\neinops = ">=0.8"\n'
+    text += '[needs_python]\n"einops>=0.8.2" = ">=4"\n'
+    found = own(tmp_path, disk=MINE.replace('"mine"', '"disk"'), einops=text)
+    assert found.names() == ("einops",)
+    with pytest.raises(BadInput, match="there is no Python for which"):
+        Recipe.named("einops==0.8.2", found)
+
+
 def test_with_another_version_of_what_the_lock_names_there_is_no_lock(tmp_path):
     text = MINE.replace("grain>=0.2", "flax==0.12.9")
     mine = Recipe.named("mine", own(tmp_path, mine=text))
@@ -78,6 +88,11 @@ def test_what_is_wrong_in_one_is_one_error_that_says_where(tmp_path):
         MINE.replace('"flax"', '["jax", "torch_xla"]'): ("cannot share an environment", "libtpu"),
         MINE.replace("grain>=0.2", "libtpu==0.0.52"): ("libtpu 0.0.52 does not fit", "pins"),
         MINE + '[[releases]]\npythons = ["3.9"]': ("there is no Python for which", ""),
+        MINE.replace('["einops"]', '"einops"'): ("(modules: it is not a list)", ""),
+        MINE.replace('"einops==0.8.1"', "3"): ("(packages.0: it is not a string)", ""),
+        MINE.replace("description", "about"): ("(description: it is not there)", ""),
+        f"x = {'[' * 3000}": ("mine.toml is not TOML", ""),
+        MINE + SMOKE: ("has a smoke test of its own", "a program of tpukit's"),
     }
     for text, (what, why) in cases.items():
         with pytest.raises(BadInput) as caught:

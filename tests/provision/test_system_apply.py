@@ -12,8 +12,9 @@ import pytest
 from support.local_worker import LocalWorker, seconds
 
 from tpukit.provision.provision_report import ProvisionReport
-from tpukit.provision.provisioning import provision_all, undo_all
+from tpukit.provision.provisioning import provision_all
 from tpukit.provision.system_steps import parse
+from tpukit.provision.undo import undo_all
 from tpukit.provision.wanted import Wanted
 from tpukit.provision.worker_jobs import ProvisionEvent, WorkerJobs
 

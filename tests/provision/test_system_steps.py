@@ -14,8 +14,8 @@ from support.openssh_server import UbuntuServer, ubuntu_server
 from tpukit.clock import Deadline, SystemClock
 from tpukit.errors import ProvisionFailed
 from tpukit.provision import system_steps
-from tpukit.provision.provisioning import plan_all, provision_all, status_all, undo_all
-from tpukit.provision.system_apply import require_undone
+from tpukit.provision.provisioning import plan_all, provision_all, status_all
+from tpukit.provision.undo import require_undone, undo_all
 from tpukit.provision.wanted import Profiles, Wanted, parse
 from tpukit.provision.worker_jobs import ProvisionEvent
 from tpukit.remote.connection.client import Connector

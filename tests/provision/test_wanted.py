@@ -21,9 +21,9 @@ def test_words_are_recipes_steps_and_profiles_each_thing_once(tmp_path: Path) ->
     mine = profiles(
         tmp_path, mine='apply = ["flax", "inner"]', inner='apply = ["apt:htop,tmux", "limits"]'
     )
-    wanted = parse(["jax", "mine", "apt:htop", "nfs:one:/data", "disk"], mine)
+    wanted = parse(["jax", "mine", "apt=htop,nano", "nfs:one:/data", "disk"], mine)
     assert [each.name for each in wanted.recipes] == ["jax", "flax"]
-    words = ["apt:htop", "apt:tmux", "limits", "nfs=one:/data", "disk"]
+    words = ["apt:htop", "apt:tmux", "limits", "apt:nano", "nfs=one:/data", "disk"]
     assert [each.word for each in wanted.steps] == words
     assert wanted.steps[-1].value == "/mnt/data"
     assert known(["inner", "flax"], mine) == ("apt:htop", "apt:tmux", "limits", "flax")
@@ -52,10 +52,13 @@ def test_what_names_nothing_is_said_with_what_was_meant(tmp_path: Path) -> None:
         text="apply = ",
         empty="apply = []",
         other='apply = ["flax"]\nsteps = []',
+        deep=f"apply = {'[' * 3000}",
     )
+    (tmp_path / "gone.toml").symlink_to(tmp_path / "nowhere")
     cases = {
         "min": ("not a recipe, a step or a profile", "did you mean mine?"),
         "apt": ("needs a value", "apt:htop"),
+        "apt:,": ("does not take ,", "apt:htop"),
         "apt:--reinstall": ("does not take --reinstall", "apt:htop"),
         "limits:x": ("takes no value", "limits"),
         "disk:data": ("does not take data", "disk:"),
@@ -66,10 +69,13 @@ def test_what_names_nothing_is_said_with_what_was_meant(tmp_path: Path) -> None:
         "text": ("is not TOML", "apply = ["),
         "empty": ("is not a list of strings", "apply = ["),
         "other": ("has no key steps", "apply = ["),
+        "deep": ("is not TOML", "apply = ["),
+        "gone": ("not a recipe, a step or a profile", "did you mean one?"),
+        "flax==0.12.12 mine": ("in two versions: flax==0.12.12, flax", "leave one out"),
     }
     for word, (what, fix) in cases.items():
         with pytest.raises(BadInput) as caught:
-            parse([word], mine)
+            parse(word.split(), mine)
         assert what in caught.value.what, word
         assert fix in str(caught.value.fix), word
 

@@ -14,8 +14,8 @@ from support.local_worker import LocalWorker, seconds
 from tpukit.accelerators import AcceleratorType
 from tpukit.provision import recipe_names
 from tpukit.provision.apply import provision
-from tpukit.provision.provisioning import undo_all
 from tpukit.provision.recipes import Recipe
+from tpukit.provision.undo import undo_all
 from tpukit.smoke.runner import smoke
 
 LIGHT, HEAVY = {"tensorflow"}, {"torch_xla", "accelerate"}

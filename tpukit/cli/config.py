@@ -78,7 +78,7 @@ def trust(toolkit: Toolkit, path: Place = "", remove: Remove = False) -> View:
     if text is None:
         raise BadInput(f"there is no file {found}", fix=Fix(note="name the tpukit.toml"))
     if found.parent.name == PROJECT_RECIPES:
-        return _trust_recipe(toolkit, trusted, found)
+        return _trust_recipe(toolkit, trusted, found, text)
     if found.parent.name == PROJECT_PROFILES:
         return _trust_profile(toolkit, trusted, found, text)
     given = in_project_file(found, text)
@@ -89,10 +89,9 @@ def trust(toolkit: Toolkit, path: Place = "", remove: Remove = False) -> View:
     return View({"path": str(found), "settings": named}, ("SETTING", "VALUE"), rows)
 
 
-def _trust_recipe(toolkit: Toolkit, trusted: TrustedFiles, path: Path) -> View:
-    from tpukit.provision.own_recipes import parse_own_recipe, read_recipe_text
+def _trust_recipe(toolkit: Toolkit, trusted: TrustedFiles, path: Path, text: str) -> View:
+    from tpukit.provision.own_recipes import parse_own_recipe
 
-    text = read_recipe_text(path)
     recipe = parse_own_recipe(path, text)
     trusted.add(path, text)
     toolkit.console.say(f"{path} is trusted until it changes")

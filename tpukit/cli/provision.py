@@ -11,6 +11,7 @@ from typer import Argument, Option
 from tpukit.cli import parameters as flag
 from tpukit.cli.pages import Group
 from tpukit.cli.requirement_flags import (
+    NAME_A_RECIPE,
     NO_REQUIREMENTS,
     RequirementFlags,
     on_top,
@@ -109,6 +110,8 @@ def apply(
     requirements = on_top(flags, wanted.recipes, toolkit.environ)
     if upgrade and any("==" in word for word in words or []):
         raise BadInput("--upgrade takes the newest release, NAME==VERSION another one")
+    if upgrade and not wanted.recipes:
+        raise BadInput("--upgrade is of recipes, and none is named", fix=NAME_A_RECIPE)
     if upgrade:
         wanted = wanted.upgraded(str(toolkit.clock.time()))
     warn_of_experiments(wanted.recipes, toolkit.console)
@@ -149,9 +152,8 @@ def undo(
       tpukit provision undo demo apt:htop
       tpukit provision undo demo --yes
     """
-    from tpukit.provision.provisioning import undo_all
-    from tpukit.provision.system_apply import require_undone
     from tpukit.provision.system_steps import reach_further
+    from tpukit.provision.undo import require_undone, undo_all
     from tpukit.provision.wanted import known
 
     toolkit = toolkit.by(route)

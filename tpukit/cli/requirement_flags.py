@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
+from tpukit.errors import BadInput, Fix
+
 if TYPE_CHECKING:
     from tpukit.console import Console
     from tpukit.provision.recipes import Recipe
@@ -38,18 +40,24 @@ class RequirementFlags:
         return str(Path(self.requirements).absolute()) if self.requirements else ""
 
 
+NAME_A_RECIPE = Fix(note="name the recipe too, for example jax")
 NO_REQUIREMENTS = RequirementFlags()
 
 
 def on_top(
     flags: RequirementFlags, recipes: Sequence[Recipe], environ: Mapping[str, str]
 ) -> Requirements | None:
-    """Return what the flags name; raise `BadInput` for what a recipe cannot be beside."""
+    """Return what the flags name.
+
+    Raises `BadInput` for what a recipe cannot be beside, and where there is no recipe.
+    """
     from tpukit.provision.requirements import read_requirements
     from tpukit.work.pushes import target_path
 
     editable = target_path(flags.editable) if flags.editable else ""
     found = read_requirements(flags.requirements, tuple(flags.index or ()), editable, environ)
+    if found and not recipes:
+        raise BadInput("requirements go on top of a recipe, and none is named", fix=NAME_A_RECIPE)
     for recipe in recipes if found else ():
         recipe.check_beside(found.packages if found else ())
     return found

@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpukit.errors import BadInput, Fix, SecurityRefusal
-from tpukit.provision import recipe_names
+from tpukit.errors import BadInput, Fix
+from tpukit.provision import recipe_names, system_steps
+from tpukit.provision.own_files import OwnFiles
 from tpukit.provision.recipe_file import NAME, RecipeFile, parse_recipe_file
 from tpukit.text import one_line, shown_path
 
 #: A name of a recipe, which stands in messages and in paths on workers.
 _NAME = re.compile(NAME)
-#: Bytes of a recipe's file.
-_LARGEST = 1 << 16
 
 
 @dataclass(frozen=True)
-class OwnRecipes:
-    """The folders that recipes are looked for in, beside those of tpukit, the first first.
+class OwnRecipes(OwnFiles):
+    """The folders that recipes are looked for in, beside those of tpukit."""
 
-    What is in `project` counts once `trusts` returns so for its path and text: a recipe says what
-    is installed, and run, on workers.
-    """
-
-    user: Path
-    project: Path | None = None
-    trusts: Callable[[Path, str], bool] = lambda path, text: False
+    _says = "a recipe says what is installed, and run, on workers"
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all of them, in order, without reading them."""
-        folders = (self.project, self.user) if self.project else (self.user,)
-        found = {path.stem for folder in folders for path in folder.glob("*.toml")}
-        return tuple(sorted(each for each in found - {*recipe_names()} if _NAME.fullmatch(each)))
+        """Return the names of all of them, in order, but for those that tpukit uses itself."""
+        taken = {*recipe_names(), *system_steps.step_names()}
+        found = super().names()
+        return tuple(each for each in found if _NAME.fullmatch(each) and each not in taken)
 
     def read(self, name: str) -> RecipeFile | None:
         """Return what the file of a recipe says, or None where there is none.
@@ -43,44 +35,28 @@ class OwnRecipes:
             BadInput: the file cannot be read, is no recipe, or names itself otherwise.
             SecurityRefusal: it is a project's that is not trusted.
         """
-        if name not in self.names():
-            return None
-        inside = self.project / f"{name}.toml" if self.project else None
-        path = inside if inside and inside.exists() else self.user / f"{name}.toml"
-        text = read_recipe_text(path)
-        if path == inside and not self.trusts(path, text):
-            raise SecurityRefusal(
-                f"{shown_path(path)} is not trusted",
-                why="a recipe says what is installed, and run, on workers",
-                fix=Fix.command("tpukit", "config", "trust", str(path), note="read it before"),
-            )
-        return parse_own_recipe(path, text)
-
-
-def read_recipe_text(path: Path) -> str:
-    """Return the text of a recipe's file; raise `BadInput` where it cannot be read."""
-    try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(_LARGEST + 1)
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise BadInput(f"cannot read {shown_path(path)}", why=why or "") from error
-    if len(text) > _LARGEST:
-        raise BadInput(f"{shown_path(path)} is larger than {_LARGEST} bytes")
-    return text
+        found = self._text(name)
+        return parse_own_recipe(*found) if found else None
 
 
 def parse_own_recipe(path: Path, text: str) -> RecipeFile:
     """Return what a file says; raise `BadInput` for what is no recipe, or not the one it names."""
-    found = parse_recipe_file(shown_path(path), text)
+    shown = shown_path(path)
+    found = parse_recipe_file(shown, text)
     if found.name != path.stem:
         raise BadInput(
-            f"{shown_path(path)} names its recipe {one_line(found.name)}",
+            f"{shown} names its recipe {one_line(found.name)}",
             fix=Fix(note=f'write name = "{path.stem}", or rename the file'),
         )
     if not found.extends:
         raise BadInput(
-            f"{shown_path(path)} extends nothing",
+            f"{shown} extends nothing",
             fix=Fix(note=f'for example: extends = "{recipe_names()[0]}"'),
+        )
+    if found.smoke:
+        raise BadInput(
+            f"{shown} has a smoke test of its own",
+            why="what computes in a smoke test is a program of tpukit's, that of what it extends",
+            fix=Fix(note=f"remove [smoke] from {shown}"),
         )
     return found

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from tpukit.errors import TpukitError
-from tpukit.models import Documented
+from tpukit.errors import ProvisionFailed, TpukitError, decisive
+from tpukit.models import Documented, worker_names
+
+WorkerReport = TypeVar("WorkerReport", "WorkerProvisionReport", "WorkerUndoReport")
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,22 @@ class WorkerProvisionReport(Documented):
 
 
 @dataclass(frozen=True)
+class WorkerUndoReport(Documented):
+    """What was taken back on one worker. `error` is empty unless that failed."""
+
+    _derived, _hidden = ("ok",), ("cause",)
+    worker: int
+    undone: tuple[str, ...] = ()
+    error: str = ""
+    cause: TpukitError | None = field(default=None, compare=False)  #: `error`, with its class
+    log_tail: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.error
+
+
+@dataclass(frozen=True)
 class ProvisionReport(Documented):
     """Every worker's provisioning."""
 
@@ -56,3 +76,21 @@ class ProvisionReport(Documented):
     @property
     def changes(self) -> int:
         return sum(worker.changes for worker in self.workers)
+
+
+def failure(
+    what: str, failed: Sequence[WorkerReport], details: dict[str, Any]
+) -> tuple[WorkerReport, TpukitError]:
+    """Return the error for workers that failed, and the report of the one that it is about."""
+    cause = decisive(worker.cause for worker in failed)
+    kind = type(cause) if cause else ProvisionFailed
+    first: WorkerReport = next(
+        (each for each in failed if cause and each.cause is cause), failed[0]
+    )
+    return first, kind(
+        f"{what} on {worker_names(worker.worker for worker in failed)}",
+        why="\n".join([first.error, *first.log_tail]),
+        exists=cause.exists if cause else (),
+        fix=first.cause.fix if first.cause else None,
+        details=details,
+    )

@@ -1,18 +1,16 @@
 """Everything that was asked for on every worker: the system's steps first, then each recipe.
 
-What would be done, what is done, what is taken back, and what was done.
+What would be done, what is done, and what was done; undo.py takes it back.
 """
 
 from __future__ import annotations
 
-import re
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tpukit.clock import Deadline
-from tpukit.errors import ProvisionFailed, TpukitError
+from tpukit.errors import ProvisionFailed
 from tpukit.models import Documented
 from tpukit.provision import system_steps
 from tpukit.provision.apply import PROVISION_SECONDS, provision
@@ -20,25 +18,12 @@ from tpukit.provision.facts import Facts, Venv, read_facts
 from tpukit.provision.provision_report import ProvisionReport, StepReport, WorkerProvisionReport
 from tpukit.provision.requirements import Requirements
 from tpukit.provision.steps import STEPS, Plan
-from tpukit.provision.system_apply import (
-    SystemPlan,
-    WorkerUndoReport,
-    apply_steps,
-    check_plan,
-    read_plan,
-    undo_steps,
-)
+from tpukit.provision.system_apply import SystemPlan, apply_steps, check_plan, read_plan
 from tpukit.provision.system_facts import Ledger
 from tpukit.provision.wanted import Wanted
-from tpukit.provision.worker_jobs import OnEvent, ProvisionEvent, WorkerJobs
+from tpukit.provision.worker_jobs import OnEvent, WorkerJobs, one_at_a_time
 from tpukit.remote.command.fan_out import fan_out, values
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.programs import program_line
-
-if TYPE_CHECKING:
-    from tpukit.remote.connection.client import Connection
-
-_UNDONE = re.compile(rb"^TPUKIT-UNDONE (\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -117,19 +102,13 @@ def provision_all(
         ProvisionFailed: a step cannot be, or there is no room for it.
         TpukitError: a worker's facts cannot be read.
     """
-    lock = threading.Lock()
     deadline = deadline.within(PROVISION_SECONDS)
-
-    def emit(event: ProvisionEvent) -> None:
-        with lock:
-            on_event(event)
-
     reports: dict[int, WorkerProvisionReport] = {}
     if wanted.steps:
         plan = read_plan(workers, wanted.steps, deadline)
         check_plan(plan)
         prepare()
-        for report in apply_steps(workers, plan, deadline, emit):
+        for report in apply_steps(workers, plan, deadline, one_at_a_time(on_event)):
             reports[report.worker] = report
     for recipe in wanted.recipes:
         left = [each for each in workers if each.index not in reports or reports[each.index].ok]
@@ -140,42 +119,6 @@ def provision_all(
             reports[report.worker] = _after(reports.get(report.worker), report)
     name = wanted.recipes[0].name if wanted.recipes else ""
     return ProvisionReport(name, tuple(reports[each.index] for each in workers))
-
-
-def undo_all(
-    workers: Sequence[RemoteWorker],
-    words: Sequence[str],
-    *,
-    deadline: Deadline,
-    on_event: OnEvent = lambda event: None,
-) -> list[WorkerUndoReport]:
-    """Take back what these words have brought to each worker; without words, everything.
-
-    `on_event` is called from one thread at a time. A worker that fails has the error in its report.
-
-    Raises `TpukitError` where an environment cannot be removed.
-    """
-    lock = threading.Lock()
-
-    def emit(event: ProvisionEvent) -> None:
-        with lock:
-            on_event(event)
-
-    steps = [word for word in words if system_steps.is_step(word)]
-    environments = [word.partition("==")[0] for word in words if word not in steps]
-
-    def remove(worker: RemoteWorker) -> tuple[str, ...]:
-        if words and not environments:
-            return ()
-        jobs = WorkerJobs(worker, deadline, emit)
-        with jobs.alone():
-            return jobs.briefly(lambda connection, limit: _removed(connection, limit, environments))
-
-    gone = values(fan_out(workers, remove, window=max(1, len(workers))))
-    reports = undo_steps(workers, steps, deadline, emit) if steps or not words else []
-    taken = reports or [WorkerUndoReport(each.index) for each in workers]
-    both = zip(taken, gone, strict=True)
-    return [replace(report, undone=(*names, *report.undone)) for report, names in both]
 
 
 def status_all(workers: Sequence[RemoteWorker], *, deadline: Deadline) -> list[WorkerStatus]:
@@ -201,7 +144,7 @@ def _facts(workers: Sequence[RemoteWorker], deadline: Deadline) -> list[Facts]:
     def read(worker: RemoteWorker) -> Facts:
         return WorkerJobs(worker, deadline, lambda event: None).briefly(read_facts)
 
-    return values(fan_out(workers, read, window=max(1, len(workers))))
+    return values(fan_out(workers, read, window=len(workers)))
 
 
 def _worker_plan(
@@ -245,17 +188,6 @@ def _worker_status(plan: SystemPlan, worker: int, facts: Facts) -> WorkerStatus:
     ledgers = sorted(found.ledgers.values(), key=lambda each: each.number)
     needed = {word: fact.needed for word, fact in found.steps.items() if word in found.ledgers}
     return WorkerStatus(worker, tuple(ledgers), needed, facts.venvs)
-
-
-def _removed(
-    connection: Connection, deadline: Deadline, environments: Sequence[str]
-) -> tuple[str, ...]:
-    """Remove environments, all without names, and return those that were there."""
-    line = program_line("provision/undo_environments.sh", words=environments)
-    done = connection.run(line, deadline=deadline)
-    if not done.ok:
-        raise TpukitError("the environments cannot be removed", reason=done.reason)
-    return tuple(each.decode() for each in _UNDONE.findall(done.stdout))
 
 
 def _after(

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-import tomllib
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
-from tpukit.errors import BadInput
+from tpukit.errors import BadInput, Fix
 from tpukit.provision.packages import Package
+from tpukit.settings.files import toml_table
 from tpukit.text import one_line
+
+#: What is wrong with a key, in TOML's words in place of Python's.
+_WRONG = {
+    "missing": "it is not there",
+    "extra_forbidden": "there is no such key",
+    "string_type": "it is not a string",
+    "tuple_type": "it is not a list",
+    "dict_type": "it is not a table",
+    "model_type": "it is not a table",
+}
 
 
 def _requirement(text: str) -> str:
@@ -102,13 +112,13 @@ def parse_recipe_file(shown: str, text: str) -> RecipeFile:
 
     Raises `BadInput` for what is no TOML, and for the first key that is wrong.
     """
+    fix = Fix(note=f"edit {shown}")
+    table = toml_table(shown, text, fix)
     try:
-        return RecipeFile.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{shown} is not TOML", reason=one_line(str(error))) from error
+        return RecipeFile.model_validate(table)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
-        raise BadInput(
-            f"{shown} is not a recipe", reason=one_line(f"{place}: {first['msg']}")[:300]
-        ) from error
+        place = ".".join(map(str, first["loc"]))
+        wrong = _WRONG.get(first["type"], first["msg"].removeprefix("Value error, "))
+        reason = one_line(f"{place}: {wrong}")[:300]
+        raise BadInput(f"{shown} is not a recipe", reason=reason, fix=fix) from error

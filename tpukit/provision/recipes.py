@@ -114,14 +114,14 @@ class Recipe:
                 asked = {**parsed, **asked}
         loosened = self._loosened({name: f"=={version}" for name, version in asked.items()})
         exact = tuple(each for each in self.releases if _has(each, asked))
-        return replace(loosened, releases=exact + _without(loosened.releases, exact))
+        return _with_release(replace(loosened, releases=exact + _without(loosened.releases, exact)))
 
     def upgraded(self, when: str) -> Recipe:
         """Return the recipe with the newest of what is known to fit, none of it locked.
 
         `when` names this upgrade: an environment has each once.
         """
-        return replace(self._loosened({}), upgrade=when)
+        return _with_release(replace(self._loosened({}), upgrade=when))
 
     def check_beside(self, packages: Iterable[Package]) -> None:
         """Raise `BadInput` where packages that are to come on top cannot be beside this recipe."""
@@ -334,13 +334,17 @@ def _release(table: ReleaseTable, own: RecipeFile, lock: str) -> Release:
 
 def _checked(recipe: Recipe) -> Recipe:
     """Raise `BadInput` where a recipe has no release, or its own packages conflict."""
+    for release in _with_release(recipe).releases:
+        recipe.check_beside(release.packages)
+    return recipe
+
+
+def _with_release(recipe: Recipe) -> Recipe:
     if not recipe.releases:
         raise BadInput(
             f"there is no Python for which the recipe {recipe.name} has a release",
-            fix=Fix(note="its [[releases]] have to name Pythons of what it extends"),
+            fix=Fix(note="it has Pythons that both what it extends and [needs_python] allow"),
         )
-    for release in recipe.releases:
-        recipe.check_beside(release.packages)
     return recipe
 
 

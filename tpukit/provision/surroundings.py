@@ -13,9 +13,10 @@ from tpukit.errors import BadInput, Fix, NotFound, TpukitError
 from tpukit.models import Slice
 from tpukit.provision import system_steps
 from tpukit.provision.apply import require_provisioned
-from tpukit.provision.provisioning import provision_all, undo_all
-from tpukit.provision.system_apply import read_plan, require_undone
+from tpukit.provision.provisioning import provision_all
+from tpukit.provision.system_apply import read_plan
 from tpukit.provision.system_steps import SHARED, SHARING, WantedStep
+from tpukit.provision.undo import require_undone, undo_all
 from tpukit.provision.wanted import Wanted
 from tpukit.provision.worker_jobs import OnEvent
 from tpukit.remote.connection.worker import RemoteWorker
@@ -108,9 +109,9 @@ class Surroundings:
 
     def _share(self, step: WantedStep, deadline: Deadline, on_event: OnEvent) -> None:
         found, addresses = self._sharing(_server(step)), self._addresses()
-        word = self._sharing_word(step)
         path = step.value.partition(":")[2]
-        sharing = replace(system_steps.parse(word), value=f"{path}:{','.join(addresses)}")
+        shared = system_steps.parse(self._sharing_word(step))
+        sharing = replace(shared, value=f"{path}:{','.join(addresses)}")
         self.say(f"worker 0 of {found.name} shares {path} with {self.slice.name}")
         require_provisioned(
             provision_all(

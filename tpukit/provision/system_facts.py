@@ -54,6 +54,7 @@ class SystemFacts:
     steps: dict[str, StepFact] = field(default_factory=dict)
     ledgers: dict[str, Ledger] = field(default_factory=dict)
     ended_jobs: set[str] = field(default_factory=set)
+    open_jobs: list[str] = field(default_factory=list)  #: without an end: they run, or were lost
     free_kilobytes: int = 0
     emulated: bool = False
 
@@ -110,6 +111,8 @@ def refused(cause: str, fix: str, reason: str = "") -> ProvisionFailed:
 def _take(facts: SystemFacts, word: str, kind: str, text: str, more: str) -> None:
     if kind == "ended":
         facts.ended_jobs.add(text)
+    elif kind == "open":
+        facts.open_jobs.append(text)
     elif kind == "free":
         facts.free_kilobytes = int(text) if text.isdigit() else 0
     elif kind == "emulated":

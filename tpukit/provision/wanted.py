@@ -7,16 +7,18 @@ A profile is a TOML file, `profiles/NAME.toml` in the folder of the user's setti
 from __future__ import annotations
 
 import difflib
-import tomllib
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tpukit.errors import BadInput, Fix, SecurityRefusal
+from tpukit.errors import BadInput, Fix
 from tpukit.provision import recipe_names, system_steps
+from tpukit.provision.own_files import OwnFiles
 from tpukit.provision.own_recipes import OwnRecipes
 from tpukit.provision.recipes import Recipe
 from tpukit.provision.system_steps import WantedStep
+from tpukit.settings.files import toml_table
 from tpukit.text import one_line, shown_path
 
 _KEYS = {"description", "apply"}
@@ -40,21 +42,12 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Profiles:
-    """The folders that profiles are looked for in, the project's first.
+class Profiles(OwnFiles):
+    """The folders that profiles are looked for in."""
 
-    What is in `project` counts once `trusts` returns so for its path and text: steps are root's.
-    """
-
-    user: Path
-    project: Path | None = None
-    trusts: Callable[[Path, str], bool] = lambda path, text: False
     recipes: OwnRecipes | None = None  #: those that a profile may name beside tpukit's
 
-    def names(self) -> tuple[str, ...]:
-        """Return the names of all profiles, in order."""
-        found = {path.stem for folder in self._folders() for path in folder.glob("*.toml")}
-        return tuple(sorted(found))
+    _says = "a profile says what is done on workers, by root too"
 
     def words(self, name: str) -> tuple[str, ...] | None:
         """Return the words that a profile stands for, or None where there is none of this name.
@@ -63,41 +56,26 @@ class Profiles:
             BadInput: the file is no profile.
             SecurityRefusal: it is a project's that is not trusted.
         """
-        if name not in self.names():
-            return None
-        files = (folder / f"{name}.toml" for folder in self._folders())
-        path = next(path for path in files if path.exists())
-        text = profile_text(path)
-        if path.parent == self.project and not self.trusts(path, text):
-            raise SecurityRefusal(
-                f"{shown_path(path)} is not trusted",
-                why="a profile says what is done on workers",
-                fix=Fix.command("tpukit", "config", "trust", str(path), note="read it before"),
-            )
-        return parse_profile(path, text)
-
-    def _folders(self) -> tuple[Path, ...]:
-        return (self.project, self.user) if self.project else (self.user,)
+        found = self._text(name)
+        return parse_profile(*found) if found else None
 
 
 def parse(words: Sequence[str], profiles: Profiles) -> Wanted:
     """Return what words name, each thing once, in their order.
 
-    Raises `BadInput` for a word that names nothing, and for a profile that contains itself.
+    Raises `BadInput` for a word that names nothing, for a profile that contains itself, and for a
+    recipe in two versions.
     """
-    found: dict[str, WantedStep | Recipe] = {}
-    for word in _expanded(words, profiles, ()):
-        for each in split(word):
-            if system_steps.is_step(each):
-                step = system_steps.parse(each)
-                found[step.word] = step
-            else:
-                found[each] = _recipe(each, profiles)
-    things = found.values()
-    return Wanted(
-        tuple(each for each in things if isinstance(each, WantedStep)),
-        tuple(each for each in things if isinstance(each, Recipe)),
-    )
+    steps: dict[str, WantedStep] = {}
+    recipes: dict[str, Recipe] = {}
+    for each in (part for word in _expanded(words, profiles, ()) for part in split(word)):
+        if system_steps.is_step(each):
+            step = system_steps.parse(each)
+            steps[step.word] = step
+        else:
+            recipes[each] = _recipe(each, profiles)
+    _check_one_version(recipes)
+    return Wanted(tuple(steps.values()), tuple(recipes.values()))
 
 
 def known(words: Sequence[str], profiles: Profiles) -> tuple[str, ...]:
@@ -111,10 +89,21 @@ def known(words: Sequence[str], profiles: Profiles) -> tuple[str, ...]:
 
 def split(word: str) -> tuple[str, ...]:
     """Return `apt:a` and `apt:b` for `apt:a,b`."""
-    head, colon, values = word.partition(":")
-    if head != "apt" or "," not in values:
-        return (word,)
-    return tuple(f"{head}{colon}{value}" for value in values.split(",") if value)
+    match = re.fullmatch("apt[:=](.*)", word)
+    values = [value for value in match[1].split(",") if value] if match else []
+    return tuple(f"apt:{value}" for value in values) or (word,)
+
+
+def _check_one_version(recipes: Mapping[str, Recipe]) -> None:
+    """Raise `BadInput` where words name one recipe twice: an environment has one version of it."""
+    first: dict[str, str] = {}
+    for word, recipe in recipes.items():
+        other = first.setdefault(recipe.name, word)
+        if other != word:
+            raise BadInput(
+                f"{recipe.name} is asked for in two versions: {one_line(other)}, {one_line(word)}",
+                fix=Fix(note="leave one out: a recipe has one environment"),
+            )
 
 
 def _expanded(words: Sequence[str], profiles: Profiles, within: tuple[str, ...]) -> list[str]:
@@ -130,16 +119,6 @@ def _expanded(words: Sequence[str], profiles: Profiles, within: tuple[str, ...])
     return found
 
 
-def profile_text(path: Path) -> str:
-    """Return the text of a profile's file; raise `BadInput` where it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"cannot read {shown_path(path)}", why=error.strerror or "") from error
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{shown_path(path)} is not TOML", reason="it is not UTF-8 text") from error
-
-
 def parse_profile(path: Path, text: str) -> tuple[str, ...]:
     """Return the words that a profile stands for; raise `BadInput` for what is no profile."""
     shown = shown_path(path)
@@ -148,10 +127,7 @@ def parse_profile(path: Path, text: str) -> tuple[str, ...]:
         raise BadInput(
             f"{shown} has the name of a recipe or a step", fix=Fix(note=f"rename {shown}")
         )
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{shown} is not TOML", reason=one_line(str(error)), fix=example) from error
+    table = toml_table(shown, text, example)
     unknown = sorted(table.keys() - _KEYS)
     if unknown:
         raise BadInput(f"{shown}: a profile has no key {one_line(unknown[0])}", fix=example)
@@ -169,7 +145,7 @@ def _recipe(word: str, profiles: Profiles) -> Recipe:
     known = [*recipes, *steps, *own]
     near = difflib.get_close_matches(word[:40].lower(), known, n=1, cutoff=0.4)
     every = f"recipes: {', '.join(recipes)}; steps: {', '.join(steps)}"
-    every += f"; profiles: {', '.join(own)}" if own else ""
+    every += f"; profiles: {one_line(', '.join(own))}" if own else ""
     shown = one_line(word[:40])
     raise BadInput(
         f'"{shown}" is not a recipe, a step or a profile',

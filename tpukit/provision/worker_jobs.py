@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from tpukit.clock import Deadline
 from tpukit.errors import ProvisionFailed, TransportFailed
+from tpukit.provision.known_failures import known_failure
 from tpukit.remote.command.worker_lock import worker_lock
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.job.detached_job import DetachedJob, JobLost, JobRequest, JobResult
+from tpukit.remote.job.detached_job import (
+    DetachedJob,
+    JobLost,
+    JobRequest,
+    JobResult,
+    LogPart,
+)
 from tpukit.remote.job.job_list import forget_job
 from tpukit.remote.worker_files import PROVISION_LOCK
 from tpukit.text import one_line, sanitize
@@ -41,6 +50,28 @@ class ProvisionEvent:
 
 
 OnEvent = Callable[[ProvisionEvent], None]
+
+
+def one_at_a_time(on_event: OnEvent) -> OnEvent:
+    """Return what hands on events of many threads, never two at once."""
+    lock = threading.Lock()
+
+    def tell(event: ProvisionEvent) -> None:
+        with lock:
+            on_event(event)
+
+    return tell
+
+
+def attempt(step: str, shell: str, ended: Iterable[str]) -> str:
+    """Return the id of the job for this attempt at a command; `ended` are those of earlier ones.
+
+    The same command after the same number of ended attempts is the same job: a client that was
+    killed and is typed again finds its job running; after an attempt that failed comes a new one.
+    """
+    digest = hashlib.sha256(shell.encode()).hexdigest()[:12]
+    prefix = f"provision-{step}-{digest}-"
+    return f"{prefix}{sum(job.startswith(prefix) for job in ended)}"
 
 
 @dataclass(frozen=True)
@@ -95,14 +126,24 @@ class WorkerJobs:
         result = self._follow(step, job, shell)
         if result.status == 0:
             return result
-        raise ProvisionFailed(
-            f"a command ended with status {result.status}",
-            reason=reason,
-            details={
-                "log_tail": [sanitize(line) for line in result.tail[-_TAIL:]],
-                "log_path": result.log_path,
-            },
-        )
+        tail = [sanitize(line) for line in result.tail[-_TAIL:]]
+        unknown = ProvisionFailed(f"a command ended with status {result.status}", reason=reason)
+        error = known_failure(tail) or unknown
+        error.details = {"log_tail": tail, "log_path": result.log_path}
+        raise error
+
+    def outwait(self, job: str) -> None:
+        """Return once a job has ended that a client has left, whatever came of it.
+
+        Raises `DeadlinePassed` where it runs on, `TransportFailed` as `DetachedJob` does.
+        """
+        left = DetachedJob(self.worker.connect, job, self.deadline)
+        try:
+            if left.follow(LogPart(tail=0, on=False)) is None:
+                self.tell("wait", "started", f"{job} still runs; the client that began it is gone")
+                left.follow()
+        except JobLost:
+            self.forget(job)
 
     def forget(self, job: str) -> None:
         """Remove the folder of a job that has ended."""

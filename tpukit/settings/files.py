@@ -46,19 +46,21 @@ def parse_toml(path: Path, text: str, refused: Collection[str] = ()) -> dict[str
         BadInput: anything else is in it; with file, line and key.
         SecurityRefusal: one of the `refused` keys is in it.
     """
-    import tomllib
-
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(
-            f"{shown_path(path)} is not TOML",
-            reason=one_line(str(error)),
-            fix=Fix(note=f"edit {shown_path(path)}"),
-        ) from error
+    shown = shown_path(path)
+    table = toml_table(shown, text, Fix(note=f"edit {shown}"))
     for key in table:
         _check_key(_place(path, text, key), key, refused)
     return {key: _text_value(_place(path, text, key), key, value) for key, value in table.items()}
+
+
+def toml_table(shown: str, text: str, fix: Fix) -> dict[str, Any]:
+    """Return what a TOML file says; raise `BadInput` for no TOML, which calls the file `shown`."""
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadInput(f"{shown} is not TOML", reason=one_line(str(error)), fix=fix) from error
 
 
 def _check_key(place: str, key: str, refused: Collection[str]) -> None:

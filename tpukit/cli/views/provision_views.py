@@ -9,9 +9,8 @@ from tpukit.console import View
 from tpukit.errors import Fix, ProvisionFailed
 
 if TYPE_CHECKING:
-    from tpukit.provision.provision_report import ProvisionReport
+    from tpukit.provision.provision_report import ProvisionReport, WorkerUndoReport
     from tpukit.provision.provisioning import WorkerPlan, WorkerStatus
-    from tpukit.provision.system_apply import WorkerUndoReport
 
 
 def provision_plan(plans: Sequence[WorkerPlan], name: str, words: Sequence[str]) -> View:

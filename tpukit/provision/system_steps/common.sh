@@ -358,11 +358,11 @@ tell_ledgers() {
     done
 }
 
-# Attempts that have ended, and the room that is left.
+# Attempts that have ended or not, and the room that is left.
 tell_worker() {
     word=
-    for status in "$tpukit"/jobs/provision-*/status; do
-        if [ -f "$status" ]; then job=${status%/status} && tell ended "${job##*/}"; fi
+    for job in "$tpukit"/jobs/provision-*; do
+        if [ -f "$job/status" ]; then tell ended "${job##*/}"; elif [ -d "$job" ]; then tell open "${job##*/}"; fi
     done
     tell free "$(df -Pk / "$HOME" 2>/dev/null | awk 'NR > 1 && (!least || $4 < least) { least = $4 } END { print least + 0 }')"
     if [ "$TPUKIT_EMULATED_DEVICES" ]; then tell emulated yes; fi

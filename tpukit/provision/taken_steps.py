@@ -1,0 +1,57 @@
+"""The steps that were taken on one worker, each told as it ends, and the report on all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tpukit.errors import TpukitError
+from tpukit.provision.provision_report import StepReport, WorkerProvisionReport
+from tpukit.provision.worker_jobs import WorkerJobs
+from tpukit.text import one_line
+
+
+class TakenSteps:
+    """Grows with each step; a step that fails is the last."""
+
+    def __init__(self, jobs: WorkerJobs) -> None:
+        self._jobs = jobs
+        self._reports: list[StepReport] = []
+
+    def take(self, name: str, act: Callable[[], tuple[str, str]]) -> None:
+        """Do a step, of which `act` returns the outcome and a detail.
+
+        Raises `TpukitError` as `act` does: the step is `failed` then.
+        """
+        started = self._jobs.deadline.clock.monotonic()
+
+        def end(outcome: str, detail: str) -> None:
+            seconds = self._jobs.deadline.clock.monotonic() - started
+            self._reports.append(StepReport(name, outcome, detail, seconds))
+            self._jobs.tell(name, "finished", f"{outcome}: {detail}")
+
+        try:
+            outcome, detail = act()
+        except TpukitError as error:
+            end("failed", one_line(error.summary()))
+            raise
+        end(outcome, detail)
+
+    def report(
+        self, error: TpukitError | None, *, python: str = "", emulated: bool = False
+    ) -> WorkerProvisionReport:
+        """Return the worker's report; `error` is what ended the work early, a step or another."""
+        details = error.details if error else {}
+        return WorkerProvisionReport(
+            worker=self._jobs.worker.index,
+            steps=tuple(self._reports),
+            python=python,
+            emulated=emulated,
+            error=self._named(error) if error else "",
+            cause=error,
+            log_tail=tuple(details.get("log_tail", ())),
+            log_path=one_line(details.get("log_path", "")),
+        )
+
+    def _named(self, error: TpukitError) -> str:
+        failed = [f"step {each.name}: " for each in self._reports if each.outcome == "failed"]
+        return "".join([*failed, one_line(error.summary())])
