@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support import warm_tpukit
 from support.local_cloud import ZONE, Cloud, running_cloud
+from support.warm_tpukit import WarmTpukit
 
 from tpukit.slices import naming
 
@@ -60,15 +61,7 @@ TABLE: list[tuple[int, Arrange, str]] = [
 
 
 def run(cloud: Cloud, line: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tpukit", *line.split()],
-        env=cloud.environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    return warm_tpukit.run(line.split(), env=cloud.environment())
 
 
 @pytest.mark.parametrize(
@@ -97,13 +90,12 @@ def test_a_signal_in_the_middle_of_a_create_names_slice_and_command(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     with running_cloud(tmp_path, create_seconds=600.0) as cloud:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tpukit", "create", "v3-8", "demo"],
+        process = WarmTpukit(
+            ["create", "v3-8", "demo"],
             env=cloud.environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
         )
         assert process.stderr is not None
         said = []
@@ -126,13 +118,12 @@ def test_a_signal_where_nothing_was_made_is_told_too(
 ) -> None:
     with running_cloud(tmp_path) as cloud:
         cloud.fault(method="nodes.list", kind="status", probability=1.0)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tpukit", "list"],
+        process = WarmTpukit(
+            ["list"],
             env=cloud.environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
         )
         assert process.stderr is not None
         assert "again in" in process.stderr.readline()
@@ -147,13 +138,12 @@ def test_a_signal_where_nothing_was_made_is_told_too(
 def test_two_processes_at_once_make_one_slice(prompt_cloud: Cloud, same: bool) -> None:
     kinds = ["v3-8", "v3-8" if same else "v2-8"]
     started = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tpukit", "create", kind, "demo"],
+        WarmTpukit(
+            ["create", kind, "demo"],
             env=prompt_cloud.environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            text=True,
         )
         for kind in kinds
     ]

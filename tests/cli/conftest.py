@@ -7,14 +7,15 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support import warm_tpukit
 from support.local_cloud import ZONE, Cloud, bare_environment, running_cloud
+from support.warm_tpukit import TPUKIT, WarmTpukit
 
 from tpukit.cli.main import status
 from tpukit.emulator.process import daemon
@@ -98,28 +99,19 @@ class Local:
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def words(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "tpukit", *words]
+        return [*TPUKIT, *words]
 
-    def run(self, *words: str, **given: Any) -> Result:
-        options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "timeout": 300, **given}
-        done = subprocess.run(
-            self.words(*words),
-            env={**self.environment, **options.pop("extra", {})},
-            capture_output=True,
-            text=True,
-            check=False,
-            **options,
-        )
+    def run(self, *words: str, extra: Mapping[str, str] | None = None, **given: Any) -> Result:
+        done = warm_tpukit.run(words, env={**self.environment, **(extra or {})}, **given)
         return Result(done.returncode, done.stdout, done.stderr)
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            self.words(*words),
+        process = WarmTpukit(
+            words,
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
         )
         self.started.append(process)
         return process

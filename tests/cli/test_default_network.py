@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+from support import warm_tpukit
 from support.local_cloud import let_everybody_in
 
 from tpukit.emulator import Emulator
@@ -18,10 +16,7 @@ def test_an_open_network_is_told_and_the_rule_of_a_slice_lets_us_in_once_it_is_c
     with Emulator(workers="ssh") as cloud:
 
         def run(*words: str, status: int = 0) -> str:
-            line = [sys.executable, "-P", "-m", "tpukit", *words]
-            done = subprocess.run(
-                line, env=cloud.env, capture_output=True, text=True, timeout=120, check=False
-            )
+            done = warm_tpukit.run(words, env=cloud.env)
             assert done.returncode == status, done
             return done.stdout + done.stderr
 

@@ -75,7 +75,7 @@ def test_ssh_has_an_environments_programs_in_a_command_and_in_a_shell(
     python, environment = done.out.split()
     assert (done.status, python) == (3, f"{environment}/bin/python")
     assert environment.endswith("/.tpukit/venvs/jax")
-    shell = local.run("ssh", single, "--with", "jax", stdin=None, input=line)
+    shell = local.run("ssh", single, "--with", "jax", stdin=line)
     assert (shell.status, shell.out.split()) == (3, [python, environment])
     assert "in any shell there: . ~/.tpukit/venvs/jax/bin/activate" in shell.err
     refused = local.run("ssh", single, "--with", "flax").says(3)

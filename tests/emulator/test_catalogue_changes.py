@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from typing import Any
 
 import pytest
+from support import warm_tpukit
 
 from emulator.conftest import Api, Emulators
 from tpukit.accelerators import AcceleratorType
@@ -207,5 +207,4 @@ def test_the_commands_say_what_is_missing_and_show_what_is_left() -> None:
 
 
 def tpukit(cloud: Emulator, *words: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-P", "-m", "tpukit", *words]
-    return subprocess.run(line, env=cloud.env, capture_output=True, text=True, check=False)
+    return warm_tpukit.run(words, env=cloud.env)

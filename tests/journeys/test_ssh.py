@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 from support.command_line import Tpukit
 from support.openssh_workers import OpenSshWorkers, eventually, openssh_workers
+from support.warm_tpukit import TPUKIT
 
 from tpukit.paths import Paths
 
@@ -120,7 +121,7 @@ class OnTerminal:
         self.before = termios.tcgetattr(self._near)
         self.seen = ""
         self.process = subprocess.Popen(
-            tpukit._command(words),
+            [*TPUKIT, *words],
             env={**tpukit.environment, "TERM": "xterm"},
             cwd=tpukit.home,
             stdin=self._near,
@@ -290,7 +291,7 @@ def test_a_command_without_standard_input_leaves_it_to_the_next(tpukit: Tpukit) 
     """Otherwise a loop that reads a list of commands runs the first alone."""
 
     def rest(*flags: str) -> str:
-        words = tpukit._command(("ssh", "pod", *flags, "--", "cat >/dev/null"))
+        words = [*TPUKIT, "ssh", "pod", *flags, "--", "cat >/dev/null"]
         done = subprocess.run(
             ["sh", "-c", '"$@" >/dev/null; cat', "sh", *words],
             env=tpukit.environment,

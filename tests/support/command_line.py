@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any
 
 import psutil
 
-from support import fix_recorder
+from support import fix_recorder, warm_tpukit
+from support.warm_tpukit import WarmTpukit
 
 Finished = subprocess.CompletedProcess[str]
 
@@ -42,15 +42,8 @@ class Tpukit:
         }
 
     def __call__(self, *words: str, timeout: float = 300, stdin: str = "") -> Finished:
-        return subprocess.run(
-            self._command(words),
-            env=self.environment,
-            cwd=self.home,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
+        return warm_tpukit.run(
+            words, env=self.environment, cwd=self.home, stdin=stdin, timeout=timeout
         )
 
     def succeeds(self, *words: str, timeout: float = 300, stdin: str = "") -> Finished:
@@ -79,14 +72,13 @@ class Tpukit:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start a command whose stderr is read line by line."""
-        return subprocess.Popen(
-            self._command(words),
+        return WarmTpukit(
+            words,
             env=self.environment,
             cwd=self.home,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
         )
 
     def interrupted(
@@ -109,11 +101,6 @@ class Tpukit:
     def processes(self) -> list[psutil.Process]:
         """Return whatever runs in or for this home: emulators, and what their workers started."""
         return [each for each in psutil.process_iter() if _mentions(each, str(self.home))]
-
-    @staticmethod
-    def _command(words: tuple[str, ...]) -> list[str]:
-        # As the installed script does, -P leaves the working directory out of the imports.
-        return [sys.executable, "-P", "-m", "tpukit", *words]
 
 
 def _mentions(process: psutil.Process, place: str) -> bool:

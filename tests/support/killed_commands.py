@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from itertools import count
 from pathlib import Path
 
 from support.local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud
+from support.warm_tpukit import WarmTpukit
 from tpukit.access import ssh_rule
 
 ACTIONS = ("kill", "term", "full")
@@ -197,11 +197,10 @@ class KilledCommands:
     def _start(self, words: Sequence[str], failpoint: str = "") -> subprocess.Popen[str]:
         home = Path(self.cloud.environment()["TPUKIT_HOME"])
         home.mkdir(exist_ok=True)
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", "tpukit", *words],
+        return WarmTpukit(
+            words,
             env={**self.cloud.environment(), "FAILPOINT": failpoint},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
         )
