@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.command_line import Tpukit
+
+from tpukit.emulator.faults.api_faults import KINDS
 
 pytestmark = pytest.mark.process
 
@@ -56,7 +59,7 @@ def test_a_fault_is_added_met_listed_and_cleared(tpukit: Tpukit) -> None:
     refused = tpukit.ends_with(6, "create", "v3-8", "scarce")
     assert "no more capacity" in refused.stderr
     row = tpukit.succeeds("emulator", "fault", "list").stdout.strip().split("\t")
-    assert row == ["api", "nodes.create", "scarce", "operation", "2", "1"]
+    assert row == ["api", "nodes.create", "scarce", "operation", "2", "1", "*", "*"]
     last = tpukit.document("emulator", "fault", "clear")
     assert [each["served"] for each in last["faults"]] == [1]
     assert account(tpukit, "faults") == []
@@ -84,6 +87,20 @@ def test_every_flag_of_a_fault_reaches_the_rule(tpukit: Tpukit) -> None:
     assert rule.items() >= wanted.items()
     stalled = tpukit.document("emulator", "fault", "add", "--kind", "stall", "--seconds", "1.5")
     assert stalled["faults"][-1]["seconds"] == 1.5
+
+
+def test_every_kind_of_fault_stands_in_the_help(tpukit: Tpukit) -> None:
+    shown = re.findall(r"[a-z]+", tpukit.succeeds("emulator", "fault", "add", "--help").stdout)
+    assert set(KINDS) - set(shown) == set()
+
+
+def test_a_clock_that_stands_still_says_what_that_does(tpukit: Tpukit) -> None:
+    still = "creates and whatever else takes time do not end"
+    for words in (("speed", "0"), ("show",)):
+        done = tpukit.succeeds("emulator", "clock", *words)
+        assert still in done.stderr
+        assert "next: tpukit emulator clock speed 1" in done.stderr
+    assert still not in tpukit.succeeds("emulator", "clock", "speed", "1").stderr
 
 
 def test_a_fault_that_could_never_be_served_is_a_usage_error(tpukit: Tpukit) -> None:

@@ -406,6 +406,14 @@ def test_an_answer_has_the_fields_that_were_asked_for(api):
         ("n?fields=acceleratorConfig(type)", {"acceleratorConfig": {"type": "V3"}}),
         ("n?$fields=acceleratorConfig/type", {"acceleratorConfig": {"type": "V3"}}),
         ("n?fields=*", whole),
+        ("n?fields=*,state", whole),
+        ("n?fields=acceleratorConfig,acceleratorConfig/type", {"acceleratorConfig": {**CONFIG}}),
+        ("n?fields=acceleratorConfig/type,acceleratorConfig", {"acceleratorConfig": {**CONFIG}}),
+        ("n?fields=acceleratorConfig/type,*", whole),
+        (
+            "n?fields=acceleratorConfig(type),acceleratorConfig.type",
+            {"acceleratorConfig": {"type": "V3"}},
+        ),
         ("?fields=nodes/name,nextPageToken", {"nodes": [{"name": whole["name"]}]}),
         ("?fields=nodes(acceleratorConfig(*))", {"nodes": [{"acceleratorConfig": {**CONFIG}}]}),
     ]

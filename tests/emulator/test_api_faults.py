@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from tpukit.emulator.api.control_plane import MOST_FAULTS
 from tpukit.emulator.core.api_errors import ApiError
 from tpukit.emulator.faults.api_faults import ApiFaults, parse_rule
 from tpukit.emulator.faults.presets import PRESETS
@@ -67,6 +68,26 @@ def test_a_rule_strikes_as_often_as_it_says_and_counts():
     served = [faults.take("nodes.get", "n", "before") is not None for _ in range(5)]
     assert served == [True, True, False, False, False]
     assert faults.documents()[0]["served"] == 2
+
+
+def test_an_account_that_is_full_is_kept_until_it_is_cleared(api):
+    """Rules that are spent stay in it; so do those of workers, and events."""
+    control, rule, worker = "/_emulator/v1", {"kind": "status"}, {"fault": "dead"}
+    event = {"do": "preempt", "node": "n"}
+    story = {"events": [event]}
+    assert api.call("POST", f"{control}/faults", {"faults": [rule] * (MOST_FAULTS - 2)})[0] == 200
+    assert api.call("POST", f"{control}/workers", worker)[0] == 200
+    assert api.call("POST", f"{control}/scenario", story)[0] == 200
+    assert api.create("n")[0] == 503
+    _, account = api.call("GET", f"{control}/faults")
+    assert account["faults"][0]["served"] == 1
+    for path, body in (("faults", rule), ("workers", worker), ("scenario", story)):
+        status, answer = api.call("POST", f"{control}/{path}", body)
+        assert status == 400
+        assert "`tpukit emulator fault clear` prints their account" in answer["error"]["message"]
+    assert api.call("GET", f"{control}/faults")[1] == account
+    assert api.call("DELETE", f"{control}/faults")[1] == account
+    assert api.call("POST", f"{control}/workers", worker)[0] == 200
 
 
 def test_a_probability_with_a_seed_spoils_the_same_calls_each_time():

@@ -71,6 +71,24 @@ def test_with_an_unfit_runtime_version_a_worker_is_emulated_and_has_no_device():
     assert "JAX_PLATFORMS" not in found
 
 
+def test_slices_that_share_an_address_have_coordinators_of_their_own():
+    """As on macOS; elsewhere each worker has its own address, and JAX's port is nobody else's."""
+
+    def coordinator(address: str, *ports: int) -> str:
+        workers = [WorkerRecord(i, address, port, "w", "", "") for i, port in enumerate(ports)]
+        node = {"name": NODE, "acceleratorType": "v3-32"}
+        found = SliceFacts.of(node, workers)
+        each = [found.environment(index, "m") for index in range(len(workers))]
+        (port,) = {one["JAX_COORDINATOR_PORT"] for one in each}
+        assert {one["JAX_COORDINATOR_BIND_ADDRESS"] for one in each} == {f"{address}:{port}"}
+        return port
+
+    shared = [coordinator("127.0.0.1", first, 49151) for first in (2222, *range(49152, 65536, 64))]
+    assert len(set(shared)) == len(shared)
+    assert all(1024 <= int(port) < 49152 for port in shared)
+    assert coordinator("127.77.0.1", 22, 22) == "8482"
+
+
 def test_tpu_env_has_the_keys_that_libtpu_and_torch_xla_require():
     lines = facts("v4-32", 4).attributes(3)["tpu-env"].splitlines()
     found = dict(line.split(": ", 1) for line in lines)

@@ -13,6 +13,7 @@ from tpukit.cli.local import client
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verb import group
 from tpukit.console import View
+from tpukit.errors import Fix
 
 SliceName = Annotated[str, Argument(metavar="NAME", help="Name of a slice.")]
 Vanish = Annotated[bool, Option("--vanish", help="Leave nothing, not even a state.")]
@@ -50,7 +51,7 @@ def advance(toolkit: Toolkit, duration: Advance) -> View:
 
 
 def speed(toolkit: Toolkit, factor: Speed) -> View:
-    """Let the emulator's time pass faster than real time.
+    """Let the emulator's time pass faster than real time; 0 lets it stand still.
 
     Example:
       tpukit emulator clock speed 60
@@ -116,4 +117,14 @@ def log(toolkit: Toolkit, method: MethodPattern = "*") -> View:
 
 def _clock(document: Mapping[str, Any]) -> View:
     found = {key: document[key] for key in ("time", "speed") if key in document}
-    return View({"clock": found}, rows=[[value] for value in found.values()])
+    still = (
+        "the clock stands still: creates and whatever else takes time do not end until it goes on"
+    )
+    fix = Fix.command("tpukit", "emulator", "clock", "speed", "1")
+    stands = found["speed"] == 0
+    return View(
+        {"clock": found},
+        rows=[[value] for value in found.values()],
+        next=[fix] if stands else [],
+        warnings=[still] if stands else [],
+    )

@@ -180,10 +180,13 @@ def faults(document: Mapping[str, Any]) -> View:
         for each in document["events"]
     ]
     rows = [
-        [where, what, name, how, "" if each["times"] is None else each["times"], each["served"]]
+        [
+            *(where, what, name, how, "" if each["times"] is None else each["times"]),
+            *(each["served"], each.get("zone", ""), each.get("accelerator_type", "")),
+        ]
         for where, each, what, name, how in (*api, *workers, *events)
     ]
-    columns = ("WHERE", "WHAT", "NAME", "HOW", "TIMES", "SERVED")
+    columns = ("WHERE", "WHAT", "NAME", "HOW", "TIMES", "SERVED", "ZONE", "TYPE")
     return View({key: document[key] for key in ("faults", "workers", "events")}, columns, rows)
 
 

@@ -16,6 +16,8 @@ from tpukit.emulator.tpu_service.node_store import STATES
 
 #: Requests that the log remembers.
 LOGGED = 1000
+#: Faults and events that are kept: those that are spent, too, as the account of what happened.
+MOST_FAULTS = 1000
 #: Bounds of the clock: seconds of one step, and seconds in a second.
 _FARTHEST, _FASTEST = 1e9, 1e6
 
@@ -33,6 +35,7 @@ class ControlPlane:
         documents = call.body.get("faults", [call.body])
         if not isinstance(documents, list):
             raise invalid("faults must be a list.")
+        self._make_sure_of_room(call, len(documents))
         self._faults.add(documents)
         return self.list_faults(call)
 
@@ -57,14 +60,26 @@ class ControlPlane:
     def play(self, call: Call) -> Json:
         """Add everything that a scenario holds, or nothing of it."""
         scenario = parse_scenario(call.body)
+        added = scenario.faults, scenario.workers, scenario.events
+        self._make_sure_of_room(call, sum(map(len, added)))
         self._faults.add(scenario.faults)
         self._service.worker_faults.add(scenario.workers)
         self._service.events.extend(scenario.events)
         self._service.advance()
         return self.list_faults(call)
 
+    def _make_sure_of_room(self, call: Call, more: int) -> None:
+        """Refuse what would be too much: none of the account is dropped without being asked for."""
+        account = self.list_faults(call)
+        if sum(len(account[kind]) for kind in ("faults", "workers", "events")) + more > MOST_FAULTS:
+            raise invalid(
+                f"At most {MOST_FAULTS} faults are kept, with those that are spent: "
+                "`tpukit emulator fault clear` prints their account and makes room."
+            )
+
     def add_worker_fault(self, call: Call) -> Json:
         """Inflict a fault on workers; it is in force when the answer comes."""
+        self._make_sure_of_room(call, 1)
         self._service.worker_faults.add([call.body])
         self._service.advance()
         return self.list_faults(call)

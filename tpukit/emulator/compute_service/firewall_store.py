@@ -17,6 +17,7 @@ _OWN = ("creationTimestamp", "id", "selfLink")
 _PROTOCOLS = frozenset(("tcp", "udp", "icmp", "esp", "ah", "sctp", "ipip", "all"))
 _NAME_RULE = f"Must be a match of regex '{RESOURCE_ID.pattern}'"
 _SOURCES = ("sourceRanges", "sourceTags", "sourceServiceAccounts")
+_RANGES = ("sourceRanges", "destinationRanges")
 
 
 #: VPC documentation, "Pre-populated rules in the default network": who may come from where to what.
@@ -191,11 +192,18 @@ def _check_ranges(rule: Json) -> None:
     given = next((name for name in _SOURCES if name in rule), None)
     if rule["direction"] == "EGRESS" and given:
         raise _bad(given, rule[given], "A rule for EGRESS cannot have sources.")
-    for text in rule.get("sourceRanges", ()):
-        try:
-            ip_network(text)
-        except ValueError as error:
-            raise _bad("sourceRanges[0]", text, "Must be a valid CIDR address range.") from error
+    versions = set()
+    for field in _RANGES:
+        for index, text in enumerate(rule.get(field, ())):
+            try:
+                versions.add(ip_network(text).version)
+            except ValueError as error:
+                why = "Must be a valid CIDR address range."
+                raise _bad(f"{field}[{index}]", text, why) from error
+            # VPC documentation, "Use VPC firewall rules": either IPv4 or IPv6 ranges, not both. The
+            # words of the real refusal are not on record.
+            if len(versions) > 1:
+                raise _bad(f"{field}[{index}]", text, "IPv4 and IPv6 ranges cannot be mixed.")
     for tag in (*rule.get("targetTags", ()), *rule.get("sourceTags", ())):
         if not RESOURCE_ID.fullmatch(tag):
             raise _bad("targetTags[0]", tag, _NAME_RULE)

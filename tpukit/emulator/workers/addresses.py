@@ -15,7 +15,8 @@ _RESERVATION_PORT = 8470
 _PORTS = (22, 2222, 0)
 _TRIES = 200
 _COUNT = 254 * 254
-_SHARED = "127.0.0.1"
+#: The one address of all workers where a machine has no others.
+SHARED = "127.0.0.1"
 
 
 class AddressBook:
@@ -32,7 +33,7 @@ class AddressBook:
     def take(self, holder: str, count: int) -> list[str]:
         """Reserve `count` addresses, neighbours where they are free, until `release(holder)`."""
         if not _bindable("127.77.0.1"):
-            return [_SHARED] * count
+            return [SHARED] * count
         first = self._randomness.randrange(_COUNT - count)
         return [self._take_one(holder, number) for number in range(first, first + count)]
 
@@ -41,7 +42,7 @@ class AddressBook:
         owner, _ = self._reservations.get(address, (holder, None))
         if owner != holder:
             raise OSError(errno.EADDRINUSE, f"{owner} has it")
-        if address not in self._reservations and address != _SHARED:
+        if address not in self._reservations and address != SHARED:
             reservation = _bound(socket.SOCK_DGRAM, address, _RESERVATION_PORT)
             self._reservations[address] = holder, reservation
 

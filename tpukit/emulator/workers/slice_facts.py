@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tpukit.accelerators import AcceleratorType, runtime_fits
+from tpukit.emulator.workers.addresses import SHARED
 from tpukit.emulator.workers.worker_host import WorkerRecord
 
 #: jax-ml/jax:jax/_src/clusters/cloud_tpu_cluster.py since 0.8.1; 8476 before, which
@@ -59,6 +60,16 @@ class SliceFacts:
     @property
     def project(self) -> str:
         return self.node.split("/")[1]
+
+    @property
+    def coordinator_port(self) -> int:
+        """JAX's own; where all workers share an address, one that no other slice has.
+
+        The ports of SSH servers are different there, and of 16,384 in a row (macOS: 49152 to
+        65535), from which these are far away.
+        """
+        first = self.workers[0]
+        return COORDINATOR_PORT if first.address != SHARED else 10_000 + first.port % 16_384
 
     @property
     def zone(self) -> str:
@@ -118,9 +129,9 @@ class SliceFacts:
             "GCE_METADATA_IP": metadata_address,
             "GCE_METADATA_HOST": metadata_address,
             "JAX_FORCE_TPU_INIT": "1",
-            "JAX_COORDINATOR_PORT": str(COORDINATOR_PORT),
+            "JAX_COORDINATOR_PORT": str(self.coordinator_port),
             # The default is every interface of this machine, where two slices would meet.
-            "JAX_COORDINATOR_BIND_ADDRESS": f"{self.addresses[index]}:{COORDINATOR_PORT}",
+            "JAX_COORDINATOR_BIND_ADDRESS": f"{self.addresses[index]}:{self.coordinator_port}",
             # Without these JAX asks the metadata server, with the requests package, which jax[tpu]
             # brings and jax for CPUs does not (jax/_src/clusters/cloud_tpu_cluster.py).
             "MEGASCALE_COORDINATOR_ADDRESS": self.addresses[0],

@@ -7,7 +7,7 @@ with slashes, the fields of a part in parentheses, and `*` for every name.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tpukit.emulator.core.api_errors import ApiError, Json, invalid
@@ -56,29 +56,45 @@ def select(selection: Selection, value: Any) -> Any:
         return [select(selection, each) for each in value]
     if not isinstance(value, dict):
         return value
-    every = selection.get("*")
-    wanted = {name: selection.get(name, every) for name in value}
-    return {name: select(inner, value[name]) for name, inner in wanted.items() if inner is not None}
+    wanted = {name: [selection[key] for key in (name, "*") if key in selection] for name in value}
+    return {name: select(_union(found), value[name]) for name, found in wanted.items() if found}
 
 
 def _list(tokens: Iterator[str], text: str) -> tuple[Selection, str]:
     """Read names until a parenthesis or the end; return them and what ended them."""
-    found: Selection = {}
+    found: list[Selection] = []
     while True:
-        part, last = found, "/"
+        names, last = [], "/"
         while last in ("/", "."):
-            name = next(tokens)
-            if not re.fullmatch(r"[\w@-]+|\*", name):
+            names.append(next(tokens))
+            if not re.fullmatch(r"[\w@-]+|\*", names[-1]):
                 raise _invalid(text)
-            part, last = part.setdefault(name, {}), next(tokens)
+            last = next(tokens)
+        part: Selection = {}
         if last == "(":
-            inner, last = _list(tokens, text)
-            part.update(inner)
+            part, last = _list(tokens, text)
             if last != ")":
                 raise _invalid(text)
             last = next(tokens)
+        for name in reversed(names):
+            part = {name: part}
+        found.append(part)
         if last != ",":
-            return found, last
+            return _union(found), last
+
+
+def _union(selections: Sequence[Selection]) -> Selection:
+    """Return what is in any of some selections of one part; all of it where one says no names.
+
+    google.protobuf.FieldMask: a path covers those that go on from it.
+    """
+    if not all(selections):
+        return {}
+    by_name: dict[str, list[Selection]] = {}
+    for each in selections:
+        for name, inner in each.items():
+            by_name.setdefault(name, []).append(inner)
+    return {name: _union(inner) for name, inner in by_name.items()}
 
 
 def _invalid(what: str) -> ApiError:
