@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,6 +97,22 @@ def test_flags_that_differ_from_the_emulator_that_runs_are_refused(
     tpukit.succeeds("emulator", "start", "--realistic")
     tpukit.succeeds("emulator", "start", "--realistic")
     tpukit.ends_with(2, "emulator", "start", "--create-seconds", "2")
+
+
+def test_an_ssh_server_of_this_machine_on_the_workers_port_is_warned_of(tpukit: Tpukit) -> None:
+    """gcloud would offer it the user's key; here the emulator has found one at its start."""
+    told = "this machine's own SSH server answers on port 22 of the workers' addresses"
+    assert told not in tpukit.succeeds("emulator", "start", "--engine", "paper").stderr
+    document = tpukit.home / "tpukit" / "state" / "emulator" / "emulator.json"
+    document.write_text(json.dumps({**json.loads(document.read_text()), "foreign_ssh": True}))
+    for word in ("start", "env"):
+        done = tpukit.succeeds("emulator", word)
+        assert told in done.stderr, word
+        assert told not in done.stdout
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "use-gcloud-with-the-emulator.md"
+    for way_out in ("--engine namespaces", "ListenAddress", "sshd_config"):
+        assert way_out in done.stderr
+        assert way_out in page.read_text()
 
 
 def test_a_damaged_state_file_is_named_with_what_to_type(tpukit: Tpukit) -> None:

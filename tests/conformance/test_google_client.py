@@ -111,10 +111,21 @@ def test_the_catalogue_is_read(client):
     assert client.get_location({"name": PARENT}).location_id == "us-central1-a"
 
 
-def test_operations_are_read_listed_and_deleted(client):
+def alpha_node(emulator, session, name):
+    """Make a node as gcloud alpha does, with fields that v2 and its client do not know."""
+    fields = {"autocheckpointEnabled": True, "schedulingConfig": {"provisioningModel": "STANDARD"}}
+    body = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-vm-base", **fields}
+    url = f"{emulator.url}/v2alpha1/{PARENT}/nodes?nodeId={name}"
+    made = session.post(url, json=body)
+    assert made.status_code == 200, made.text
+
+
+def test_operations_are_read_listed_and_deleted(client, emulator, session):
+    alpha_node(emulator, session, "alpha")
     made = create(client, "operations")
     made.result(timeout=120)
     name = made.operation.name
+    assert f"{PARENT}/nodes/alpha" in {found.name for found in client.list_nodes(parent=PARENT)}
     assert client.get_operation({"name": name}).done
     assert name in {found.name for found in client.list_operations({"name": PARENT}).operations}
     client.delete_operation({"name": name})

@@ -153,11 +153,16 @@ class Emulators:
     directory: Path
     running: list[ApiServer] = field(default_factory=list)
 
-    def start(self, create_seconds: float = 1000.0, token: str | None = "secret") -> Api:
+    def start(
+        self,
+        create_seconds: float = 1000.0,
+        token: str | None = "secret",
+        kind: type[PaperHost] = PaperHost,
+    ) -> Api:
         hosts: list[PaperHost] = []
 
         def make_host(oracle: WorkerOracle) -> PaperHost:
-            hosts.append(PaperHost(oracle))
+            hosts.append(kind(oracle))
             return hosts[0]
 
         server = build_server(self.directory, token, make_host, create_seconds)

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from tpukit.emulator.core.emulator_clock import EmulatorClock, parse_timestamp, timestamp
+from tpukit.emulator.core.emulator_clock import LATEST, EmulatorClock, parse_timestamp, timestamp
 from tpukit.emulator.core.service_context import Timing
 
 
@@ -43,6 +43,16 @@ def test_a_clock_that_stands_still_is_stepped(machine):
     clock.advance(5)
     assert clock.time() == 1005
     assert clock.real_seconds(1) is None
+
+
+def test_a_clock_stops_before_dates_end_whatever_leads_it_there(machine):
+    late = EmulatorClock(machine, shown=LATEST - 10)
+    fast = EmulatorClock(machine, shown=LATEST - 1e9)
+    fast.speed = 1e6
+    stepped = EmulatorClock(machine)
+    stepped.advance(1e12)
+    machine.now += 1e4
+    assert [clock.time() for clock in (late, fast, stepped)] == [LATEST] * 3
 
 
 def test_a_clock_that_stands_still_does_so_while_the_machine_s_goes_on():

@@ -140,6 +140,10 @@ def test_what_proto3_reads_from_json_is_read(api):
     assert node["networkConfig"]["queueCount"] == 2
     assert node["dataDisks"] == [{"sourceDisk": "d", "mode": "READ_ONLY"}]
     assert "description" not in node
+    queued = f"/v2/{PLACE}/queuedResources"
+    assert api.call("POST", f"{queued}?queuedResourceId=q", {"tpu": {"nodeSpec": SPEC}})[0] == 200
+    (spec,) = api.call("GET", f"{queued}/q")[1]["tpu"]["nodeSpec"]
+    assert spec["nodeId"] == "m"
 
 
 def test_what_is_output_only_is_dropped_wherever_it_stands(api):
@@ -162,6 +166,7 @@ def test_each_version_answers_its_own_fields_only(api):
     _, theirs = api.call("GET", f"{alpha}/n")
     assert theirs["schedulingConfig"] == scheduling
     assert theirs["bootDiskConfig"] == disk
+    assert theirs["autocheckpointEnabled"] is True
     _, node = api.call("GET", f"{NODES}/n")
     assert node["schedulingConfig"] == {"spot": True}
     assert node["bootDiskConfig"] == {"customerEncryptionKey": {"kmsKeyName": "k"}}

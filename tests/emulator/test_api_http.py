@@ -365,6 +365,36 @@ def test_the_clock_stops_before_dates_end(api):
     assert api.create("n1")[0] == 200
 
 
+def test_a_state_of_a_time_after_the_end_of_dates_is_one_of_the_last_date(emulators):
+    """Python has none after the year 9999: every answer that has one would be lost."""
+    emulators.start().create("n1")
+    emulators.stop()
+    path = emulators.directory / "state.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "clock_time": 3e11}))
+    api = emulators.start()
+    assert api.call("GET", "/_emulator/v1/clock")[1]["time"] == "9000-01-01T00:00:00.000000Z"
+    assert api.create("n2")[0] == 200
+    assert api.state_of("n1") == "READY"
+
+
+class _WithoutThreads(PaperHost):
+    """A host on a machine that has no thread left, which Python tells by a RuntimeError."""
+
+    def guest_attributes(self, worker):
+        raise RuntimeError("can't start new thread")
+
+
+def test_an_error_that_nobody_foresaw_is_an_answer_and_in_the_log(emulators):
+    api = emulators.start(create_seconds=0, kind=_WithoutThreads)
+    api.create("n1")
+    assert api.state_of("n1") == "READY"
+    status, answer = api.call("POST", f"{PLACE}/nodes/n1:getGuestAttributes", {})
+    assert (status, answer["error"]["status"]) == (500, "INTERNAL")
+    assert answer["error"]["message"].endswith("RuntimeError: can't start new thread")
+    assert api.call("GET", "/_emulator/v1/log")[1]["requests"][-1]["status"] == 500
+    assert api.state_of("n1") == "READY"
+
+
 def test_the_log_shows_requests_with_their_method_and_status(api):
     api.create("n1")
     api.call("GET", f"{PLACE}/nodes/n2")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tpukit.emulator.core.api_errors import ApiError
@@ -121,6 +123,25 @@ def test_a_state_file_from_before_queued_resources_is_read(cloud, tmp_path):
     assert "logins" not in text
     file.path.write_text(text)
     assert file.load() == cloud.state
+
+
+def test_a_queued_resource_from_before_it_could_be_told_to_wait_goes_on(emulators):
+    api = emulators.start()
+    place = "/v2/projects/p/locations/us-central1-a"
+    node = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-vm-base"}
+    spec = {"parent": place[4:], "nodeId": "n", "node": node}
+    path = f"{place}/queuedResources"
+    begun = api.call("POST", f"{path}?queuedResourceId=q", {"tpu": {"nodeSpec": [spec]}})
+    assert begun[0] == 200, begun
+    emulators.stop()
+    file = emulators.directory / "state.json"
+    document = json.loads(file.read_text())
+    (record,) = document["queued_resources"].values()
+    del record["delay"], record["not_before"]
+    file.write_text(json.dumps(document))
+    api = emulators.start()
+    api.advance(10_000)
+    assert api.call("GET", f"{path}/q")[1]["state"]["state"] == "ACTIVE"
 
 
 def test_every_collection_of_an_empty_state_is_its_own(tmp_path):

@@ -87,6 +87,14 @@ def test_a_file_that_is_json_but_no_state_is_refused(saved, spoil):
         saved.load()
 
 
+def test_a_file_of_another_version_is_refused_by_both_numbers(saved):
+    document = json.loads(saved.path.read_text())
+    saved.path.write_text(json.dumps({**document, "version": 7}))
+    with pytest.raises(BadInput) as caught:
+        saved.load()
+    assert caught.value.reason == "version 7, where this emulator reads version 1"
+
+
 @pytest.mark.parametrize("content", [b"[]", b"\xff\xfe", b"null", b"[" * 100_000])
 def test_a_file_of_something_else_is_refused(tmp_path, content):
     (tmp_path / "state.json").write_bytes(content)

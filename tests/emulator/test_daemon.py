@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -201,6 +202,9 @@ def test_environment_names_the_variables_of_gcloud(shared):
     assert variables["CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE"] == f"{url}/compute/v1/"
     token = Path(variables["CLOUDSDK_AUTH_ACCESS_TOKEN_FILE"]).read_text().strip()
     assert token == found(shared).token
+    # What gcloud's TPU commands call beside: without an override they call Google.
+    for name in ("OSLOGIN", "CLOUDRESOURCEMANAGER", "SERVICEUSAGE", "IAM"):
+        assert variables[f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}"] == f"{url}/"
 
 
 def test_environment_without_an_emulator_says_how_to_start_one(tmp_path):
@@ -354,14 +358,15 @@ def test_what_both_left_when_killed_at_once_is_ended_by_the_next_start(emulation
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_restart_keeps_nodes_addresses_host_keys_and_files(emulation, number):
+def test_a_restart_keeps_nodes_addresses_host_keys_and_files_and_not_the_token(emulation, number):
+    """Who has an old token, as a shell that was left open, may ask whoever took the port since."""
     emulation.node()
     before = emulation.host_key()
     emulation.ssh("echo kept > note")
     running = found(emulation)
     os.kill(running.pid, number)
     assert eventually(lambda: not alive(running.guardian))
-    daemon.start(emulation.directory)
+    assert daemon.start(emulation.directory).token != running.token
     assert emulation.host_key() == before
     assert emulation.ssh("cat note") == "kept"
 
@@ -403,7 +408,10 @@ def test_an_emulator_whose_document_is_unreadable_is_stopped_by_its_lock(emulati
     home = EmulatorHome(emulation.directory)
     pids = [home.published().pid, home.published().guardian]
     home.document.write_text(content)
+    began = time.monotonic()
     assert daemon.stop(emulation.directory)
+    # It was asked to end: only who does not is killed, after this time.
+    assert time.monotonic() - began < daemon.STOP_SECONDS
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 

@@ -47,6 +47,7 @@ def test_what_is_left_by_one_test(emulated_tpu):
     emulated_tpu.move_clock(speed=20)
     assert tpukit("create", "v3-8", "left").returncode == 0
     assert tpukit("firewall", "apply", "left").returncode == 0
+    assert "tpukit-left" in tpukit("firewall", "list").stdout
     kept = Path(os.environ["TPUKIT_HOME"], "config")
     kept.mkdir(exist_ok=True)
     (kept / "config.toml").write_text("")
@@ -56,6 +57,7 @@ def test_does_not_reach_the_next(emulated_tpu):
     assert emulated_tpu.faults()["faults"] == []
     assert emulated_tpu.status()["speed"] == 1
     assert tpukit("list").stdout == ""
+    assert "tpukit-left" not in tpukit("firewall", "list").stdout
     assert not Path(os.environ["TPUKIT_HOME"], "config").exists()
     done = tpukit("create", "v3-8", "demo")
     assert done.returncode == 0, done.stderr

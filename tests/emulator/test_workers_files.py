@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,9 +101,19 @@ def test_pip_of_a_workers_python_installs_for_its_user_alone(worker):
 def test_two_workers_share_neither_home_nor_temporary_files(workers):
     workers.allocate(2)
     workers.boot("v4-16")
-    seen = {workers.output("echo $HOME $TMPDIR; touch mark; ls", index=index) for index in (0, 1)}
-    assert len(seen) == 2
-    assert all("mark" in text for text in seen)
+    seen = [workers.output("touch mark; echo $HOME $TMPDIR *", index=index) for index in (0, 1)]
+    homes, temporary, files = zip(*(text.split() for text in seen), strict=True)
+    assert len({*homes}) == len({*temporary}) == 2
+    assert files == ("mark", "mark")
+
+
+def test_the_machine_s_own_temporary_folder_and_name_are_seen_as_the_page_says(worker):
+    with tempfile.NamedTemporaryFile("w", dir="/tmp") as file:
+        file.write("of this machine")
+        file.flush()
+        assert worker.output(f"cat {file.name}") == "of this machine"
+    name = worker.output("python3 -c 'import socket; print(socket.gethostname())'")
+    assert name == socket.gethostname()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import shutil
 import socket
 import tempfile
 import threading
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from support.emulated_workers import (
     emulated_workers,
     eventually,
     make_key,
+    portable,
 )
 
 from tpukit.emulator.api.service import Service
@@ -30,7 +32,9 @@ from tpukit.emulator.core.state import EmulatorState
 from tpukit.emulator.workers.engines.engine import EmulatedWorker, WorkerSockets, base_interpreter
 from tpukit.emulator.workers.engines.portable import PortableEngine
 from tpukit.emulator.workers.inherited_environment import inherited_environment
+from tpukit.emulator.workers.slice_facts import SliceFacts
 from tpukit.emulator.workers.ssh.link import PacketFilter
+from tpukit.emulator.workers.worker_host import WorkerRecord
 
 pytestmark = pytest.mark.process
 
@@ -141,6 +145,37 @@ def test_halt_leaves_other_nodes_alone(workers):
     workers.host.allocate(NODE, 1)
     workers.host.halt(NODE)
     assert alive(other)
+
+
+class _Meeting(str):
+    """A worker's marker; while it is compared, something else happens, as in another thread."""
+
+    meanwhile: Callable[[], object]
+
+    def startswith(self, *given: object) -> bool:
+        self.meanwhile()
+        return False
+
+
+def test_workers_that_start_while_others_end_are_no_error(tmp_path):
+    """Each starts at its first connection, in a thread of its own."""
+    engine = portable(tmp_path)
+
+    def started(marker: str, number: int) -> None:
+        record = WorkerRecord(0, f"127.0.0.{number}", 22, f"w-{number}", "", "")
+        node = {"name": NODE, "acceleratorType": "v3-8"}
+        folder = tmp_path / record.hostname
+        worker = EmulatedWorker(record, SliceFacts.of(node, [record]), folder, marker)
+        if sockets := engine.start(worker):
+            sockets.metadata.close()
+
+    meeting = _Meeting("one/0")
+    meeting.meanwhile = lambda: started("two/0", 3)
+    started(meeting, 1)
+    started("ended/0", 2)
+    engine.end("ended/")
+    assert (tmp_path / "w-2/etc/system-state").read_text() == "stopping\n"
+    assert (tmp_path / "w-3/etc/system-state").read_text() == "offline\n"
 
 
 def test_files_outlive_a_halt_and_not_a_discard(worker):

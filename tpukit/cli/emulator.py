@@ -182,10 +182,12 @@ def env(toolkit: Toolkit, start: Start = False, impersonate: Impersonated = Fals
             client(toolkit.paths).impersonate()
         running(toolkit.paths)
         variables = daemon.real_name_environment(toolkit.paths.emulator)
-    elif start:
-        variables = dict(ensure_environment(toolkit.paths, toolkit.console))
     else:
-        variables = daemon.environment(toolkit.paths.emulator, running(toolkit.paths))
+        if start:
+            ensure_environment(toolkit.paths, toolkit.console)
+        found = running(toolkit.paths)
+        _warn_of_foreign_ssh(toolkit, found)
+        variables = daemon.environment(toolkit.paths.emulator, found)
     lines = [[f"export {name}={quote([value])}"] for name, value in variables.items()]
     return View({"environment": dict(variables)}, rows=lines)
 

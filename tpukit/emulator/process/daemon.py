@@ -46,7 +46,8 @@ _BUNDLE_VARIABLES = (
     *("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE"),
 )
 _ANSWER_SECONDS = 10.0
-_STOP_SECONDS = 30.0
+#: How long an emulator may take to end before it is killed, and to be gone then.
+STOP_SECONDS = 30.0
 #: Bytes of what a starting emulator reports: `READY`, or the document of its error.
 _LONGEST_REPORT = 1 << 16
 
@@ -105,7 +106,7 @@ def stop(directory: Path) -> bool:
         for pid in _live_pids(home, found):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-        if _gone(home, found, _STOP_SECONDS):
+        if _gone(home, found, STOP_SECONDS):
             _clean_up(home)
             return True
     raise TpukitError(f"the emulator in {home.path} does not end", why=_log_tail(home))
