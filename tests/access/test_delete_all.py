@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from support.local_cloud import PROJECT, ZONE, Cloud
@@ -15,7 +15,7 @@ from tpukit.access.ssh_config import SshConfig
 from tpukit.cloud.session import Session
 from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import Interrupted, NotAllowed, NotFound
-from tpukit.models import FirewallRule, Slice
+from tpukit.models import FirewallRule, QueuedResource, QueueRequest, Slice
 from tpukit.slices.last_seen import OnState
 
 pytestmark = pytest.mark.process
@@ -37,7 +37,7 @@ def four(prompt_cloud: Cloud) -> list[Slice]:
 
 def delete_all(
     cloud: Cloud,
-    slices: list[Slice],
+    slices: Sequence[Slice | QueuedResource],
     seconds: float = 3.0,
     on_state: Callable[[str], OnState] = lambda name: lambda state: None,
     warnings: list[str] | None = None,
@@ -50,7 +50,10 @@ def delete_all(
         on_state=on_state,
         on_warning=(warnings if warnings is not None else []).append,
     )
-    return deleter.delete_all(slices, cloud.deadline(seconds))
+    requests = [each for each in slices if isinstance(each, QueuedResource)]
+    if requests:
+        return deleter.delete_all_queued(requests, cloud.deadline(seconds))
+    return deleter.delete_all(slices, cloud.deadline(seconds))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +75,7 @@ def test_of_four_the_first_cannot_be_deleted_and_the_others_are_gone(
     assert [rule.name for rule in prompt_cloud.firewall.list()] == [ssh_rule.rule_name(four[0])]
     assert done.names == ["b", "c", "d"]
     error = cleanup.not_deleted(done.failed, done.names)
-    assert error.reason == "a"
+    assert (error.reason, error.what) == ("a", "1 of 4 slices were not deleted")
     assert f"slice a in {ZONE}, READY when last seen" in error.exists[0]
     assert str(error.fix) == "tpukit delete a"
     assert error.details["deleted"] == ["b", "c", "d"]
@@ -92,9 +95,18 @@ def test_a_rule_that_cannot_be_removed_holds_up_nobody_and_is_named(
     assert [each.name for each in prompt_cloud.firewall.list()] == [rule]
 
 
-def test_a_signal_names_all_that_is_left(prompt_cloud: Cloud, four: list[Slice]) -> None:
+@pytest.mark.parametrize("queued", [False, True], ids=["slices", "queued resources"])
+def test_a_signal_names_all_that_is_left(
+    prompt_cloud: Cloud, four: list[Slice], queued: bool
+) -> None:
     """It comes to the main thread, once one of the four is gone and another is refused."""
-    prompt_cloud.fault(method="nodes.delete", name="a", status="ABORTED", probability=1.0)
+    due: Sequence[Slice | QueuedResource] = four
+    if queued:
+        for name in NAMES:
+            prompt_cloud.tpu.create_queued(QueueRequest(labelled(prompt_cloud, f"q{name}")))
+        due = prompt_cloud.tpu.list_queued("-").requests
+    method = "queuedResources.delete" if queued else "nodes.delete"
+    prompt_cloud.fault(method=method, name=due[0].name, status="ABORTED", probability=1.0)
     others = threading.Semaphore(2)
 
     def states(name: str) -> OnState:
@@ -105,9 +117,11 @@ def test_a_signal_names_all_that_is_left(prompt_cloud: Cloud, four: list[Slice])
         return hear
 
     with pytest.raises(Interrupted) as caught:
-        delete_all(prompt_cloud, four, seconds=60.0, on_state=states)
-    assert [line.split()[1] for line in caught.value.exists] == ["a"]
-    assert str(caught.value.fix) == f"tpukit delete a --zone {ZONE}"
+        delete_all(prompt_cloud, due, seconds=60.0, on_state=states)
+    left = [line.partition(" in ")[0].split()[-1] for line in caught.value.exists]
+    assert left == [due[0].name]
+    ended = "queue delete qa" if queued else f"delete a --zone {ZONE}"
+    assert str(caught.value.fix) == f"tpukit {ended}"
 
 
 def test_what_is_missing_is_not_found_only_where_nothing_is_worse() -> None:

@@ -226,4 +226,7 @@ def test_pruning_takes_what_has_ended(local: Local, team: str) -> None:
     runs = {each["run"] for each in json.loads(local.run("jobs", team, "--json").out)["jobs"]}
     assert runs == {going}
     local.run("jobs", team, "--older-than", "1h").says(2)
+    for words in ((), ("--prune",), ("--environment",)):
+        nowhere = local.run("jobs", team, "nowhere", *words).says(3)
+        assert "error: there is no run nowhere" in nowhere.err
     assert local.run("kill", team, going).status == 0

@@ -103,7 +103,13 @@ def test_the_name_of_a_multislice_tests_each_of_its_slices(local: Local) -> None
     assert "error: pair-0: the smoke test failed on worker 0" in failed.err
     assert "also: pair-1: the smoke test failed on worker 0" in failed.err
     local.run("smoke", "pair", "--level", "2", "--plot", "pair.svg").says(2)
+    kept = local.run("smoke", "pair", "--history", "--json").document["slices"]
+    assert [(each["name"], len(each["runs"])) for each in kept] == [("pair-0", 3), ("pair-1", 3)]
+    shown = [line.split("\t") for line in local.run("smoke", "pair", "--history").out.splitlines()]
+    assert [row[0] for row in shown] == ["pair-0"] * 3 + ["pair-1"] * 3
     assert local.run("smoke", "pair-0", "--history").status == 0
+    local.run("smoke", "pair", "--history", "--plot", "pair.svg").says(2)
+    local.run("smoke", "pai", "--history").says(3)
     assert local.run("queue", "delete", "pair", "--yes", "--force").status == 0
 
 

@@ -65,6 +65,25 @@ def test_a_request_of_another_owner_stays_without_force_and_goes_with_its_rules(
     assert tag not in [rule.name for rule in prompt_cloud.firewall.list()]
 
 
+def test_of_several_requests_all_are_tried_and_all_that_are_left_are_said(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    for name in ("held", "first", "last"):
+        stand(prompt_cloud, name)
+    refusal = {"status": "PERMISSION_DENIED", "message": "not yours", "probability": 1.0}
+    prompt_cloud.fault(method="queuedResources.delete", name="held", **refusal)
+    delete = ("queue", "delete", "none", "held", "first", "last")
+    planned = run(*delete, "--dry-run", environment=environment).says(3)
+    assert "tpukit queue list" in planned.err
+    done = run(*delete, "--yes", environment=environment).says(4)
+    assert "2 of 4 queued resources were not deleted (held, none)" in done.err
+    assert "none: no queued resource none in any zone" in done.err
+    assert "fix: tpukit queue delete held" in done.err
+    assert [each.name for each in prompt_cloud.tpu.list_queued("-").requests] == ["held"]
+    run("queue", "delete", "none", "Bad", "--yes", environment=environment).says(2)
+
+
 def test_what_the_queue_does_not_have_is_refused_before_anything_is_asked(
     run: Run, prompt_cloud: Cloud
 ) -> None:

@@ -9,9 +9,9 @@ from tpukit.access import ssh_rule
 from tpukit.access.ssh_config import SshConfig
 from tpukit.clock import Deadline
 from tpukit.cloud.provider import FirewallProvider, SliceProvider
-from tpukit.errors import BadInput, Fix, NotAllowed, NotFound, TpukitError
+from tpukit.errors import BadInput, Fix, NotAllowed, NotFound, TpukitError, interruption
 from tpukit.models import FirewallRule, QueuedResource, Slice
-from tpukit.remote.command.fan_out import fan_out
+from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.slices import change, naming, queued
 from tpukit.slices.find import find
 from tpukit.slices.journal import Journal
@@ -22,7 +22,7 @@ OnWarning = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Deleted:
-    """What came of several deletes: errors by the name of the slice, and the rules that stay."""
+    """What came of several deletes: errors by the name of what is left, and the rules that stay."""
 
     names: Sequence[str]
     failed: Mapping[str, TpukitError]
@@ -57,9 +57,7 @@ class Cleanup:
             outcomes = fan_out(slices, one, window=len(slices))
         except KeyboardInterrupt as signal:
             raise interrupted(signal, every.values()) from None
-        failed = {each.item.name: each.error for each in outcomes if each.error}
-        rules = [rule for each in outcomes for rule in each.value or ()]
-        return Deleted([each.item.name for each in outcomes if each.ok], failed, rules)
+        return _came_of(outcomes)
 
     def delete(
         self, found: Slice, deadline: Deadline, *, label: str = "", seen: LastSeen | None = None
@@ -76,6 +74,27 @@ class Cleanup:
         self.hosts.forget(found)
         rules, host = _rules_of_slice(found), found.network_project
         return self._remove_rules(found.name, rules, deadline, host)
+
+    def delete_all_queued(self, found: Sequence[QueuedResource], deadline: Deadline) -> Deleted:
+        """Delete queued resources as `delete_all` does slices."""
+        left = {each.name: each for each in found}
+
+        def one(request: QueuedResource) -> Sequence[str]:
+            rules = self.delete_queued(request, deadline)
+            left.pop(request.name)
+            return rules
+
+        try:
+            outcomes = fan_out(found, one, window=len(found))
+        except KeyboardInterrupt as signal:
+            error = interruption(signal)
+            error.exists = tuple(
+                f"queued resource {each.name} in {each.zone}, {each.state} when last seen"
+                for each in left.values()
+            )
+            error.fix = Fix.command("tpukit", "queue", "delete", *left) if left else None
+            raise error from None
+        return _came_of(outcomes)
 
     def delete_queued(
         self, found: QueuedResource, deadline: Deadline, *, label: str = ""
@@ -111,6 +130,15 @@ class Cleanup:
         return ()
 
 
+def _came_of(
+    outcomes: Sequence[Outcome[Slice, Sequence[str]]]
+    | Sequence[Outcome[QueuedResource, Sequence[str]]],
+) -> Deleted:
+    failed = {each.item.name: each.error for each in outcomes if each.error}
+    rules = [rule for each in outcomes for rule in each.value or ()]
+    return Deleted([each.item.name for each in outcomes if each.ok], failed, rules)
+
+
 def plan(
     due: Iterable[Slice | QueuedResource], provider: SliceProvider, firewall: FirewallProvider
 ) -> None:
@@ -134,21 +162,28 @@ def _rules_of_request(found: QueuedResource) -> Sequence[str]:
     return [ssh_rule.tag(found.project, found.zone, name) for name in found.slices]
 
 
-def not_deleted(failed: Mapping[str, TpukitError], deleted: Sequence[str]) -> TpukitError:
+def not_deleted(
+    failed: Mapping[str, TpukitError],
+    deleted: Sequence[str],
+    *,
+    things: str = "slices",
+    verbs: Sequence[str] = (),
+) -> TpukitError:
     """Return the error for deletes of which some failed; not found only where nothing is worse.
 
     Its details hold the names that were `deleted`, and what `failed` with each of the others.
+    `verbs` are the group of commands that the `things` have.
     """
     if len(failed) + len(deleted) == 1:
         return next(iter(failed.values()))
     left = [name for name, error in failed.items() if not isinstance(error, NotFound)]
-    fix = Fix.command("tpukit", "list", note="shows the slices there are")
+    fix = Fix.command("tpukit", *verbs, "list", note=f"shows the {things} there are")
     return type(failed[left[0]] if left else next(iter(failed.values())))(
-        f"{len(failed)} of {len(failed) + len(deleted)} slices were not deleted",
+        f"{len(failed)} of {len(failed) + len(deleted)} {things} were not deleted",
         reason=", ".join(failed),
         why="\n".join(f"{name}: {error.summary()}" for name, error in failed.items()),
         exists=[line for error in failed.values() for line in error.exists],
-        fix=Fix.command("tpukit", "delete", *left) if left else fix,
+        fix=Fix.command("tpukit", *verbs, "delete", *left) if left else fix,
         details={
             "deleted": list(deleted),
             "failed": {name: error.document() for name, error in failed.items()},

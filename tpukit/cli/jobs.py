@@ -63,7 +63,10 @@ def jobs(
     toolkit = toolkit.by(route)
     workers = toolkit.workers(name, worker, flag.seconds(timeout))
     if flags.prune:
-        return job_views.pruned(runs.prune(workers, run, older_than, toolkit.clock))
+        removed = runs.prune(workers, run, older_than, toolkit.clock)
+        if run:
+            runs.holding(removed, run)
+        return job_views.pruned(removed)
     found = runs.states(workers, toolkit.clock, run)
     if run:
         runs.holding(found, run)

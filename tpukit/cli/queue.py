@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -17,7 +17,7 @@ from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verb import group
 from tpukit.cli.views import queue_views
 from tpukit.console import View
-from tpukit.errors import BadInput, Fix, NotAllowed
+from tpukit.errors import BadInput, Fix, NotAllowed, NotFound, TpukitError
 from tpukit.models import ApiCall, QueuedResource, QueueRequest
 from tpukit.slices import naming
 
@@ -153,6 +153,8 @@ def delete(
 ) -> View:
     """Delete queued resources, with the slices that they have, and wait until they are gone.
 
+    One that is missing or fails does not stop the others.
+
     Examples:
       tpukit queue delete demo
       tpukit queue delete demo pair --yes
@@ -160,25 +162,52 @@ def delete(
     from tpukit.access import cleanup
 
     deadline = toolkit.deadline(flag.seconds(timeout))
-    found = [_find(toolkit, name) for name in dict.fromkeys(names)]
+    found, missing = _sought(toolkit, names)
     if dry_run:
+        if missing:
+            raise _not_deleted(missing, ())
         calls: list[ApiCall] = []
         note = calls.append
         cleanup.plan(found, toolkit.provider.planning(note), toolkit.firewall.planning(note))
         return planned(calls)
     _confirm(toolkit, found, force)
-    rules: list[str] = []
+    done = toolkit.cleanup.delete_all_queued(found, deadline)
     for each in found:
-        rules += toolkit.cleanup.delete_queued(each, deadline)
         toolkit.hints.forget(each.name)
-        toolkit.name_hints.forget([each.name, *each.slices])
-    return queue_views.deleted(found, rules)
+        if each.name in done.names:
+            toolkit.name_hints.forget([each.name, *each.slices])
+    shown = queue_views.deleted(done.names, done.rules)
+    if failed := {**done.failed, **missing}:
+        for fix in shown.next:
+            toolkit.console.suggest(fix)
+        raise _not_deleted(failed, done.names)
+    return shown
 
 
 def _find(toolkit: Toolkit, name: str) -> QueuedResource:
     from tpukit.slices.queue_requests import find_queued
 
     return find_queued(toolkit.provider, naming.check_name(name), toolkit.flags.zone)
+
+
+def _sought(
+    toolkit: Toolkit, names: Sequence[str]
+) -> tuple[list[QueuedResource], dict[str, TpukitError]]:
+    """Return the requests that are there, and what there is to say of each that is not."""
+    found: list[QueuedResource] = []
+    missing: dict[str, TpukitError] = {}
+    for name in dict.fromkeys(map(naming.check_name, names)):
+        try:
+            found.append(_find(toolkit, name))
+        except NotFound as error:
+            missing[name] = error
+    return found, missing
+
+
+def _not_deleted(failed: Mapping[str, TpukitError], deleted: Sequence[str]) -> TpukitError:
+    from tpukit.access import cleanup
+
+    return cleanup.not_deleted(failed, deleted, things="queued resources", verbs=["queue"])
 
 
 def _confirm(toolkit: Toolkit, found: Sequence[QueuedResource], force: bool) -> None:

@@ -71,7 +71,7 @@ def smoke(
 
     Every result, also of up, is kept on this machine: --history shows those of a name without
     testing again, and what is slower than it was. --plot draws them, the newest on top. Of a
-    multislice every slice is tested by itself, at the same time.
+    multislice every slice is tested by itself, at the same time, and has a history of its own.
 
     Examples:
       tpukit smoke demo --with jax
@@ -88,7 +88,7 @@ def smoke(
         check_plot(picture)
     kept = toolkit.smoke_history(naming.check_name(name))
     if history:
-        return _history(kept, name, toolkit.flags.zone, picture)
+        return _history(toolkit, kept, name, picture)
     if picture and level < _MEASURING:
         raise BadInput(f"level {level} has no figures to draw", fix=Fix(note="add --level 2"))
     from tpukit.provision.recipes import Recipe
@@ -101,10 +101,11 @@ def smoke(
     deadline = toolkit.deadline(flag.seconds(timeout) + load.soak_seconds)
     slices = toolkit.find_named(name, deadline)
     if picture and len(slices) > 1:
-        raise BadInput(f"{name} is a multislice: a picture is of one slice", fix=_ONE)
+        raise _several(name)
     reports = _computed(toolkit, slices, chosen, load, deadline)
     if len(slices) > 1:
-        return smoke_views.smoke_of_slices(slices, reports)
+        places = [{"name": each.name, "zone": each.zone} for each in slices]
+        return smoke_views.of_slices(places, [smoke_views.smoke(each) for each in reports])
     runs = kept.runs(slices[0].zone)
     if picture:
         _draw(runs, picture, name)
@@ -138,17 +139,27 @@ def _computed(
     return smoke_each(slices, test)
 
 
-def _history(kept: History, name: str, zone: str, picture: Path | None) -> View:
-    """Show what is kept of a name; raise `NotFound` where it is nothing."""
-    runs = kept.runs(zone)
-    if not runs:
+def _history(toolkit: Toolkit, kept: History, name: str, picture: Path | None) -> View:
+    """Show what is kept of a slice or a multislice; raise `NotFound` where it is nothing."""
+    from tpukit.smoke.history import changes, runs_of_multislice
+
+    zone = toolkit.flags.zone
+    if runs := kept.runs(zone):
+        if picture:
+            _draw(runs, picture, name)
+        return smoke_views.smoke_history(runs, changes(runs))
+    slices = runs_of_multislice(kept.path.parent, toolkit.clock, name, zone)
+    if not slices:
         fix = Fix.command("tpukit", "smoke", name, "--level", "2")
         raise NotFound(f"no smoke test of {name} was kept on this machine", fix=fix)
-    from tpukit.smoke.history import changes
-
     if picture:
-        _draw(runs, picture, name)
-    return smoke_views.smoke_history(runs, changes(runs))
+        raise _several(name)
+    views = [smoke_views.smoke_history(runs, changes(runs)) for runs in slices.values()]
+    return smoke_views.of_slices([{"name": each} for each in slices], views)
+
+
+def _several(name: str) -> BadInput:
+    return BadInput(f"{name} is a multislice: a picture is of one slice", fix=_ONE)
 
 
 def _draw(runs: Sequence[KeptRun], picture: Path, name: str) -> None:

@@ -155,7 +155,7 @@ class Workload(Work):
         run, clock = self.spec.run_id, self.context.clock
         values(runs.end(workers, [run], clock))
         for removals in values(runs.prune(workers, run, 0.0, clock)):
-            if any(each.bytes is None and each.state != "absent" for each in removals):
+            if any(each.bytes is None for each in removals):
                 raise NameTaken(f"run {run} still runs, and cannot be ended")
 
 

@@ -58,6 +58,7 @@ class KeptRun(BaseModel):
     framework: str
     level: int
     ok: bool
+    queued_resource: str = ""
     error: str = ""
     stand_in: bool = False
     figures: tuple[KeptFigure, ...] = ()
@@ -98,6 +99,7 @@ class History:
             framework=report.framework,
             level=report.level,
             ok=report.ok,
+            queued_resource=found.queued_resource,
             stand_in=bool(report.stand_in),
             error="; ".join(each.error for each in report.workers if each.error)[:400],
             figures=tuple(
@@ -113,6 +115,22 @@ class History:
         kept = recall_json(self.path).get("runs")
         found = [_read(each) for each in (kept if isinstance(kept, list) else [])]
         return tuple(each for each in found if each and zone in ("", each.zone))
+
+
+def runs_of_multislice(
+    folder: Path, clock: Clock, name: str, zone: str = ""
+) -> dict[str, tuple[KeptRun, ...]]:
+    """Return the runs on each slice of a queued resource, by the slice's name.
+
+    `folder` has the file of each slice.
+    """
+    files = sorted(folder.glob("*.json"), key=lambda each: (len(each.stem), each.stem))
+    every = {each.stem: History(each, clock).runs(zone) for each in files}
+    own = {
+        each: tuple(run for run in runs if run.queued_resource == name)
+        for each, runs in every.items()
+    }
+    return {each: runs for each, runs in own.items() if runs}
 
 
 def _place(found: object) -> str:

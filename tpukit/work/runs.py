@@ -39,6 +39,7 @@ OnLog = Callable[[RemoteWorker, bytes, int], None]
 Notice = Callable[[RemoteWorker, str], None]
 Connections = dict[RemoteWorker, Connection]
 States = list[Outcome[RemoteWorker, list[JobState]]]
+Removals = list[Outcome[RemoteWorker, list[Removal]]]
 
 
 def new_run_id(clock: Clock) -> str:
@@ -163,7 +164,7 @@ def latest(found: States) -> str:
     return max(every, key=lambda state: (state.started, state.run)).run
 
 
-def holding(found: States, run_id: str) -> list[RemoteWorker]:
+def holding(found: States | Removals, run_id: str) -> list[RemoteWorker]:
     """Return the workers that have the run, and those that could not say.
 
     Raises `NotFound` where no worker has it and all could say.
@@ -171,7 +172,7 @@ def holding(found: States, run_id: str) -> list[RemoteWorker]:
     having = [
         each.item
         for each in found
-        if each.error or any(state.run == run_id for state in each.value or ())
+        if each.error or any(one.run == run_id for one in each.value or ())
     ]
     if not having:
         name = found[0].item.slice
@@ -216,13 +217,17 @@ def follow(
 
 def prune(
     workers: Sequence[RemoteWorker], run_id: str, older_than: float, clock: Clock
-) -> list[Outcome[RemoteWorker, list[Removal]]]:
-    """Remove what is left of runs, or of one, that ended `older_than` seconds ago, everywhere."""
+) -> Removals:
+    """Remove what is left of runs, or of one, that ended `older_than` seconds ago, everywhere.
+
+    A worker that has nothing of it has no removal.
+    """
 
     def one(worker: RemoteWorker) -> list[Removal]:
         limit = Deadline.after(clock, _ASK_SECONDS)
         with worker.connect() as connection:
-            return remove_jobs(connection, run_id, older_than, deadline=limit)
+            found = remove_jobs(connection, run_id, older_than, deadline=limit)
+        return [each for each in found if each.state != "absent"]
 
     return fan_out(workers, one, window=max(len(workers), 1))
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tpukit.remote.command.end import EndReport
     from tpukit.remote.command.fan_out import Outcome
     from tpukit.remote.connection.worker import RemoteWorker
-    from tpukit.remote.job.job_list import JobState, Removal
-    from tpukit.work.runs import States
+    from tpukit.remote.job.job_list import JobState
+    from tpukit.work.runs import Removals, States
 
 
 def jobs(found: States, run: str, now: float) -> View:
@@ -72,7 +72,7 @@ def environments(found: States) -> View:
     return View({"environments": documents}, ("SLICE", "WORKER", "NAME", "VALUE"), rows)
 
 
-def pruned(found: Sequence[Outcome[RemoteWorker, list[Removal]]]) -> View:
+def pruned(found: Removals) -> View:
     """Show what was removed of ended runs, and how many bytes that freed on each worker."""
     every = [(each.item, one) for each in found for one in each.value or ()]
     gone = [(worker, one) for worker, one in every if one.bytes is not None]

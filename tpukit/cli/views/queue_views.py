@@ -56,12 +56,11 @@ def described(found: QueuedResource) -> View:
     return View({"request": _document(found)}, ("FIELD", "VALUE"), list(fields.items()), after)
 
 
-def deleted(found: Sequence[QueuedResource], rules: Sequence[str]) -> View:
+def deleted(names: Sequence[str], rules: Sequence[str]) -> View:
     """Show the names of what was deleted, and how to remove the rules that stay."""
-    names = [each.name for each in found]
     remove = [Fix.command("tpukit", "firewall", "remove", rule) for rule in rules]
     return View(
-        {"deleted": names}, rows=[[name] for name in names], next=remove, status=bool(rules)
+        {"deleted": list(names)}, rows=[[name] for name in names], next=remove, status=bool(rules)
     )
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tpukit.console import View
 from tpukit.text import one_line
 
 if TYPE_CHECKING:
-    from tpukit.models import Slice
     from tpukit.smoke.history import Change, KeptRun
     from tpukit.smoke.smoke_report import SmokeReport, WorkerSmokeReport
 
@@ -26,15 +25,17 @@ def smoke(report: SmokeReport, slower: Sequence[Change] = ()) -> View:
     return View({"smoke": report.document()}, _COLUMNS, rows, warnings=report.notes)
 
 
-def smoke_of_slices(slices: Sequence[Slice], reports: Sequence[SmokeReport]) -> View:
-    """Show the smoke tests of a multislice's slices, each as `smoke` does."""
-    views = zip(slices, map(smoke, reports), strict=True)
-    shown = [(each.name, each.zone, view) for each, view in views]
+def of_slices(places: Sequence[Mapping[str, str]], views: Sequence[View]) -> View:
+    """Show what `smoke` or `smoke_history` shows of each slice of a multislice.
+
+    A place has the slice's `name`.
+    """
+    shown = list(zip(places, views, strict=True))
     return View(
-        {"slices": [{"name": name, "zone": zone, **view.document} for name, zone, view in shown]},
-        ("SLICE", *shown[0][2].columns),
-        [[name, *row] for name, _, view in shown for row in view.rows],
-        warnings=[f"{name}: {line}" for name, _, view in shown for line in view.warnings],
+        {"slices": [{**place, **view.document} for place, view in shown]},
+        ("SLICE", *views[0].columns),
+        [[place["name"], *row] for place, view in shown for row in view.rows],
+        warnings=[f"{place['name']}: {line}" for place, view in shown for line in view.warnings],
     )
 
 
