@@ -102,7 +102,7 @@ def test_every_document_has_these_keys_and_no_others() -> None:
             "priority disabled",
         ),
         (step, "name outcome detail seconds"),
-        (provisioned, "worker ok changes python emulated steps error log_tail log_path"),
+        (provisioned, "worker slice ok changes python emulated steps error log_tail log_path"),
         (ProvisionReport("jax", (provisioned,)), "recipe ok changes workers"),
         (
             tested,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -264,6 +264,13 @@ def worker_names(indices: Iterable[int]) -> str:
     """Return `worker 0`, or `workers 0, 2`."""
     numbers = [str(index) for index in indices]
     return f"worker {numbers[0]}" if len(numbers) == 1 else f"workers {', '.join(numbers)}"
+
+
+def names_of_workers(places: Sequence[tuple[str, int]], *, several: bool) -> str:
+    """Return `worker_names` of slices and indices; of `several` slices, with each one's name."""
+    if several:
+        return ", ".join(f"{name} worker {index}" for name, index in places)
+    return worker_names(index for _, index in places)
 
 
 def _plain(name: str, value: Any) -> Any:

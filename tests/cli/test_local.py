@@ -103,6 +103,8 @@ def test_the_name_of_a_multislice_tests_each_of_its_slices(local: Local) -> None
     assert "error: pair-0: the smoke test failed on worker 0" in failed.err
     assert "also: pair-1: the smoke test failed on worker 0" in failed.err
     local.run("smoke", "pair", "--level", "2", "--plot", "pair.svg").says(2)
+    planned = local.run("provision", "plan", "pair", "jax").out.splitlines()
+    assert {tuple(row.split("\t")[:2]) for row in planned} == {("pair-0", "0"), ("pair-1", "0")}
     kept = local.run("smoke", "pair", "--history", "--json").document["slices"]
     assert [(each["name"], len(each["runs"])) for each in kept] == [("pair-0", 3), ("pair-1", 3)]
     shown = [line.split("\t") for line in local.run("smoke", "pair", "--history").out.splitlines()]

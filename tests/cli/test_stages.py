@@ -18,6 +18,8 @@ from cli.conftest import Local
 from tpukit.cli.stages import HEARTBEAT_SECONDS, LogFile, Stages, job_progress, timed
 from tpukit.console import Console
 from tpukit.provision.worker_jobs import ProvisionEvent
+from tpukit.remote.connection.client import Connection
+from tpukit.remote.connection.worker import RemoteWorker
 
 
 class Terminal(io.StringIO):
@@ -177,6 +179,10 @@ def test_twenty_logs_are_kept(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.glob("*.log")} == kept
 
 
+def not_connected() -> Connection:
+    raise AssertionError
+
+
 def test_provisioning_shows_how_many_workers_are_past_a_step_and_who_is_behind(
     clock: FakeClock,
 ) -> None:
@@ -187,13 +193,14 @@ def test_provisioning_shows_how_many_workers_are_past_a_step_and_who_is_behind(
             seen.append((line, tuple(details)))  # type: ignore[call-overload]
 
     stream = io.StringIO()
+    three = [RemoteWorker(index, not_connected, "demo") for index in range(3)]
     with Seen(Console(io.StringIO(), stream, environ={}), clock) as shown:
         event = job_progress(shown, lambda *_: None).on_provision
-        for worker in range(3):
+        for worker in three:
             event(ProvisionEvent(worker, "uv", "finished", "unchanged: uv 1"))
-        event(ProvisionEvent(0, "packages", "started", "missing: jax"))
-        event(ProvisionEvent(1, "packages", "finished", "changed: jax"))
-        event(ProvisionEvent(2, "packages", "line", "Downloading jaxlib (81.5MiB)"))
+        event(ProvisionEvent(three[0], "packages", "started", "missing: jax"))
+        event(ProvisionEvent(three[1], "packages", "finished", "changed: jax"))
+        event(ProvisionEvent(three[2], "packages", "line", "Downloading jaxlib (81.5MiB)"))
     assert seen[-1] == (
         "packages 1/3 workers",
         ("worker 0 packages: missing: jax", "worker 2 packages: Downloading jaxlib (81.5MiB)"),
@@ -201,6 +208,21 @@ def test_provisioning_shows_how_many_workers_are_past_a_step_and_who_is_behind(
     assert stream.getvalue().splitlines() == [
         "provision: worker 0: packages: missing: jax",
         "provision: worker 1: packages: changed: jax",
+    ]
+    del seen[:]
+    pair = [
+        RemoteWorker(0, not_connected, f"pair-{at}", slice_index=at, slices=2) for at in range(2)
+    ]
+    with Seen(Console(io.StringIO(), stream, environ={}), clock) as shown:
+        event = job_progress(shown, lambda *_: None).on_provision
+        for worker in pair:
+            event(ProvisionEvent(worker, "uv", "started", "there is none"))
+    assert seen[-1] == (
+        "uv 0/2 workers",
+        ("pair-0 worker 0 uv: there is none", "pair-1 worker 0 uv: there is none"),
+    )
+    assert stream.getvalue().splitlines()[2:] == [
+        "provision: pair-0 worker 0: uv: there is none",
     ]
 
 

@@ -6,11 +6,15 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.local_worker import LocalWorker, seconds
 
+from tpukit.cli.views import provision_views
+from tpukit.errors import ProvisionFailed
+from tpukit.provision.apply import require_provisioned
 from tpukit.provision.provision_report import ProvisionReport
 from tpukit.provision.provisioning import provision_all
 from tpukit.provision.system_steps import parse
@@ -93,6 +97,32 @@ def test_of_two_clients_that_plan_the_same_one_does_it_and_undo_waits_for_both(
     assert wait[1]
     assert report.undone == (word,)
     assert list(worker.home.iterdir()) == []
+
+
+def test_workers_of_one_number_in_two_slices_are_two(tmp_path: Path, dotfiles: Wanted) -> None:
+    """Worker 0 of each slice of a multislice has facts, changes and a name of its own."""
+    homes = [tmp_path / name for name in ("first", "second")]
+    for home in homes:
+        home.mkdir()
+    pair = [
+        replace(LocalWorker(home).remote(), slice=f"pair-{at}", slice_index=at, slices=2)
+        for at, home in enumerate(homes)
+    ]
+    (homes[1] / ".dotfiles").write_text("somebody's\n")
+    with pytest.raises(ProvisionFailed) as caught:
+        provision_all(pair, dotfiles, deadline=seconds(120))
+    assert caught.value.reason.endswith(", pair-1 worker 0")
+    (homes[1] / ".dotfiles").unlink()
+    assert provision_all(pair[:1], dotfiles, deadline=seconds(120)).changes == 1
+    report = provision_all(pair, dotfiles, deadline=seconds(120))
+    assert [(each.slice, each.changes) for each in report.workers] == [("pair-0", 0), ("pair-1", 1)]
+    assert all((home / ".vimrc").exists() for home in homes)
+    view = provision_views.provision(report)
+    assert view.columns[:2] == ("SLICE", "WORKER")
+    assert [row[:2] for row in view.rows] == [["pair-0", 0], ["pair-1", 0]]
+    failed = [report.workers[0], replace(report.workers[1], error="no way")]
+    with pytest.raises(ProvisionFailed, match=r"failed on pair-1 worker 0$"):
+        require_provisioned(replace(report, workers=tuple(failed)))
 
 
 def test_a_step_that_has_become_impossible_while_it_was_waited_for_is_refused(

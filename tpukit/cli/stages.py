@@ -23,6 +23,7 @@ from tpukit.text import one_line, sanitize, shown_path
 if TYPE_CHECKING:
     from tpukit.models import Slice
     from tpukit.provision.worker_jobs import OnEvent, ProvisionEvent
+    from tpukit.remote.connection.worker import RemoteWorker
     from tpukit.smoke.smoke_report import SmokeReport
     from tpukit.up import Progress
 
@@ -235,14 +236,14 @@ class _Workers:
 
     def __init__(self, stages: Stages) -> None:
         self._stages = stages
-        self._passed: dict[int, list[str]] = {}
-        self._now: dict[int, tuple[str, str]] = {}
+        self._passed: dict[RemoteWorker, list[str]] = {}
+        self._now: dict[RemoteWorker, tuple[str, str]] = {}
 
     def on_event(self, event: ProvisionEvent) -> None:
         passed = self._passed.setdefault(event.worker, [])
-        line = f"worker {event.worker}: {event.step}: {event.text}"
+        line = f"{event.worker.name}: {event.step}: {event.text}"
         told = event.kind == "finished" and not event.text.startswith("unchanged")
-        if told or (event.kind == "started" and event.worker == 0):
+        if told or (event.kind == "started" and _place(event.worker) == (0, 0)):
             self._stages.say("provision", line)
         else:
             self._stages.note(line)
@@ -255,11 +256,16 @@ class _Workers:
         least = min(self._passed, key=lambda worker: len(self._passed[worker]))
         step = self._now[least][0]
         past = sum(step in passed for passed in self._passed.values())
-        behind = [worker for worker in sorted(self._passed) if step not in self._passed[worker]]
+        ordered = sorted(self._passed, key=_place)
+        behind = [worker for worker in ordered if step not in self._passed[worker]]
         shown = behind[:_SHOWN_WORKERS]
-        details = [f"worker {each} {': '.join(self._now[each])}" for each in shown]
+        details = [f"{each.name} {': '.join(self._now[each])}" for each in shown]
         count = f"{past}/{len(self._passed)} workers"
         self._stages.progress("provision", f"{step} {count}", details)
+
+
+def _place(worker: RemoteWorker) -> tuple[int, int]:
+    return worker.slice_index, worker.index
 
 
 def _minutes(seconds: float) -> str:

@@ -59,8 +59,7 @@ def require_provisioned(report: ProvisionReport) -> ProvisionReport:
     """
     if report.ok:
         return report
-    failed = [worker for worker in report.workers if not worker.ok]
-    first, error = failure("provisioning failed", failed, report.document())
+    first, error = failure("provisioning failed", report.workers, report.document())
     note = f"read the whole log on the worker: {first.log_path}" if first.log_path else ""
     if isinstance(error, DeadlinePassed):
         note = "type the same command with a longer --timeout: it joins what still runs"

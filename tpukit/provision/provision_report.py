@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from tpukit.errors import ProvisionFailed, TpukitError, decisive
-from tpukit.models import Documented, worker_names
+from tpukit.models import Documented, names_of_workers
 
 WorkerReport = TypeVar("WorkerReport", "WorkerProvisionReport", "WorkerUndoReport")
 
@@ -35,6 +35,7 @@ class WorkerProvisionReport(Documented):
     cause: TpukitError | None = field(default=None, compare=False)  #: `error`, with its class
     log_tail: tuple[str, ...] = ()
     log_path: str = ""
+    slice: str = ""
 
     @property
     def ok(self) -> bool:
@@ -55,6 +56,7 @@ class WorkerUndoReport(Documented):
     error: str = ""
     cause: TpukitError | None = field(default=None, compare=False)  #: `error`, with its class
     log_tail: tuple[str, ...] = ()
+    slice: str = ""
 
     @property
     def ok(self) -> bool:
@@ -79,16 +81,19 @@ class ProvisionReport(Documented):
 
 
 def failure(
-    what: str, failed: Sequence[WorkerReport], details: dict[str, Any]
+    what: str, reports: Sequence[WorkerReport], details: dict[str, Any]
 ) -> tuple[WorkerReport, TpukitError]:
-    """Return the error for workers that failed, and the report of the one that it is about."""
+    """Return the error for workers of which some failed, and the report that it is about."""
+    failed = [each for each in reports if not each.ok]
+    several = len({each.slice for each in reports}) > 1
+    named = names_of_workers([(each.slice, each.worker) for each in failed], several=several)
     cause = decisive(worker.cause for worker in failed)
     kind = type(cause) if cause else ProvisionFailed
     first: WorkerReport = next(
         (each for each in failed if cause and each.cause is cause), failed[0]
     )
     return first, kind(
-        f"{what} on {worker_names(worker.worker for worker in failed)}",
+        f"{what} on {named}",
         why="\n".join([first.error, *first.log_tail]),
         exists=cause.exists if cause else (),
         fix=first.cause.fix if first.cause else None,

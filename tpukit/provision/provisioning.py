@@ -34,6 +34,7 @@ class WorkerPlan(Documented):
     worker: int
     steps: tuple[StepReport, ...]
     emulated: bool = False
+    slice: str = ""
 
     @property
     def changes(self) -> int:
@@ -52,6 +53,7 @@ class WorkerStatus:
     ledgers: tuple[Ledger, ...]
     needed: dict[str, list[str]]
     environments: tuple[Venv, ...]
+    slice: str = ""
 
     def document(self) -> dict[str, Any]:
         """Return the public JSON value."""
@@ -62,7 +64,8 @@ class WorkerStatus:
             {"name": each.name, "python": each.version, "verified": bool(each.verified)}
             for each in self.environments
         ]
-        return {"worker": self.worker, "steps": steps, "environments": environments}
+        place = {"worker": self.worker, "slice": self.slice}
+        return {**place, "steps": steps, "environments": environments}
 
 
 def plan_all(
@@ -80,7 +83,7 @@ def plan_all(
     recipes = [Plan(each, requirements) for each in wanted.recipes]
     facts = _facts(workers, deadline) if recipes else [None] * len(workers)
     found = zip(workers, facts, strict=True)
-    return [_worker_plan(plan, each.index, recipes, own) for each, own in found]
+    return [_worker_plan(plan, each, recipes, own) for each, own in found]
 
 
 def provision_all(
@@ -103,22 +106,22 @@ def provision_all(
         TpukitError: a worker's facts cannot be read.
     """
     deadline = deadline.within(PROVISION_SECONDS)
-    reports: dict[int, WorkerProvisionReport] = {}
+    reports: dict[RemoteWorker, WorkerProvisionReport] = {}
     if wanted.steps:
         plan = read_plan(workers, wanted.steps, deadline)
         check_plan(plan)
         prepare()
-        for report in apply_steps(workers, plan, deadline, one_at_a_time(on_event)):
-            reports[report.worker] = report
+        applied = apply_steps(workers, plan, deadline, one_at_a_time(on_event))
+        reports.update(zip(workers, applied, strict=True))
     for recipe in wanted.recipes:
-        left = [each for each in workers if each.index not in reports or reports[each.index].ok]
+        left = [each for each in workers if each not in reports or reports[each].ok]
         done = provision(
             left, recipe, requirements=requirements, deadline=deadline, on_event=on_event
         )
-        for report in done.workers:
-            reports[report.worker] = _after(reports.get(report.worker), report)
+        for worker, report in zip(left, done.workers, strict=True):
+            reports[worker] = _after(reports.get(worker), report)
     name = wanted.recipes[0].name if wanted.recipes else ""
-    return ProvisionReport(name, tuple(reports[each.index] for each in workers))
+    return ProvisionReport(name, tuple(reports[each] for each in workers))
 
 
 def status_all(workers: Sequence[RemoteWorker], *, deadline: Deadline) -> list[WorkerStatus]:
@@ -135,7 +138,7 @@ def status_all(workers: Sequence[RemoteWorker], *, deadline: Deadline) -> list[W
     )
     plan = read_plan(workers, steps, deadline) if steps else known
     return [
-        _worker_status(plan, worker.index, facts)
+        _worker_status(plan, worker, facts)
         for worker, facts in zip(workers, _facts(workers, deadline), strict=True)
     ]
 
@@ -148,7 +151,7 @@ def _facts(workers: Sequence[RemoteWorker], deadline: Deadline) -> list[Facts]:
 
 
 def _worker_plan(
-    plan: SystemPlan, worker: int, recipes: Iterable[Plan], facts: Facts | None
+    plan: SystemPlan, worker: RemoteWorker, recipes: Iterable[Plan], facts: Facts | None
 ) -> WorkerPlan:
     steps: list[StepReport] = []
     for step in plan.steps:
@@ -163,7 +166,8 @@ def _worker_plan(
     for recipe in recipes:
         assert facts
         steps += _recipe_plan(recipe, facts)
-    return WorkerPlan(worker, tuple(steps), plan.facts[worker].emulated)
+    emulated = plan.facts[worker].emulated
+    return WorkerPlan(worker.index, tuple(steps), emulated, worker.slice)
 
 
 def _recipe_plan(plan: Plan, facts: Facts) -> list[StepReport]:
@@ -183,11 +187,11 @@ def _recipe_plan(plan: Plan, facts: Facts) -> list[StepReport]:
     return steps
 
 
-def _worker_status(plan: SystemPlan, worker: int, facts: Facts) -> WorkerStatus:
+def _worker_status(plan: SystemPlan, worker: RemoteWorker, facts: Facts) -> WorkerStatus:
     found = plan.facts[worker]
     ledgers = sorted(found.ledgers.values(), key=lambda each: each.number)
     needed = {word: fact.needed for word, fact in found.steps.items() if word in found.ledgers}
-    return WorkerStatus(worker, tuple(ledgers), needed, facts.venvs)
+    return WorkerStatus(worker.index, tuple(ledgers), needed, facts.venvs, worker.slice)
 
 
 def _after(

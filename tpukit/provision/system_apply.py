@@ -8,7 +8,7 @@ from functools import partial
 
 from tpukit.clock import Deadline
 from tpukit.errors import Fix, ProvisionFailed, TpukitError
-from tpukit.models import worker_names
+from tpukit.models import names_of_workers
 from tpukit.provision.provision_report import WorkerProvisionReport
 from tpukit.provision.system_facts import (
     MARK,
@@ -29,9 +29,9 @@ class SystemPlan:
     """What is true on each worker, and the steps that were asked for there."""
 
     steps: tuple[WantedStep, ...]
-    facts: Mapping[int, SystemFacts]
+    facts: Mapping[RemoteWorker, SystemFacts]
 
-    def needed(self, worker: int, step: WantedStep) -> list[str]:
+    def needed(self, worker: RemoteWorker, step: WantedStep) -> list[str]:
         """Return what a step would change on a worker; nothing where all is as it should be."""
         return self.facts[worker].steps[step.word].needed
 
@@ -49,21 +49,21 @@ def read_plan(
         return jobs.briefly(partial(read_system_facts, tuple(steps)))
 
     found = values(fan_out(workers, read, window=len(workers)))
-    return SystemPlan(
-        tuple(steps), {worker.index: each for worker, each in zip(workers, found, strict=True)}
-    )
+    return SystemPlan(tuple(steps), dict(zip(workers, found, strict=True)))
 
 
 def check_plan(plan: SystemPlan) -> None:
     """Raise `ProvisionFailed` for the first thing that stands in the way on any worker."""
     for step in plan.steps:
-        refusals: dict[str, list[int]] = {}
+        refusals: dict[str, list[RemoteWorker]] = {}
         for worker, facts in plan.facts.items():
             if cause := facts.steps[step.word].refused:
                 refusals.setdefault(cause, []).append(worker)
         for cause, where in refusals.items():
             error = refused(cause, plan.facts[where[0]].steps[step.word].fix)
-            error.reason = f"step {step.word}, {worker_names(where)}"
+            places = [(each.slice, each.index) for each in where]
+            named = names_of_workers(places, several=where[0].slices > 1)
+            error.reason = f"step {step.word}, {named}"
             error.why = "nothing was changed"
             raise error
     for worker, facts in plan.facts.items():
@@ -72,7 +72,7 @@ def check_plan(plan: SystemPlan) -> None:
         free = facts.free_kilobytes // 1024
         if free < room:
             raise ProvisionFailed(
-                f"worker {worker} has {free} MB of disk free, {room} MB may be needed",
+                f"{worker.name} has {free} MB of disk free, {room} MB may be needed",
                 reason=", ".join(step.word for step in wanted),
                 why="nothing was changed",
                 fix=Fix(note="make room on the worker, or move its caches to a data disk: disk"),
@@ -89,7 +89,7 @@ def apply_steps(
 
     def apply(worker: RemoteWorker) -> WorkerProvisionReport:
         jobs = WorkerJobs(worker, deadline, on_event)
-        return _Application(jobs, plan.steps, plan.facts[worker.index]).report()
+        return _Application(jobs, plan.steps, plan.facts[worker]).report()
 
     return values(fan_out(workers, apply, window=len(workers)))
 

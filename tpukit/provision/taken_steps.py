@@ -43,6 +43,7 @@ class TakenSteps:
         details = error.details if error else {}
         return WorkerProvisionReport(
             worker=self._jobs.worker.index,
+            slice=self._jobs.worker.slice,
             steps=tuple(self._reports),
             python=python,
             emulated=emulated,

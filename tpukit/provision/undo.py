@@ -55,11 +55,10 @@ def require_undone(reports: Sequence[WorkerUndoReport]) -> Sequence[WorkerUndoRe
         ProvisionFailed: something could not be taken back on a worker.
         TpukitError: a worker could not be reached: the class of the error that says why.
     """
-    failed = [report for report in reports if not report.ok]
-    if not failed:
+    if all(report.ok for report in reports):
         return reports
     details = {"workers": [each.document() for each in reports]}
-    _, error = failure("undo failed", failed, details)
+    _, error = failure("undo failed", reports, details)
     again = Fix(note="mend the cause and type the same command again: what is undone stays so")
     error.fix = error.fix or again
     raise error
@@ -77,15 +76,19 @@ class _Undoing:
 
     def report(self) -> WorkerUndoReport:
         """Take back the last change first, until one fails."""
-        index = self._jobs.worker.index
         try:
             with self._jobs.alone():
                 self._undo()
         except TpukitError as error:
             tail = tuple(error.details.get("log_tail", ()))
-            shown = one_line(error.summary())
-            return WorkerUndoReport(index, tuple(self._undone), shown, error, tail)
-        return WorkerUndoReport(index, tuple(self._undone))
+            return self._reported(one_line(error.summary()), error, tail)
+        return self._reported()
+
+    def _reported(
+        self, error: str = "", cause: TpukitError | None = None, tail: tuple[str, ...] = ()
+    ) -> WorkerUndoReport:
+        worker, undone = self._jobs.worker, tuple(self._undone)
+        return WorkerUndoReport(worker.index, undone, error, cause, tail, worker.slice)
 
     def _undo(self) -> None:
         facts = self._settled_facts()

@@ -43,7 +43,7 @@ Kind = Literal["started", "line", "finished"]
 class ProvisionEvent:
     """A worker's step started, wrote a line, or finished."""
 
-    worker: int
+    worker: RemoteWorker
     step: str
     kind: Kind
     text: str
@@ -84,7 +84,7 @@ class WorkerJobs:
 
     def tell(self, step: str, kind: Kind, text: str) -> None:
         """Hand on an event of a step."""
-        self.on_event(ProvisionEvent(self.worker.index, step, kind, one_line(text)))
+        self.on_event(ProvisionEvent(self.worker, step, kind, one_line(text)))
 
     def briefly(self, act: Callable[[Connection, Deadline], Value]) -> Value:
         """Do over a connection of its own what can be done again when the connection breaks."""

@@ -69,6 +69,11 @@ class RemoteWorker:
         """The worker as messages name it: `demo worker 0`."""
         return f"{self.slice} worker {self.index}".strip()
 
+    @property
+    def name(self) -> str:
+        """The worker as messages about one slice name it: `worker 0`; of several as `label`."""
+        return self.label if self.slices > 1 else f"worker {self.index}"
+
     def proved(self) -> Target:
         """Return where it answers, and its host keys: who publishes none has to show them."""
         if self.target and self.target.host_keys:
