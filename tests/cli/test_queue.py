@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from support.local_cloud import PROJECT, ZONE, Cloud, FakeClock
 
 from cli.conftest import Run
@@ -81,7 +83,30 @@ def test_of_several_requests_all_are_tried_and_all_that_are_left_are_said(
     assert "none: no queued resource none in any zone" in done.err
     assert "fix: tpukit queue delete held" in done.err
     assert [each.name for each in prompt_cloud.tpu.list_queued("-").requests] == ["held"]
-    run("queue", "delete", "none", "Bad", "--yes", environment=environment).says(2)
+    run("queue", "delete", "none", "b%d", "--yes", environment=environment).says(2)
+
+
+def test_what_others_called_as_the_api_allows_is_found_and_deleted(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    for name in ("Q_1", "a.b~c+d"):
+        asked = prompt_cloud.request("n" + name[-1])
+        node = {"acceleratorType": "v3-8", "runtimeVersion": asked.runtime_version}
+        place = f"projects/{PROJECT}/locations/{ZONE}"
+        spec = {"parent": place, "nodeId": asked.name, "node": node}
+        url = f"{prompt_cloud.url}/v2/{place}/queuedResources?queuedResourceId={quote(name)}"
+        body = {"tpu": {"nodeSpec": [spec]}}
+        prompt_cloud.session.rest("create", "POST", url, body=body, repeat=False)
+        for words in ((name,), (name, "--zone", ZONE)):
+            assert name in run("queue", "describe", *words, environment=environment).out
+        deleted = run("queue", "delete", name, "--yes", "--json", environment=environment)
+        assert deleted.document["deleted"] == [name]
+    assert prompt_cloud.tpu.list_queued("-").requests == ()
+    for name in ("a%41", "..", "a/b", "-x", ""):
+        result = run("queue", "delete", "--yes", "--", name, environment=environment).says(2)
+        assert "name of a queued resource" in result.err or not name
+    assert len(prompt_cloud.calls("queuedResources.delete")) == 2
 
 
 def test_what_the_queue_does_not_have_is_refused_before_anything_is_asked(

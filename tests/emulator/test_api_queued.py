@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 
 from emulator.conftest import read_body
@@ -64,6 +66,25 @@ def test_a_request_walks_through_its_states_and_its_node_is_an_ordinary_one(clou
     node = cloud.get("n")
     assert (node["state"], node["queuedResource"]) == ("READY", f"{PLACE}/queuedResources/q")
     assert cloud.host.booted == {f"{PLACE}/nodes/n"}
+
+
+def test_a_name_is_of_the_signs_that_the_api_documents(api):
+    """Wider than that of a node, which has to have its own where the request has another."""
+    path = f"/v2/{PLACE}/queuedResources"
+    names = ("Q_1", "a.b", "a~b", "1", "a+b", "a%41", "-", "x" * 200)
+    for number, name in enumerate(names):
+        body = {"tpu": {"nodeSpec": [spec(nodeId=f"n{number}")]}}
+        assert api.call("POST", f"{path}?queuedResourceId={quote(name)}", body)[0] == 200, name
+        full = f"{PLACE}/queuedResources/{name}"
+        assert api.call("GET", f"{path}/{quote(name)}")[1]["name"] == full
+    body = {"tpu": {"nodeSpec": [spec(nodeId="other")]}}
+    for name in ("a b", "a/b", "a:b", "ä", "a\n"):
+        status, answer = api.call("POST", f"{path}?queuedResourceId={quote(name, safe='')}", body)
+        assert (status, answer["error"]["status"]) == (400, "INVALID_ARGUMENT"), name
+    several = {"tpu": {"nodeSpec": [spec(multisliceParams={"nodeCount": 2})]}}
+    status, answer = api.call("POST", f"{path}?queuedResourceId=Q_2", several)
+    assert "the node id prefix 'Q_2' is not valid" in answer["error"]["message"]
+    assert len(api.call("GET", path)[1]["queuedResources"]) == len(names)
 
 
 def test_a_leap_of_the_clock_lets_everything_happen_at_its_own_time(cloud):

@@ -39,6 +39,50 @@ def listed(api: Api, what: str, zone: str = ZONE) -> list[str]:
     return [each["name"].rsplit("/", 1)[1] for each in found[what]]
 
 
+def test_networks_are_made_and_deleted_and_zones_listed_as_gcloud_does(
+    emulators: Emulators,
+) -> None:
+    api, base = emulators.start(), "/compute/v1/projects/p"
+    networks, firewalls = f"{base}/global/networks", f"{base}/global/firewalls"
+    body = {"name": "own", "autoCreateSubnetworks": False, "description": "mine"}
+    begun = api.call("POST", f"{networks}?requestId=1", body)[1]
+    assert api.call("POST", f"{networks}?requestId=1", body)[1]["name"] == begun["name"]
+    assert (begun["operationType"], begun["status"]) == ("insert", "RUNNING")
+    emulators.stop()
+    api = emulators.start()
+    shown = api.call("GET", f"{networks}/own")[1]
+    assert shown.items() >= {**body, "kind": "compute#network"}.items()
+    assert shown["routingConfig"] == {"routingMode": "REGIONAL"}
+    assert [each["name"] for each in api.call("GET", networks)[1]["items"]] == ["default", "own"]
+    assert create(api, "a", networkConfig={"network": "own"})[0] == 200
+    rule = {"name": "r", "network": "global/networks/own", "allowed": [{"IPProtocol": "tcp"}]}
+    assert api.call("POST", firewalls, rule)[0] == 200
+    for verb, path, given, status, reason in (
+        ("POST", networks, body, 409, "alreadyExists"),
+        ("POST", networks, {"name": "Own"}, 400, "invalid"),
+        ("POST", networks, {}, 400, "invalid"),
+        ("DELETE", f"{networks}/own", None, 400, "resourceInUseByAnotherResource"),
+        ("DELETE", f"{networks}/none", None, 404, "notFound"),
+        ("GET", f"{base}/zones/nowhere", None, 404, "notFound"),
+    ):
+        found, answer = api.call(verb, path, given)
+        assert (found, answer["error"]["errors"][0]["reason"]) == (status, reason), path
+    for user in ("/firewalls/r'", "/nodes/a'"):
+        refused = api.call("DELETE", f"{networks}/own")[1]["error"]["message"]
+        assert refused.endswith(user)
+        api.call("DELETE", f"{firewalls}/r")
+    api.call("DELETE", f"/v2/projects/p/locations/{ZONE}/nodes/a")
+    api.advance(1000)
+    assert api.call("DELETE", f"{networks}/own")[1]["operationType"] == "delete"
+    assert api.call("GET", f"{networks}/own")[0] == 404
+    assert api.call("POST", "/_emulator/v1/projects/p:attach", {"host": "h"})[0] == 200
+    assert api.call("POST", networks, {"name": "own"})[0] == 400
+    zones = api.call("GET", f"{base}/zones?filter=name={ZONE}")[1]["items"]
+    assert [(each["name"], each["status"]) for each in zones] == [(ZONE, "UP")]
+    assert api.call("GET", f"{base}/zones/{ZONE}")[1] == zones[0]
+    assert zones[0]["region"].endswith("/regions/us-central1")
+
+
 def test_what_is_added_is_offered_and_outlives_a_restart(emulators: Emulators) -> None:
     api = emulators.start()
     assert create(api, "a", runtimeVersion="tpu-vm-v4-base")[0] == 400

@@ -187,7 +187,7 @@ def delete(
 def _find(toolkit: Toolkit, name: str) -> QueuedResource:
     from tpukit.slices.queue_requests import find_queued
 
-    return find_queued(toolkit.provider, naming.check_name(name), toolkit.flags.zone)
+    return find_queued(toolkit.provider, naming.check_request_name(name), toolkit.flags.zone)
 
 
 def _sought(
@@ -196,7 +196,7 @@ def _sought(
     """Return the requests that are there, and what there is to say of each that is not."""
     found: list[QueuedResource] = []
     missing: dict[str, TpukitError] = {}
-    for name in dict.fromkeys(map(naming.check_name, names)):
+    for name in dict.fromkeys(map(naming.check_request_name, names)):
         try:
             found.append(_find(toolkit, name))
         except NotFound as error:

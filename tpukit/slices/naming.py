@@ -17,6 +17,20 @@ OURS = "tpukit-"
 
 #: Node ids as the API takes them: RFC 1035 labels.
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+#: Ids of queued resources as the API takes them (queuedResources.create), less those that the path
+#: of a URL does not carry unchanged, with a % or of dots alone, and those that look like a flag.
+_REQUEST_NAME = re.compile(r"(?!-|\.+$)[A-Za-z0-9_.~+-]+")
+
+
+def check_request_name(name: str) -> str:
+    """Return the name of a queued resource, which others may have made; else raise `BadInput`."""
+    if _REQUEST_NAME.fullmatch(name):
+        return name
+    raise BadInput(
+        f"{one_line(name)[:80]!r} is not the name of a queued resource",
+        why="it is of letters, digits and the signs _ . ~ + and, after the first, -",
+        fix=Fix.command("tpukit", "queue", "list", note="shows those there are"),
+    )
 
 
 def check_name(name: str) -> str:

@@ -160,6 +160,7 @@ def tpu_routes(service: Service) -> tuple[ApiRoute, ...]:
 def compute_routes(service: Service) -> tuple[ApiRoute, ...]:
     """Return the part of the Compute Engine API that TPU tools use."""
     firewalls, operations = service.firewalls, service.compute_operations
+    networks, zones = service.networks, service.zones
     set_metadata = service.projects.set_common_instance_metadata
     return _routes(
         "/compute/v1/projects/{project}",
@@ -172,8 +173,10 @@ def compute_routes(service: Service) -> tuple[ApiRoute, ...]:
         ("globalOperations.list", "GET", "/global/operations", operations.list),
         ("globalOperations.get", "GET", "/global/operations/{operation}", operations.get),
         ("globalOperations.wait", "POST", "/global/operations/{operation}/wait", operations.get),
-        ("networks.list", "GET", "/global/networks", service.networks.list),
-        ("networks.get", "GET", "/global/networks/{network}", service.networks.get),
+        ("networks.insert", "POST", "/global/networks", networks.insert),
+        ("networks.list", "GET", "/global/networks", networks.list),
+        ("networks.get", "GET", "/global/networks/{network}", networks.get),
+        ("networks.delete", "DELETE", "/global/networks/{network}", networks.delete),
         (
             "networks.getEffectiveFirewalls",
             "GET",
@@ -182,6 +185,8 @@ def compute_routes(service: Service) -> tuple[ApiRoute, ...]:
         ),
         ("projects.get", "GET", "", service.projects.get),
         ("projects.getXpnHost", "GET", "/getXpnHost", service.projects.get_host),
+        ("zones.list", "GET", "/zones", zones.list),
+        ("zones.get", "GET", "/zones/{zone}", zones.get),
         ("projects.setCommonInstanceMetadata", "POST", "/setCommonInstanceMetadata", set_metadata),
     )
 

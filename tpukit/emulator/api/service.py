@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from random import Random
 
 from tpukit.emulator.compute_service.firewall_store import Firewalls
+from tpukit.emulator.compute_service.networks import Networks, Zones
 from tpukit.emulator.compute_service.project_services import ResourceManager, ServiceUsage
-from tpukit.emulator.compute_service.projects import Accounts, ComputeOperations, Networks, Projects
+from tpukit.emulator.compute_service.projects import Accounts, ComputeOperations, Projects
 from tpukit.emulator.core.api_errors import ApiError, Json, Status, not_found
 from tpukit.emulator.core.emulator_clock import EmulatorClock
 from tpukit.emulator.core.service_context import Call, ServiceContext, Timing, project_number
@@ -52,7 +53,8 @@ class Service:
         self.operations = TpuOperations(self.context)
         self.compute_operations = ComputeOperations(self.context)
         self.projects = Projects(self.context, self.compute_operations)
-        self.networks = Networks(self.context)
+        self.networks = Networks(self.context, self.compute_operations)
+        self.zones = Zones(self.context, self.catalogue)
         self.firewalls = Firewalls(self.context, self.compute_operations)
         self.accounts = Accounts(self.context, self.catalogue)
         self.service_usage = ServiceUsage(self.context)

@@ -1,4 +1,4 @@
-"""Projects with their metadata, networks and global operations; accounts and OS Login profiles."""
+"""Projects with their metadata and global operations; accounts and OS Login profiles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from hashlib import sha256
 
 from tpukit.emulator.core.api_errors import ApiError, Json, invalid
 from tpukit.emulator.core.emulator_clock import timestamp
-from tpukit.emulator.core.list_filter import filtered
 from tpukit.emulator.core.service_context import Call, ServiceContext, page, project_number
 from tpukit.emulator.tpu_service.catalogue import Catalogue
 
@@ -145,38 +144,6 @@ class Projects:
     def metadata_items(self, project: str) -> list[Json]:
         record = self._context.state.projects.get(project)
         return list(record["items"]) if record else []
-
-
-class Networks:
-    """The networks of a project: `default`, and those that the control plane has added."""
-
-    def __init__(self, context: ServiceContext) -> None:
-        self._context = context
-
-    def get(self, call: Call) -> Json:
-        name = f"projects/{call.project}/global/networks/{call.path['network']}"
-        if not self._context.has_network(call.project, name):
-            raise not_found(name)
-        return self._view(call.project, call.path["network"])
-
-    def list(self, call: Call) -> Json:
-        base = f"projects/{call.project}/global/networks/"
-        names = {"default", *self._context.added(f"networks/{base}")}
-        own = [n for n in sorted(names) if self._context.has_network(call.project, base + n)]
-        mine = ((name, self._view(call.project, name)) for name in own)
-        found = filtered(mine, call.query.get("filter", ""))
-        return {"kind": "compute#networkList", "items": [document for _, document in found]}
-
-    def _view(self, project: str, name: str) -> Json:
-        path = f"projects/{project}/global/networks/{name}"
-        return {
-            "kind": "compute#network",
-            "id": project_number(path),
-            "name": name,
-            "autoCreateSubnetworks": True,
-            "routingConfig": {"routingMode": "REGIONAL"},
-            "selfLink": self._context.compute_base + path,
-        }
 
 
 def not_found(name: str) -> ApiError:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from random import Random
+from typing import Any
 
 from tpukit.emulator.core.api_errors import Json, Status, invalid
 from tpukit.emulator.core.emulator_clock import EmulatorClock, timestamp
@@ -18,6 +19,8 @@ from tpukit.emulator.core.state import EmulatorState
 
 #: Cloud TPU API reference, projects.locations.nodes.create: ids follow RFC 1035.
 RESOURCE_ID = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+#: Discovery document of Cloud TPU, queuedResources.create, on queuedResourceId.
+_QUEUED_RESOURCE_ID = re.compile(r"[A-Za-z0-9_.~+%-]+")
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,17 @@ class ServiceContext:
         exists = self.offers(f"networks/{network}", name == "default")
         return exists and owner == (self.host_project(project) or project)
 
+    def offer_network(self, network: str, offered: bool, fields: Mapping[str, Any] = {}) -> None:
+        """Note a network with its own fields, or that it is gone; rules it has none."""
+        # Its project is known now: nothing comes to it with the first request.
+        self.state.projects.setdefault(network.split("/")[1], {"items": []})
+        self.offer(f"networks/{network}", offered)
+        self.state.offers[f"networks/{network}"]["fields"] = dict(fields)
+
+    def network_fields(self, network: str) -> Json:
+        """Return the fields that a network was created with."""
+        return dict(self.state.offers.get(f"networks/{network}", {}).get("fields", {}))
+
     def host_project(self, project: str) -> str:
         """Return the project that a service project is attached to, or ""."""
         return str(self.state.projects.get(project, {}).get("host", ""))
@@ -151,8 +165,9 @@ class ServiceContext:
     def given_or_random_id(self, given: str, kind: str) -> str:
         """Return the id that a create asks for, or one of our own; raise for one that is none."""
         found = given or f"{kind}-{self.random.getrandbits(32):08x}"
-        if not RESOURCE_ID.fullmatch(found):
-            raise self.bad_request(f"the {kind} id {found!r} must match ^{RESOURCE_ID.pattern}$")
+        form = _QUEUED_RESOURCE_ID if kind == "qr" else RESOURCE_ID
+        if not form.fullmatch(found):
+            raise self.bad_request(f"the {kind} id {found!r} must match ^{form.pattern}$")
         return found
 
     def operation_id(self) -> str:

@@ -105,9 +105,7 @@ class CatalogueChanges:
                     raise invalid(f"{full} has {node}.")
             for rule in [key for key, each in state.firewalls.items() if each["network"] == full]:
                 del state.firewalls[rule]
-        # It is known now: nothing comes to it with the first request.
-        state.projects.setdefault(project, {"items": []})
-        self._context.offer(f"networks/{full}", offered)
+        self._context.offer_network(full, offered)
 
     def _reservation(self, given: Json, offered: bool) -> None:
         project, zone = _text(given, "project"), self._known_zone(given, "zone")

@@ -1,0 +1,122 @@
+"""The networks of a project, and the zones that Compute Engine knows."""
+
+from __future__ import annotations
+
+from tpukit.emulator.compute_service.projects import ComputeOperations, found_page, not_found
+from tpukit.emulator.core.api_errors import ApiError, Json, invalid
+from tpukit.emulator.core.emulator_clock import timestamp
+from tpukit.emulator.core.list_filter import filtered
+from tpukit.emulator.core.service_context import (
+    RESOURCE_ID,
+    Call,
+    ServiceContext,
+    project_number,
+)
+from tpukit.emulator.tpu_service.catalogue import Catalogue
+
+#: What a network has where its create says nothing else.
+_DEFAULTS = {"autoCreateSubnetworks": True, "routingConfig": {"routingMode": "REGIONAL"}}
+
+
+class Networks:
+    """The networks of a project: `default`, and those that were created or added."""
+
+    def __init__(self, context: ServiceContext, operations: ComputeOperations) -> None:
+        self._context = context
+        self._operations = operations
+
+    def insert(self, call: Call) -> Json:
+        """Create a network, which has no rules; a service project's are those of its host."""
+        name = call.body.get("name", "")
+        if not RESOURCE_ID.fullmatch(name):
+            why = f"Must be a match of regex '{RESOURCE_ID.pattern}'"
+            raise invalid(f"Invalid value for field 'resource.name': '{name}'. {why}")
+        full = _full_name(call.project, name)
+        if begun := self._operations.repeated(call, "insert", full):
+            return begun
+        if host := self._context.host_project(call.project):
+            why = f"In the emulator a project that is attached to {host} has no networks."
+            raise ApiError("FAILED_PRECONDITION", why)
+        if self._context.has_network(call.project, full):
+            raise ApiError("ALREADY_EXISTS", f"The resource '{full}' already exists")
+        self._context.offer_network(full, True, call.body)
+        return self._operations.begin(call, "insert", full)
+
+    def delete(self, call: Call) -> Json:
+        """Delete a network that no rule and no node is on."""
+        full = _full_name(call.project, call.path["network"])
+        if begun := self._operations.repeated(call, "delete", full):
+            return begun
+        self._check(call.project, full)
+        state = self._context.state
+        users = [name for name, rule in state.firewalls.items() if rule["network"] == full]
+        nodes = state.nodes.items()
+        users += [name for name, each in nodes if each["node"]["networkConfig"]["network"] == full]
+        if users:
+            raise ApiError(
+                "INVALID_ARGUMENT",
+                f"The network resource '{full}' is already being used by '{users[0]}'",
+                reason="resourceInUseByAnotherResource",
+            )
+        self._context.offer_network(full, False)
+        return self._operations.begin(call, "delete", full)
+
+    def get(self, call: Call) -> Json:
+        full = _full_name(call.project, call.path["network"])
+        self._check(call.project, full)
+        return self._view(full)
+
+    def list(self, call: Call) -> Json:
+        base = _full_name(call.project, "")
+        names = {"default", *self._context.added(f"networks/{base}")}
+        own = [n for n in sorted(names) if self._context.has_network(call.project, base + n)]
+        found = filtered(((n, self._view(base + n)) for n in own), call.query.get("filter", ""))
+        return {"kind": "compute#networkList", "items": [document for _, document in found]}
+
+    def _check(self, project: str, full: str) -> None:
+        if not self._context.has_network(project, full):
+            raise not_found(full)
+
+    def _view(self, full: str) -> Json:
+        return {
+            "kind": "compute#network",
+            **_DEFAULTS,
+            **self._context.network_fields(full),
+            "id": project_number(full),
+            "name": full.rsplit("/", 1)[1],
+            "selfLink": self._context.compute_base + full,
+        }
+
+
+class Zones:
+    """The zones that have TPUs: the emulator knows no others."""
+
+    def __init__(self, context: ServiceContext, catalogue: Catalogue) -> None:
+        self._context = context
+        self._catalogue = catalogue
+
+    def get(self, call: Call) -> Json:
+        zone = call.path["zone"]
+        if zone not in self._catalogue.zones:
+            raise not_found(f"projects/{call.project}/zones/{zone}")
+        return self._view(call.project, zone)
+
+    def list(self, call: Call) -> Json:
+        found = ((zone, self._view(call.project, zone)) for zone in self._catalogue.zones)
+        return {"kind": "compute#zoneList", **found_page(call, found)}
+
+    def _view(self, project: str, zone: str) -> Json:
+        base = f"{self._context.compute_base}projects/{project}"
+        return {
+            "kind": "compute#zone",
+            "id": project_number(zone),
+            "creationTimestamp": timestamp(0),
+            "name": zone,
+            "status": "UP",
+            "region": f"{base}/regions/{zone.rpartition('-')[0]}",
+            "selfLink": f"{base}/zones/{zone}",
+        }
+
+
+def _full_name(project: str, name: str) -> str:
+    return f"projects/{project}/global/networks/{name}"
