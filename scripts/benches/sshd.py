@@ -10,7 +10,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +65,9 @@ class SshdHost:
 
     def refresh(self) -> None:
         """No fault is asked for."""
+
+    def keep_only(self, workers: Collection[WorkerRecord]) -> None:
+        """Nothing is left of an earlier run."""
 
     def close(self) -> None:
         self.booted.clear()

@@ -20,7 +20,8 @@ def test_grpc_and_google_s_types_are_not_loaded_until_grpc_is_opened():
     program = (
         "import sys, tempfile, pathlib\n"
         "from tpukit.emulator.api.http_server import build_server\n"
-        "server = build_server(pathlib.Path(tempfile.mkdtemp()), None, lambda oracle: None)\n"
+        "from tpukit.emulator.workers.paper_host import PaperHost\n"
+        "server = build_server(pathlib.Path(tempfile.mkdtemp()), None, PaperHost)\n"
         "print(sorted({'grpc', 'google', 'cryptography'} & set(sys.modules)))\n"
         "server.shutdown()\n"
     )
