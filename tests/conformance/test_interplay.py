@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
@@ -128,6 +130,57 @@ def test_gcloud_makes_what_the_lines_of_a_dry_run_say(cloud: Cloud) -> None:
     rules = cloud.tpukit.document("firewall", "list")["rules"]
     assert [each["name"] for each in rules] == [rule["body"]["name"]]
     cloud.tpukit.succeeds("delete", "dry", "--yes")
+
+
+def test_gcloud_sees_and_deletes_all_that_a_search_a_race_a_reap_and_an_interrupt_leave(
+    cloud: Cloud,
+) -> None:
+    tpukit, (full, free) = cloud.tpukit, ("us-central1-b", "us-central1-c")
+    tpukit.succeeds("emulator", "fault", "add", "stockout", "--name", "sought", "--zone", full)
+    tpukit.succeeds("create", "v2-8", "sought", "--zones", f"{full},{free}", "--keep-trying")
+    racers = [tpukit.start("create", "v2-8", "raced") for _ in range(2)]
+    for racer in racers:
+        _, told = racer.communicate(timeout=120)
+        assert racer.returncode == 0, told
+    for name in ("dead", "alive"):
+        tpukit.succeeds("create", "v2-8", name)
+    tpukit.succeeds("emulator", "preempt", "dead")
+    tpukit.succeeds("reap", "--yes")
+    at_work = re.compile("CREATING|READY")
+    status, told = tpukit.interrupted(
+        signal.SIGINT, lambda line: bool(at_work.search(line)), "up", "v2-8", "cut"
+    )
+    assert status == 130, told
+    tpukit.succeeds("queue", "create", "v2-8", "pair", "--count", "2")
+    tpukit.succeeds("queue", "wait", "pair")
+
+    columns = "value[separator=' '](name.segment(3),name.basename())"
+    slices = cloud.gcloud("list", "--zone=-", f"--format={columns}").stdout.split("\n")[:-1]
+    names = {line.split()[1] for line in slices}
+    assert names == {"sought", "raced", "alive", "cut", "pair-0", "pair-1"}
+    ours = tpukit.document("list")["slices"]
+    assert f"{free} sought" in slices
+    assert sorted(slices) == sorted(f"{each['zone']} {each['name']}" for each in ours)
+    rules = cloud.any_gcloud(
+        "compute", "firewall-rules", "list", "--filter=name~^tpukit-", "--format=value(name)"
+    ).stdout.split()
+    assert sorted(rules) == sorted(
+        each["name"] for each in tpukit.document("firewall", "list")["rules"]
+    )
+
+    queued = ("alpha", "compute", "tpus", "queued-resources")
+    zone = next(each["zone"] for each in ours if each["name"] == "pair-0")
+    requests = cloud.any_gcloud(*queued, "list", "--zone=-", "--format=value(name.basename())")
+    assert requests.stdout.split() == ["pair"]
+    cloud.any_gcloud(*queued, "delete", "pair", f"--zone={zone}", "--force", "--quiet")
+    for line in slices:
+        place, name = line.split()
+        if not name.startswith("pair-"):
+            cloud.gcloud("delete", name, f"--zone={place}", "--quiet")
+    if rules:
+        cloud.any_gcloud("compute", "firewall-rules", "delete", *rules, "--quiet")
+    assert tpukit.document("list")["slices"] == tpukit.document("queue", "list")["requests"] == []
+    assert tpukit.document("firewall", "list")["rules"] == []
 
 
 def _needs_port_22() -> None:

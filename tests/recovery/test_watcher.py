@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -387,27 +391,90 @@ def test_an_interrupt_says_what_goes_on_and_how_it_is_taken_up(
     assert scene.record.watch.stopped is (signal is TerminationSignal)
 
 
+#: A watch is ended at every so manyeth of its steps: a prime number, for all kinds of them.
+_STRIDE = 11
+
+
 class Killed(BaseException):
     """The process ends here, with no word."""
 
 
-@pytest.mark.full_size
-def test_a_watch_that_is_killed_at_any_write_or_wait_is_taken_up_from_its_file(
-    cloud: Cloud, clock: FakeClock, tmp_path: Path
-) -> None:
-    """Once before and once after each write, and at each wait, of a watch that loses its slice.
+@dataclass
+class Steps:
+    """Counts writes, waits and calls of an API, and ends the life at one of them.
 
-    Whenever that was, one slice is left, and the command has never run twice at once.
+    Who is dead calls nobody any more: what an error's clean-up would do, a kill does not. On a disk
+    that is full from that step on no file is written, and all else goes on.
+    """
+
+    fatal: int
+    fills: bool = False
+    count: int = 0
+    armed: bool = False
+
+    @property
+    def reached(self) -> bool:
+        return self.count >= self.fatal
+
+    def step(self) -> None:
+        self.count += self.armed
+        if self.armed and self.reached and not self.fills:
+            raise Killed
+
+    def write(self) -> None:
+        self.step()
+        if self.armed and self.reached and self.fills:
+            raise TpukitError("cannot write")
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Callable[[Steps], None]:
+    """Let a new count of steps hear of the calls of an API, in place of the one before."""
+    current: list[Steps] = []
+    audit = sys.audit
+
+    def heard(event: str, *arguments: object) -> None:
+        audit(event, *arguments)
+        if event == "tpukit.call" and current:
+            current[0].step()
+
+    monkeypatch.setattr(sys, "audit", heard)
+
+    def listen(to: Steps) -> None:
+        current[:] = [to]
+
+    return listen
+
+
+@pytest.mark.full_size
+@pytest.mark.parametrize("fills", [False, True], ids=["killed", "disk full"])
+def test_a_watch_that_is_ended_at_any_step_is_taken_up_from_its_file(
+    cloud: Cloud,
+    clock: FakeClock,
+    tmp_path: Path,
+    steps: Callable[[Steps], None],
+    fills: bool,
+) -> None:
+    """Before and after each write and each call of an API, and at each wait, of a watch that loses
+    its slice.
+
+    Whenever that was, one slice is left, and the command has never run twice at once. Some of the
+    moments; with TPUKIT_EVERY_STEP set, all of them.
     """
     files = WatchFiles(tmp_path / "watches", cloud.url, PROJECT)
-    lived = [_killed(cloud, clock, files, number) for number in range(60)]
-    assert sum(lived) > 20, "so many moments there are"
-    assert not all(lived), "the last ones were after the end"
+    stride = 1 if os.environ.get("TPUKIT_EVERY_STEP") else _STRIDE
+    for number in count(1, stride):
+        at = Steps(number, fills)
+        steps(at)
+        if not _ended(cloud, clock, files, at):
+            break
+    sys.stdout.write(f"{at.count} steps\n")
+    assert at.count > 60, "so many steps there are"
 
 
-def _killed(cloud: Cloud, clock: FakeClock, files: WatchFiles, number: int) -> bool:
-    """Watch, be killed at that step, and take it up; return whether the step was reached."""
-    name = f"demo-{number}"
+def _ended(cloud: Cloud, clock: FakeClock, files: WatchFiles, steps: Steps) -> bool:
+    """Watch, be ended at that step, and take it up; return whether the step was reached."""
+    name = f"demo-{steps.fatal}"
     found = create(cloud, labelled(cloud, name)).slice
     file, work = files.of(name), PaperWork(cloud)
     first = Watch(
@@ -417,23 +484,17 @@ def _killed(cloud: Cloud, clock: FakeClock, files: WatchFiles, number: int) -> b
     file.save(first)
     cloud.control("DELETE", "faults")
     cloud.fault(preset="stockout", zone=ZONE, times=1)
-    steps, lost, killed = 0, False, False
-
-    def step() -> None:
-        nonlocal steps
-        steps += 1
-        if steps == number + 1:
-            raise Killed
+    lost = False
 
     class Mortal(WatchFile):
         def save(self, watch: Watch) -> None:
-            step()
+            steps.write()
             super().save(watch)
-            step()
+            steps.step()
 
     def on_sleep() -> None:
         nonlocal lost
-        step()
+        steps.step()
         if work.running and not lost:
             lost = True
             cloud.control("POST", f"nodes/{cloud.full_name(name)}:preempt")
@@ -449,16 +510,17 @@ def _killed(cloud: Cloud, clock: FakeClock, files: WatchFiles, number: int) -> b
         args = (cloud.tpu, record, work, cloud.journal, clock, OWNER, said.append)
         return Watcher(*args).watch() if kept.open else 0
 
-    try:
+    steps.armed = True
+    with suppress(Killed, TpukitError):
         assert live() == 0
-    except Killed:
-        killed = True
+    steps.armed = False
+    if steps.reached:
         assert live() == 0
     clock.on_sleep = lambda: None
     here = [each for each in cloud.nodes() if each.endswith(f"/{name}")]
-    assert len(here) == 1, number  # where there was room: the first life may have met the stockout
-    assert len(work.begun) == 2, number
-    return killed
+    assert len(here) == 1, steps  # where there was room: the first life may have met the stockout
+    assert len(work.begun) == 2, steps
+    return steps.reached
 
 
 def test_a_watch_file_survives_what_is_in_it_and_tells_who_is_at_it(
