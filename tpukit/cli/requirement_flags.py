@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
+from tpukit.cli.parameters import DEFAULT_RECIPE
 from tpukit.errors import BadInput, Fix
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class RequirementFlags:
         return str(Path(self.requirements).absolute()) if self.requirements else ""
 
 
-NAME_A_RECIPE = Fix(note="name the recipe too, for example jax")
+NAME_A_RECIPE = Fix(note=f"name the recipe too, for example {DEFAULT_RECIPE}")
 NO_REQUIREMENTS = RequirementFlags()
 
 
