@@ -256,6 +256,24 @@ def test_what_takes_too_long_is_cancelled_and_can_be_asked_for_again(tmp_path):
             connect(workers, timeout=60)
 
 
+def refused(workers: EmulatedWorkers) -> bool:
+    try:
+        connect(workers, timeout=60).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_a_worker_that_is_given_up_while_it_starts_listens_no_more(tmp_path):
+    """Where it is to begin frozen, it listens before that is so."""
+    with emulated_workers(tmp_path, patience=0.002) as workers:
+        workers.allocate()
+        workers.rules.worker_faults.add([{"fault": "frozen"}])
+        with pytest.raises(TimeoutError):
+            workers.boot()
+        assert eventually(lambda: refused(workers))
+
+
 def test_two_emulators_never_give_the_same_address(workers, tmp_path):
     (tmp_path / "other").mkdir()
     with emulated_workers(tmp_path / "other") as other:

@@ -230,21 +230,21 @@ class LocalWorkerHost:
         started: list[_Vm] = []
         try:
             for record in facts.workers:
-                started.append(await self._start_one(facts, record))
+                started.append(vm := self._listen(facts, record))
+                await vm.ssh.fault_effects.refresh()
+                vm.boot()
         except (OSError, asyncio.CancelledError):
             await self._stop(started)
             raise
         return started
 
-    async def _start_one(self, facts: SliceFacts, record: WorkerRecord) -> _Vm:
+    def _listen(self, facts: SliceFacts, record: WorkerRecord) -> _Vm:
         self._oracle.worker_faults.restart((facts.node, record.index))
         folder = self._directory / record.hostname
         worker = EmulatedWorker(record, facts, folder, f"{self._marker(facts.node)}{record.index}")
         self._addresses.keep(facts.node, record.address)
         vm = _Vm(worker, self._engine, self._oracle, self._token)
         vm.ssh.start(listening(record.address, record.port))
-        await vm.ssh.fault_effects.refresh()
-        vm.boot()
         return vm
 
     async def _refresh(self) -> None:
