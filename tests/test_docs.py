@@ -19,6 +19,7 @@ from support.pages import (
     blocks,
     environment,
     needs_gcloud,
+    needs_namespaces,
     pages,
     run,
     steps,
@@ -64,6 +65,8 @@ def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path) -> None:
     wanted = steps(page.read_text(encoding="utf-8"))
     if any(step.command.startswith("gcloud ") for step in wanted):
         needs_gcloud(label(page))
+    if any("--engine namespaces" in step.command for step in wanted):
+        needs_namespaces(label(page))
     outcomes = play(page, tmp_path)
     for step, outcome, after in zip(wanted, outcomes, [*wanted[1:], None], strict=True):
         asked = after is not None and after.asks_status
@@ -80,6 +83,7 @@ def test_the_pages_that_promise_to_run_do_run() -> None:
         "docs/how-to/install-requirements.md",
         "docs/how-to/measure-a-slice.md",
         "docs/how-to/open-the-firewall.md",
+        "docs/how-to/set-up-workers.md",
         "docs/how-to/script-it-in-ci.md",
         "docs/how-to/test-your-ci.md",
         "docs/reference/emulator.md",

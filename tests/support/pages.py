@@ -29,6 +29,7 @@ import pytest
 
 from support import fix_recorder
 from support.local_cloud import measured
+from tpukit.emulator.workers.engines.engine_choice import lacking
 from tpukit.emulator.workers.inherited_environment import inherited_environment
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -141,6 +142,12 @@ def needs_gcloud(what: str) -> None:
             probe.bind(("127.77.0.1", 22))
         except OSError as error:
             pytest.skip(f"no port 22 for workers ({error}): {what} is NOT checked by this run")
+
+
+def needs_namespaces(what: str) -> None:
+    """Skip a test, with the reason, where workers cannot have a system of their own."""
+    if lacks := lacking(sys.platform, os.geteuid(), shutil.which):
+        pytest.skip(f"the namespaces engine needs {lacks}: {what} is NOT checked by this run")
 
 
 def stop_emulator(environment: Mapping[str, str]) -> None:

@@ -169,7 +169,8 @@ def undo(
     undone = [step for each in reports for step in each.undone]
     if reach_further(undone):
         toolkit.surroundings(name).undone(undone, deadline, on_event)
-    stages.done("undo", f"{sum(len(each.undone) for each in reports)} on {len(reports)} workers")
+    taken = counted(sum(len(each.undone) for each in reports), "change")
+    stages.done("undo", f"{taken} taken back on {counted(len(reports), 'worker')}")
     return provision_views.undone(require_undone(reports))
 
 
