@@ -1,11 +1,14 @@
 """Every recipe, with real packages: it computes, a second run changes nothing, undo leaves nothing.
 
-`jax` is what most other tests stand on, `flax` trains in tests/test_examples.py. `torch_tpu` has no
-packages that stand in for it.
+`torch_tpu` has no packages that stand in for it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,11 +21,33 @@ from tpukit.provision.recipes import Recipe
 from tpukit.provision.undo import undo_all
 from tpukit.smoke.runner import smoke
 
-LIGHT, HEAVY = {"tensorflow"}, {"torch_xla", "accelerate"}
-ELSEWHERE = {"flax", "jax", "torch_tpu"}
+LIGHT, HEAVY = {"jax", "flax", "tensorflow"}, {"torch_xla", "accelerate"}
+NONE = {"torch_tpu"}
+#: What tests beside this one change in /etc: accounts that come and go.
+_ACCOUNTS = re.compile(r"/etc/(\.pwd\.lock|(passwd|shadow|group|gshadow|subuid|subgid)[-+.]?.*)")
+_SUDO = "/etc/sudoers.d"
+
+
+def listing(*folders: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield each path with its kind and mode, and with what it holds or leads to."""
+    for path in (each for folder in folders for each in folder.rglob("*")):
+        shown = str(path)
+        if _ACCOUNTS.fullmatch(shown) or shown.startswith(_SUDO):
+            continue
+        kind, held = stat.filemode(path.lstat().st_mode), ""
+        if path.is_symlink():
+            held = str(path.readlink())
+        elif path.is_file():
+            held = hashlib.sha256(path.read_bytes()).hexdigest()
+        yield shown, kind, held
 
 
 def check(name: str, home: Path) -> None:
+    """The home is somebody's who has worked there already."""
+    for own in (".bashrc", ".config/pip/pip.conf", ".cache/pip/mine", "work/train.py"):
+        (home / own).parent.mkdir(parents=True, exist_ok=True)
+        (home / own).write_text("# mine\n")
+    before = {*listing(home, Path("/etc"))}
     worker = LocalWorker(home, environment={"TPUKIT_EMULATED_DEVICES": "8"}).remote()
     recipe = Recipe.named(name)
     first = provision([worker], recipe, deadline=seconds(1800))
@@ -37,12 +62,13 @@ def check(name: str, home: Path) -> None:
     assert report.stand_in == "8 CPU devices standing in for 8 TPU cores", name
     (undone,) = undo_all([worker], [], deadline=seconds(300))
     assert (undone.undone, undone.error) == ((name,), "")
-    left = {each.name for each in home.iterdir()}
-    assert left <= {".keras"}, "keras keeps settings of its own in the home of whoever imports it"
+    # Keras keeps settings of its own in the home of whoever imports it.
+    keras = {each for each in listing(home) if each[0].startswith(str(home / ".keras"))}
+    assert {*listing(home, Path("/etc"))} - keras == before, name
 
 
 def test_no_recipe_is_left_out():
-    assert {*recipe_names()} == LIGHT | HEAVY | ELSEWHERE
+    assert {*recipe_names()} == LIGHT | HEAVY | NONE
 
 
 @pytest.mark.full_size
