@@ -52,6 +52,36 @@ def test_a_block_comes_out_again_to_the_byte(tmp_path: Path) -> None:
         assert not list(tmp_path.iterdir())
 
 
+def test_what_somebody_has_edited_since_is_theirs(tmp_path: Path) -> None:
+    """What the file was, what became of it, and what undo leaves; None where it is refused."""
+    begin, end = "# >>> tpukit shell >>>\n", "# <<< tpukit shell <<<\n"
+    put = f"a\n{begin}x\n{end}"
+    cases: list[tuple[str, str, str | None]] = [
+        ("a\n", put.replace("x", "y"), "a\n"),
+        ("a\n", put.replace("\n", "\r\n") + "b\r\n", "a\r\nb\r\n"),
+        ("a\n", f"a\n  {begin}  x\n  {end}b", "a\nb"),
+        ("a\n", put + put, "a\na\n"),
+        ("a", put + "b\n", "a\nb\n"),
+        ("a\n", f"a\nx\n{end}b\n", f"a\nx\n{end}b\n"),
+        ("a\n", f"a\n{begin}x\nb\n", None),
+        ("a\n", f"a\n{begin}x\n{put}b\n", None),
+    ]
+    file = tmp_path / "file"
+    for before, edited, after in cases:
+        file.write_text(before)
+        assert sh(tmp_path, f"echo x | put_block {file}").returncode == 0
+        file.write_text(edited)
+        done = [sh(tmp_path, f"echo x | put_block {file}")] if after is None else []
+        for refused in [*done, sh(tmp_path, "undo; sweep")]:
+            assert refused.returncode == (3 if after is None else 0), edited
+            if after is None:
+                assert "'# <<< tpukit shell <<<' is gone from" in refused.stdout
+        assert file.read_bytes().decode() == (edited if after is None else after), edited
+        assert (tmp_path / ".tpukit").exists() is (after is None), edited
+        file.write_text(put)
+        sh(tmp_path, "undo; sweep")
+
+
 def test_what_was_written_around_a_block_stays_and_a_link_stays_one(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("mine\n")
     link = tmp_path / "link"

@@ -210,8 +210,22 @@ block() {
     printf '# <<< tpukit %s <<<\n' "$entry"
 }
 
+# marks ENTRY: the patterns of both marks; an editor may have indented them, or ended lines its own way.
+marks() {
+    first="^[[:space:]]*# >>> tpukit $1 >>>[[:space:]]*\$" last="^[[:space:]]*# <<< tpukit $1 <<<[[:space:]]*\$"
+}
+
 without_block() {
-    sed "/^# >>> tpukit $1 >>>\$/,/^# <<< tpukit $1 <<<\$/d" "$2"
+    marks "$1"
+    sed "/$first/,/$last/d" "$2"
+}
+
+# require_marks ENTRY FILE: without the second one nobody knows where the user's own lines begin.
+require_marks() {
+    marks "$1"
+    if sed -n "s/$first/b/p; s/$last/e/p" "$2" | tr -d '\n' | grep -q 'bb\|b$'; then
+        refuse "the line '# <<< tpukit $1 <<<' is gone from $2" "put it back behind what is tpukit's, or remove '# >>> tpukit $1 >>>' too"
+    fi
 }
 
 # is_block PATH <TEXT
@@ -221,12 +235,14 @@ is_block() {
 
 # put_block PATH <TEXT: with a mark before and after it, at the end of a file.
 put_block() {
-    file=$(readlink -f -- "$1") new=$(mktemp) || exit
+    file=$(readlink -f -- "$1") || exit
+    if [ -e "$file" ]; then require_marks "$entry" "$file"; fi
+    new=$(mktemp) || exit
     block >"$new.block"
     if grep -qF "undo$here$(quoted take_block "$entry" "$file")" "$ledger" 2>/dev/null; then :
     elif [ ! -e "$file" ]; then note take_block "$entry" "$file" made
     elif [ -s "$file" ] && [ "$(tail -c 1 "$file" | wc -l)" = 0 ]; then
-        note take_block "$entry" "$file" cut # its last line had no end
+        note take_block "$entry" "$file" cut $(($(wc -c <"$file"))) # its last line had no end
     else note take_block "$entry" "$file" whole
     fi
     if [ -e "$file" ]; then without_block "$entry" "$file" >"$new"; fi
@@ -242,14 +258,14 @@ replace() {
     for_path "$1" sh -c 'umask 022; cat >"$1.tpukit-new" && mv -f "$1.tpukit-new" "$1"' sh "$1" <"$2" || exit
 }
 
-# take_block ENTRY FILE made|cut|whole: how the file was before.
+# take_block ENTRY FILE made|cut|whole [SIZE]: how the file was before; what was cut had so many bytes.
 take_block() {
     [ -e "$2" ] || return 0
+    require_marks "$1" "$2"
     new=$(mktemp) || exit
     without_block "$1" "$2" >"$new" || exit
-    if [ "$3" = cut ]; then
-        size=$(($(wc -c <"$new") - 1))
-        head -c "$size" "$new" >"$new.cut" && mv "$new.cut" "$new" || exit
+    if [ "$3" = cut ] && [ "$(wc -c <"$new")" -eq $(($4 + 1)) ]; then
+        head -c "$4" "$new" >"$new.cut" && mv "$new.cut" "$new" || exit
     fi
     if [ "$3" = made ] && [ ! -s "$new" ]; then take_file "$2"; else replace "$2" "$new"; fi
     rm -f "$new"
