@@ -16,14 +16,13 @@ import pytest
 from support.clocks import HandClock
 from support.failing_workers import check_decisive_class
 from support.local_worker import LocalConnection, LocalWorker, seconds
+from support.small_recipe import SMALL, small_recipe
 
 from tpukit.clock import SystemClock
 from tpukit.errors import DeadlinePassed, ProvisionFailed, TpukitError, TransportFailed
 from tpukit.provision.apply import provision, require_provisioned
-from tpukit.provision.packages import Package
 from tpukit.provision.provision_report import ProvisionReport
-from tpukit.provision.recipe_file import SmokeProgram
-from tpukit.provision.recipes import UV_VERSION, Recipe, Release
+from tpukit.provision.recipes import UV_VERSION, Recipe
 from tpukit.provision.requirements import ROOT, Requirements
 from tpukit.provision.undo import require_undone, undo_all
 from tpukit.provision.worker_jobs import ProvisionEvent
@@ -34,18 +33,6 @@ pytestmark = pytest.mark.process
 
 EMULATED = {"TPUKIT_EMULATED_DEVICES": "8"}
 CLOCK = SystemClock()
-
-
-def small_recipe(*packages: str, modules: tuple[str, ...] = ("iniconfig",)) -> Recipe:
-    """A recipe of small packages, for all that does not depend on a framework."""
-    parsed = tuple(map(Package.parse, packages))
-    pythons = ("3.11", "3.12", "3.13", "3.14")
-    release = Release(pythons, parsed, parsed, 50, 50, ())
-    computes = SmokeProgram("none_program.py", names_device_kind=False)
-    return Recipe("small", "for tests", modules, "3.12", "2.17", "x86_64", computes, (release,))
-
-
-SMALL = small_recipe("iniconfig==2.0.0")
 
 
 @pytest.fixture(scope="module")

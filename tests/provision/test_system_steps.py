@@ -7,82 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import openssh_server
 from support.login_account import Account
-from support.openssh_server import UbuntuServer, ubuntu_server
+from support.own_root_machine import Machine, own_root_machine, wanted, within
 
-from tpukit.clock import Deadline, SystemClock
 from tpukit.errors import ProvisionFailed
-from tpukit.provision import system_steps
-from tpukit.provision.provisioning import plan_all, provision_all, status_all
-from tpukit.provision.undo import require_undone, undo_all
-from tpukit.provision.wanted import Profiles, Wanted, parse
-from tpukit.provision.worker_jobs import ProvisionEvent
+from tpukit.provision.provisioning import plan_all, status_all
 from tpukit.remote.connection.client import Connector
 from tpukit.remote.connection.keys import KeyPair
-from tpukit.remote.connection.worker import RemoteWorker
-
-OWN_ROOT = Path(openssh_server.__file__).with_name("own_root.sh")
-#: Each file and folder: kind, mode, owner, target of a link; then what each file holds. What the
-#: system itself writes anew at will is left out: caches, backups of the account files, boot order;
-#: and the accounts of tests that run beside this one.
-LISTING = r"""
-cd "$HOME" && set -- /etc "$HOME"
-sudo find "$@" -regextype posix-extended \
-    -regex '/etc/(ld.so.cache|[a-z]+-|\.pwd\.lock|sudoers\.d/tpukit.*)' \
-    -prune -o -printf '%y %m %u %p %l\n' | grep -v '/\.tpukit/commands' | sort
-sudo find "$@" -type f ! -regex '/etc/ld.so.cache\|/etc/[a-z]*-\|/etc/sudoers.d/tpukit.*' \
-    -exec sha256sum {} + | sort
-"""
-NOBODYS = Profiles(Path("/nowhere"))
-
-
-def wanted(*words: str) -> Wanted:
-    return parse(words, NOBODYS)
-
-
-def within(count: float = 500) -> Deadline:
-    return Deadline.after(SystemClock(), count)
-
-
-class Machine:
-    """A worker with a root of its own, and what tests ask of it."""
-
-    def __init__(self, server: UbuntuServer, connector: Connector) -> None:
-        self.server = server
-        self.remote = RemoteWorker(0, lambda: connector.connect(server.target(), within(60)))
-        self.events: list[ProvisionEvent] = []
-
-    def sh(self, line: str) -> str:
-        """Return what a line for sh prints, without what .bashrc prints before it."""
-        with self.remote.connect() as connection:
-            words = system_steps.quote([f"echo; echo BEGIN; {line}"])
-            done = connection.run(f"sh -c {words}", deadline=within(120))
-        assert done.ok, done.reason
-        return done.text.partition("\nBEGIN\n")[2]
-
-    def listing(self) -> set[str]:
-        return set(self.sh(LISTING).splitlines())
-
-    def apply(self, *words: str):
-        report = provision_all(
-            [self.remote], wanted(*words), deadline=within(), on_event=self.events.append
-        )
-        return report.workers[0]
-
-    def undo(self, *words: str) -> tuple[str, ...]:
-        (report,) = require_undone(undo_all([self.remote], words, deadline=within()))
-        return report.undone
 
 
 @pytest.fixture
 def machine(account: Account, key: KeyPair, connector: Connector) -> Iterator[Machine]:
-    """An ordinary user's worker: whatever becomes of /etc and /usr ends with it."""
-    if not account.made:
-        pytest.skip("no ordinary user can be made here: system steps are NOT checked")
-    before = ("unshare", "--mount", "--propagation", "private", "sh", str(OWN_ROOT))
-    with ubuntu_server(account, key, before) as server:
-        yield Machine(server, connector)
+    with own_root_machine(account, key, connector) as found:
+        yield found
 
 
 @pytest.mark.full_size
@@ -228,7 +165,6 @@ def test_what_stands_in_the_way_is_said_before_anything_is_changed(
         else:
             assert cause in machine.apply(word).error, word
         machine.undo()
-        machine.sh("rm -rf .tpukit")
         assert machine.listing() == before, word
     with account.sudoing(""), pytest.raises(ProvisionFailed) as caught:
         machine.apply("limits")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Annotated
 
@@ -121,19 +123,21 @@ def apply(
     wanted = around.resolved(wanted) if around else wanted
     stages = toolkit.job_stages(name)
     on_event = provision_progress(stages)
-    report = provision_all(
-        toolkit.workers(name, "all", patience),
-        wanted,
-        requirements=requirements,
-        deadline=deadline,
-        on_event=on_event,
-        prepare=partial(around.prepare, wanted, deadline, on_event) if around else lambda: None,
-    )
+    workers = toolkit.workers(name, "all", patience)
+    with _going_on(toolkit):
+        report = provision_all(
+            workers,
+            wanted,
+            requirements=requirements,
+            deadline=deadline,
+            on_event=on_event,
+            prepare=partial(around.prepare, wanted, deadline, on_event) if around else lambda: None,
+        )
     result = provision_views.provision(require_provisioned(report))
     if around:
         around.open(wanted)
-    workers = counted(len(report.workers), "worker")
-    stages.done("provision", f"{counted(report.changes, 'change')} on {workers}")
+    where = counted(len(report.workers), "worker")
+    stages.done("provision", f"{counted(report.changes, 'change')} on {where}")
     return result
 
 
@@ -165,7 +169,8 @@ def undo(
     stages = toolkit.job_stages(name)
     workers = toolkit.workers(name, "all", patience)
     on_event = provision_progress(stages)
-    reports = undo_all(workers, chosen, deadline=deadline, on_event=on_event)
+    with _going_on(toolkit):
+        reports = undo_all(workers, chosen, deadline=deadline, on_event=on_event)
     undone = [step for each in reports for step in each.undone]
     if reach_further(undone):
         toolkit.surroundings(name).undone(undone, deadline, on_event)
@@ -192,3 +197,15 @@ def status(
     deadline = toolkit.deadline(flag.seconds(timeout))
     workers = toolkit.workers(name, "all", deadline.remaining())
     return provision_views.provision_status(status_all(workers, deadline=deadline))
+
+
+@contextmanager
+def _going_on(toolkit: Toolkit) -> Iterator[None]:
+    """Say of an interrupt that it ends nothing on the workers, and how to see to it."""
+    try:
+        yield
+    except KeyboardInterrupt as signal:
+        error = toolkit.interrupted(signal)
+        begun = "the step that was begun on a worker goes on there: the same command joins it"
+        error.exists = (*error.exists, begun)
+        raise error from None

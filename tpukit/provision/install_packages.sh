@@ -3,6 +3,8 @@
 # A package that was half written may look installed: then all are installed again.
 
 installing=$1/tpukit-installing
+# uv locks the file of its user's credentials, whether there is one or not: without one, not in their home.
+[ -e "${XDG_DATA_HOME:-$HOME/.local/share}/uv/credentials" ] || export UV_CREDENTIALS_DIR="$1/tpukit-credentials"
 # What was verified is no longer what is there, from before the first file changes.
 rm -f "$1/tpukit-verified" || exit
 shift

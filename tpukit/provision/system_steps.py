@@ -144,10 +144,9 @@ def undo_program(word: str) -> str:
     return f"{_common()}(\n{begin}\nundo\n) </dev/null\n"
 
 
-def sweep_program(words: tuple[str, ...]) -> str:
+def sweep_program() -> str:
     """Return the program for sh that removes what steps that are undone have left of tpukit's."""
-    begins = "".join(f"{quote(['begin', word, entry(word), '', ''])}\nsweep\n" for word in words)
-    return f"echo\n{_common()}{begins}"
+    return f"echo\n{_common()}sweep\n"
 
 
 def _common() -> str:

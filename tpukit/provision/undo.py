@@ -129,5 +129,4 @@ class _Undoing:
         self._undone.append(ledger.step)
 
     def _sweep(self, connection: Connection, deadline: Deadline) -> None:
-        program = system_steps.sweep_program(tuple(self._undone)).encode()
-        connection.run("sh -s", stdin=program, deadline=deadline)
+        connection.run("sh -s", stdin=system_steps.sweep_program().encode(), deadline=deadline)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from tpukit.clock import Deadline
-from tpukit.errors import ProvisionFailed, TransportFailed
+from tpukit.errors import ProvisionFailed, TpukitError, TransportFailed
 from tpukit.provision.known_failures import known_failure
 from tpukit.remote.command.worker_lock import worker_lock
 from tpukit.remote.connection.worker import RemoteWorker
@@ -119,11 +119,19 @@ class WorkerJobs:
         One that runs already is joined, one that was lost is replaced.
 
         Raises:
-            ProvisionFailed: it ended with another status than 0; the end of its log is in the
-                details.
+            ProvisionFailed: it ended with another status than 0, and the end of its log is in the
+                details; or it could not begin, and why is known.
             DeadlinePassed, TransportFailed: as `DetachedJob` raises.
         """
-        result = self._follow(step, job, shell)
+        try:
+            result = self._follow(step, job, shell)
+        except TpukitError as caught:
+            # Not of a class of its own: the worker's files are in the way of its job.
+            known = known_failure([caught.reason]) if type(caught) is TpukitError else None
+            if known is None:
+                raise
+            known.reason = caught.reason
+            raise known from caught
         if result.status == 0:
             return result
         tail = [sanitize(line) for line in result.tail[-_TAIL:]]

@@ -109,10 +109,14 @@ undo() {
     done
 }
 
-# Remove what only undone steps have left, and the folders that are empty then.
+# Remove what attempts at steps have left of which nothing holds, and the folders that are empty then.
 sweep() {
-    for status in "$tpukit"/jobs/provision-"$entry"-*/status; do
-        if [ -f "$status" ]; then rm -rf "${status%/status}"; fi
+    for status in "$tpukit"/jobs/provision-*/status; do
+        job=${status%/status}
+        step=${job##*/provision-}
+        step=${step%-*-*} # without the digest and the number of the attempt
+        case $step in uv | python | venv | packages | requirements | verify) continue ;; esac
+        if [ -f "$status" ] && [ ! -e "$ledgers/$step" ]; then rm -rf "$job"; fi
     done
     rmdir "$ledgers" "$tpukit/jobs" "$tpukit" 2>/dev/null
     return 0

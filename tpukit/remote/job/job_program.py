@@ -512,7 +512,7 @@ def main(request):
     except BrokenPipeError:  # nobody listens any more
         os._exit(0)
     except OSError as error:
-        sys.exit(f"{error.filename}: {error.strerror}")
+        sys.exit(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
 
 
 main(*sys.argv[1:])
