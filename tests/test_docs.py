@@ -188,7 +188,7 @@ def calls(text: str) -> Iterator[str]:
     """Yield what stands after `tpukit` wherever a page shows a command."""
     code = [body for language, body in blocks(text) if language in ("console", "sh")]
     for body in [*code, *_SPAN.findall(re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M))]:
-        for found in _CALL.finditer(re.sub(r" +# .*", "", body)):
+        for found in _CALL.finditer(re.sub(r"(^| +)# .*", "", body, flags=re.MULTILINE)):
             yield found[1].partition(" -- ")[0].strip()
 
 
