@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from support.slices import OWNER, create, delete, labelled
 
 from tpukit.clock import Deadline
 from tpukit.errors import (
+    Interrupted,
     NameTaken,
     NoCapacity,
     NotAllowed,
@@ -27,7 +29,7 @@ from tpukit.errors import (
 )
 from tpukit.models import DataDisk, Slice, SliceRequest
 from tpukit.recovery.condition import condition
-from tpukit.recovery.watch_file import Record, Watch, WatchFile, WatchFiles, WatchSpec
+from tpukit.recovery.watch_file import NotWritten, Record, Watch, WatchFile, WatchFiles, WatchSpec
 from tpukit.recovery.watcher import Ended, Watcher
 from tpukit.recovery.workload import request_of
 from tpukit.slices import lifetime, naming
@@ -404,12 +406,13 @@ class Steps:
     """Counts writes, waits and calls of an API, and ends the life at one of them.
 
     Who is dead calls nobody any more: what an error's clean-up would do, a kill does not. On a disk
-    that is full from that step on no file is written, and all else goes on.
+    that is full from that step on the next three writes fail, and all else goes on.
     """
 
     fatal: int
     fills: bool = False
     count: int = 0
+    failed: int = 0  #: writes
     armed: bool = False
 
     @property
@@ -423,8 +426,9 @@ class Steps:
 
     def write(self) -> None:
         self.step()
-        if self.armed and self.reached and self.fills:
-            raise TpukitError("cannot write")
+        if self.armed and self.reached and self.fills and self.failed < 3:
+            self.failed += 1
+            raise NotWritten("cannot write")
 
 
 @pytest.fixture
@@ -551,21 +555,87 @@ def test_a_watch_file_survives_what_is_in_it_and_tells_who_is_at_it(
     assert WatchFiles(scene.file.path.parent, "elsewhere", PROJECT).all() == []
 
 
-def test_a_disk_that_is_full_ends_a_watch_before_anything_is_deleted(
-    scene: Scene,
-) -> None:
-    """The spec and the intent are on the disk, or nothing happens."""
+def test_a_disk_that_is_full_holds_up_a_watch_and_ends_none(scene: Scene) -> None:
+    """The spec and the intent are on the disk before anything is deleted; nothing else needs it."""
+    full: list[str] = []
 
     class Full(WatchFile):
         def save(self, watch: Watch) -> None:
-            if watch.state == "recovering":
-                raise TpukitError("cannot write")
+            if full:
+                raise NotWritten("cannot write")
             super().save(watch)
 
+    def fill() -> None:
+        full.append("up")
+        scene.preempt()
+        usual, until = scene.clock.on_sleep, scene.clock.now + 3600.0
+
+        def sleep() -> None:
+            assert not scene.cloud.calls("nodes.delete")
+            if scene.clock.now > until:
+                full.clear()
+                scene.clock.on_sleep = usual
+
+        scene.clock.on_sleep = sleep
+
+    def end() -> None:
+        full.append("up")
+        scene.end()
+
     scene.record = Record(Full(scene.file.path), scene.record.watch, scene.clock.time)
-    with pytest.raises(TpukitError, match="cannot write"):
-        scene.watch(scene.preempt)
-    assert not scene.cloud.calls("nodes.delete")
+    assert scene.watch(fill, end) == 0
+    assert len(scene.work.begun) == 2
+    assert scene.said.count("cannot write; trying again") == 1
+    assert scene.said[-1] == "cannot write"
+    kept = scene.file.load()
+    assert kept, "it is found by its name"
+    assert kept.open
+
+    scene.work.ends, scene.work.running = [], False
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    full.clear()
+    with pytest.raises(Interrupted, match="interrupted"):
+        scene.watch(lambda: (full.append("up"), interrupt()))
+
+
+def test_an_hour_without_an_api_ends_no_recovery(scene: Scene) -> None:
+    """Whichever call it begins with: the slice is made again once there is an answer."""
+    methods = ("nodes.delete", "nodes.get", "nodes.create", "nodes.list", "nodes.*")
+
+    def lose(method: str) -> None:
+        scene.preempt()
+        scene.cloud.fault(method=method, status="UNAVAILABLE", message="busy", probability=1.0)
+        usual, until = scene.clock.on_sleep, scene.clock.now + 3600.0
+
+        def sleep() -> None:
+            if scene.clock.now > until:
+                scene.cloud.control("DELETE", "faults")
+                scene.clock.on_sleep = usual
+
+        scene.clock.on_sleep = sleep
+
+    acts = [partial(lose, method) for method in methods]
+    assert scene.watch(*acts, scene.end) == 0
+    assert len(scene.work.begun) == len(methods) + 1
+    assert scene.cloud.nodes() == [scene.cloud.full_name("demo", scene.record.watch.zone)]
+
+
+def test_an_outage_does_not_let_a_slice_be_made_again_that_somebody_has_deleted(
+    scene: Scene,
+) -> None:
+    def delete_in_an_outage() -> None:
+        scene.cloud.tpu.delete(ZONE, "demo")
+        scene.clock.now += 60.0
+        refusal = {"status": "UNAVAILABLE", "message": "busy", "times": 20}
+        scene.cloud.fault(method="operations.list", **refusal)
+
+    with pytest.raises(TpukitError, match="not by this watch"):
+        scene.watch(delete_in_an_outage)
+    assert scene.cloud.nodes() == []
+    assert scene.cloud.served() == 20
 
 
 def test_a_request_is_made_from_a_slice_without_what_tpukit_adds_by_itself(cloud: Cloud) -> None:

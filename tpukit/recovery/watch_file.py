@@ -102,6 +102,10 @@ class Watch:
         }
 
 
+class NotWritten(TpukitError):
+    """The file of a watch cannot be written now."""
+
+
 @dataclass(frozen=True)
 class WatchFile:
     """The file of one watch. Only who `holds` it writes."""
@@ -116,12 +120,12 @@ class WatchFile:
             return None
 
     def save(self, watch: Watch) -> None:
-        """Write it, onto the disk itself; raise `TpukitError` where that cannot be done."""
+        """Write it, onto the disk itself; raise `NotWritten` where that cannot be done."""
         try:
             private_directory(self.path.parent)
             replace_file(self.path, json.dumps(asdict(watch)), durable=True)
         except OSError as error:
-            raise TpukitError(
+            raise NotWritten(
                 f"cannot write {shown_path(self.path)}, without which nothing is begun",
                 reason=error.strerror or "",
             ) from error
@@ -207,7 +211,7 @@ class Record:
     now: Any = field(repr=False)  #: returns the seconds since the epoch
 
     def note(self, event: str, detail: str = "", **changes: Any) -> None:
-        """Change the watch and add to its history; raise `TpukitError` where it is not written."""
+        """Change the watch and add to its history; raise `NotWritten` where that is not written."""
         happened = Event(event, detail, round(self.now(), 3))
         history = (*self.watch.history, happened)
         watch = replace(self.watch, history=history, **changes)

@@ -7,8 +7,8 @@ any moment the same loop finds out from the cloud and the workers what is there.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -29,11 +29,11 @@ from tpukit.errors import (
 from tpukit.models import Slice, SliceRequest
 from tpukit.recovery import condition as conditions
 from tpukit.recovery.condition import LOST, condition
-from tpukit.recovery.watch_file import ENDED, RECOVERING, WATCHING, Record
+from tpukit.recovery.watch_file import ENDED, RECOVERING, WATCHING, NotWritten, Record
 from tpukit.slices import change, lifetime, naming
 from tpukit.slices.capacity import Search
 from tpukit.slices.journal import Journal
-from tpukit.slices.last_seen import LastSeen
+from tpukit.slices.last_seen import LastSeen, passing
 from tpukit.slices.queued import delete_queued
 
 #: Seconds between two looks at a slice at rest, at most.
@@ -56,6 +56,14 @@ class Ended:
 
     status: int | None
     why: str = ""
+
+
+class _Again(Exception):
+    """A step cannot be taken now, for a cause that passes by itself; nothing depends on it."""
+
+    def __init__(self, cause: TpukitError) -> None:
+        super().__init__(cause.what)
+        self.cause = cause
 
 
 class Work(Protocol):
@@ -93,6 +101,7 @@ class Watcher:
     created: str = field(default="", init=False)  #: of the slice that was seen last
     settling: Deadline | None = field(default=None, init=False)
     maintenance: bool = field(default=False, init=False)
+    trouble: str = field(default="", init=False)  #: that was told last, and may pass
 
     def watch(self) -> int:
         """Return the exit status of the command once it has ended.
@@ -110,7 +119,10 @@ class Watcher:
             raise self._left(interruption(signal)) from None
         except TpukitError as error:
             raise self._left(error) from None
-        self.record.note(ENDED, f"status {status}", state=ENDED, status=status)
+        try:
+            self.record.note(ENDED, f"status {status}", state=ENDED, status=status)
+        except NotWritten as error:
+            self.say(error.summary())
         return status
 
     @property
@@ -119,9 +131,20 @@ class Watcher:
 
     def _loop(self) -> int:
         while True:
-            status = self._until_recovered()
+            try:
+                status = self._until_recovered()
+            except _Again as again:
+                self._wait_on(again.cause)
+                continue
             if status is not None:
                 return status
+
+    def _wait_on(self, cause: TpukitError) -> None:
+        """Say once what stands in the way, and wait: neither an outage nor a full disk ends it."""
+        if cause.summary() != self.trouble:
+            self.trouble = cause.summary()
+            self.say(f"{self.trouble}; trying again")
+        self.clock.sleep(LOOK_SECONDS)
 
     def _until_recovered(self) -> int | None:
         """Look until the command has ended, and return its status; None after a step to recover."""
@@ -142,7 +165,8 @@ class Watcher:
             self._tell_maintenance(now, found)
             if found is None or now == conditions.COMING:
                 continue
-            self.began = self.began or self._begin(found)
+            if not self.began:
+                self._begin(found)
             ended = self.work.ended() if self.began else None
             if ended is None:
                 self.settling = None
@@ -160,37 +184,35 @@ class Watcher:
         queued = self.record.watch.spec.queued_resource
         if not queued or condition(found) not in (*LOST, conditions.DELETING):
             return ""
-        try:
+        with _outlasted(), suppress(NotFound):
             return self.provider.get_queued(self.record.watch.zone, queued).state
-        except NotFound:
-            return ""
+        return ""
 
     def _was_deleted(self) -> bool:
         """Tell whether somebody has deleted the slice that is gone: an operation of it is left."""
         if not self.created or self.record.watch.state == RECOVERING:
             return False
-        try:
-            place = self.record.watch.zone, self.name
+        place = self.record.watch.zone, self.name
+        with suppress(TpukitError), _outlasted():
             return bool(self.provider.operations(*place, "delete", self.created))
-        except TpukitError:
-            return False
+        return False
 
-    def _begin(self, found: Slice) -> bool:
-        """Begin the command; tell whether it runs. What may pass is tried again."""
+    def _begin(self, found: Slice) -> None:
+        """Begin the command. What may pass is tried again."""
         try:
-            how = self.work.begin(found, self._request(found.zone))
+            with _outlasted():
+                how = self.work.begin(found, self._request(found.zone))
         except SliceLost as lost:
             self.say(lost.summary())  # the next look tells what has become of it
-            return False
+            return
         except (TransportFailed, DeadlinePassed, VerificationFailed) as error:
             self.failures += 1
             if self.failures == _TRIES:
                 raise
             self.say(f"{error.summary()}; trying again")
-            return False
-        self.failures, self.settling = 0, None
+            return
+        self.began, self.failures, self.settling = True, 0, None
         self._note(how, found.zone)
-        return True
 
     def _settled(self, ended: Ended) -> bool:
         """Tell whether a command that failed was given the time in which its loss would show."""
@@ -250,13 +272,14 @@ class Watcher:
         """Return once the API answers that there is no such slice there."""
         if found is None:
             return
-        change.delete(
-            self.provider,
-            found,
-            deadline=Deadline.after(self.clock, DELETE_SECONDS),
-            journal=self.journal,
-            on_state=lambda state: self.say(f"{zone}: {state}"),
-        )
+        with _outlasted(DeadlinePassed):
+            change.delete(
+                self.provider,
+                found,
+                deadline=Deadline.after(self.clock, DELETE_SECONDS),
+                journal=self.journal,
+                on_state=lambda state: self.say(f"{zone}: {state}"),
+            )
         self.seen.state = "" if zone == self.seen.zone else self.seen.state
         self._note("deleted", zone)
 
@@ -266,7 +289,7 @@ class Watcher:
         queued = watch.spec.queued_resource
         if not queued:
             return
-        with suppress(NotFound):
+        with _outlasted(DeadlinePassed), suppress(NotFound):
             delete_queued(
                 self.provider,
                 self.provider.get_queued(watch.zone, queued),
@@ -300,7 +323,9 @@ class Watcher:
         return naming.labelled(request, self.owner, secrets.token_hex(6))
 
     def _note(self, event: str, detail: str = "", **changes: object) -> None:
-        self.record.note(event, detail, **changes)
+        with _outlasted(NotWritten):
+            self.record.note(event, detail, **changes)
+        self.trouble = ""
         self.say(f"{event} ({detail})" if detail else event)
 
     def _somebodys(self, now: str) -> TpukitError:
@@ -322,9 +347,21 @@ class Watcher:
             error.exists += (f"run {spec.run_id} of slice {watch.name} goes on",)
         if watch.open:
             kind = "interrupted" if isinstance(error, (Interrupted, Terminated)) else "failed"
-            self.record.note(kind, error.summary(), stopped=isinstance(error, Terminated))
+            with suppress(NotWritten):  # what ends it is what is told
+                self.record.note(kind, error.summary(), stopped=isinstance(error, Terminated))
             again = ("tpukit", "watch", watch.name)
             own = error.fix if kind == "failed" and error.fix and error.fix.arguments else None
             error.fix = own or Fix.command(*again, note="takes the watch up again")
             error.otherwise = Fix.command("tpukit", "delete", watch.name, "--zone", watch.zone)
         return error
+
+
+@contextmanager
+def _outlasted(*kinds: type[TpukitError]) -> Iterator[None]:
+    """Raise `_Again` for what passes by itself: an outage of the API, and errors of these kinds."""
+    try:
+        yield
+    except TpukitError as error:
+        if isinstance(error, kinds) or passing(error):
+            raise _Again(error) from error
+        raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -235,7 +236,11 @@ class _Follower:
         skip = max(0, self._shown.get(worker.index, 0) - begin)
         if data[skip:]:
             self._shown[worker.index] = begin + len(data)
-            self._write(worker, data[skip:], epoch)
+            try:
+                self._write(worker, data[skip:], epoch)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:  # then only what is shown is lost
+                    raise
 
     def _guarded(self, worker: RemoteWorker) -> Callable[[], Connection]:
         def connect() -> Connection:
