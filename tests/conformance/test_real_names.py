@@ -47,6 +47,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     home = tmp_path_factory.mktemp("home")
     bare = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
     bare |= {"HOME": str(home), "CLOUDSDK_CONFIG": str(home / "gcloud")}
+    bare |= {"https_proxy": "http://127.0.0.1:9"}  # a company's, which knows another Google
 
     def tpukit(*words: str) -> str:
         line = [*TPUKIT, "emulator", *words]

@@ -18,7 +18,8 @@ ZONE = "us-central1-a"
 
 
 def control(api: Api) -> EmulatorClient:
-    return EmulatorClient(api.server.url, api.token)
+    """Return a client, given what `emulator env` names: a URL with a slash, a file with a line."""
+    return EmulatorClient(f"{api.server.url}/", f"{api.token}\n")
 
 
 def create(api: Api, name: str, zone: str = ZONE, **fields: Any) -> tuple[int, Any]:
@@ -152,6 +153,9 @@ def test_what_cannot_be_is_named(api: Api) -> None:
         (lambda: emulator.add_network("UPPER"), BadInput, "name must match"),
         (lambda: emulator.remove_network("never"), NotFound, "never"),
         (lambda: emulator.remove_reservation("never", ZONE), NotFound, "never"),
+        (lambda: emulator.add_reservation("none", ZONE, "v4", 0), BadInput, "number of chips"),
+        (lambda: emulator.set_state("", "READY"), NotFound, "refuses"),
+        (lambda: emulator.add_fault({"name": {"a set"}}), BadInput, "no JSON object"),
         (lambda: emulator.set_quota("v3-8", ZONE, -1), BadInput, "limit must be"),
         (lambda: emulator.remove_quota("v3-8", ZONE), NotFound, "quota of v3-8"),
         (lambda: emulator.call("POST", "catalogue/chairs", {"name": "c"}), BadInput, "has zones"),

@@ -207,6 +207,19 @@ def test_environment_names_the_variables_of_gcloud(shared):
         assert variables[f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}"] == f"{url}/"
 
 
+def test_environment_leads_past_proxies_where_there_are_any(shared):
+    """A proxy does not reach this machine, and would be told the token."""
+    for around, exceptions in (
+        ({}, None),
+        ({"HTTPS_PROXY": "", "NO_PROXY": "a"}, None),
+        ({"HTTPS_PROXY": "http://p:1"}, "127.0.0.1"),
+        ({"all_proxy": "http://p:1", "no_proxy": "a,b", "NO_PROXY": "c"}, "a,b,127.0.0.1"),
+        ({"http_proxy": "http://p:1", "NO_PROXY": "127.0.0.1"}, "127.0.0.1"),
+    ):
+        variables = daemon.environment(shared.directory, around=around)
+        assert variables.get("no_proxy") == variables.get("NO_PROXY") == exceptions
+
+
 def test_environment_without_an_emulator_says_how_to_start_one(tmp_path):
     with pytest.raises(NotFound) as caught:
         daemon.environment(tmp_path)

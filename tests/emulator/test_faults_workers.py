@@ -348,6 +348,8 @@ def test_frozen_workers_can_be_halted(worker: EmulatedWorkers) -> None:
         {"fault": "dead", "unheard": 1},
         {"fault": "dead", "worker": "0"},
         {"fault": "dead", "worker": True},
+        {"fault": "dead", "worker": -1},
+        {"fault": "dead", "node": 5},
         {"fault": "dead", "seconds": -1},
         {"fault": "dead", "seconds": float("nan")},
         {"fault": "dead", "times": 0},

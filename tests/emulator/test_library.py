@@ -54,7 +54,12 @@ def test_a_block_has_a_cloud_and_leaves_nothing_behind(monkeypatch: pytest.Monke
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     monkeypatch.setenv("TPUKIT_PROJECT", "billed")
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "billed")
+    # Of a company's network: it is not asked for this machine, and not told the token.
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "intranet, .example.com")
     with Emulator() as cloud, Emulator() as other:
+        for name in ("no_proxy", "NO_PROXY"):
+            assert cloud.env[name] == "intranet,.example.com,127.0.0.1"
         client = cloud.tpu_client()
         made = client.create_node(parent=place(cloud), node_id="demo", node=NODE).result(timeout=60)
         assert made.state.name == "READY"
@@ -131,6 +136,15 @@ def test_what_cannot_start_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(BadInput, match="no workers cardboard"):
         Emulator(workers="cardboard")  # type: ignore[arg-type]
+    for given in ({"create_seconds": float("nan")}, {"create_seconds": -1}, {"port": 65536}):
+        with pytest.raises(BadInput, match=f"{next(iter(given))} is a number from 0 to"):
+            Emulator(**given)  # type: ignore[arg-type]
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with pytest.raises(TpukitError, match="did not start") as caught:
+        Emulator()
+    assert caught.value.fix is None
+    monkeypatch.undo()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -61,6 +61,7 @@ def test_a_story_is_the_same_in_toml_and_in_json(tmp_path: Path) -> None:
         ("story.toml", '[[events]]\ndo = "explode"', "cannot be played"),
         ("story.toml", '[[events]]\ndo = "preempt"\nafter = nan', "cannot be played"),
         ("story.toml", '[[events]]\ndo = "preempt"\ntimes = 0', "cannot be played"),
+        ("story.toml", '[[events]]\ndo = "preempt"\nnode = 5', "cannot be played"),
         ("story.toml", '[[events]]\ndo = "preempt"\nwhen = 0', "cannot be played"),
         ("story.txt", STORY, "ends in .toml or .json"),
     ],
@@ -113,15 +114,16 @@ def test_a_story_with_one_mistake_is_not_begun(api: Api) -> None:
 
 def test_a_stockout_then_a_preemption_are_played_and_accounted_for(api: Api) -> None:
     story = {
+        "create_seconds": 50,
         "faults": [{"preset": "stockout", "name": "demo"}],
         "events": [{"node": "demo", "do": "preempt", "after": 30}],
     }
     assert api.call("POST", "/_emulator/v1/scenario", story)[0] == 200
     api.create("demo")
-    api.advance(1000)
+    api.advance(50)
     assert api.state_of("demo") == "GONE"
     api.create("demo")
-    api.advance(1000)
+    api.advance(50)
     assert api.state_of("demo") == "READY"
     api.advance(29)
     assert api.state_of("demo") == "READY"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -24,8 +25,8 @@ class EmulatorClient:
     """Adds faults, moves the clock and reads the state and log of one running emulator."""
 
     def __init__(self, url: str, token: str, seconds: float = _SECONDS) -> None:
-        self.url = url
-        self.token = token
+        self.url = url.strip().rstrip("/")  # as variables for gcloud, and files of a token, end
+        self.token = token.strip()
         self._seconds = seconds
 
     def status(self) -> Json:
@@ -186,21 +187,22 @@ class EmulatorClient:
 
         Raises `BadInput` for HTTP 400, `NotFound` for 404, `TpukitError` for others and no answer.
         """
-        connection = http.client.HTTPConnection(
-            self.url.removeprefix("http://"), timeout=self._seconds
-        )
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
-        data = None if body is None else json.dumps(body)
         try:
-            connection.request(verb, f"{CONTROL}/{path}", data, headers)
-            answer = connection.getresponse()
-            document = json.loads(answer.read())
+            data = None if body is None else json.dumps(body)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise BadInput("this is no JSON object", reason=one_line(str(error))) from error
+        try:
+            address = self.url.removeprefix("http://")
+            with closing(http.client.HTTPConnection(address, timeout=self._seconds)) as connection:
+                connection.request(verb, f"{CONTROL}/{path}", data, headers)
+                answer = connection.getresponse()
+                text = answer.read()
+            document = json.loads(text) if answer.status == 200 else _read(text)
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise TpukitError(
                 "the emulator does not answer", reason=one_line(str(error))
             ) from error
-        finally:
-            connection.close()
         if answer.status != 200:
             raise _refusal(answer.status, document)
         return dict(document)
@@ -212,6 +214,13 @@ class EmulatorClient:
 
 
 ACCOUNTS: Sequence[str] = ("faults", "workers", "events")
+
+
+def _read(text: bytes) -> Any:
+    """Return what a refusal says; nothing where it is a page, as for a path that is none."""
+    with suppress(ValueError):
+        return json.loads(text)
+    return None
 
 
 def _refusal(status: int, document: Any) -> TpukitError:

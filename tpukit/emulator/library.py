@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from tpukit.emulator.control_client import EmulatorClient
 from tpukit.emulator.core.places import PROJECT, ZONE
 from tpukit.emulator.process import daemon
-from tpukit.errors import BadInput, Fix
+from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.text import one_line
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Emulator(EmulatorClient):
         """Start it; a create takes `create_seconds` of its clock, all else in proportion.
 
         `workers` are "paper" (addresses and keys, for calls of the API) or "ssh" (each an SSH
-        server). `port` 0 takes a free one. Raises `BadInput` for other workers or a port that is
+        server). `port` 0 takes a free one. Raises `BadInput` for other values or a port that is
         taken, and `TpukitError` where it does not start; nothing is left then.
         """
         if workers not in _ENGINES:
@@ -75,8 +75,10 @@ class Emulator(EmulatorClient):
                 "CLOUDSDK_CONFIG": str(self.directory / "gcloud"),
                 "TPUKIT_HOME": str(self.directory),
             }
-        except BaseException:
+        except BaseException as error:
             self._leave_nothing()
+            if isinstance(error, TpukitError):
+                error.fix = None  # it would name the log, which is gone
             raise
         finally:
             os.close(ended)
@@ -115,6 +117,8 @@ class Emulator(EmulatorClient):
         transport = TpuRestTransport(
             host=host, url_scheme=scheme, credentials=Credentials(self.token)
         )
+        for each in (transport, transport.operations_client._transport):
+            each._session.trust_env = False  # a proxy cannot reach this machine
         return TpuClient(transport=transport)
 
     def reset(self) -> None:

@@ -65,6 +65,8 @@ class ControlPlane:
         self._faults.add(scenario.faults)
         self._service.worker_faults.add(scenario.workers)
         self._service.events.extend(scenario.events)
+        if scenario.create_seconds is not None:
+            self._service.context.timing = Timing.for_create(scenario.create_seconds)
         self._service.advance()
         return self.list_faults(call)
 

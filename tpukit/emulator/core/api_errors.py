@@ -121,6 +121,25 @@ def camel(name: str) -> str:
     return head + "".join(word[:1].upper() + word[1:] for word in rest)
 
 
+def is_text(value: object) -> TypeGuard[str]:
+    """Return whether a value is text that UTF-8 can carry: half a surrogate pair cannot be."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def read_text(document: Json, key: str, default: str) -> str:
+    """Return a text of a document; raise `ApiError` where the value is none."""
+    value = document.get(key, default)
+    if not is_text(value):
+        raise invalid(f"{key} must be a text.")
+    return value
+
+
 def is_number(value: object, least: float = 0, most: float = float_info.max) -> TypeGuard[float]:
     """Return whether a JSON value is a number within bounds; true and false are none."""
     return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most

@@ -10,7 +10,15 @@ from random import Random
 from threading import Event
 from typing import Any
 
-from tpukit.emulator.core.api_errors import CODES, Json, Status, invalid, is_number
+from tpukit.emulator.core.api_errors import (
+    CODES,
+    Json,
+    Status,
+    invalid,
+    is_number,
+    is_whole,
+    read_text,
+)
 from tpukit.emulator.faults.presets import PRESETS
 
 KINDS = ("status", "operation", "wait", "reset", "stall", "truncate", "unreachable")
@@ -27,6 +35,8 @@ _KEYS = frozenset(
     "preset method name zone accelerator_type phase kind status"  # noqa: SIM905
     " message details http seconds times probability seed".split()
 )
+#: The longest stall, in seconds; threads wait no longer than some centuries.
+_LONGEST = 1e9
 #: A count no test gets to: a rule with a probability and no `times` goes on.
 _ALWAYS = 10**9
 
@@ -147,23 +157,23 @@ def parse_rule(document: Any) -> FaultRule:
     """Return the rule that a JSON object describes; raise `ApiError` for an impossible one."""
     if not isinstance(document, dict) or document.keys() - _KEYS:
         raise invalid(f"A fault is an object with keys of {', '.join(sorted(_KEYS))}.")
-    preset = PRESETS.get(document.get("preset", ""))
+    preset = PRESETS.get(read_text(document, "preset", ""))
     if "preset" in document and preset is None:
         raise invalid(f"The presets are {', '.join(PRESETS)}.")
-    kind = str(document.get("kind", preset.kind if preset else "status"))
+    kind = read_text(document, "kind", preset.kind if preset else "status")
     unlimited = "probability" in document
     rule = FaultRule(
-        method=str(document.get("method", preset.method if preset else "*")),
+        method=read_text(document, "method", preset.method if preset else "*"),
         kind=kind,
-        name=str(document.get("name", "*")),
-        zone=str(document.get("zone", "*")),
-        accelerator_type=str(document.get("accelerator_type", "*")),
-        phase=str(document.get("phase", "after" if kind == "truncate" else "before")),
+        name=read_text(document, "name", "*"),
+        zone=read_text(document, "zone", "*"),
+        accelerator_type=read_text(document, "accelerator_type", "*"),
+        phase=read_text(document, "phase", "after" if kind == "truncate" else "before"),
         status=preset.status if preset else _status(document, kind),
         seconds=float(_number(document, "seconds", 0)),
-        times=int(_number(document, "times", _ALWAYS if unlimited else 1)),
+        times=_whole(document, "times", _ALWAYS if unlimited else 1),
         probability=float(_number(document, "probability", 1)),
-        seed=int(_number(document, "seed", 0)),
+        seed=_whole(document, "seed", 0),
     )
     _check(rule)
     return rule
@@ -181,8 +191,8 @@ def _check(rule: FaultRule) -> None:
         raise invalid("Which zone is unreachable has to be said.")
     if rule.kind == "truncate" and rule.phase != "after":
         raise invalid("An answer can be truncated only after the call.")
-    if rule.kind in _LASTING and rule.seconds <= 0:
-        raise invalid(f"A {rule.kind} needs its seconds.")
+    if rule.kind in _LASTING and not 0 < rule.seconds <= _LONGEST:
+        raise invalid(f"A {rule.kind} needs its seconds, {_LONGEST:.0f} at most.")
     if not 0 <= rule.probability <= 1 or rule.times < 1:
         raise invalid("A probability is between 0 and 1, and times at least 1.")
 
@@ -190,12 +200,23 @@ def _check(rule: FaultRule) -> None:
 def _status(document: Json, kind: str) -> Status | None:
     if kind not in ("status", "operation"):
         return None
-    name = str(document.get("status", "UNAVAILABLE"))
-    details = document.get("details", [])
-    if name not in CODES or not isinstance(details, list):
-        raise invalid(f"A status is one of {', '.join(CODES)}; details are a list.")
-    message = str(document.get("message", "The service is currently unavailable."))
-    return Status(name, message, tuple(details), int(_number(document, "http", 0)))
+    name = read_text(document, "status", "UNAVAILABLE")
+    details, http = document.get("details", []), _whole(document, "http", 0)
+    if name not in CODES:
+        raise invalid(f"A status is one of {', '.join(CODES)}.")
+    if not isinstance(details, list) or not all(isinstance(each, dict) for each in details):
+        raise invalid("details must be a list of objects.")
+    if http and not 400 <= http <= 599:
+        raise invalid("http must be the status of an error, from 400 to 599.")
+    message = read_text(document, "message", "The service is currently unavailable.")
+    return Status(name, message, tuple(details), http)
+
+
+def _whole(document: Json, key: str, default: int) -> int:
+    value = document.get(key, default)
+    if not is_whole(value, -inf):
+        raise invalid(f"{key} must be a whole number.")
+    return value
 
 
 def _number(document: Json, key: str, default: float) -> float:

@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from tpukit.emulator.core.api_errors import ApiError, Json, invalid, is_number, is_whole
+from tpukit.emulator.core.api_errors import ApiError, Json, invalid, is_number, is_whole, read_text
 from tpukit.emulator.faults import api_faults, worker_faults
 from tpukit.errors import BadInput, Fix
 from tpukit.text import one_line
@@ -70,6 +70,7 @@ class Scenario:
     faults: Sequence[Json] = ()
     workers: Sequence[Json] = ()
     events: Sequence[ScenarioEvent] = ()
+    create_seconds: float | None = None  #: from create to READY, all else in proportion
 
 
 def parse_scenario(document: Any) -> Scenario:
@@ -79,13 +80,13 @@ def parse_scenario(document: Any) -> Scenario:
     """
     if not isinstance(document, dict) or document.keys() - _KEYS:
         raise invalid(f"A scenario is an object with keys of {', '.join(sorted(_KEYS))}.")
-    _seconds(document, "create_seconds")
+    create_seconds = _seconds(document, "create_seconds") if "create_seconds" in document else None
     rules, workers, events = (_list(document, name) for name in ("faults", "workers", "events"))
     for rule in rules:
         api_faults.parse_rule(rule)
     for rule in workers:
         worker_faults.parse_rule(rule)
-    return Scenario(rules, workers, [parse_event(event) for event in events])
+    return Scenario(rules, workers, [parse_event(event) for event in events], create_seconds)
 
 
 def parse_event(document: Any) -> ScenarioEvent:
@@ -97,7 +98,7 @@ def parse_event(document: Any) -> ScenarioEvent:
         raise invalid(f"What an event does is one of {', '.join((*ENDS, *HEALTHS))}.")
     if not is_whole(times, least=1):
         raise invalid("times must be a whole number, 1 at least.")
-    return ScenarioEvent(str(document.get("node", "*")), do, after, times)
+    return ScenarioEvent(read_text(document, "node", "*"), do, after, times)
 
 
 def _seconds(document: Json, name: str) -> float:

@@ -9,10 +9,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from math import inf
 from typing import Any
 
-from tpukit.emulator.core.api_errors import Json, invalid, is_number, is_whole
+from tpukit.emulator.core.api_errors import Json, invalid, is_number, is_whole, read_text
 
 #: What a user can inflict, and what one sees of it.
 KINDS: Mapping[str, str] = {
@@ -149,15 +148,15 @@ def parse_rule(document: Any) -> WorkerFault:
     """Return the rule that a JSON object describes; raise `ApiError` for an impossible one."""
     if not isinstance(document, dict) or document.keys() - _KEYS:
         raise invalid(f"A worker's fault is an object with keys of {', '.join(sorted(_KEYS))}.")
-    kind = str(document.get("fault"))
+    kind = read_text(document, "fault", "")
     if kind not in KINDS:
         raise invalid(f"A worker's fault is one of {', '.join(KINDS)}.")
     worker = document.get("worker")
-    if worker is not None and not is_whole(worker, -inf):
+    if worker is not None and not is_whole(worker):
         raise invalid("worker must be a number, or null for every worker.")
     return WorkerFault(
         kind=kind,
-        node=str(document.get("node", "*")),
+        node=read_text(document, "node", "*"),
         worker=worker,
         seconds=_number(document, "seconds", 0.0),
         times=int(_number(document, "times", _ALWAYS, least=1)),

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,9 +45,13 @@ _BUNDLE_VARIABLES = (
     *("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "HTTPLIB2_CA_CERTS", "CURL_CA_BUNDLE"),
     *("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE"),
 )
+#: What is reached without a proxy: programs read one spelling or the other.
+_EXCEPTIONS = ("no_proxy", "NO_PROXY")
 _ANSWER_SECONDS = 10.0
 #: How long an emulator may take to end before it is killed, and to be gone then.
 STOP_SECONDS = 30.0
+#: The longest that a create may take, in seconds.
+LONGEST_CREATE = 86400.0
 #: Bytes of what a starting emulator reports: `READY`, or the document of its error.
 _LONGEST_REPORT = 1 << 16
 
@@ -70,11 +74,13 @@ def start(
 ) -> RunningEmulator:
     """Return the directory's emulator, started in the background unless it runs already.
 
-    `create_seconds` is how long nodes are CREATING; `port` 0 lets the system choose;
+    `create_seconds` is how long nodes are CREATING, a day at most; `port` 0 lets the system choose;
     `engine` is one of `home.ENGINES`; the emulator goes with its `owner`, if it has one. Raises
-    `BadInput` for another engine, and `TpukitError` with the last lines of its log when the
+    `BadInput` for other values, and `TpukitError` with the last lines of its log when the
     emulator does not come up within `timeout` seconds.
     """
+    _check_number("create_seconds", create_seconds, LONGEST_CREATE, float)
+    _check_number("port", port, 65535, int)
     if engine not in ENGINES:
         raise BadInput(
             f"no engine {one_line(engine)}", fix=Fix(note=f"--engine {'|'.join(ENGINES)}")
@@ -130,16 +136,22 @@ def stop_all(
     return stopped, len(left)
 
 
-def environment(directory: Path, found: RunningEmulator | None = None) -> dict[str, str]:
+def environment(
+    directory: Path,
+    found: RunningEmulator | None = None,
+    around: Mapping[str, str] = os.environ,
+) -> dict[str, str]:
     """Return the variables that point gcloud and tpukit at the directory's running emulator.
 
-    It is looked for unless the caller has `found` it. Raises `NotFound` when none runs.
+    It is looked for unless the caller has `found` it; `around` are the variables that these come
+    to, whose proxies are not asked for it. Raises `NotFound` when none runs.
     """
     found = found or _expected(directory)
     return {
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{found.url}/compute/v1/",
         **{f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}": f"{found.url}/" for name in _SERVICES},
         **_gcloud_settings(directory),
+        **_past_proxies(around, ["127.0.0.1"]),
     }
 
 
@@ -160,10 +172,12 @@ def impersonation(directory: Path) -> dict[str, Any]:
     return found
 
 
-def real_name_environment(directory: Path) -> dict[str, str]:
+def real_name_environment(
+    directory: Path, around: Mapping[str, str] = os.environ
+) -> dict[str, str]:
     """Return the variables for clients that call the directory's emulator by Google's names.
 
-    Raises `NotFound` as `impersonation` does.
+    `around` is as `environment` has it. Raises `NotFound` as `impersonation` does.
     """
     found = impersonation(directory)
     return {
@@ -172,7 +186,21 @@ def real_name_environment(directory: Path) -> dict[str, str]:
         "GOOGLE_APPLICATION_CREDENTIALS": str(found["credentials"]),
         "GOOGLE_CLOUD_PROJECT": PROJECT,
         **_gcloud_settings(directory),
+        **_past_proxies(around, ["127.0.0.1", *found["names"]]),
     }
+
+
+def _past_proxies(around: Mapping[str, str], hosts: Sequence[str]) -> dict[str, str]:
+    """Return what keeps clients from asking a proxy for these hosts; {} where there is no proxy.
+
+    It cannot reach this machine's loopback, and would be told the token.
+    """
+    named = {name for name in around if name.lower().endswith("_proxy") and around[name]}
+    if not named - {*_EXCEPTIONS}:
+        return {}
+    known = next((around[name] for name in _EXCEPTIONS if name in named), "").split(",")
+    exceptions = ",".join(dict.fromkeys([*filter(None, map(str.strip, known)), *hosts]))
+    return dict.fromkeys(_EXCEPTIONS, exceptions)
 
 
 def _gcloud_settings(directory: Path) -> dict[str, str]:
@@ -241,6 +269,12 @@ def _spawn(
     # The emulator outlives this process, which is not to warn that it never waited for it.
     process.returncode = 0
     return found
+
+
+def _check_number(name: str, value: object, most: float, kind: type) -> None:
+    fits = isinstance(value, int | kind) and not isinstance(value, bool)
+    if not (fits and 0 <= value <= most):  # type: ignore[operator]
+        raise BadInput(f"{name} is a number from 0 to {most:g}, not {one_line(str(value))}")
 
 
 def _refusal(report: bytes) -> TpukitError | None:

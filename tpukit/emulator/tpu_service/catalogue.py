@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from math import inf
 
 from tpukit.accelerators import AcceleratorType, all_types
-from tpukit.emulator.core.api_errors import ApiError, Json, invalid, is_whole, not_found
+from tpukit.emulator.core.api_errors import ApiError, Json, invalid, is_text, is_whole, not_found
 from tpukit.emulator.core.places import ZONE
 from tpukit.emulator.core.service_context import Call, ServiceContext, listing
 
@@ -178,7 +177,7 @@ class Reservations:
         found = _NAME.fullmatch(name) if isinstance(name, str) else None
         if found is None or found[2] not in self._catalogue.zones:
             raise invalid("name must be projects/P/locations/ZONE/reservations/R of a known zone.")
-        if not is_whole(size, -inf) or not isinstance(kind, str):
+        if not is_whole(size, 1) or not is_text(kind):
             raise invalid("size must be a number of chips, and resourceType a text.")
         self._records[found[0]] = {
             "name": found[0],

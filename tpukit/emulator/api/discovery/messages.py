@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from tpukit.emulator.core.api_errors import ApiError, Json, camel
+from tpukit.emulator.core.api_errors import ApiError, Json, camel, is_text
 
 #: Numbers of an enumeration that are not the places of its values; clients may send either.
 _NUMBERS = {
@@ -122,7 +122,7 @@ class MessageReader:
     def _map(self, owner: str, schema: Json, given: Any, path: str) -> Json:
         found = {}
         for number, (key, value) in enumerate(given.items()):
-            if not _is_text(key):
+            if not is_text(key):
                 self._wrong(f"{path}[{number}].key", "TYPE_STRING", key)
             found[key] = self.value(owner, schema, value, f"{path}[{number}].value")
         return found
@@ -164,17 +164,6 @@ def _inside(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _is_text(value: object) -> bool:
-    """Tell whether a value is text that UTF-8 can carry: half a surrogate pair cannot be."""
-    if not isinstance(value, str):
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _read_enumeration(owner: str, schema: Json, given: object) -> str:
     names: list[str] = schema["enum"]
     if given in names:
@@ -214,7 +203,7 @@ def _read_string(owner: str, schema: Json, given: object) -> str:
     form = schema.get("format", "")
     if form in _BOUNDS:
         return str(_read_integer(owner, schema, given))
-    if not isinstance(given, str) or not _is_text(given):
+    if not is_text(given):
         raise TypeError(given)
     if form == "google-datetime":
         _check_timestamp(given)
