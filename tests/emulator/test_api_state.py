@@ -89,10 +89,17 @@ def test_a_file_that_is_json_but_no_state_is_refused(saved, spoil):
 
 def test_a_file_of_another_version_is_refused_by_both_numbers(saved):
     document = json.loads(saved.path.read_text())
-    saved.path.write_text(json.dumps({**document, "version": 7}))
-    with pytest.raises(BadInput) as caught:
-        saved.load()
-    assert caught.value.reason == "version 7, where this emulator reads version 1"
+    newer = "the version of tpukit that wrote it can read it"
+    for changed, reason, why in (
+        ({"disks": {}}, "disks: a newer version of tpukit wrote it", newer),
+        ({"version": 7}, "version 7, where this emulator reads version 1", newer),
+        ({"version": None}, "it has no version", "it was cut or damaged"),
+    ):
+        saved.path.write_text(json.dumps({**document, **changed}))
+        with pytest.raises(BadInput) as caught:
+            saved.load()
+        assert caught.value.reason == reason
+        assert caught.value.why.startswith(why)
 
 
 @pytest.mark.parametrize("content", [b"[]", b"\xff\xfe", b"null", b"[" * 100_000])

@@ -65,6 +65,10 @@ _CLOCK = ("clock_offset", "clock_time")
 _NO_DELAY = {"delay": 0.0, "not_before": 0.0}
 
 
+class _OtherVersionError(ValueError):
+    """A state of an emulator that knows something else."""
+
+
 class StateFile:
     """One JSON file, replaced as a whole; mode 0600 because it holds the workers' host keys."""
 
@@ -86,6 +90,11 @@ class StateFile:
             raise self._refusal(str(error)) from error
         try:
             return _parse(json.loads(text))
+        except _OtherVersionError as error:
+            why = (
+                "the version of tpukit that wrote it can read it; this one would lose a part of it"
+            )
+            raise self._refusal(str(error), why) from error
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise self._refusal(str(error)) from error
 
@@ -105,11 +114,13 @@ class StateFile:
         self._written[name] = after
         return "{" + ",".join(f"{json.dumps(key)}:{text}" for key, (_, text) in after.items()) + "}"
 
-    def _refusal(self, why: str) -> BadInput:
+    def _refusal(
+        self, reason: str, why: str = "it was cut or damaged; it is never read in part"
+    ) -> BadInput:
         return BadInput(
             f"the emulator's state file {self.path} cannot be used",
-            reason=why,
-            why="it was cut or damaged; it is never read in part",
+            reason=reason,
+            why=why,
             fix=Fix.command(
                 *("mv", str(self.path), f"{self.path}.damaged"),
                 note="it then starts without slices, and removes the files of their workers",
@@ -146,14 +157,20 @@ def _parse(document: Any) -> EmulatorState:
     if not isinstance(document, dict):
         raise ValueError("the top level is not an object")
     version = document.get("version")
+    if not is_number(version):
+        raise ValueError("it has no version")
     if version != VERSION:
-        raise ValueError(f"version {version!r}, where this emulator reads version {VERSION}")
+        raise _OtherVersionError(
+            f"version {version!r}, where this emulator reads version {VERSION}"
+        )
     clock = [document["clock_offset"], document.get("clock_time", 0.0)]
     if not all(is_number(each, -inf) for each in clock):
         raise ValueError(f"{' or '.join(_CLOCK)} is not a number")
     unknown = document.keys() - {"version", *_CLOCK, *_COLLECTIONS}
     if unknown:  # a newer emulator's: the next save would lose it
-        raise ValueError(f"{', '.join(sorted(unknown))}: a newer version of tpukit wrote it")
+        raise _OtherVersionError(
+            f"{', '.join(sorted(unknown))}: a newer version of tpukit wrote it"
+        )
     given = {**{name: {} for name in _LATER}, **document}
     queued = given["queued_resources"]
     if isinstance(queued, dict):  # records of versions that knew no delay
