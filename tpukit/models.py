@@ -46,6 +46,11 @@ class DataDisk(Documented):
     source: str
     read_only: bool = False
 
+    @property
+    def name(self) -> str:
+        """The disk's own name."""
+        return self.source.rpartition("/")[2]
+
 
 @dataclass(frozen=True)
 class Slice(Documented):

@@ -15,7 +15,7 @@ from tpukit.access.ssh_config import SshConfig
 from tpukit.cloud.session import Session
 from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import Interrupted, NotAllowed, NotFound
-from tpukit.models import FirewallRule, QueuedResource, QueueRequest, Slice
+from tpukit.models import DataDisk, FirewallRule, QueuedResource, QueueRequest, Slice
 from tpukit.slices.last_seen import OnState
 
 pytestmark = pytest.mark.process
@@ -93,6 +93,15 @@ def test_a_rule_that_cannot_be_removed_holds_up_nobody_and_is_named(
     assert (list(done.rules), done.failed) == ([rule], {})
     assert len(warnings) == 1
     assert [each.name for each in prompt_cloud.firewall.list()] == [rule]
+
+
+def test_the_data_disks_that_stay_are_named(prompt_cloud: Cloud) -> None:
+    disks = tuple(DataDisk(f"projects/p/zones/{ZONE}/disks/{name}") for name in ("data", "more"))
+    prompt_cloud.tpu.create(labelled(prompt_cloud, "kept", data_disks=disks))
+    warnings: list[str] = []
+    delete_all(prompt_cloud, prompt_cloud.tpu.list(ZONE).slices, warnings=warnings)
+    assert prompt_cloud.nodes() == []
+    assert warnings == ["data disk data of kept stays", "data disk more of kept stays"]
 
 
 @pytest.mark.parametrize("queued", [False, True], ids=["slices", "queued resources"])

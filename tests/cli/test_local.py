@@ -88,6 +88,28 @@ def test_a_smoke_test_without_a_framework_is_10(local: Local, slice_name: str) -
 
 
 @pytest.mark.full_size
+def test_a_full_disk_where_a_watch_writes_ends_neither_it_nor_its_command(
+    local: Local, slice_name: str
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            local.words("watch", slice_name, "--run-id", "full", "--", "echo line; sleep 1"),
+            env=local.environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert "error: there is no room on this machine's disk" in done.stderr
+    assert "Exception" not in done.stderr
+    kept = local.run("watch", "--list", slice_name)
+    assert kept.out.splitlines()[-1].endswith("\tended\tstatus 0"), done.stderr
+    assert local.run("logs", slice_name, "full", "--worker", "0").out == "line\n"
+
+
+@pytest.mark.full_size
 def test_the_name_of_a_multislice_tests_each_of_its_slices(local: Local) -> None:
     assert local.run("queue", "create", "v3-8", "pair", "--count", "2").status == 0
     assert local.run("queue", "wait", "pair").status == 0

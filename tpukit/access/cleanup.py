@@ -62,8 +62,9 @@ class Cleanup:
     def delete(
         self, found: Slice, deadline: Deadline, *, label: str = "", seen: LastSeen | None = None
     ) -> Sequence[str]:
-        """Delete a slice; return the names of the rules that stay.
+        """Delete a slice; return the names of the rules that stay, and warn of its data disks.
 
+        Those are whoever's made them: a slice's end leaves them as they are.
         `seen`, and what it raises, as `change.delete`.
         """
         say = self.on_state(label or found.name)
@@ -71,6 +72,9 @@ class Cleanup:
             self.provider, found, deadline=deadline, journal=self.journal, on_state=say, seen=seen
         )
         say("deleted")
+        stays = "stays, and bills until it is deleted" if self.provider.bills else "stays"
+        for disk in found.data_disks:
+            self.on_warning(f"data disk {disk.name} of {found.name} {stays}")
         self.hosts.forget(found)
         rules, host = _rules_of_slice(found), found.network_project
         return self._remove_rules(found.name, rules, deadline, host)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import resource
@@ -73,7 +74,8 @@ def status(arguments: list[str]) -> int:
         _silence_stdout()
         return 141
     except Exception as error:  # noqa: BLE001  a defect of ours: keep it, spare the reader
-        return _fail(_folder_gone(error) or _defect(error), arguments, invocation)
+        known = _folder_gone(error) or _disk_full(error)
+        return _fail(known or _defect(error), arguments, invocation)
 
 
 def application(names: Iterable[str] = (*VERBS, *GROUPS)) -> typer.Typer:
@@ -186,6 +188,19 @@ def _folder_gone(error: Exception) -> TpukitError | None:
     except BadInput as gone:
         return gone if isinstance(error, FileNotFoundError) else None
     return None
+
+
+def _disk_full(error: Exception) -> TpukitError | None:
+    """Return that there was no room for what the command prints or writes, if that is it."""
+    if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return None
+    _silence_stdout()  # what is left for it has no room either
+    return TpukitError(
+        "there is no room on this machine's disk for what is printed or written",
+        reason=os.strerror(error.errno),
+        why="what was asked of the cloud before that may be done",
+        fix=Fix.command("tpukit", "list", note="shows what exists"),
+    )
 
 
 def _defect(error: Exception) -> TpukitError:
