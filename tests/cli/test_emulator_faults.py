@@ -89,9 +89,17 @@ def test_every_flag_of_a_fault_reaches_the_rule(tpukit: Tpukit) -> None:
     assert stalled["faults"][-1]["seconds"] == 1.5
 
 
-def test_every_kind_of_fault_stands_in_the_help(tpukit: Tpukit) -> None:
+def test_every_kind_of_fault_stands_in_the_help_and_on_the_page(tpukit: Tpukit) -> None:
     shown = re.findall(r"[a-z]+", tpukit.succeeds("emulator", "fault", "add", "--help").stdout)
     assert set(KINDS) - set(shown) == set()
+    page = (Path(__file__).parents[2] / "docs/reference/emulator.md").read_text()
+    (row,) = [line for line in page.splitlines() if line.startswith("| `--kind` |")]
+    assert [kind for kind in KINDS if f"`{kind}`: " not in row] == []
+    add = ("emulator", "fault", "add")
+    refused = tpukit.ends_with(2, *add, "--kind", "operation", "--method", "nodes.stop").stderr
+    methods = re.findall(r"[a-zA-Z]+\.[a-z]+\b", refused)
+    assert len(methods) == 4
+    assert [each for each in methods if f"`{each}`" not in row] == []
 
 
 def test_a_clock_that_stands_still_says_what_that_does(tpukit: Tpukit) -> None:

@@ -65,9 +65,14 @@ def test_a_block_has_a_cloud_and_leaves_nothing_behind(monkeypatch: pytest.Monke
         assert made.state.name == "READY"
         assert not list(other.tpu_client().list_nodes(parent=place(other)))
         words = [sys.executable, "-P", "-m", "tpukit"]
-        for command, answer in ((("list",), "demo\t"), (("emulator", "clock", "show"), "1.0")):
+        homeless = {name: value for name, value in cloud.env.items() if name != "HOME"}
+        for command, answer in (
+            (("list",), "demo\t"),
+            (("emulator", "clock", "show"), "1.0"),
+            (("create", "v3-8", "second"), "second\n"),
+        ):
             done = subprocess.run(
-                [*words, *command], env=cloud.env, capture_output=True, text=True, check=False
+                [*words, *command], env=homeless, capture_output=True, text=True, check=False
             )
             assert answer in done.stdout, done.stderr
         found = daemon.running(Paths.from_environment(cloud.variables).emulator)

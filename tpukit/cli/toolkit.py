@@ -17,7 +17,7 @@ from tpukit.cli.parameters import EXTERNAL, RouteFlags
 from tpukit.clock import Clock, Deadline, SystemClock
 from tpukit.console import Console
 from tpukit.errors import BadInput, Fix, NotFound, TpukitError, together
-from tpukit.paths import Paths, home_directory, private_directory
+from tpukit.paths import Paths, private_directory
 
 if TYPE_CHECKING:
     from tpukit.access.cleanup import Cleanup
@@ -450,11 +450,13 @@ class Toolkit:
     def _os_logins(self) -> OsLogins:
         from tpukit.access.os_login import OsLogins
 
+        # As gcloud finds it, also for a service that has no HOME.
+        home = self.environ.get("HOME") or os.path.expanduser("~")
         return OsLogins(
             provider=cast("LoginProvider", _Deferred(lambda: self.login_provider)),
             account=lambda: self.identity.account,
             key=self.key,
-            gcloud_key=home_directory(self.environ) / ".ssh" / "google_compute_engine",
+            gcloud_key=Path(home, ".ssh", "google_compute_engine"),
         )
 
     @property
