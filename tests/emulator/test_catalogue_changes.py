@@ -122,6 +122,10 @@ def test_what_is_removed_is_refused_and_what_is_used_stays(api: Api) -> None:
     emulator.remove_accelerator_type("v3-8")
     emulator.add_accelerator_type("v3-8", "us-central1-b")
     emulator.remove_runtime_version("tpu-vm-base")
+    emulator.add_reservation("held", "us-central1-f", "v2", 8)
+    with pytest.raises(BadInput, match=r"us-central1-f has .*/reservations/held"):
+        emulator.remove_zone("us-central1-f")
+    emulator.remove_reservation("held", "us-central1-f")
     emulator.remove_zone("us-central1-f")
     assert "could not be found in the zonal" in create(api, "a")[1]["error"]["message"]
     assert create(api, "a", zone="us-central1-b")[0] == 200
@@ -158,6 +162,8 @@ def test_what_cannot_be_is_named(api: Api) -> None:
         (lambda: emulator.add_fault({"name": {"a set"}}), BadInput, "no JSON object"),
         (lambda: emulator.set_quota("v3-8", ZONE, -1), BadInput, "limit must be"),
         (lambda: emulator.remove_quota("v3-8", ZONE), NotFound, "quota of v3-8"),
+        (lambda: emulator.set_quota("v3-8", ZONE, 8, "yes"), BadInput, "spot must be"),  # type: ignore[arg-type]
+        (lambda: emulator.set_quota("v3-8", ZONE, 8, ["x"]), BadInput, "spot must be"),  # type: ignore[arg-type]
         (lambda: emulator.call("POST", "catalogue/chairs", {"name": "c"}), BadInput, "has zones"),
         (lambda: emulator.call("POST", "catalogue/zones", {"nam": "c"}), BadInput, "has limit"),
     ):

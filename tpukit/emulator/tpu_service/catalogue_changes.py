@@ -73,7 +73,8 @@ class CatalogueChanges:
         if not offered:
             self._known_zone(given, "name")
             state = self._context.state
-            held = [n for n in (*state.nodes, *state.queued_resources) if f"/{name}/" in n]
+            resources = (*state.nodes, *state.queued_resources, *state.reservations)
+            held = [each for each in resources if f"/{name}/" in each]
             if held:
                 raise invalid(f"{name} has {held[0]}.")
         self._context.offer(f"zones/{name}", offered)
@@ -118,7 +119,10 @@ class CatalogueChanges:
 
     def _quota(self, given: Json, offered: bool) -> None:
         kind, zone = self._accelerator_type(given), self._known_zone(given, "zone")
-        spot, limit = given.get("spot", False) in (True, "true"), given.get("limit")
+        said, limit = given.get("spot", False), given.get("limit")
+        if said not in (True, False, "true", "false"):  # texts are a query's
+            raise invalid("spot must be true or false.")
+        spot = said in (True, "true")
         if not offered:
             if not self._quotas.remove(kind, spot, zone):
                 raise not_found(f"the quota of {kind.name} in {zone}")
