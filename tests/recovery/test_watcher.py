@@ -623,6 +623,23 @@ def test_an_hour_without_an_api_ends_no_recovery(scene: Scene) -> None:
     assert scene.cloud.nodes() == [scene.cloud.full_name("demo", scene.record.watch.zone)]
 
 
+def test_a_slice_that_was_made_again_meanwhile_is_taken_up_and_not_deleted(scene: Scene) -> None:
+    """A watch on another machine was faster."""
+
+    class Heard(list[str]):
+        def append(self, line: str) -> None:
+            super().append(line)
+            if line.startswith("preempted"):
+                scene.cloud.vanish("demo")
+                create(scene.cloud, labelled(scene.cloud, nonce="n2", provisioning="spot"))
+
+    scene.said = Heard()
+    assert scene.watch(scene.preempt, scene.end) == 0
+    assert not scene.cloud.calls("nodes.delete")
+    assert scene.cloud.nodes() == [scene.cloud.full_name("demo")]
+    assert len(scene.work.begun) == 2
+
+
 def test_an_outage_does_not_let_a_slice_be_made_again_that_somebody_has_deleted(
     scene: Scene,
 ) -> None:

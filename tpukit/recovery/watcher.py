@@ -273,6 +273,8 @@ class Watcher:
         if found is None:
             return
         with _outlasted(DeadlinePassed):
+            if self._is_another(found, zone):
+                return
             change.delete(
                 self.provider,
                 found,
@@ -282,6 +284,12 @@ class Watcher:
             )
         self.seen.state = "" if zone == self.seen.zone else self.seen.state
         self._note("deleted", zone)
+
+    def _is_another(self, found: Slice, zone: str) -> bool:
+        """Tell whether another of its name is there by now, from a watch on another machine."""
+        with suppress(NotFound):
+            return self.provider.get(zone, found.name).created != found.created
+        return False
 
     def _remove_queued(self) -> None:
         """Delete the queued resource that the slice came from: it holds quota, and may refill."""
