@@ -215,6 +215,7 @@ def test_environment_leads_past_proxies_where_there_are_any(shared):
         ({"HTTPS_PROXY": "http://p:1"}, "127.0.0.1"),
         ({"all_proxy": "http://p:1", "no_proxy": "a,b", "NO_PROXY": "c"}, "a,b,127.0.0.1"),
         ({"http_proxy": "http://p:1", "NO_PROXY": "127.0.0.1"}, "127.0.0.1"),
+        ({"http_proxy": "http://p:1", "NO_PROXY": "*"}, "*"),
     ):
         variables = daemon.environment(shared.directory, around=around)
         assert variables.get("no_proxy") == variables.get("NO_PROXY") == exceptions

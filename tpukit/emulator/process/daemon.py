@@ -198,8 +198,10 @@ def _past_proxies(around: Mapping[str, str], hosts: Sequence[str]) -> dict[str, 
     named = {name for name in around if name.lower().endswith("_proxy") and around[name]}
     if not named - {*_EXCEPTIONS}:
         return {}
-    known = next((around[name] for name in _EXCEPTIONS if name in named), "").split(",")
-    exceptions = ",".join(dict.fromkeys([*filter(None, map(str.strip, known)), *hosts]))
+    known = next((around[name] for name in _EXCEPTIONS if name in named), "").strip()
+    if known == "*":  # everything, where it stands alone
+        return dict.fromkeys(_EXCEPTIONS, known)
+    exceptions = ",".join(dict.fromkeys([*filter(None, map(str.strip, known.split(","))), *hosts]))
     return dict.fromkeys(_EXCEPTIONS, exceptions)
 
 
