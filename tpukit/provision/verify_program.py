@@ -1,6 +1,6 @@
 """Import the framework and compare what is installed with what was pinned.
 
-    python -I verify.py IMPORTED,NAMES NAME==VERSION...
+    python -I verify_program.py IMPORTED,NAMES NAME==VERSION...
 
 Prints a line for each, and ends with 1 at the first that does not hold.
 """

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tpukit.clock import Clock
 from tpukit.models import Documented, Slice
 from tpukit.paths import keep_json, recall_json
-from tpukit.smoke.smoke_report import SmokeReport
+from tpukit.smoke.smoke_report import Measurement, SmokeReport
 
 #: Runs of one name that are kept.
 _KEPT = 50
@@ -133,10 +133,8 @@ def runs_of_multislice(
     return {each: runs for each, runs in own.items() if runs}
 
 
-def _place(found: object) -> str:
-    size = getattr(found, "size", None)
-    place = str(getattr(found, "place", ""))
-    return f"{place}, {size >> 20} MiB" if size else place
+def _place(found: Measurement) -> str:
+    return f"{found.place}, {found.size >> 20} MiB" if found.size else found.place
 
 
 def _read(document: object) -> KeptRun | None:

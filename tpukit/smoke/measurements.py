@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -261,12 +261,11 @@ def _soaked(worker: int, device: int, soak: Soak, stand_in: bool) -> Measurement
     if not stand_in and usual:
         share = worst / usual
         found = found.judged(_verdict(share, thresholds()["soak"]), peak=usual, share=share)
-    counts: list[tuple[Callable[[Soak], Sequence[int]], str]] = [
-        (lambda each: each.wrong, "windows with wrong bits"),
-        (lambda each: each.flipped, "words of memory that changed"),
-    ]
-    for of, what in counts:
-        number = of(soak)[device] if device < len(of(soak)) else 0
-        if number:
+    counts = (
+        (soak.wrong, "windows with wrong bits"),
+        (soak.flipped, "words of memory that changed"),
+    )
+    for numbers, what in counts:
+        if number := numbers[device] if device < len(numbers) else 0:
             found = found.judged("fail", note=f"{number} {what}; {found.note}")
     return found
