@@ -347,9 +347,12 @@ def test_a_create_that_is_to_fail_is_accepted_and_leaves_nothing(cloud):
     assert cloud.host.booted == set()
 
 
-def test_workers_that_cannot_start_fail_the_create(cloud):
+@pytest.mark.parametrize("kind", [TpukitError, OSError, RuntimeError])
+def test_workers_that_cannot_start_fail_the_create(cloud, kind):
+    """Python says with a RuntimeError that no thread is left."""
+
     def refuse(node, workers):
-        raise TpukitError("no address is free")
+        raise kind("no address is free")
 
     operation = cloud.create("n1")
     cloud.host.boot = refuse

@@ -31,6 +31,8 @@ STATES = (
     *("STARTING", "STOPPED", "STOPPING", "PREEMPTED", "TERMINATED"),
 )
 
+#: How a machine refuses a worker; Python has a RuntimeError where no thread is left.
+_NO_ROOM = (TpukitError, OSError, RuntimeError)
 _log = logging.getLogger(__name__)
 
 
@@ -183,7 +185,7 @@ class NodeStore:
             moved = [asdict(each) for each in self._host.move(name, self.workers(name))]
             self._update(name, workers=moved)
             return self._boot(name, "TERMINATED")
-        except (TpukitError, OSError) as error:
+        except _NO_ROOM as error:
             return self._broken(name, "TERMINATED", str(error))
 
     def complete(self, operation: str, record: Json) -> None:
@@ -226,7 +228,7 @@ class NodeStore:
     def _boot(self, name: str, fallback: str) -> Json | None:
         try:
             self._host.boot(self.node(name), self.workers(name))
-        except (TpukitError, OSError) as error:
+        except _NO_ROOM as error:
             return self._broken(name, fallback, f"the workers cannot start: {error}")
         self._update(name, maintenance_until=0.0)
         self.set_state(name, "READY")
