@@ -50,8 +50,8 @@ def test_more_files_may_be_open_than_macos_allows_by_itself(tmp_path: Path) -> N
 #: Waits in its main thread, which does not get the signal: the system gives it to the other one.
 WAITING = """
 import queue, signal, sys, threading
-from tpukit.cli.main import wake_at_signals
-wake_at_signals()
+from tpukit.cli.signals import lose_none
+lose_none()
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 try:
@@ -59,6 +59,25 @@ try:
     queue.SimpleQueue().get(timeout=60)
 except KeyboardInterrupt:
     print("interrupted")
+"""
+
+#: Is sent a signal while it finalises something, where Python ignores what a handler raises.
+FINALISING = """
+import queue, signal
+from tpukit.cli.signals import end_at_termination, lose_none
+end_at_termination()
+lose_none()
+
+class Finalised:
+    def __del__(self):
+        signal.raise_signal({number})
+        print("not reached")
+
+try:
+    Finalised()
+    queue.SimpleQueue().get(timeout=60)
+except KeyboardInterrupt as error:
+    print(type(error).__name__)
 """
 
 
@@ -69,3 +88,15 @@ def test_a_signal_ends_a_wait_whichever_thread_it_was_given_to() -> None:
         assert process.stdout.readline() == "waiting\n"
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=30)[0] == "interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"),
+    [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "TerminationSignal")],
+)
+def test_a_signal_that_comes_while_something_is_finalised_is_not_lost(
+    number: signal.Signals, raised: str
+) -> None:
+    words = [sys.executable, "-c", FINALISING.format(number=number.value)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=30)
+    assert (done.stdout, done.stderr) == (f"{raised}\n", "")

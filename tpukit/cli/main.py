@@ -6,9 +6,7 @@ import errno
 import gc
 import os
 import resource
-import signal
 import sys
-import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import fields
@@ -21,6 +19,7 @@ from typer import Option
 from typer.exceptions import TyperException
 
 from tpukit import __version__, console
+from tpukit.cli import signals
 from tpukit.cli.global_flags import GlobalFlags
 from tpukit.cli.pages import GROUPS, SUMMARIES, VERBS, Command, Group
 from tpukit.cli.verb import Invocation, ReaderGone, flat, parameters, verb
@@ -29,7 +28,6 @@ from tpukit.errors import (
     Fix,
     NotAuthenticated,
     NotFound,
-    TerminationSignal,
     TpukitError,
     interruption,
 )
@@ -50,15 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Imports make hundreds of thousands of objects, and all of them stay: looking for garbage among
     # them as often as Python does by itself makes every command start later.
     gc.set_threshold(50_000)
-    wake_at_signals()
+    signals.lose_none()
     sys.exit(status(list(sys.argv[1:] if arguments is None else arguments)))
 
 
 def status(arguments: list[str]) -> int:
     """Run one command line and return its exit code."""
-    for name in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(name) != signal.SIG_IGN:  # nohup's wish is the user's
-            signal.signal(name, _terminate)
+    signals.end_at_termination()
     _open_more_files()
     invocation = Invocation()
     try:
@@ -265,30 +261,6 @@ def _open_more_files() -> None:
     if most != resource.RLIM_INFINITY and most < wanted:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, allowed))
-
-
-def _terminate(number: int, frame: object) -> None:
-    raise TerminationSignal
-
-
-def wake_at_signals() -> None:
-    """Let a signal end what the main thread waits for, whichever moment it comes at.
-
-    Python's handlers run when the main thread next does, and a signal that comes as that begins to
-    wait, or that the system gave to another thread, does not wake it. One sent to it alone does.
-    """
-    asked, told = os.pipe()
-    os.set_blocking(told, False)
-    main_thread = threading.get_ident()
-    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
-    signal.signal(signal.SIGURG, lambda *_: None)
-
-    def wake() -> None:
-        while numbers := os.read(asked, 64):
-            if set(numbers) != {signal.SIGURG}:
-                signal.pthread_kill(main_thread, signal.SIGURG)
-
-    threading.Thread(target=wake, name="tpukit-signals", daemon=True).start()
 
 
 def _silence_stdout() -> None:

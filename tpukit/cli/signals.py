@@ -1,0 +1,56 @@
+"""What SIGINT, SIGTERM and SIGHUP do to a command: they end it, whatever it is about."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+from tpukit.errors import TerminationSignal
+
+#: Added to the number of a signal that is to be sent again.
+_AGAIN = 128
+
+
+def end_at_termination() -> None:
+    """Let SIGTERM and SIGHUP raise `TerminationSignal`; what is ignored, as by nohup, stays so."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _terminate)
+
+
+def lose_none() -> None:
+    """Let a signal end what the main thread does, whichever moment it comes at.
+
+    Python's handlers run when the main thread next does, and a signal that comes as that begins to
+    wait, or that the system gave to another thread, does not wake it. One sent to it alone does.
+    What a handler raises while something is finalised is lost, and the hook for what cannot be
+    raised is told: the signal is sent again, by another thread, as the hook is called there too.
+    """
+    asked, told = os.pipe()
+    os.set_blocking(told, False)
+    main_thread = threading.get_ident()
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    signal.signal(signal.SIGURG, lambda *_: None)
+
+    def wake() -> None:
+        while numbers := os.read(asked, 64):
+            lost = [each - _AGAIN for each in numbers if each > _AGAIN]
+            if lost or set(numbers) != {signal.SIGURG}:
+                signal.pthread_kill(main_thread, lost[0] if lost else signal.SIGURG)
+
+    def send_again(lost: sys.UnraisableHookArgs) -> None:
+        if not isinstance(lost.exc_value, KeyboardInterrupt):
+            sys.__unraisablehook__(lost)
+        elif isinstance(lost.exc_value, TerminationSignal):
+            os.write(told, bytes([_AGAIN + signal.SIGTERM]))
+        else:
+            os.write(told, bytes([_AGAIN + signal.SIGINT]))
+
+    sys.unraisablehook = send_again
+    threading.Thread(target=wake, name="tpukit-signals", daemon=True).start()
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise TerminationSignal
