@@ -438,6 +438,24 @@ def test_a_large_log_begins_anew_and_the_one_before_is_kept(home):
     assert home.log.with_suffix(".log.1").stat().st_size == LARGEST_LOG + 1
 
 
+def test_a_log_that_grows_large_in_one_run_begins_anew_too(home):
+    program = (
+        "import logging, pathlib, sys\n"
+        "from tpukit.emulator.process.emulator_process import keep_log\n"
+        "from tpukit.emulator.process.home import EmulatorHome\n"
+        "keep_log(EmulatorHome(pathlib.Path(sys.argv[1])))\n"
+        "for number in range(9):\n"
+        "    logging.warning('%d %s', number, 300_000 * 'x')\n"
+        "print('and what is printed')\n"
+    )
+    with open(home.open_log(), "wb") as log:
+        words = [sys.executable, "-c", program, str(home.path)]
+        subprocess.run(words, stdout=log, stderr=log, check=True)
+    kept = [home.log.with_suffix(".log.1").read_text(), home.log.read_text()]
+    assert max(map(len, kept)) < LARGEST_LOG + 310_000
+    assert [line.split()[3] for text in kept for line in text.splitlines()] == [*"45678", "printed"]
+
+
 def test_a_number_that_another_program_has_by_now_is_not_killed(emulation):
     """Process numbers are used again: a published one may be a stranger's."""
     with subprocess.Popen(["sleep", "1000"]) as stranger:

@@ -242,8 +242,7 @@ def _spawn(
         words += ["--owner-descriptor", str(owner.descriptor)]
         words += ["--owned-directory", str(owner.directory)]
         inherited.append(owner.descriptor)
-    home.bound_log()
-    log = os.open(home.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log = home.open_log()
     try:
         process = subprocess.Popen(
             words,

@@ -11,11 +11,12 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
+from typing import TextIO
 
 from tpukit import __version__
 from tpukit.emulator.api.http_server import ApiServer, build_server
 from tpukit.emulator.process.guardian import reap_orphans
-from tpukit.emulator.process.home import READY, EmulatorHome, RunningEmulator
+from tpukit.emulator.process.home import LARGEST_LOG, READY, EmulatorHome, RunningEmulator
 from tpukit.emulator.process.worker_engine import WorkerEngine, worker_engine
 from tpukit.emulator.workers import processes
 
@@ -35,7 +36,7 @@ def emulate(
 
     Writes `READY` to the `ready` descriptor once clients are answered.
     """
-    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.WARNING)
+    keep_log(home)
     ending = _ending(ends)
     _allow_many_descriptors()
     # What a predecessor left that was killed together with its guardian.
@@ -49,6 +50,33 @@ def emulate(
         # What a worker's program stripped of its environment, and with it of its marker.
         processes.end(lambda: processes.descendants(os.getpid()))
     return 0
+
+
+def keep_log(home: EmulatorHome) -> None:
+    """Log warnings on standard error; where that is the home's log, it is bounded."""
+    logging.basicConfig(
+        format="%(asctime)s %(name)s: %(message)s",
+        level=logging.WARNING,
+        handlers=[_BoundedLog(home)],
+    )
+
+
+class _BoundedLog(logging.StreamHandler[TextIO]):
+    """Standard error, which is opened anew where it is the home's log and that has grown large."""
+
+    def __init__(self, home: EmulatorHome) -> None:
+        super().__init__()
+        self._home = home
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):
+            now = os.fstat(2)
+            if now.st_size > LARGEST_LOG and os.path.samestat(now, self._home.log.stat()):
+                log = self._home.open_log()
+                for number in (1, 2):
+                    os.dup2(log, number)
+                os.close(log)
+        super().emit(record)
 
 
 def _serve(

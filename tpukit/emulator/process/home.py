@@ -116,11 +116,12 @@ class EmulatorHome:
             return {int(pid): float(born)}
         return {}
 
-    def bound_log(self) -> None:
-        """Let a log that has grown large begin anew; the one before is kept beside it."""
+    def open_log(self) -> int:
+        """Open the log to write after its end; a large one begins anew, and is kept beside it."""
         with contextlib.suppress(FileNotFoundError):
             if self.log.stat().st_size > LARGEST_LOG:
                 self.log.replace(self.log.with_suffix(".log.1"))
+        return os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def is_locked(self) -> bool:
         """Return whether an emulator or a guardian lives in this directory."""
