@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import sys
+
 import pytest
 from support.local_cloud import ZONE, Cloud
 
 from tpukit.cli.global_flags import GlobalFlags
+from tpukit.cli.main import status
 from tpukit.cli.toolkit import Toolkit
 from tpukit.errors import Fix, NotAllowed, NotFound
 
@@ -47,3 +51,30 @@ def test_until_it_was_looked_for_a_slice_may_be_there_and_none_that_was_not_foun
         with pytest.raises(NotFound):
             look("demo")
         assert toolkit.interrupted(KeyboardInterrupt()).fix is None
+
+
+class Pressing(io.TextIOWrapper):
+    """A stream at whose first line Ctrl-C is pressed."""
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        if self.tell() == written:
+            raise KeyboardInterrupt
+        return written
+
+
+def test_ctrl_c_at_the_first_line_of_a_command_says_that_nobody_has_looked(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in cloud.environment().items():
+        monkeypatch.setenv(name, value)
+    for verb in ("create", "up"):
+        said = Pressing(io.BytesIO(), "utf-8")
+        monkeypatch.setattr(sys, "stderr", said)
+        assert status([verb, "v3-8", "demo"]) == 130
+        said.flush()
+        told = said.buffer.getvalue().decode()
+        assert told.startswith("slice demo: v3-8 in ")
+        assert f"whether slice demo in {ZONE} exists was not asked yet" in told
+        assert f"fix: tpukit delete demo --zone {ZONE}" in told
+    assert cloud.nodes() == []

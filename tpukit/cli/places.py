@@ -12,7 +12,7 @@ from tpukit.accelerators import AcceleratorType
 from tpukit.cli import offers
 from tpukit.cli.dry_run import planned
 from tpukit.cli.parameters import seconds, words, zone_names
-from tpukit.cli.request import RequestFlags, slice_requests
+from tpukit.cli.request import RequestFlags, say_wanted, slice_requests
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix
@@ -99,6 +99,7 @@ def search(
     places = _places(toolkit, list(dict.fromkeys([accelerator, *types])), capacity)
     requests = slice_requests(toolkit, name, places, options)
     toolkit.about(requests[0].name, requests[0].zone if len(places) == 1 else "")
+    say_wanted(toolkit, requests)
     for line in filter(None, map(needs, requests)):
         toolkit.console.detail(line)
     if capacity.best_effort and requests[0].provisioning != "on-demand":

@@ -12,7 +12,7 @@ from typer import Argument, Option
 from tpukit.cli import ownership
 from tpukit.cli import parameters as flag
 from tpukit.cli.dry_run import DryRun, planned
-from tpukit.cli.request import DEFAULTS, RequestFlags, slice_requests, wanted
+from tpukit.cli.request import DEFAULTS, RequestFlags, say_wanted, slice_requests, wanted
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verb import group
 from tpukit.cli.views import queue_views
@@ -71,6 +71,7 @@ def create(
     toolkit.check_given("project", "zone")
     zone = toolkit.settings.get("zone")
     (one,) = slice_requests(toolkit, name, [(accelerator, zone)], options)
+    say_wanted(toolkit, [one])
     if queue.best_effort and one.provisioning != "on-demand":
         raise BadInput(f"--best-effort and --{one.provisioning} exclude each other")
     if one.provisioning == "preemptible":

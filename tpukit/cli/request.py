@@ -99,28 +99,30 @@ def slice_requests(
 ) -> list[SliceRequest]:
     """Return the labelled requests of one name, for accelerator types in zones.
 
-    Says the name before anything is asked of the cloud.
-
     Raises:
         BadInput: flags that contradict each other, or a runtime version known to leave no chip.
     """
-    project = toolkit.settings.require("project")
+    toolkit.settings.require("project")
     for _, zone in places:
         _check_zone(zone)
     first = places[0][0].name
     chosen = naming.check_name(name or naming.default_name(toolkit.identity.account, first))
     toolkit.hints.forget(chosen)  # there may be two of that name from now on
     nonce = secrets.token_hex(6)
-    requests = [
+    toolkit.name_hints.saw([chosen])
+    return [
         naming.labelled(_request(toolkit, chosen, each, zone, flags), toolkit.owner, nonce)
         for each, zone in places
     ]
-    toolkit.name_hints.saw([chosen])
-    types, zones = (list(dict.fromkeys(each)) for each in zip(*places, strict=True))
-    where = zones[0] if len(zones) == 1 else f"one of {len(zones)} zones"
-    kinds = " or ".join(each.name for each in types)
-    toolkit.console.say(f"slice {chosen}: {kinds} in {where} of project {project}")
-    return requests
+
+
+def say_wanted(toolkit: Toolkit, requests: Sequence[SliceRequest]) -> None:
+    """Say which slice is asked for, before anything is asked of the cloud."""
+    types = dict.fromkeys(each.accelerator_type for each in requests)
+    zones = dict.fromkeys(each.zone for each in requests)
+    where = requests[0].zone if len(zones) == 1 else f"one of {len(zones)} zones"
+    name, project = requests[0].name, requests[0].project
+    toolkit.console.say(f"slice {name}: {' or '.join(types)} in {where} of project {project}")
 
 
 def _request(
