@@ -6,11 +6,16 @@ import os
 import signal
 import sys
 import threading
+import time
+from types import CodeType
 
 from tpukit.errors import TerminationSignal
 
 #: Added to the number of a signal that is to be sent again.
 _AGAIN = 128
+
+#: How often the hook is looked at, which runs for microseconds.
+_LOOK_AGAIN_SECONDS = 0.001
 
 
 def end_at_termination() -> None:
@@ -26,7 +31,8 @@ def lose_none() -> None:
     Python's handlers run when the main thread next does, and a signal that comes as that begins to
     wait, or that the system gave to another thread, does not wake it. One sent to it alone does.
     What a handler raises while something is finalised is lost, and the hook for what cannot be
-    raised is told: the signal is sent again, by another thread, as the hook is called there too.
+    raised is told: the signal is sent again, by another thread, once the hook has returned, as
+    what a handler raises in the hook is lost too.
     """
     asked, told = os.pipe()
     os.set_blocking(told, False)
@@ -37,6 +43,8 @@ def lose_none() -> None:
     def wake() -> None:
         while numbers := os.read(asked, 64):
             lost = [each - _AGAIN for each in numbers if each > _AGAIN]
+            while lost and _runs(main_thread, send_again.__code__):
+                time.sleep(_LOOK_AGAIN_SECONDS)
             if lost or set(numbers) != {signal.SIGURG}:
                 signal.pthread_kill(main_thread, lost[0] if lost else signal.SIGURG)
 
@@ -50,6 +58,14 @@ def lose_none() -> None:
 
     sys.unraisablehook = send_again
     threading.Thread(target=wake, name="tpukit-signals", daemon=True).start()
+
+
+def _runs(thread: int, code: CodeType) -> bool:
+    """Whether a thread is inside a function."""
+    frame = sys._current_frames().get(thread)  # documented, in spite of its name
+    while frame and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _terminate(number: int, frame: object) -> None:
