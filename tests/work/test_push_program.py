@@ -213,6 +213,21 @@ def test_what_a_worker_has_made_is_never_replaced_by_a_file_or_folder(
     assert (worker.look(), read(worker.tree)) == ("intact", {**OLD, own: "precious"})
 
 
+def test_what_was_changed_there_since_the_look_is_not_taken_for_what_was_pushed(
+    worker: Worker,
+) -> None:
+    """Of what is to stay as it is nothing is sent: the worker has to have it."""
+    sent = [name for name in NEW if name != "kept"]
+    assert worker.push(OLD) == "applied"
+    (worker.tree / "kept").write_text("changed there")
+    before = read(worker.tree)
+    assert worker.push(NEW, sent) == "differs"
+    assert read(worker.tree) == before
+    (worker.tree / "kept").write_text("kept")
+    assert worker.push(NEW, sent) == "applied"
+    assert read(worker.tree) == NEW
+
+
 def test_what_cannot_be_removed_is_said(worker: Worker) -> None:
     worker.push(OLD)
     # The first call clears the way for what comes, the second one removes what goes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -263,6 +264,24 @@ def test_workers_that_share_the_folder_do_not_race(
         assert (shared / "a.py").read_text() == (root / "a.py").read_text()
         (root / "a.py").write_text((root / "a.py").read_text() + "#\n")
     assert {path.name for path in (shared / ".tpukit").iterdir()} == {"manifest", "lock"}
+
+
+def test_a_manifest_that_is_not_the_one_that_all_have_counts_for_none(
+    three: Fleet, root: Path, again: Again, tmp_path: Path
+) -> None:
+    """The worker that is asked for it sends another one: of the tree that is pushed only now."""
+    again()
+    (root / "a.py").write_text("print(3)\n")
+    (tmp_path / "lie").write_bytes(read_tree(root).manifest.encoded)
+    cat = tmp_path / "tools" / "cat"
+    cat.parent.mkdir()
+    lie = f"case $1 in */manifest) set -- {tmp_path}/lie ;; esac"
+    cat.write_text(f'#!/bin/sh\n{lie}\nexec {shutil.which("cat")} "$@"\n')
+    cat.chmod(0o755)
+    three.servers[0].path = f"{cat.parent}:{three.servers[0].path}"
+    assert again() == ["sent"] * 3
+    for index in range(3):
+        assert files(three.home(index))["a.py"] == "print(3)\n"
 
 
 def test_a_hostile_manifest_removes_nothing_on_other_workers(

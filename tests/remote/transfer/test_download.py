@@ -188,9 +188,12 @@ def test_another_process_goes_on_where_the_first_was_killed(
     assert take("./noise").read_text() == "a new and shorter one"
 
 
-@pytest.mark.parametrize("cut", [False, True])
-def test_what_changes_while_it_is_copied_is_copied_again(one: Fleet, take: Take, cut: bool) -> None:
-    noise = one.home(0) / "noise"
+@pytest.mark.parametrize(("path", "cut"), [("noise", False), ("noise", True), ("", False)])
+def test_what_changes_while_it_is_copied_is_copied_again(
+    one: Fleet, take: Take, path: str, cut: bool
+) -> None:
+    noise = one.home(0) / "data" / "noise"
+    noise.parent.mkdir()
     noise.write_bytes(os.urandom(SIZE))
 
     def change() -> None:
@@ -199,7 +202,9 @@ def test_what_changes_while_it_is_copied_is_copied_again(one: Fleet, take: Take,
         one.servers[0].cut() if cut else None
 
     counter = CuttingGauge(act=change, at=1 << 20)
-    assert take("./noise", counter=counter).read_bytes() == noise.read_bytes()
+    place = take(f"./data/{path}", counter=counter)
+    found = place if place.is_file() else place / "noise"
+    assert found.read_bytes() == noise.read_bytes()
     assert counter.moved == counter.expected > SIZE
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support.openssh_server import eventually
 from support.transfer_workers import ByteCounter, Fleet, asked, fleet, on_openssh, openssh_account
 
 from tpukit.clock import Deadline, SystemClock
@@ -116,13 +117,19 @@ def test_odd_names_arrive_as_they_are(one: Fleet, noise: Path) -> None:
 def test_a_lost_connection_is_made_again_and_goes_on_where_it_stopped(
     one: Fleet, noise: Path
 ) -> None:
-    counter = CuttingGauge(act=one.servers[0].cut)
+    payload = file_payload(noise)
+    part = one.home(0) / ".tpukit" / "transfers" / f"{payload.digest}.part"
+
+    def cut() -> None:
+        eventually(lambda: part.exists() and part.stat().st_size)
+        one.servers[0].cut()
+
     placement = Placement("./copy", "noise", into=False)
-    assert send(one, file_payload(noise), placement, counter) == ["placed"]
+    assert send(one, payload, placement, CuttingGauge(act=cut)) == ["placed"]
     assert (one.home(0) / "copy").read_bytes() == noise.read_bytes()
     (first, _), (second, _) = one.uploads(0)
     assert first == "0"
-    assert 0 <= int(second) < SIZE
+    assert 0 < int(second) < SIZE
 
 
 def test_what_an_earlier_process_sent_is_not_sent_again(one: Fleet, noise: Path) -> None:

@@ -192,12 +192,11 @@ class Tunnels(AbstractContextManager["Tunnels"]):
     def _lead_here(self, stream: Any, port: int) -> None:
         found = (each for each in self._forwards if each.reverse and each.listen == port)
         try:
-            here = socket.create_connection((LOOPBACK, next(found).port), _WAIT_SECONDS)
+            here = socket.create_connection((LOOPBACK, next(found).port))
         except (OSError, StopIteration) as error:
             self.on_change(f"what comes by port {port} of the worker finds nobody here ({error})")
             stream.close()
         else:
-            here.settimeout(None)
             splice(here, stream)
 
 
