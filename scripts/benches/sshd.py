@@ -10,7 +10,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ import asyncssh
 from far import delayed
 
 from tpukit.emulator.api.http_server import build_server
+from tpukit.emulator.workers.paper_host import PaperHost
 from tpukit.emulator.workers.worker_host import WorkerOracle, WorkerRecord
 
 PROJECT, ZONE, NAME = "bench-project", "us-central2-b", "bench"
@@ -32,14 +33,13 @@ def sshd_path() -> str | None:
     return os.environ.get("SSHD") or shutil.which("sshd") or next(iter(beside), None)
 
 
-class SshdHost:
+class SshdHost(PaperHost):
     """Boots every worker as an sshd on port 22 of a loopback address, which takes root."""
 
     def __init__(
         self, oracle: WorkerOracle, directory: Path, sshd: str, delay: float = 0.0
     ) -> None:
-        self.oracle = oracle
-        self.booted: set[str] = set()
+        super().__init__(oracle)
         self._directory = directory
         self._sshd = sshd
         self._home = directory / "remote-home"
@@ -48,26 +48,11 @@ class SshdHost:
         self._delay = delay
         self._network = contextlib.ExitStack()
 
-    def allocate(self, node: str, count: int) -> list[WorkerRecord]:
-        return [self._record(index) for index in range(count)]
-
     def boot(self, node: dict[str, Any], workers: Sequence[WorkerRecord]) -> None:
         if node["name"] not in self.booted:
             self.booted.add(node["name"])
             self._servers = [self._serve(worker) for worker in workers]
             threading.Thread(target=self._admit, args=(node["name"],), daemon=True).start()
-
-    def halt(self, node: str) -> None:
-        self.booted.discard(node)
-
-    def discard(self, node: str) -> None:
-        self.booted.discard(node)
-
-    def refresh(self) -> None:
-        """No fault is asked for."""
-
-    def keep_only(self, workers: Collection[WorkerRecord]) -> None:
-        """Nothing is left of an earlier run."""
 
     def close(self) -> None:
         self.booted.clear()
@@ -77,14 +62,14 @@ class SshdHost:
         for server in self._servers:
             server.wait()
 
-    def _record(self, index: int) -> WorkerRecord:
+    def _record(self, index: int, number: int) -> WorkerRecord:
         private, public = new_key()
         file = self._directory / f"host-{index}"
         file.write_bytes(private)
         file.chmod(0o600)
         return WorkerRecord(
             index=index,
-            address=f"127.66.{index // 250}.{index % 250 + 1}",
+            address=f"127.66.{number // 250}.{number % 250 + 1}",
             port=22,
             hostname=f"t1v-n-bench-w-{index}",
             host_private_key=private.decode(),
