@@ -211,6 +211,22 @@ def test_two_senders_of_the_same_at_once_do_no_harm(one: Fleet, noise: Path) -> 
     assert first == third == 0 < second
 
 
+def test_what_another_sender_has_brought_meanwhile_is_not_sent_again(
+    one: Fleet, noise: Path
+) -> None:
+    payload = file_payload(noise)
+
+    def send_too_and_cut() -> None:
+        other = Delivery(payload, one.recipients[0], TransferContext(NEVER, ByteCounter()))
+        with other.connection:
+            assert other.send(other.known).word == "complete"
+        one.servers[0].cut()
+
+    placement = Placement("./copy", "noise", into=False)
+    assert send(one, payload, placement, CuttingGauge(act=send_too_and_cut)) == ["placed"]
+    assert one.taken(0) == 2
+
+
 def test_text_is_compressed_on_its_way(one: Fleet, tmp_path: Path) -> None:
     text = tmp_path / "log"
     text.write_bytes(b"step 1 loss 0.5\n" * 100_000)
