@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,10 +138,14 @@ def test_what_an_earlier_process_sent_is_not_sent_again(one: Fleet, noise: Path)
     transfers = one.home(0) / ".tpukit" / "transfers"
     transfers.mkdir(parents=True)
     (transfers / f"{payload.digest}.part").write_bytes(noise.read_bytes()[: SIZE - 1000])
+    for days in (6, 9):
+        (transfers / f"of-{days}-days.part").write_bytes(b"another's")
+        os.utime(transfers / f"of-{days}-days.part", (time.time() - days * 86400,) * 2)
     counter = ByteCounter()
     assert send(one, payload, Placement("./copy", "noise", into=False), counter) == ["placed"]
     assert counter.moved == counter.expected == 1000
     assert (one.home(0) / "copy").read_bytes() == noise.read_bytes()
+    assert [each.name for each in transfers.iterdir()] == ["of-6-days.part"], "kept for a week"
 
 
 def test_a_broken_beginning_is_found_and_everything_sent_anew(one: Fleet, noise: Path) -> None:
