@@ -86,6 +86,7 @@ _LONG = ("defects", "gcloud", "kills", "night", "bench", "examples", "full_size"
 _LONGEST = ("provision/test_apply.py", "work/test_push_program.py")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let one process run all that share something, the longest jobs first."""
     for item in items:

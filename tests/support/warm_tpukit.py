@@ -12,9 +12,11 @@ import atexit
 import contextlib
 import gc
 import importlib
+import inspect
 import json
 import os
 import pkgutil
+import posix
 import runpy
 import select
 import signal
@@ -138,6 +140,8 @@ def _load() -> None:
             importlib.import_module(each.name)
     for name in _LAZY:
         importlib.import_module(name)
+    # coverage does so in each fork, where it would look for every module's file once more
+    inspect.stack()
     gc.collect()
     gc.freeze()  # a fork shares what is not touched
 
@@ -209,7 +213,9 @@ def _become(
     atexit._run_exitfuncs()
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()
-    os._exit(status)
+    # coverage has written what was measured, and would do so again before os._exit: all that the
+    # server has loaded too.
+    posix._exit(status)
 
 
 if __name__ == "__main__":
