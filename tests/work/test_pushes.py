@@ -266,6 +266,25 @@ def test_workers_that_share_the_folder_do_not_race(
     assert {path.name for path in (shared / ".tpukit").iterdir()} == {"manifest", "lock"}
 
 
+def replace_program(to: Fleet, folder: Path, name: str, before: str) -> None:
+    """Let worker 0 do something before it runs a program."""
+    folder.mkdir()
+    (folder / name).write_text(f'#!/bin/sh\n{before}\nexec {shutil.which(name)} "$@"\n')
+    (folder / name).chmod(0o755)
+    to.servers[0].path = f"{folder}:{to.servers[0].path}"
+
+
+def test_a_worker_that_loses_what_it_got_is_given_up(
+    three: Fleet, again: Again, tmp_path: Path
+) -> None:
+    lose = 'case $2 in *.part) exec rm -f "$2" "$3" ;; esac'
+    replace_program(three, tmp_path / "tools", "mv", lose)
+    failed, *others = again()
+    assert isinstance(failed, TpukitError)
+    assert failed.what == "what was sent is gone before it is in place, 3 times"
+    assert others == ["sent"] * 2
+
+
 def test_a_manifest_that_is_not_the_one_that_all_have_counts_for_none(
     three: Fleet, root: Path, again: Again, tmp_path: Path
 ) -> None:
@@ -273,12 +292,8 @@ def test_a_manifest_that_is_not_the_one_that_all_have_counts_for_none(
     again()
     (root / "a.py").write_text("print(3)\n")
     (tmp_path / "lie").write_bytes(read_tree(root).manifest.encoded)
-    cat = tmp_path / "tools" / "cat"
-    cat.parent.mkdir()
     lie = f"case $1 in */manifest) set -- {tmp_path}/lie ;; esac"
-    cat.write_text(f'#!/bin/sh\n{lie}\nexec {shutil.which("cat")} "$@"\n')
-    cat.chmod(0o755)
-    three.servers[0].path = f"{cat.parent}:{three.servers[0].path}"
+    replace_program(three, tmp_path / "tools", "cat", lie)
     assert again() == ["sent"] * 3
     for index in range(3):
         assert files(three.home(index))["a.py"] == "print(3)\n"

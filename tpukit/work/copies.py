@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tpukit.errors import BadInput, Fix, TpukitError
+from tpukit.errors import BadInput, Fix
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.transfer.download import Source, download
@@ -28,8 +28,6 @@ from tpukit.text import one_line, shown_path
 
 # What a slice's name can be, before the first colon: everything else is a path here.
 _REMOTE = re.compile(r"([a-z][-a-z0-9]{0,61}):(.*)", re.DOTALL)
-
-_PLACINGS = 3
 
 
 @dataclass(frozen=True)
@@ -102,12 +100,9 @@ def upload(
     def place(delivery: Delivery, known: TransferState) -> Literal["sent", "unchanged"]:
         if known.word == "placed":
             return "unchanged"
-        # The worker has lost it again where an answer was lost after it was put in place.
-        for _ in range(_PLACINGS):
-            if known.word == "mode" or delivery.place(placement).word == "placed":
-                return "sent"
-            delivery.send(TransferState("partial"))
-        raise TpukitError(f"what was sent is gone before it is in place, {_PLACINGS} times")
+        if known.word != "mode":
+            delivery.put(lambda: delivery.place(placement).word == "placed")
+        return "sent"
 
     return distribute(payload, to, place, context, placement=placement)
 

@@ -125,17 +125,19 @@ def _base(
 
 def _apply(delivery: Delivery, target: str, tree: Tree) -> PushResult:
     words = ("apply", target, delivery.payload.digest, tree.manifest.digest)
-    while True:
+
+    def attempt() -> bool:
         found = _answer(delivery.connection, *words)
-        if found == "applied":
-            return "sent"
         if found == "differs":
             raise TpukitError(
                 "the files on the worker would not be those that were sent",
                 why="they changed on either side meanwhile; the worker's are as they were",
                 fix=Fix(note="push again"),
             )
-        delivery.send(TransferState("partial"))
+        return found == "applied"
+
+    delivery.put(attempt)
+    return "sent"
 
 
 def _answer(connection: RetryingConnection, *words: str) -> str:

@@ -6,6 +6,8 @@ import hashlib
 import os
 import resource
 import shutil
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -116,6 +118,34 @@ def test_a_path_without_a_name_is_bad_input(take: Take) -> None:
     for path in ["./", ".", "/", "..", "a/.."]:
         with pytest.raises(BadInput, match="does not name a file or folder"):
             take(path)
+
+
+#: Another copy puts the very file in place between our opening and our locking it.
+RACE = """
+import sys
+from pathlib import Path
+from tpukit.errors import BadInput
+from tpukit.remote.transfer.download import Source, download
+place = Path(sys.argv[1])
+def act(event, words):
+    if event == "fcntl.flock":
+        (part,) = place.parent.glob(".tpukit-*.part")
+        part.write_text("whole")
+        part.rename(place)
+sys.addaudithook(act)
+try:
+    download(None, Source("./file"), place, None, into=False)
+except BadInput as error:
+    print(error.what)
+"""
+
+
+def test_what_another_copy_has_just_put_in_place_is_not_written_to(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", RACE, str(tmp_path / "here")]
+    environment = {"PYTHONPATH": ":".join(sys.path)}
+    told = subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    assert told.stdout == "another copy of the same is under way to the same place\n"
+    assert (tmp_path / "here").read_text() == "whole"
 
 
 @on_openssh("one")

@@ -17,7 +17,7 @@ from tpukit.errors import BadInput, DeadlinePassed, Fix, NameTaken, TpukitError,
 from tpukit.remote import worker_files
 from tpukit.remote.connection.channel import Tail
 from tpukit.remote.connection.worker import RetryingConnection
-from tpukit.remote.programs import INCOMPLETE, python_request
+from tpukit.remote.programs import python_request
 from tpukit.text import one_line, sanitize
 
 if TYPE_CHECKING:
@@ -213,8 +213,7 @@ def ask(
 ) -> bytes:
     """Return what the program that keeps jobs answers; or let `take` have it as it comes.
 
-    Raises `TpukitError` where it fails, `TransportFailed` where the request did not arrive whole,
-    and what `Connection.run` raises.
+    Raises `TpukitError` where it fails, and what `Connection.run` raises.
     """
     mark = secrets.token_hex(8)
     request = {"verb": verb, "mark": mark, "jobs": worker_files.JOBS, **words}
@@ -231,8 +230,6 @@ def ask(
             take(chunk)
 
     done = connection.run(line, stdin=stdin, on_output=skip, deadline=deadline)
-    if done.status == INCOMPLETE:
-        raise TransportFailed("a request did not arrive whole", why="nothing has run")
     if not done.ok:
         missing = f"{connection.label} has no python3, which keeps its jobs"
         what = missing if done.status == _NO_PROGRAM else "a worker could not keep a job"

@@ -79,7 +79,7 @@ class Payload:
     @cached_property
     def compressible(self) -> bool:
         """Whether compressing the first megabytes is worth the time."""
-        sample = b""
+        sample = bytearray()
         for chunk in self.chunks():
             sample += chunk
             if len(sample) >= _SAMPLE:

@@ -24,6 +24,7 @@ _STATE = re.compile(rb"^tpukit-transfer ([a-z]+) ?([0-9]*)( into)?$", re.MULTILI
 #: Times that all is sent before what arrived has to be right: the first may go on after a broken
 #: beginning.
 _SENDINGS = 2
+_PLACINGS = 3
 #: Seconds without a byte after which a worker is given up, and bytes a second of a slow disk.
 _PATIENCE_SECONDS, _SLOW_DISK = 600.0, 20e6
 
@@ -146,6 +147,18 @@ class Delivery:
             why = f"{changed} changed while it was sent"
             raise TpukitError("what arrived is not what was sent", why=why)
         return known
+
+    def put(self, attempt: Callable[[], bool]) -> None:
+        """Have `attempt` put the payload where it goes, and send it again where it is gone.
+
+        As it is where an answer was lost after it was put there. Raises `TpukitError` where it is
+        gone each time, and as `send` does.
+        """
+        for _ in range(_PLACINGS):
+            if attempt():
+                return
+            self.send(TransferState("partial"))
+        raise TpukitError(f"what was sent is gone before it is in place, {_PLACINGS} times")
 
     def place(self, placement: Placement) -> TransferState:
         """Put the payload in place; another answer than `placed` asks to send it again.
