@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import warm_gcloud
 
 pytestmark = [pytest.mark.process, pytest.mark.gcloud]
 
@@ -29,6 +30,7 @@ def run(emulator: Any, tmp_path_factory: pytest.TempPathFactory) -> Gcloud:
     home = tmp_path_factory.mktemp("gcloud")
     environment = {
         "PATH": os.environ["PATH"],
+        **warm_gcloud.environment(),
         "HOME": str(home),
         "CLOUDSDK_CONFIG": str(home / "config"),
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{emulator.url}/",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support import warm_gcloud
 
 from tpukit.emulator.process import daemon
 
@@ -36,6 +37,7 @@ def run(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Gcloud:
     (home / ".ssh").mkdir(mode=0o700)
     environment = {
         "PATH": os.environ["PATH"],
+        **warm_gcloud.environment(),
         "HOME": str(home),
         "CLOUDSDK_CONFIG": str(home / "config"),
         "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "1",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import warm_gcloud
 
 from conformance.required import GCLOUD, command_of, required
 from tpukit.emulator.control_client import EmulatorClient
@@ -35,6 +36,7 @@ class Cloud:
         self.key = home / "key"
         self._environment = {
             "PATH": os.environ["PATH"],
+            **warm_gcloud.environment(),
             "HOME": str(home),
             "CLOUDSDK_CONFIG": str(home / "config"),
             "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "1",

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from support import warm_gcloud
 from support.command_line import Finished, Tpukit
 
 pytestmark = [pytest.mark.journey, pytest.mark.gcloud]
@@ -60,6 +61,7 @@ def _gcloud(home: Path, variables: dict[str, str]) -> Callable[..., Finished]:
     environment = {
         **variables,
         "PATH": os.environ["PATH"],
+        **warm_gcloud.environment(),
         "HOME": str(home),
         "CLOUDSDK_CONFIG": str(home / "gcloud"),
         "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "1",

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import warm_gcloud
 from support.pages import needs_gcloud
 
 pytestmark = [pytest.mark.journey, pytest.mark.defects]
@@ -24,7 +25,12 @@ SECONDS = 1100
 
 def defects(*names: str) -> subprocess.CompletedProcess[str]:
     """Run `scripts/defects` with this interpreter."""
-    environment = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    environment = {
+        **os.environ,
+        **warm_gcloud.environment(),
+        "PYTHON": sys.executable,
+        "PYTHONPATH": str(ROOT),
+    }
     return subprocess.run(
         [str(ROOT / "scripts" / "defects"), *names],
         env=environment,
