@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +19,7 @@ from support.slices import labelled
 from support.ssh_server import Server
 
 from tpukit.clock import Deadline
-from tpukit.errors import SliceLost
+from tpukit.errors import Interrupted, SliceLost
 from tpukit.provision.recipes import Recipe
 from tpukit.remote.connection.client import Connector
 from tpukit.remote.connection.keys import KeyPair
@@ -157,6 +160,28 @@ def test_a_loss_at_any_stage_is_a_loss_within_seconds(
         assert f"slice demo in {ZONE}, PREEMPTED" in error.exists[0]
         assert str(error.fix) == f"tpukit delete demo --zone {ZONE}"
         assert cloud.nodes() == [cloud.full_name("demo")]
+
+
+def test_an_interrupt_says_that_what_was_begun_on_a_worker_goes_on_there(
+    hasty_cloud: Cloud, key: KeyPair, tmp_path: Path
+) -> None:
+    """While it is provisioned; of a stage that leaves nothing behind only the slice is told."""
+    assert isinstance(hasty_cloud.clock, HastyClock)
+    for stage, exists in (("connect", 1), ("provision", 2)):
+        server = Server(tmp_path).accept(key)
+        server.variables = LocalWorker(
+            tmp_path, environment={"TPUKIT_EMULATED_DEVICES": "8"}
+        ).environment
+        interrupt = partial(signal.pthread_kill, threading.main_thread().ident, signal.SIGINT)
+        job = Job(hasty_cloud, server, key, hasty_cloud.clock, interrupt, stage, cuts=False)
+        try:
+            with pytest.raises(Interrupted) as caught:
+                job.run()
+        finally:
+            server.close()
+        assert f"slice demo in {ZONE}, READY" in caught.value.exists[0]
+        assert len(caught.value.exists) == exists, stage
+    assert caught.value.exists[1].endswith("goes on there: the same command joins it")
 
 
 @pytest.mark.process

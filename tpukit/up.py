@@ -23,7 +23,7 @@ from tpukit.provision.apply import provision, require_provisioned
 from tpukit.provision.provision_report import ProvisionReport
 from tpukit.provision.recipes import Recipe
 from tpukit.provision.requirements import Requirements
-from tpukit.provision.worker_jobs import ProvisionEvent
+from tpukit.provision.worker_jobs import GOES_ON, ProvisionEvent
 from tpukit.remote.command.fan_out import fan_out, values
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.slices import refusals
@@ -134,8 +134,9 @@ def up(
     found, opening = ensured.slice, ensured.opening
     deadline = deadline.within(search.seconds)
     context = context.within(deadline, patient=True)
+    seen = last_seen(context.provider, found)
     with (
-        naming_what_exists(last_seen(context.provider, found)),
+        naming_what_exists(seen),
         _telling_a_loss(context, found, opening),
     ):
         done("create", "created" if ensured.created else "already there")
@@ -145,6 +146,7 @@ def up(
         workers = _connected(context, found, deadline, progress)
         done("connect", f"{len(workers)} of {len(found.workers)} workers, host keys verified")
         guard = _guarded(workers[0], found, endpoint, deadline, progress)
+        seen.begun = GOES_ON
         report = provision(
             workers,
             recipe,
@@ -152,6 +154,7 @@ def up(
             deadline=deadline,
             on_event=progress.on_provision,
         )
+        seen.begun = ""
         require_provisioned(report)
         done("provision", counted(report.changes, "change"))
         progress.on_progress("smoke", f"computing on {len(workers)} workers")

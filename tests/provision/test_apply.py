@@ -22,9 +22,12 @@ from tpukit.clock import SystemClock
 from tpukit.errors import DeadlinePassed, ProvisionFailed, TpukitError, TransportFailed
 from tpukit.provision.apply import provision, require_provisioned
 from tpukit.provision.provision_report import ProvisionReport
+from tpukit.provision.provisioning import plan_all, provision_all, status_all
 from tpukit.provision.recipes import UV_VERSION, Recipe
 from tpukit.provision.requirements import ROOT, Requirements
+from tpukit.provision.system_steps import parse
 from tpukit.provision.undo import require_undone, undo_all
+from tpukit.provision.wanted import Wanted
 from tpukit.provision.worker_jobs import ProvisionEvent
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text
@@ -108,6 +111,55 @@ def test_the_second_run_asks_for_the_facts_and_changes_nothing(provisioned):
     assert report.ok
     assert report.changes == 0
     assert len(provisioned.commands) == 1
+
+
+def test_a_second_run_of_everything_is_one_look_at_each_worker(provisioned, tmp_path):
+    """System steps and several recipes: one connection and one program, whatever they are."""
+    settings = tmp_path / "settings"
+    subprocess.run(["git", "init", "-q", settings], check=True)
+    (settings / ".vimrc").write_text("set mine\n")
+    git = ("git", "-C", settings, "-c", "user.name=x", "-c", "user.email=x@example.com")
+    subprocess.run([*git, "add", "-A"], check=True)
+    subprocess.run([*git, "commit", "-qm", "first"], check=True)
+    everything = Wanted((parse(f"dotfiles=file://{settings}"),), (SMALL, SMALL))
+    connected: list[str] = []
+
+    def connect():
+        connected.append("")
+        return LocalConnection(provisioned)
+
+    worker = replace(provisioned.remote(), connect=connect)
+    assert provision_all([worker], everything, deadline=seconds(500)).changes == 1
+    for look in (provision_all, plan_all):
+        connected.clear()
+        provisioned.commands.clear()
+        found = look([worker], everything, deadline=seconds(500))
+        report = found.workers[0] if look is provision_all else found[0]
+        assert ({each.outcome for each in report.steps}, report.changes) == ({"unchanged"}, 0)
+        assert (len(connected), len(provisioned.commands)) == (1, 1), look
+    connected.clear()
+    (status,) = status_all([worker], deadline=seconds(500))
+    assert (len(connected), len(status.ledgers), len(status.environments)) == (2, 1, 1)
+
+
+def test_room_for_all_recipes_is_looked_for_before_any_is_brought(worker):
+    """Alone on a worker that has room for each, or after system steps: nothing is changed."""
+    large = [
+        replace(
+            SMALL, name=name, releases=(replace(SMALL.releases[0], stand_in_disk_megabytes=part),)
+        )
+        for part in (shutil.disk_usage(worker.home).free // 1_500_000,)
+        for name in ("one", "other")
+    ]
+    before = sorted(worker.home.rglob("*"))
+    recipes = Wanted((), tuple(large))
+    (report,) = provision_all([worker.remote()], recipes, deadline=seconds(500)).workers
+    assert re.match("one and other need [0-9]+ MB of disk, [0-9]+ MB are free", report.error)
+    after = replace(recipes, steps=(parse("dotfiles=file:///nowhere"),))
+    with pytest.raises(ProvisionFailed, match="one and other need") as caught:
+        provision_all([worker.remote()], after, deadline=seconds(500))
+    assert (caught.value.why, "worker 0" in caught.value.reason) == ("nothing was changed", True)
+    assert sorted(worker.home.rglob("*")) == before
 
 
 @pytest.mark.journey
@@ -299,8 +351,9 @@ def test_a_job_that_is_lost_twice_shows_the_end_of_its_log(worker, uv):
     broken.unlink()
     broken.write_text(
         f'#!/bin/sh\n[ "$3" = venv ] || exec {uv}/bin/uv "$@"\necho the last words\n'
-        "kill -9 $(cat ../*/jobs/provision-venv-*/pid .tpukit/jobs/provision-venv-*/pid"
-        " 2>/dev/null | cut -d' ' -f1)\n"
+        f"job=$(echo {worker.home}/.tpukit/jobs/provision-venv-*)\n"
+        'until grep -q words "$job/log"; do sleep 0.02; done\n'  # its runner writes it
+        "kill -9 $(cut -d' ' -f1 \"$job/pid\")\n"
     )
     broken.chmod(0o755)
     with pytest.raises(TpukitError) as caught:

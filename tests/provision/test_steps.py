@@ -13,7 +13,11 @@ from tpukit.errors import ProvisionFailed
 from tpukit.provision.facts import Facts, HostFacts, Python, Venv
 from tpukit.provision.recipes import UV_VERSION, Recipe
 from tpukit.provision.requirements import Requirements
-from tpukit.provision.steps import STEPS, Plan, Run, Upload, interpreter
+from tpukit.provision.steps import STEPS, Plan, Run, Upload, interpreter, room
+from tpukit.provision.system_apply import SystemPlan, check_plan
+from tpukit.provision.system_facts import StepFact, SystemFacts
+from tpukit.provision.system_steps import SystemStep, parse
+from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text
 
 HOME = "/home/me"
@@ -319,6 +323,37 @@ def test_a_step_yields_exactly_these_commands_or_says_why_none_is_needed():
 
 def test_every_step_has_rows():
     assert {row.step for row in TABLE.values()} == {step.name for step in STEPS}
+
+
+def test_room_is_needed_for_steps_and_recipes_together_where_they_share_a_disk():
+    """Each: MB free at home and in all, MB that the step needs, whether it moves caches away."""
+    jax = Plan(Recipe.named("jax"))
+    megabytes = room(facts(PYTHON_3_12), jax)
+    much = 10 * megabytes
+    for home, least, step_needs, makes_room, refused in (
+        (megabytes + 200, megabytes + 200, 200, False, ""),
+        (megabytes + 199, megabytes + 199, 200, False, f"beside 200 MB .* {megabytes + 199} MB"),
+        (megabytes + 199, 200, 200, False, ""),  # a home on a disk of its own
+        (megabytes - 1, 200, 200, False, f"needs {megabytes} MB of disk"),
+        (megabytes - 1, megabytes - 1, 0, True, ""),  # how much that makes nobody knows yet
+        (much, 199, 200, False, "199 MB of disk free, 200 MB may be needed"),
+    ):
+        step = replace(parse("dotfiles=file:///x"), step=SystemStep("x", "", megabytes=step_needs))
+        step = replace(step, step=replace(step.step, makes_room=makes_room))
+        system = SystemFacts({step.word: StepFact(["much"])}, free_kilobytes=least * 1024)
+        own = facts(PYTHON_3_12, on=host(free_kilobytes=home * 1024))
+        worker = RemoteWorker(0, lambda: pytest.fail("it was connected to"))
+        plan = SystemPlan((step,), {worker: system}, {worker: own})
+        if not refused:
+            check_plan(plan, (jax,))
+            continue
+        with pytest.raises(ProvisionFailed, match=refused) as caught:
+            check_plan(plan, (jax,))
+        assert caught.value.why == "nothing was changed"
+    strange = facts(PYTHON_3_12, on=host(architecture="aarch64"))
+    with pytest.raises(ProvisionFailed, match="needs Linux") as caught:
+        check_plan(SystemPlan((), {worker: SystemFacts()}, {worker: strange}), (jax,))
+    assert caught.value.reason.startswith("worker 0, ")
 
 
 def test_a_verified_environment_is_verified_again_once_a_package_changes():

@@ -8,6 +8,7 @@ import pytest
 
 from tpukit.errors import BadInput, SecurityRefusal
 from tpukit.provision import system_steps
+from tpukit.provision.own_recipes import OwnRecipes
 from tpukit.provision.wanted import Profiles, known, parse
 
 
@@ -26,7 +27,29 @@ def test_words_are_recipes_steps_and_profiles_each_thing_once(tmp_path: Path) ->
     words = ["apt:htop", "apt:tmux", "limits", "apt:nano", "nfs=one:/data", "disk"]
     assert [each.word for each in wanted.steps] == words
     assert wanted.steps[-1].value == "/mnt/data"
-    assert known(["inner", "flax"], mine) == ("apt:htop", "apt:tmux", "limits", "flax")
+    assert known(["inner", "flax"], mine, list) == ("apt:htop", "apt:tmux", "limits", "flax")
+
+
+def test_what_is_taken_back_needs_no_file_any_more(tmp_path: Path) -> None:
+    """A recipe of one's own whose file is gone or broken is what workers have of its name."""
+    asked: list[str] = []
+
+    def brought() -> list[str]:
+        asked.append("")
+        return ["gone"]
+
+    recipes = OwnRecipes(tmp_path / "recipes")
+    recipes.user.mkdir()
+    (recipes.user / "broken.toml").write_text("name = ")
+    mine = Profiles(tmp_path / "profiles", recipes=recipes)
+    words = ["jax", "broken", "flax==0.0.1", "apt=htop"]
+    assert known(words, mine, brought) == ("jax", "broken", "flax", "apt:htop")
+    assert asked == []
+    assert known(["jax", "gone"], mine, brought) == ("jax", "gone")
+    with pytest.raises(BadInput, match='"jaxx" is not a recipe') as caught:
+        known(["gone", "jaxx"], mine, brought)
+    assert caught.value.why == "no environment of that name was brought either"
+    assert str(caught.value.fix) == "did you mean jax?"
 
 
 def test_a_project_s_profile_comes_before_the_user_s_once_it_is_trusted(tmp_path: Path) -> None:

@@ -156,15 +156,22 @@ def undo(
       tpukit provision undo demo apt:htop
       tpukit provision undo demo --yes
     """
+    from tpukit.provision.provisioning import environments_on
     from tpukit.provision.system_steps import reach_further
     from tpukit.provision.undo import require_undone, undo_all
     from tpukit.provision.wanted import known
 
     toolkit = toolkit.by(route)
-    chosen = known(words or [], toolkit.profiles)
+    seconds = flag.seconds(timeout)
+
+    def brought() -> frozenset[str]:
+        limit = toolkit.deadline(min(seconds, CONNECT_SECONDS))
+        return environments_on(toolkit.workers(name, "all", limit.remaining()), limit)
+
+    chosen = known(words or [], toolkit.profiles, brought)
     if not chosen:
         toolkit.confirm(f"take back everything that tpukit has brought to {name}?")
-    deadline = toolkit.deadline(flag.seconds(timeout))
+    deadline = toolkit.deadline(seconds)
     patience = deadline.within(CONNECT_SECONDS).remaining()
     stages = toolkit.job_stages(name)
     workers = toolkit.workers(name, "all", patience)
@@ -202,10 +209,11 @@ def status(
 @contextmanager
 def _going_on(toolkit: Toolkit) -> Iterator[None]:
     """Say of an interrupt that it ends nothing on the workers, and how to see to it."""
+    from tpukit.provision.worker_jobs import GOES_ON
+
     try:
         yield
     except KeyboardInterrupt as signal:
         error = toolkit.interrupted(signal)
-        begun = "the step that was begun on a worker goes on there: the same command joins it"
-        error.exists = (*error.exists, begun)
+        error.exists = (*error.exists, GOES_ON)
         raise error from None

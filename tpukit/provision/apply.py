@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,10 +13,10 @@ from tpukit.provision.facts import Facts, read_facts
 from tpukit.provision.provision_report import ProvisionReport, WorkerProvisionReport, failure
 from tpukit.provision.recipes import Recipe
 from tpukit.provision.requirements import Requirements
-from tpukit.provision.steps import STEPS, Plan, Run, Step, Upload, interpreter
+from tpukit.provision.steps import STEPS, Plan, Run, Step, Upload, check_room, interpreter
 from tpukit.provision.taken_steps import TakenSteps
 from tpukit.provision.worker_jobs import OnEvent, WorkerJobs, attempt, one_at_a_time
-from tpukit.remote.command.fan_out import fan_out
+from tpukit.remote.command.fan_out import fan_out, values
 from tpukit.remote.connection.worker import RemoteWorker
 
 if TYPE_CHECKING:
@@ -39,14 +39,28 @@ def provision(
     A worker that fails never stops the others, and is never raised: its report has the error.
     `on_event` is called from one thread at a time.
     """
-    deadline = deadline.within(PROVISION_SECONDS)
-    tell, plan = one_at_a_time(on_event), Plan(recipe, requirements)
+    deadline, plans = deadline.within(PROVISION_SECONDS), [Plan(recipe, requirements)]
+    reports = apply_recipes(workers, plans, deadline, one_at_a_time(on_event))
+    return ProvisionReport(recipe.name, tuple(reports))
+
+
+def apply_recipes(
+    workers: Sequence[RemoteWorker],
+    plans: Sequence[Plan],
+    deadline: Deadline,
+    on_event: OnEvent,
+    known: Mapping[RemoteWorker, Facts] = {},
+) -> list[WorkerProvisionReport]:
+    """Bring every worker to what the plans say, one after the other, and return one report each.
+
+    `known` are facts that are still true; workers without are asked. None stops the others.
+    `on_event` is called from several threads.
+    """
 
     def apply(worker: RemoteWorker) -> WorkerProvisionReport:
-        return _applied(WorkerJobs(worker, deadline, tell), plan)
+        return _applied(WorkerJobs(worker, deadline, on_event), plans, known.get(worker))
 
-    outcomes = fan_out(workers, apply, window=len(workers))
-    return ProvisionReport(recipe.name, tuple(each.value for each in outcomes if each.value))
+    return values(fan_out(workers, apply, window=len(workers)))
 
 
 def require_provisioned(report: ProvisionReport) -> ProvisionReport:
@@ -67,35 +81,37 @@ def require_provisioned(report: ProvisionReport) -> ProvisionReport:
     raise error
 
 
-def _applied(jobs: WorkerJobs, plan: Plan) -> WorkerProvisionReport:
+def _applied(jobs: WorkerJobs, plans: Sequence[Plan], facts: Facts | None) -> WorkerProvisionReport:
+    """Take the steps of every plan until one fails."""
+    taken, python = TakenSteps(jobs), ""
     try:
-        facts = jobs.briefly(read_facts)
+        facts = facts or jobs.briefly(read_facts)
+        if len(plans) > 1:  # for one alone a step sees to it, before any that changes something
+            check_room(facts, plans)
+        for plan in plans:
+            python = interpreter(facts, plan)
+            facts = _Application(jobs, plan, facts, taken).facts_after()
     except TpukitError as error:
-        return TakenSteps(jobs).report(error)
-    return _Application(jobs, plan, facts).report()
+        return taken.report(error, python=python, emulated=bool(facts and facts.host.emulated))
+    return taken.report(None, python=python, emulated=facts.host.emulated)
 
 
 class _Application:
-    """The steps of one worker; `_facts` are true of it until a step changes something."""
+    """The steps of one plan on a worker; `_facts` are true of it until one changes something."""
 
-    def __init__(self, jobs: WorkerJobs, plan: Plan, facts: Facts) -> None:
+    def __init__(self, jobs: WorkerJobs, plan: Plan, facts: Facts, taken: TakenSteps) -> None:
         self._jobs = jobs
         self._plan = plan
         self._facts = facts
-        self._taken = TakenSteps(jobs)
+        self._taken = taken
 
-    def report(self) -> WorkerProvisionReport:
-        """Take every step until one fails."""
-        failure: TpukitError | None = None
-        try:
-            if self._settled():
-                self._take_all()
-            else:
-                self._take_all_alone()
-        except TpukitError as error:
-            failure = error
-        python, emulated = interpreter(self._facts, self._plan), self._facts.host.emulated
-        return self._taken.report(failure, python=python, emulated=emulated)
+    def facts_after(self) -> Facts:
+        """Take every step, and return what is true then; raise `TpukitError` as one fails."""
+        if self._settled():
+            self._take_all()
+        else:
+            self._take_all_alone()
+        return self._facts
 
     def _settled(self) -> bool:
         """Return whether nothing has to be done."""

@@ -13,16 +13,15 @@ from tpukit.clock import Deadline
 from tpukit.errors import ProvisionFailed
 from tpukit.models import Documented
 from tpukit.provision import system_steps
-from tpukit.provision.apply import PROVISION_SECONDS, provision
-from tpukit.provision.facts import Facts, Venv, read_facts
-from tpukit.provision.provision_report import ProvisionReport, StepReport, WorkerProvisionReport
+from tpukit.provision.apply import PROVISION_SECONDS, apply_recipes
+from tpukit.provision.facts import Facts, Venv
+from tpukit.provision.provision_report import ProvisionReport, StepReport
 from tpukit.provision.requirements import Requirements
 from tpukit.provision.steps import STEPS, Plan
 from tpukit.provision.system_apply import SystemPlan, apply_steps, check_plan, read_plan
 from tpukit.provision.system_facts import Ledger
 from tpukit.provision.wanted import Wanted
-from tpukit.provision.worker_jobs import OnEvent, WorkerJobs, one_at_a_time
-from tpukit.remote.command.fan_out import fan_out, values
+from tpukit.provision.worker_jobs import OnEvent, one_at_a_time
 from tpukit.remote.connection.worker import RemoteWorker
 
 
@@ -79,11 +78,9 @@ def plan_all(
 
     Raises `TpukitError` where a worker's facts cannot be read.
     """
-    plan = read_plan(workers, wanted.steps, deadline)
     recipes = [Plan(each, requirements) for each in wanted.recipes]
-    facts = _facts(workers, deadline) if recipes else [None] * len(workers)
-    found = zip(workers, facts, strict=True)
-    return [_worker_plan(plan, each, recipes, own) for each, own in found]
+    plan = read_plan(workers, wanted.steps, deadline, environments=bool(recipes))
+    return [_worker_plan(plan, each, recipes) for each in workers]
 
 
 def provision_all(
@@ -105,23 +102,32 @@ def provision_all(
         ProvisionFailed: a step cannot be, or there is no room for it.
         TpukitError: a worker's facts cannot be read.
     """
-    deadline = deadline.within(PROVISION_SECONDS)
-    reports: dict[RemoteWorker, WorkerProvisionReport] = {}
-    if wanted.steps:
-        plan = read_plan(workers, wanted.steps, deadline)
-        check_plan(plan)
-        prepare()
-        applied = apply_steps(workers, plan, deadline, one_at_a_time(on_event))
-        reports.update(zip(workers, applied, strict=True))
-    for recipe in wanted.recipes:
-        left = [each for each in workers if each not in reports or reports[each].ok]
-        done = provision(
-            left, recipe, requirements=requirements, deadline=deadline, on_event=on_event
-        )
-        for worker, report in zip(left, done.workers, strict=True):
-            reports[worker] = _after(reports.get(worker), report)
-    name = wanted.recipes[0].name if wanted.recipes else ""
+    deadline, tell = deadline.within(PROVISION_SECONDS), one_at_a_time(on_event)
+    recipes = [Plan(each, requirements) for each in wanted.recipes]
+    name = wanted.recipes[0].name if recipes else ""
+    if not wanted.steps:
+        return ProvisionReport(name, tuple(apply_recipes(workers, recipes, deadline, tell)))
+    plan = read_plan(workers, wanted.steps, deadline, environments=bool(recipes))
+    check_plan(plan, recipes)
+    prepare()
+    applied = apply_steps(workers, plan, deadline, tell)
+    reports = dict(zip(workers, applied, strict=True))
+    if recipes:
+        left = [each for each in workers if reports[each].ok]
+        same = {each: plan.environments[each] for each in left if not reports[each].changes}
+        done = apply_recipes(left, recipes, deadline, tell, same)
+        for worker, report in zip(left, done, strict=True):
+            reports[worker] = replace(report, steps=reports[worker].steps + report.steps)
     return ProvisionReport(name, tuple(reports[each] for each in workers))
+
+
+def environments_on(workers: Sequence[RemoteWorker], deadline: Deadline) -> frozenset[str]:
+    """Return the names of the environments that are on any worker: those of recipes.
+
+    Raises `TpukitError` where a worker's facts cannot be read.
+    """
+    found = read_plan(workers, (), deadline, environments=True).environments
+    return frozenset(venv.name for facts in found.values() for venv in facts.venvs)
 
 
 def status_all(workers: Sequence[RemoteWorker], *, deadline: Deadline) -> list[WorkerStatus]:
@@ -129,7 +135,7 @@ def status_all(workers: Sequence[RemoteWorker], *, deadline: Deadline) -> list[W
 
     Raises `TpukitError` where a worker's facts cannot be read.
     """
-    known = read_plan(workers, (), deadline)
+    known = read_plan(workers, (), deadline, environments=True)
     ledgers = {each.step: each for facts in known.facts.values() for each in facts.ledgers.values()}
     steps = tuple(
         replace(system_steps.parse(word), value=ledger.value)
@@ -137,22 +143,10 @@ def status_all(workers: Sequence[RemoteWorker], *, deadline: Deadline) -> list[W
         if system_steps.is_step(word)
     )
     plan = read_plan(workers, steps, deadline) if steps else known
-    return [
-        _worker_status(plan, worker, facts)
-        for worker, facts in zip(workers, _facts(workers, deadline), strict=True)
-    ]
+    return [_worker_status(plan, worker, known.environments[worker]) for worker in workers]
 
 
-def _facts(workers: Sequence[RemoteWorker], deadline: Deadline) -> list[Facts]:
-    def read(worker: RemoteWorker) -> Facts:
-        return WorkerJobs(worker, deadline, lambda event: None).briefly(read_facts)
-
-    return values(fan_out(workers, read, window=len(workers)))
-
-
-def _worker_plan(
-    plan: SystemPlan, worker: RemoteWorker, recipes: Iterable[Plan], facts: Facts | None
-) -> WorkerPlan:
+def _worker_plan(plan: SystemPlan, worker: RemoteWorker, recipes: Iterable[Plan]) -> WorkerPlan:
     steps: list[StepReport] = []
     for step in plan.steps:
         fact = plan.facts[worker].steps[step.word]
@@ -164,8 +158,7 @@ def _worker_plan(
             detail = "; ".join(fact.notes) or "as it should be"
             steps.append(StepReport(step.word, "unchanged", detail))
     for recipe in recipes:
-        assert facts
-        steps += _recipe_plan(recipe, facts)
+        steps += _recipe_plan(recipe, plan.environments[worker])
     emulated = plan.facts[worker].emulated
     return WorkerPlan(worker.index, tuple(steps), emulated, worker.slice)
 
@@ -192,12 +185,3 @@ def _worker_status(plan: SystemPlan, worker: RemoteWorker, facts: Facts) -> Work
     ledgers = sorted(found.ledgers.values(), key=lambda each: each.number)
     needed = {word: fact.needed for word, fact in found.steps.items() if word in found.ledgers}
     return WorkerStatus(worker.index, tuple(ledgers), needed, facts.venvs, worker.slice)
-
-
-def _after(
-    first: WorkerProvisionReport | None, second: WorkerProvisionReport
-) -> WorkerProvisionReport:
-    """Return one report for what was done on a worker one after the other."""
-    if first is None:
-        return second
-    return replace(second, steps=first.steps + second.steps)

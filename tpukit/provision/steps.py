@@ -106,17 +106,34 @@ def disk(facts: Facts, plan: Plan) -> Decision:
 
     Raises `ProvisionFailed` where the packages do not fit.
     """
-    free = facts.host.free_kilobytes // 1024
-    needed = _release(facts, plan).megabytes_for(facts.host.emulated)
-    if not set(_missing(facts, plan)) & set(_packages(facts, plan)):
-        return Decision(f"{free} MB free, the packages are there")
-    if free < needed:
+    needed = room(facts, plan)
+    check_room(facts, (plan,))
+    free = _free(facts)
+    return Decision(
+        f"{free} MB free, {f'{needed} MB needed' if needed else 'the packages are there'}"
+    )
+
+
+def check_room(facts: Facts, plans: Sequence[Plan], besides: int = 0) -> None:
+    """Raise `ProvisionFailed` unless the packages of all plans fit, and `besides` megabytes."""
+    needed = {plan.recipe.name: room(facts, plan) for plan in plans}
+    names = [name for name, megabytes in needed.items() if megabytes]
+    whole, free = sum(needed.values()), _free(facts)
+    if names and free < whole + besides:
+        beyond = f" beside {besides} MB for system steps" if besides else ""
         raise ProvisionFailed(
-            f"{plan.recipe.name} needs {needed} MB of disk, {free} MB are free",
+            f"{' and '.join(names)} {'needs' if len(names) == 1 else 'need'} {whole} MB of disk"
+            f"{beyond}, {free} MB are free",
             reason=facts.host.home,
             fix=Fix(note="make room on the worker"),
         )
-    return Decision(f"{free} MB free, {needed} MB needed")
+
+
+def room(facts: Facts, plan: Plan) -> int:
+    """Return the megabytes of disk that the packages need; 0 where they are there."""
+    if not set(_missing(facts, plan)) & set(_packages(facts, plan)):
+        return 0
+    return _release(facts, plan).megabytes_for(facts.host.emulated)
 
 
 def uv(facts: Facts, plan: Plan) -> Decision:
@@ -261,6 +278,10 @@ STEPS = tuple(
     Step(decide.__name__, decide)
     for decide in (system, disk, uv, python, venv, packages, requirements, verify)
 )
+
+
+def _free(facts: Facts) -> int:
+    return facts.host.free_kilobytes // 1024
 
 
 def _in_home(facts: Facts, path: str) -> str:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from tpukit.clock import Deadline
 from tpukit.errors import Fix, ProvisionFailed, TpukitError
 from tpukit.models import names_of_workers
+from tpukit.provision.facts import Facts
 from tpukit.provision.provision_report import WorkerProvisionReport
+from tpukit.provision.steps import Plan, check_room, system
 from tpukit.provision.system_facts import (
     MARK,
     SystemFacts,
+    read_all_facts,
     read_system_facts,
     refusal,
     refused,
@@ -30,6 +33,7 @@ class SystemPlan:
 
     steps: tuple[WantedStep, ...]
     facts: Mapping[RemoteWorker, SystemFacts]
+    environments: Mapping[RemoteWorker, Facts] = field(default_factory=dict)  #: where asked for
 
     def needed(self, worker: RemoteWorker, step: WantedStep) -> list[str]:
         """Return what a step would change on a worker; nothing where all is as it should be."""
@@ -37,23 +41,37 @@ class SystemPlan:
 
 
 def read_plan(
-    workers: Sequence[RemoteWorker], steps: Sequence[WantedStep], deadline: Deadline
+    workers: Sequence[RemoteWorker],
+    steps: Sequence[WantedStep],
+    deadline: Deadline,
+    *,
+    environments: bool = False,
 ) -> SystemPlan:
     """Return what the steps would change on every worker, which changes nothing.
 
-    Raises `TpukitError` where a worker's facts cannot be read.
+    One round trip a worker, with `environments` for what recipes go by too. Raises `TpukitError`
+    where a worker's facts cannot be read.
     """
 
-    def read(worker: RemoteWorker) -> SystemFacts:
+    def read(worker: RemoteWorker) -> tuple[SystemFacts, Facts | None]:
         jobs = WorkerJobs(worker, deadline, lambda event: None)
-        return jobs.briefly(partial(read_system_facts, tuple(steps)))
+        if environments:
+            return jobs.briefly(partial(read_all_facts, tuple(steps)))
+        return jobs.briefly(partial(read_system_facts, tuple(steps))), None
 
-    found = values(fan_out(workers, read, window=len(workers)))
-    return SystemPlan(tuple(steps), dict(zip(workers, found, strict=True)))
+    found = dict(zip(workers, values(fan_out(workers, read, window=len(workers))), strict=True))
+    return SystemPlan(
+        tuple(steps),
+        {worker: facts for worker, (facts, _) in found.items()},
+        {worker: facts for worker, (_, facts) in found.items() if facts},
+    )
 
 
-def check_plan(plan: SystemPlan) -> None:
-    """Raise `ProvisionFailed` for the first thing that stands in the way on any worker."""
+def check_plan(plan: SystemPlan, recipes: Sequence[Plan] = ()) -> None:
+    """Raise `ProvisionFailed` for the first thing that stands in the way on any worker.
+
+    Of the recipes that come after the steps: that a worker is none for them, or has no room.
+    """
     for step in plan.steps:
         refusals: dict[str, list[RemoteWorker]] = {}
         for worker, facts in plan.facts.items():
@@ -77,6 +95,31 @@ def check_plan(plan: SystemPlan) -> None:
                 why="nothing was changed",
                 fix=Fix(note="make room on the worker, or move its caches to a data disk: disk"),
             )
+        if recipes:
+            _check_recipes(worker, plan.environments[worker], recipes, wanted, facts)
+
+
+def _check_recipes(
+    worker: RemoteWorker,
+    own: Facts,
+    recipes: Sequence[Plan],
+    wanted: Sequence[WantedStep],
+    facts: SystemFacts,
+) -> None:
+    """Raise `ProvisionFailed` where a worker is none for the recipes, or has no room for them."""
+    # A home on a disk of its own has no part in what the steps need; what moves the caches away
+    # makes room, nobody knows how much: the recipe's own step looks then.
+    one_disk = own.host.free_kilobytes <= facts.free_kilobytes
+    besides = sum(each.step.megabytes for each in wanted) if one_disk else 0
+    try:
+        for recipe in recipes:
+            system(own, recipe)
+        if not any(each.step.makes_room for each in wanted):
+            check_room(own, recipes, besides)
+    except ProvisionFailed as error:
+        error.reason = ", ".join(filter(None, (worker.name, error.reason)))
+        error.why = "nothing was changed"
+        raise
 
 
 def apply_steps(

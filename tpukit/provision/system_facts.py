@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 from tpukit.clock import Deadline
 from tpukit.errors import Fix, ProvisionFailed
 from tpukit.models import Documented
+from tpukit.provision.facts import Facts, parse_facts
 from tpukit.provision.system_steps import WantedStep, facts_program
+from tpukit.remote.connection.target import Completed
+from tpukit.remote.programs import program_text
 from tpukit.text import one_line
 
 if TYPE_CHECKING:
@@ -66,8 +69,26 @@ def read_system_facts(
 
     Raises `ProvisionFailed` where the answer has no end, or a step has not said all.
     """
-    program = facts_program(tuple(steps)).encode()
-    done = connection.run("sh -s", stdin=program, deadline=deadline, keep=_KEEP)
+    return _told(steps, _answered(facts_program(tuple(steps)), connection, deadline))
+
+
+def read_all_facts(
+    steps: Sequence[WantedStep], connection: Connection, deadline: Deadline
+) -> tuple[SystemFacts, Facts]:
+    """Return a worker's facts and what recipes go by, in one round trip.
+
+    Raises as `read_system_facts` does.
+    """
+    program = f"(\n{program_text('provision/facts.sh')}\n)\n{facts_program(tuple(steps))}"
+    done = _answered(program, connection, deadline)
+    return _told(steps, done), parse_facts(done.stdout, done.stderr)
+
+
+def _answered(program: str, connection: Connection, deadline: Deadline) -> Completed:
+    return connection.run("sh -s", stdin=program.encode(), deadline=deadline, keep=_KEEP)
+
+
+def _told(steps: Sequence[WantedStep], done: Completed) -> SystemFacts:
     facts = parse_system_facts(done.text)
     found = facts.steps if facts else {}
     silent = [step.word for step in steps if not (step.word in found and found[step.word].told)]

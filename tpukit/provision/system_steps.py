@@ -38,6 +38,7 @@ class SystemStep:
     example: str = ""
     root: bool = False  #: whether its change needs sudo
     megabytes: int = 0  #: of disk that its change may need
+    makes_room: bool = False  #: whether its change leaves more of the disk free than there was
     why: str = ""  #: what it leaves alone, and why
     sources: tuple[str, ...] = ()
     opening: str = ""  #: what of the firewall it needs from our own address: `udp:60000-61000`

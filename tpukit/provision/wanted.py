@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -78,13 +78,26 @@ def parse(words: Sequence[str], profiles: Profiles) -> Wanted:
     return Wanted(tuple(steps.values()), tuple(recipes.values()))
 
 
-def known(words: Sequence[str], profiles: Profiles) -> tuple[str, ...]:
-    """Return the words of steps and recipes as ledgers have them, those of profiles in place.
+def known(
+    words: Sequence[str], profiles: Profiles, brought: Callable[[], Collection[str]]
+) -> tuple[str, ...]:
+    """Return the words of steps and recipes as workers have them, those of profiles in place.
 
-    Raises `BadInput` as `parse` does.
+    What a recipe's file says does not matter, nor whether there is one still: `brought` returns the
+    names of environments that workers have, and is asked for what is nothing here. Raises
+    `BadInput` for a word that names nothing on either side.
     """
-    wanted = parse(words, profiles)
-    return (*(step.word for step in wanted.steps), *(recipe.name for recipe in wanted.recipes))
+    found: dict[str, None] = {}
+    for each in (part for word in _expanded(words, profiles, ()) for part in split(word)):
+        name = each.partition("==")[0]
+        if system_steps.is_step(each):
+            name = system_steps.parse(each).word
+        elif name not in _recipe_names(profiles) and name not in brought():
+            error = _names_nothing(each, profiles)
+            error.why = "no environment of that name was brought either"
+            raise error
+        found[name] = None
+    return tuple(found)
 
 
 def split(word: str) -> tuple[str, ...]:
@@ -138,16 +151,24 @@ def parse_profile(path: Path, text: str) -> tuple[str, ...]:
 
 
 def _recipe(word: str, profiles: Profiles) -> Recipe:
-    recipes = (*recipe_names(), *(profiles.recipes.names() if profiles.recipes else ()))
-    if word.partition("==")[0] in recipes:
+    if word.partition("==")[0] in _recipe_names(profiles):
         return Recipe.named(word, profiles.recipes)
-    steps, own = system_steps.step_names(), profiles.names()
+    raise _names_nothing(word, profiles)
+
+
+def _recipe_names(profiles: Profiles) -> tuple[str, ...]:
+    return (*recipe_names(), *(profiles.recipes.names() if profiles.recipes else ()))
+
+
+def _names_nothing(word: str, profiles: Profiles) -> BadInput:
+    """Return the error for a word that is nothing here, with what is like it."""
+    recipes, steps, own = _recipe_names(profiles), system_steps.step_names(), profiles.names()
     known = [*recipes, *steps, *own]
     near = difflib.get_close_matches(word[:40].lower(), known, n=1, cutoff=0.4)
     every = f"recipes: {', '.join(recipes)}; steps: {', '.join(steps)}"
     every += f"; profiles: {one_line(', '.join(own))}" if own else ""
     shown = one_line(word[:40])
-    raise BadInput(
+    return BadInput(
         f'"{shown}" is not a recipe, a step or a profile',
         fix=Fix(note=f"did you mean {near[0]}?" if near else every),
     )

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Seconds that one look, or one upload, may take.
 _BRIEFLY = 120.0
+#: What whoever ends the client is told.
+GOES_ON = "a step that was begun on a worker goes on there: the same command joins it"
 #: Lines of a failed step's log that its report shows.
 _TAIL = 15
 #: Times that something harmless is tried over connections that break.

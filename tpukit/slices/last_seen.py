@@ -41,6 +41,7 @@ class LastSeen:
     doubt: bool = False
     looked: bool = field(default=False, init=False)
     silence: str = field(default="", init=False)  #: since when the API does not answer, and how
+    begun: str = field(default="", init=False)  #: what goes on there when whoever waits has gone
 
     def looks(
         self,
@@ -165,6 +166,7 @@ def naming_what_exists(seen: LastSeen) -> Iterator[None]:
     except KeyboardInterrupt as signal:
         error = interruption(signal)
         seen.complete(error)
+        error.exists += (seen.begun,) if seen.begun else ()
         raise error from None
     except TpukitError as error:
         seen.complete(error)

@@ -16,9 +16,10 @@ begin() {
     needed=
 }
 
-# tell KIND TEXT [FIX]: a line for tpukit.
+# tell KIND TEXT [FIX]: a line for tpukit. Nearly every text is as good as always: no programs for it.
 tell() {
-    printf '%s\t%s\t%s\t%s\t%s\n' "$mark" "$word" "$1" "$(flat "$2")" "$(flat "$3")"
+    case $2$3 in *[[:cntrl:]]*) set -- "$1" "$(flat "$2")" "$(flat "$3")" ;; esac
+    printf '%s\t%s\t%s\t%s\t%s\n' "$mark" "$word" "$1" "$2" "$3"
 }
 
 flat() {
@@ -367,14 +368,25 @@ take_packages() {
 
 # --- what tpukit reads
 
-# Every ledger: what was changed on this worker, by which version, when.
+# Every ledger: what was changed on this worker, by which version, when. By the shell alone: each
+# look at a worker does this.
 tell_ledgers() {
     for ledger in "$ledgers"/*; do
         [ -f "$ledger" ] || continue
-        word=$(sed -n "s/^word$here//p" "$ledger")
-        tell number "$(sed -n "s/^number$here//p" "$ledger")" "$(sed -n "s/^value$here//p" "$ledger")"
-        tell changed "$(sed -n "s/^by$here//p" "$ledger")" "$(sed -n "s/^at$here//p" "$ledger")"
-        sed -n "s/^undo$here//p" "$ledger" | while IFS= read -r line; do tell undo "$line"; done
+        word='' value='' number='' by='' at=''
+        while IFS= read -r line || [ "$line" ]; do
+            text=${line#*"$here"}
+            case $line in
+                "word$here"*) word=$text ;;
+                "value$here"*) value=$text ;;
+                "number$here"*) number=$text ;;
+                "by$here"*) by=$text ;;
+                "at$here"*) at=$text ;;
+                "undo$here"*) tell undo "$text" ;;
+            esac
+        done <"$ledger"
+        tell number "$number" "$value"
+        tell changed "$by" "$at"
     done
 }
 
