@@ -17,7 +17,7 @@ from tpukit.provision.apply import provision
 from tpukit.provision.recipes import Recipe
 from tpukit.remote.worker_files import venv_python
 
-pytest_plugins = ["support.ssh_fixtures", "support.fixes"]
+pytest_plugins = ["support.coverage_files", "support.ssh_fixtures", "support.fixes"]
 
 # A shell that starts the tests in the background has INT ignored, and so would everything that they
 # start: Ctrl-C could not be tested.
