@@ -84,6 +84,26 @@ def _provision_jax(home: Path) -> None:
 _LONG = ("defects", "gcloud", "kills", "night", "bench", "examples", "full_size", "pages", "wheel")
 #: Files that take longer than others: begun late, they would keep all other processes waiting.
 _LONGEST = ("provision/test_apply.py", "work/test_push_program.py")
+#: Of the long tests those that take minutes, by a part of their names.
+_MINUTES = (
+    "test_in_every_row_of_the_page_tpukit_is_right",
+    "test_gcloud_surface.py",
+    "test_up_keep_comes_through_a_loss_at_each",
+    "test_interplay.py",
+    "test_every_step_of_an_ordinary_user",
+    "test_the_training_programs_learn",
+    "test_a_file_written_on_one_slice",
+    "test_gcloud_ssh.py",
+    "how-to/measure-a-slice",
+    "test_what_starts_at_once_takes_a_fraction",
+    "test_light_recipes_compute",
+    "test_an_image_is_built",
+    "test_a_short_night",
+    "test_up_and_train_trains_on_every_device",
+    "test_a_package_comes_by_an_ordinary_user",
+    "install-requirements",
+    "test_every_mutant_is_found",
+)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
@@ -98,7 +118,7 @@ def _group(item: pytest.Item) -> str:
     """Return the name of all that one process runs: a file, of a long test what it shares there."""
     if "first_up" in getattr(item, "fixturenames", ()):
         return "demo"
-    if not isinstance(item, pytest.Function) or _rank(item)[0] == len(_LONG):
+    if not isinstance(item, pytest.Function) or _rank_of_mark(item) == len(_LONG):
         return str(item.path)
     fixtures = item._fixtureinfo.name2fixturedefs
     shared = {name for name, found in fixtures.items() if found[-1].scope == "module"}
@@ -108,9 +128,14 @@ def _group(item: pytest.Item) -> str:
     return " ".join([str(item.path), *params]) if shared else item.nodeid
 
 
-def _rank(item: pytest.Item) -> tuple[int, int]:
+def _rank(item: pytest.Item) -> tuple[int, int, int]:
+    minutes = (rank for rank, part in enumerate(_MINUTES) if part in item.nodeid)
+    return next(minutes, len(_MINUTES)), _rank_of_mark(item), _rank_of_kind(item)
+
+
+def _rank_of_mark(item: pytest.Item) -> int:
     long = (rank for rank, name in enumerate(_LONG) if item.get_closest_marker(name))
-    return next(long, len(_LONG)), _rank_of_kind(item)
+    return next(long, len(_LONG))
 
 
 def _rank_of_kind(item: pytest.Item) -> int:
