@@ -24,6 +24,7 @@ from tpukit.errors import (
     TransportFailed,
 )
 from tpukit.remote.connection.client import Connection, Connector, Target
+from tpukit.remote.connection.dial import direct
 from tpukit.remote.connection.keys import KeyPair
 
 
@@ -51,6 +52,16 @@ def target_at(port: int, address: str = "127.0.0.1") -> Target:
 def test_only_our_key_is_offered_and_only_once(connection: Connection, server: Server) -> None:
     assert connection.alive
     assert server.offered == list(server.accepted)
+
+
+def test_a_connection_that_is_made_after_the_end_is_closed(key: KeyPair, server: Server) -> None:
+    def dial(target: Target, deadline: Deadline) -> socket.socket:
+        connector.close()
+        return direct(target, deadline)
+
+    connector = Connector(key, SystemClock(), dial=dial)
+    late = connector.connect(server.target(), Deadline.after(SystemClock(), 60))
+    assert not late.alive
 
 
 def test_the_agreed_cipher_is_an_authenticated_one(connection: Connection, server: Server) -> None:

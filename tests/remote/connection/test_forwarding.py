@@ -226,6 +226,21 @@ def test_a_first_connection_that_fails_is_the_callers_error() -> None:
         tunnels.open()
 
 
+def test_a_connection_that_is_made_after_the_end_is_closed(
+    connect: Callable[[], Connection],
+) -> None:
+    made: list[Connection] = []
+
+    def connect_late() -> Connection:
+        tunnels.close()
+        made.append(connect())
+        return made[0]
+
+    tunnels = Tunnels(connect_late, [], SystemClock())
+    tunnels.open()
+    assert not made[0].alive
+
+
 def test_a_unix_socket_and_another_host_are_reached_as_the_worker_sees_them(
     openssh: Callable[[], Connection], ubuntu: UbuntuServer, echo: Echo
 ) -> None:

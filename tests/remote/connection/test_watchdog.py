@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -41,6 +43,20 @@ def test_a_peer_is_given_up_when_it_was_silent_for_as_long_as_it_may(pair: Pair)
     assert watched.fault == "it was silent for 0.3 s"
 
 
+def test_a_peer_that_takes_nothing_is_given_up_whatever_it_sends(pair: Pair) -> None:
+    watched, peer = pair
+
+    def send() -> None:
+        for _ in range(1000):
+            peer.send(b"x")
+            assert watched.recv(1) == b"x"
+            with suppress(TimeoutError):
+                watched.send(bytes(1 << 16))
+
+    with pytest.raises(ConnectionAbortedError, match=r"it was silent for 0\.3 s"):
+        send()
+
+
 def test_a_sign_of_life_starts_the_count_again(pair: Pair) -> None:
     watched, peer = pair
     for _ in range(3):
@@ -57,4 +73,7 @@ def test_a_silent_peer_is_asked_once_before_it_is_given_up(pair: Pair) -> None:
     asked: list[str] = []
     watched.ask = lambda: asked.append("are you there?")
     receive_until_given_up(watched)
+    for each in threading.enumerate():
+        if each.name == "tpukit-keepalive":
+            each.join(60)
     assert asked == ["are you there?"]

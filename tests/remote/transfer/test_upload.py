@@ -88,7 +88,9 @@ def test_a_file_arrives_with_its_mode_and_leaves_nothing_beside(one: Fleet, nois
     assert copy.read_bytes() == noise.read_bytes()
     assert copy.stat().st_mode & 0o777 == 0o750
     assert not leftovers(one.home(0))
-    assert not list((one.home(0) / ".tpukit" / "transfers").iterdir())
+    transfers = one.home(0) / ".tpukit" / "transfers"
+    assert not list(transfers.iterdir())
+    assert transfers.stat().st_mode & 0o777 == 0o700
 
 
 @on_openssh("one")
