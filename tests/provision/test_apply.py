@@ -137,6 +137,7 @@ def test_a_second_run_of_everything_is_one_look_at_each_worker(provisioned, tmp_
         report = found.workers[0] if look is provision_all else found[0]
         assert ({each.outcome for each in report.steps}, report.changes) == ({"unchanged"}, 0)
         assert (len(connected), len(provisioned.commands)) == (1, 1), look
+        assert "small:packages" in {each.name for each in report.steps}
     connected.clear()
     (status,) = status_all([worker], deadline=seconds(500))
     assert (len(connected), len(status.ledgers), len(status.environments)) == (2, 1, 1)

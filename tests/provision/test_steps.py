@@ -321,6 +321,14 @@ def test_a_step_yields_exactly_these_commands_or_says_why_none_is_needed():
             assert decision.reason
 
 
+def test_what_is_not_pinned_is_told_as_it_is_installed():
+    newest = Recipe.named("jax").upgraded("now")
+    found = facts(venvs=(venv(upgraded="now"),))
+    (step,) = [each for each in STEPS if each.name == "packages"]
+    decision = step.decide(found, Plan(newest))
+    assert (decision.commands, "jax==0.12.0.1, " in f"{decision.reason}, ") == ((), True), decision
+
+
 def test_every_step_has_rows():
     assert {row.step for row in TABLE.values()} == {step.name for step in STEPS}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tpukit.errors import BadInput, SecurityRefusal
+from tpukit.errors import BadInput, SecurityRefusal, TransportFailed
 from tpukit.provision import system_steps
 from tpukit.provision.own_recipes import OwnRecipes
 from tpukit.provision.wanted import Profiles, known, parse
@@ -50,6 +50,13 @@ def test_what_is_taken_back_needs_no_file_any_more(tmp_path: Path) -> None:
         known(["gone", "jaxx"], mine, brought)
     assert caught.value.why == "no environment of that name was brought either"
     assert str(caught.value.fix) == "did you mean jax?"
+
+    def silent() -> list[str]:
+        raise TransportFailed("demo worker 0 does not answer")
+
+    with pytest.raises(BadInput, match='"gone" is not a recipe') as caught:
+        known(["gone"], mine, silent)
+    assert caught.value.why.endswith("could not be asked: demo worker 0 does not answer")
 
 
 def test_a_project_s_profile_comes_before_the_user_s_once_it_is_trusted(tmp_path: Path) -> None:

@@ -42,6 +42,9 @@ Undone = Annotated[
     Argument(metavar="[STEP|RECIPE|PROFILE…]", help="What to take back; default: everything."),
 ]
 
+#: Seconds for workers to say whether they have what is nothing here: it may be mistyped.
+_ASKED_SECONDS = 15.0
+
 
 class _Provision(Group):
     """`tpukit provision NAME …` is `tpukit provision apply NAME …`."""
@@ -165,7 +168,7 @@ def undo(
     seconds = flag.seconds(timeout)
 
     def brought() -> frozenset[str]:
-        limit = toolkit.deadline(min(seconds, CONNECT_SECONDS))
+        limit = toolkit.deadline(min(seconds, _ASKED_SECONDS))
         return environments_on(toolkit.workers(name, "all", limit.remaining()), limit)
 
     chosen = known(words or [], toolkit.profiles, brought)

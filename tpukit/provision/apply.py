@@ -128,18 +128,19 @@ class _Application:
 
     def _take_all(self) -> None:
         for step in STEPS:
-            self._taken.take(step.name, partial(self._take, step))
+            self._taken.take(self._plan.label(step.name), partial(self._take, step))
 
     def _take(self, step: Step) -> tuple[str, str]:
         """Do what a step needs, until nothing more is needed; return its outcome and why."""
         decision = step.decide(self._facts, self._plan)
         if not decision.commands:
             return "unchanged", decision.reason
-        self._jobs.tell(step.name, "started", decision.reason)
+        label = self._plan.label(step.name)
+        self._jobs.tell(label, "started", decision.reason)
         for command in decision.commands:
             if isinstance(command, Run):
                 job = attempt(step.name, command.shell, self._facts.ended_jobs)
-                self._jobs.run(step.name, job, command.shell, decision.reason)
+                self._jobs.run(label, job, command.shell, decision.reason)
             else:
                 self._jobs.briefly(partial(_write, command))
         self._facts = self._jobs.briefly(read_facts)

@@ -78,7 +78,7 @@ def plan_all(
 
     Raises `TpukitError` where a worker's facts cannot be read.
     """
-    recipes = [Plan(each, requirements) for each in wanted.recipes]
+    recipes = _plans(wanted, requirements)
     plan = read_plan(workers, wanted.steps, deadline, environments=bool(recipes))
     return [_worker_plan(plan, each, recipes) for each in workers]
 
@@ -103,7 +103,7 @@ def provision_all(
         TpukitError: a worker's facts cannot be read.
     """
     deadline, tell = deadline.within(PROVISION_SECONDS), one_at_a_time(on_event)
-    recipes = [Plan(each, requirements) for each in wanted.recipes]
+    recipes = _plans(wanted, requirements)
     name = wanted.recipes[0].name if recipes else ""
     if not wanted.steps:
         return ProvisionReport(name, tuple(apply_recipes(workers, recipes, deadline, tell)))
@@ -146,6 +146,11 @@ def status_all(workers: Sequence[RemoteWorker], *, deadline: Deadline) -> list[W
     return [_worker_status(plan, worker, known.environments[worker]) for worker in workers]
 
 
+def _plans(wanted: Wanted, requirements: Requirements | None) -> list[Plan]:
+    several = len(wanted.recipes) > 1
+    return [Plan(each, requirements, several) for each in wanted.recipes]
+
+
 def _worker_plan(plan: SystemPlan, worker: RemoteWorker, recipes: Iterable[Plan]) -> WorkerPlan:
     steps: list[StepReport] = []
     for step in plan.steps:
@@ -167,7 +172,8 @@ def _recipe_plan(plan: Plan, facts: Facts) -> list[StepReport]:
     """Return the steps of a recipe as the facts are now: a later one may need what comes before."""
     steps: list[StepReport] = []
     for step in STEPS:
-        name, before = step.name, [each.name for each in steps if each.outcome == "needed"]
+        name = plan.label(step.name)
+        before = [each.name for each in steps if each.outcome == "needed"]
         try:
             decision = step.decide(facts, plan)
         except ProvisionFailed as error:

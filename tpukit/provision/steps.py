@@ -60,10 +60,18 @@ class Decision:
 
 @dataclass(frozen=True)
 class Plan:
-    """What should be on a worker: a recipe, and requirements on top of it."""
+    """What should be on a worker: a recipe, and requirements on top of it.
+
+    `several`: it is not the only one, so its steps say of which they are.
+    """
 
     recipe: Recipe
     requirements: Requirements | None = None
+    several: bool = False
+
+    def label(self, step: str) -> str:
+        """Return what reports call a step: `packages`, or `flax:packages`."""
+        return f"{self.recipe.name}:{step}" if self.several else step
 
 
 @dataclass(frozen=True)
@@ -212,7 +220,8 @@ def packages(facts: Facts, plan: Plan) -> Decision:
     elif found and found.installing:
         why = "an installation was not finished"
     else:
-        return Decision(", ".join(package.pin for package in wanted if package.version))
+        pins = [each.pin for each in wanted if each.version]
+        return Decision(", ".join(pins or [_as_installed(found, each) for each in wanted]))
     if not lock:
         return Decision(why, (_install(facts, plan, wanted),))
     path = _in_venv(facts, plan, "tpukit-lock.txt")
@@ -314,6 +323,10 @@ def _install(facts: Facts, plan: Plan, wanted: Sequence[Package], *more: str) ->
     into = ("pip", "install", "--python", interpreter(facts, plan))
     install = _uv(facts, *into, *(each.requirement for each in wanted), *more)
     return Run((_program("install_packages.sh", _venv_path(facts, plan), *install),))
+
+
+def _as_installed(found: Venv | None, package: Package) -> str:
+    return f"{package.name}=={found.installed(package.name) if found else ''}"
 
 
 def _fitting_venv(facts: Facts, plan: Plan) -> Venv | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tpukit.errors import BadInput, Fix
+from tpukit.errors import BadInput, Fix, NotFound, TpukitError
 from tpukit.provision import recipe_names, system_steps
 from tpukit.provision.own_files import OwnFiles
 from tpukit.provision.own_recipes import OwnRecipes
@@ -92,12 +92,26 @@ def known(
         name = each.partition("==")[0]
         if system_steps.is_step(each):
             name = system_steps.parse(each).word
-        elif name not in _recipe_names(profiles) and name not in brought():
-            error = _names_nothing(each, profiles)
-            error.why = "no environment of that name was brought either"
-            raise error
+        elif name not in _recipe_names(profiles):
+            _check_brought(each, name, profiles, brought)
         found[name] = None
     return tuple(found)
+
+
+def _check_brought(
+    word: str, name: str, profiles: Profiles, brought: Callable[[], Collection[str]]
+) -> None:
+    """Raise `BadInput` unless workers have an environment of this name."""
+    error = _names_nothing(word, profiles)
+    try:
+        if name in brought():
+            return
+        error.why = "no environment of that name was brought either"
+    except NotFound:
+        raise
+    except TpukitError as silence:
+        error.why = f"whether one of that name was brought could not be asked: {silence.summary()}"
+    raise error
 
 
 def split(word: str) -> tuple[str, ...]:
