@@ -83,7 +83,7 @@ class World:
         return reaping.reap(found.due, cleanup, self.cloud.deadline(1200.0))
 
     def survey(self, **given: Any) -> Survey:
-        return survey(self.cloud.tpu, "ada", self.cloud.clock.time(), **given)
+        return survey(self.cloud.tpu, "ada", **given)
 
 
 @pytest.fixture

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from support.clocks import AwayClock
 from support.local_cloud import OTHER_ZONE as FAR
-from support.local_cloud import ZONE, Cloud
+from support.local_cloud import ZONE, Cloud, running_cloud
 
 from cli.conftest import Run
 from tpukit.slices import lifetime, naming
@@ -103,3 +106,34 @@ def test_a_delete_typed_again_takes_the_rule_that_the_first_has_left(
     assert "deleted" in told.err
     (left,) = prompt_cloud.firewall.list()
     assert left.name.startswith("tpukit-here-")
+
+
+@pytest.mark.parametrize(("hours", "told"), [(50, "2 d behind"), (-50, "2 d ahead of")])
+def test_ages_and_ends_are_by_the_clock_of_the_api_where_this_machine_s_is_wrong(
+    run: Run, tmp_path: Path, hours: int, told: str
+) -> None:
+    with running_cloud(tmp_path, 0.0, AwayClock(hours * 3600.0)) as cloud:
+        now, environment = cloud.clock.time(), cloud.environment()
+        made = run("create", "v3-8", "made", "--ttl", "90m", "--json", environment=environment)
+        labels = made.document["slice"]["labels"]
+        assert now - 2 <= (lifetime.seconds_of(labels[lifetime.CREATED]) or 0) < now + 300
+        assert now + 5398 <= (lifetime.seconds_of(labels[EXPIRES]) or 0) < now + 5700
+        words = ("queue", "create", "v3-8", "asked", "--ttl", "90m")
+        run(*words, environment=environment)
+        (asked,) = cloud.tpu.list_queued("-").requests
+        assert now + 5398 <= (lifetime.seconds_of(asked.labels[EXPIRES]) or 0) < now + 5700
+        for name, end in (("over", -3600.0), ("live", 3600.0)):
+            until = {EXPIRES: lifetime.moment(now + end)}
+            request = cloud.request(name, labels=until)
+            cloud.tpu.create(naming.labelled(request, "ada", "nonce"))
+        listed = run("list", "--json", environment=environment)
+        lives = {each["name"]: each["lifetime"] for each in listed.document["slices"]}
+        assert {each["hours"] < 0.1 for each in lives.values()} == {True}
+        assert 3300 < lives["live"]["seconds_left"] <= 3600
+        assert listed.err.count(f"clock is {told} the API's") == 1
+        done = run("reap", "--yes", "--json", environment=environment)
+        assert [each["name"] for each in done.document["deleted"]] == ["over"]
+        assert "its time was up 6" in done.err
+        run("extend", "made", "--ttl", "1h", environment=environment)
+        end = lifetime.seconds_of(cloud.tpu.get(ZONE, "made").labels[EXPIRES])
+        assert now + 3598 <= (end or 0) < now + 3900

@@ -6,6 +6,7 @@ import itertools
 import json
 import socket
 import time
+from email.utils import formatdate
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ from tpukit.errors import (
 
 BUSY = json_reply(503, {"error": {"status": "UNAVAILABLE", "message": "busy"}})
 EMPTY = json_reply(200, {})
+GONE = {"error": {"code": 404, "status": "NOT_FOUND", "message": "there is none"}}
 
 
 def session(cloud: Cloud, **given: Any) -> Session:
@@ -47,6 +49,29 @@ def test_a_passing_fault_is_waited_out(cloud: Cloud, clock: FakeClock, kind: str
     assert cloud.tpu.list("-").slices == ()
     assert cloud.served() == 3
     assert clock.slept == [0.5, 1.0, 2.0]
+
+
+def test_the_time_is_that_of_the_last_answer_and_a_clock_far_from_it_is_told_once(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    told: list[float] = []
+    away = session(cloud, on_difference=told.append)
+    assert (away.now(), told) == (clock.now, [])
+    noon = clock.now // 60 * 60
+    for date, known in (
+        ("soon", clock.now),
+        (formatdate(noon, usegmt=True), noon),
+        ("Thu, 99 Nov 2023 12:00:00 GMT", noon),
+        (formatdate(noon + 3600, usegmt=True), noon + 3600),
+        (formatdate(noon - 3600, usegmt=True), noon - 3600),
+    ):
+        with scripted(json_reply(404, GONE, Date=date)) as server, pytest.raises(NotFound):
+            away.once().rest("look", "GET", f"{server.url}/x")
+        assert away.now() == pytest.approx(known), date
+        clock.now += 10
+        assert away.now() == pytest.approx(known + 10)
+        clock.now -= 10
+    assert told == pytest.approx([clock.now - noon - 3600])
 
 
 def test_what_the_server_says_is_narrated_on_one_line(cloud: Cloud) -> None:

@@ -19,6 +19,16 @@ class HandClock(SystemClock):
         self.ahead += seconds
 
 
+class AwayClock(SystemClock):
+    """The clock of somebody whose time is another, by so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def time(self) -> float:
+        return super().time() + self._seconds
+
+
 class HastyClock(HandClock):
     """The system's clock, on which a pause takes no time and counts all the same."""
 

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.local_cloud import PROJECT, TOKEN, ZONE, Cloud, json_reply, scripted
+from support.clocks import AwayClock
+from support.local_cloud import PROJECT, TOKEN, ZONE, Cloud, json_reply, running_cloud, scripted
 from support.measured_python import measuring
 from support.openssh_server import eventually
 from support.slices import labelled
 
+from tpukit.emulator.core.emulator_clock import parse_timestamp
 from tpukit.remote.programs import program_text
-from tpukit.slices.lifetime import EXPIRES, IDLE, moment
+from tpukit.slices.lifetime import EXPIRES, IDLE, moment, seconds_of
 
 pytestmark = pytest.mark.process
 
@@ -89,6 +91,19 @@ def test_it_deletes_the_slice_when_its_time_is_up_and_then_ends(
     prompt_cloud.tpu.create(labelled(prompt_cloud, labels={EXPIRES: soon}))
     assert "its time is up: deleting 200" in ended(prompt_cloud, tmp_path)
     assert prompt_cloud.nodes() == []
+
+
+@pytest.mark.parametrize("days", [2, -2])
+def test_the_time_is_up_by_the_api_s_clock_where_the_worker_s_is_wrong(
+    tmp_path: Path, days: int
+) -> None:
+    with running_cloud(tmp_path, 0.0, AwayClock(days * 86400.0)) as cloud:
+        end = moment(cloud.clock.time() + 3)
+        cloud.tpu.create(labelled(cloud, labels={EXPIRES: end}))
+        assert "its time is up: deleting 200" in ended(cloud, tmp_path)
+        (asked,) = cloud.calls("nodes.delete")
+        assert parse_timestamp(asked["time"]) >= (seconds_of(end) or 0)
+        assert cloud.nodes() == []
 
 
 def test_an_end_that_was_put_off_meanwhile_counts(prompt_cloud: Cloud, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def reap(due: Sequence[Leftover], cleanup: Cleanup, deadline: Deadline) -> Reape
 
     def one(each: Leftover) -> bool:
         label = f"{each.name} ({each.zone})"
-        if not still_due(cleanup.provider.within(deadline), each, deadline.clock.time()):
+        if not still_due(cleanup.provider.within(deadline), each):
             return False
         if isinstance(each.found, QueuedResource):
             rules.extend(cleanup.delete_queued(each.found, deadline, label=label))

@@ -15,4 +15,4 @@ def describe(toolkit: Toolkit, name: flag.Name) -> View:
       tpukit describe demo
       tpukit describe demo --json
     """
-    return slice_views.described(toolkit.find(name), toolkit.clock.time(), toolkit.rates)
+    return slice_views.described(toolkit.find(name), toolkit.provider.now(), toolkit.rates)

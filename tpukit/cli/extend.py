@@ -38,7 +38,7 @@ def extend(
     deadline = toolkit.deadline(flag.seconds(timeout))
     found = toolkit.find(name, deadline)
     ownership.confirm(toolkit, "extend", [found], force=force, always=False, flags=("--ttl", ttl))
-    now = toolkit.clock.time()
+    now = toolkit.provider.now()
     end = "" if seconds is None else lifetime.moment(now + seconds)
     label = lifetime.EXPIRES
     gone = (label,) if not end and label in found.labels else ()

@@ -69,7 +69,9 @@ class Identity:
     def session(self) -> Session:
         from tpukit.cloud.session import Session
 
-        return Session(self.tokens, self.clock, on_retry=self.say)
+        return Session(
+            self.tokens, self.clock, on_retry=self.say, on_difference=self._say_difference
+        )
 
     @cached_property
     def account(self) -> str:
@@ -83,6 +85,13 @@ class Identity:
         user = self.settings.get("user")
         # Everybody is root in a container: the machine's name tells them apart.
         return user if user != ROOT_USER else f"{user}-{socket.gethostname()}"
+
+    def _say_difference(self, seconds: float) -> None:
+        """Say that ages and ends are not by this machine's clock."""
+        from tpukit.slices.lifetime import span
+
+        where = "ahead of" if seconds > 0 else "behind"
+        self.say(f"this machine's clock is {span(abs(seconds))} {where} the API's, which counts")
 
     def _say_account(self, account: str) -> None:
         """Say whose calls are made, where gcloud's would be somebody else's."""

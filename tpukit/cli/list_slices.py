@@ -49,4 +49,4 @@ def list_slices(
     if zone != "-" and not listed.slices:
         count = len(toolkit.provider.list("-").slices)
         toolkit.console.say(f"no slices in {one_line(zone)}, {count} elsewhere")
-    return replace(slice_views.slices(shown, toolkit.clock.time(), toolkit.rates), next=elsewhere)
+    return replace(slice_views.slices(shown, toolkit.provider.now(), toolkit.rates), next=elsewhere)

@@ -44,7 +44,7 @@ def confirm(
             ),
         )
     if slices and (always or (others and not force)):
-        now, me = toolkit.clock.time(), toolkit.owner
+        now, me = toolkit.provider.now(), toolkit.owner
         number = f"{len(slices)} slices: " if len(slices) > 1 else ""
         asked = ", ".join(_shown(each, me, now) for each in slices)
         toolkit.confirm(f"{verb} {number}{asked}?")

@@ -110,7 +110,7 @@ def list_requests(toolkit: Toolkit) -> View:
       tpukit queue list --zone us-east5-a --json
     """
     listed = toolkit.provider.list_queued(toolkit.flags.zone or "-")
-    return queue_views.requests(listed, toolkit.clock.time())
+    return queue_views.requests(listed, toolkit.provider.now())
 
 
 def describe(toolkit: Toolkit, name: RequestName) -> View:

@@ -45,8 +45,7 @@ def reap(
     limit = flag.seconds(timeout)
     provider = toolkit.provider.within(toolkit.deadline(limit))
     zone = toolkit.flags.zone or "-"
-    now = toolkit.clock.time()
-    found = survey(provider, toolkit.owner, now, zone=zone, others=force, foreign=foreign)
+    found = survey(provider, toolkit.owner, zone=zone, others=force, foreign=foreign)
     rules = _rules_left(toolkit, found.slices) if found.whole and zone == "-" else []
     _tell(toolkit, found)
     if dry_run:

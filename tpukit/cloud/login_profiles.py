@@ -44,7 +44,7 @@ class OsLogin(LoginProvider):
         url = f"{self._root}/v1/users/{quote(account, safe='')}/loginProfile?{query}"
         answer = self._session.rest(doing, "GET", url)
         try:
-            return _profile(answer, self._session.clock.time())
+            return _profile(answer, self._session.now())
         except (AttributeError, TypeError, ValueError) as error:
             raise to_error(unreadable(error), doing) from error
 

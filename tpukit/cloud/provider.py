@@ -45,6 +45,12 @@ class SliceProvider(Protocol):
 
     bills: bool  #: whether its slices cost money: those of the emulator do not
 
+    def now(self) -> float:
+        """Return the seconds since the epoch by the place's own clock, as of its last answer.
+
+        It is the one to judge ages and ends by; before any answer it is this machine's.
+        """
+
     def once(self) -> Self:
         """Return the same place, which asks everything once: for whoever asks again by himself."""
 

@@ -22,6 +22,7 @@ from tpukit.cloud.failures import (
     unreadable,
 )
 from tpukit.cloud.http_client import HttpClient
+from tpukit.cloud.service_time import ServiceTime
 from tpukit.errors import DeadlinePassed, TpukitError
 from tpukit.text import one_line
 
@@ -49,6 +50,7 @@ class Session:
         retry_seconds: float = 30.0,
         timeout: float = TIMEOUT,
         on_retry: Callable[[str], None] = lambda line: None,
+        on_difference: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self.tokens = tokens
         self.clock = clock
@@ -58,6 +60,11 @@ class Session:
         self._limit = Deadline.never(clock)
         self._patient = False
         self._http = HttpClient()
+        self._time = ServiceTime(clock, on_difference)
+
+    def now(self) -> float:
+        """Return the time by the API's clock, as of its last answer, in seconds since the epoch."""
+        return self._time.now()
 
     def once(self) -> Session:
         """Return the same session without repeats: for whoever asks again by himself."""
@@ -170,6 +177,7 @@ class Session:
         if answer.status == 401:
             self.tokens.renew(headers)
             answer = self._http.request(method, url, self.tokens.headers(), body, seconds)
+        self._time.saw(answer.headers.get("date", ""))
         if answer.status // 100 != 2:
             raise RestFailure(from_answer(answer.status, answer.body, answer.headers))
         document = parsed(answer.body)

@@ -66,6 +66,9 @@ class CloudTpu(SliceProvider):
         other._note = note
         return other
 
+    def now(self) -> float:
+        return self._session.now()
+
     def once(self) -> Self:
         return self._with(self._session.once())
 

@@ -264,7 +264,7 @@ class Watcher:
     def _check_lifetime(self) -> None:
         ends = self.record.watch.spec.request.labels.get(lifetime.EXPIRES, "")
         end = lifetime.seconds_of(ends)
-        if end is not None and end <= self.clock.time():
+        if end is not None and end <= self.provider.now():
             self._note("its lifetime is over", state=ENDED)
             raise SliceLost(f"slice {self.name} is lost and not made again: its lifetime is over")
 

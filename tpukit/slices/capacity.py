@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from random import uniform
 from typing import Generic, Protocol, TypeVar
@@ -29,7 +29,7 @@ from tpukit.errors import (
     interruption,
 )
 from tpukit.models import Slice, SliceRequest
-from tpukit.slices import change, lifetime
+from tpukit.slices import change
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import OnState, last_seen, passing
 from tpukit.slices.naming import OWNER, SEARCH
@@ -266,9 +266,8 @@ class _Rounds(Generic[Got]):
         """Ask in one place; None where it refused, or where what was there is not any more."""
         place = " ".join(_place(request))
         self.on_state(f"{place}: {'taking up what is there' if standing else 'asking'}")
-        labels = lifetime.renewed(request.labels, self.deadline.clock.time())
         try:
-            return self.attempt(replace(request, labels=labels))
+            return self.attempt(request)
         except (NameTaken, DeadlinePassed, Interrupted, Terminated):
             raise
         except TpukitError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tpukit.clock import Deadline
 from tpukit.cloud.provider import Doubtful, SliceProvider
@@ -90,6 +90,8 @@ class _Creation:
     def converge(self) -> Ensured:
         for found in self.seen.looks(self.provider, self.deadline, self.on_state):
             with suppress(Doubtful):  # an operation that cannot be read now is read again
+                if not (self.operation or self.unconfirmed):
+                    self._count_from_now()
                 if found is None:
                     self._ask()
                     continue
@@ -100,6 +102,11 @@ class _Creation:
                     return Ensured(self._with_lifetime(found), self._is_ours(found))
                 self._wait_for(found)
         raise self._overdue()
+
+    def _count_from_now(self) -> None:
+        """Let its time begin with what is asked for next, by the cloud's clock."""
+        labels = lifetime.renewed(self.request.labels, self.provider.now())
+        self.request = replace(self.request, labels=labels)
 
     def _ask(self) -> None:
         """Make the one call, or learn why the one that was made came to nothing."""
@@ -160,8 +167,7 @@ class _Creation:
 
     def _with_lifetime(self, found: Slice) -> Slice:
         """Give a slice that was there the end and purpose that are asked for, where it has none."""
-        now = self.deadline.clock.time()
-        lacks = lifetime.ending(found, self.request.labels, now)
+        lacks = lifetime.ending(found, self.request.labels, self.provider.now())
         wanted = self.request.labels.get(lifetime.EXPIRES, "")
         end = found.labels.get(lifetime.EXPIRES, "")
         if wanted and end not in (wanted, "") and lifetime.EXPIRES not in lacks:

@@ -60,7 +60,10 @@ def labels(now: float, ttl: float | None, purpose: str) -> Mapping[str, str]:
 
 
 def renewed(given: Mapping[str, str], now: float) -> Mapping[str, str]:
-    """Return the labels of a request that waited, as if it were made `now`: its time is as long."""
+    """Return the labels of a request as if it were made `now`: its time is as long.
+
+    It may have waited, or the clock that it was made by be another than that of the cloud.
+    """
     made = seconds_of(given.get(CREATED, ""))
     ends = seconds_of(given.get(EXPIRES, ""))
     if made is None:

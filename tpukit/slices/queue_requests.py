@@ -9,6 +9,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 
@@ -26,6 +27,7 @@ from tpukit.errors import (
     interruption,
 )
 from tpukit.models import QueuedResource, QueueRequest
+from tpukit.slices import lifetime
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import OnState, passing
 from tpukit.slices.naming import OWNER
@@ -121,6 +123,9 @@ def ensure_queued(
                 elif found is None and not operation:
                     for each in request.names:
                         journal.record("create", asked.project, asked.zone, each)
+                    if not tried:  # then it is repeated under its request id, as it is
+                        labels = lifetime.renewed(asked.labels, provider.now())
+                        request = replace(request, slice=replace(asked, labels=labels))
                     tried = True
                     operation, taken = _asked(provider, request)
                 elif found is None and (failure := once.failure(operation, doing)):

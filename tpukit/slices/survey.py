@@ -61,13 +61,12 @@ class Survey:
 def survey(
     provider: SliceProvider,
     owner: str,
-    now: float,
     *,
     zone: str = "-",
     others: bool = False,
     foreign: bool = False,
 ) -> Survey:
-    """Return what is left over for `owner`, `now` in seconds since the epoch.
+    """Return what is left over for `owner`, by the clock of the cloud.
 
     With `others`, what tpukit made for somebody else is due too; with `foreign`, what it did not
     make. A slice that came from a queued resource goes with it, and stays while that has others in
@@ -87,14 +86,14 @@ def survey(
         unreachable += queued.unreachable
     due: list[Leftover] = []
     spared: list[Leftover] = []
-    for each in _leftovers(listed.slices, requests, now):
+    for each in _leftovers(listed.slices, requests, provider.now()):
         why = each.spared or _protection(each, owner, others, foreign)
         (spared if why else due).append(replace(each, spared=why))
     silent = tuple(sorted({each.rpartition("/")[2] for each in unreachable}))
     return Survey(tuple(due), tuple(spared), listed.slices, silent, tuple(unseen))
 
 
-def still_due(provider: SliceProvider, each: Leftover, now: float) -> bool:
+def still_due(provider: SliceProvider, each: Leftover) -> bool:
     """Tell whether a thing is the one that was found, and dead or out of time as it was then.
 
     Somebody may have put its end off, or made another of its name, since it was shown.
@@ -103,11 +102,13 @@ def still_due(provider: SliceProvider, each: Leftover, now: float) -> bool:
         if each.kind == QUEUED:
             request = provider.get_queued(each.zone, each.name)
             slices = [] if request.dead else _slices_of(provider, request)
-            return request.created == each.created and bool(_end_of_request(request, slices, now))
+            return request.created == each.created and bool(
+                _end_of_request(request, slices, provider.now())
+            )
         found = provider.get(each.zone, each.name)
     except NotFound:
         return False
-    return found.created == each.created and bool(_end_of_slice(found, now))
+    return found.created == each.created and bool(_end_of_slice(found, provider.now()))
 
 
 def _slices_of(provider: SliceProvider, request: QueuedResource) -> list[Slice]:

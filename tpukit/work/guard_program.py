@@ -19,6 +19,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from email.utils import parsedate
 
 LOOK_SECONDS = 60.0
 AGAIN_SECONDS = 2.0
@@ -45,13 +46,16 @@ def metadata(path):
 
 
 def call(method, url):
-    """Return the status and the JSON object of an answer; raise OSError where there is none."""
+    """Return the status and the JSON object of an answer; raise OSError where there is none.
+
+    The object has the API's time as its `date`: the clock of a worker may be wrong.
+    """
     token = json.loads(metadata("token"))["access_token"]
     request = urllib.request.Request(url, method=method)
     request.add_header("Authorization", f"Bearer {token}")
     try:
         with urllib.request.urlopen(request, timeout=20) as answer:
-            return answer.status, json.loads(answer.read() or b"{}")
+            return answer.status, dict(json.loads(answer.read() or b"{}"), date=time_of(answer))
     except urllib.error.HTTPError as error:
         with error:
             text = error.read().decode("utf-8", "replace")
@@ -59,6 +63,11 @@ def call(method, url):
             return error.code, {"message": json.loads(text)["error"]["message"]}
         except (ValueError, KeyError, TypeError):
             return error.code, {"message": text[:200]}
+
+
+def time_of(answer):
+    given = parsedate(answer.headers.get("Date", ""))
+    return calendar.timegm(given) if given else time.time()
 
 
 def rights(location, name):
@@ -118,7 +127,7 @@ def delete(location, node):
 
 
 def watch(configuration):
-    used = time.time()
+    used = None
     while True:
         pause = LOOK_SECONDS
         try:
@@ -129,9 +138,10 @@ def watch(configuration):
                 raise OSError(f"cannot read the slice: {status}: {node.get('message')}")
             if node.get("id") != configuration["id"]:
                 return  # another of the same name: not this machine's
-            labels, now = node.get("labels", {}), time.time()
+            labels, now = node.get("labels", {}), node["date"]
             end, idle = end_of(labels), idle_of(labels)
-            used = now if not idle or busy(configuration["folder"]) else min(used, now)
+            used = now if used is None else min(used, now)
+            used = now if not idle or busy(configuration["folder"]) else used
             until = [] if end is None else [end]
             until += [used + idle] if idle else []
             if until and now >= min(until):

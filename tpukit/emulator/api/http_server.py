@@ -94,7 +94,7 @@ def build_server(
     state = file.load()
     clock = clock or EmulatorClock(offset=state.clock_offset, shown=state.clock_time)
     try:
-        listener = _Listener(port)
+        listener = _Listener(port, clock.time)
     except OSError as error:
         raise BadInput(f"port {port} cannot be listened on", reason=error.strerror or "") from error
     try:
@@ -124,9 +124,10 @@ class _Listener(ThreadingMixIn, TCPServer):
     block_on_close = False
     request_queue_size = 128
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, now: Callable[[], float]) -> None:
         self.answer: Callable[[ApiRequest], ApiReply] = _not_yet
         self.admits: Callable[[str], bool] = lambda authorization: False
+        self.now = now
         self._free = Semaphore(MOST_CONNECTIONS)
         super().__init__(("127.0.0.1", port), _Handler)
 
@@ -178,6 +179,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(self.server.answer(request.overridden(other)))
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """Return the time of the emulator's clock for `Date`: its clients judge ages by that."""
+        return super().date_time_string(self.server.now() if timestamp is None else timestamp)
 
     def log_message(self, format: str, *args: object) -> None:
         """Print nothing: the control plane has the log."""
