@@ -15,7 +15,14 @@ from tpukit.access.ssh_config import SshConfig
 from tpukit.cloud.session import Session
 from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import Interrupted, NotAllowed, NotFound
-from tpukit.models import DataDisk, FirewallRule, QueuedResource, QueueRequest, Slice
+from tpukit.models import (
+    DataDisk,
+    FirewallRule,
+    QueuedResource,
+    QueueRequest,
+    Slice,
+    SliceChange,
+)
 from tpukit.slices.last_seen import OnState
 
 pytestmark = pytest.mark.process
@@ -102,6 +109,15 @@ def test_the_data_disks_that_stay_are_named(prompt_cloud: Cloud) -> None:
     delete_all(prompt_cloud, prompt_cloud.tpu.list(ZONE).slices, warnings=warnings)
     assert prompt_cloud.nodes() == []
     assert warnings == ["data disk data of kept stays", "data disk more of kept stays"]
+    warnings.clear()
+    for name, given in (("asked", disks[:1]), ("bare", ())):
+        request = QueueRequest(labelled(prompt_cloud, name, data_disks=given))
+        prompt_cloud.tpu.create_queued(request)
+    more = SliceChange(data_disks=disks)  # attached later: of the slice, not of the request
+    prompt_cloud.tpu.update(ZONE, "asked", more)
+    delete_all(prompt_cloud, prompt_cloud.tpu.list_queued("-").requests, warnings=warnings)
+    assert prompt_cloud.nodes() == []
+    assert warnings == ["data disk data of asked stays", "data disk more of asked stays"]
 
 
 @pytest.mark.parametrize("queued", [False, True], ids=["slices", "queued resources"])

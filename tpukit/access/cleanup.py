@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tpukit.access import ssh_rule
@@ -72,10 +73,7 @@ class Cleanup:
             self.provider, found, deadline=deadline, journal=self.journal, on_state=say, seen=seen
         )
         say("deleted")
-        stays = "stays, and bills until it is deleted" if self.provider.bills else "stays"
-        for disk in found.data_disks:
-            self.on_warning(f"data disk {disk.name} of {found.name} {stays}")
-        self.hosts.forget(found)
+        self._gone(found)
         rules, host = _rules_of_slice(found), found.network_project
         return self._remove_rules(found.name, rules, deadline, host)
 
@@ -103,11 +101,14 @@ class Cleanup:
     def delete_queued(
         self, found: QueuedResource, deadline: Deadline, *, label: str = ""
     ) -> Sequence[str]:
-        """Delete a queued resource with its slices; return the names of the rules that stay.
+        """Delete a queued resource with its slices, as `delete` does a slice.
 
         Raises as `queued.delete_queued`.
         """
         say = self.on_state(label or found.name)
+        slices: list[Slice] = []
+        with suppress(TpukitError):  # then what they have is not told
+            slices = queued.slices_of(self.provider.within(deadline).once(), found)
         queued.delete_queued(
             self.provider,
             found,
@@ -117,7 +118,16 @@ class Cleanup:
             on_state=say,
         )
         say("deleted")
+        for each in slices:
+            self._gone(each)
         return self._remove_rules(found.name, _rules_of_request(found), deadline)
+
+    def _gone(self, found: Slice) -> None:
+        """Forget the hosts of a slice, and warn of its data disks."""
+        stays = "stays, and bills until it is deleted" if self.provider.bills else "stays"
+        for disk in found.data_disks:
+            self.on_warning(f"data disk {disk.name} of {found.name} {stays}")
+        self.hosts.forget(found)
 
     def _remove_rules(
         self, name: str, rules: Sequence[str], deadline: Deadline, host: str = ""

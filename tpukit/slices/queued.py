@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from tpukit.clock import Deadline, polls
 from tpukit.cloud.provider import Doubtful, SliceProvider
 from tpukit.errors import DeadlinePassed, Fix, NotFound, TpukitError
-from tpukit.models import QueuedResource
+from tpukit.models import QueuedResource, Slice
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import OnState, passing
+
+
+def slices_of(provider: SliceProvider, request: QueuedResource) -> list[Slice]:
+    """Return the slices that a request has yielded and that are there; raise `TpukitError`."""
+    found: list[Slice] = []
+    for name in request.slices:
+        with suppress(NotFound):
+            found.append(provider.get(request.zone, name))
+    return [each for each in found if each.queued_resource == request.name]
 
 
 def delete_queued(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from tpukit.cloud.provider import SliceProvider
@@ -11,6 +10,7 @@ from tpukit.errors import NotFound, TpukitError
 from tpukit.models import Documented, QueuedResource, Slice
 from tpukit.slices import lifetime
 from tpukit.slices.naming import MANAGED, OWNER
+from tpukit.slices.queued import slices_of
 
 SLICE, QUEUED = "slice", "queued resource"
 #: States in which somebody has ended it already.
@@ -101,7 +101,7 @@ def still_due(provider: SliceProvider, each: Leftover) -> bool:
     try:
         if each.kind == QUEUED:
             request = provider.get_queued(each.zone, each.name)
-            slices = [] if request.dead else _slices_of(provider, request)
+            slices = [] if request.dead else slices_of(provider, request)
             return request.created == each.created and bool(
                 _end_of_request(request, slices, provider.now())
             )
@@ -109,14 +109,6 @@ def still_due(provider: SliceProvider, each: Leftover) -> bool:
     except NotFound:
         return False
     return found.created == each.created and bool(_end_of_slice(found, provider.now()))
-
-
-def _slices_of(provider: SliceProvider, request: QueuedResource) -> list[Slice]:
-    found: list[Slice] = []
-    for name in request.slices:
-        with suppress(NotFound):
-            found.append(provider.get(request.zone, name))
-    return [each for each in found if each.queued_resource == request.name]
 
 
 def _leftovers(
