@@ -53,6 +53,25 @@ class DataDisk(Documented):
 
 
 @dataclass(frozen=True)
+class UnusedDisk(Documented):
+    """A disk that is there and that nothing has attached; `slice` is the one that had it last."""
+
+    source: str
+    size_gb: int
+    slice: str
+
+    @property
+    def name(self) -> str:
+        """The disk's own name."""
+        return self.source.rpartition("/")[2]
+
+    @property
+    def zone(self) -> str:
+        """Where it is: a zone, or a region."""
+        return self.source.split("/")[3]
+
+
+@dataclass(frozen=True)
 class Slice(Documented):
     """A slice as the cloud describes it. `state` and `health` are the API's own words.
 

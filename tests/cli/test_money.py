@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.clocks import AwayClock
 from support.local_cloud import OTHER_ZONE as FAR
-from support.local_cloud import ZONE, Cloud, running_cloud
+from support.local_cloud import PROJECT, ZONE, Cloud, running_cloud
 
 from cli.conftest import Run
 from tpukit.slices import lifetime, naming
@@ -137,3 +137,38 @@ def test_ages_and_ends_are_by_the_clock_of_the_api_where_this_machine_s_is_wrong
         run("extend", "made", "--ttl", "1h", environment=environment)
         end = lifetime.seconds_of(cloud.tpu.get(ZONE, "made").labels[EXPIRES])
         assert now + 3598 <= (end or 0) < now + 3900
+
+
+def test_reap_lists_the_data_disks_that_slices_had_and_nothing_uses(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    place = f"projects/{PROJECT}/zones/{ZONE}/disks"
+    for name in ("one", "two", "kept", "never"):
+        url = f"{prompt_cloud.url}/compute/v1/{place}"
+        prompt_cloud.session.rest("make a disk", "POST", url, body={"name": name, "sizeGb": "10"})
+    create = ("create", "v3-8")
+    for name, disks in (("first", ("one", "gone")), ("second", ("kept",)), ("third", ("kept",))):
+        words = [
+            word for disk in disks for word in ("--data-disk", f"{place}/{disk},mode=read-only")
+        ]
+        run(*create, name, *words, environment=environment)
+    run("queue", *create, "asked", "--data-disk", f"{place}/two", environment=environment)
+    assert run("reap", "--json", environment=environment).document["disks_left_over"] == []
+    for name in ("first", "second"):
+        prompt_cloud.tpu.delete(ZONE, name)  # not from here
+    prompt_cloud.tpu.delete_queued(ZONE, "asked", force=True)
+    done = run("reap", "--dry-run", "--json", environment=environment)
+    assert done.document["disks_left_over"] == [
+        {"source": f"{place}/one", "size_gb": 10, "slice": "first"},
+        {"source": f"{place}/two", "size_gb": 10, "slice": "asked"},
+    ]
+    assert f"nothing uses data disk one ({ZONE}, 10 GB), which slice first had" in done.err
+    line = f"next: gcloud compute disks delete two --zone {ZONE} --project {PROJECT}"
+    assert line in run("reap", environment=environment).err
+    prompt_cloud.fault(preset="permission-denied", method="disks.get")
+    denied = run("reap", "--json", environment=environment)
+    assert (denied.status, denied.document["disks_left_over"]) == (0, [])
+    assert "data disks were not looked at" in denied.err
+    Path(environment["TPUKIT_HOME"], "state", "journal.jsonl").unlink()
+    assert run("reap", "--json", environment=environment).document["disks_left_over"] == []

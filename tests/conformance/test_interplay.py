@@ -185,6 +185,26 @@ def test_gcloud_sees_and_deletes_all_that_a_search_a_race_a_reap_and_an_interrup
     assert tpukit.document("firewall", "list")["rules"] == []
 
 
+def test_gcloud_deletes_the_data_disk_that_reap_says_a_slice_has_left(cloud: Cloud) -> None:
+    tpukit = cloud.tpukit
+    zone = tpukit.document("config", "explain")["settings"]["zone"]["value"]
+    for name in ("data", "other"):
+        cloud.any_gcloud("compute", "disks", "create", name, f"--zone={zone}", "--size=10GB")
+    project = tpukit.document("config", "explain")["settings"]["project"]["value"]
+    disk = f"projects/{project}/zones/{zone}/disks/data"
+    tpukit.succeeds("create", "v2-8", "with-disk", "--data-disk", disk)
+    assert tpukit.document("reap", "--dry-run")["disks_left_over"] == []
+    cloud.gcloud("delete", "with-disk", "--quiet")
+    told = tpukit.succeeds("reap", "--yes", "--json")
+    left = json.loads(told.stdout)
+    assert left["disks_left_over"] == [{"source": disk, "size_gb": 10, "slice": "with-disk"}]
+    assert f"nothing uses data disk data ({zone}, 10 GB), which slice with-disk had" in told.stderr
+    (line,) = [each for each in left["next"] if each["arguments"][:1] == ["gcloud"]]
+    cloud.any_gcloud(*line["arguments"][1:], "--quiet")
+    assert tpukit.document("reap", "--yes")["disks_left_over"] == []
+    cloud.any_gcloud("compute", "disks", "delete", "other", f"--zone={zone}", "--quiet")
+
+
 def _needs_port_22() -> None:
     """gcloud knows no other port, and only an address of the worker's own has it free."""
     try:

@@ -6,10 +6,14 @@ import json
 import stat
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from support.local_cloud import FakeClock
 
+from tpukit.clock import Deadline
+from tpukit.models import DataDisk, Slice
+from tpukit.slices.data_disks import left_over
 from tpukit.slices.journal import Journal
 
 
@@ -42,6 +46,21 @@ def test_one_deleted_slice_does_not_hide_another(journal: Journal) -> None:
         journal.record("create", "there", "zone", name)
     journal.record("delete", "there", "zone", "a")
     assert journal.other_projects("here") == ("there",)
+
+
+def test_the_disks_of_slices_are_remembered_with_the_last_one_that_had_them(
+    journal: Journal,
+) -> None:
+    one, two = DataDisk("projects/p/zones/z/disks/one"), DataDisk("projects/p/zones/z/disks/two")
+    journal.record("create", "p", "z", "a", [one, two])
+    journal.record("delete", "p", "z", "b", [two])
+    journal.record("create", "q", "z", "c", [one])
+    for wrong in ("5", '"text"', "{}", "null", "[5]"):
+        line = '{"endpoint":"","event":"create","project":"p","zone":"z","name":"n","disks":%s}\n'
+        with journal.path.open("a") as file:
+            file.write("\n" + line % wrong)
+    known = {key: name for key, name in journal.disks("p").items() if "/" in key}
+    assert known == {one.source: "a", two.source: "b"}
 
 
 def test_a_record_says_when_and_what(journal: Journal, clock: FakeClock) -> None:
@@ -120,3 +139,23 @@ def test_a_link_is_never_written_through(tmp_path: Path, clock: FakeClock) -> No
     link.symlink_to(target)
     Journal(link, clock).record("create", "p", "z", "n")
     assert target.read_text() == "mine"
+
+
+def test_of_the_remembered_disks_those_are_left_over_that_are_there_and_no_slice_has() -> None:
+    class Disks:
+        asked: ClassVar[list[str]] = []
+
+        def within(self, deadline: Deadline) -> Disks:
+            return self
+
+        def unused(self, source: str) -> int | None:
+            self.asked.append(source)
+            return 10 if source.endswith("/left") else None
+
+    base = "projects/{}/zones/z/disks/{}"
+    had = {base.format("p", name): "a" for name in ("used", "gone", "left")} | {"nonsense": "a"}
+    by_number = DataDisk(base.format("123", "used"))
+    slices = [Slice("b", "p", "z", "v2-8", "image", "READY", data_disks=(by_number,))]
+    (found,) = left_over(Disks(), had, slices)
+    assert (found.name, found.zone, found.size_gb, found.slice) == ("left", "z", 10, "a")
+    assert Disks.asked == [base.format("p", "gone"), base.format("p", "left")]

@@ -13,7 +13,7 @@ from tpukit.cli.dry_run import DryRun, planned
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.errors import Fix, TpukitError
-from tpukit.models import ApiCall, Slice
+from tpukit.models import ApiCall, Slice, UnusedDisk
 
 if TYPE_CHECKING:
     from tpukit.slices.survey import Leftover, Survey
@@ -33,7 +33,8 @@ def reap(
 
     Dead are slices that are PREEMPTED or TERMINATED, and queued resources that are FAILED or
     SUSPENDED. It is all shown first, and asked about once. Zones that did not answer are named, and
-    the status is 1 then. Firewall rules whose slice is gone are listed.
+    the status is 1 then. Firewall rules whose slice is gone are listed, and data disks that slices
+    made or deleted from here had.
 
     Examples:
       tpukit reap --dry-run
@@ -46,18 +47,20 @@ def reap(
     provider = toolkit.provider.within(toolkit.deadline(limit))
     zone = toolkit.flags.zone or "-"
     found = survey(provider, toolkit.owner, zone=zone, others=force, foreign=foreign)
-    rules = _rules_left(toolkit, found.slices) if found.whole and zone == "-" else []
+    all_seen = found.whole and zone == "-"
+    rules = _rules_left(toolkit, found.slices) if all_seen else []
+    disks = _disks_left(toolkit, found.slices, limit) if all_seen else []
     _tell(toolkit, found)
     if dry_run:
         calls: list[ApiCall] = []
         due = [each.found for each in found.due if each.found]
         cleanup.plan(due, provider.planning(calls.append), toolkit.firewall.planning(calls.append))
-        return _view(found, (), rules, shown=planned(calls))
+        return _view(found, (), rules, disks, shown=planned(calls))
     if found.due:
         toolkit.confirm(f"delete these {len(found.due)}?" if len(found.due) > 1 else "delete it?")
     done = reaping.reap(found.due, toolkit.cleanup, toolkit.deadline(limit))
     toolkit.name_hints.forget([each.name for each in done.deleted])
-    shown = _view(found, done.deleted, [*rules, *done.rules], changed=done.changed)
+    shown = _view(found, done.deleted, [*rules, *done.rules], disks, changed=done.changed)
     if done.failed:
         for fix in shown.next:
             toolkit.console.suggest(fix)
@@ -87,10 +90,24 @@ def _rules_left(toolkit: Toolkit, slices: Sequence[Slice]) -> list[str]:
     return [each.name for each in ssh_rule.left_over(rules, slices, project)]
 
 
+def _disks_left(toolkit: Toolkit, slices: Sequence[Slice], limit: float) -> list[UnusedDisk]:
+    """Return the data disks that slices had and that nothing uses, where they may be read."""
+    from tpukit.slices import data_disks
+
+    had = toolkit.journal.disks(toolkit.settings.get("project"))
+    disks = toolkit.disks.within(toolkit.deadline(limit))
+    try:
+        return data_disks.left_over(disks, had, slices)
+    except TpukitError as error:
+        toolkit.console.warn(f"data disks were not looked at: {error.summary()}")
+        return []
+
+
 def _view(
     found: Survey,
     deleted: Sequence[Leftover],
     rules: Sequence[str],
+    disks: Sequence[UnusedDisk],
     *,
     changed: Sequence[Leftover] = (),
     shown: View | None = None,
@@ -106,6 +123,7 @@ def _view(
         "unreachable": list(found.unreachable),
         "unseen": list(found.unseen),
         "rules_left_over": list(rules),
+        "disks_left_over": [each.document() for each in disks],
         **shown.document,
     }
     silent = [
@@ -114,7 +132,19 @@ def _view(
     silent += [f"queued resources were not seen: {why}" for why in found.unseen]
     silent += [f"{each.label} is gone, or not what it was: it was left alone" for each in changed]
     silent += [f"the slice of rule {name} is gone" for name in rules]
+    silent += [
+        f"nothing uses data disk {each.name} ({each.zone}, {each.size_gb} GB), which slice "
+        f"{each.slice} had: it stays until it is deleted"
+        for each in disks
+    ]
     remove = [Fix.command("tpukit", "firewall", "remove", name) for name in rules]
+    remove += [_delete_disk(each) for each in disks]
     return replace(
         shown, document=document, warnings=silent, next=remove, status=int(not found.whole)
     )
+
+
+def _delete_disk(disk: UnusedDisk) -> Fix:
+    _, project, kind, place, _, name = disk.source.split("/")
+    where = (f"--{kind.removesuffix('s')}", place, "--project", project)
+    return Fix.command("gcloud", "compute", "disks", "delete", name, *where)

@@ -27,7 +27,12 @@ if TYPE_CHECKING:
     from tpukit.cli.dialer import Dialer
     from tpukit.cli.identity import Identity
     from tpukit.cli.stages import Stages
-    from tpukit.cloud.provider import FirewallProvider, LoginProvider, SliceProvider
+    from tpukit.cloud.provider import (
+        DiskProvider,
+        FirewallProvider,
+        LoginProvider,
+        SliceProvider,
+    )
     from tpukit.models import Slice
     from tpukit.provision.own_recipes import OwnRecipes
     from tpukit.provision.surroundings import Surroundings
@@ -181,6 +186,12 @@ class Toolkit:
         endpoint = self.settings.get("compute_endpoint")
         self.check_given("project")
         return ComputeFirewall(self.identity.session, self.settings.get("project"), endpoint)
+
+    @cached_property
+    def disks(self) -> DiskProvider:
+        from tpukit.cloud.compute_disks import ComputeDisks
+
+        return ComputeDisks(self.identity.session, self.settings.get("compute_endpoint"))
 
     @cached_property
     def login_provider(self) -> LoginProvider:

@@ -173,6 +173,19 @@ class FirewallProvider(Protocol):
         """Remove a rule and return once it is gone."""
 
 
+class DiskProvider(Protocol):
+    """The disks of projects, of which slices have some as data disks."""
+
+    def within(self, deadline: Deadline) -> Self:
+        """Return the same disks, whose calls are over by a deadline, or a second later."""
+
+    def unused(self, source: str) -> int | None:
+        """Return the size in GB of a disk, `projects/…/disks/…`, that no machine has attached.
+
+        None for one that is attached, or that there is not.
+        """
+
+
 class LoginProvider(Protocol):
     """Who may log in on the machines of a project, where their metadata does not decide."""
 

@@ -52,7 +52,8 @@ def delete(
         for current in seen.looks(provider, deadline, on_state):
             if current is None:
                 seen.state = ""
-                journal.record("delete", found.project, found.zone, found.name)
+                place = (found.project, found.zone, found.name)
+                journal.record("delete", *place, found.data_disks)
                 return
             with suppress(Doubtful):  # an operation that cannot be read now is read again
                 deletion.advance(current)

@@ -191,7 +191,7 @@ class _Creation:
 
     def _record(self, event: str) -> None:
         asked = self.request
-        self.journal.record(event, asked.project, asked.zone, asked.name)
+        self.journal.record(event, asked.project, asked.zone, asked.name, asked.data_disks)
 
     def _is_ours(self, found: Slice) -> bool:
         return found.labels.get(NONCE) == self.request.labels[NONCE]

@@ -1,19 +1,22 @@
 """A local, append-only hint of what was asked for, written before each call that can bill.
 
-The cloud is the truth and everything works with the journal deleted. It serves one purpose: a slice
-that was made in another project stays visible from here.
+The cloud is the truth and everything works with the journal deleted. It serves two purposes: a
+slice that was made in another project stays visible from here, and so does a data disk whose slice
+is gone.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tpukit.clock import Clock
 from tpukit.errors import TpukitError
+from tpukit.models import DataDisk
 from tpukit.paths import private_directory
 
 
@@ -25,12 +28,14 @@ class Journal:
     clock: Clock
     endpoint: str = ""
 
-    def record(self, event: str, project: str, zone: str, name: str) -> None:
+    def record(
+        self, event: str, project: str, zone: str, name: str, disks: Iterable[DataDisk] = ()
+    ) -> None:
         """Append one line and force it to the disk; a full disk never stops a command.
 
         The line end comes first, so that a line cut by a crash spoils no other.
         """
-        line = {
+        line: dict[str, Any] = {
             "time": round(self.clock.time(), 3),
             "endpoint": self.endpoint,
             "event": event,
@@ -38,6 +43,8 @@ class Journal:
             "zone": zone,
             "name": name,
         }
+        if sources := [each.source for each in disks]:
+            line["disks"] = sources
         try:
             private_directory(self.path.parent)
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
@@ -51,11 +58,18 @@ class Journal:
     def other_projects(self, project: str) -> tuple[str, ...]:
         """Return the other projects in which a slice was made here and never deleted from here."""
         open_slices: set[tuple[str, str, str]] = set()
-        for event, place in self._events():
+        for event, place, _ in self._events():
             (open_slices.add if event == "create" else open_slices.discard)(place)
         return tuple(sorted({place[0] for place in open_slices} - {project}))
 
-    def _events(self) -> Iterator[tuple[str, tuple[str, str, str]]]:
+    def disks(self, project: str) -> Mapping[str, str]:
+        """Return the data disks that slices of a project had, each with the last one's name."""
+        found: dict[str, str] = {}
+        for _, (place, _, name), sources in self._events():
+            found.update(dict.fromkeys(sources if place == project else (), name))
+        return found
+
+    def _events(self) -> Iterator[tuple[str, tuple[str, str, str], list[str]]]:
         try:
             lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
@@ -65,7 +79,8 @@ class Journal:
                 entry = json.loads(line)
                 keys = ("endpoint", "event", "project", "zone", "name")
                 endpoint, event, *place = (str(entry[key]) for key in keys)
+                disks = [str(each) for each in entry.get("disks", ())]
             except (ValueError, TypeError, KeyError, RecursionError):
                 continue  # a line cut by a crash is no reason to refuse a command
             if endpoint == self.endpoint:
-                yield event, (place[0], place[1], place[2])
+                yield event, (place[0], place[1], place[2]), disks

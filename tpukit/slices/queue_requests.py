@@ -122,7 +122,7 @@ def ensure_queued(
                     raise taken  # not the request's name, but that of one of its slices
                 elif found is None and not operation:
                     for each in request.names:
-                        journal.record("create", asked.project, asked.zone, each)
+                        journal.record("create", asked.project, asked.zone, each, asked.data_disks)
                     if not tried:  # then it is repeated under its request id, as it is
                         labels = lifetime.renewed(asked.labels, provider.now())
                         request = replace(request, slice=replace(asked, labels=labels))

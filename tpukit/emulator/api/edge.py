@@ -175,7 +175,7 @@ class Edge:
             try:
                 if route.is_compute or route.name.endswith(".create"):
                     self._service.firewalls.open_project(call.project)
-                if route.name == "globalOperations.wait":
+                if route.name in ("globalOperations.wait", "zoneOperations.wait"):
                     self._await(call)
                 reply = ApiReply.of(route.handler(call))
             except ApiError as error:

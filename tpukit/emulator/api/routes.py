@@ -160,7 +160,7 @@ def tpu_routes(service: Service) -> tuple[ApiRoute, ...]:
 def compute_routes(service: Service) -> tuple[ApiRoute, ...]:
     """Return the part of the Compute Engine API that TPU tools use."""
     firewalls, operations = service.firewalls, service.compute_operations
-    networks, zones = service.networks, service.zones
+    networks, zones, disks = service.networks, service.zones, service.disks
     set_metadata = service.projects.set_common_instance_metadata
     return _routes(
         "/compute/v1/projects/{project}",
@@ -173,6 +173,19 @@ def compute_routes(service: Service) -> tuple[ApiRoute, ...]:
         ("globalOperations.list", "GET", "/global/operations", operations.list),
         ("globalOperations.get", "GET", "/global/operations/{operation}", operations.get),
         ("globalOperations.wait", "POST", "/global/operations/{operation}/wait", operations.get),
+        ("zoneOperations.list", "GET", "/zones/{zone}/operations", operations.list),
+        ("zoneOperations.get", "GET", "/zones/{zone}/operations/{operation}", operations.get),
+        (
+            "zoneOperations.wait",
+            "POST",
+            "/zones/{zone}/operations/{operation}/wait",
+            operations.get,
+        ),
+        ("disks.aggregatedList", "GET", "/aggregated/disks", disks.aggregated),
+        ("disks.insert", "POST", "/zones/{zone}/disks", disks.insert),
+        ("disks.list", "GET", "/zones/{zone}/disks", disks.list),
+        ("disks.get", "GET", "/zones/{zone}/disks/{disk}", disks.get),
+        ("disks.delete", "DELETE", "/zones/{zone}/disks/{disk}", disks.delete),
         ("networks.insert", "POST", "/global/networks", networks.insert),
         ("networks.list", "GET", "/global/networks", networks.list),
         ("networks.get", "GET", "/global/networks/{network}", networks.get),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
+from tpukit.emulator.compute_service.disks import Disks
 from tpukit.emulator.compute_service.firewall_store import Firewalls
 from tpukit.emulator.compute_service.networks import Networks, Zones
 from tpukit.emulator.compute_service.project_services import ResourceManager, ServiceUsage
@@ -55,6 +56,7 @@ class Service:
         self.projects = Projects(self.context, self.compute_operations)
         self.networks = Networks(self.context, self.compute_operations)
         self.zones = Zones(self.context, self.catalogue)
+        self.disks = Disks(self.context, self.compute_operations, self.catalogue)
         self.firewalls = Firewalls(self.context, self.compute_operations)
         self.accounts = Accounts(self.context, self.catalogue)
         self.service_usage = ServiceUsage(self.context)

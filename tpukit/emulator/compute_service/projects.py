@@ -1,4 +1,4 @@
-"""Projects with their metadata and global operations; accounts and OS Login profiles."""
+"""Projects with their metadata and operations; accounts and OS Login profiles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEPT = 1000
 
 
 class ComputeOperations:
-    """Global operations; they end by the clock alone."""
+    """Operations, global ones and those of a zone; they end by the clock alone."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
@@ -27,7 +27,7 @@ class ComputeOperations:
     def begin(self, call: Call, verb: str, target: str) -> Json:
         """Record an operation on a resource, and return it as the API answers it."""
         now = self._context.now()
-        name = f"projects/{call.project}/global/operations/{self._context.operation_id()}"
+        name = f"{_operations(call)}/{self._context.operation_id()}"
         self._records[name] = {
             "id": self._context.number(),
             "request_id": call.query.get("requestId", ""),
@@ -54,7 +54,7 @@ class ComputeOperations:
         return self._view(self._find(call))
 
     def list(self, call: Call) -> Json:
-        prefix = f"projects/{call.project}/global/operations/"
+        prefix = f"{_operations(call)}/"
         mine = ((name, self._view(name)) for name in self._records if name.startswith(prefix))
         return {"kind": "compute#operationList", **found_page(call, mine)}
 
@@ -63,7 +63,7 @@ class ComputeOperations:
         return float(self._records[self._find(call)]["due"])
 
     def _find(self, call: Call) -> str:
-        name = f"projects/{call.project}/global/operations/{call.path['operation']}"
+        name = f"{_operations(call)}/{call.path['operation']}"
         if name not in self._records:
             raise not_found(name)
         return name
@@ -72,6 +72,7 @@ class ComputeOperations:
         record, base = self._records[name], self._context.compute_base
         done = record["due"] <= self._context.now()
         started = timestamp(record["started"])
+        place = name.rpartition("/operations/")[0]
         return {
             "kind": "compute#operation",
             "id": record["id"],
@@ -84,7 +85,14 @@ class ComputeOperations:
             "startTime": started,
             **({"endTime": timestamp(record["due"])} if done else {}),
             "selfLink": base + name,
+            **({"zone": base + place} if "/zones/" in place else {}),
         }
+
+
+def _operations(call: Call) -> str:
+    """Return the collection of the operations of a call: its zone's, where it is about one."""
+    place = f"zones/{call.path['zone']}" if "zone" in call.path else "global"
+    return f"projects/{call.project}/{place}/operations"
 
 
 class Projects:

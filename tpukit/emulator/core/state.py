@@ -37,6 +37,7 @@ class EmulatorState:
     logins: dict[str, Json] = field(default_factory=dict)
     offers: dict[str, Json] = field(default_factory=dict)
     quotas: dict[str, Json] = field(default_factory=dict)
+    disks: dict[str, Json] = field(default_factory=dict)
 
     def clear(self) -> None:
         """Forget every resource."""
@@ -46,7 +47,7 @@ class EmulatorState:
 
 
 #: Collections that came later than files of this version: where there are none, they are empty.
-_LATER = ("queued_resources", "reservations", "logins", "offers", "quotas")
+_LATER = ("queued_resources", "reservations", "logins", "offers", "quotas", "disks")
 _COLLECTIONS = ("nodes", "operations", "firewalls", "compute_operations", "projects", *_LATER)
 #: What each record must hold for the emulator to go on with it.
 _REQUIRED: dict[str, dict[str, type | tuple[type, ...]]] = {
@@ -60,6 +61,7 @@ _REQUIRED: dict[str, dict[str, type | tuple[type, ...]]] = {
     "logins": {"keys": dict},
     "offers": {"offered": bool},
     "quotas": {"name": str, "zone": str, "limit": int},
+    "disks": {"name": str, "id": str},
 }
 _CLOCK = ("clock_offset", "clock_time")
 _NO_DELAY = {"delay": 0.0, "not_before": 0.0}

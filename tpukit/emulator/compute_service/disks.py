@@ -1,0 +1,103 @@
+"""The disks of a project, without their content: what data disks are made of, and what stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tpukit.emulator.compute_service.projects import ComputeOperations, found_page, not_found
+from tpukit.emulator.core.api_errors import ApiError, Json, invalid
+from tpukit.emulator.core.emulator_clock import timestamp
+from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceContext, page
+from tpukit.emulator.tpu_service.catalogue import Catalogue
+
+#: What a disk has where its create says nothing else, in GB.
+_DEFAULT_SIZE = "500"
+_OWN = ("id", "creationTimestamp", "selfLink", "status", "zone")
+
+
+class Disks:
+    """The disks of every project and zone. A node may name others too: those are not looked for."""
+
+    def __init__(
+        self, context: ServiceContext, operations: ComputeOperations, catalogue: Catalogue
+    ) -> None:
+        self._context = context
+        self._operations = operations
+        self._catalogue = catalogue
+        self._records = context.state.disks
+
+    def insert(self, call: Call) -> Json:
+        name, zone = call.body.get("name", ""), call.path["zone"]
+        if zone not in self._catalogue.zones:
+            raise not_found(f"projects/{call.project}/zones/{zone}")
+        if not RESOURCE_ID.fullmatch(name):
+            why = f"Must be a match of regex '{RESOURCE_ID.pattern}'"
+            raise invalid(f"Invalid value for field 'resource.name': '{name}'. {why}")
+        full = f"{_place(call)}{name}"
+        if begun := self._operations.repeated(call, "insert", full):
+            return begun
+        if full in self._records:
+            raise ApiError("ALREADY_EXISTS", f"The resource '{full}' already exists")
+        kept = {key: value for key, value in call.body.items() if key not in _OWN}
+        created = timestamp(self._context.now())
+        size = {"sizeGb": _DEFAULT_SIZE, **kept}
+        self._records[full] = {**size, "id": self._context.number(), "creationTimestamp": created}
+        self._context.changed = True
+        return self._operations.begin(call, "insert", full)
+
+    def get(self, call: Call) -> Json:
+        return self._view(self._find(call))
+
+    def list(self, call: Call) -> Json:
+        place = _place(call)
+        mine = ((name, self._view(name)) for name in self._records if name.startswith(place))
+        return {"kind": "compute#diskList", **found_page(call, mine)}
+
+    def aggregated(self, call: Call) -> Json:
+        """Return the disks of all zones, by `zones/ZONE`."""
+        prefix = f"projects/{call.project}/zones/"
+        mine = ((name, self._view(name)) for name in self._records if name.startswith(prefix))
+        shown, token = page(call, mine, call.query.get("maxResults", ""), 500)
+        zones: dict[str, Json] = {}
+        for disk in shown:
+            zone = disk["zone"].rpartition("/")[2]
+            zones.setdefault(f"zones/{zone}", {"disks": []})["disks"].append(disk)
+        more = {"nextPageToken": token} if token else {}
+        return {"kind": "compute#diskAggregatedList", "items": zones, **more}
+
+    def delete(self, call: Call) -> Json:
+        """Delete a disk that no node has."""
+        asked = f"{_place(call)}{call.path['disk']}"
+        if begun := self._operations.repeated(call, "delete", asked):
+            return begun
+        full = self._find(call)
+        if user := next(self._users(full), ""):
+            raise ApiError(
+                "INVALID_ARGUMENT",
+                f"The disk resource '{full}' is already being used by '{user}'",
+                reason="resourceInUseByAnotherResource",
+            )
+        del self._records[full]
+        self._context.changed = True
+        return self._operations.begin(call, "delete", full)
+
+    def _users(self, full: str) -> Iterator[str]:
+        for name, record in self._context.state.nodes.items():
+            if any(each["sourceDisk"] == full for each in record["node"].get("dataDisks", ())):
+                yield name
+
+    def _find(self, call: Call) -> str:
+        full = f"{_place(call)}{call.path['disk']}"
+        if full not in self._records:
+            raise not_found(full)
+        return full
+
+    def _view(self, full: str) -> Json:
+        base = self._context.compute_base
+        zone = full.rpartition("/disks/")[0]
+        own = {"zone": base + zone, "selfLink": base + full, "status": "READY"}
+        return {"kind": "compute#disk", **self._records[full], **own}
+
+
+def _place(call: Call) -> str:
+    return f"projects/{call.project}/zones/{call.path['zone']}/disks/"
