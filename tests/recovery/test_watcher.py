@@ -58,6 +58,8 @@ class PaperWork:
 
         if self.unlucky:
             self.unlucky.pop()()
+        if search.single:  # as `ensure_somewhere` has it
+            return attempt(search.requests[0]).slice
         steady = replace(search, jitter=lambda least, most: most)
         return obtain(self.cloud.tpu, steady, attempt, deadline=deadline, **given).made.slice
 
