@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from email.utils import formatdate
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,11 @@ from support.local_cloud import (
 )
 
 from cli.conftest import Run
+from tpukit.cli.identity import Identity
+from tpukit.clock import SystemClock
+from tpukit.cloud.session import Session
+from tpukit.paths import Paths
+from tpukit.settings.resolution import Settings
 from tpukit.slices import naming
 
 pytestmark = pytest.mark.process
@@ -330,3 +337,26 @@ def test_nothing_is_trusted_that_sends_credentials_elsewhere(run: Run, tmp_path:
     assert "not trusted" not in run("config", "explain").out
     (tmp_path / "tpukit.toml").unlink()
     run("config", "trust", str(tmp_path)).says(2)
+
+
+def test_a_wrong_clock_is_told_where_the_api_is_not_of_this_machine(
+    tmp_path: Path, prompt_cloud: Cloud
+) -> None:
+    late = formatdate(time.time() - 50 * 3600, usegmt=True)
+    with scripted(json_reply(200, {}, Date=late)) as server:
+        for endpoint, wanted in (
+            ({}, ["this machine's clock is 2 d ahead of the API's, which counts"]),
+            (prompt_cloud.environment(), []),
+        ):
+            environment = {**bare_environment(tmp_path), **endpoint}
+            settings = Settings.load({}, environment, tmp_path, None)
+            told: list[str] = []
+            paths = Paths.from_environment(environment)
+            identity = Identity(settings, paths, environment, SystemClock(), told.append)
+            session = Session(
+                prompt_cloud.tokens, identity.clock, on_difference=identity.say_difference
+            )
+            session.rest("look", "GET", f"{server.url}/x")
+            for _ in range(2):
+                assert session.now() == pytest.approx(time.time() - 50 * 3600, abs=60)
+            assert told == wanted

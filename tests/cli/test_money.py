@@ -108,9 +108,9 @@ def test_a_delete_typed_again_takes_the_rule_that_the_first_has_left(
     assert left.name.startswith("tpukit-here-")
 
 
-@pytest.mark.parametrize(("hours", "told"), [(50, "2 d behind"), (-50, "2 d ahead of")])
+@pytest.mark.parametrize("hours", [50, -50])
 def test_ages_and_ends_are_by_the_clock_of_the_api_where_this_machine_s_is_wrong(
-    run: Run, tmp_path: Path, hours: int, told: str
+    run: Run, tmp_path: Path, hours: int
 ) -> None:
     with running_cloud(tmp_path, 0.0, AwayClock(hours * 3600.0)) as cloud:
         now, environment = cloud.clock.time(), cloud.environment()
@@ -130,7 +130,7 @@ def test_ages_and_ends_are_by_the_clock_of_the_api_where_this_machine_s_is_wrong
         lives = {each["name"]: each["lifetime"] for each in listed.document["slices"]}
         assert {each["hours"] < 0.1 for each in lives.values()} == {True}
         assert 3300 < lives["live"]["seconds_left"] <= 3600
-        assert listed.err.count(f"clock is {told} the API's") == 1
+        assert listed.err == ""
         done = run("reap", "--yes", "--json", environment=environment)
         assert [each["name"] for each in done.document["deleted"]] == ["over"]
         assert "its time was up 6" in done.err

@@ -72,6 +72,10 @@ def test_the_time_is_that_of_the_last_answer_and_a_clock_far_from_it_is_told_onc
         assert away.now() == pytest.approx(known + 10)
         clock.now -= 10
     assert told == pytest.approx([clock.now - noon - 3600])
+    last, proxy = away.now(), json_reply(502, {}, Date=formatdate(0, usegmt=True))
+    with scripted(proxy) as server, pytest.raises(TpukitError):
+        away.once().rest("look", "GET", f"{server.url}/x")
+    assert away.now() == pytest.approx(last)
 
 
 def test_what_the_server_says_is_narrated_on_one_line(cloud: Cloud) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tpukit.clock import Clock
 from tpukit.paths import Paths
 from tpukit.settings.resolution import ROOT_USER, Settings
+from tpukit.settings.table import is_loopback
 
 if TYPE_CHECKING:
     from tpukit.cloud.access_tokens import AccessTokens
@@ -70,7 +71,7 @@ class Identity:
         from tpukit.cloud.session import Session
 
         return Session(
-            self.tokens, self.clock, on_retry=self.say, on_difference=self._say_difference
+            self.tokens, self.clock, on_retry=self.say, on_difference=self.say_difference
         )
 
     @cached_property
@@ -86,10 +87,15 @@ class Identity:
         # Everybody is root in a container: the machine's name tells them apart.
         return user if user != ROOT_USER else f"{user}-{socket.gethostname()}"
 
-    def _say_difference(self, seconds: float) -> None:
-        """Say that ages and ends are not by this machine's clock."""
+    def say_difference(self, seconds: float) -> None:
+        """Say that ages and ends are not by this machine's clock.
+
+        That of an API on this machine is there to be moved: who has moved it knows.
+        """
         from tpukit.slices.lifetime import span
 
+        if is_loopback(self.settings.get("tpu_endpoint")):
+            return
         where = "ahead of" if seconds > 0 else "behind"
         self.say(f"this machine's clock is {span(abs(seconds))} {where} the API's, which counts")
 

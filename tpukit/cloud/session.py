@@ -177,7 +177,8 @@ class Session:
         if answer.status == 401:
             self.tokens.renew(headers)
             answer = self._http.request(method, url, self.tokens.headers(), body, seconds)
-        self._time.saw(answer.headers.get("date", ""))
+        if answer.status < 500:  # what is between may say that by a clock of its own
+            self._time.saw(answer.headers.get("date", ""))
         if answer.status // 100 != 2:
             raise RestFailure(from_answer(answer.status, answer.body, answer.headers))
         document = parsed(answer.body)
