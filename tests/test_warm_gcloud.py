@@ -119,10 +119,10 @@ def _ended_by(
     ) as process:
         connection, _ = silent.accept()
         with connection:
-            connection.settimeout(60)
+            connection.settimeout(300)
             assert connection.recv(1)
             process.send_signal(number)
-            _, told = process.communicate(timeout=60)
+            _, told = process.communicate(timeout=300)
             while connection.recv(1 << 16):  # until the one that asked has ended
                 pass
         return process.returncode, told

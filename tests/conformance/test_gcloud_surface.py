@@ -117,7 +117,7 @@ def queued(cloud: Cloud, node: str) -> str:
     """An ACTIVE queued resource of two nodes."""
     shape = ("--node-count=2", "--node-prefix=part", *QUEUED)
     assert "Created queued_resource [queued]." in cloud(*QR, "create", "queued", *shape).stderr
-    for _ in range(60):
+    for _ in range(600):
         if cloud.described(*QR, "describe", "queued")["state"]["state"] == "ACTIVE":
             return "queued"
         threading.Event().wait(0.1)
@@ -265,7 +265,7 @@ def test_maintenance_of_a_queued_resource(cloud, queued):
 def test_a_queued_resource_is_reset_and_deleted_by_force(cloud, queued):
     node = ("--node-id=single", *QUEUED, "--spot", "--valid-until-duration=6h")
     cloud(*QR, "create", "once", *node)
-    for _ in range(60):
+    for _ in range(600):
         if cloud.described(*QR, "describe", "once")["state"]["state"] == "ACTIVE":
             break
         threading.Event().wait(0.1)
