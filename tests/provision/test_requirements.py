@@ -30,6 +30,17 @@ def read(path: Path | str, *indexes: str, editable: str = "", **own: str):
     return read_requirements(str(path), indexes, editable, own)
 
 
+def test_so_many_files_are_read_and_no_more(tmp_path):
+    for number in range(99):
+        write(tmp_path, **{f"part{number}": "einops==0.8.1\n"})
+    by_windows = "\ufeff" + "".join(f"-r part{number}\n" for number in range(99))
+    root = write(tmp_path, root=by_windows)
+    assert len(read(root).files) == 101  # with the one that names the first
+    write(tmp_path, part98="-r more", more="einops==0.8.1\n")
+    with pytest.raises(BadInput, match="one file too many: 100 are read"):
+        read(root)
+
+
 def test_a_file_travels_with_what_it_includes_each_once(tmp_path):
     (tmp_path / "sub").mkdir()
     write(

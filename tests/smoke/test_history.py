@@ -45,6 +45,17 @@ def test_a_slower_figure_is_named_beside_its_own_median(tmp_path: Path) -> None:
     assert [newest.summary(what) for what in ("matmul", "link", "hbm")] == [750, 84, None]
 
 
+def test_a_figure_is_compared_with_those_of_its_own_place_and_size(tmp_path: Path) -> None:
+    """Device 1 was always slower than device 0, and small messages than large ones."""
+    history = kept(tmp_path, report(1600), report(1600))
+    assert changes(history.runs()) == ()
+    small = report(1600)
+    sum_of_small = replace(small.measurements[2], value=50.0, size=1 << 20)
+    figures = (*small.measurements[:2], sum_of_small, *small.measurements[3:])
+    history.record(SLICE, replace(small, measurements=figures))
+    assert changes(history.runs()) == ()
+
+
 def test_cpu_devices_have_no_past(tmp_path: Path) -> None:
     stood_in = replace(report(700), stand_in="8 CPU devices")
     assert changes(kept(tmp_path, report(800), stood_in).runs()) == ()

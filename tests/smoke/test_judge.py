@@ -188,6 +188,16 @@ def test_a_program_that_ended_itself_shows_where_it_hung():
     )
 
 
+def test_a_level_of_which_nothing_was_measured_is_not_passed():
+    for level, said in (
+        (1, ""),
+        (2, "it measured nothing of level 2"),
+        (3, "it measured nothing of level 2; it measured nothing of level 3"),
+    ):
+        expected = Expectation(V3_8, Recipe.named("jax"), 1, level)
+        assert judge([observed(line())], expected).workers[0].error == said
+
+
 def pair(**changes: object) -> list[Observation]:
     """Two workers of a v4-16: 4 chips each, 8 devices together."""
     shared = {"device_kind": "TPU v4", "devices": 4, "processes": 2, "digests": [RIGHT_PAIR] * 4}
@@ -244,6 +254,9 @@ def test_who_hung_because_another_failed_is_not_blamed():
     assert report.workers[0].error == "waited for worker 1"
     assert report.workers[0].cause is None
     assert report.workers[1].log_tail == ("ImportError: numpy",)
+    ended = observed(b"", status=1, stderr=b"Timeout (0:01:00)!\n", seconds=60.2)
+    report = verdict(ended, crashed, accelerator=V4_16)
+    assert report.workers[0].error == "waited for worker 1"
 
 
 def test_when_all_hang_nobody_is_blamed_for_the_others():

@@ -107,8 +107,10 @@ class _Reader:
                 f"cannot read {one_line(str(path))} ({by})", why=error.strerror or ""
             ) from error
         self._size += len(content)
-        if self._size > _LARGEST or len(self._names) >= _MANY:
+        if self._size > _LARGEST:
             raise BadInput(f"{one_line(str(path))} ({by}) is larger than {_LARGEST} bytes")
+        if len(self._names) >= _MANY:
+            raise BadInput(f"{one_line(str(path))} ({by}) is one file too many: {_MANY} are read")
         try:
             return content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
