@@ -98,6 +98,8 @@ def test_what_sudo_runs_is_ended(
         "exec env -i sleep {}",
         "env -i sleep {} & exit",  # nobody's child, in the session of one that is gone
         "env -i setsid sleep {} & wait",
+        # One of them is nobody's child, in the session of another.
+        "env -i setsid sh -c '(sleep {0} &); exec sleep {0}' & wait",
     ],
 )
 def test_what_has_dropped_its_mark_is_ended(
