@@ -10,6 +10,7 @@ from support.local_cloud import OTHER_ZONE as FAR
 from support.local_cloud import PROJECT, ZONE, Cloud, running_cloud
 
 from cli.conftest import Run
+from tpukit.paths import Paths
 from tpukit.slices import lifetime, naming
 from tpukit.slices.lifetime import EXPIRES, PURPOSE
 
@@ -172,3 +173,25 @@ def test_reap_lists_the_data_disks_that_slices_had_and_nothing_uses(
     assert "data disks were not looked at" in denied.err
     Path(environment["TPUKIT_HOME"], "state", "journal.jsonl").unlink()
     assert run("reap", "--json", environment=environment).document["disks_left_over"] == []
+
+
+def test_a_rule_is_left_over_only_where_every_slice_was_seen_or_where_it_could_not_be_removed(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    create = ("create", "v3-8", "far", "--zone", FAR, "--source-range", "192.0.2.7/32")
+    run(*create, environment=environment)
+    (rule,) = prompt_cloud.firewall.list()
+    near = run("reap", "--zone", ZONE, "--json", environment=environment)
+    assert (near.status, near.document["rules_left_over"]) == (0, [])
+    prompt_cloud.fault(kind="unreachable", method="*.list", zone=FAR, times=1000)
+    silent = run("reap", "--json", environment=environment)
+    assert (silent.status, silent.document["rules_left_over"]) == (1, [])
+    prompt_cloud.control("DELETE", "faults")
+    prompt_cloud.control("POST", f"nodes/{prompt_cloud.full_name('far', FAR)}:preempt")
+    prompt_cloud.fault(method="firewalls.delete", status="FAILED_PRECONDITION", message="busy")
+    names = Paths.from_environment(environment).name_hints
+    assert "far" in names.read_text()
+    done = run("reap", "--yes", "--json", environment=environment)
+    assert (prompt_cloud.nodes(), done.document["rules_left_over"]) == ([], [rule.name])
+    assert "far" not in names.read_text()

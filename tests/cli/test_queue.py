@@ -121,4 +121,8 @@ def test_what_the_queue_does_not_have_is_refused_before_anything_is_asked(
     ):
         result = run("queue", "create", "v3-8", "q", *words, environment=environment)
         assert told in result.says(2).err
+    long = ("v3-8", "q" * 62, "--count", "2")  # its slices have a number at the end
+    assert (
+        "is not a slice name" in run("queue", "create", *long, environment=environment).says(2).err
+    )
     assert prompt_cloud.calls("queuedResources.create") == []
