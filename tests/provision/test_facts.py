@@ -14,6 +14,7 @@ from support.local_worker import LocalConnection, LocalWorker, seconds
 
 from tpukit.errors import ProvisionFailed
 from tpukit.provision.facts import Facts, parse_facts, read_facts
+from tpukit.provision.system_facts import parse_system_facts
 from tpukit.remote.programs import program_text
 
 PROGRAM = program_text("provision/facts.sh")
@@ -220,3 +221,10 @@ def test_a_shell_that_complains_is_quoted():
     with pytest.raises(ProvisionFailed, match="facts") as caught:
         parse_facts(b"", b"sh: not here\x1b[2J\n")
     assert caught.value.why == "sh: not here\\x1b[2J"
+
+
+def test_a_line_of_a_login_script_that_looks_like_a_system_fact_is_none():
+    lines = ("TPUKIT-STEP\tcut", "TPUKIT-STEP\t\tfree\t7\t", "TPUKIT-STEP\t\tend\t\t")
+    found = parse_system_facts("\n".join(lines))
+    assert found is not None
+    assert (found.free_kilobytes, parse_system_facts(lines[0])) == (7, None)
