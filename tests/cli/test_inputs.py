@@ -100,7 +100,6 @@ USAGE: list[tuple[str, ...]] = [
     ("provision", "demo", "apt"),
     ("provision", "demo", "apt:Htop"),
     ("provision", "plan", "demo", "apt:--reinstall"),
-    ("provision", "undo", "demo", "cobol"),
     ("smoke", "demo", "--with", "cobol"),
     ("up", "v3-8", "--with", ""),
     ("up", "v3-8", "--requirements", "/nowhere/requirements.txt"),
