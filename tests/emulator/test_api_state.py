@@ -76,7 +76,7 @@ def test_a_file_that_was_cut_is_refused_with_what_to_do(saved):
         lambda d: next(iter(d["nodes"].values()))["workers"][0].pop("address"),
         lambda d: next(iter(d["operations"].values())).update(due="soon"),
         lambda d: d["firewalls"].update(x=1),
-        lambda d: d.update(disks={}),  # a newer emulator's: saved again, they would be lost
+        lambda d: d.update(later={}),  # a newer emulator's: saved again, they would be lost
     ],
 )
 def test_a_file_that_is_json_but_no_state_is_refused(saved, spoil):
@@ -91,7 +91,7 @@ def test_a_file_of_another_version_is_refused_by_both_numbers(saved):
     document = json.loads(saved.path.read_text())
     newer = "the version of tpukit that wrote it can read it"
     for changed, reason, why in (
-        ({"disks": {}}, "disks: a newer version of tpukit wrote it", newer),
+        ({"later": {}}, "later: a newer version of tpukit wrote it", newer),
         ({"version": 7}, "version 7, where this emulator reads version 1", newer),
         ({"version": None}, "it has no version", "it was cut or damaged"),
     ):
