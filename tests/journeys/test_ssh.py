@@ -144,10 +144,12 @@ class OnTerminal:
     def read_until(self, wanted: str) -> None:
         give_up_at = time.monotonic() + 60
         while wanted not in self.seen:
-            assert self.process.poll() is None, self.seen
+            ended = self.process.poll() is not None
             assert time.monotonic() < give_up_at, self.seen
             if select.select([self.far], [], [], 0.1)[0]:
                 self.seen += os.read(self.far, 4096).decode(errors="replace")
+            else:
+                assert not ended, self.seen
 
     def ends_with(self, status: int) -> None:
         """Hold the command to its status, and to a terminal that is as it was before."""

@@ -14,7 +14,16 @@ from typing import Any
 
 import pytest
 from support.clocks import AwayClock
-from support.local_cloud import PROJECT, TOKEN, ZONE, Cloud, json_reply, running_cloud, scripted
+from support.local_cloud import (
+    PROJECT,
+    TOKEN,
+    ZONE,
+    Cloud,
+    FakeClock,
+    json_reply,
+    running_cloud,
+    scripted,
+)
 from support.measured_python import measuring
 from support.openssh_server import eventually
 from support.slices import labelled
@@ -106,17 +115,21 @@ def test_the_time_is_up_by_the_api_s_clock_where_the_worker_s_is_wrong(
         assert cloud.nodes() == []
 
 
-def test_an_end_that_was_put_off_meanwhile_counts(prompt_cloud: Cloud, tmp_path: Path) -> None:
+def test_an_end_that_was_put_off_meanwhile_counts(
+    cloud: Cloud, clock: FakeClock, tmp_path: Path
+) -> None:
     """It reads the labels again when the first end has come."""
-    soon = moment(prompt_cloud.clock.time() + 2)
-    prompt_cloud.tpu.create(labelled(prompt_cloud, labels={EXPIRES: soon}))
-    with guarding(prompt_cloud, tmp_path, "watch", configured(prompt_cloud, tmp_path)) as process:
-        eventually(lambda: len(prompt_cloud.calls("nodes.get")) == 1)
-        prompt_cloud.change("demo", labels={EXPIRES: FAR})
-        eventually(lambda: len(prompt_cloud.calls("nodes.get")) >= 2)
+    end = clock.now + 2
+    cloud.tpu.create(labelled(cloud, labels={EXPIRES: moment(end)}))
+    with guarding(cloud, tmp_path, "watch", configured(cloud, tmp_path)) as process:
+        eventually(lambda: cloud.calls("nodes.get"))
+        looks = len(cloud.calls("nodes.get"))
+        cloud.change("demo", labels={EXPIRES: FAR})
+        clock.now = end + 1
+        eventually(lambda: len(cloud.calls("nodes.get")) > looks)
         assert process.poll() is None
-    assert prompt_cloud.nodes()
-    assert not prompt_cloud.calls("nodes.delete")
+    assert cloud.nodes()
+    assert not cloud.calls("nodes.delete")
 
 
 def test_devices_in_use_keep_it_and_idle_ones_end_it(prompt_cloud: Cloud, tmp_path: Path) -> None:
