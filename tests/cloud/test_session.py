@@ -10,6 +10,7 @@ from email.utils import formatdate
 from typing import Any
 
 import pytest
+from support.clocks import AwayClock
 from support.emulated_workers import eventually
 from support.hostile_server import BOUNDLESS, hostile, whole
 from support.local_cloud import (
@@ -76,6 +77,18 @@ def test_the_time_is_that_of_the_last_answer_and_a_clock_far_from_it_is_told_onc
     with scripted(proxy) as server, pytest.raises(TpukitError):
         away.once().rest("look", "GET", f"{server.url}/x")
     assert away.now() == pytest.approx(last)
+
+
+def test_a_machine_that_slept_since_the_last_answer_has_no_wrong_clock(cloud: Cloud) -> None:
+    """Linux's monotonic clock stands still while the machine sleeps."""
+    told: list[float] = []
+    clock = AwayClock(0.0)
+    slept = Session(cloud.tokens, clock, on_difference=told.append)
+    with scripted(json_reply(200, {}, Date=formatdate(clock.time(), usegmt=True))) as server:
+        slept.rest("look", "GET", f"{server.url}/x")
+    clock.seconds = 8 * 3600.0
+    slept.now()
+    assert told == []
 
 
 def test_what_the_server_says_is_narrated_on_one_line(cloud: Cloud) -> None:

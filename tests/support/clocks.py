@@ -23,10 +23,10 @@ class AwayClock(SystemClock):
     """The clock of somebody whose time is another, by so many seconds."""
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
 
     def time(self) -> float:
-        return super().time() + self._seconds
+        return super().time() + self.seconds
 
 
 class HastyClock(HandClock):
