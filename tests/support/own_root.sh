@@ -4,6 +4,12 @@ set -eu
 mount -t tmpfs -o mode=755 own /mnt
 mkdir /mnt/upper /mnt/work /mnt/whole
 mount -t overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work root /mnt/whole
+# An overlay shows what changes below it, as accounts that others make meanwhile: their locks come
+# and go, and some go before they are copied.
+cp -a /etc /mnt/etc 2>/dev/null || :
+rm -f /mnt/etc/*.lock
+mount --bind /mnt/etc /mnt/whole/etc
+mount --bind /etc/sudoers.d /mnt/whole/etc/sudoers.d
 mount -t tmpfs -o mode=755 dev /mnt/whole/dev
 for each in null zero full random urandom tty; do cp -a "/dev/$each" /mnt/whole/dev; done
 mkdir -p /mnt/whole/dev/pts /mnt/whole/dev/shm /mnt/whole/dev/disk/by-id

@@ -28,7 +28,7 @@ OWN_ROOT = (
 )
 #: Each file and folder: kind, mode, owner, target of a link; then what each file holds. What the
 #: system itself writes anew at will is left out: caches, backups of the account files, boot order;
-#: and the accounts of tests that run beside this one.
+#: and the rights of tests that run beside this one.
 LISTING = r"""
 cd "$HOME" && set -- /etc "$HOME"
 sudo find "$@" -regextype posix-extended \
