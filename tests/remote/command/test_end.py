@@ -171,6 +171,20 @@ def test_a_lost_job_is_not_said_to_have_been_ended(start: Start, end: End, serve
     assert not (folder / "status").exists()
 
 
+@pytest.mark.parametrize(("answer", "left"), [("-", "143"), ("", "137")])
+def test_of_a_job_whose_runner_is_gone_the_end_says_how_it_ended(
+    start: Start, end: End, server: Server, answer: str, left: str
+) -> None:
+    """Where sudo asks for no password it is root who says so, in a file of the user's own."""
+    (pid,) = start(f"trap '{answer}' TERM; echo $$ >>pids; while :; do sleep 0.05; done")
+    folder = server.home / ".tpukit" / "jobs" / JOB
+    os.kill(int((folder / "pid").read_text().split()[0]), signal.SIGKILL)
+    end(grace=30.0 if answer else 0.3)
+    assert gone(pid)
+    assert status(server) == left
+    assert (folder / "status").stat().st_uid == folder.stat().st_uid
+
+
 def test_ctrl_c_s_signal_reaches_a_job_s_program(start: Start, end: End, server: Server) -> None:
     """Which is not what a shell leaves of it to what it starts in the background."""
     program = (

@@ -142,12 +142,11 @@ class Run:
         """Say how it ended where the runner could not."""
         if not (self.folder and self.known) or os.path.exists(f"{self.folder}/status"):
             return  # the folder of a lost one, of which nothing was there any more, says the truth
-        new = f"{self.folder}/status.new"  # it has its blocks on the disk
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
-            file.write(f"{status:<7}\n")
-        owner = os.stat(self.folder)
-        os.chown(new, owner.st_uid, owner.st_gid)
-        os.rename(new, f"{self.folder}/status")
+        new = f"{self.folder}/status.new"  # the user's own, with its blocks on the disk
+        with contextlib.suppress(FileNotFoundError):  # the runner has just said it itself
+            with open(os.open(new, os.O_WRONLY), "w") as file:
+                file.write(f"{status:<7}\n")
+            os.rename(new, f"{self.folder}/status")
 
 
 def end(find, first, grace):
