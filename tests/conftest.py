@@ -47,7 +47,7 @@ def prompt_cloud(tmp_path: Path) -> Iterator[Cloud]:
 
 
 @pytest.fixture(scope="session")
-def jax_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def jax_home(tmp_path_factory: pytest.TempPathFactory, coverage_settings: str) -> Path:
     """The home of an emulated worker that was provisioned with the recipe jax, twice.
 
     All processes of a run share it: the first that needs it makes it.
@@ -60,7 +60,7 @@ def jax_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
             made, home = tmp_path_factory.mktemp("provisioned"), tmp_path_factory.mktemp("jax-home")
             _provision_jax(made)
             python = venv_python("jax")
-            measuring(made / python, home / python)
+            measuring(made / python, home / python, coverage_settings)
             (home / "provisioned").symlink_to(made)
             shared.symlink_to(home)
     return shared.resolve()
@@ -111,21 +111,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let one process run all that share something, the longest jobs first."""
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
+        if _rank_of_mark(item) < len(_LONG):
+            item.add_marker(pytest.mark.unmeasured)
     items.sort(key=_rank)
 
 
 def _group(item: pytest.Item) -> str:
     """Return the name of all that one process runs: a file, of a long test what it shares there."""
+    file = str(item.path.relative_to(item.config.rootpath))
     if "first_up" in getattr(item, "fixturenames", ()):
         return "demo"
     if not isinstance(item, pytest.Function) or _rank_of_mark(item) == len(_LONG):
-        return str(item.path)
+        return file
     fixtures = item._fixtureinfo.name2fixturedefs
     shared = {name for name, found in fixtures.items() if found[-1].scope == "module"}
     given = item.callspec.params if hasattr(item, "callspec") else {}
     # Without brackets: pytest-xdist takes no name of a group that has one.
     params = (str(given[name]) for name in sorted(shared & {*given}))
-    return " ".join([str(item.path), *params]) if shared else item.nodeid
+    return " ".join([file, *params]) if shared else item.nodeid
 
 
 def _rank(item: pytest.Item) -> tuple[int, int, int]:
@@ -134,8 +137,8 @@ def _rank(item: pytest.Item) -> tuple[int, int, int]:
 
 
 def _rank_of_mark(item: pytest.Item) -> int:
-    long = (rank for rank, name in enumerate(_LONG) if item.get_closest_marker(name))
-    return next(long, len(_LONG))
+    marks = {mark.name for mark in item.iter_markers()}
+    return next((rank for rank, name in enumerate(_LONG) if name in marks), len(_LONG))
 
 
 def _rank_of_kind(item: pytest.Item) -> int:
@@ -143,7 +146,5 @@ def _rank_of_kind(item: pytest.Item) -> int:
         return 0
     if str(item.path).endswith(_LONGEST):
         return 1
-    return next(
-        (rank for rank, name in ((1, "journey"), (2, "process")) if item.get_closest_marker(name)),
-        3,
-    )
+    marks = {mark.name for mark in item.iter_markers()}
+    return next((rank for rank, name in ((1, "journey"), (2, "process")) if name in marks), 3)

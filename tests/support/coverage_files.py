@@ -11,10 +11,28 @@ from pathlib import Path
 import pytest
 
 _SETTINGS = "COVERAGE_PROCESS_CONFIG"
+_settings = pytest.StashKey[str]()
+
+
+@pytest.fixture(scope="session")
+def coverage_settings(pytestconfig: pytest.Config) -> str:
+    """By what a started Python takes part in the coverage of this run; empty: there is none."""
+    return pytestconfig.stash[_settings]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
+    """Let what an unmeasured test starts run at its own speed."""
+    hidden = item.get_closest_marker("unmeasured") and os.environ.pop(_SETTINGS, None)
+    try:
+        return (yield)
+    finally:
+        if hidden:
+            os.environ[_SETTINGS] = hidden
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_sessionstart() -> None:
+def pytest_sessionstart(session: pytest.Session) -> None:
     """Let a process keep what it ran alone: a process of pytest names the files that nobody ran.
 
     It takes a command longer to look for those than to keep what it ran.
@@ -26,6 +44,7 @@ def pytest_sessionstart() -> None:
         config.run_include = [f"{each}/*" for each in config.source_dirs]
         config.source_dirs = []
         os.environ[_SETTINGS] = config.serialize()
+    session.config.stash[_settings] = os.environ.get(_SETTINGS, "")
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)

@@ -21,10 +21,14 @@ _INCOMPLETE = 75
 PACKAGE = Path(__file__).resolve().parent.parent.parent / "tpukit"
 
 
-def measuring(interpreter: Path, script: Path) -> Path:
-    """Write a script that runs an interpreter, measured where this run measures; return it."""
+def measuring(interpreter: Path, script: Path, settings: str | None = None) -> Path:
+    """Write a script that runs an interpreter, and return it.
+
+    It is measured by `settings`, where they are none by those of this process, where it has any.
+    """
     words = [str(interpreter)]
-    settings = os.environ.get("COVERAGE_PROCESS_CONFIG", "")
+    if settings is None:
+        settings = os.environ.get("COVERAGE_PROCESS_CONFIG", "")
     if settings:
         import coverage
 
@@ -41,15 +45,19 @@ def measuring(interpreter: Path, script: Path) -> Path:
     return script
 
 
-@cache
 def measured_path() -> str:
     """Return what stands before a worker's PATH: a folder with a measured python3, or nothing."""
-    if "COVERAGE_PROCESS_CONFIG" not in os.environ:
-        return ""
+    settings = os.environ.get("COVERAGE_PROCESS_CONFIG")
+    return f"{_measured_folder(settings)}:" if settings else ""
+
+
+@cache
+def _measured_folder(settings: str) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="tpukit-measured-"))
     atexit.register(shutil.rmtree, folder)
-    measuring(Path(sys._base_executable).resolve(), folder / "python3")  # type: ignore[attr-defined]
-    return f"{folder}:"
+    python = Path(sys._base_executable).resolve()  # type: ignore[attr-defined]
+    measuring(python, folder / "python3", settings)
+    return folder
 
 
 def main(packages: str, *words: str) -> None:
