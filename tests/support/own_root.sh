@@ -10,6 +10,9 @@ cp -a /etc /mnt/etc 2>/dev/null || :
 rm -f /mnt/etc/*.lock
 mount --bind /mnt/etc /mnt/whole/etc
 mount --bind /etc/sudoers.d /mnt/whole/etc/sudoers.d
+# As on a worker, apt keeps what it has made of its lists: an image for containers makes it each time
+# anew. That manual pages are indexed after each package is of no use here.
+rm -f /mnt/etc/apt/apt.conf.d/docker-clean /mnt/whole/var/lib/man-db/auto-update
 mount -t tmpfs -o mode=755 dev /mnt/whole/dev
 for each in null zero full random urandom tty; do cp -a "/dev/$each" /mnt/whole/dev; done
 mkdir -p /mnt/whole/dev/pts /mnt/whole/dev/shm /mnt/whole/dev/disk/by-id

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import pytest
 
-from support import fix_recorder
+from support import fix_recorder, warm_gcloud, warm_tpukit
 from support.local_cloud import measured
 from tpukit.emulator.workers.engines.engine_choice import lacking
 from tpukit.emulator.workers.inherited_environment import inherited_environment
@@ -113,10 +113,7 @@ def environment(home: Path) -> dict[str, str]:
     """Return the environment of somebody who has tpukit and nothing else, with warm caches."""
     tools = home / "bin"
     tools.mkdir(parents=True, exist_ok=True)
-    for name, words in (("tpukit", "-m tpukit "), ("python", "")):
-        (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words}"$@"\n')
-        (tools / name).chmod(0o755)
-    return {
+    found = {
         **inherited_environment(os.environ, Path.home()),
         **measured(),
         "PATH": f"{tools}:{os.environ['PATH']}",
@@ -130,7 +127,13 @@ def environment(home: Path) -> dict[str, str]:
         "TPUKIT_HOME": str(home / "tpukit"),
         "CLOUDSDK_CONFIG": str(home / "gcloud"),
         "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "1",
+        **warm_gcloud.environment(),
     }
+    python = f'#!/bin/sh\nexec "{sys.executable}" "$@"\n'
+    for name, program in (("tpukit", warm_tpukit.script(found)), ("python", python)):
+        (tools / name).write_text(program)
+        (tools / name).chmod(0o755)
+    return found
 
 
 def needs_gcloud(what: str) -> None:

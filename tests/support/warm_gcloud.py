@@ -2,26 +2,23 @@
 
 gcloud's launcher runs gcloud's program with the interpreter that CLOUDSDK_PYTHON names. The one
 here hands its arguments, variables, folder and files to a server, gcloud's own Python with gcloud's
-unmodified modules in it, which forks: warm_gcloud_server.py. A server belongs to the process of
-tests that asked for it. How long gcloud takes is not to be measured so: scripts/bench uses none.
+unmodified modules in it, which forks: warm_gcloud_server.py. How long gcloud takes is not to be
+measured so: scripts/bench uses none.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
 import shlex
 import shutil
-import socket
-import subprocess
 import sys
-import tempfile
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from support import fork_servers
+
 _HERE = Path(__file__).parent
-#: Commands that wait for the server while it loads.
-_BACKLOG = 64
 
 
 def environment() -> dict[str, str]:
@@ -42,31 +39,20 @@ def environment() -> dict[str, str]:
 
 @cache
 def _interpreter(python: Path) -> Path:
-    """Start a server; return a program that stands for its Python."""
-    folder = Path(tempfile.mkdtemp(prefix="gcloud-"))
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listener.bind(str(folder / "socket"))
-    listener.listen(_BACKLOG)
-    interpreter = folder / "python3"
-    client = [sys.executable, "-IS", _HERE / "warm_gcloud_client.py", folder / "socket", python]
-    words = shlex.join(map(str, client))
-    interpreter.write_text(f'#!/bin/sh\nexec {words} "$0" "$@"\n')
+    """Return a program that stands for gcloud's Python."""
+
+    def line(*descriptors: int) -> tuple[list[str | Path], Mapping[str, str]]:
+        words = [python, _HERE / "warm_gcloud_server.py", *map(str, descriptors)]
+        folder = fork_servers.folder() / "gcloud"
+        return words, {
+            "PATH": os.defpath,
+            "PYTHONIOENCODING": "UTF-8",
+            "CLOUDSDK_CONFIG": str(folder),
+        }
+
+    address = fork_servers.address("gcloud", line)
+    interpreter = address.with_name(f"python3-{os.getpid()}")
+    client = [sys.executable, "-IS", _HERE / "warm_gcloud_client.py", address, python]
+    interpreter.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, client))} "$0" "$@"\n')
     interpreter.chmod(0o755)
-    process = subprocess.Popen(
-        [python, _HERE / "warm_gcloud_server.py", str(listener.fileno())],
-        env={"PATH": os.defpath, "PYTHONIOENCODING": "UTF-8", "CLOUDSDK_CONFIG": str(folder)},
-        stdin=subprocess.PIPE,  # ends with this process, and lets the server end
-        stdout=subprocess.DEVNULL,
-        pass_fds=[listener.fileno()],
-        start_new_session=True,  # Ctrl-C at the tests is not for it
-    )
-    listener.close()
-
-    def end() -> None:
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait()
-        shutil.rmtree(folder)
-
-    atexit.register(end)
     return interpreter

@@ -1,59 +1,33 @@
 """`tpukit` as a process of its own that need not load its modules first: half a second of CPU.
 
-A server that has loaded the client, and started nothing, forks; the child is given the command's
-words, variables, folder and files, and runs `python -m tpukit` to its end. What a start loads, and
-how long that takes, is not to be seen so: tests/test_house.py and `scripts/bench startup` are for
-that.
+A server that has loaded the client, and started nothing, forks: warm_tpukit_server.py. The child is
+given the command's words, variables, folder and files, and runs `python -m tpukit` to its end. What
+a start loads, and how long that takes, is not to be seen so: tests/test_house.py and
+`scripts/bench startup` are for that.
 """
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import gc
-import importlib
-import inspect
+import hashlib
 import json
 import os
-import pkgutil
-import posix
-import runpy
 import select
-import signal
+import shlex
 import socket
 import subprocess
 import sys
-import threading
-import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+
+from support import fork_client, fork_server, fork_servers
 
 #: As the installed script does, -P leaves the working directory out of the imports.
 TPUKIT = (sys.executable, "-P", "-m", "tpukit")
 #: What Python, libc and coverage read of the environment as they start.
 _READ_AT_START = ("PYTHON", "COVERAGE", "LC_", "LANG", "LD_", "TZ")
-#: What the client loads of others' libraries when it needs it.
-_LAZY = (
-    "google.auth.compute_engine",
-    "google.auth.impersonated_credentials",
-    "google.auth.transport.requests",
-    "google.cloud.tpu_v2.services.tpu.transports",
-    "google.oauth2.credentials",
-    "packaging.specifiers",
-    "paramiko",
-    "psutil",
-    "pydantic.dataclasses",
-    "rich.live",
-    "rich.progress",
-    "rich.table",
-)
-#: Bytes of a request: the system's buffer of a socket holds twice as many.
-_LARGEST = 100_000
-#: Bytes of a number that the server tells.
-_NUMBER = 16
-_SITE = Path(__file__).parent / "python_path" / "sitecustomize.py"
+_SERVER = Path(__file__).with_name("warm_tpukit_server.py")
 
 
 def run(
@@ -77,7 +51,7 @@ class WarmTpukit(subprocess.Popen[str]):
     """
 
     def __init__(self, words: Sequence[str], **options: Any) -> None:
-        self._end = -1
+        self._caller: socket.socket | None = None
         super().__init__([*TPUKIT, *words], text=True, **options)
 
     def _execute_child(self, *given: Any) -> None:  # type: ignore[override]
@@ -85,29 +59,29 @@ class WarmTpukit(subprocess.Popen[str]):
         words, _, before, _, descriptors, cwd, environment = given[:7]
         pipes, session = given[10:16], given[21]
         variables = dict(os.environ if environment is None else environment)
-        request = [words[len(TPUKIT) :], variables, str(cwd or Path.cwd()), bool(session)]
+        own = "session" if session else ""
+        request = [words[len(TPUKIT) :], variables, str(cwd or Path.cwd()), own]
         message = json.dumps(request, default=os.fspath).encode()
-        if before or descriptors or len(message) > _LARGEST:
+        if before or descriptors or len(message) > fork_server.LARGEST // 2:
             super()._execute_child(*given)  # type: ignore[misc]
             return
-        at_start = {key: variables[key] for key in variables if key.startswith(_READ_AT_START)}
-        self._end, end = os.pipe()
         files = [
             own if own != -1 else number for number, own in enumerate((pipes[0], *pipes[3::2]))
         ]
-        socket.send_fds(_server(tuple(sorted(at_start.items()))), [message], [*files, end])
-        os.close(end)
+        self._caller = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._caller.connect(str(_address(read_at_start(variables))))
+        socket.send_fds(self._caller, [message], files)
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
-        self.pid = int(os.read(self._end, _NUMBER))
+        self.pid = int(self._caller.recv(fork_server.NUMBER))
         self._child_created = True
 
     def _try_wait(self, wait_flags: int) -> tuple[int, int]:
-        if self._end == -1:
+        if self._caller is None:
             return super()._try_wait(wait_flags)  # type: ignore[misc,no-any-return]
-        if not select.select([self._end], [], [], 0 if wait_flags else None)[0]:
+        if not select.select([self._caller], [], [], 0 if wait_flags else None)[0]:
             return 0, 0
-        status = int(os.read(self._end, _NUMBER))
-        os.close(self._end)
+        status = int(self._caller.recv(fork_server.NUMBER))
+        self._caller.close()
         return self.pid, status
 
     def _internal_poll(self, _deadstate: int | None = None, **given: Any) -> int | None:
@@ -116,109 +90,25 @@ class WarmTpukit(subprocess.Popen[str]):
         )
 
 
+def read_at_start(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return what a server has to be started with to become a command with these variables."""
+    return tuple(sorted((k, v) for k, v in variables.items() if k.startswith(_READ_AT_START)))
+
+
+def script(variables: Mapping[str, str]) -> str:
+    """Return a program for sh that is `tpukit`, a fork where its variables are as these here."""
+    at_start = read_at_start(variables)
+    client = [sys.executable, "-IS", fork_client.__file__, str(_address(at_start))]
+    checked = [json.dumps(_READ_AT_START), json.dumps(dict(at_start)), sys.executable, "tpukit"]
+    return f'#!/bin/sh\nexec {shlex.join([*client, *checked])} "$@"\n'
+
+
 @cache
-def _server(at_start: tuple[tuple[str, str], ...]) -> socket.socket:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+def _address(at_start: tuple[tuple[str, str], ...]) -> Path:
+    name = hashlib.sha256(json.dumps(at_start).encode()).hexdigest()[:12]
     environment = {"PATH": os.defpath, **dict(at_start)}
-    line = [sys.executable, "-P", __file__]
-    process = subprocess.Popen(line, stdin=theirs, stdout=subprocess.DEVNULL, env=environment)
-    theirs.close()
 
-    def end() -> None:
-        ours.close()
-        process.wait()  # what it has measured is there
+    def line(*descriptors: int) -> tuple[list[str | Path], Mapping[str, str]]:
+        return [sys.executable, _SERVER, *map(str, descriptors)], environment
 
-    atexit.register(end)
-    return ours
-
-
-def _load() -> None:
-    import tpukit
-
-    for each in pkgutil.walk_packages(tpukit.__path__, "tpukit."):
-        if not each.name.endswith(("_program", "__main__")) and ".emulator." not in each.name:
-            importlib.import_module(each.name)
-    for name in _LAZY:
-        importlib.import_module(name)
-    # coverage does so in each fork, where it would look for every module's file once more
-    inspect.stack()
-    gc.collect()
-    gc.freeze()  # a fork shares what is not touched
-
-
-def _serve(control: socket.socket) -> None:
-    """Serve until nobody asks any more; become the command in each fork."""
-    ended, told = os.pipe()
-    os.set_blocking(told, False)
-    signal.set_wakeup_fd(told)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    running: dict[int, int] = {}
-    while True:
-        ready = select.select([control, ended], [], [])[0]
-        if ended in ready:
-            os.read(ended, 4096)
-            for each in list(running):
-                process, status = os.waitpid(each, os.WNOHANG)
-                if process:
-                    _tell(running[each], status)
-                    os.close(running.pop(each))
-        if control in ready:
-            request, given, _, _ = socket.recv_fds(control, 2 * _LARGEST, 4)
-            if not request:
-                return
-            process = os.fork()
-            if not process:
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                for each in (control.detach(), ended, told, *running.values()):
-                    os.close(each)
-                _become(given, *json.loads(request))
-            _tell(given[3], process)
-            running[process] = given[3]
-            for each in given[:3]:
-                os.close(each)
-
-
-def _tell(pipe: int, number: int) -> None:
-    with contextlib.suppress(BrokenPipeError):
-        os.write(pipe, f"{number:{_NUMBER}}".encode())
-
-
-def _become(
-    given: list[int], words: list[str], environment: dict[str, str], cwd: str, session: bool
-) -> NoReturn:
-    for number, each in enumerate(given[:3]):
-        os.dup2(each, number)
-    for each in given:
-        os.close(each)
-    # The streams that there are know files of another kind.
-    sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w", 1)
-    sys.stderr.reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(cwd)
-    if session:
-        os.setsid()
-    sys.argv = ["tpukit", *words]
-    status = 1
-    try:
-        runpy.run_path(str(_SITE))
-        runpy.run_module("tpukit", run_name="__main__", alter_sys=True)
-    except SystemExit as error:
-        status = int(error.code or 0)
-    except BaseException:  # noqa: BLE001
-        traceback.print_exc()
-    # As Python ends, but for the memory that it shares: to clean that up would copy it.
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    with contextlib.suppress(BrokenPipeError):
-        sys.stdout.flush()
-    # coverage has written what was measured, and would do so again before os._exit: all that the
-    # server has loaded too.
-    posix._exit(status)
-
-
-if __name__ == "__main__":
-    asked = socket.socket(fileno=os.dup(0))
-    _load()
-    _serve(asked)
+    return fork_servers.address(f"tpukit-{name}", line)
