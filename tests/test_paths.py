@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 from tpukit.errors import BadInput, SecurityRefusal
-from tpukit.paths import Paths, keep_json, private_directory, read_own, recall_json
+from tpukit.paths import Paths, keep_json, private_directory, read_own, recall_json, replace_file
 
 
 @contextmanager
@@ -141,3 +143,27 @@ def test_what_cannot_be_recalled_is_nothing(tmp_path: Path, text: str) -> None:
     assert recall_json(path) == {"known": 1}
     path.write_text(text, encoding="utf-8", errors="surrogateescape")
     assert recall_json(path) == {}
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "chmod", "replace"])
+def test_ctrl_c_in_a_file_that_is_replaced_stays_ctrl_c_and_leaves_one_file(
+    tmp_path: Path, call: str
+) -> None:
+    """Also where it comes when the file has its name, but not yet returned."""
+    file = tmp_path / "state.json"
+    file.write_text("old")
+
+    def press(frame: FrameType, event: str, argument: object) -> None:
+        name = getattr(argument, "__name__", "")
+        if event == "c_return" and frame.f_code is replace_file.__code__ and name == call:
+            raise KeyboardInterrupt
+
+    watched = sys.getprofile()
+    sys.setprofile(press)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            replace_file(file, "new", durable=True)
+    finally:
+        sys.setprofile(watched)
+    assert file.read_text() == ("new" if call == "replace" else "old")
+    assert list(tmp_path.iterdir()) == [file]

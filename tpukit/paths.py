@@ -207,7 +207,8 @@ def replace_file(path: Path, text: str, mode: int = 0o600, *, durable: bool = Fa
         os.chmod(temporary, mode)
         os.replace(temporary, path)
     except BaseException:
-        os.unlink(temporary)
+        with suppress(FileNotFoundError):  # Ctrl-C came when the file had its name
+            os.unlink(temporary)
         raise
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import os
@@ -41,7 +42,11 @@ def fork_servers() -> Iterator[None]:
 
 
 def folder() -> Path:
-    """Return the folder that the processes of this run share."""
+    """Return the folder that the processes of this run share; a program of its own makes one."""
+    if _VARIABLE not in os.environ:
+        stack = contextlib.ExitStack()
+        stack.enter_context(fork_servers())
+        atexit.register(stack.close)
     return Path(os.environ[_VARIABLE])
 
 

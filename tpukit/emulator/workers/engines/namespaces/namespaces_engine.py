@@ -179,6 +179,8 @@ class NamespacesEngine:
             lines.append(f"{record.address} {facts.full_hostname(record.index)} {record.hostname}")
         (worker.folder / "etc/hosts").write_text("\n".join(lines) + "\n")
         apt = [f'Acquire::{kind}::Proxy "{self._proxy_url}";' for kind in ("http", "https")]
+        # As on a VM: this machine may be a container, whose apt makes its caches anew each time.
+        apt += [f'Dir::Cache::{name} "{name}.bin";' for name in ("pkgcache", "srcpkgcache")]
         (worker.folder / "etc/apt.conf").write_text("\n".join(apt) + "\n")
         (worker.folder / "etc/layout").write_text("".join(f"{line}\n" for line in self._layout()))
         (worker.folder / "etc/disks").write_text("".join(_disks(worker)))
