@@ -11,10 +11,11 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import threading
+import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,8 @@ class World:
         self.workers = workers
         self.host = host
         self.tpukit = workers.tpukit
-        self._ends: list[threading.Timer] = []
+        self._later = ThreadPoolExecutor()
+        self._ends: dict[int, list[Future[None]]] = defaultdict(list)
 
     def home(self, index: int) -> Path:
         return self.host.home(index)
@@ -103,12 +105,18 @@ class World:
         return all((self.home(each.index) / name).exists() for each in self.workers.workers)
 
     def strike(self, event: Event) -> None:
+        """Strike a worker when what lasts there has ended, which may be late."""
+        self._settle(event.worker)
         getattr(self, f"_{event.kind.replace(' ', '_')}")(event)
 
     def settle(self) -> None:
         """Wait for the end of what lasts."""
-        for each in self._ends:
-            each.join()
+        for worker in list(self._ends):
+            self._settle(worker)
+
+    def _settle(self, worker: int) -> None:
+        for each in self._ends.pop(worker, ()):
+            each.result()
 
     def _reset(self, event: Event) -> None:
         end_connections(self.host.server(event.worker))
@@ -127,25 +135,27 @@ class World:
         for each in stopped:
             with contextlib.suppress(psutil.Error):
                 each.suspend()
-        self._after(event.seconds, lambda: _resume(stopped))
+        self._after(event, lambda: _resume(stopped))
 
     def _full_disk(self, event: Event) -> None:
         ballast = self.home(event.worker) / ".ballast"
         with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
             while file.write(b"x" * 4096):
                 pass
-        self._after(event.seconds, lambda: ballast.unlink())
+        self._after(event, lambda: ballast.unlink())
 
     def _reboot(self, event: Event) -> None:
         self.host.stop(event.worker)
         kill(self.host.processes(event.worker))
         self.host.new_boot(event.worker)
-        self._after(event.seconds, lambda: self.host.serve(self.workers.workers[event.worker]))
+        self._after(event, lambda: self.host.serve(self.workers.workers[event.worker]))
 
-    def _after(self, seconds: float, act: Any) -> None:
-        timer = threading.Timer(seconds, act)
-        timer.start()
-        self._ends.append(timer)
+    def _after(self, event: Event, act: Callable[[], None]) -> None:
+        def end() -> None:
+            time.sleep(event.seconds)
+            act()
+
+        self._ends[event.worker].append(self._later.submit(end))
 
 
 @contextmanager
