@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ import pytest
 from support.openssh_server import UbuntuServer, eventually
 from support.ssh_fixtures import Within
 
+import tpukit
 from tpukit.clock import SystemClock
 from tpukit.errors import TpukitError, TransportFailed
 from tpukit.remote.command.end import end_processes
@@ -30,6 +32,7 @@ from tpukit.remote.job.job_list import job_request, list_jobs, remove_jobs
 pytestmark = pytest.mark.process
 
 NAME = "run.train"
+PROGRAM = Path(tpukit.__file__).parent / "remote/job/job_program.py"
 LINES = "".join(f"line {number}\n" for number in range(1, 100_001)).encode()
 
 
@@ -320,6 +323,29 @@ def timed(jobs: Jobs) -> None:
     jobs.start("printf 'one\\ntwo\\nthree\\nfour\\nfive'")
     jobs.read()
     (jobs.folder / "log.times").write_text("0 1000\n8 2000\n19 3000\n")
+
+
+#: Runs the program but for its last line, where its files may not grow beyond a row and a half.
+_HALF_A_ROW = """
+import resource, sys
+path, folder = sys.argv[1:]
+program = {}
+exec(open(path).read().removesuffix("main(*sys.argv[1:])\\n"), program)
+log = program["Log"](folder, 1 << 20)
+log.note(1000000001.0)
+_, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20, most))
+log.note(1000000003.0)
+resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+log.note(1000000005.0)
+"""
+
+
+def test_of_a_full_disk_no_half_of_a_time_is_left(tmp_path: Path) -> None:
+    """What was written of a row would be the beginning of the next one, of another time."""
+    line = [sys.executable, "-c", _HALF_A_ROW, str(PROGRAM), str(tmp_path)]
+    subprocess.run(line, check=True)
+    assert (tmp_path / "log.times").read_text() == "0 1000000001\n0 1000000005\n"
 
 
 def test_parts_of_a_log(jobs: Jobs, timed: None) -> None:
