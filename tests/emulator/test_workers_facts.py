@@ -68,7 +68,14 @@ def test_with_an_unfit_runtime_version_a_worker_is_emulated_and_has_no_device():
     node = {"name": NODE, "acceleratorType": "v6e-1", "runtimeVersion": "tpu-ubuntu2204-base"}
     found = SliceFacts.of(node, [worker]).environment(0, "m")
     assert found["TPUKIT_EMULATED_DEVICES"] == "0"
-    assert "JAX_PLATFORMS" not in found
+    assert not {"JAX_PLATFORMS", "XLA_FLAGS", "PJRT_NPROC"} & {*found}
+
+
+def test_xla_has_threads_enough_for_steps_that_wait_for_each_other():
+    """By itself one for each device: where eight steps waited in them, no other could go on."""
+    found = facts("v3-8", 1).environment(0, "m")
+    assert found["XLA_FLAGS"] == "--xla_force_host_platform_device_count=8"
+    assert int(found["PJRT_NPROC"]) >= 8 * 8
 
 
 def test_slices_that_share_an_address_have_coordinators_of_their_own():

@@ -8,6 +8,7 @@ import fcntl
 import os
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -39,6 +40,7 @@ def fork_servers() -> Iterator[None]:
             for each in Path(made).glob("*.runs"):
                 with each.open() as lock:
                     fcntl.flock(lock, fcntl.LOCK_EX)
+                sys.stderr.write(each.with_suffix(".log").read_text())
 
 
 def folder() -> Path:
@@ -70,6 +72,8 @@ def address(name: str, line: Line) -> Path:
             env=variables,
             stdin=stack.enter_context((shared / "alive").open()),
             stdout=subprocess.DEVNULL,
+            # Who waits for the end of what its first caller prints does not wait for the server.
+            stderr=stack.enter_context((shared / f"{name}.log").open("w")),
             pass_fds=[listener.fileno(), runs.fileno()],
             start_new_session=True,  # Ctrl-C at the tests is not for it
         )

@@ -15,6 +15,8 @@ from tpukit.emulator.workers.worker_host import WorkerRecord
 COORDINATOR_PORT = 8482
 #: Present in every command on an emulated worker: the devices it stands in for.
 DEVICES = "TPUKIT_EMULATED_DEVICES"
+#: Threads that XLA has for each device that stands in for one.
+_THREADS = 8
 #: How the chips of one worker are laid out: pytorch/xla:torch_xla/_internal/tpu.py for 4 chips,
 #: tpu-env of a ct6e-standard-1t for 1.
 _CHIP_BOUNDS = {1: (1, 1, 1), 2: (1, 2, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
@@ -115,7 +117,6 @@ class SliceFacts:
         JAX_FORCE_TPU_INIT (jax-ml/jax:jax/_src/cloud_tpu_init.py), torch_xla with
         TPU_SKIP_MDS_QUERY (pytorch/xla:torch_xla/_internal/tpu.py).
         """
-        flags = f"--xla_force_host_platform_device_count={self.devices}"
         return {
             DEVICES: str(self.devices),
             "TPU_NAME": self.name,
@@ -137,8 +138,20 @@ class SliceFacts:
             "MEGASCALE_COORDINATOR_ADDRESS": self.addresses[0],
             "MEGASCALE_NUM_SLICES": "1",
             "MEGASCALE_SLICE_ID": "0",
-            # JAX_FORCE_TPU_INIT makes JAX ask for a TPU that is not there.
-            **({"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags} if self.devices else {}),
+            **(self._stand_ins() if self.devices else {}),
+        }
+
+    def _stand_ins(self) -> dict[str, str]:
+        """Return the variables that make CPU devices of XLA stand in for the TPU's.
+
+        XLA has a thread for each of them, and steps that are under way together, as JAX begins
+        them, hold these while they wait for each other's sums: on a machine at work that ended by
+        XLA's timeout. PJRT_NPROC gives it more (openxla/xla:xla/pjrt/utils.cc).
+        """
+        return {
+            "JAX_PLATFORMS": "cpu",  # JAX_FORCE_TPU_INIT makes JAX ask for a TPU that is not there
+            "XLA_FLAGS": f"--xla_force_host_platform_device_count={self.devices}",
+            "PJRT_NPROC": str(_THREADS * self.devices),
         }
 
     def attributes(self, index: int) -> dict[str, str]:
