@@ -8,9 +8,12 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
 from support.command_line import Tpukit
 from support.local_cloud import running_cloud
 from support.warm_tpukit import TPUKIT, WarmTpukit, script
+
+pytestmark = pytest.mark.process
 
 
 def test_a_command_ends_and_prints_as_it_does_alone(tmp_path: Path) -> None:

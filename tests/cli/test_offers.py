@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from support.local_cloud import ZONE, Cloud, json_reply, scripted
 
 from cli.conftest import Run
@@ -9,6 +10,7 @@ from cli.conftest import Run
 HIDDEN = "us-central1-b"
 
 
+@pytest.mark.process
 def test_zones_types_and_versions_are_the_api_s_with_our_table_beside_them(
     run: Run, standing: Cloud
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+import pytest
 from support.local_cloud import PROJECT, ZONE, Cloud, FakeClock
 
 from cli.conftest import Run
@@ -86,6 +87,7 @@ def test_of_several_requests_all_are_tried_and_all_that_are_left_are_said(
     run("queue", "delete", "none", "b%d", "--yes", environment=environment).says(2)
 
 
+@pytest.mark.process
 def test_what_others_called_as_the_api_allows_is_found_and_deleted(
     run: Run, prompt_cloud: Cloud
 ) -> None:

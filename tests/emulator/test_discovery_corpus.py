@@ -189,6 +189,7 @@ def right_ones(method: Method) -> Iterator[Any]:
             yield snaked(body)
 
 
+@pytest.mark.process
 def test_every_mistake_of_the_corpus_is_refused_by_its_name(api):
     made = [(method, *mistake, "") for method in METHODS for mistake in mistakes(method)]
     queries = ("nodeID=a", "request_idd=a", "alt=html", "prettyPrint=5x", "pageSize=1")

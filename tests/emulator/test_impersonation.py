@@ -145,6 +145,7 @@ def test_discovery_at_a_service_s_own_name_is_that_service_s(names):
         assert document["auth"]["oauth2"]["scopes"]
 
 
+@pytest.mark.process
 def test_who_can_speak_http_1_gets_it_and_who_speaks_http_2_alone_gets_grpc(api, names):
     for offered, chosen in (
         (("h2", "http/1.1"), "http/1.1"),

@@ -31,6 +31,7 @@ def sh(home: Path, line: str, word: str = "shell") -> subprocess.CompletedProces
     return subprocess.run(["sh", "-c", text], env=environment, capture_output=True, text=True)
 
 
+@pytest.mark.process
 def test_a_block_comes_out_again_to_the_byte(tmp_path: Path) -> None:
     file = tmp_path / "file"
     other = "a\n# >>> tpukit other >>>\nx\n# <<< tpukit other <<<\n"
@@ -52,6 +53,7 @@ def test_a_block_comes_out_again_to_the_byte(tmp_path: Path) -> None:
         assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.process
 def test_what_somebody_has_edited_since_is_theirs(tmp_path: Path) -> None:
     """What the file was, what became of it, and what undo leaves; None where it is refused."""
     begin, end = "# >>> tpukit shell >>>\n", "# <<< tpukit shell <<<\n"

@@ -162,6 +162,7 @@ LOSSES = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("word", LOSSES)
 def test_a_lost_slice_is_deleted_and_made_again_and_the_command_begun_on_it(
     scene: Scene, word: str
@@ -235,6 +236,7 @@ def test_no_room_where_it_was_leads_elsewhere_and_nothing_is_left_behind(scene: 
     assert scene.record.watch.zone == OTHER_ZONE
 
 
+@pytest.mark.process
 def test_room_that_comes_later_is_waited_for_and_none_ends_the_watch_in_time(
     scene: Scene,
 ) -> None:
@@ -603,6 +605,7 @@ def test_a_disk_that_is_full_holds_up_a_watch_and_ends_none(scene: Scene) -> Non
         scene.watch(lambda: (full.append("up"), interrupt()))
 
 
+@pytest.mark.process
 def test_an_hour_without_an_api_ends_no_recovery(scene: Scene) -> None:
     """Whichever call it begins with: the slice is made again once there is an answer."""
     methods = ("nodes.delete", "nodes.get", "nodes.create", "nodes.list", "nodes.*")

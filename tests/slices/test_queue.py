@@ -128,6 +128,7 @@ def test_another_spec_another_owner_and_a_slice_of_the_name_are_refused(cloud: C
         ensure(cloud, request(cloud, "alone", 1))
 
 
+@pytest.mark.process
 def test_a_wait_that_ends_leaves_the_request_and_what_it_yields_later(
     cloud: Cloud, clock: FakeClock
 ) -> None:

@@ -129,6 +129,7 @@ def names_in_code(path: Path, names: re.Pattern[str]) -> Iterator[str]:
             yield f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 0)}"
 
 
+@pytest.mark.process
 def test_no_framework_is_named_in_code_but_the_default_one_in_one_place() -> None:
     recipes = [Recipe.named(name) for name in recipe_names()]
     words = {word for recipe in recipes for word in (recipe.name, *recipe.modules)} - {"accelerate"}

@@ -86,6 +86,7 @@ def test_only_so_many_runs_are_kept(tmp_path: Path) -> None:
     assert [run.figures[0].value for run in history.runs()][::49] == [6, 55]
 
 
+@pytest.mark.process
 def test_a_picture_has_every_kind_of_figure_and_its_file_is_refused_first(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"ends in .svg or .png"):
         check_plot(tmp_path / "demo.pdf")

@@ -104,6 +104,7 @@ def test_what_a_program_says_last_is_why_it_leads_nowhere(
     assert failed.value.reason == refused
 
 
+@pytest.mark.process
 def test_the_time_that_a_program_takes_to_start_is_not_the_workers(
     server: Server, key: KeyPair, within: Within
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_program_that_leads_nowhere_is_left_at_the_deadline_and_ends(
     server.wait_until(lambda: all(each.status() == "zombie" for each in _relays()), 20)
 
 
+@pytest.mark.process
 def test_eight_workers_behind_one_that_is_dead_wait_for_it_once_and_together(
     server: Server, key: KeyPair, within: Within
 ) -> None:
