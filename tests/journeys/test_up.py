@@ -71,7 +71,7 @@ def test_ctrl_c_while_requirements_are_installed_names_the_slice_and_up_goes_on(
     document = tpukit.document(*words)
     (worker,) = document["provision"]["workers"]
     outcomes = {step["name"]: step["outcome"] for step in worker["steps"]}
-    assert outcomes["packages"] == "unchanged"
+    assert outcomes["packages"] == "unchanged", (told, worker["steps"])
     line = f"{worker['python']} -c 'import {MODULE}, jax'"
     tpukit.succeeds("--local", "ssh", "demo", "--", line)
     assert tpukit.document(*words)["changes"] == 0

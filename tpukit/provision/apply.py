@@ -14,6 +14,7 @@ from tpukit.provision.provision_report import ProvisionReport, WorkerProvisionRe
 from tpukit.provision.recipes import Recipe
 from tpukit.provision.requirements import Requirements
 from tpukit.provision.steps import STEPS, Plan, Run, Step, Upload, check_room, interpreter
+from tpukit.provision.system_facts import read_system_facts
 from tpukit.provision.taken_steps import TakenSteps
 from tpukit.provision.worker_jobs import OnEvent, WorkerJobs, attempt, one_at_a_time
 from tpukit.remote.command.fan_out import fan_out, values
@@ -124,7 +125,19 @@ class _Application:
         with self._jobs.alone(python) as waited:
             if waited:
                 self._facts = self._jobs.briefly(read_facts)
+            if any(venv.installing for venv in self._facts.venvs):
+                self._let_installing_end()
             self._take_all()
+
+    def _let_installing_end(self) -> None:
+        """Wait for what a client that is gone has left installing: that was not cut off.
+
+        What installs the packages themselves is joined by their step.
+        """
+        for job in self._jobs.briefly(partial(read_system_facts, ())).open_jobs:
+            if not job.startswith("provision-packages-"):
+                self._jobs.outwait(job)
+        self._facts = self._jobs.briefly(read_facts)  # it may have ended between two looks
 
     def _take_all(self) -> None:
         for step in STEPS:
