@@ -30,6 +30,7 @@ from tpukit.provision.undo import require_undone, undo_all
 from tpukit.provision.wanted import Wanted
 from tpukit.provision.worker_jobs import ProvisionEvent
 from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.remote.job.detached_job import DetachedJob, JobRequest
 from tpukit.remote.programs import program_text
 
 pytestmark = pytest.mark.process
@@ -323,6 +324,24 @@ def test_packages_that_a_dead_installer_has_half_written_are_installed_again(pro
     assert report.error == ""
     assert (package / "__init__.py").exists()
     assert apply(provisioned.remote()).changes == 0
+
+
+def test_what_a_client_that_is_gone_still_installs_is_no_installation_that_was_cut_off(provisioned):
+    """All packages were installed again beside it."""
+    mark = provisioned.home / ".tpukit/venvs/small/tpukit-installing"
+    mark.touch()
+    remote, go_on = provisioned.remote(), provisioned.home / "go-on"
+    left = DetachedJob(remote.connect, "provision-requirements-0123-0", seconds(60))
+    left.start(JobRequest(f"while ! [ -e {go_on} ]; do sleep 0.05; done; rm {mark}"))
+    waits: list[str] = []
+
+    def release_once_it_waits(event: ProvisionEvent) -> None:
+        if event.step == "wait":
+            waits.append(event.text)
+            go_on.touch()
+
+    assert apply(remote, on_event=release_once_it_waits).changes == 0
+    assert re.fullmatch(r"provision-requirements-0123-0 still runs; the .* gone", "".join(waits))
 
 
 def test_two_installers_of_uv_at_once_and_a_dead_one_before_them_leave_one_that_works(tmp_path, uv):
