@@ -123,13 +123,16 @@ def stalled(server: subprocess.Popen[bytes]) -> Iterator[None]:
         p for p in (psutil.Process(server.pid), *_connections(server)) if p not in stopped
     ]:
         for each in new:
-            each.suspend()
+            with contextlib.suppress(psutil.NoSuchProcess):  # a connection may end meanwhile
+                each.suspend()
         stopped += new
+    assert server.poll() is None
     try:
         yield
     finally:
         for each in stopped:
-            each.resume()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.resume()
 
 
 def _connections(server: subprocess.Popen[bytes]) -> list[psutil.Process]:
