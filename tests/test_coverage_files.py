@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 from coverage import CoverageData
 from support.coverage_files import remove_damaged
+from support.fix_recorder import FOLDER
+
+#: Prints of what kind the locks are in the first thread, and in one that begins.
+_LOCKS = """
+import runpy, sys, threading
+from coverage import Coverage
+from coverage.collector import Collector
+
+coverage = Coverage(data_file=None)
+coverage.start()
+runpy.run_path(sys.argv[1])
+thread = threading.Thread(target=len, args=[""])
+thread.start()
+thread.join()
+for tracer in Collector._collectors[-1].tracers:
+    print(type(tracer.lock_data).__name__, type(tracer.unlock_data).__name__)
+"""
 
 
 def test_data_that_was_not_finished_is_removed_and_all_else_stays(tmp_path: Path) -> None:
@@ -27,3 +46,11 @@ def test_data_that_was_not_finished_is_removed_and_all_else_stays(tmp_path: Path
     finished.write_bytes(b"")
     remove_damaged(tmp_path)
     assert {*tmp_path.iterdir()} == {whole, finished}
+
+
+def test_no_signal_is_seen_between_coverages_locks(tmp_path: Path) -> None:
+    """Neither in the thread that is measured already, nor in one that begins."""
+    words = [sys.executable, "-c", _LOCKS, str(FOLDER / "sitecustomize.py")]
+    done = subprocess.run(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True)
+    in_c = "builtin_function_or_method"
+    assert done.stdout.splitlines() == [f"{in_c} {in_c}"] * 2

@@ -52,11 +52,6 @@ def _load(_: list[str]) -> None:
         importlib.import_module(name)
     # coverage does so in each fork, where it would look for every module's file once more
     inspect.stack()
-    if measured := sys.modules.get("coverage.collector"):
-        # Its own two are Python: where a signal raised an exception in one, all would wait for the
-        # lock for ever.
-        measured.Collector.lock_data = property(lambda its: its.data_lock.acquire)  # type: ignore[attr-defined]
-        measured.Collector.unlock_data = property(lambda its: its.data_lock.release)  # type: ignore[attr-defined]
     gc.collect()
     gc.freeze()  # a fork shares what is not touched
 
