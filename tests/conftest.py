@@ -17,7 +17,12 @@ from tpukit.provision.apply import provision
 from tpukit.provision.recipes import Recipe
 from tpukit.remote.worker_files import venv_python
 
-pytest_plugins = ["support.coverage_files", "support.ssh_fixtures", "support.fixes"]
+pytest_plugins = [
+    "support.run_servers",
+    "support.coverage_files",
+    "support.fixes",
+    "support.ssh_fixtures",
+]
 
 # A shell that starts the tests in the background has INT ignored, and so would everything that they
 # start: Ctrl-C could not be tested.

@@ -1,34 +1,19 @@
-"""A plugin of pytest: the servers of a run, and what coverage keeps of all that tests start.
-
-That is cheap and whole.
-"""
+"""A plugin of pytest: what coverage keeps of all that tests start is cheap to keep, and whole."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from support.fork_servers import fork_servers
+from support.run_servers import end_servers
 
 _SETTINGS = "COVERAGE_PROCESS_CONFIG"
 _settings = pytest.StashKey[str]()
-_servers = pytest.StashKey[ExitStack]()
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Have servers before there are processes that share them."""
-    config.stash[_servers] = ExitStack()
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        config.stash[_servers].enter_context(fork_servers())
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    config.stash[_servers].close()
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +53,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
     """Before all is combined, have what servers ran, and remove what was killed as it wrote."""
     result = yield
-    session.config.stash[_servers].close()
+    end_servers(session.config)
     if "PYTEST_XDIST_WORKER" not in os.environ:
         remove_damaged(session.config.rootpath)
     return result

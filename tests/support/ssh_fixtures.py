@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -83,9 +84,9 @@ def distant(tmp_path: Path, key: KeyPair) -> Iterator[tuple[subprocess.Popen[str
     )
     assert process.stdout is not None
     port, host_key = process.stdout.readline().strip().split(" ", 1)
-    yield process, Target("demo worker 1", 1, "127.0.0.1", int(port), "tester", (host_key,))
-    process.kill()
-    process.wait(60)
+    with process:  # it ends with its stdin, and what runs there with it
+        yield process, Target("demo worker 1", 1, "127.0.0.1", int(port), "tester", (host_key,))
+        process.send_signal(signal.SIGCONT)
 
 
 @pytest.fixture

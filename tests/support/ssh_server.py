@@ -208,6 +208,7 @@ def main(home: str, accepted: str) -> None:
     server.accepted.add(accepted)
     print(server.port, server.public, flush=True)  # noqa: T201
     sys.stdin.read()
+    server.close()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from tpukit.provision.requirements import Requirements
 from tpukit.provision.steps import STEPS, Plan, Run, Step, Upload, check_room, interpreter
 from tpukit.provision.system_facts import read_system_facts
 from tpukit.provision.taken_steps import TakenSteps
-from tpukit.provision.worker_jobs import OnEvent, WorkerJobs, attempt, one_at_a_time
+from tpukit.provision.worker_jobs import OnEvent, WorkerJobs, attempt, is_attempt, one_at_a_time
 from tpukit.remote.command.fan_out import fan_out, values
 from tpukit.remote.connection.worker import RemoteWorker
 
@@ -135,7 +135,7 @@ class _Application:
         What installs the packages themselves is joined by their step.
         """
         for job in self._jobs.briefly(partial(read_system_facts, ())).open_jobs:
-            if not job.startswith("provision-packages-"):
+            if not is_attempt(job, "packages"):
                 self._jobs.outwait(job)
         self._facts = self._jobs.briefly(read_facts)  # it may have ended between two looks
 

@@ -72,8 +72,17 @@ def attempt(step: str, shell: str, ended: Iterable[str]) -> str:
     killed and is typed again finds its job running; after an attempt that failed comes a new one.
     """
     digest = hashlib.sha256(shell.encode()).hexdigest()[:12]
-    prefix = f"provision-{step}-{digest}-"
+    prefix = f"{_prefix(step)}{digest}-"
     return f"{prefix}{sum(job.startswith(prefix) for job in ended)}"
+
+
+def is_attempt(job: str, step: str) -> bool:
+    """Return whether this is the id of a job of the step."""
+    return job.startswith(_prefix(step))
+
+
+def _prefix(step: str) -> str:
+    return f"provision-{step}-"
 
 
 @dataclass(frozen=True)
