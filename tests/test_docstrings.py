@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+
+from test_house import tree
 
 PACKAGE = Path(__file__).parent.parent / "tpukit"
 #: A command's docstring is its help page; the emulator's callers are HTTP clients.
@@ -86,9 +89,9 @@ def own_nodes(function: Function) -> Iterator[ast.AST]:
             pending += ast.iter_child_nodes(node)
 
 
-def parsed() -> Iterator[tuple[Path, ast.Module]]:
-    for path in MODULES:
-        yield path.relative_to(PACKAGE), ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def parsed() -> list[tuple[Path, ast.Module]]:
+    return [(path.relative_to(PACKAGE), tree(path)) for path in MODULES]
 
 
 def test_every_public_function_and_class_has_a_docstring() -> None:

@@ -7,7 +7,8 @@ import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -58,10 +59,16 @@ def module_name(path: Path) -> str:
 NAMES = {module_name(path): path for path in MODULES}
 
 
-def imports(path: Path) -> set[str]:
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imports(path: Path) -> frozenset[str]:
     """Return the full names of the modules that a file imports anywhere, lazily and for types."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -69,7 +76,7 @@ def imports(path: Path) -> set[str]:
             found |= named & NAMES.keys() or {node.module}
             if named - NAMES.keys():
                 found.add(node.module)
-    return found
+    return frozenset(found)
 
 
 def part(name: str) -> str:
@@ -101,7 +108,7 @@ def test_no_module_leads_back_to_itself() -> None:
     assert not list(circles(edges))
 
 
-def circles(edges: dict[str, set[str]]) -> Iterator[list[str]]:
+def circles(edges: Mapping[str, Set[str]]) -> Iterator[list[str]]:
     """Yield each group of modules that all lead to one another (Tarjan 1972)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
@@ -129,7 +136,7 @@ def circles(edges: dict[str, set[str]]) -> Iterator[list[str]]:
 
 
 def test_the_test_for_circles_finds_one() -> None:
-    edges: dict[str, set[str]] = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
+    edges = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
     assert list(circles(edges)) == [["b", "c"]]
 
 
@@ -140,7 +147,7 @@ def test_the_files_at_the_top_are_facts_the_printer_and_the_main_job() -> None:
 
 def test_each_room_says_what_lives_there_and_what_may_not() -> None:
     for path in PACKAGE.rglob("__init__.py"):
-        said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        said = ast.get_docstring(tree(path)) or ""
         assert path.parent == PACKAGE or len(said.split("\n\n")) == 2, path
 
 
@@ -157,7 +164,7 @@ def test_no_module_shares_its_name_with_another() -> None:
 def test_no_public_class_shares_its_name_with_another() -> None:
     places = defaultdict(list)
     for path in MODULES:
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in tree(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(module_name(path))
     assert not {name: found for name, found in places.items() if len(found) > 1}
