@@ -1,9 +1,9 @@
 """A program in a shell that is a fork of a server: see fork_server.py.
 
-    fork_client.py SOCKET PREFIXES VARIABLES PYTHON MODULE WORD…
+    fork_client.py SOCKET PREFIXES VARIABLES PYTHON WORD…
 
 Where variables that begin with one of PREFIXES are other than VARIABLES, a JSON object, a server
-has not started with them: then it is PYTHON -P -m MODULE. Signals are passed on, and the status is
+has not started with them: then it is PYTHON -P -m tpukit. Signals are passed on, and the status is
 that of the command.
 """
 
@@ -34,12 +34,12 @@ def run(address, words, variables):
     sys.exit(status)
 
 
-def main(address, prefixes, variables, python, module, *words):
+def main(address, prefixes, variables, python, *words):
     begins = tuple(json.loads(prefixes))
     if {key: value for key, value in os.environ.items() if key.startswith(begins)} != json.loads(
         variables
     ):
-        os.execv(python, [python, "-P", "-m", module, *words])
+        os.execv(python, [python, "-P", "-m", "tpukit", *words])
     run(address, words, dict(os.environ))
 
 

@@ -99,7 +99,7 @@ def script(variables: Mapping[str, str]) -> str:
     """Return a program for sh that is `tpukit`, a fork where its variables are as these here."""
     at_start = read_at_start(variables)
     client = [sys.executable, "-IS", fork_client.__file__, str(_address(at_start))]
-    checked = [json.dumps(_READ_AT_START), json.dumps(dict(at_start)), sys.executable, "tpukit"]
+    checked = [json.dumps(_READ_AT_START), json.dumps(dict(at_start)), sys.executable]
     return f'#!/bin/sh\nexec {shlex.join([*client, *checked])} "$@"\n'
 
 
