@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def _fault(words: Words) -> str:
 
 def _fault_of_ours(words: list[str]) -> str:
     """Parse the words as the program would, and call nothing."""
-    command: Any = typer.main.get_command(application())
+    command = _commands()
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # --help prints as soon as it is parsed
             context = command.make_context("tpukit", words)
@@ -74,6 +75,11 @@ def _fault_of_ours(words: list[str]) -> str:
     except TyperException as error:
         return error.format_message() if hasattr(error, "format_message") else str(error)
     return ""
+
+
+@cache
+def _commands() -> Any:
+    return typer.main.get_command(application())
 
 
 def _faults_of_gcloud(commands: list[Words]) -> dict[Words, str]:
