@@ -35,6 +35,8 @@ from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text, shell_line
 
+pytestmark = pytest.mark.process
+
 servers = pytest.fixture(ubuntus_or_ours)
 
 #: Says that it is there, then lasts, with a child in a session of its own.

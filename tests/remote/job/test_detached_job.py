@@ -27,6 +27,8 @@ from tpukit.remote.job.detached_job import DetachedJob, JobLost, JobRequest, Job
 from tpukit.remote.job.job_list import forget_job
 from tpukit.remote.programs import INCOMPLETE, python_request
 
+pytestmark = pytest.mark.process
+
 Run = Callable[..., JobResult]
 
 
@@ -117,7 +119,6 @@ def test_a_running_job_is_found_again_and_followed_from_its_first_line(
 
 
 @OURS
-@pytest.mark.process
 def test_two_thousand_lines_over_cut_connections_come_once_each(run: Run, server: Server) -> None:
     """The start's answer is cut off half-way, and every fourth of the job's hundreds of lines.
 

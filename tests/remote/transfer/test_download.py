@@ -32,6 +32,8 @@ from tpukit.remote.connection.worker import RetryingConnection
 from tpukit.remote.transfer.download import NotReadable, Source, download
 from tpukit.remote.transfer.upload import TransferContext
 
+pytestmark = pytest.mark.process
+
 NEVER = Deadline.never(SystemClock())
 #: More than the client's window, so that a cut in the middle loses something.
 SIZE = 20 << 20
