@@ -91,10 +91,13 @@ def test_a_slice_without_external_addresses_is_made_with_a_rule_for_the_route_al
 ) -> None:
     environment = prompt_cloud.environment()
     plain = ("create", "v3-8", "plain", "--internal-ips")
-    assert run(*plain, environment=environment).status == 0
+    result = run(*plain, environment=environment)
+    assert result.status == 0
+    assert f"next: tpukit up v3-8 plain --zone {ZONE} --internal-ips\n" in result.err
     assert prompt_cloud.firewall.list() == ()
     result = run("create", "v3-8", "demo", "--internal-ips", "--iap", environment=environment)
     assert result.status == 0, result.err
+    assert f"next: tpukit up v3-8 demo --zone {ZONE} --iap --internal-ips\n" in result.err
     assert [each.source_ranges for each in prompt_cloud.firewall.list()] == [("35.235.240.0/20",)]
 
 

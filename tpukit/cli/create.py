@@ -89,7 +89,7 @@ def create(
     for sought in wishes:
         with _naming_others(made, toolkit.costs):
             made.append(_obtained(toolkit, context, sought, deadline, firewall=firewall))
-    after = [_after(found, options) for found, _ in made]
+    after = [_after(found, options, route) for found, _ in made]
     if count == 1:
         ((found, extra),) = made
         return slice_views.one_slice(found, extra=dict(extra), next=tuple(after))
@@ -134,9 +134,10 @@ def _naming_others(made: Sequence[Made], costs: str) -> Iterator[None]:
         raise
 
 
-def _after(found: Slice, options: RequestFlags) -> Fix:
-    """Return what comes after a create."""
+def _after(found: Slice, options: RequestFlags, route: flag.RouteFlags) -> Fix:
+    """Return what comes after a create, by the same route."""
     place = (found.name, "--zone", found.zone)
     if is_listed(found.accelerator_type):
-        return Fix.command("tpukit", "up", found.accelerator_type, *place, *options.repeated())
-    return Fix.command("tpukit", "provision", *place)
+        words = (found.accelerator_type, *place, *options.repeated(), *route.words)
+        return Fix.command("tpukit", "up", *words)
+    return Fix.command("tpukit", "provision", *place, *route.words)

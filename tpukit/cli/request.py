@@ -60,10 +60,11 @@ class RequestFlags:
     purpose: Annotated[str, Option(metavar="TEXT", help="What it is for, as a label.")] = ""
 
     def repeated(self) -> tuple[str, ...]:
-        """Return the flags without which another command would ask for another slice."""
+        """Return the flags without which another command would ask for another slice; those of the
+        route are not among them."""
         said = [
             f"--{name.replace('_', '-')}"
-            for name in ("spot", "preemptible", "reserved", "internal_ips")
+            for name in ("spot", "preemptible", "reserved")
             if getattr(self, name)
         ]
         for name, value in (("network", self.network), ("runtime-version", self.runtime_version)):
