@@ -289,6 +289,9 @@ def test_devices_lie_to_every_command_until_they_are_healed(worker: EmulatedWork
     assert done.returncode == 7
     lies = ["missing-device=0", "wrong-device=3", "tpukit-lying-devices.pth"]
     assert done.stdout.decode().split() == ["7", f"{count}7", *lies]
+    # Each command puts it there in one step: a Python that starts meanwhile finds the whole file.
+    number = "stat -c %i .tpukit/venvs/jax/lib/python3/site-packages/*.pth"
+    assert worker.output(number) != worker.output(number)
     program = "import os; print(os.environ['TPUKIT_LYING_DEVICES'])"
     hook = worker.output(f'cat "$(python3 -c {quote([program])})"')
     assert hook.startswith('"""Let JAX')

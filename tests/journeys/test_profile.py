@@ -57,7 +57,7 @@ def test_a_file_written_on_one_slice_is_read_on_the_other_and_undo_leaves_nothin
     before = listings(tpukit)
     profiles = Path(tpukit.environment["TPUKIT_HOME"], "config", "profiles")
     profiles.mkdir(parents=True)
-    (profiles / "mine.toml").write_text('apply = ["jax", "shell", "disk", "nfs=server:/data"]')
+    (profiles / "mine.toml").write_text('apply = ["flax", "shell", "disk", "nfs=server:/data"]')
 
     refused = tpukit("--local", "provision", "demo", "disk", "nfs=ghost:/data")
     assert (refused.returncode, "nfs=SLICE:/FOLDER" in refused.stderr) == (3, True)
@@ -71,7 +71,7 @@ def test_a_file_written_on_one_slice_is_read_on_the_other_and_undo_leaves_nothin
     assert on(tpukit, "server", "cat /data/file") == "from demo\n"
     on(tpukit, "server", "echo from server >/data/file")
     assert on(tpukit, "demo", "cat /data/file; mountpoint /mnt/data").startswith("from server\n")
-    tpukit.succeeds("--local", "run", "demo", "--with", "jax", "--", "python", "-c", "import numpy")
+    tpukit.succeeds("--local", "run", "demo", "--with", "flax", "--", "python", "-c", "import flax")
     rules = tpukit.document("--local", "firewall", "list")
     assert rules["left_over"] == []
     opened = {port for rule in rules["rules"] for port in rule["allowed"]}
