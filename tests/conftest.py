@@ -5,7 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -111,12 +113,19 @@ _MINUTES = (
 )
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    # A process tells pytest-rerunfailures of each test in one write and asks it in the next one,
+    # which would wait for what acknowledges the first: 40 ms.
+    with suppress(AttributeError):  # nothing is to be run again
+        session.config.failures_db.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let one process run all that share something, the longest jobs first."""
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
-        if _rank_of_mark(item) < len(_LONG):
+        if _rank_of_mark(item) < len(_LONG) or item.get_closest_marker("journey"):
             item.add_marker(pytest.mark.unmeasured)
     items.sort(key=_rank)
 

@@ -140,15 +140,16 @@ class Stages:
         found.line, found.details = one_line(line), details
         if not self._watched and not self._console.quiet:
             self._watched = True
+            shown, seconds = self.beat, _LOOK
             if self._console.repaints:
                 self._console.paint(self._painted)
-            threading.Thread(target=self._watch, name="tpukit-heartbeat", daemon=True).start()
+                shown, seconds = self._console.repaint, _PICTURE
+            threading.Thread(
+                target=self._watch, args=(shown, seconds), name="tpukit-heartbeat", daemon=True
+            ).start()
         return now
 
-    def _watch(self) -> None:
-        shown, seconds = self.beat, _LOOK
-        if self._console.repaints:
-            shown, seconds = self._console.repaint, _PICTURE
+    def _watch(self, shown: Callable[[], None], seconds: float) -> None:
         while not self._over.wait(seconds):
             shown()
 
