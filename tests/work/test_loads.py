@@ -16,7 +16,10 @@ from tpukit.errors import TransportFailed
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.work.loads import LoadWatch
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers have /proc")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(sys.platform != "linux", reason="workers have /proc"),
+]
 SDK = """
 class Metric:
     def __init__(self, values): self.values = values

@@ -21,6 +21,8 @@ from tpukit.remote.connection.client import Connection, Connector
 from tpukit.remote.connection.forwarding import Forward, Tunnels
 from tpukit.remote.connection.keys import KeyPair
 
+pytestmark = pytest.mark.process
+
 
 class Echo:
     """A service on the worker's loopback that sends back what it got, after the end of it."""
