@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -116,7 +115,7 @@ _MINUTES = (
 def pytest_sessionstart(session: pytest.Session) -> None:
     # A process tells pytest-rerunfailures of each test in one write and asks it in the next one,
     # which would wait for what acknowledges the first: 40 ms.
-    with suppress(AttributeError):  # nothing is to be run again
+    if "PYTEST_XDIST_WORKER" in os.environ and session.config.getoption("reruns", None):
         session.config.failures_db.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 

@@ -27,6 +27,19 @@ class Terminal(io.StringIO):
         return True
 
 
+class Listener(io.StringIO):
+    """A stream that tells when it gets a text with these words."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__()
+        self.words, self.heard = words, threading.Event()
+
+    def write(self, text: str) -> int:
+        if self.words in text:
+            self.heard.set()
+        return super().write(text)
+
+
 def stages(clock: FakeClock, stream: io.StringIO, **given: object) -> Stages:
     flags = {name: given.pop(name) for name in ("quiet", "verbose") if name in given}
     console = Console(io.StringIO(), stream, environ={}, **flags)
@@ -51,6 +64,19 @@ def test_off_a_terminal_each_line_has_its_time_and_silence_is_broken_every_30_se
         "   60.0 s  create     CREATING, for 1:00 so far",
         "   70.0 s  create     created",
     ]
+
+
+@pytest.mark.process
+def test_off_a_terminal_silence_is_broken_again_and_again_while_nobody_says_anything(
+    clock: FakeClock,
+) -> None:
+    stream = Listener("so far")
+    with stages(clock, stream) as shown:
+        shown.say("create", "CREATING")
+        for _ in range(2):
+            stream.heard.clear()
+            clock.now += HEARTBEAT_SECONDS
+            assert stream.heard.wait(10)
 
 
 def test_two_slices_that_are_waited_for_are_told_apart(clock: FakeClock) -> None:
