@@ -135,18 +135,14 @@ def test_a_stage_that_is_over_is_painted_no_more_and_its_colour_is_its_own(
 
 
 def test_what_is_painted_moves_while_nobody_says_anything(clock: FakeClock) -> None:
-    later = threading.Event()
+    class Watched(Listener, Terminal):
+        pass
 
-    class Watched(Terminal):
-        def write(self, text: str) -> int:
-            if "0:05" in text:
-                later.set()
-            return super().write(text)
-
-    with stages(clock, Watched()) as shown:
+    stream = Watched("0:05")
+    with stages(clock, stream) as shown:
         shown.say("create", "CREATING")
         clock.now += 5.0
-        assert later.wait(10)
+        assert stream.heard.wait(10)
 
 
 def test_a_narrow_terminal_has_a_stage_a_line_and_sees_what_was_cut(

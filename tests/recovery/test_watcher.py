@@ -607,7 +607,7 @@ def test_a_disk_that_is_full_holds_up_a_watch_and_ends_none(scene: Scene) -> Non
 
 @pytest.mark.process
 def test_an_hour_without_an_api_ends_no_recovery(scene: Scene) -> None:
-    """Whichever call it begins with: the slice is made again once there is an answer."""
+    """Of any call, or for ten minutes of one: the slice is made again once there is an answer."""
     minutes = {"delete": 10, "get": 10, "create": 10, "list": 10, "*": 60}
 
     def lose(method: str) -> None:
