@@ -175,7 +175,11 @@ def read_own(path: Path) -> str:
             raise SecurityRefusal(f"{shown_path(path)} belongs to another user", fix=_ELSEWHERE)
         if status.st_mode & 0o077:
             fix = Fix.command("chmod", "600", str(path), note="once you have looked into it")
-            raise SecurityRefusal(f"{shown_path(path)} is open to other users", fix=fix)
+            raise SecurityRefusal(
+                f"{shown_path(path)} is open to other users",
+                reason=f"mode {stat.S_IMODE(status.st_mode):04o}",
+                fix=fix,
+            )
         return file.read()
 
 

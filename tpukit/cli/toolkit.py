@@ -221,8 +221,7 @@ class Toolkit:
     def key(self) -> KeyPair:
         from tpukit.remote.connection.keys import ensure_key_pair
 
-        directory = private_directory(self.paths.key_directory)
-        return ensure_key_pair(directory, comment="tpukit")
+        return ensure_key_pair(self.paths.key_directory, comment="tpukit")
 
     @cached_property
     def hints(self) -> Hints:
