@@ -21,7 +21,7 @@ def pair() -> Iterator[Pair]:
     watched = WatchedSocket(ours, 0.3)
     watched.settimeout(0.1)
     yield watched, theirs
-    ours.close()
+    watched.close()
     theirs.close()
 
 
@@ -77,3 +77,10 @@ def test_a_silent_peer_is_asked_once_before_it_is_given_up(pair: Pair) -> None:
         if each.name == "tpukit-keepalive":
             each.join(60)
     assert asked == ["are you there?"]
+
+
+def test_it_wakes_seldom_where_the_silence_that_is_allowed_is_long() -> None:
+    ours, theirs = socket.socketpair()
+    with WatchedSocket(ours, 48.0) as watched, theirs:
+        watched.settimeout(0.1)
+        assert watched.gettimeout() == 2.0
