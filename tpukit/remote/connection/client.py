@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import ipaddress
 import posixpath
-import socket
 import threading
 import weakref
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,11 @@ from tpukit.clock import Clock, Deadline, polls
 from tpukit.errors import DeadlinePassed, HostKeyMismatch, TransportFailed
 from tpukit.remote.connection.channel import Exchange, OnOutput
 from tpukit.remote.connection.dial import LOOPBACK, Dial, direct
-from tpukit.remote.connection.handshake import given_up, no_answer, pins, seconds, unanswered
+from tpukit.remote.connection.handshake import no_answer, pins, seconds
 from tpukit.remote.connection.keys import KeyPair
 from tpukit.remote.connection.target import Completed, Target
 from tpukit.remote.connection.watchdog import WatchedSocket
-from tpukit.text import one_line, quote
+from tpukit.text import counted, one_line, quote
 
 __all__ = ["Completed", "Connection", "Connector", "Target"]
 
@@ -93,7 +92,13 @@ class Connector(AbstractContextManager["Connector"]):
                 target = after_failure(target, error)
         if isinstance(last, HostKeyMismatch):
             raise last
-        raise given_up(target, last, attempts, self.clock.monotonic() - started) from last
+        spent = self.clock.monotonic() - started
+        raise type(last)(
+            last.what,
+            reason=last.reason,
+            why=f"{counted(attempts, 'attempt')} in {spent:.0f} s",
+            details={"worker": target.worker, "address": target.address, "attempts": attempts},
+        ) from last
 
     def connect_once(self, target: Target, deadline: Deadline) -> Connection:
         """Return an authenticated connection, or raise after one attempt what `connect` raises."""
@@ -101,11 +106,15 @@ class Connector(AbstractContextManager["Connector"]):
 
         _check_address(target)
         pinned, private = pins(target), self._private(target.identity_file)
-        watched = WatchedSocket(self._dialled(target, deadline), self.silence_seconds)
+        try:
+            connected = self.dial(target, deadline)
+        except OSError as error:
+            raise no_answer(target, error) from error
+        watched = WatchedSocket(connected, self.silence_seconds)
         # Not around the dial: a dead worker keeps nobody out.
         if not self._handshakes.acquire(timeout=seconds(deadline)):
             watched.close()
-            raise unanswered(target)
+            raise no_answer(target, TimeoutError())
         try:
             attempt = deadline.within(self.attempt_seconds)
             session = transport.authenticated(watched, target, pinned, private, attempt)
@@ -121,8 +130,7 @@ class Connector(AbstractContextManager["Connector"]):
         connection = Connection(target, session, watched)
         with self._lock:
             self._connections.add(connection)
-            late = self._closed
-        if late:
+        if self._closed:
             connection.close()
         return connection
 
@@ -136,13 +144,6 @@ class Connector(AbstractContextManager["Connector"]):
 
     def __exit__(self, *raised: object) -> None:
         self.close()
-
-    def _dialled(self, target: Target, deadline: Deadline) -> socket.socket:
-        try:
-            return self.dial(target, deadline)
-        except OSError as error:
-            silent = isinstance(error, TimeoutError)
-            raise (unanswered(target) if silent else no_answer(target, error)) from error
 
     def _private(self, identity_file: str) -> Any:
         """Return the private key of a file, or our own, which is loaded once."""
@@ -192,12 +193,9 @@ class Connection(AbstractContextManager["Connection"]):
             DeadlinePassed: the session was closed; the command may still run.
         """
         deadline.check(f"no time is left for a command on {self.label}")
-        session = self._asked(
-            lambda: self._transport.open_session(timeout=seconds(deadline)),
-            f"{self.label} did not start the command",
-            "it allows no further session",
-            "nothing has run",
-        )
+        what, refused = f"{self.label} did not start the command", "it allows no further session"
+        with self._asking(what, refused, why="nothing has run"):
+            session = self._transport.open_session(timeout=seconds(deadline))
         exchange = Exchange(session, on_output, keep)
         status = exchange.run(command, stdin, deadline)
         if status is None:
@@ -235,29 +233,19 @@ class Connection(AbstractContextManager["Connection"]):
         Raises `TransportFailed` where nothing listens there, or the connection broke.
         """
         shown = place if isinstance(place, str) else "{}:{}".format(*place)
-        return self._asked(
-            lambda: self._transport.open_stream(place, seconds(deadline)),
-            f"{self.label} does not connect to {one_line(shown)}",
-            "nothing listens there",
-        )
+        what = f"{self.label} does not connect to {one_line(shown)}"
+        with self._asking(what, refused="nothing listens there"):
+            return self._transport.open_stream(place, seconds(deadline))
 
-    def listen(self, port: int, on_stream: Callable[[Any, int], object]) -> int:
+    def listen(self, port: int, on_stream: Callable[[Any, object, tuple[str, int]], object]) -> int:
         """Listen on a port of the worker's loopback, 0 for a free one, and return it.
 
-        `on_stream` gets each connection and its port, in a thread that must not wait. Raises
-        `TransportFailed` where the worker refuses.
+        `on_stream` gets each connection, where it is from and the (address, port) that it came to,
+        in a thread that must not wait. Raises `TransportFailed` where the worker refuses.
         """
-
-        def handle(stream: Any, origin: object, place: tuple[str, int]) -> None:
-            on_stream(stream, place[1])
-
         what = f"{self.label} does not listen on port {port}"
-        refused = "it is taken, or the worker forbids it"
-        return int(
-            self._asked(
-                lambda: self._transport.request_port_forward(LOOPBACK, port, handle), what, refused
-            )
-        )
+        with self._asking(what, refused="it is taken, or the worker forbids it"):
+            return int(self._transport.request_port_forward(LOOPBACK, port, on_stream))
 
     def close(self) -> None:
         """End the connection at once, for everything that waits on it."""
@@ -268,12 +256,13 @@ class Connection(AbstractContextManager["Connection"]):
     def __exit__(self, *raised: object) -> None:
         self.close()
 
-    def _asked(self, ask: Callable[[], Any], what: str, refused: str, why: str = "") -> Any:
-        """Return what the worker gives; raise `TransportFailed` where it does not."""
+    @contextmanager
+    def _asking(self, what: str, refused: str, why: str = "") -> Iterator[None]:
+        """Raise `TransportFailed` where the worker does not give what it is asked for."""
         from tpukit.remote.connection.transport import FAILURES
 
         try:
-            return ask()
+            yield
         except FAILURES as error:
             raise TransportFailed(what, reason=self._cause(refused), why=why) from error
 

@@ -189,7 +189,8 @@ class Tunnels(AbstractContextManager["Tunnels"]):
                 return
             splice(accepted, stream)
 
-    def _lead_here(self, stream: Any, port: int) -> None:
+    def _lead_here(self, stream: Any, origin: object, place: tuple[str, int]) -> None:
+        port = place[1]
         found = (each for each in self._forwards if each.reverse and each.listen == port)
         try:
             here = socket.create_connection((LOOPBACK, next(found).port))

@@ -49,15 +49,6 @@ def restrict(options: Any, pinned: Iterable[str]) -> None:
     options.key_types = tuple(name for kind in kinds for name in _SIGNATURES.get(kind, (kind,)))
 
 
-def check_host_key(target: Target, pinned: tuple[str, ...], kind: str, body: str) -> None:
-    """Raise `HostKeyMismatch` unless the key that the server proved to hold is a pinned one.
-
-    Where nothing is pinned, whatever key it holds is taken.
-    """
-    if pinned and f"{kind} {body}" not in pinned:
-        raise mismatch(target, pinned, f"its host key is {fingerprint(f'{kind} {body}')}")
-
-
 def mismatch(target: Target, pinned: tuple[str, ...], reason: str) -> HostKeyMismatch:
     """Return the error for a server that is not the worker."""
     return HostKeyMismatch(
@@ -73,16 +64,6 @@ def mismatch(target: Target, pinned: tuple[str, ...], reason: str) -> HostKeyMis
     )
 
 
-def given_up(target: Target, last: TransportFailed, attempts: int, spent: float) -> TransportFailed:
-    """Return the error of a connection that was not made in time, of the last attempt's kind."""
-    return type(last)(
-        last.what,
-        reason=last.reason,
-        why=f"{attempts} attempt{'s' if attempts > 1 else ''} in {spent:.0f} s",
-        details={"worker": target.worker, "address": target.address, "attempts": attempts},
-    )
-
-
 def place(target: Target) -> str:
     """Return `address:port` as URLs write it."""
     host = f"[{target.address}]" if ":" in target.address else target.address
@@ -90,15 +71,13 @@ def place(target: Target) -> str:
 
 
 def no_answer(target: Target, error: Exception) -> TransportFailed:
-    """Return the error of one attempt to which nobody, or no SSH server, answered."""
+    """Return the error of one attempt to which nobody, or no SSH server, answered.
+
+    After a time-out it is `Unanswered`: nothing came back, as where a firewall drops packets.
+    """
+    kind = Unanswered if isinstance(error, TimeoutError) else TransportFailed
     what = f"{target.label} does not answer at {place(target)}"
-    return TransportFailed(what, reason=_cause(error))
-
-
-def unanswered(target: Target) -> Unanswered:
-    """Return the error of one attempt in which nothing came back, as where a firewall drops."""
-    error = no_answer(target, TimeoutError())
-    return Unanswered(error.what, reason=error.reason)
+    return kind(what, reason=_cause(error))
 
 
 def seconds(deadline: Deadline) -> float:

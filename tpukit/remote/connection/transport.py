@@ -15,13 +15,12 @@ from tpukit.clock import Deadline
 from tpukit.errors import AuthenticationFailed
 from tpukit.remote.connection.dial import LOOPBACK
 from tpukit.remote.connection.handshake import (
-    check_host_key,
+    fingerprint,
     mismatch,
     no_answer,
     place,
     restrict,
     seconds,
-    unanswered,
 )
 from tpukit.remote.connection.target import Target
 from tpukit.remote.connection.watchdog import WatchedSocket
@@ -104,15 +103,15 @@ def _prove(transport: Any, target: Target, pinned: tuple[str, ...], attempt: Dea
     try:
         transport.start_client(timeout=seconds(attempt))
         key = transport.get_remote_server_key()
-    except paramiko.ssh_exception.IncompatiblePeer as error:
-        if "host key" in str(error):
-            raise mismatch(target, pinned, "it has no host key of a published type") from error
-        raise no_answer(target, error) from error
     except FAILURES as error:
+        if isinstance(error, paramiko.ssh_exception.IncompatiblePeer) and "host key" in str(error):
+            raise mismatch(target, pinned, "it has no host key of a published type") from error
         # A middlebox, as the emulator, may accept a connection whose packets it then drops.
         silent = not transport.remote_version and attempt.remaining() < _MOMENT
-        raise (unanswered(target) if silent else no_answer(target, error)) from error
-    check_host_key(target, pinned, key.get_name(), key.get_base64())
+        raise no_answer(target, TimeoutError() if silent else error) from error
+    shown = f"{key.get_name()} {key.get_base64()}"
+    if pinned and shown not in pinned:
+        raise mismatch(target, pinned, f"its host key is {fingerprint(shown)}")
 
 
 def _authenticate(transport: Any, target: Target, private: Any, attempt: Deadline) -> None:
@@ -127,7 +126,8 @@ def _authenticate(transport: Any, target: Target, private: Any, attempt: Deadlin
     if transport.is_active() and not attempt.passed():
         what = f"{target.label} does not accept our key for user {target.user}"
         raise AuthenticationFailed(what, reason=place(target))
-    raise no_answer(target, TimeoutError() if attempt.passed() else EOFError())
+    late = "timed out" if attempt.passed() else ""  # it did answer before: no `Unanswered`
+    raise no_answer(target, EOFError(late))
 
 
 def _handle_request(channel: Any, message: Any) -> None:
@@ -136,14 +136,12 @@ def _handle_request(channel: Any, message: Any) -> None:
     paramiko ignores `exit-signal`, which leaves -1 as after a lost connection
     (paramiko/paramiko:paramiko/channel.py, _handle_request); an out-of-memory kill is one.
     """
-    before = message.get_so_far()
-    if message.get_text() != "exit-signal":
-        message.rewind()
-        message.get_bytes(len(before))
+    request = paramiko.Message(message.get_remainder())
+    if request.get_text() != "exit-signal":
         channel._handle_request(message)
         return
-    message.get_boolean()
-    name = f"SIG{message.get_text()}"
+    request.get_boolean()
+    name = f"SIG{request.get_text()}"
     channel.exit_status = 128 + {each.name: each.value for each in signal.Signals}.get(name, 0)
     channel.status_event.set()
 
