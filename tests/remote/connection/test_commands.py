@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,6 @@ from support.ssh_server import Server
 from tpukit.clock import Deadline, SystemClock
 from tpukit.errors import DeadlinePassed, TransportFailed
 from tpukit.remote.command.fan_out import fan_out
-from tpukit.remote.connection.channel import Tail
 from tpukit.remote.connection.client import Connection, Connector, Target
 from tpukit.remote.connection.keys import KeyPair
 from tpukit.text import quote
@@ -122,15 +122,11 @@ def test_twenty_megabytes_of_output_cost_little_memory_and_keep_the_end(
     assert peak < 14 << 20, "the window is 8 MiB, the tail 1 MiB"
 
 
-@pytest.mark.parametrize(
-    ("chunks", "kept"),
-    [([], b""), ([b"abc"], b"abc"), ([b"abcdef"], b"cdef"), ([b"ab", b"cd", b"ef"], b"cdef")],
-)
-def test_a_tail_keeps_the_last_bytes(chunks: list[bytes], kept: bytes) -> None:
-    tail = Tail(4)
-    for chunk in chunks:
-        tail.append(chunk)
-    assert bytes(tail) == kept
+def test_of_each_stream_the_last_bytes_are_kept(connection: Connection, within: Within) -> None:
+    command = "printf abcdef; printf uvwxyz >&2; sleep 0.2; printf gh"
+    done = connection.run(command, deadline=within(60), keep=4)
+    assert (done.stdout, done.stderr) == (b"efgh", b"wxyz")
+    assert connection.run("printf abc", deadline=within(60), keep=4).stdout == b"abc"
 
 
 def test_several_threads_share_one_connection(connection: Connection, within: Within) -> None:
@@ -183,6 +179,28 @@ def test_the_deadline_ends_the_wait_and_says_that_the_command_may_run_on(
         )
     assert "may still be running" in passed.value.why
     assert connection.run("echo on", deadline=within(60)).stdout == b"on\n"
+
+
+def test_the_session_of_a_command_that_is_given_up_is_closed(
+    connection: Connection, server: Server
+) -> None:
+    clock, over = HandClock(), threading.Event()
+
+    def without_end() -> Iterator[bytes]:
+        yield b"x"
+        over.wait()
+
+    with pytest.raises(DeadlinePassed):
+        connection.run(
+            "echo go; cat >input; mv input ended",
+            stdin=without_end(),
+            on_output=lambda *_: clock.advance(300),
+            deadline=Deadline.after(clock, 300),
+        )
+    try:
+        server.wait_until(lambda: (server.home / "ended").exists(), 20)
+    finally:
+        over.set()
 
 
 def test_a_frozen_peer_is_noticed_and_every_waiter_is_told(

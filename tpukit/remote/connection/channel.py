@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tpukit.clock import Deadline
 from tpukit.errors import TpukitError
+from tpukit.remote.connection.dial import in_thread
 
 OnOutput = Callable[[str, bytes], None]
 
@@ -24,16 +24,17 @@ class Exchange:
     """Run one command on an open paramiko channel.
 
     Input that could block without an end of its own is sent by a helper thread, so that the
-    caller's thread keeps to the deadline. `stdout` and `stderr` keep the last `keep` bytes of each
+    caller's thread keeps to the deadline. `stdout` and `stderr` have the last `keep` bytes of each
     stream.
     """
 
     def __init__(self, channel: Any, on_output: OnOutput | None, keep: int) -> None:
         self._channel = channel
         self._on_output = on_output
+        self._keep = keep
         self._woken = _Wake()
         self._unreadable: TpukitError | None = None
-        self.stdout, self.stderr = Tail(keep), Tail(keep)
+        self.stdout, self.stderr = bytearray(), bytearray()
         for buffer in (channel.in_buffer, channel.in_stderr_buffer):
             buffer.set_event(self._woken)
 
@@ -42,23 +43,19 @@ class Exchange:
 
         Raises `TpukitError` where the input could not be had: the command did not get the rest.
         """
-        starter = threading.Thread(
-            target=self._start, args=(command, stdin), name="tpukit-stdin", daemon=True
-        )
         room = min(_SHORT, int(self._channel.out_window_size))  # more has to wait for the peer
-        short = isinstance(stdin, bytes) and len(stdin) <= room
-        (starter.run if short else starter.start)()
+        if isinstance(stdin, bytes) and len(stdin) <= room:
+            self._start(command, stdin)
+        else:
+            in_thread(self._start, command, stdin)
+        status = None
         try:
             status = self._follow(deadline)
-        except BaseException:
-            self._abandon()
-            raise
-        if status is None:
-            self._abandon()
-        else:
-            self._close()
-            if isinstance(stdin, bytes) and starter.ident:
-                starter.join(1.0)  # other input may never end: nothing waits for it
+        finally:
+            if status is None:
+                in_thread(self._close)  # it sends a message, which a frozen peer can hold up
+            else:
+                self._close()
         if self._unreadable:
             raise self._unreadable
         return status
@@ -107,40 +104,17 @@ class Exchange:
                 self._woken.wait(min(_POLL_SECONDS, deadline.remaining()))
         return None
 
-    def _take(self, name: str, tail: Tail, chunk: bytes) -> None:
+    def _take(self, name: str, kept: bytearray, chunk: bytes) -> None:
         if chunk:
-            tail.append(chunk)
+            kept += chunk
+            del kept[: -self._keep]
             if self._on_output is not None:
                 self._on_output(name, chunk)
-
-    def _abandon(self) -> None:
-        # Closing sends a message, which a frozen peer can hold up: not the caller's problem.
-        threading.Thread(target=self._close, name="tpukit-close", daemon=True).start()
 
     def _close(self) -> None:
         # A connection that was closed meanwhile has closed the channel with it.
         with contextlib.suppress(Exception):
             self._channel.close()
-
-
-class Tail:
-    """The last `keep` bytes of a stream."""
-
-    def __init__(self, keep: int) -> None:
-        self._keep = keep
-        self._size = 0
-        self._chunks: deque[bytes] = deque()
-
-    def append(self, chunk: bytes) -> None:
-        """Add a chunk, and drop what lies too far back."""
-        self._chunks.append(chunk)
-        self._size += len(chunk)
-        while self._size - len(self._chunks[0]) >= self._keep:
-            self._size -= len(self._chunks.popleft())
-
-    def __bytes__(self) -> bytes:
-        joined = b"".join(self._chunks)
-        return joined[max(0, len(joined) - self._keep) :]
 
 
 class _Wake(threading.Event):

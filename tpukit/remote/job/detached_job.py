@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from tpukit.clock import Deadline
 from tpukit.errors import BadInput, DeadlinePassed, Fix, NameTaken, TpukitError, TransportFailed
 from tpukit.remote import worker_files
-from tpukit.remote.connection.channel import Tail
 from tpukit.remote.connection.worker import RetryingConnection
 from tpukit.remote.programs import python_request
 from tpukit.text import one_line, sanitize
@@ -251,7 +250,7 @@ class _Log:
     _partial: bytes = b""
 
     def __post_init__(self) -> None:
-        self._last = Tail(_LONGEST_LINE)
+        self._last = bytearray()
         self.begin()
 
     def begin(self) -> None:
@@ -281,7 +280,8 @@ class _Log:
 
     def _hand_on(self, data: bytes) -> None:
         self.offset = (self.offset or 0) + len(data)
-        self._last.append(data)
+        self._last += data
+        del self._last[:-_LONGEST_LINE]
         if self._on_log:
             self._on_log(data, self._epoch)
         if self._on_line:
