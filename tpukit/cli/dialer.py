@@ -53,8 +53,10 @@ class Dialer:
 
         name, worker = self.flags.jump_worker
         if name:
+            from tpukit.remote.connection.forwarding import through_worker
+
             (jump,) = self.workers(name, worker, _JUMP_SECONDS)
-            return dial.through_worker(jump.connect)
+            return through_worker(jump.connect)
         if self.flags.proxied:
             return dial.through_program(self.proxy, self.say)
         return dial.direct

@@ -18,7 +18,8 @@ from tpukit.clock import Deadline, SystemClock
 from tpukit.errors import HostKeyMismatch, TransportFailed, Unanswered
 from tpukit.remote.command.fan_out import fan_out
 from tpukit.remote.connection.client import Connection, Connector
-from tpukit.remote.connection.dial import Dial, iap_command, through_program, through_worker
+from tpukit.remote.connection.dial import Dial, iap_command, through_program
+from tpukit.remote.connection.forwarding import through_worker
 from tpukit.remote.connection.keys import KeyPair, ensure_key_pair
 from tpukit.remote.connection.target import Target
 
@@ -59,6 +60,8 @@ def test_a_program_carries_a_connection_and_ends_with_it(
         with connector.connect(elsewhere(server), within(60)) as connection:
             assert connection.run("echo through", deadline=within(60)).text == "through\n"
             (child,) = _relays()
+            with connector.connect(elsewhere(server), within(60)) as other:
+                assert other.alive
         server.wait_until(lambda: not child.is_running() or child.status() == "zombie", 60)
     assert told == ["Testing if tunnel connection works."]
 

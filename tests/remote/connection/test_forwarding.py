@@ -166,6 +166,24 @@ def test_a_lost_connection_is_made_again(
         assert told[0] == "the connection is lost; connecting again"
 
 
+def test_who_comes_while_the_connection_is_lost_waits_for_the_next_one(
+    connect: Callable[[], Connection], echo: Echo, server: Server
+) -> None:
+    free = threading.Event()
+    free.set()
+
+    def when_free() -> Connection:
+        free.wait(60)
+        return connect()
+
+    with kept(when_free, Forward(0, echo.port)) as ([port], told):
+        free.clear()
+        server.cut()
+        server.wait_until(lambda: bool(told))
+        threading.Timer(0.5, free.set).start()
+        assert ask(port, b"later") == b"echo later"
+
+
 def test_why_it_cannot_connect_again_is_said_once(
     connect: Callable[[], Connection], server: Server
 ) -> None:
@@ -206,13 +224,14 @@ def test_a_taken_port_is_named_and_leaves_no_other_open(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with pytest.raises(BadInput, match=f"port {echo.port} of this machine") as refused:
+    forwards = [Forward(port, 1), Forward(echo.port, 1)]
+    with (
         Tunnels(
-            connect,
-            [Forward(port, 1), Forward(echo.port, 1)],
-            SystemClock(),
-            instead=lambda taken: Fix(note=f"not {taken}"),
-        )
+            connect, forwards, SystemClock(), instead=lambda taken: Fix(note=f"not {taken}")
+        ) as tunnels,
+        pytest.raises(BadInput, match=f"port {echo.port} of this machine") as refused,
+    ):
+        tunnels.open()
     assert refused.value.fix == Fix(note=f"not {echo.port}:1")
     socket.create_server(("127.0.0.1", port)).close()
 

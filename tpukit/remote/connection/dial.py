@@ -1,16 +1,14 @@
-"""How a worker's SSH server is reached: directly, through a program, through another worker."""
+"""How a worker's SSH server is reached: directly, or through a program such as gcloud."""
 
 from __future__ import annotations
 
-import contextlib
 import re
 import socket
 import subprocess
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any
 
 from tpukit.clock import Deadline
 from tpukit.errors import BadInput, Fix, NotAuthenticated, TransportFailed
@@ -20,13 +18,12 @@ from tpukit.text import one_line
 
 LOOPBACK = "127.0.0.1"
 
-_CHUNK = 1 << 16
 _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
 #: Seconds for gcloud to find its credentials, which takes it 1.
 _GCLOUD_SECONDS = 30.0
 
 #: Seconds for a worker itself to accept a connection.
-_ACCEPT_SECONDS = 10.0
+ACCEPT_SECONDS = 10.0
 #: Seconds for a program to lead to a worker that greets, the program's own start among them.
 _PROGRAM_SECONDS = 40.0
 
@@ -35,19 +32,9 @@ _PROGRAM_SECONDS = 40.0
 Dial = Callable[[Target, Deadline], socket.socket]
 
 
-class Jump(Protocol):
-    """A connection to another worker, as far as a dial needs it."""
-
-    @property
-    def alive(self) -> bool: ...
-
-    def dial(self, place: tuple[str, int], deadline: Deadline) -> Any:
-        """Return a stream to an address as the other worker sees it."""
-
-
 def direct(target: Target, deadline: Deadline) -> socket.socket:
     """Connect to the target's address; raise `OSError`."""
-    limit = seconds(deadline.within(_ACCEPT_SECONDS))
+    limit = seconds(deadline.within(ACCEPT_SECONDS))
     dialled = socket.create_connection((target.address, target.port), limit)
     dialled.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return dialled
@@ -64,10 +51,15 @@ def through_program(
     """
     told: set[str] = set()
 
-    def tell(line: str) -> None:
-        if line not in told:
-            told.add(line)
-            on_line(line)
+    def attend(process: subprocess.Popen[bytes], said: deque[str]) -> None:
+        assert process.stderr
+        with process.stderr:
+            for line in map(one_line, process.stderr):
+                said.append(line)
+                if line not in told:
+                    told.add(line)
+                    on_line(line)
+        process.wait()
 
     def dial(target: Target, deadline: Deadline) -> socket.socket:
         command = list(words(target))
@@ -87,7 +79,7 @@ def through_program(
                     f"{one_line(command[0])} cannot be run", reason=error.strerror or str(error)
                 ) from error
         said: deque[str] = deque(maxlen=20)
-        attending = in_thread(_attend, process, said, tell)
+        attending = in_thread(attend, process, said)
         try:
             near.settimeout(seconds(deadline.within(_PROGRAM_SECONDS)))
             if near.recv(1, socket.MSG_PEEK):
@@ -102,67 +94,6 @@ def through_program(
             raise
 
     return dial
-
-
-def through_worker(connect: Callable[[], Jump]) -> Dial:
-    """Return a dial that goes through another worker, over one connection to it for all.
-
-    Whoever asks while it is being made waits for the same attempt, and gets its error.
-    """
-    lock = threading.Lock()
-    shared: list[Future[Jump]] = []
-
-    def make(attempt: Future[Jump]) -> None:
-        try:
-            attempt.set_result(connect())
-        except BaseException as error:  # noqa: BLE001  raised where it is waited for
-            attempt.set_exception(error)
-
-    def current() -> Future[Jump]:
-        with lock:
-            if not shared or (shared[0].done() and not _leads(shared[0])):
-                shared[:] = [Future()]
-                in_thread(make, shared[0])
-            return shared[0]
-
-    def dial(target: Target, deadline: Deadline) -> socket.socket:
-        try:
-            jump = current().result(seconds(deadline))
-        except TimeoutError as error:
-            reason = "the worker that leads there has not answered yet"
-            raise TransportFailed(f"{target.label} is not reached", reason=reason) from error
-        channel = jump.dial((target.address, target.port), deadline.within(_ACCEPT_SECONDS))
-        near, far = socket.socketpair()
-        in_thread(splice, far, channel)
-        return near
-
-    return dial
-
-
-def _leads(attempt: Future[Jump]) -> bool:
-    return not attempt.exception() and attempt.result().alive
-
-
-def splice(local: socket.socket, channel: Any) -> None:
-    """Copy between a socket and a channel until both directions have ended; close both."""
-    back = in_thread(_copy_back, channel, local)
-    with contextlib.suppress(OSError, EOFError):
-        while data := local.recv(_CHUNK):
-            channel.sendall(data)
-    # Also where it was broken off here: whoever serves there would wait for the rest.
-    for last in (channel.shutdown_write, back.join, channel.close):
-        with contextlib.suppress(OSError, EOFError):  # the connection may be gone
-            last()
-    local.close()
-
-
-def _copy_back(channel: Any, local: socket.socket) -> None:
-    with contextlib.suppress(OSError, EOFError):
-        while data := channel.recv(_CHUNK):
-            local.sendall(data)
-    # The other end has finished; one that is gone altogether will not read on either.
-    with contextlib.suppress(OSError):
-        local.shutdown(socket.SHUT_RDWR if channel.closed else socket.SHUT_WR)
 
 
 def iap_command(project: str, target: Target) -> list[str]:
@@ -227,17 +158,6 @@ def in_thread(work: Callable[..., None], *arguments: Any) -> threading.Thread:
     thread = threading.Thread(target=work, args=arguments, name="tpukit-stream", daemon=True)
     thread.start()
     return thread
-
-
-def _attend(
-    process: subprocess.Popen[bytes], said: deque[str], on_line: Callable[[str], None]
-) -> None:
-    assert process.stderr
-    with process.stderr:
-        for line in process.stderr:
-            said.append(one_line(line))
-            on_line(said[-1])
-    process.wait()
 
 
 def _decisive(said: Iterable[str]) -> str:

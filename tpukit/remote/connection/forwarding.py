@@ -1,4 +1,7 @@
-"""Ports that lead to a worker, or from it to here, over as many connections as it takes."""
+"""What leads through a worker: ports, there and back, and the way to other workers.
+
+Over as many connections as it takes.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import re
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,9 +19,12 @@ from typing import Any
 from tpukit.clock import Clock, Deadline
 from tpukit.errors import BadInput, Fix, TpukitError, TransportFailed
 from tpukit.remote.connection.client import Connection
-from tpukit.remote.connection.dial import LOOPBACK, in_thread, splice
+from tpukit.remote.connection.dial import ACCEPT_SECONDS, LOOPBACK, Dial, in_thread
+from tpukit.remote.connection.handshake import seconds
+from tpukit.remote.connection.target import Target
 from tpukit.text import one_line
 
+_CHUNK = 1 << 16
 #: Seconds between looks at the connection, and for which a caller waits for a new one.
 _POLL_SECONDS, _WAIT_SECONDS = 0.5, 20.0
 #: HERE, HOST and THERE, or HERE and a path; a host of digits alone would be a port.
@@ -75,7 +82,7 @@ class Forward:
 class Tunnels(AbstractContextManager["Tunnels"]):
     """Listens, here and on the worker, and leads each connection to the other side.
 
-    Raises `BadInput` where a port here is taken, with what to type `instead`.
+    `instead` says what to type where a port here is taken.
     """
 
     connect: Callable[[], Connection]
@@ -89,25 +96,22 @@ class Tunnels(AbstractContextManager["Tunnels"]):
         self._connected = threading.Event()
         self._ended = threading.Event()
         self._forwards = list(self.forwards)
-        self._listeners: list[tuple[socket.socket, Forward]] = []
-        try:
-            for place, each in enumerate(self.forwards):
-                if not each.reverse:
-                    listener = _listening(each, self.instead)
-                    self._listeners.append((listener, each))
-                    self._forwards[place] = replace(each, listen=listener.getsockname()[1])
-        except BaseException:
-            self.close()
-            raise
+        self._listeners: list[socket.socket] = []
+        self._told = ""
 
     def open(self) -> list[Forward]:
-        """Connect, and return what listens now, with the free ports that were found.
+        """Listen and connect; return what listens now, with the free ports that were found.
 
-        Raises what connecting raises, and `TransportFailed` for a port that the worker refuses.
+        Raises `BadInput` where a port here is taken, what connecting raises, and `TransportFailed`
+        for a port that the worker refuses.
         """
+        for place, each in enumerate(self.forwards):
+            if not each.reverse:
+                listener = self._listening(each)
+                self._listeners.append(listener)
+                self._forwards[place] = replace(each, listen=listener.getsockname()[1])
+                in_thread(self._accept, listener, each)
         self._use(self.connect())
-        for listener, each in self._listeners:
-            in_thread(self._accept, listener, each)
         return self._forwards
 
     def keep(self) -> None:
@@ -116,13 +120,22 @@ class Tunnels(AbstractContextManager["Tunnels"]):
         Tried for without an end, unless it is not for want of an answer: that is raised.
         """
         while not self._ended.wait(_POLL_SECONDS):
-            if self._connection and not self._connection.alive:
-                self._reconnect(self._connection)
+            if self._connection is None or self._connection.alive:
+                continue
+            if self._connected.is_set():
+                self._connected.clear()
+                self._connection.close()
+                self._tell_once("the connection is lost; connecting again")
+            try:
+                self._use(self.connect())
+                self._tell_once("connected again")
+            except TransportFailed as error:
+                self._tell_once(error.summary())
 
     def close(self) -> None:
         """Stop listening and end every connection."""
         self._ended.set()
-        for listener, _ in self._listeners:
+        for listener in self._listeners:
             with contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
             listener.close()
@@ -148,34 +161,30 @@ class Tunnels(AbstractContextManager["Tunnels"]):
         if self._ended.is_set():
             connection.close()
 
-    def _reconnect(self, lost: Connection) -> None:
-        self._connected.clear()
-        lost.close()
-        told = "the connection is lost; connecting again"
-        self.on_change(told)
-        while not self._ended.wait(_POLL_SECONDS):
-            try:
-                self._use(self.connect())
-            except TransportFailed as error:
-                told, before = error.summary(), told
-                if told != before:
-                    self.on_change(told)
-            else:
-                self.on_change("connected again")
-                return
+    def _tell_once(self, line: str) -> None:
+        if line != self._told:
+            self._told = line
+            self.on_change(line)
+
+    def _listening(self, forward: Forward) -> socket.socket:
+        try:
+            return socket.create_server((LOOPBACK, forward.listen))
+        except OSError as error:
+            raise BadInput(
+                f"port {forward.listen} of this machine cannot be used",
+                reason=error.strerror or "",
+                fix=self.instead(forward),
+            ) from error
 
     def _accept(self, listener: socket.socket, forward: Forward) -> None:
         """Take connections until `close`, also after there were too many files or threads."""
-        told = False
         while not self._ended.is_set():
             try:
                 accepted, _ = listener.accept()
                 in_thread(self._lead, accepted, forward)
             except (OSError, RuntimeError) as error:
-                if not (told or self._ended.is_set()):
-                    told = True
-                    self.on_change(f"connections wait: {getattr(error, 'strerror', '') or error}")
-                self._ended.wait(_POLL_SECONDS)
+                if not self._ended.wait(_POLL_SECONDS):
+                    self._tell_once(f"connections wait: {getattr(error, 'strerror', '') or error}")
 
     def _lead(self, accepted: socket.socket, forward: Forward) -> None:
         with accepted:
@@ -201,12 +210,62 @@ class Tunnels(AbstractContextManager["Tunnels"]):
             splice(here, stream)
 
 
-def _listening(forward: Forward, instead: Callable[[Forward], Fix | None]) -> socket.socket:
-    try:
-        return socket.create_server((LOOPBACK, forward.listen))
-    except OSError as error:
-        raise BadInput(
-            f"port {forward.listen} of this machine cannot be used",
-            reason=error.strerror or "",
-            fix=instead(forward),
-        ) from error
+def through_worker(connect: Callable[[], Connection]) -> Dial:
+    """Return a dial that goes through another worker, over one connection to it for all.
+
+    Whoever asks while it is being made waits for the same attempt, and gets its error.
+    """
+    lock = threading.Lock()
+    shared: list[Future[Connection]] = []
+
+    def make(attempt: Future[Connection]) -> None:
+        try:
+            attempt.set_result(connect())
+        except BaseException as error:  # noqa: BLE001  raised where it is waited for
+            attempt.set_exception(error)
+
+    def current() -> Future[Connection]:
+        with lock:
+            if not shared or (shared[0].done() and not _leads(shared[0])):
+                shared[:] = [Future()]
+                in_thread(make, shared[0])
+            return shared[0]
+
+    def dial(target: Target, deadline: Deadline) -> socket.socket:
+        try:
+            jump = current().result(seconds(deadline))
+        except TimeoutError as error:
+            reason = "the worker that leads there has not answered yet"
+            raise TransportFailed(f"{target.label} is not reached", reason=reason) from error
+        channel = jump.dial((target.address, target.port), deadline.within(ACCEPT_SECONDS))
+        near, far = socket.socketpair()
+        in_thread(splice, far, channel)
+        return near
+
+    return dial
+
+
+def _leads(attempt: Future[Connection]) -> bool:
+    return not attempt.exception() and attempt.result().alive
+
+
+def splice(local: socket.socket, channel: Any) -> None:
+    """Copy between a socket and a channel until both directions have ended; close both."""
+    back = in_thread(_copy_back, channel, local)
+    with contextlib.suppress(OSError, EOFError):
+        while data := local.recv(_CHUNK):
+            channel.sendall(data)
+    # Also where it was broken off here: whoever serves there would wait for the rest.
+    for last in (channel.shutdown_write, back.join, channel.close):
+        with contextlib.suppress(OSError, EOFError):  # the connection may be gone
+            last()
+    local.close()
+
+
+def _copy_back(channel: Any, local: socket.socket) -> None:
+    with contextlib.suppress(OSError, EOFError):
+        while data := channel.recv(_CHUNK):
+            local.sendall(data)
+    # The other end has finished; one that is gone altogether will not read on either.
+    with contextlib.suppress(OSError):
+        local.shutdown(socket.SHUT_RDWR if channel.closed else socket.SHUT_WR)
