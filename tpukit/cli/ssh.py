@@ -79,7 +79,7 @@ def _check(
     toolkit: Toolkit, name: str, line: str, *, session: bool, tmux: bool, no_stdin: bool
 ) -> None:
     """Raise `BadInput` for flags that contradict each other, or where OpenSSH is missing."""
-    from tpukit.remote.connection import openssh
+    import shutil
 
     if tmux and line:
         raise BadInput("--tmux opens a session: a command is typed in it")
@@ -88,7 +88,7 @@ def _check(
     if toolkit.flags.as_json and session:
         fix = Fix.command("tpukit", "ssh", name, "--json", "--", "hostname", note="for example")
         raise BadInput("--json needs a command, and that without a terminal", fix=fix)
-    if session and not openssh.available():
+    if session and not shutil.which("ssh"):
         raise BadInput(
             "shells and terminals go through OpenSSH's client, which is not on this machine",
             fix=Fix(note=f"install it; `tpukit ssh {name} -- COMMAND` works without it"),

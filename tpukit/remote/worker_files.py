@@ -16,8 +16,6 @@ GUARD = f"{ROOT}/guard"
 DIAGNOSES = f"{ROOT}/diagnose"
 #: What whoever tests the devices, or changes what a worker has, has locked.
 SMOKE_LOCK, PROVISION_LOCK = f"{ROOT}/smoke.lock", f"{ROOT}/provision.lock"
-#: What shell programs begin with: they know the folder as $tpukit.
-SHELL_LINE = f"tpukit=$HOME/{ROOT}\n"
 #: The jobs of detached runs among all jobs: a provisioning step's have no such name.
 _PREFIX = "run."
 _RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
@@ -37,11 +35,6 @@ def run_of(mark: str) -> str:
     """Return the run that a process with this TPUKIT_JOB belongs to, or nothing."""
     job = mark.rpartition("/")[2]
     return job.removeprefix(_PREFIX) if job.startswith(_PREFIX) else ""
-
-
-def job_folder(job: str) -> str:
-    """Return the folder of a job."""
-    return f"{JOBS}/{job}"
 
 
 def venv(recipe: str) -> str:

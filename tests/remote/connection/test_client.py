@@ -23,9 +23,10 @@ from tpukit.errors import (
     SecurityRefusal,
     TransportFailed,
 )
-from tpukit.remote.connection.client import Connection, Connector, Target
+from tpukit.remote.connection.client import Connection, Connector
 from tpukit.remote.connection.dial import direct
 from tpukit.remote.connection.keys import KeyPair
+from tpukit.remote.connection.target import Target
 
 
 def public(kind: str) -> str:

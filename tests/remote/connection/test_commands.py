@@ -18,8 +18,9 @@ from support.ssh_server import Server
 from tpukit.clock import Deadline, SystemClock
 from tpukit.errors import DeadlinePassed, TransportFailed
 from tpukit.remote.command.fan_out import fan_out
-from tpukit.remote.connection.client import Connection, Connector, Target
+from tpukit.remote.connection.client import Connection, Connector
 from tpukit.remote.connection.keys import KeyPair
+from tpukit.remote.connection.target import Target
 from tpukit.text import quote
 
 pytestmark = pytest.mark.process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +14,6 @@ import pytest
 from support.ssh_server import Server
 
 from tpukit.errors import BadInput
-from tpukit.remote.connection import openssh
 from tpukit.remote.connection.keys import KeyPair, ensure_key_pair
 from tpukit.remote.connection.openssh import OpenSsh
 from tpukit.remote.connection.target import Target
@@ -56,7 +56,7 @@ def other_key() -> str:
 
 def test_openssh_is_here() -> None:
     """Without it the tests below would say nothing."""
-    assert openssh.available()
+    assert shutil.which("ssh")
 
 
 def test_a_command_passes_through_with_its_status(

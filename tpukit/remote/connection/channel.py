@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from tpukit.clock import Deadline
@@ -32,11 +33,12 @@ class Exchange:
         self._channel = channel
         self._on_output = on_output
         self._keep = keep
-        self._woken = _Wake()
+        self._woken = threading.Event()
         self._unreadable: TpukitError | None = None
         self.stdout, self.stderr = bytearray(), bytearray()
         for buffer in (channel.in_buffer, channel.in_stderr_buffer):
-            buffer.set_event(self._woken)
+            # Each clears its event once it is empty: neither may clear what the other has set.
+            buffer.set_event(SimpleNamespace(set=self._woken.set, clear=lambda: None))
 
     def run(self, command: str, stdin: bytes | Iterable[bytes], deadline: Deadline) -> int | None:
         """Return the exit status, -1 where there is none, or None when the deadline passed.
@@ -89,7 +91,7 @@ class Exchange:
 
         channel = self._channel
         while not deadline.passed():
-            self._woken.rearm()
+            self._woken.clear()
             ended = channel.closed or (channel.eof_received and channel.exit_status_ready())
             try:  # paramiko tells the peer at once that it may send more
                 out = channel.recv(_CHUNK) if channel.recv_ready() else b""
@@ -115,13 +117,3 @@ class Exchange:
         # A connection that was closed meanwhile has closed the channel with it.
         with contextlib.suppress(Exception):
             self._channel.close()
-
-
-class _Wake(threading.Event):
-    """An event for both buffers of a channel: neither may clear what the other has set."""
-
-    def clear(self) -> None:
-        return
-
-    def rearm(self) -> None:
-        super().clear()

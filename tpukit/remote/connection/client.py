@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import ipaddress
-import posixpath
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -25,15 +24,13 @@ from tpukit.remote.connection.target import Completed, Target
 from tpukit.remote.connection.watchdog import WatchedSocket
 from tpukit.text import counted, one_line, quote
 
-__all__ = ["Completed", "Connection", "Connector", "Target"]
-
 #: Handshakes at the same time: more only wait for this machine's processors.
 HANDSHAKES = 32
 #: Receives a file on standard input and puts it in place only when it is whole: a lost connection
 #: looks like the end of the file to `cat`.
 _RECEIVE = (
-    'umask 077; new="$1.$$"; mkdir -p -- "$2" && cat >"$new" && [ "$(wc -c <"$new")" -eq "$3" ] '
-    '&& mv -f -- "$new" "$1" || { rm -f -- "$new"; exit 1; }'
+    'umask 077; new="$1.$$"; mkdir -p -- "$(dirname -- "$1")" && cat >"$new" '
+    '&& [ "$(wc -c <"$new")" -eq "$2" ] && mv -f -- "$new" "$1" || { rm -f -- "$new"; exit 1; }'
 )
 
 AfterFailure = Callable[[Target, TransportFailed | HostKeyMismatch], Target]
@@ -220,8 +217,7 @@ class Connection(AbstractContextManager["Connection"]):
             TransportFailed: the connection broke, or the worker could not write the file.
             DeadlinePassed: it is not written yet.
         """
-        words = [path, posixpath.dirname(path) or ".", str(len(data))]
-        command = quote(["sh", "-c", _RECEIVE, "sh", *words])
+        command = quote(["sh", "-c", _RECEIVE, "sh", path, str(len(data))])
         done = self.run(command, stdin=data, deadline=deadline)
         if not done.ok:
             what = f"could not write {one_line(path)} on {self.label}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
@@ -16,11 +15,6 @@ from tpukit.text import quote, shown_path
 
 #: Bytes of a socket's path: sun_path of macOS, less what OpenSSH puts after it while it makes one.
 _LONGEST_SOCKET = 103 - 17
-
-
-def available() -> bool:
-    """Tell whether the system has an OpenSSH client."""
-    return shutil.which("ssh") is not None
 
 
 @dataclass(frozen=True)

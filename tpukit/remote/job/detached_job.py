@@ -149,7 +149,7 @@ class DetachedJob:
 
     @property
     def _log_path(self) -> str:
-        return f"~/{worker_files.job_folder(self.name)}/log"
+        return f"~/{worker_files.JOBS}/{self.name}/log"
 
     def _start(self, request: JobRequest) -> None:
         words = {"job": self.name, **asdict(request)}
