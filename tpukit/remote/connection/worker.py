@@ -7,15 +7,16 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from tpukit.clock import Deadline, polls
-from tpukit.errors import DeadlinePassed, TransportFailed
+from tpukit.clock import Deadline
+from tpukit.errors import TransportFailed
 from tpukit.remote.connection.target import Completed, Target
 
 if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
 
-#: Attempts one after the other that bring nothing before a worker is given up.
-_FRUITLESS = 5
+#: Attempts one after the other that bring nothing before a worker is given up, and by how much
+#: the pause grows after each of them.
+_FRUITLESS, _PAUSE_SECONDS = 5, 0.5
 
 Value = TypeVar("Value")
 
@@ -120,20 +121,7 @@ class RetryingConnection(AbstractContextManager["RetryingConnection"]):
                 if fruitless == _FRUITLESS:
                     raise
                 self.on_loss(error)
-
-    def retry_until(self, deadline: Deadline, action: Callable[[Connection], Value]) -> Value:
-        """Return the action's value, which is tried for, with pauses, until the deadline.
-
-        Raises `DeadlinePassed` for the last loss, and what `connect` raises.
-        """
-        for _ in polls(deadline, first=0.2):
-            connection = self.connection
-            try:
-                return action(connection)
-            except TransportFailed as error:
-                self.close()
-                last = error
-        raise DeadlinePassed(last.what, reason=last.reason) from last
+                self.deadline.clock.sleep(fruitless * _PAUSE_SECONDS)
 
     def run(self, command: str, keep: int = 1 << 20) -> Completed:
         """Run a command that does no harm when it runs twice; raise as `retry` does."""

@@ -154,9 +154,7 @@ class DetachedJob:
     def _start(self, request: JobRequest) -> None:
         words = {"job": self.name, **asdict(request)}
         # Where an answer was lost, the job that is there is taken for the one that was asked for.
-        answer = self._connection.retry_until(
-            self.deadline, lambda each: ask(each, "start", words, self.deadline)
-        )
+        answer = self._connection.retry(lambda each: ask(each, "start", words, self.deadline))
         if answer.strip() == b"other":
             raise NameTaken(f"job {self.name} is there already, with another command")
 
