@@ -96,7 +96,7 @@ class Tunnels(AbstractContextManager["Tunnels"]):
         self._connected = threading.Event()
         self._ended = threading.Event()
         self._forwards = list(self.forwards)
-        self._listeners: list[socket.socket] = []
+        self._listeners: list[tuple[socket.socket, Forward]] = []
         self._told = ""
 
     def open(self) -> list[Forward]:
@@ -108,10 +108,11 @@ class Tunnels(AbstractContextManager["Tunnels"]):
         for place, each in enumerate(self.forwards):
             if not each.reverse:
                 listener = self._listening(each)
-                self._listeners.append(listener)
+                self._listeners.append((listener, each))
                 self._forwards[place] = replace(each, listen=listener.getsockname()[1])
-                in_thread(self._accept, listener, each)
         self._use(self.connect())
+        for listener, each in self._listeners:
+            in_thread(self._accept, listener, each)
         return self._forwards
 
     def keep(self) -> None:
@@ -135,7 +136,7 @@ class Tunnels(AbstractContextManager["Tunnels"]):
     def close(self) -> None:
         """Stop listening and end every connection."""
         self._ended.set()
-        for listener in self._listeners:
+        for listener, _ in self._listeners:
             with contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
             listener.close()
