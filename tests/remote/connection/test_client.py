@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import asyncssh
+import paramiko
 import pytest
 from support.clocks import SteppedClock, one_attempt
 from support.ssh_fixtures import Within
@@ -200,6 +201,37 @@ def test_a_key_that_is_never_accepted_is_an_authentication_failure(
     server.close()
     assert failed.value.what == "demo worker 0 does not accept our key for user tester"
     assert failed.value.why == "2 attempts in 2 s"
+
+
+class Undecided(paramiko.ServerInterface):
+    """A server that proves its host key, and says nothing of ours until it is over."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+
+    def check_auth_publickey(self, username: str, key: object) -> int:
+        self.over.wait(60)
+        return int(paramiko.AUTH_FAILED)
+
+
+def test_who_falls_silent_after_the_greeting_is_late_and_did_answer(
+    key: KeyPair, within: Within
+) -> None:
+    ours, theirs = socket.socketpair()
+    host_key, undecided = paramiko.ECDSAKey.generate(), Undecided()
+    peer = paramiko.Transport(theirs)
+    peer.add_server_key(host_key)
+    peer.start_server(event=threading.Event(), server=undecided)
+    line = f"{host_key.get_name()} {host_key.get_base64()}"
+    target = Target("demo worker 0", 0, "127.0.0.1", 22, "tester", (line,))
+    with (
+        Connector(key, SystemClock(), attempt_seconds=1.0, dial=lambda *_: ours) as connector,
+        pytest.raises(TransportFailed) as failed,
+    ):
+        connector.connect_once(target, within(60))
+    undecided.over.set()
+    peer.close()
+    assert (type(failed.value), failed.value.reason) == (TransportFailed, "timed out")
 
 
 @pytest.mark.parametrize(
