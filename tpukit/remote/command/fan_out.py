@@ -45,8 +45,6 @@ def fan_out(
     common to all. Any other exception is a defect and is raised once every item has ended. An
     interrupt calls `cancel`, which is to end what still runs, and leaves a tenth of a second later.
     """
-    if not items:
-        return []
     pending = deque(enumerate(items))
     finished = queue.SimpleQueue[tuple[int, Outcome[Item, Value] | Exception]]()
 
