@@ -1,4 +1,4 @@
-"""End a run's processes, then whatever holds a TPU device, and make sure that they are gone.
+"""End a run's processes, or whatever holds a TPU device, and make sure that they are gone.
 
     python3 -I - FOLDER TMPDIR EMULATED REQUEST
 
@@ -32,7 +32,7 @@ KILL_SECONDS = 5.0
 #: A command may have been sent and not yet be there: the first look that finds nothing is doubted.
 SETTLE_SECONDS = 0.3
 LOOK_SECONDS = 0.05
-LEADER_SECONDS = 10.0
+LEADER_SECONDS = 20.0
 BOOT = "/proc/sys/kernel/random/boot_id"
 
 
@@ -150,11 +150,11 @@ class Run:
 
 
 def end(find, first, grace):
-    """End what `find` finds; return how many there were, how many needed KILL, what is left."""
+    """End what `find` finds; return who got which signal, and what is left."""
     began = time.monotonic()
-    firm = began + (grace if first == signal.SIGTERM else grace / 2)
+    firm = began + grace / 2
     last = began + (0 if first == signal.SIGKILL else grace)
-    sent, forced, left = set(), set(), {}
+    sent, left = set(), {}
     empty = 0
     while time.monotonic() < last + KILL_SECONDS:
         alive = look()
@@ -171,9 +171,8 @@ def end(find, first, grace):
                     os.kill(pid, number)
                     os.kill(pid, signal.SIGCONT)
             sent.add((pid, number))
-        forced |= left.keys() if now >= last else set()
         time.sleep(LOOK_SECONDS if left or sent else SETTLE_SECONDS)
-    return {pid for pid, _ in sent}, forced, left
+    return sent, left
 
 
 def devices(folder, emulated):
@@ -214,6 +213,7 @@ def main(folder, temporary, emulated, request):
         print("\ntpukit-end " + json.dumps({"held": described(holders(paths, look()))}))
         return
     first, grace = signal.Signals[f"SIG{request['signal']}"], request["grace"]
+    lock = os.path.join(temporary if emulated else "/tmp", "libtpu_lockfile")
     jobs = request["jobs"]
     if jobs == "all":
         jobs = [os.path.basename(path) for path in glob.glob(f"{folder}/jobs/run.*")]
@@ -223,34 +223,32 @@ def main(folder, temporary, emulated, request):
     def of_runs(alive):
         return set().union(*(run.find(alive) for run in runs))
 
-    def of_commands(alive):
-        return of_runs(alive) - {run.leader for run in runs if run.folder}
+    def unwanted(alive):
+        found = of_runs(alive) - {run.leader for run in runs if run.folder}
+        return found.union(holders(paths | {lock}, alive) if request["holders"] == "ended" else ())
 
-    ended, forced, left = end(of_commands, first, grace)
-    # The leader notes how its command has ended, and goes.
-    limit = time.monotonic() + LEADER_SECONDS
-    while not left and of_runs(look()) and time.monotonic() < limit:
-        time.sleep(LOOK_SECONDS)
-    if not left:
-        leaders, forced_leaders, left = end(of_runs, signal.SIGTERM, 1.0)
-        ended, forced = ended | leaders, forced | forced_leaders
+    sent, left = end(unwanted, first, grace)
+    if not left:  # the leader notes how its command has ended, and goes: it is given time for that
+        _, left = end(of_runs, signal.SIGCONT, LEADER_SECONDS)
+    ended = {pid for pid, _ in sent}
+    forced = {pid for pid, number in sent if number == signal.SIGKILL}
     alive = look()
     for run in runs:
         if not run.find(alive):
-            run.leave_status(137 if forced else 143)
-    answer = {"ended": len(ended), "forced": len(forced)}
-    if request["holders"] != "none":
-        lock = os.path.join(temporary if emulated else "/tmp", "libtpu_lockfile")
-        if request["holders"] == "ended":
-            freed, forced, held = end(lambda all: holders(paths | {lock}, all), first, grace)
-            answer["holders_ended"] = len(freed)
-            answer["forced"] += len(forced)
-            left.update(held)
-        still = holders(paths | {lock}, look())
-        answer["held"] = described({pid: each for pid, each in still.items() if pid not in left})
-        answer["lock_removed"] = not still and remove_lock(lock)
-    answer["why"] = "" if os.geteuid() == 0 else "sudo asks for a password there"
-    print("\ntpukit-end " + json.dumps({**answer, "left": described(left)}))
+            run.leave_status(137 if forced & run.known.keys() else 143)
+    known = set().union(*(run.known for run in runs))
+    looks = request["holders"] != "none"
+    held = holders(paths | {lock}, alive) if looks else {}
+    answer = {
+        "ended": len(ended & known),
+        "holders_ended": len(ended - known),
+        "forced": len(forced),
+        "left": described(left),
+        "why": "" if os.geteuid() == 0 else "sudo asks for a password there",
+        "held": described({pid: held[pid] for pid in held.keys() - left.keys()}),
+        "lock_removed": looks and not held and remove_lock(lock),
+    }
+    print("\ntpukit-end " + json.dumps(answer))
 
 
 main(*sys.argv[1:])

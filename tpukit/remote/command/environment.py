@@ -50,13 +50,9 @@ def launch(command: str, words: Mapping[str, str], *, sudo: bool = False) -> str
     The user's own shell runs it, as sshd would have it; with `sudo` as root, in its environment.
     """
     line = quote([_IN_BRACES.sub(lambda found: found[1] or words.get(found[2], found[0]), command)])
-    if not sudo:
-        return f'exec "${{SHELL:-/bin/sh}}" -c {line}\n'
     # sudo would set a PATH of its own.
-    return (
-        "exec sudo -n -E -- sh -c "
-        f"""'PATH=$0; export PATH; exec "${{SHELL:-/bin/sh}}" -c "$1"' "$PATH" {line}\n"""
-    )
+    root = 'sudo -n -E -- env PATH="$PATH" ' if sudo else ""
+    return f'exec {root}"${{SHELL:-/bin/sh}}" -c {line}\n'
 
 
 def parse_assignments(words: Iterable[str], own: Mapping[str, str]) -> dict[str, str]:
