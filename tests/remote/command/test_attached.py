@@ -198,7 +198,7 @@ def test_a_worker_s_own_limit_ends_its_command_and_no_other(
 
     with meanwhile(pass_time):
         results = going.on_all(workers)
-    assert [each.ok for each in results] == [True, False, True]
+    assert [each.error is None for each in results] == [True, False, True]
     assert isinstance(results[1].error, DeadlinePassed)
     assert results[1].error.why == "it was ended"
     assert all(gone(pid) for pid in pids([servers[1]]))
@@ -274,7 +274,7 @@ def test_one_lost_worker_is_its_own_outcome_alone(
 ) -> None:
     servers[2].loses = lambda number: True
     results = run(workers, CommandRequest("echo x"))
-    assert [each.ok for each in results] == [True, True, False]
+    assert [each.error is None for each in results] == [True, True, False]
     assert isinstance(results[2].error, TransportFailed)
     assert "may have run" in results[2].error.why
 

@@ -37,19 +37,19 @@ BOOT = "/proc/sys/kernel/random/boot_id"
 
 
 class Process:
-    """One live process as /proc shows it."""
+    """One live process as /proc shows it; where there is none, as on macOS, its mark, from ps."""
 
-    def __init__(self, pid):
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
+    def __init__(self, pid, words=None):
         self.pid = pid
-        self.zombie = fields[0] in (b"Z", b"X")
-        self.parent, self.session = int(fields[1]), int(fields[3])
-        self.born = int(fields[19])
-        self.job = ""
-        for pair in self.read("environ").split(b"\0"):
-            if pair.startswith(b"TPUKIT_JOB="):
-                self.job = os.fsdecode(pair[len(b"TPUKIT_JOB=") :])
+        self.zombie = self.parent = self.session = self.born = 0
+        if words is None:
+            fields = self.read("stat").rpartition(b")")[2].split()
+            self.zombie = fields[0] in (b"Z", b"X")
+            self.parent, self.session = int(fields[1]), int(fields[3])
+            self.born = int(fields[19])
+            words = self.read("environ").split(b"\0")
+        marks = [each for each in words if each.startswith(b"TPUKIT_JOB=")]
+        self.job = os.fsdecode(marks[-1].partition(b"=")[2]) if marks else ""
 
     def read(self, name):
         with contextlib.suppress(OSError), open(f"/proc/{self.pid}/{name}", "rb") as file:
@@ -59,9 +59,6 @@ class Process:
     def command(self):
         words = self.read("cmdline")[:1000].replace(b"\0", b" ")
         return words.decode("utf-8", "replace").strip()
-
-    def scopes(self):
-        return self.read("cgroup").replace(b"\n", b"/").split(b"/")
 
     def ignores(self, number):
         ignored = re.search(rb"SigIgn:\s*(\w+)", self.read("status"))
@@ -76,29 +73,18 @@ class Process:
         return found
 
 
-class Marked(Process):
-    """What is known of a process where there is no /proc, as on macOS: its mark, from ps."""
-
-    zombie = parent = session = born = 0
-
-    def __init__(self, line):
-        pid, *words = line.split()
-        self.pid = int(pid)
-        found = [each for each in words if each.startswith(b"TPUKIT_JOB=")]
-        self.job = os.fsdecode(found[-1].partition(b"=")[2]) if found else ""
-
-
 def look():
     """Return every live process but this one, by its id."""
     found = []
     if os.path.isdir("/proc/self"):
         for name in filter(str.isdigit, os.listdir("/proc")):
-            with contextlib.suppress(OSError, IndexError):
+            with contextlib.suppress(IndexError):  # it has just gone
                 found.append(Process(int(name)))
     else:
-        words = ["ps", "-axEww", "-o", "pid=,command="]
-        listing = subprocess.run(words, stdout=subprocess.PIPE, check=False).stdout
-        found = [Marked(line) for line in listing.splitlines()]
+        listing = ["ps", "-axEww", "-o", "pid=,command="]
+        done = subprocess.run(listing, stdout=subprocess.PIPE, check=False)
+        for pid, *words in map(bytes.split, done.stdout.splitlines()):
+            found.append(Process(int(pid), words))
     return {each.pid: each for each in found if not each.zombie and each.pid != os.getpid()}
 
 
@@ -124,7 +110,7 @@ class Run:
             for each in alive.values()
             if each.job == self.mark
             or (led and each.session == self.leader and each.born >= self.born)
-            or (self.folder and led and self.scope in each.scopes())
+            or (self.folder and led and self.scope in each.read("cgroup"))
             or (each.pid in self.known and each.born == self.known[each.pid])
         }
         more = found

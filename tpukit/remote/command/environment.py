@@ -13,7 +13,6 @@ from tpukit.text import is_utf8, one_line, quote
 #: A word in braces, or doubled ones for the braces themselves; `${worker}` is a shell's.
 _WORDS = "worker|workers|coordinator|slice|slice_index|slices"
 _IN_BRACES = re.compile(rf"(?<!\$)(?<!\$\{{)(?:\{{(\{{(?:{_WORDS})\}})\}}|\{{({_WORDS})\}})")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def shell_lines(variables: Mapping[str, str], recipe: str = "") -> str:
@@ -64,7 +63,7 @@ def parse_assignments(words: Iterable[str], own: Mapping[str, str]) -> dict[str,
     found: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
-        if not _NAME.fullmatch(name) or "\0" in value:
+        if not (name.isascii() and name.isidentifier()) or "\0" in value:
             raise BadInput(
                 f"{one_line(name)[:60]!r} cannot name a variable",
                 fix=Fix(note="--env takes NAME=VALUE"),
