@@ -17,7 +17,7 @@ from tpukit.remote.command.end import GRACE_SECONDS, NotEnded, end_processes
 from tpukit.remote.command.environment import export_lines, launch
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.target import Completed
-from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection
 from tpukit.remote.programs import program_text, shell_line
 
 if TYPE_CHECKING:
@@ -62,10 +62,9 @@ class _Begun:
     """A worker on which the command was begun."""
 
     worker: RemoteWorker
-    connection: Connection
+    link: RetryingConnection
     mark: str
-    ended: bool = False
-    state: str = "may still run: not reached"  #: where it was not ended
+    state: str = "may still run: not reached"  #: empty once it has ended
 
 
 @dataclass
@@ -96,7 +95,7 @@ class AttachedRun:
             )
         finally:
             for each in self._begun:
-                each.connection.close()
+                each.link.close()
         if self._failure:
             raise self._failure
         return outcomes
@@ -112,13 +111,13 @@ class AttachedRun:
         """Start nothing more and end the command wherever it runs."""
         with self._lock:
             self._stopped = True
-            running = [each for each in self._begun if not each.ended]
+            running = [each for each in self._begun if each.state]
             fan_out(running, self._end, window=len(running))
 
     @property
     def unreached(self) -> dict[RemoteWorker, str]:
         """What is known of the command where it was started, and its end was not seen."""
-        return {each.worker: each.state for each in self._begun if not each.ended}
+        return {each.worker: each.state for each in self._begun if each.state}
 
     def _work(self, worker: RemoteWorker) -> Completed:
         ok = False
@@ -133,22 +132,23 @@ class AttachedRun:
     def _run(self, worker: RemoteWorker) -> Completed:
         if self._stopped:
             raise CommandCancelled(f"not started on {worker.label}")
-        with worker.connect() as connection:
-            begun = _Begun(worker, connection, f"{secrets.token_hex(8)}.{worker.index}")
+        with RetryingConnection(worker.connect, Deadline.never(self.clock)) as link:
+            begun = _Begun(worker, link, f"{secrets.token_hex(8)}.{worker.index}")
+            connection = link.connection
             with self._lock:
                 if self._stopped:
                     raise CommandCancelled(f"not started on {worker.label}")
                 self._begun.append(begun)
-            done = self._command(begun)
+            done = self._command(begun, connection)
             with self._lock:  # where it is stopped: not before all that it has started is ended
                 if not self._stopped:
-                    begun.ended = True
+                    begun.state = ""
         # A failure after the others were stopped is taken for its consequence.
         if self._stopped and not done.ok:
             raise CommandCancelled(f"ended on {worker.label}")
         return done
 
-    def _command(self, begun: _Begun) -> Completed:
+    def _command(self, begun: _Begun, connection: Connection) -> Completed:
         request, worker = self.request, begun.worker
         # Without variables there is nothing to send, and nothing that a worker has to wait for.
         reads = ["input"] if request.environment or request.stdin else []
@@ -159,7 +159,7 @@ class AttachedRun:
         launched = launch(request.command, worker.words, sudo=request.sudo)
         line = shell_line(export_lines(worker.variables) + program + launched, [begun.mark, *reads])
         try:
-            return begun.connection.run(
+            return connection.run(
                 line,
                 stdin=chain([head], self._input(request.stdin)) if request.stdin else head,
                 on_output=partial(self._write, worker),
@@ -170,8 +170,7 @@ class AttachedRun:
             with suppress(TpukitError):
                 self._end(begun)
             what = f"the command on {worker.label} did not end in {request.limit:g} s"
-            why = "it was ended" if begun.ended else f"it {begun.state}"
-            raise DeadlinePassed(what, why=why) from error
+            raise DeadlinePassed(what, why=f"it {begun.state or 'was ended'}") from error
         except TransportFailed:
             worker.check_slice()
             raise
@@ -195,15 +194,11 @@ class AttachedRun:
         first, grace = self.request.first, self.request.grace
         end = partial(end_processes, clock=self.clock, marks=[begun.mark], first=first, grace=grace)
         try:
-            try:
-                end(begun.connection)
-            except TransportFailed:  # what it was lost with runs on there
-                with begun.worker.connect() as connection:
-                    end(connection)
+            begun.link.retry(end)  # what a connection was lost with runs on there
         except NotEnded as error:
             begun.state = f"goes on as {error.reason}" + (f": {error.why}" if error.why else "")
             raise
-        begun.ended = True
+        begun.state = ""
 
 
 def shield(stop: Callable[[], None], clock: Clock) -> None:

@@ -126,11 +126,11 @@ class Run:
 
     def leave_status(self, status):
         """Say how it ended where the runner could not."""
-        if not (self.folder and self.known) or os.path.exists(f"{self.folder}/status"):
+        if not (self.folder and self.known):
             return  # the folder of a lost one, of which nothing was there any more, says the truth
         new = f"{self.folder}/status.new"  # the user's own, with its blocks on the disk
-        with contextlib.suppress(FileNotFoundError):  # the runner has just said it itself
-            with open(os.open(new, os.O_WRONLY), "w") as file:
+        with contextlib.suppress(FileNotFoundError):  # the runner has said it itself
+            with open(new, "r+") as file:
                 file.write(f"{status:<7}\n")
             os.rename(new, f"{self.folder}/status")
 
@@ -183,13 +183,11 @@ def remove_lock(path):
 
     libtpu leaves it behind and then refuses to start: jax-ml/jax#10192.
     """
-    try:
-        with open(path) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.unlink(path)
-    except OSError:
-        return False
-    return True
+    with contextlib.suppress(OSError), open(path) as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
+        return True
+    return False
 
 
 def main(folder, temporary, emulated, request):

@@ -38,11 +38,6 @@ def shell_with(recipe: str) -> str:
     return f'exec "${{SHELL:-/bin/sh}}" -l -c {quote([shell_line(inside)])}\n'
 
 
-def activation(recipe: str) -> str:
-    """Return what does the same in a POSIX shell on a worker."""
-    return f". ~/{worker_files.venv(recipe)}/bin/activate"
-
-
 def launch(command: str, words: Mapping[str, str], *, sudo: bool = False) -> str:
     """Return the POSIX shell text that becomes a command: `words` stand for `{worker}` and others.
 
