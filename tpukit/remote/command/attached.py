@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tpukit.clock import Clock, Deadline
 from tpukit.errors import DeadlinePassed, TpukitError, TransportFailed
 from tpukit.remote.command.end import GRACE_SECONDS, NotEnded, end_processes
-from tpukit.remote.command.environment import export_lines, launch
+from tpukit.remote.command.environment import launch, shell_lines
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.target import Completed
 from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection
@@ -157,7 +157,7 @@ class AttachedRun:
         limit = Deadline.after(self.clock, request.limit) if request.limit else never
         program = program_text("remote/command/device.sh", "remote/command/run.sh")
         launched = launch(request.command, worker.words, sudo=request.sudo)
-        line = shell_line(export_lines(worker.variables) + program + launched, [begun.mark, *reads])
+        line = shell_line(shell_lines(worker.variables) + program + launched, [begun.mark, *reads])
         try:
             return connection.run(
                 line,
@@ -204,8 +204,7 @@ class AttachedRun:
 def shield(stop: Callable[[], None], clock: Clock) -> None:
     """Call `stop` and wait for it, also where the interrupt is repeated within a second.
 
-    Then it is the same one, passed on by somebody's wrapper; raises KeyboardInterrupt for a later
-    one.
+    Then it is the same one, passed on by a wrapper; raises KeyboardInterrupt for a later one.
     """
     begun, over = clock.monotonic(), threading.Event()
 

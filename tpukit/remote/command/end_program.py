@@ -66,10 +66,9 @@ class Process:
 
     def open_files(self):
         found = set()
-        with contextlib.suppress(OSError):
-            for entry in os.scandir(f"/proc/{self.pid}/fd"):
-                with contextlib.suppress(OSError):
-                    found.add(os.readlink(entry.path))
+        for link in glob.glob(f"/proc/{self.pid}/fd/*"):
+            with contextlib.suppress(OSError):
+                found.add(os.readlink(link))
         return found
 
 

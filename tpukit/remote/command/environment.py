@@ -21,12 +21,12 @@ def shell_lines(variables: Mapping[str, str], recipe: str = "") -> str:
     `recipe` names the provisioned environment whose programs come first in PATH. Where it is not,
     they end with 127, as for a program that is not there.
     """
-    activate = ""
-    if recipe:
-        folder = worker_files.shell_word(worker_files.venv(recipe))
-        there = f"[ -x {worker_files.shell_word(worker_files.venv_python(recipe))} ] || exit 127\n"
-        activate = f'{there}export VIRTUAL_ENV={folder} PATH={folder}/bin:"$PATH"\n'
-    return activate + export_lines(variables)
+    lines = "".join(f"export {name}={quote([value])}\n" for name, value in variables.items())
+    if not recipe:
+        return lines
+    folder = worker_files.shell_word(worker_files.venv(recipe))
+    there = f"[ -x {worker_files.shell_word(worker_files.venv_python(recipe))} ] || exit 127\n"
+    return f'{there}export VIRTUAL_ENV={folder} PATH={folder}/bin:"$PATH"\n{lines}'
 
 
 def shell_with(recipe: str) -> str:
@@ -86,11 +86,6 @@ def parse_file(content: bytes, own: Mapping[str, str]) -> dict[str, str]:
         raise BadInput(f"line {number} of the environment file is not UTF-8 text") from error
     lines = (line.strip().removeprefix("export ") for line in text.split("\n"))
     return parse_assignments((_unquoted(line) for line in lines if line and line[0] != "#"), own)
-
-
-def export_lines(variables: Mapping[str, str]) -> str:
-    """Return the shell lines that set variables."""
-    return "".join(f"export {name}={quote([value])}\n" for name, value in variables.items())
 
 
 def _unquoted(line: str) -> str:
