@@ -50,7 +50,7 @@ def second_client(worker: RemoteWorker, seconds: float) -> tuple[threading.Threa
     locked = threading.Event()
 
     def take() -> None:
-        with smoke_lock(worker, sys.executable, within(seconds)):
+        with smoke_lock(worker, within(seconds)):
             locked.set()
 
     thread = threading.Thread(target=take)
@@ -61,7 +61,7 @@ def second_client(worker: RemoteWorker, seconds: float) -> tuple[threading.Threa
 def test_the_second_client_waits_until_the_first_is_done(
     server: Server, worker: RemoteWorker
 ) -> None:
-    with smoke_lock(worker, sys.executable, within(300)):
+    with smoke_lock(worker, within(300)):
         thread, locked = second_client(worker, 300)
         server.wait_until(lambda: len(server.commands) == 2)
         assert not locked.wait(0.5)
@@ -70,7 +70,7 @@ def test_the_second_client_waits_until_the_first_is_done(
 
 
 def test_a_client_that_is_lost_does_not_keep_the_lock(server: Server, worker: RemoteWorker) -> None:
-    with smoke_lock(worker, sys.executable, within(300)):
+    with smoke_lock(worker, within(300)):
         server.cut()
         thread, locked = second_client(worker, 300)
         assert locked.wait(60)
@@ -82,8 +82,8 @@ def test_who_waits_for_the_lock_says_who_has_it_and_passes_its_own_deadline(
 ) -> None:
     told: list[str] = []
     refused = pytest.raises(DeadlinePassed, match="the smoke test had no turn")
-    with smoke_lock(worker, sys.executable, within(300)):
-        with refused as caught, smoke_lock(worker, sys.executable, within(3.0), told.append):
+    with smoke_lock(worker, within(300)):
+        with refused as caught, smoke_lock(worker, within(3.0), told.append):
             pass
         holder = (tmp_path / "home/.tpukit/smoke.lock").read_text().strip()
     assert told == [f"another smoke test of the slice runs: {holder}"]
@@ -91,9 +91,10 @@ def test_who_waits_for_the_lock_says_who_has_it_and_passes_its_own_deadline(
     assert caught.value.why == told[0]
 
 
-def test_a_worker_without_the_interpreter_holds_nobody_up(worker: RemoteWorker) -> None:
+def test_a_worker_without_python_holds_nobody_up(server: Server, worker: RemoteWorker) -> None:
+    server.path = "/no/such/folder"
     started = time.monotonic()
-    with smoke_lock(worker, "no/such/python", within(300)):
+    with smoke_lock(worker, within(300)):
         assert time.monotonic() - started < 60
 
 

@@ -32,7 +32,7 @@ from tpukit.errors import (
 from tpukit.provision.recipes import Recipe
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text
-from tpukit.remote.worker_files import venv_python
+from tpukit.remote.worker_files import SMOKE_LOCK, venv_python
 from tpukit.smoke.judge import DIGEST, STAND_IN_DIGEST
 from tpukit.smoke.runner import Load, ensure_computes, smoke
 
@@ -288,7 +288,7 @@ def training(worker: LocalWorker, mark: str) -> Iterator[subprocess.Popen[bytes]
 def test_devices_that_a_training_job_holds_are_busy_and_not_computed_on(tmp_path):
     """A process of a detached run, named with it; the program is not even started."""
     started = tmp_path / "started"
-    worker = with_interpreter(tmp_path, f'[ "$2" = -c ] || touch {started}', devices=8)
+    worker = with_interpreter(tmp_path, f"touch {started}", devices=8)
     with training(worker, "/home/me/.tpukit/jobs/run.night-3") as process:
         with pytest.raises(DevicesBusy) as caught:
             ensure(replace(worker.remote(), slice="demo"), accelerator=V3_8)
@@ -321,13 +321,13 @@ def test_a_crash_is_a_failed_smoke_test_with_the_end_of_its_output(tmp_path):
 
 
 def test_the_smoke_test_runs_under_the_lock_of_the_first_worker(tmp_path):
-    """The interpreter is asked for the lock first, and computes while that command still runs."""
-    begun = tmp_path / "begun"
-    script = f'[ "$2" = -c ] && {{ echo TPUKIT-LOCKED; cat; echo over >>{begun}; exit; }}\n'
-    worker = with_interpreter(tmp_path / "home", f"{script}echo computed >>{begun}; exit 3")
+    """The lock's file says whose it is while the interpreter computes, and goes afterwards."""
+    seen, lock = tmp_path / "seen", tmp_path / "home" / SMOKE_LOCK
+    worker = with_interpreter(tmp_path / "home", f"cat {lock} >{seen}; exit 3")
     with pytest.raises(SmokeFailed):
         ensure(worker.remote(), accelerator=V3_8)
-    assert begun.read_text().split() == ["computed", "over"]
+    assert seen.read_text().startswith("PID ")
+    assert not lock.exists()
 
 
 @pytest.mark.full_size

@@ -150,7 +150,7 @@ def _came_of(
 ) -> Deleted:
     failed = {each.item.name: each.error for each in outcomes if each.error}
     rules = [rule for each in outcomes for rule in each.value or ()]
-    return Deleted([each.item.name for each in outcomes if each.ok], failed, rules)
+    return Deleted([each.item.name for each in outcomes if not each.error], failed, rules)
 
 
 def plan(

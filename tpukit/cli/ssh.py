@@ -126,12 +126,13 @@ def _with_environment(toolkit: Toolkit, chosen: RemoteWorker, recipe: str, line:
     """Return the line that runs a command, or a shell, with a provisioned environment."""
     from tpukit.remote.command import environment
     from tpukit.remote.programs import shell_line
+    from tpukit.remote.worker_files import venv
     from tpukit.work.environments import require_environment
 
     require_environment([chosen], recipe, toolkit.clock)
     if line:
         return shell_line(environment.shell_lines({}, recipe) + environment.launch(line, {}))
-    toolkit.console.say(f"in any shell there: {environment.activation(recipe)}")
+    toolkit.console.say(f"in any shell there: . ~/{venv(recipe)}/bin/activate")
     return shell_line(environment.shell_with(recipe))
 
 

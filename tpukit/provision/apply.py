@@ -121,8 +121,7 @@ class _Application:
         return False
 
     def _take_all_alone(self) -> None:
-        python = self._facts.pythons[0].path if self._facts.pythons else "python3"
-        with self._jobs.alone(python) as waited:
+        with self._jobs.alone() as waited:
             if waited:
                 self._facts = self._jobs.briefly(read_facts)
             if any(venv.installing for venv in self._facts.venvs):

@@ -107,7 +107,7 @@ class WorkerJobs:
             return act(connection, self.deadline.within(_BRIEFLY))
 
     @contextmanager
-    def alone(self, python: str = "python3") -> Iterator[bool]:
+    def alone(self) -> Iterator[bool]:
         """Run the block while no other client provisions the worker; yield whether one had to be
         waited for, which may have changed everything.
 
@@ -115,7 +115,6 @@ class WorkerJobs:
         """
         with worker_lock(
             self.worker,
-            python,
             PROVISION_LOCK,
             self.deadline,
             ahead="another client provisions it",

@@ -95,7 +95,7 @@ def ensure_computes(
         if not report.ok:
             raise _failure(report)
         return report
-    with smoke_lock(workers[0], venv_python(recipe.name), deadline, on_wait):
+    with smoke_lock(workers[0], deadline, on_wait):
         limit = deadline.within(SMOKE_SECONDS + load.soak_seconds)
         report = smoke(workers, accelerator, recipe, deadline=limit, load=load)
     on_report(report)
@@ -141,7 +141,7 @@ def check_level(recipe: Recipe, level: int) -> None:
 
 @contextmanager
 def smoke_lock(
-    worker: RemoteWorker, python: str, deadline: Deadline, on_wait: OnWait = lambda line: None
+    worker: RemoteWorker, deadline: Deadline, on_wait: OnWait = lambda line: None
 ) -> Iterator[None]:
     """Run the block while no other client of this user tests the slice of `worker`.
 
@@ -154,7 +154,7 @@ def smoke_lock(
     Raises `DeadlinePassed` where another client has the lock until the deadline.
     """
     ahead, late = "another smoke test of the slice runs", "the smoke test had no turn"
-    with worker_lock(worker, python, SMOKE_LOCK, deadline, ahead=ahead, late=late, on_wait=on_wait):
+    with worker_lock(worker, SMOKE_LOCK, deadline, ahead=ahead, late=late, on_wait=on_wait):
         yield
 
 

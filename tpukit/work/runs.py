@@ -13,7 +13,7 @@ from tpukit.clock import Clock, Deadline
 from tpukit.errors import Fix, NameTaken, NotFound, TpukitError, interruption
 from tpukit.remote.command.attached import shield
 from tpukit.remote.command.end import GRACE_SECONDS, EndReport, Holders, end_processes
-from tpukit.remote.command.environment import export_lines, launch
+from tpukit.remote.command.environment import launch, shell_lines
 from tpukit.remote.command.fan_out import Outcome, fan_out, values
 from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.worker import RemoteWorker
@@ -79,7 +79,7 @@ def start(
         return DetachedJob(worker.connect, name, Deadline.after(clock, _ASK_SECONDS))
 
     def request(worker: RemoteWorker, lines: str) -> JobRequest:
-        text = export_lines(worker.variables) + lines
+        text = shell_lines(worker.variables) + lines
         launched = launch(command, worker.words, sudo=sudo)
         told = notify if worker is workers[0] and lines is environment else ""
         known = {"nonce": nonce, "notify": told, "worker": str(worker.index)}

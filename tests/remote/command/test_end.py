@@ -151,6 +151,17 @@ def test_a_stopped_program_ends_in_order_too(start: Start, end: End, server: Ser
     assert status(server) == "3"
 
 
+def test_a_runner_that_is_held_up_gets_time_to_say_how_its_command_ended(
+    start: Start, end: End, server: Server
+) -> None:
+    start("trap 'exit 3' TERM; echo $$ >>pids; while :; do sleep 0.05; done")
+    record = server.home / ".tpukit" / "jobs" / JOB / "pid"
+    os.kill(int(record.read_text().split()[0]), signal.SIGSTOP)
+    report = end()
+    assert report.forced == 0
+    assert status(server) == "3"
+
+
 def test_a_finished_job_stays_as_it_is(
     start: Start, end: End, server: Server, connect: Callable[[], Connection], within: Within
 ) -> None:

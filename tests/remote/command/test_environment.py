@@ -8,7 +8,6 @@ import pytest
 
 from tpukit.errors import BadInput
 from tpukit.remote.command.environment import (
-    export_lines,
     launch,
     parse_assignments,
     parse_file,
@@ -64,6 +63,6 @@ def test_only_our_words_in_braces_are_replaced() -> None:
 
 
 def test_a_command_finds_the_same_words_in_its_environment() -> None:
-    script = export_lines({"TPUKIT_WORKER": "2", "TPUKIT_SLICE_INDEX": "0"}) + launch("env", {})
+    script = shell_lines({"TPUKIT_WORKER": "2", "TPUKIT_SLICE_INDEX": "0"}) + launch("env", {})
     lines = subprocess.check_output(["sh", "-c", script]).decode().splitlines()
     assert {"TPUKIT_WORKER=2", "TPUKIT_SLICE_INDEX=0"} <= set(lines)

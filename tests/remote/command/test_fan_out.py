@@ -38,7 +38,7 @@ def test_one_failure_is_that_items_alone() -> None:
         return item
 
     outcomes = fan_out([0, 1, 2], work, window=1)
-    assert [outcome.ok for outcome in outcomes] == [True, False, True]
+    assert [outcome.value for outcome in outcomes] == [0, None, 2]
     assert isinstance(outcomes[1].error, TransportFailed)
 
 

@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING
 from tpukit.clock import Clock, Deadline
 from tpukit.errors import DeadlinePassed, TpukitError, TransportFailed
 from tpukit.remote.command.end import GRACE_SECONDS, NotEnded, end_processes
-from tpukit.remote.command.environment import export_lines, launch
+from tpukit.remote.command.environment import launch, shell_lines
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.target import Completed
-from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection
 from tpukit.remote.programs import program_text, shell_line
 
 if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
 
-#: Seconds beyond the grace for which a command that has ended waits for what it started to.
-_END_SECONDS = 10.0
 _SAME_INTERRUPT_SECONDS = 1.0
 
 OnWorkerOutput = Callable[[RemoteWorker, str, bytes], None]
@@ -60,15 +58,13 @@ class CommandCancelled(TpukitError):
 
 
 @dataclass
-class _Live:
-    """A worker on which the command may be running."""
+class _Begun:
+    """A worker on which the command was begun."""
 
     worker: RemoteWorker
-    connection: Connection
+    link: RetryingConnection
     mark: str
-    ending: threading.Event | None = None  #: set when the attempt to end it is over
-    ended: bool = False
-    state: str = "may still run: not reached"  #: where it was not ended
+    state: str = "may still run: not reached"  #: empty once it has ended
 
 
 @dataclass
@@ -81,9 +77,8 @@ class AttachedRun:
     request: CommandRequest
     clock: Clock
     on_output: OnWorkerOutput
-    _live: dict[int, _Live] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _failing: threading.Lock = field(default_factory=threading.Lock)
+    _begun: list[_Begun] = field(default_factory=list)
+    _lock: threading.RLock = field(default_factory=threading.RLock)  #: held while it is ended
     _failure: OSError | TpukitError | None = None
     _stopped: bool = False
 
@@ -99,18 +94,15 @@ class AttachedRun:
                 workers, self._work, window=window, cancel=lambda: shield(self.stop, self.clock)
             )
         finally:
-            with self._lock:
-                self._stopped = True
-                live = list(self._live.values())
-            for each in live:
-                each.connection.close()
+            for each in self._begun:
+                each.link.close()
         if self._failure:
             raise self._failure
         return outcomes
 
     def fail(self, error: OSError | TpukitError) -> None:
         """End the command wherever it runs, for what happened here; `on_all` raises it."""
-        with self._failing:
+        with self._lock:
             if not self._failure:
                 self._failure = error
                 self.stop()
@@ -119,67 +111,66 @@ class AttachedRun:
         """Start nothing more and end the command wherever it runs."""
         with self._lock:
             self._stopped = True
-            live = [each for each in self._live.values() if not each.ended]
-            for each in live:
-                each.ending = each.ending or threading.Event()
-        fan_out(live, self._end, window=max(len(live), 1))
+            running = [each for each in self._begun if each.state]
+            fan_out(running, self._end, window=len(running))
 
     @property
     def unreached(self) -> dict[RemoteWorker, str]:
         """What is known of the command where it was started, and its end was not seen."""
-        with self._lock:
-            return {each.worker: each.state for each in self._live.values() if not each.ended}
+        return {each.worker: each.state for each in self._begun if each.state}
 
     def _work(self, worker: RemoteWorker) -> Completed:
+        ok = False
         try:
             done = self._run(worker)
-        except CommandCancelled:
-            raise
-        except TpukitError:
-            self._fail()
-            raise
-        if not done.ok:
-            self._fail()
-        return done
+            ok = done.ok
+            return done
+        finally:
+            if self.request.fail_fast and not (ok or self._stopped):
+                self.stop()
 
     def _run(self, worker: RemoteWorker) -> Completed:
         if self._stopped:
             raise CommandCancelled(f"not started on {worker.label}")
-        connection = worker.connect()
-        live = _Live(worker, connection, f"{secrets.token_hex(8)}.{worker.index}")
-        with connection:
+        with RetryingConnection(worker.connect, Deadline.never(self.clock)) as link:
+            begun = _Begun(worker, link, f"{secrets.token_hex(8)}.{worker.index}")
+            connection = link.connection
             with self._lock:
                 if self._stopped:
                     raise CommandCancelled(f"not started on {worker.label}")
-                self._live[id(live)] = live
-            done = self._command(live)
-            self._leave(live)
+                self._begun.append(begun)
+            done = self._command(begun, connection)
+            with self._lock:  # where it is stopped: not before all that it has started is ended
+                if not self._stopped:
+                    begun.state = ""
         # A failure after the others were stopped is taken for its consequence.
         if self._stopped and not done.ok:
             raise CommandCancelled(f"ended on {worker.label}")
         return done
 
-    def _command(self, live: _Live) -> Completed:
-        request, worker = self.request, live.worker
+    def _command(self, begun: _Begun, connection: Connection) -> Completed:
+        request, worker = self.request, begun.worker
         # Without variables there is nothing to send, and nothing that a worker has to wait for.
         reads = ["input"] if request.environment or request.stdin else []
-        head = f"{request.environment}{live.mark}\n".encode() if reads else b""
+        head = f"{request.environment}{begun.mark}\n".encode() if reads else b""
         never = Deadline.never(self.clock)
         limit = Deadline.after(self.clock, request.limit) if request.limit else never
         program = program_text("remote/command/device.sh", "remote/command/run.sh")
         launched = launch(request.command, worker.words, sudo=request.sudo)
+        line = shell_line(shell_lines(worker.variables) + program + launched, [begun.mark, *reads])
         try:
-            return live.connection.run(
-                shell_line(
-                    export_lines(worker.variables) + program + launched, [live.mark, *reads]
-                ),
+            return connection.run(
+                line,
                 stdin=chain([head], self._input(request.stdin)) if request.stdin else head,
                 on_output=partial(self._write, worker),
                 deadline=limit,
                 keep=request.keep,
             )
         except DeadlinePassed as error:
-            raise self._too_long(live) from error
+            with suppress(TpukitError):
+                self._end(begun)
+            what = f"the command on {worker.label} did not end in {request.limit:g} s"
+            raise DeadlinePassed(what, why=f"it {begun.state or 'was ended'}") from error
         except TransportFailed:
             worker.check_slice()
             raise
@@ -199,49 +190,21 @@ class AttachedRun:
             self.fail(error)
             raise
 
-    def _too_long(self, live: _Live) -> DeadlinePassed:
-        what = f"the command on {live.worker.label} did not end in {self.request.limit:g} s"
-        try:
-            self._end(live)
-        except TpukitError:
-            return DeadlinePassed(what, why=f"it {live.state}")
-        return DeadlinePassed(what, why="it was ended")
-
-    def _end(self, live: _Live) -> None:
+    def _end(self, begun: _Begun) -> None:
         first, grace = self.request.first, self.request.grace
-        end = partial(end_processes, clock=self.clock, marks=[live.mark], first=first, grace=grace)
+        end = partial(end_processes, clock=self.clock, marks=[begun.mark], first=first, grace=grace)
         try:
-            try:
-                end(live.connection)
-            except TransportFailed:  # what it was lost with runs on there
-                with live.worker.connect() as connection:
-                    end(connection)
-            live.ended = True
+            begun.link.retry(end)  # what a connection was lost with runs on there
         except NotEnded as error:
-            live.state = f"goes on as {error.reason}" + (f": {error.why}" if error.why else "")
+            begun.state = f"goes on as {error.reason}" + (f": {error.why}" if error.why else "")
             raise
-        finally:
-            if live.ending:
-                live.ending.set()
-
-    def _leave(self, live: _Live) -> None:
-        """Let a worker go; where the command was to be ended, not before all it started is."""
-        with self._lock:
-            if not live.ending:
-                self._live.pop(id(live))
-                return
-        live.ending.wait(self.request.grace + _END_SECONDS)
-
-    def _fail(self) -> None:
-        if self.request.fail_fast and not self._stopped:
-            self.stop()
+        begun.state = ""
 
 
 def shield(stop: Callable[[], None], clock: Clock) -> None:
     """Call `stop` and wait for it, also where the interrupt is repeated within a second.
 
-    Then it is the same one, passed on by somebody's wrapper; raises KeyboardInterrupt for a later
-    one.
+    Then it is the same one, passed on by a wrapper; raises KeyboardInterrupt for a later one.
     """
     begun, over = clock.monotonic(), threading.Event()
 

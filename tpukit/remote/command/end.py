@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: Seconds between a command's first signal and KILL, unless somebody says otherwise.
 GRACE_SECONDS = 10.0
 #: Seconds that a worker gets beyond that: for sudo, KILL, and a job's runner that notes the end.
-_OVERHEAD_SECONDS = 30.0
+_OVERHEAD_SECONDS = 40.0
 _ANSWER = re.compile(rb"^tpukit-end (\{.*\})$", re.MULTILINE)
 #: As root where that needs no password, as on TPU VMs: sudo's children and a device's holder may be
 #: another user's.
@@ -106,17 +106,16 @@ def end_processes(
         TpukitError: the program failed; and what `Connection.run` raises.
     """
     request = {"marks": [*marks], "jobs": jobs, "holders": holders, "signal": first, "grace": grace}
-    limit = Deadline.after(clock, (1 if holders == "none" else 2) * grace + _OVERHEAD_SECONDS)
-    document = _ask(connection, request, limit)
+    document = _ask(connection, request, Deadline.after(clock, grace + _OVERHEAD_SECONDS))
     if left := _held(document["left"]):
         what = f"processes on {connection.label} go on"
         raise NotEnded(what, reason=", ".join(map(str, left)), why=str(document["why"]))
     return EndReport(
         ended=int(document["ended"]),
-        holders_ended=int(document.get("holders_ended", 0)),
+        holders_ended=int(document["holders_ended"]),
         forced=int(document["forced"]),
-        spared=_held(document.get("held", ())),
-        lock_removed=bool(document.get("lock_removed", False)),
+        spared=_held(document["held"]),
+        lock_removed=bool(document["lock_removed"]),
     )
 
 

@@ -1,4 +1,4 @@
-"""End a run's processes, then whatever holds a TPU device, and make sure that they are gone.
+"""End a run's processes, or whatever holds a TPU device, and make sure that they are gone.
 
     python3 -I - FOLDER TMPDIR EMULATED REQUEST
 
@@ -32,24 +32,24 @@ KILL_SECONDS = 5.0
 #: A command may have been sent and not yet be there: the first look that finds nothing is doubted.
 SETTLE_SECONDS = 0.3
 LOOK_SECONDS = 0.05
-LEADER_SECONDS = 10.0
+LEADER_SECONDS = 20.0
 BOOT = "/proc/sys/kernel/random/boot_id"
 
 
 class Process:
-    """One live process as /proc shows it."""
+    """One live process as /proc shows it; where there is none, as on macOS, its mark, from ps."""
 
-    def __init__(self, pid):
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
+    def __init__(self, pid, words=None):
         self.pid = pid
-        self.zombie = fields[0] in (b"Z", b"X")
-        self.parent, self.session = int(fields[1]), int(fields[3])
-        self.born = int(fields[19])
-        self.job = ""
-        for pair in self.read("environ").split(b"\0"):
-            if pair.startswith(b"TPUKIT_JOB="):
-                self.job = os.fsdecode(pair[len(b"TPUKIT_JOB=") :])
+        self.zombie = self.parent = self.session = self.born = 0
+        if words is None:
+            fields = self.read("stat").rpartition(b")")[2].split()
+            self.zombie = fields[0] in (b"Z", b"X")
+            self.parent, self.session = int(fields[1]), int(fields[3])
+            self.born = int(fields[19])
+            words = self.read("environ").split(b"\0")
+        marks = [each for each in words if each.startswith(b"TPUKIT_JOB=")]
+        self.job = os.fsdecode(marks[-1].partition(b"=")[2]) if marks else ""
 
     def read(self, name):
         with contextlib.suppress(OSError), open(f"/proc/{self.pid}/{name}", "rb") as file:
@@ -60,32 +60,16 @@ class Process:
         words = self.read("cmdline")[:1000].replace(b"\0", b" ")
         return words.decode("utf-8", "replace").strip()
 
-    def scopes(self):
-        return self.read("cgroup").replace(b"\n", b"/").split(b"/")
-
     def ignores(self, number):
         ignored = re.search(rb"SigIgn:\s*(\w+)", self.read("status"))
         return bool(ignored and int(ignored[1], 16) >> (number - 1) & 1)
 
     def open_files(self):
         found = set()
-        with contextlib.suppress(OSError):
-            for entry in os.scandir(f"/proc/{self.pid}/fd"):
-                with contextlib.suppress(OSError):
-                    found.add(os.readlink(entry.path))
+        for link in glob.glob(f"/proc/{self.pid}/fd/*"):
+            with contextlib.suppress(OSError):
+                found.add(os.readlink(link))
         return found
-
-
-class Marked(Process):
-    """What is known of a process where there is no /proc, as on macOS: its mark, from ps."""
-
-    zombie = parent = session = born = 0
-
-    def __init__(self, line):
-        pid, *words = line.split()
-        self.pid = int(pid)
-        found = [each for each in words if each.startswith(b"TPUKIT_JOB=")]
-        self.job = os.fsdecode(found[-1].partition(b"=")[2]) if found else ""
 
 
 def look():
@@ -93,12 +77,13 @@ def look():
     found = []
     if os.path.isdir("/proc/self"):
         for name in filter(str.isdigit, os.listdir("/proc")):
-            with contextlib.suppress(OSError, IndexError):
+            with contextlib.suppress(IndexError):  # it has just gone
                 found.append(Process(int(name)))
     else:
-        words = ["ps", "-axEww", "-o", "pid=,command="]
-        listing = subprocess.run(words, stdout=subprocess.PIPE, check=False).stdout
-        found = [Marked(line) for line in listing.splitlines()]
+        listing = ["ps", "-axEww", "-o", "pid=,command="]
+        done = subprocess.run(listing, stdout=subprocess.PIPE, check=False)
+        for pid, *words in map(bytes.split, done.stdout.splitlines()):
+            found.append(Process(int(pid), words))
     return {each.pid: each for each in found if not each.zombie and each.pid != os.getpid()}
 
 
@@ -124,7 +109,7 @@ class Run:
             for each in alive.values()
             if each.job == self.mark
             or (led and each.session == self.leader and each.born >= self.born)
-            or (self.folder and led and self.scope in each.scopes())
+            or (self.folder and led and self.scope in each.read("cgroup"))
             or (each.pid in self.known and each.born == self.known[each.pid])
         }
         more = found
@@ -140,21 +125,21 @@ class Run:
 
     def leave_status(self, status):
         """Say how it ended where the runner could not."""
-        if not (self.folder and self.known) or os.path.exists(f"{self.folder}/status"):
+        if not (self.folder and self.known):
             return  # the folder of a lost one, of which nothing was there any more, says the truth
         new = f"{self.folder}/status.new"  # the user's own, with its blocks on the disk
-        with contextlib.suppress(FileNotFoundError):  # the runner has just said it itself
-            with open(os.open(new, os.O_WRONLY), "w") as file:
+        with contextlib.suppress(FileNotFoundError):  # the runner has said it itself
+            with open(new, "r+") as file:
                 file.write(f"{status:<7}\n")
             os.rename(new, f"{self.folder}/status")
 
 
 def end(find, first, grace):
-    """End what `find` finds; return how many there were, how many needed KILL, what is left."""
+    """End what `find` finds; return who got which signal, and what is left."""
     began = time.monotonic()
-    firm = began + (grace if first == signal.SIGTERM else grace / 2)
+    firm = began + grace / 2
     last = began + (0 if first == signal.SIGKILL else grace)
-    sent, forced, left = set(), set(), {}
+    sent, left = set(), {}
     empty = 0
     while time.monotonic() < last + KILL_SECONDS:
         alive = look()
@@ -171,9 +156,8 @@ def end(find, first, grace):
                     os.kill(pid, number)
                     os.kill(pid, signal.SIGCONT)
             sent.add((pid, number))
-        forced |= left.keys() if now >= last else set()
         time.sleep(LOOK_SECONDS if left or sent else SETTLE_SECONDS)
-    return {pid for pid, _ in sent}, forced, left
+    return sent, left
 
 
 def devices(folder, emulated):
@@ -198,13 +182,11 @@ def remove_lock(path):
 
     libtpu leaves it behind and then refuses to start: jax-ml/jax#10192.
     """
-    try:
-        with open(path) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.unlink(path)
-    except OSError:
-        return False
-    return True
+    with contextlib.suppress(OSError), open(path) as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
+        return True
+    return False
 
 
 def main(folder, temporary, emulated, request):
@@ -214,6 +196,7 @@ def main(folder, temporary, emulated, request):
         print("\ntpukit-end " + json.dumps({"held": described(holders(paths, look()))}))
         return
     first, grace = signal.Signals[f"SIG{request['signal']}"], request["grace"]
+    lock = os.path.join(temporary if emulated else "/tmp", "libtpu_lockfile")
     jobs = request["jobs"]
     if jobs == "all":
         jobs = [os.path.basename(path) for path in glob.glob(f"{folder}/jobs/run.*")]
@@ -223,34 +206,32 @@ def main(folder, temporary, emulated, request):
     def of_runs(alive):
         return set().union(*(run.find(alive) for run in runs))
 
-    def of_commands(alive):
-        return of_runs(alive) - {run.leader for run in runs if run.folder}
+    def unwanted(alive):
+        found = of_runs(alive) - {run.leader for run in runs if run.folder}
+        return found.union(holders(paths | {lock}, alive) if request["holders"] == "ended" else ())
 
-    ended, forced, left = end(of_commands, first, grace)
-    # The leader notes how its command has ended, and goes.
-    limit = time.monotonic() + LEADER_SECONDS
-    while not left and of_runs(look()) and time.monotonic() < limit:
-        time.sleep(LOOK_SECONDS)
-    if not left:
-        leaders, forced_leaders, left = end(of_runs, signal.SIGTERM, 1.0)
-        ended, forced = ended | leaders, forced | forced_leaders
+    sent, left = end(unwanted, first, grace)
+    if not left:  # the leader notes how its command has ended, and goes: it is given time for that
+        _, left = end(of_runs, signal.SIGCONT, LEADER_SECONDS)
+    ended = {pid for pid, _ in sent}
+    forced = {pid for pid, number in sent if number == signal.SIGKILL}
     alive = look()
     for run in runs:
         if not run.find(alive):
-            run.leave_status(137 if forced else 143)
-    answer = {"ended": len(ended), "forced": len(forced)}
-    if request["holders"] != "none":
-        lock = os.path.join(temporary if emulated else "/tmp", "libtpu_lockfile")
-        if request["holders"] == "ended":
-            freed, forced, held = end(lambda all: holders(paths | {lock}, all), first, grace)
-            answer["holders_ended"] = len(freed)
-            answer["forced"] += len(forced)
-            left.update(held)
-        still = holders(paths | {lock}, look())
-        answer["held"] = described({pid: each for pid, each in still.items() if pid not in left})
-        answer["lock_removed"] = not still and remove_lock(lock)
-    answer["why"] = "" if os.geteuid() == 0 else "sudo asks for a password there"
-    print("\ntpukit-end " + json.dumps({**answer, "left": described(left)}))
+            run.leave_status(137 if forced & run.known.keys() else 143)
+    known = set().union(*(run.known for run in runs))
+    looks = request["holders"] != "none"
+    held = holders(paths | {lock}, alive) if looks else {}
+    answer = {
+        "ended": len(ended & known),
+        "holders_ended": len(ended - known),
+        "forced": len(forced),
+        "left": described(left),
+        "why": "" if os.geteuid() == 0 else "sudo asks for a password there",
+        "held": described({pid: held[pid] for pid in held.keys() - left.keys()}),
+        "lock_removed": looks and not held and remove_lock(lock),
+    }
+    print("\ntpukit-end " + json.dumps(answer))
 
 
 main(*sys.argv[1:])

@@ -13,7 +13,6 @@ from tpukit.text import is_utf8, one_line, quote
 #: A word in braces, or doubled ones for the braces themselves; `${worker}` is a shell's.
 _WORDS = "worker|workers|coordinator|slice|slice_index|slices"
 _IN_BRACES = re.compile(rf"(?<!\$)(?<!\$\{{)(?:\{{(\{{(?:{_WORDS})\}})\}}|\{{({_WORDS})\}})")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def shell_lines(variables: Mapping[str, str], recipe: str = "") -> str:
@@ -22,12 +21,12 @@ def shell_lines(variables: Mapping[str, str], recipe: str = "") -> str:
     `recipe` names the provisioned environment whose programs come first in PATH. Where it is not,
     they end with 127, as for a program that is not there.
     """
-    activate = ""
-    if recipe:
-        folder = worker_files.shell_word(worker_files.venv(recipe))
-        there = f"[ -x {worker_files.shell_word(worker_files.venv_python(recipe))} ] || exit 127\n"
-        activate = f'{there}export VIRTUAL_ENV={folder} PATH={folder}/bin:"$PATH"\n'
-    return activate + export_lines(variables)
+    lines = "".join(f"export {name}={quote([value])}\n" for name, value in variables.items())
+    if not recipe:
+        return lines
+    folder = worker_files.shell_word(worker_files.venv(recipe))
+    there = f"[ -x {worker_files.shell_word(worker_files.venv_python(recipe))} ] || exit 127\n"
+    return f'{there}export VIRTUAL_ENV={folder} PATH={folder}/bin:"$PATH"\n{lines}'
 
 
 def shell_with(recipe: str) -> str:
@@ -39,24 +38,15 @@ def shell_with(recipe: str) -> str:
     return f'exec "${{SHELL:-/bin/sh}}" -l -c {quote([shell_line(inside)])}\n'
 
 
-def activation(recipe: str) -> str:
-    """Return what does the same in a POSIX shell on a worker."""
-    return f". ~/{worker_files.venv(recipe)}/bin/activate"
-
-
 def launch(command: str, words: Mapping[str, str], *, sudo: bool = False) -> str:
     """Return the POSIX shell text that becomes a command: `words` stand for `{worker}` and others.
 
     The user's own shell runs it, as sshd would have it; with `sudo` as root, in its environment.
     """
     line = quote([_IN_BRACES.sub(lambda found: found[1] or words.get(found[2], found[0]), command)])
-    if not sudo:
-        return f'exec "${{SHELL:-/bin/sh}}" -c {line}\n'
     # sudo would set a PATH of its own.
-    return (
-        "exec sudo -n -E -- sh -c "
-        f"""'PATH=$0; export PATH; exec "${{SHELL:-/bin/sh}}" -c "$1"' "$PATH" {line}\n"""
-    )
+    root = 'sudo -n -E -- env PATH="$PATH" ' if sudo else ""
+    return f'exec {root}"${{SHELL:-/bin/sh}}" -c {line}\n'
 
 
 def parse_assignments(words: Iterable[str], own: Mapping[str, str]) -> dict[str, str]:
@@ -68,7 +58,7 @@ def parse_assignments(words: Iterable[str], own: Mapping[str, str]) -> dict[str,
     found: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
-        if not _NAME.fullmatch(name) or "\0" in value:
+        if not (name.isascii() and name.isidentifier()) or "\0" in value:
             raise BadInput(
                 f"{one_line(name)[:60]!r} cannot name a variable",
                 fix=Fix(note="--env takes NAME=VALUE"),
@@ -96,11 +86,6 @@ def parse_file(content: bytes, own: Mapping[str, str]) -> dict[str, str]:
         raise BadInput(f"line {number} of the environment file is not UTF-8 text") from error
     lines = (line.strip().removeprefix("export ") for line in text.split("\n"))
     return parse_assignments((_unquoted(line) for line in lines if line and line[0] != "#"), own)
-
-
-def export_lines(variables: Mapping[str, str]) -> str:
-    """Return the shell lines that set variables."""
-    return "".join(f"export {name}={quote([value])}\n" for name, value in variables.items())
 
 
 def _unquoted(line: str) -> str:

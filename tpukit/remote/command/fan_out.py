@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -27,10 +27,6 @@ class Outcome(Generic[Item, Value]):
     value: Value | None = None
     error: TpukitError | None = None
 
-    @property
-    def ok(self) -> bool:
-        return self.error is None
-
 
 def fan_out(
     items: Sequence[Item],
@@ -45,8 +41,6 @@ def fan_out(
     common to all. Any other exception is a defect and is raised once every item has ended. An
     interrupt calls `cancel`, which is to end what still runs, and leaves a tenth of a second later.
     """
-    if not items:
-        return []
     pending = deque(enumerate(items))
     finished = queue.SimpleQueue[tuple[int, Outcome[Item, Value] | Exception]]()
 
@@ -83,13 +77,12 @@ def fan_out(
     return outcomes
 
 
-def values(outcomes: Iterable[Outcome[Item, Value]]) -> list[Value]:
+def values(outcomes: Sequence[Outcome[Item, Value]]) -> list[Value]:
     """Return the values of all outcomes; raise the decisive error, else the first."""
-    found = list(outcomes)
-    errors = [each.error for each in found if each.error]
+    errors = [each.error for each in outcomes if each.error]
     if errors:
         raise decisive(errors) or errors[0]
-    return [each.value for each in found]  # type: ignore[misc]
+    return [each.value for each in outcomes]  # type: ignore[misc]
 
 
 def _outcome(item: Item, work: Callable[[Item], Value]) -> Outcome[Item, Value] | Exception:

@@ -1,6 +1,6 @@
 """Lock a file of this worker, print that it is done, and unlock when standard input ends.
 
-    python -I -c PROGRAM FILE
+    python3 -I -c PROGRAM FILE
 
 Where another one has the lock, "TPUKIT-WAITING " and what that one has left in the file come first.
 The file goes with the lock: who has waited for one that is gone by then begins anew.
@@ -14,27 +14,19 @@ import time
 
 path = os.path.join(os.path.expanduser("~"), sys.argv[1])
 folder = os.path.dirname(path)
-
-
-def locked():
-    """Return the file of that name, open and locked; None where that one has gone meanwhile."""
-    with contextlib.suppress(FileNotFoundError):
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(lock, 200, 0).decode(errors="replace").strip()
-            print("\nTPUKIT-WAITING", holder, flush=True)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if os.path.samestat(os.fstat(lock), os.stat(path)):
-            return lock
-    return None
-
-
 lock = None
 while lock is None:
-    lock = locked()
+    with contextlib.suppress(FileNotFoundError):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(file, 200, 0).decode(errors="replace").strip()
+            print("\nTPUKIT-WAITING", holder, flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if os.path.samestat(os.fstat(file), os.stat(path)):
+            lock = file
 client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
 since = time.strftime("%H:%M:%S UTC", time.gmtime())
 os.ftruncate(lock, 0)

@@ -8,14 +8,12 @@
 
 keep_session() (
     read -r stat <"/proc/$$/stat" && read -r boot </proc/sys/kernel/random/boot_id || return
-    mark=$1
-    set -- ${stat##*) }
-    leader=$4
+    set -- "$1" ${stat##*) }
+    leader=$5
     # Ours is led by this shell or the login shell: else the server has none for each command.
     [ "$leader" = "$$" ] || [ "$leader" = "$PPID" ] || return
-    shift 19
     [ -d "$tpukit/commands" ] || mkdir -p -m 700 "$tpukit/commands"
-    echo "$leader $boot $1" >"$tpukit/commands/$mark"
+    echo "$leader $boot ${21}" >"$tpukit/commands/$1"
     set -- "$tpukit"/commands/*
     [ $# -gt 100 ] || return
     for file; do

@@ -19,50 +19,39 @@ class Broadcast:
     """
 
     def __init__(self, source: Iterable[bytes]) -> None:
-        self._source = source
+        self._source = iter(source)
         try:
             self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed with the last reader
         except OSError as error:
             raise _cut_short(error) from error
-        self._size = 0
-        self._ended = False
-        self._more = threading.Condition()
+        self._lock = threading.Lock()
         self._failure: TpukitError | None = None
-        # A daemon: a source that never ends must not keep a command that has.
-        self._copier = threading.Thread(target=self._copy, name="tpukit-broadcast", daemon=True)
 
     def reader(self) -> Iterator[bytes]:
         """Yield the source's bytes; wait for those that have not come yet."""
-        with self._more:
-            if not self._copier.ident:
-                self._copier.start()
         offset = 0
-        while True:
-            with self._more:
-                while offset >= self._size and not self._ended:
-                    self._more.wait()
-            chunk = os.pread(self._file.fileno(), _CHUNK, offset)
-            if not chunk and self._failure:
-                raise self._failure
-            if not chunk:
-                return
+        while chunk := self._read(offset) or self._copy(offset):
             offset += len(chunk)
             yield chunk
 
-    def _copy(self) -> None:
-        try:
-            for chunk in self._source:
+    def _read(self, offset: int) -> bytes:
+        return os.pread(self._file.fileno(), _CHUNK, offset)
+
+    def _copy(self, offset: int) -> bytes:
+        """Return what the source has behind an offset, once the file has it too."""
+        with self._lock:
+            if self._failure:
+                raise self._failure
+            if chunk := self._read(offset):  # another reader has copied it meanwhile
+                return chunk
+            try:
+                chunk = next(self._source, b"")
                 self._file.write(chunk)
                 self._file.flush()
-                with self._more:
-                    self._size += len(chunk)
-                    self._more.notify_all()
-        except OSError as error:
-            self._failure = _cut_short(error)
-        finally:
-            with self._more:
-                self._ended = True
-                self._more.notify_all()
+            except OSError as error:
+                self._failure = _cut_short(error)
+                raise self._failure from error
+            return chunk
 
 
 def _cut_short(error: OSError) -> TpukitError:

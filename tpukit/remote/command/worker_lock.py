@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -10,8 +11,8 @@ from contextlib import contextmanager, suppress
 from tpukit.clock import Deadline
 from tpukit.errors import DeadlinePassed, TpukitError
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.programs import program_text
-from tpukit.text import one_line, quote
+from tpukit.remote.programs import python_line
+from tpukit.text import one_line
 
 _LOCKED = b"TPUKIT-LOCKED"
 _WAITING = re.compile(rb"^TPUKIT-WAITING (.*)$", re.MULTILINE)
@@ -21,7 +22,6 @@ _RELEASE_SECONDS = 5.0
 @contextmanager
 def worker_lock(
     worker: RemoteWorker,
-    python: str,
     file: str,
     deadline: Deadline,
     *,
@@ -37,39 +37,33 @@ def worker_lock(
 
     Raises `DeadlinePassed`, which says `late`, where another client has the lock until then.
     """
-    program = program_text("remote/command/lock_program.py")
-    command = quote([python, "-I", "-c", program, file])
-    settled, over = threading.Event(), threading.Event()
-    told, waits = bytearray(), list[str]()  # waits: for whom
-
-    def read(stream: str, chunk: bytes) -> None:
-        told.extend(chunk)
-        if _LOCKED in told:
-            settled.set()
-        elif not waits and (found := _WAITING.search(told)):
-            waits.append(f"{ahead}: {one_line(found[1])}")
-            on_wait(waits[0])
+    said, release = queue.SimpleQueue[bytes](), queue.SimpleQueue[bytes]()
 
     def hold() -> None:
         try:
             with suppress(TpukitError), worker.connect() as connection:
-                stdin = _nothing_until(over)
-                connection.run(command, stdin=stdin, on_output=read, deadline=deadline)
+                connection.run(
+                    python_line("remote/command/lock_program.py", file),
+                    stdin=iter(release.get, b""),
+                    on_output=lambda stream, chunk: said.put(chunk),
+                    deadline=deadline,
+                )
         finally:
-            settled.set()
+            said.put(b"")
 
     holder = threading.Thread(target=hold, name="tpukit-worker-lock", daemon=True)
     holder.start()
+    heard, waits = b"", ""
     try:
-        settled.wait(deadline.remaining())
-        if waits and _LOCKED not in told and deadline.passed():
-            raise DeadlinePassed(late, why=waits[0])
+        with suppress(queue.Empty):
+            while _LOCKED not in heard and (chunk := said.get(timeout=deadline.remaining())):
+                heard += chunk
+                if not waits and (found := _WAITING.search(heard)):
+                    waits = f"{ahead}: {one_line(found[1])}"
+                    on_wait(waits)
+        if waits and _LOCKED not in heard and deadline.passed():
+            raise DeadlinePassed(late, why=waits)
         yield bool(waits)
     finally:
-        over.set()
+        release.put(b"")
         holder.join(_RELEASE_SECONDS)
-
-
-def _nothing_until(over: threading.Event) -> Iterator[bytes]:
-    over.wait()
-    yield b""
