@@ -30,7 +30,7 @@ _MASK = "****"
 
 @dataclass(frozen=True)
 class JobState(Documented):
-    """The job of one run on one worker. `state` is running, starting, finished, lost or absent.
+    """The job of one run on one worker. `state` is running, finished, lost or absent.
 
     `status` is the exit status of a finished one, `started` seconds since the epoch by the worker's
     clock, `environment` what it was started with, where one run was asked for, secrets masked.
@@ -46,7 +46,7 @@ class JobState(Documented):
 
     @property
     def live(self) -> bool:
-        return self.state in ("running", "starting")
+        return self.state == "running"
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,6 @@ PIECE = 1 << 18
 LOOK_SECONDS = 0.1
 #: Between two attempts to write where the disk is full.
 ROOM_SECONDS = 0.5
-#: A start that has not said who it is for so long was cut off.
-STARTING_SECONDS = 60.0
 
 
 def text(*path):
@@ -41,9 +39,16 @@ def text(*path):
     return ""
 
 
-def save(path, content, flags=os.O_TRUNC):
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | flags, 0o600), "wb") as file:
+def save(content, *path):
+    with open(os.path.join(*path), "xb") as file:
         file.write(content.encode())
+
+
+def locked(jobs):
+    """Return the folder of jobs, open and locked: what starts or removes some does so alone."""
+    lock = os.open(jobs, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
 
 
 def identity(pid):
@@ -64,18 +69,14 @@ def lives(folder):
 
 
 def stand(folder):
-    """Return absent, starting, running or lost; or finished, with the exit status after it."""
-    with contextlib.suppress(FileNotFoundError):
-        age = time.time() - os.stat(folder).st_mtime
-        # In this order: it may end between two looks.
-        if not text(folder, "status") and lives(folder):
-            return "running"
-        status = text(folder, "status")
-        if status.isdigit():
-            return f"finished {status}"
-        begins = not text(folder, "pid") and age < STARTING_SECONDS
-        return "starting" if begins else "lost"
-    return "absent"
+    """Return absent, running or lost; or finished, with the exit status after it."""
+    if not os.path.isdir(folder):
+        return "absent"
+    # In this order: it may end between two looks.
+    if not text(folder, "status") and lives(folder):
+        return "running"
+    status = text(folder, "status")
+    return f"finished {status}" if status.isdigit() else "lost"
 
 
 def bases(folder):
@@ -259,7 +260,7 @@ def follow(jobs, request):
                 break
             send(data, offset, len(data), epoch)
             offset += len(data)
-        if word not in ("starting", "running") or not request["on"]:
+        if word != "running" or not request["on"]:
             return say(word)
         if listener.poll(LOOK_SECONDS * 1000):
             return None
@@ -285,11 +286,11 @@ def listed(jobs, request):
 
 def removed(jobs, request):
     """Remove jobs that do not live and ended so many seconds ago; answer likewise, with bytes."""
-    with contextlib.suppress(FileNotFoundError):  # one at a time: kept until this program ends
-        fcntl.flock(os.open(jobs, os.O_RDONLY), fcntl.LOCK_EX)
+    with contextlib.suppress(FileNotFoundError):
+        locked(jobs)  # until this program ends
     for name, folder in chosen(jobs, request["job"]):
         word, size = stand(folder), None
-        if word[0] in "fl" and not lives(folder):
+        if word != "absent" and not lives(folder):
             with os.scandir(folder) as entries:
                 found = {each.inode(): each.stat(follow_symlinks=False) for each in entries}
             changed = max([each.st_mtime for each in found.values()], default=0)
@@ -301,67 +302,46 @@ def removed(jobs, request):
 
 
 def start(jobs, request):
-    """Start a job, at most once; answer started, present, or other (it has another command)."""
+    """Start a job, at most once; answer started, present, or other (it has another command).
+
+    Its folder gets its name when all of it is there, and its runner: a start that is cut off has
+    started nothing, and the next one removes what it has left.
+    """
+    os.closerange(3, 256)  # what a login shell left open: the connection would wait for the runner
     umask = os.umask(0o077)
-    folder = os.path.join(jobs, request["job"])
-    command = os.path.join(folder, "command")
     os.makedirs(jobs, exist_ok=True)
-    lock = os.open(jobs, os.O_RDONLY)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    if stand(folder) == "lost" and not text(folder, "pid"):
-        shutil.rmtree(folder)  # its start was cut off
-    try:
-        os.mkdir(folder)
-    except FileExistsError:
-        same = text(command) in ("", request["command"].strip())
+    lock = locked(jobs)
+    folder, new = os.path.join(jobs, request["job"]), os.path.join(jobs, ".new")
+    if os.path.isdir(folder):
+        same = text(folder, "command") == request["command"].strip()
         return say("present" if same else "other")
-    try:
-        for name in ("about", "notify"):
-            if request[name]:
-                save(os.path.join(folder, name), request[name])
-        # The end has its blocks on the disk before the job can fill it.
-        save(os.path.join(folder, "status.new"), "unknown\n")
-        save(command, request["command"])
-        os.close(lock)
-        ready, said = os.pipe()
-        if not os.fork():
-            begin(folder, request, umask, said)
+    shutil.rmtree(new, ignore_errors=True)
+    os.mkdir(new)
+    # The end has its blocks on the disk before the job can fill it.
+    save("unknown\n", new, "status.new")
+    for name in ("command", "about", "notify"):
+        if request[name]:
+            save(request[name], new, name)
+    log = Log(new, request["limit"])
+    ready, said = os.pipe()
+    if os.fork():
         os.close(said)
-        with open(ready) as answer:
-            problem = answer.read()
-        if problem != "ok":
-            raise OSError(0, problem or "its runner did not start", folder)
-    except OSError:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return say("started")
-
-
-def begin(folder, request, umask, said):
-    """Be the runner: in a session of its own, and with nothing open that a connection waits for."""
-    try:
-        os.setsid()
-        null = os.open(os.devnull, os.O_RDWR)
-        for each in range(3):
-            os.dup2(null, each)
-        os.closerange(3, said)
-        os.closerange(said + 1, 256)
-        try:
-            os.chdir(os.path.expanduser("~"))
-            secret = unnamed(folder, request["environment"])
-            log = Log(folder, request["limit"])
-            who = f"{os.getpid()} {identity(os.getpid())}\n"
-            save(os.path.join(folder, "pid"), who, os.O_EXCL)
-        except OSError as error:
-            os.write(said, f"{error.strerror}".encode())
-            return
-        os.write(said, b"ok")
-        os.close(said)
-        os.umask(umask)
-        enclose()
-        run(folder, request, log, secret)
-    finally:
-        os._exit(0)
+        # Where there is nothing to read, the other one has said why.
+        return say("started") if os.read(ready, 1) else sys.exit(1)
+    os.setsid()
+    os.chdir(os.path.expanduser("~"))
+    save(f"{os.getpid()} {identity(os.getpid())}\n", new, "pid")
+    os.rename(new, folder)
+    log.folder = folder
+    os.write(said, b"+")
+    null = os.open(os.devnull, os.O_RDWR)
+    for each in range(3):
+        os.dup2(null, each)
+    for each in (lock, ready, said, null):
+        os.close(each)
+    os.umask(umask)
+    enclose()
+    return run(folder, request, log)
 
 
 def enclose():
@@ -386,19 +366,28 @@ def enclose():
             time.sleep(0.01)
 
 
-def unnamed(folder, content):
-    """Return a file that has no name any more: what it holds is secret, and gone with the job."""
-    file = open(os.path.join(folder, "environment"), "x+b")  # noqa: SIM115
-    os.unlink(file.name)
-    file.write(content.encode())
-    file.seek(0)
-    return file
+def shell(path, output, lines="", **variables):
+    """Let sh run a file in a process group of its own, after lines that may hold secrets.
 
-
-def run(folder, request, log, secret):
-    """Run the command, write its log, then its status; stay while anything else writes to it."""
+    It reads those from a pipe: they are in no file, and on no command line.
+    """
     import subprocess
 
+    process = subprocess.Popen(
+        ["sh", "-s", path],
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=output,
+        env={**os.environ, **variables},
+        preexec_fn=os.setpgrp,
+    )
+    with contextlib.suppress(BrokenPipeError), process.stdin:
+        process.stdin.write(f'{lines}\nexec /bin/sh "$1" </dev/null\n'.encode())
+    return process
+
+
+def run(folder, request, log):
+    """Run the command, write its log, then its status; stay while anything else writes to it."""
     output, ours = os.pipe()
     woken, wakes = os.pipe()
     os.set_blocking(wakes, False)
@@ -409,19 +398,9 @@ def run(folder, request, log, secret):
     early = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: early.append(number))
-    environment = secret.fileno()
-    lines = f'. /dev/fd/{environment}; exec {environment}<&-; exec /bin/sh "$0"'
-    command = subprocess.Popen(
-        ["sh", "-c", lines, os.path.join(folder, "command")],
-        stdin=subprocess.DEVNULL,
-        stdout=ours,
-        stderr=ours,
-        env={**os.environ, "TPUKIT_JOB": folder},
-        pass_fds=[environment],
-        preexec_fn=os.setpgrp,
-    )
-    secret.close()
-    ended, notified = False, None
+    path, lines = os.path.join(folder, "command"), request["environment"]
+    command = shell(path, ours, lines, TPUKIT_JOB=folder)
+    ended = False
 
     def pass_on(number, frame):
         if command.poll() is None:
@@ -440,28 +419,18 @@ def run(folder, request, log, secret):
             os.read(woken, 512)
         if not ended and command.poll() is not None:
             ended = True
-            drain(output, log)
+            # What the command has left in the pipe; what others go on writing can wait.
+            left = fcntl.ioctl(output, termios.FIONREAD, bytes(4))
+            log.write(os.read(output, int.from_bytes(left, sys.byteorder)))
             if not goes_down():
                 leave_status(folder, command.returncode)
-                if os.path.exists(os.path.join(folder, "notify")):
-                    notified = notify(folder, request, ours)
+                notify(folder, request, ours)
             os.close(ours)
         elif output in ready:
             data = os.read(output, PIECE)
             if not data:
                 break
             log.write(data)
-    if notified:
-        notified.wait()
-
-
-def drain(output, log):
-    """Write what the command has left in the pipe; what others go on writing can wait."""
-    left = int.from_bytes(fcntl.ioctl(output, termios.FIONREAD, bytes(4)), sys.byteorder)
-    while left:
-        data = os.read(output, left)
-        left -= len(data)
-        log.write(data)
 
 
 def goes_down():
@@ -470,13 +439,8 @@ def goes_down():
     systemd says so from when that is asked for, before it ends anything: systemctl(1),
     is-system-running. Where there is no systemd, or it does not answer, nobody knows.
     """
-    import subprocess
-
-    words, output = ["systemctl", "is-system-running"], subprocess.PIPE
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(words, stdout=output, stderr=output, timeout=5, check=False)
-        return done.stdout.strip() == b"stopping"
-    return False
+    answer = os.popen("timeout 5 systemctl is-system-running 2>/dev/null")
+    return answer.read().strip() == "stopping"
 
 
 def leave_status(folder, code):
@@ -489,17 +453,11 @@ def leave_status(folder, code):
 
 
 def notify(folder, request, output):
-    import subprocess
-
-    run_id = os.path.basename(folder)[len("run.") :]
-    known = {"TPUKIT_RUN": run_id, "TPUKIT_STATUS": text(folder, "status")}
-    return subprocess.Popen(
-        ["sh", os.path.join(folder, "notify")],
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        env={**os.environ, **known, "TPUKIT_WORKER": request["worker"]},
-    )
+    path = os.path.join(folder, "notify")
+    if os.path.exists(path):
+        run_id = os.path.basename(folder)[len("run.") :]
+        known = {"TPUKIT_RUN": run_id, "TPUKIT_STATUS": text(folder, "status")}
+        shell(path, output, **known, TPUKIT_WORKER=request["worker"])
 
 
 def main(request):
