@@ -226,8 +226,7 @@ def prune(
     def one(worker: RemoteWorker) -> list[Removal]:
         limit = Deadline.after(clock, _ASK_SECONDS)
         with worker.connect() as connection:
-            found = remove_jobs(connection, run_id, older_than, deadline=limit)
-        return [each for each in found if each.state != "absent"]
+            return remove_jobs(connection, run_id, older_than, deadline=limit)
 
     return fan_out(workers, one, window=max(len(workers), 1))
 

@@ -196,7 +196,6 @@ def test_a_command_that_did_not_arrive_whole_is_not_run(
 def test_a_request_that_was_cut_short_anywhere_does_nothing(tmp_path: Path) -> None:
     request = {
         "verb": "start",
-        "mark": "m",
         "jobs": ".tpukit/jobs",
         "job": "cut",
         "command": "true",
@@ -250,7 +249,7 @@ exec(open(path).read())
 @pytest.mark.parametrize("place", ["mkdir", "link", "fork", "setsid"])
 def test_a_start_that_is_cut_off_has_started_nothing(tmp_path: Path, place: str) -> None:
     """Wherever: what it has left is no job, and the name is the next one's."""
-    words = {"verb": "start", "mark": "m", "jobs": "jobs", "job": "cut"}
+    words = {"verb": "start", "jobs": "jobs", "job": "cut"}
     request = json.dumps({**words, **asdict(JobRequest("exit 5"))})
     environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
     line = [sys.executable, "-I", "-c", _CUT_OFF, str(PROGRAM), place, request]
@@ -258,7 +257,7 @@ def test_a_start_that_is_cut_off_has_started_nothing(tmp_path: Path, place: str)
     assert not (tmp_path / "jobs/cut").exists()
     line = [sys.executable, "-I", "-c", PROGRAM.read_text(), request]
     done = subprocess.run(line, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-    assert done.stdout.split() == ["m", "started"]
+    assert done.stdout.split() == ["tpukit-job", "started"]
     eventually((tmp_path / "jobs/cut/status").exists)
     assert [path.name for path in (tmp_path / "jobs").iterdir()] == ["cut"]
 
@@ -375,6 +374,12 @@ def test_what_a_login_script_prints_is_not_taken_for_the_answer(
     (tools / "python3").chmod(0o755)
     server.path = f"{tools}:{server.path}"
     assert run("greeted", "/bin/echo out; exit 9").status == 9
+
+
+def test_what_a_log_says_is_not_taken_for_the_answer(run: Run) -> None:
+    said = "tpukit-log 0 5 0\ntpukit-job finished 0"
+    assert run("liar", f"printf '{said}\n'; exit 7").status == 7
+    assert run("half", f"printf '{said}\n{said}'; exit 8").status == 8
 
 
 def test_hostile_lines_are_harmless_and_progress_bars_come_apart(run: Run) -> None:

@@ -6,7 +6,6 @@ The program that keeps jobs on a worker lies beside this module.
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -15,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from tpukit.clock import Deadline
 from tpukit.errors import BadInput, DeadlinePassed, Fix, NameTaken, TpukitError, TransportFailed
 from tpukit.remote import worker_files
-from tpukit.remote.connection.channel import Tail
+from tpukit.remote.connection.channel import OnOutput, Tail
 from tpukit.remote.connection.worker import RetryingConnection
-from tpukit.remote.programs import python_request
+from tpukit.remote.programs import answer, python_request
 from tpukit.text import one_line, sanitize
 
 if TYPE_CHECKING:
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
 #: Bytes of its log that a job keeps, the newest ones.
 LOG_LIMIT = 1 << 30
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
-_PART = re.compile(rb"(\d{1,18}) (\d{1,9}) (\d{1,12})")
+_PART = re.compile(rb"tpukit-log (\d{1,18}) (\d{1,9}) (\d{1,12})\n")
+_ANSWER = re.compile(rb"\ntpukit-job (.*)\n\Z")
 #: Lines of the log that a result has, of so many bytes at most; a longer line is several.
 _TAIL_LINES, _LONGEST_LINE = 50, 64 << 10
 _NO_PROGRAM = 127
@@ -155,10 +155,10 @@ class DetachedJob:
     def _start(self, request: JobRequest) -> None:
         words = {"job": self.name, **asdict(request)}
         # Where an answer was lost, the job that is there is taken for the one that was asked for.
-        answer = self._connection.retry_until(
+        word = self._connection.retry_until(
             self.deadline, lambda each: ask(each, "start", words, self.deadline)
         )
-        if answer.strip() == b"other":
+        if word == "other":
             raise NameTaken(f"job {self.name} is there already, with another command")
 
     def _follow(self, part: LogPart) -> JobResult | None:
@@ -188,11 +188,10 @@ class DetachedJob:
         return JobResult(int(status), self._log.tail, self._log_path)
 
     def _stream(self, connection: Connection, part: LogPart) -> str:
-        """Hand on the log from where it is, and return the words that follow it."""
+        """Hand on the log from where it is, and return how its job stands then."""
         words = {"job": self.name, "offset": self._log.offset, **asdict(part)}
         self._log.begin()
-        ask(connection, "follow", words, self.deadline, self._log.feed)
-        return self._log.rest.decode("utf-8", "replace").strip()
+        return ask(connection, "follow", words, self.deadline, self._log.feed)
 
     def _lost(self, word: str) -> JobLost:
         gone = "its folder is not there: it was removed, or the worker was made anew"
@@ -209,39 +208,25 @@ def ask(
     verb: str,
     words: dict[str, Any],
     deadline: Deadline,
-    take: Callable[[bytes], None] | None = None,
-) -> bytes:
-    """Return what the program that keeps jobs answers; or let `take` have it as it comes.
+    on_output: OnOutput | None = None,
+) -> str:
+    """Return what the program that keeps jobs answers.
 
     Raises `TpukitError` where it fails, and what `Connection.run` raises.
     """
-    mark = secrets.token_hex(8)
-    request = {"verb": verb, "mark": mark, "jobs": worker_files.JOBS, **words}
+    request = {"verb": verb, "jobs": worker_files.JOBS, **words}
     line, stdin = python_request("remote/job/job_program.py", request)
-    before = bytearray()
-    begin = f"{mark}\n".encode()
-
-    def skip(stream: str, chunk: bytes) -> None:
-        """Leave out what comes before the mark: a login script may have written it."""
-        if stream == "stdout" and take:
-            if begin not in before:
-                before.extend(chunk)
-                chunk = bytes(before.partition(begin)[2])
-            take(chunk)
-
-    done = connection.run(line, stdin=stdin, on_output=skip, deadline=deadline)
-    if not done.ok:
-        missing = f"{connection.label} has no python3, which keeps its jobs"
-        what = missing if done.status == _NO_PROGRAM else "a worker could not keep a job"
-        raise TpukitError(what, reason=done.reason)
-    return done.stdout.partition(begin)[2]
+    done = connection.run(line, stdin=stdin, on_output=on_output, deadline=deadline)
+    missing = f"{connection.label} has no python3, which keeps its jobs"
+    failure = missing if done.status == _NO_PROGRAM else "a worker could not keep a job"
+    return answer(done, _ANSWER, failure)[1].decode("utf-8", "replace")
 
 
 @dataclass(eq=False)
 class _Log:
     """Hands on a log, bytes and lines, and knows the offset behind them.
 
-    It gets an answer's parts, in whatever pieces; `rest` is what is not, or not yet, a part.
+    It gets what a worker sends, in whatever pieces: parts, and other words around them.
     """
 
     _on_line: OnLine | None
@@ -256,26 +241,25 @@ class _Log:
 
     def begin(self) -> None:
         """Make ready for another answer."""
-        self.rest, self._left, self._epoch = b"", 0, 0
+        self._rest, self._left, self._epoch = b"", 0, 0
 
     @property
     def tail(self) -> tuple[str, ...]:
         lines = [part for each in bytes(self._last).splitlines() for part in _shown(each)]
         return tuple(lines[-_TAIL_LINES:])
 
-    def feed(self, chunk: bytes) -> None:
-        self.rest += chunk
-        while self.rest:
+    def feed(self, stream: str, chunk: bytes) -> None:
+        self._rest += chunk if stream == "stdout" else b""
+        while self._rest:
             if not self._left:
-                line, end, rest = self.rest.partition(b"\n")
-                found = _PART.fullmatch(line)
-                if not end or found is None:
+                found = _PART.search(self._rest)
+                if not found:
                     return
                 begins, self._left, self._epoch = map(int, found.groups())
                 if self.offset is not None and begins > self.offset:
                     self._notice(f"{begins - self.offset} bytes of its log were dropped before")
-                self.rest, self.offset = rest, begins
-            data, self.rest = self.rest[: self._left], self.rest[self._left :]
+                self._rest, self.offset = self._rest[found.end() :], begins
+            data, self._rest = self._rest[: self._left], self._rest[self._left :]
             self._left -= len(data)
             self._hand_on(data)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tpukit.clock import Deadline
-from tpukit.errors import NameTaken, TpukitError
+from tpukit.errors import NameTaken
 from tpukit.models import Documented
 from tpukit.remote.job.detached_job import LOG_LIMIT, JobRequest, ask
 from tpukit.remote.programs import program_text
@@ -94,7 +94,7 @@ def list_jobs(connection: Connection, run: str = "", *, deadline: Deadline) -> l
 
     Raises `TpukitError` where the worker does not say.
     """
-    rows = _rows(connection, "list", {"job": job_name(run) if run else ""}, deadline)
+    rows = _rows(connection, job_name(run) if run else "", None, deadline)
     found = [JobState(*_stands(each), *_about(each["about"]), each["started"]) for each in rows]
     return sorted(found, key=lambda each: (each.started, each.run))
 
@@ -116,8 +116,7 @@ def remove_jobs(
 
     Raises `TpukitError` where one cannot be removed.
     """
-    words = {"job": job_name(run) if run else "", "older": older_than}
-    rows = _rows(connection, "remove", words, deadline)
+    rows = _rows(connection, job_name(run) if run else "", older_than, deadline)
     return [Removal(*_stands(each)[:2], each["bytes"]) for each in rows]
 
 
@@ -128,18 +127,16 @@ def forget_job(connection: Connection, job: str, *, deadline: Deadline) -> None:
 
     Raises `NameTaken` for a job that runs, `TpukitError` where its folder cannot be removed.
     """
-    (row,) = _rows(connection, "remove", {"job": job, "older": 0}, deadline)
-    if row["bytes"] is None and row["stands"] != "absent":
+    if any(each["bytes"] is None for each in _rows(connection, job, 0.0, deadline)):
         raise NameTaken(f"job {job} is still running")
 
 
 def _rows(
-    connection: Connection, verb: str, words: dict[str, Any], deadline: Deadline
-) -> Iterator[dict[str, Any]]:
-    *lines, end, last = ask(connection, verb, words, deadline).split(b"\n")
-    if (end, last) != (b"end", b""):
-        raise TpukitError(f"{connection.label} could not list its jobs")
-    return map(json.loads, lines)
+    connection: Connection, job: str, older: float | None, deadline: Deadline
+) -> list[dict[str, Any]]:
+    words = {"job": job, "older": older}
+    rows: list[dict[str, Any]] = json.loads(ask(connection, "list", words, deadline))
+    return rows
 
 
 def _stands(row: dict[str, Any]) -> tuple[str, str, int | None]:

@@ -2,9 +2,9 @@
 
     main(REQUEST)
 
-REQUEST is a JSON object: `verb` names what to do, `jobs` the folder of jobs, `mark` what is
-answered first, since a login script may have written before. Runs on the Python of the oldest
-runtime version, 3.8, with nothing but its standard library.
+REQUEST is a JSON object: `verb` names what to do, `jobs` the folder of jobs. The answer is the last
+line, "tpukit-job " and what it is. Runs on the Python of the oldest runtime version, 3.8, with
+nothing but its standard library.
 
 A job's folder has `command`, which sh runs; `about`, which listings show; `pid` (process id of its
 runner, boot, and time of start); `log.OFFSET`, a piece of what it wrote that begins at OFFSET;
@@ -17,6 +17,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import fcntl
+import glob
 import json
 import os
 import select
@@ -215,20 +216,17 @@ class Times:
         return next(late, None)
 
 
-def say(*words):
-    send(b"", *words)
-
-
-def send(data, *words):
-    sys.stdout.buffer.write(" ".join(map(str, words)).encode() + b"\n" + data)
-    sys.stdout.buffer.flush()
+def say(answer):
+    """Answer on a line of its own: a login script, or a log, may have no end of line."""
+    print("\ntpukit-job", answer, flush=True)
 
 
 def follow(jobs, request):
     """Send the log from `offset`, or where `tail` or `since` says, in parts, then how it stands.
 
-    A part is a line `OFFSET SIZE EPOCH` and its bytes; without `times` the epoch is 0. Unless `on`,
-    it ends where the log ends now. Nobody may be listening any more: that is looked for, too.
+    A part is a line `tpukit-log OFFSET SIZE EPOCH` and its bytes; without `times` the epoch is 0.
+    Unless `on`, it ends where the log ends now. Nobody may be listening any more: that is looked
+    for, too.
     """
     folder = os.path.join(jobs, request["job"])
     pieces, times, offset = Pieces(folder), None, request["offset"]
@@ -258,7 +256,9 @@ def follow(jobs, request):
             data = pieces.read(offset, min(PIECE, end - offset, (other or end) - offset))
             if not data:
                 break
-            send(data, offset, len(data), epoch)
+            header = b"tpukit-log %d %d %d\n" % (offset, len(data), epoch)
+            sys.stdout.buffer.write(header + data)
+            sys.stdout.buffer.flush()
             offset += len(data)
         if word != "running" or not request["on"]:
             return say(word)
@@ -266,39 +266,32 @@ def follow(jobs, request):
             return None
 
 
-def chosen(jobs, name):
-    """Return a job's name and folder, or those of each run."""
-    runs = sorted(os.listdir(jobs)) if os.path.isdir(jobs) else ()
-    names = [name] if name else [each for each in runs if each.startswith("run.")]
-    return [(each, os.path.join(jobs, each)) for each in names]
-
-
 def listed(jobs, request):
-    """Answer how each run's job stands, or the one `job`: a JSON object a line, then `end`."""
-    for name, folder in chosen(jobs, request["job"]):
-        word, command = stand(folder), os.path.join(folder, "command")
-        begun = os.path.getmtime(command) if os.path.exists(command) else 0
-        row = {"job": name, "stands": word, "about": text(folder, "about"), "started": begun}
-        if word != "absent":
-            say(json.dumps(row))
-    say("end")
-
-
-def removed(jobs, request):
-    """Remove jobs that do not live and ended so many seconds ago; answer likewise, with bytes."""
-    with contextlib.suppress(FileNotFoundError):
+    """Answer how the job stands, or each run's, and with `older` what was removed of them: JSON."""
+    older, rows = request["older"], []
+    if older is not None and os.path.isdir(jobs):
         locked(jobs)  # until this program ends
-    for name, folder in chosen(jobs, request["job"]):
-        word, size = stand(folder), None
-        if word != "absent" and not lives(folder):
-            with os.scandir(folder) as entries:
-                found = {each.inode(): each.stat(follow_symlinks=False) for each in entries}
-            changed = max([each.st_mtime for each in found.values()], default=0)
-            if time.time() - changed >= request["older"]:
-                shutil.rmtree(folder)
-                size = sum(each.st_blocks * 512 for each in found.values())
-        say(json.dumps({"job": name, "stands": word, "bytes": size}))
-    say("end")
+    for folder in sorted(glob.glob(os.path.join(glob.escape(jobs), request["job"] or "run.*"))):
+        word, command = stand(folder), os.path.join(folder, "command")
+        if word == "absent":
+            continue
+        begun = os.path.getmtime(command) if os.path.exists(command) else 0
+        row = {"job": os.path.basename(folder), "stands": word, "started": begun}
+        row["about"] = text(folder, "about")
+        row["bytes"] = None if older is None else removed(folder, older)
+        rows.append(row)
+    say(json.dumps(rows))
+
+
+def removed(folder, older):
+    """Remove what does not live and ended so many seconds ago; return the bytes that this frees."""
+    with os.scandir(folder) as entries:
+        found = {each.inode(): each.stat(follow_symlinks=False) for each in entries}
+    changed = max([each.st_mtime for each in found.values()], default=0)
+    if lives(folder) or time.time() - changed < older:
+        return None
+    shutil.rmtree(folder)
+    return sum(each.st_blocks * 512 for each in found.values())
 
 
 def start(jobs, request):
@@ -462,9 +455,8 @@ def notify(folder, request, output):
 
 def main(request):
     request = json.loads(request)
-    say(request["mark"])
     jobs = os.path.join(os.path.expanduser("~"), request["jobs"])
-    verbs = {"start": start, "follow": follow, "list": listed, "remove": removed}
+    verbs = {"start": start, "follow": follow, "list": listed}
     try:
         verbs[request["verb"]](jobs, request)
     except BrokenPipeError:  # nobody listens any more
