@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from tpukit.clock import Deadline, polls
-from tpukit.errors import DeadlinePassed, TransportFailed
+from tpukit.clock import Deadline
+from tpukit.errors import TransportFailed
 from tpukit.remote.connection.target import Completed, Target
 
 if TYPE_CHECKING:
@@ -120,20 +120,6 @@ class RetryingConnection(AbstractContextManager["RetryingConnection"]):
                 if fruitless == _FRUITLESS:
                     raise
                 self.on_loss(error)
-
-    def retry_until(self, deadline: Deadline, action: Callable[[Connection], Value]) -> Value:
-        """Return the action's value, which is tried for, with pauses, until the deadline.
-
-        Raises `DeadlinePassed` for the last loss, and what `connect` raises.
-        """
-        for _ in polls(deadline, first=0.2):
-            connection = self.connection
-            try:
-                return action(connection)
-            except TransportFailed as error:
-                self.close()
-                last = error
-        raise DeadlinePassed(last.what, reason=last.reason) from last
 
     def run(self, command: str, keep: int = 1 << 20) -> Completed:
         """Run a command that does no harm when it runs twice; raise as `retry` does."""

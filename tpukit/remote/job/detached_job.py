@@ -155,21 +155,28 @@ class DetachedJob:
     def _start(self, request: JobRequest) -> None:
         words = {"job": self.name, **asdict(request)}
         # Where an answer was lost, the job that is there is taken for the one that was asked for.
-        word = self._connection.retry_until(
-            self.deadline, lambda each: ask(each, "start", words, self.deadline)
-        )
-        if word == "other":
+        if self._retried(lambda each: ask(each, "start", words, self.deadline)) == "other":
             raise NameTaken(f"job {self.name} is there already, with another command")
 
     def _follow(self, part: LogPart) -> JobResult | None:
         """Return how the job ended once the log was handed on, or None where the job runs."""
+        answered = self._retried(lambda each: self._stream(each, part))
+        word, _, status = answered.partition(" ")
+        self._log.finish()
+        if word in ("lost", "absent"):
+            raise self._lost(word)
+        if word != "finished":
+            return None
+        return JobResult(int(status), self._log.tail, self._log_path)
+
+    def _retried(self, action: Callable[[Connection], str]) -> str:
+        """Return the action's value, over as many connections as `patience` allows."""
         patience = self.deadline.within(self.patience)
         while True:
             connection = self._connection.connection  # it is tried for long enough in there
             begun = self._log.offset, self.deadline.clock.monotonic()
             try:
-                word, _, status = self._stream(connection, part).partition(" ")
-                break
+                return action(connection)
             except TransportFailed as error:
                 self._connection.close()
                 lasted = self.deadline.clock.monotonic() - begun[1]
@@ -180,12 +187,6 @@ class DetachedJob:
                     raise
                 self.notice(f"lost, connecting again ({one_line(error.summary())})")
                 self.deadline.clock.sleep(min(1.0, patience.remaining()))
-        self._log.finish()
-        if word in ("lost", "absent"):
-            raise self._lost(word)
-        if word != "finished":
-            return None
-        return JobResult(int(status), self._log.tail, self._log_path)
 
     def _stream(self, connection: Connection, part: LogPart) -> str:
         """Hand on the log from where it is, and return how its job stands then."""
@@ -268,22 +269,22 @@ class _Log:
         self._last.append(data)
         if self._on_log:
             self._on_log(data, self._epoch)
-        if self._on_line:
-            *whole, self._partial = (self._partial + data).split(b"\n")
-            self._emit(whole)
-            if len(self._partial) > _LONGEST_LINE:
-                self.finish()
+        self._hand_on_lines(data)
 
     def finish(self) -> None:
         """Count what has no line end yet as a line."""
         if self._partial:
-            self._emit([self._partial])
-            self._partial = b""
+            self._hand_on_lines(b"\n")
 
-    def _emit(self, lines: list[bytes]) -> None:
-        if self._on_line:
-            for line in (part for each in lines for part in _shown(each)):
-                self._on_line(line)
+    def _hand_on_lines(self, data: bytes) -> None:
+        if not self._on_line:
+            return
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        if len(self._partial) > _LONGEST_LINE:
+            lines.append(self._partial)
+            self._partial = b""
+        for line in (part for each in lines for part in _shown(each)):
+            self._on_line(line)
 
 
 def _shown(line: bytes) -> list[str]:

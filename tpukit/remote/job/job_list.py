@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tpukit.clock import Deadline
 from tpukit.errors import NameTaken
 from tpukit.models import Documented
-from tpukit.remote.job.detached_job import LOG_LIMIT, JobRequest, ask
-from tpukit.remote.programs import program_text
+from tpukit.remote.job.detached_job import ask
 from tpukit.remote.worker_files import job_name, run_of
 from tpukit.text import one_line
 
@@ -58,35 +57,18 @@ class Removal(Documented):
     bytes: int | None
 
 
-def job_request(
-    command: str,
-    environment: str,
-    launch: str,
-    *,
-    nonce: str,
-    notify: str = "",
-    worker: str = "",
-    log_limit: int = LOG_LIMIT,
-) -> JobRequest:
-    """Return the job of a run: shell lines for its environment, and what becomes it.
+def about(command: str, environment: str) -> str:
+    """Return what listings show of a run: its command, and the variables that its lines export.
 
-    The nonce makes it this start's own: the same start asked for twice is one job, another start
-    under the same run id is refused.
+    Those that look secret are without their values.
     """
-    about = json.dumps({"command": command[:_SHOWN], "environment": masked(environment)})
-    # The runner starts `sh FOLDER/command`.
-    script = f"# {nonce}\n{program_text('remote/command/device.sh')}{launch}"
-    return JobRequest(script, environment, about, notify, worker, log_limit)
-
-
-def masked(environment: str) -> dict[str, str]:
-    """Return the variables that shell lines export, those that look secret without their values."""
     words = (word.partition("=") for word in shlex.split(environment))
-    return {
+    masked = {
         name: _MASK if _SECRET.search(name) else _IN_ADDRESS.sub(_MASK, value)
         for name, equals, value in words
         if equals and name.isidentifier()
     }
+    return json.dumps({"command": command[:_SHOWN], "environment": masked})
 
 
 def list_jobs(connection: Connection, run: str = "", *, deadline: Deadline) -> list[JobState]:

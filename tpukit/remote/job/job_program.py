@@ -143,26 +143,28 @@ class Pieces:
     """The log as readers find it. The pieces are held open: what is dropped can be read on."""
 
     def __init__(self, folder):
-        self.folder, self.files = folder, []
+        self.folder = folder
+        self.files = [(0, open(os.devnull, "rb"))]  # noqa: SIM115
         self.refresh()
 
     def refresh(self):
-        for _ in range(10):  # one may go between two looks
-            with contextlib.suppress(OSError):
-                paths = [(base, f"{self.folder}/log.{base}") for base in bases(self.folder)]
-                self.files = [(base, open(path, "rb")) for base, path in paths]  # noqa: SIM115
-                return
+        found = []  # the newest first: the oldest may go between two looks
+        with contextlib.suppress(FileNotFoundError):
+            for base in reversed(bases(self.folder)):
+                found.append((base, open(f"{self.folder}/log.{base}", "rb")))  # noqa: SIM115
+        self.files = found or self.files
 
     @property
     def start(self):
-        return self.files[0][0] if self.files else 0
+        return self.files[-1][0]
 
     @property
     def end(self):
-        return self.files[-1][0] + os.fstat(self.files[-1][1].fileno()).st_size if self.files else 0
+        base, file = self.files[0]
+        return base + os.fstat(file.fileno()).st_size
 
     def read(self, offset, size):
-        for base, file in reversed(self.files):
+        for base, file in self.files:
             if offset >= base:
                 return os.pread(file.fileno(), size, offset - base)
         return b""
@@ -175,7 +177,7 @@ class Pieces:
 
     def whole_line(self, offset):
         """Return where the first line begins that does so at an offset or behind it."""
-        if not offset or (offset > self.start and self.before(offset).endswith(b"\n")):
+        if not offset or self.before(offset).endswith(b"\n"):
             return offset
         return offset + self.read(offset, PIECE).find(b"\n") + 1
 
@@ -197,6 +199,7 @@ class Times:
     def __init__(self, folder):
         self.offsets, self.epochs = [0], [0]
         self.file = open(os.path.join(folder, "log.times"))  # noqa: SIM115
+        self.refresh()
 
     def refresh(self):
         for line in self.file:
@@ -205,15 +208,15 @@ class Times:
                 self.offsets.append(offset)
                 self.epochs.append(epoch)
 
-    def part(self, offset):
-        """Return the time of what is at an offset, and where another time begins, or None."""
+    def part(self, offset, end):
+        """Return the time of what is at an offset, and where another time begins, or the end."""
         at = bisect.bisect_right(self.offsets, offset)
-        return self.epochs[at - 1], self.offsets[at] if at < len(self.offsets) else None
+        return self.epochs[at - 1], min([*self.offsets[at : at + 1], end])
 
-    def since(self, epoch):
+    def since(self, epoch, end):
         """Return where what was written after a time begins; a part takes a second at most."""
         late = (at for at, each in zip(self.offsets, self.epochs) if each > epoch - 1)  # noqa: B905
-        return next(late, None)
+        return next(late, end)
 
 
 def say(answer):
@@ -224,23 +227,20 @@ def say(answer):
 def follow(jobs, request):
     """Send the log from `offset`, or where `tail` or `since` says, in parts, then how it stands.
 
-    A part is a line `tpukit-log OFFSET SIZE EPOCH` and its bytes; without `times` the epoch is 0.
-    Unless `on`, it ends where the log ends now. Nobody may be listening any more: that is looked
-    for, too.
+    A part is a line `tpukit-log OFFSET SIZE EPOCH` and its bytes; the epoch is 0 where nobody
+    asked for times. Unless `on`, it ends where the log ends now. Nobody may be listening any more:
+    that is looked for, too.
     """
     folder = os.path.join(jobs, request["job"])
-    pieces, times, offset = Pieces(folder), None, request["offset"]
-    if pieces.files and (request["times"] or request["since"] is not None):
-        times = Times(folder)
+    if not os.path.isdir(folder):
+        return say("absent")
+    pieces, offset, since = Pieces(folder), request["offset"], request["since"]
+    times = Times(folder) if request["times"] or since is not None else None
     if offset is None:
-        offset = pieces.whole_line(pieces.start)
-        if request["tail"] is not None:
-            offset = pieces.last_lines(request["tail"])
-        if request["since"] is not None and times:
-            since = request["since"]
-            times.refresh()
-            late = times.since(since if since > 0 else time.time() + since)
-            offset = max(offset, pieces.end if late is None else pieces.whole_line(late))
+        offset = -1 if request["tail"] is None else pieces.last_lines(request["tail"])
+        if since is not None:
+            late = times.since(since if since > 0 else time.time() + since, pieces.end)
+            offset = max(offset, pieces.whole_line(late))
     listener = select.poll()
     listener.register(1, 0)
     while True:
@@ -252,8 +252,8 @@ def follow(jobs, request):
         if offset < pieces.start:
             offset = pieces.whole_line(pieces.start)
         while offset < end:
-            epoch, other = times.part(offset) if request["times"] and times else (0, None)
-            data = pieces.read(offset, min(PIECE, end - offset, (other or end) - offset))
+            epoch, until = times.part(offset, end) if times else (0, end)
+            data = pieces.read(offset, min(PIECE, until - offset))
             if not data:
                 break
             header = b"tpukit-log %d %d %d\n" % (offset, len(data), epoch)
