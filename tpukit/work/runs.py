@@ -82,11 +82,12 @@ def start(
     def request(worker: RemoteWorker, lines: str) -> JobRequest:
         text = export_lines(worker.variables) + lines
         launched = launch(command, worker.words, sudo=sudo)
-        told = notify if worker is workers[0] and lines is environment else ""
+        told = ""
+        if notify and worker is workers[0] and lines is environment:
+            told = export_lines({"TPUKIT_RUN": run_id, **worker.variables}) + notify
         # The same start asked for twice is one job, another one under this run id is refused.
         script = f"# {nonce}\n{program_text('remote/command/device.sh')}{launched}"
-        known = about(command, text)
-        return JobRequest(script, text, known, told, str(worker.index), log_limit)
+        return JobRequest(script, text, about(command, text), told, log_limit)
 
     def begin(worker: RemoteWorker) -> None:
         begun.add(worker)

@@ -380,10 +380,10 @@ def test_times_are_the_worker_s_and_one_a_second_at_most(jobs: Jobs) -> None:
 
 
 def test_notify_runs_once_when_all_is_in_the_log(jobs: Jobs) -> None:
-    told = 'echo "$TPUKIT_RUN $TPUKIT_STATUS $TPUKIT_WORKER $(cat {}/log)" >>told; echo notified'
-    jobs.start("echo out; exit 4", notify=told.format(jobs.folder), worker="2")
+    told = 'echo "$TPUKIT_STATUS $(cat {}/log)" >>told; echo notified'
+    jobs.start("echo out; exit 4", notify=told.format(jobs.folder))
     jobs.ubuntu.wait_until(lambda: (jobs.folder / "log").read_bytes() == b"out\nnotified\n")
-    assert (jobs.ubuntu.home / "told").read_text() == "train 4 2 out\n"
+    assert (jobs.ubuntu.home / "told").read_text() == "4 out\n"
 
 
 def test_secrets_are_in_no_file_and_the_others_can_be_shown(jobs: Jobs) -> None:

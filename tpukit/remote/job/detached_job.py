@@ -45,14 +45,14 @@ class JobRequest:
     """What a job is to do.
 
     `command` is a program for sh, `environment` shell lines before it, which no file keeps. `about`
-    is what listings show, a JSON object. `notify` is for sh, once, after the command has ended.
+    is what listings show, a JSON object. `notify` is for sh, once, after the command has ended: it
+    finds how in TPUKIT_STATUS.
     """
 
     command: str
     environment: str = ""
     about: str = ""
     notify: str = ""
-    worker: str = ""  #: as `notify` finds it in TPUKIT_WORKER
     limit: int = LOG_LIMIT  #: bytes of its log that are kept
 
 
@@ -107,6 +107,7 @@ class DetachedJob:
                 f"{one_line(self.name)!r} cannot name a job",
                 fix=Fix(note="use a-z, 0-9, '.', '_' and '-'"),
             )
+        self._log_path = f"~/{worker_files.job_folder(self.name)}/log"
         self._connection = RetryingConnection(self.connect, self.deadline)
         self._log = _Log(self.on_line, self.on_log, self.notice)
 
@@ -147,10 +148,6 @@ class DetachedJob:
             ) from error
         finally:
             self._connection.close()
-
-    @property
-    def _log_path(self) -> str:
-        return f"~/{worker_files.job_folder(self.name)}/log"
 
     def _start(self, request: JobRequest) -> None:
         words = {"job": self.name, **asdict(request)}

@@ -43,10 +43,6 @@ class JobState(Documented):
     environment: Mapping[str, str] = field(default_factory=dict)
     started: float = 0.0
 
-    @property
-    def live(self) -> bool:
-        return self.state == "running"
-
 
 @dataclass(frozen=True)
 class Removal(Documented):

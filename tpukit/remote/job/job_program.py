@@ -417,7 +417,9 @@ def run(folder, request, log):
             log.write(os.read(output, int.from_bytes(left, sys.byteorder)))
             if not goes_down():
                 leave_status(folder, command.returncode)
-                notify(folder, request, ours)
+                if request["notify"]:
+                    path = os.path.join(folder, "notify")
+                    shell(path, ours, TPUKIT_STATUS=text(folder, "status"))
             os.close(ours)
         elif output in ready:
             data = os.read(output, PIECE)
@@ -443,14 +445,6 @@ def leave_status(folder, code):
     with open(os.open(path, os.O_WRONLY), "w") as file:
         file.write(f"{status:<7}\n")
     os.rename(path, os.path.join(folder, "status"))
-
-
-def notify(folder, request, output):
-    path = os.path.join(folder, "notify")
-    if os.path.exists(path):
-        run_id = os.path.basename(folder)[len("run.") :]
-        known = {"TPUKIT_RUN": run_id, "TPUKIT_STATUS": text(folder, "status")}
-        shell(path, output, **known, TPUKIT_WORKER=request["worker"])
 
 
 def main(request):
