@@ -6,8 +6,7 @@ The program that keeps jobs on a worker lies beside this module.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +117,7 @@ class DetachedJob:
             NameTaken: it is there with another command.
             JobLost: it died without an exit status; it is not started again.
         """
-        with self._connected():
+        with self._connection:
             self._start(request)
             result = self._follow(WHOLE_LOG)
             assert result, "it is followed to the end"
@@ -126,7 +125,7 @@ class DetachedJob:
 
     def start(self, request: JobRequest) -> None:
         """Start the job unless it is there, and leave it; raise `NameTaken` as `run` does."""
-        with self._connected():
+        with self._connection:
             self._start(request)
 
     def follow(self, part: LogPart = WHOLE_LOG) -> JobResult | None:
@@ -134,71 +133,59 @@ class DetachedJob:
 
         Raises as `run`.
         """
-        with self._connected():
+        with self._connection:
             return self._follow(part)
 
-    @contextmanager
-    def _connected(self) -> Iterator[None]:
+    def _start(self, request: JobRequest) -> None:
+        # Where an answer was lost, the job that is there is taken for the one that was asked for.
+        if self._answer("start", asdict(request)) == "other":
+            raise NameTaken(f"job {self.name} is there already, with another command")
+
+    def _follow(self, part: LogPart) -> JobResult | None:
+        """Return how the job ended once the log was handed on, or None where the job runs."""
+        word, _, status = self._answer("follow", asdict(part)).partition(" ")
+        self._log.finish()
+        if word == "finished":
+            return JobResult(int(status), self._log.tail, self._log_path)
+        if word == "running":
+            return None
+        gone = "its folder is not there: it was removed, or the worker was made anew"
+        dead = "its process is gone without an exit status: the worker restarted, or it was killed"
+        raise JobLost(
+            f"job {self.name} was lost",
+            why=gone if word == "absent" else dead,
+            details={"log_path": self._log_path, "log_tail": list(self._log.tail)},
+        )
+
+    def _answer(self, verb: str, words: dict[str, Any]) -> str:
+        """Return what the worker answers, over as many connections as `patience` allows.
+
+        What it sends of the log before that is handed on, each time from where it is.
+        """
+        patience = self.deadline.within(self.patience)
         try:
-            yield
+            while True:
+                connection = self._connection.connection  # it is tried for long enough in there
+                offset, begun = self._log.offset, self.deadline.clock.monotonic()
+                known = {"job": self.name, "offset": offset, **words}
+                self._log.begin()
+                try:
+                    return ask(connection, verb, known, self.deadline, self._log.feed)
+                except TransportFailed as error:
+                    self._connection.close()
+                    lasted = self.deadline.clock.monotonic() - begun
+                    if self._log.offset != offset or lasted > self.patience:
+                        patience = self.deadline.within(self.patience)
+                    self.deadline.check("the job still runs")
+                    if patience.passed():
+                        raise
+                    self.notice(f"lost, connecting again ({one_line(error.summary())})")
+                    self.deadline.clock.sleep(min(1.0, patience.remaining()))
         except DeadlinePassed as error:
             raise DeadlinePassed(
                 f"job {self.name} did not end in time",
                 exists=(f"job {self.name} on the worker, log {self._log_path}",),
             ) from error
-        finally:
-            self._connection.close()
-
-    def _start(self, request: JobRequest) -> None:
-        words = {"job": self.name, **asdict(request)}
-        # Where an answer was lost, the job that is there is taken for the one that was asked for.
-        if self._retried(lambda each: ask(each, "start", words, self.deadline)) == "other":
-            raise NameTaken(f"job {self.name} is there already, with another command")
-
-    def _follow(self, part: LogPart) -> JobResult | None:
-        """Return how the job ended once the log was handed on, or None where the job runs."""
-        answered = self._retried(lambda each: self._stream(each, part))
-        word, _, status = answered.partition(" ")
-        self._log.finish()
-        if word in ("lost", "absent"):
-            raise self._lost(word)
-        if word != "finished":
-            return None
-        return JobResult(int(status), self._log.tail, self._log_path)
-
-    def _retried(self, action: Callable[[Connection], str]) -> str:
-        """Return the action's value, over as many connections as `patience` allows."""
-        patience = self.deadline.within(self.patience)
-        while True:
-            connection = self._connection.connection  # it is tried for long enough in there
-            begun = self._log.offset, self.deadline.clock.monotonic()
-            try:
-                return action(connection)
-            except TransportFailed as error:
-                self._connection.close()
-                lasted = self.deadline.clock.monotonic() - begun[1]
-                if self._log.offset != begun[0] or lasted > self.patience:
-                    patience = self.deadline.within(self.patience)
-                self.deadline.check("the job still runs")
-                if patience.passed():
-                    raise
-                self.notice(f"lost, connecting again ({one_line(error.summary())})")
-                self.deadline.clock.sleep(min(1.0, patience.remaining()))
-
-    def _stream(self, connection: Connection, part: LogPart) -> str:
-        """Hand on the log from where it is, and return how its job stands then."""
-        words = {"job": self.name, "offset": self._log.offset, **asdict(part)}
-        self._log.begin()
-        return ask(connection, "follow", words, self.deadline, self._log.feed)
-
-    def _lost(self, word: str) -> JobLost:
-        gone = "its folder is not there: it was removed, or the worker was made anew"
-        why = "its process is gone without an exit status: the worker restarted, or it was killed"
-        return JobLost(
-            f"job {self.name} was lost",
-            why=gone if word == "absent" else why,
-            details={"log_path": self._log_path, "log_tail": list(self._log.tail)},
-        )
 
 
 def ask(
@@ -235,7 +222,6 @@ class _Log:
 
     def __post_init__(self) -> None:
         self._last = Tail(_LONGEST_LINE)
-        self.begin()
 
     def begin(self) -> None:
         """Make ready for another answer."""
@@ -243,8 +229,7 @@ class _Log:
 
     @property
     def tail(self) -> tuple[str, ...]:
-        lines = [part for each in bytes(self._last).splitlines() for part in _shown(each)]
-        return tuple(lines[-_TAIL_LINES:])
+        return tuple(sanitize(bytes(self._last)).splitlines()[-_TAIL_LINES:])
 
     def feed(self, stream: str, chunk: bytes) -> None:
         self._rest += chunk if stream == "stdout" else b""
@@ -280,10 +265,7 @@ class _Log:
         if len(self._partial) > _LONGEST_LINE:
             lines.append(self._partial)
             self._partial = b""
-        for line in (part for each in lines for part in _shown(each)):
-            self._on_line(line)
-
-
-def _shown(line: bytes) -> list[str]:
-    """Return a line as it may be shown; each part of a progress bar becomes a line of its own."""
-    return sanitize(line.rstrip(b"\r")).split("\n")
+        for line in lines:
+            # Each part of a progress bar becomes a line of its own.
+            for part in sanitize(line.rstrip(b"\r")).split("\n"):
+                self._on_line(part)

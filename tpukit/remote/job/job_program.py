@@ -73,11 +73,9 @@ def stand(folder):
     """Return absent, running or lost; or finished, with the exit status after it."""
     if not os.path.isdir(folder):
         return "absent"
-    # In this order: it may end between two looks.
-    if not text(folder, "status") and lives(folder):
-        return "running"
-    status = text(folder, "status")
-    return f"finished {status}" if status.isdigit() else "lost"
+    otherwise = "running" if lives(folder) else "lost"
+    status = text(folder, "status")  # looked at last: it may have ended since
+    return f"finished {status}" if status.isdigit() else otherwise
 
 
 def bases(folder):
