@@ -111,7 +111,11 @@ def read(toolkit: Toolkit, names: str, run: str, flags: LogFlags) -> Followed:
         )
     except KeyboardInterrupt as signal:
         error = interruption(signal)
-        if any(job.run == chosen and job.live for each in states for job in each.value or ()):
+        if any(
+            job.run == chosen and job.state == "running"
+            for each in states
+            for job in each.value or ()
+        ):
             error.exists = (f"run {chosen} goes on",)
             error.fix = Fix.command("tpukit", "kill", names, chosen, note="ends it")
         raise error from None

@@ -84,7 +84,7 @@ class Workload(Work):
         workers = self._workers(found)
         states = values(runs.states(workers, self.context.clock))
         ours = [each for state in states for each in state if each.run == self.spec.run_id]
-        others = [each for state in states for each in state if each.live]
+        others = [each for state in states for each in state if each.state == "running"]
         whole = len(ours) == len(workers) and not any(each.state == "lost" for each in ours)
         if not whole:
             self._refuse_beside([each.run for each in others if each.run != self.spec.run_id])

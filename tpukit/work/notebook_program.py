@@ -4,8 +4,8 @@
 
 Says "tpukit-notebook absent" where there is no Jupyter, else "tpukit-notebook PORT" once Jupyter
 answers. The lease is a file in the job's folder, renewed by touching it. It has run out when that
-has not been seen for SECONDS in which this worker ran, whatever its clock was set to, and it is
-removed when Jupyter has ended. JUPYTER_TOKEN in the environment is what Jupyter asks for:
+has not been seen for SECONDS in which this worker ran, whatever its clock was set to.
+JUPYTER_TOKEN in the environment is what Jupyter asks for:
 jupyter-server/jupyter_server:jupyter_server/auth/identity.py.
 """
 
@@ -37,11 +37,7 @@ def main(seconds):
     port = free_port()
     process = subprocess.Popen([sys.executable, "-m", server, *options(port)])
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-    try:
-        return serve(process, port, lease, seconds)
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(lease)
+    return serve(process, port, lease, seconds)
 
 
 def options(port):
@@ -58,20 +54,18 @@ def serve(process, port, lease, seconds):
         if (found := os.stat(lease).st_mtime_ns) != touched:
             touched, limit = found, time.monotonic() + seconds
         if time.monotonic() > limit:
-            break
+            print("tpukit-notebook: nobody has been there for too long", flush=True)
+            # It ends its kernels, which have sessions of their own.
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE_SECONDS)
+            process.kill()
+            process.wait()
         if not announced and answers(port):
             print(f"tpukit-notebook {port}", flush=True)
             announced = True
         time.sleep(LOOK_SECONDS)
-    if process.poll() is None:
-        print("tpukit-notebook: nobody has been there for too long", flush=True)
-        # It ends its kernels, which have sessions of their own.
-        process.terminate()
-    try:
-        status = process.wait(GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        status = process.wait()
+    status = process.returncode
     return status if status >= 0 else 128 - status
 
 

@@ -25,7 +25,8 @@ from tpukit.remote.job.detached_job import (
     JobResult,
     LogPart,
 )
-from tpukit.remote.job.job_list import JobState, Removal, job_request, list_jobs, remove_jobs
+from tpukit.remote.job.job_list import JobState, Removal, about, list_jobs, remove_jobs
+from tpukit.remote.programs import program_text
 from tpukit.remote.worker_files import job_name
 
 #: Seconds for one short question to a worker.
@@ -81,9 +82,12 @@ def start(
     def request(worker: RemoteWorker, lines: str) -> JobRequest:
         text = shell_lines(worker.variables) + lines
         launched = launch(command, worker.words, sudo=sudo)
-        told = notify if worker is workers[0] and lines is environment else ""
-        known = {"nonce": nonce, "notify": told, "worker": str(worker.index)}
-        return job_request(command, text, launched, **known, log_limit=log_limit)
+        told = ""
+        if notify and worker is workers[0] and lines is environment:
+            told = export_lines({"TPUKIT_RUN": run_id, **worker.variables}) + notify
+        # The same start asked for twice is one job, another one under this run id is refused.
+        script = f"# {nonce}\n{program_text('remote/command/device.sh')}{launched}"
+        return JobRequest(script, text, about(command, text), told, log_limit)
 
     def begin(worker: RemoteWorker) -> None:
         begun.add(worker)
@@ -226,8 +230,7 @@ def prune(
     def one(worker: RemoteWorker) -> list[Removal]:
         limit = Deadline.after(clock, _ASK_SECONDS)
         with worker.connect() as connection:
-            found = remove_jobs(connection, run_id, older_than, deadline=limit)
-        return [each for each in found if each.state != "absent"]
+            return remove_jobs(connection, run_id, older_than, deadline=limit)
 
     return fan_out(workers, one, window=max(len(workers), 1))
 
@@ -255,11 +258,10 @@ def end(
 
 def _refuse_again(worker: RemoteWorker, run_id: str, clock: Clock) -> None:
     with worker.connect() as connection:
-        found = list_jobs(connection, deadline=Deadline.after(clock, _ASK_SECONDS))
+        found = list_jobs(connection, run_id, deadline=Deadline.after(clock, _ASK_SECONDS))
     for state in found:
-        if state.run == run_id:
-            raise NameTaken(
-                f"run {run_id} is on {worker.label} already",
-                reason=state.state,
-                fix=Fix(note="choose another --run-id, or leave it out"),
-            )
+        raise NameTaken(
+            f"run {run_id} is on {worker.label} already",
+            reason=state.state,
+            fix=Fix(note="choose another --run-id, or leave it out"),
+        )

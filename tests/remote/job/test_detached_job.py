@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -10,15 +11,17 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from support.clocks import HandClock
+from support.openssh_server import eventually
 from support.ssh_fixtures import OURS, Within, ubuntu_or_ours
 from support.ssh_server import Server
 
+import tpukit
 from tpukit.clock import Deadline
 from tpukit.errors import BadInput, DeadlinePassed, NameTaken, TpukitError, TransportFailed
 from tpukit.remote.command.fan_out import fan_out
@@ -28,6 +31,8 @@ from tpukit.remote.job.job_list import forget_job
 from tpukit.remote.programs import INCOMPLETE, python_request
 
 pytestmark = pytest.mark.process
+
+PROGRAM = Path(tpukit.__file__).parent / "remote/job/job_program.py"
 
 Run = Callable[..., JobResult]
 
@@ -56,8 +61,8 @@ def count(server: Server) -> int:
     return len((server.home / "count").read_text().splitlines())
 
 
-def in_background(run: Run, job: str, command: str) -> threading.Thread:
-    thread = threading.Thread(target=lambda: fan_out([0], lambda _: run(job, command)), daemon=True)
+def in_background(work: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=lambda: fan_out([0], lambda _: work()), daemon=True)
     thread.start()
     return thread
 
@@ -191,7 +196,6 @@ def test_a_command_that_did_not_arrive_whole_is_not_run(
 def test_a_request_that_was_cut_short_anywhere_does_nothing(tmp_path: Path) -> None:
     request = {
         "verb": "start",
-        "mark": "m",
         "jobs": ".tpukit/jobs",
         "job": "cut",
         "command": "true",
@@ -209,7 +213,7 @@ def test_a_job_whose_process_was_killed_is_lost_and_not_started_again(
     run: Run, server: Server
 ) -> None:
     command = "echo $$ >>count; echo started; exec sleep 1000"
-    follower = in_background(run, "killed", command)
+    follower = in_background(lambda: run("killed", command))
     log = folder(server, "killed") / "log"
     server.wait_until(lambda: log.exists() and log.read_text())
     os.kill(int((folder(server, "killed") / "pid").read_text().split()[0]), signal.SIGKILL)
@@ -223,27 +227,44 @@ def test_a_job_whose_process_was_killed_is_lost_and_not_started_again(
     assert count(server) == 1
 
 
-def cut_off(server: Server, job: str, seconds: float) -> None:
-    """Leave what a start leaves that ends between its folder and its process."""
-    folder(server, job).mkdir(parents=True)
-    (folder(server, job) / "command").write_text("true")
-    server.own(server.home / ".tpukit")
-    then = time.time() - seconds
-    os.utime(folder(server, job), (then, then))
-
-
 def test_a_job_that_never_says_who_it_is_is_lost(
     connect: Callable[[], Connection], server: Server, within: Within
 ) -> None:
-    """Its starter died between the folder and the process, a minute ago by the worker's clock."""
-    cut_off(server, "stuck", 61)
+    folder(server, "stuck").mkdir(parents=True)
+    server.own(server.home / ".tpukit")
     with pytest.raises(JobLost):
         DetachedJob(connect, "stuck", within(60)).follow()
 
 
-def test_a_start_that_was_cut_off_leaves_its_name_to_the_next(run: Run, server: Server) -> None:
-    """Of six at once, one runs it."""
-    cut_off(server, "stuck", 61)
+#: Runs the program, which is killed where it would call a function of os.
+_CUT_OFF = """
+import os, sys
+path, name, *words = sys.argv[1:]
+setattr(os, name, lambda *_: os.kill(os.getpid(), 9))
+sys.argv[1:] = words
+exec(open(path).read())
+"""
+
+
+@pytest.mark.parametrize("place", ["mkdir", "link", "fork", "setsid"])
+def test_a_start_that_is_cut_off_has_started_nothing(tmp_path: Path, place: str) -> None:
+    """Wherever: what it has left is no job, and the name is the next one's."""
+    words = {"verb": "start", "jobs": "jobs", "job": "cut"}
+    request = json.dumps({**words, **asdict(JobRequest("exit 5"))})
+    environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    line = [sys.executable, "-I", "-c", _CUT_OFF, str(PROGRAM), place, request]
+    assert subprocess.run(line, env=environment, check=False).returncode
+    assert not (tmp_path / "jobs/cut").exists()
+    line = [sys.executable, "-I", "-c", PROGRAM.read_text(), request]
+    done = subprocess.run(line, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    assert done.stdout.split() == ["tpukit-job", "started"]
+    eventually((tmp_path / "jobs/cut/status").exists)
+    assert [path.name for path in (tmp_path / "jobs").iterdir()] == ["cut"]
+
+
+def test_of_several_after_a_start_that_was_cut_off_one_starts(run: Run, server: Server) -> None:
+    (folder(server, ".new") / "log").mkdir(parents=True)
+    server.own(server.home / ".tpukit")
     together = threading.Barrier(6)
 
     def start(_: int) -> JobResult:
@@ -254,29 +275,33 @@ def test_a_start_that_was_cut_off_leaves_its_name_to_the_next(run: Run, server: 
     assert count(server) == 1
 
 
-def test_who_takes_a_name_over_waits_for_others_that_start(run: Run, server: Server) -> None:
-    """It could remove what another has just begun."""
-    cut_off(server, "stuck", 61)
-    jobs = folder(server, "stuck").parent
+def waits_for_a_start(server: Server, work: Callable[[], object]) -> None:
+    """Hold what a start holds until this waits for it, then let it do its work."""
+    jobs = folder(server, "any").parent
+    jobs.mkdir(parents=True, exist_ok=True)
+    server.own(server.home / ".tpukit")
     held = os.open(jobs, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
-    starter = in_background(run, "stuck", "echo x >>count")
+    thread = in_background(work)
     waiting = re.compile(rf"-> FLOCK .*:{jobs.stat().st_ino} ")
     server.wait_until(lambda: bool(waiting.search(Path("/proc/locks").read_text())))
-    assert (folder(server, "stuck") / "command").read_text() == "true"
     os.close(held)
-    starter.join(60)
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_who_starts_waits_for_others_that_start(run: Run, server: Server) -> None:
+    """It could remove what another has just begun."""
+    waits_for_a_start(server, lambda: run("waiting", "echo x >>count"))
     assert count(server) == 1
 
 
-def test_a_start_that_may_still_go_on_is_left_alone(
+def test_who_removes_waits_for_others_that_start(
     connect: Callable[[], Connection], server: Server, within: Within
 ) -> None:
-    cut_off(server, "young", 30)
-    with pytest.raises(NameTaken):
-        DetachedJob(connect, "young", within(60)).start(JobRequest("echo other"))
-    with pytest.raises(NameTaken):
-        forget_job(connect(), "young", deadline=within(60))
+    folder(server, "old").mkdir(parents=True)
+    waits_for_a_start(server, lambda: forget_job(connect(), "old", deadline=within(60)))
+    assert not folder(server, "old").exists()
 
 
 def test_a_recycled_process_id_is_not_taken_for_the_job(run: Run, server: Server) -> None:
@@ -303,7 +328,7 @@ def test_a_running_job_is_not_forgotten(
     connect: Callable[[], Connection], run: Run, server: Server, within: Within
 ) -> None:
     command = "touch here; until [ -e go ]; do sleep 0.02; done"
-    follower = in_background(run, "busy", command)
+    follower = in_background(lambda: run("busy", command))
     server.wait_until((server.home / "here").exists)
     with pytest.raises(NameTaken, match="job busy is still running"):
         forget_job(connect(), "busy", deadline=within(60))
@@ -325,7 +350,7 @@ def test_a_job_whose_folder_is_removed_while_it_runs_is_lost(run: Run, server: S
 
 def test_a_job_has_a_session_of_its_own(run: Run, server: Server) -> None:
     command = "touch here; until [ -e go ]; do sleep 0.02; done"
-    follower = in_background(run, "session", command)
+    follower = in_background(lambda: run("session", command))
     server.wait_until((server.home / "here").exists)
     leader = int((folder(server, "session") / "pid").read_text().split()[0])
     assert os.getsid(leader) == leader != os.getsid(0)
@@ -349,6 +374,12 @@ def test_what_a_login_script_prints_is_not_taken_for_the_answer(
     (tools / "python3").chmod(0o755)
     server.path = f"{tools}:{server.path}"
     assert run("greeted", "/bin/echo out; exit 9").status == 9
+
+
+def test_what_a_log_says_is_not_taken_for_the_answer(run: Run) -> None:
+    said = "tpukit-log 0 5 0\ntpukit-job finished 0"
+    assert run("liar", f"printf '{said}\n'; exit 7").status == 7
+    assert run("half", f"printf '{said}\n{said}'; exit 8").status == 8
 
 
 def test_hostile_lines_are_harmless_and_progress_bars_come_apart(run: Run) -> None:

@@ -27,7 +27,7 @@ from tpukit.remote.command.end import end_processes
 from tpukit.remote.command.fan_out import fan_out, values
 from tpukit.remote.connection.client import Connection, Connector
 from tpukit.remote.job.detached_job import DetachedJob, JobLost, JobRequest, LogPart
-from tpukit.remote.job.job_list import job_request, list_jobs, remove_jobs
+from tpukit.remote.job.job_list import about, list_jobs, remove_jobs
 
 pytestmark = pytest.mark.process
 
@@ -380,10 +380,10 @@ def test_times_are_the_worker_s_and_one_a_second_at_most(jobs: Jobs) -> None:
 
 
 def test_notify_runs_once_when_all_is_in_the_log(jobs: Jobs) -> None:
-    told = 'echo "$TPUKIT_RUN $TPUKIT_STATUS $TPUKIT_WORKER $(cat {}/log)" >>told; echo notified'
-    jobs.start("echo out; exit 4", notify=told.format(jobs.folder), worker="2")
+    told = 'echo "$TPUKIT_STATUS $(cat {}/log)" >>told; echo notified'
+    jobs.start("echo out; exit 4", notify=told.format(jobs.folder))
     jobs.ubuntu.wait_until(lambda: (jobs.folder / "log").read_bytes() == b"out\nnotified\n")
-    assert (jobs.ubuntu.home / "told").read_text() == "train 4 2 out\n"
+    assert (jobs.ubuntu.home / "told").read_text() == "4 out\n"
 
 
 def test_secrets_are_in_no_file_and_the_others_can_be_shown(jobs: Jobs) -> None:
@@ -397,8 +397,7 @@ def test_secrets_are_in_no_file_and_the_others_can_be_shown(jobs: Jobs) -> None:
     }
     lines = "".join(f"export {name}={json.dumps(value)}\n" for name, value in variables.items())
     command = 'until [ -e go ]; do sleep 0.02; done; echo "$WANDB_API_KEY $db_password $STEPS"'
-    request = job_request(command, lines, f"{command}\n", nonce="n")
-    DetachedJob(jobs.connect, NAME, jobs.within(60)).start(request)
+    jobs.start(command, environment=lines, about=about(command, lines))
     files = [path for path in (jobs.ubuntu.home / ".tpukit").rglob("*") if path.is_file()]
     assert not [path for path in files if b"hush" in path.read_bytes()]
     assert all(path.stat().st_mode & 0o077 == 0 for path in [jobs.folder, *files])

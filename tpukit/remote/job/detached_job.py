@@ -6,17 +6,16 @@ The program that keeps jobs on a worker lies beside this module.
 from __future__ import annotations
 
 import re
-import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpukit.clock import Deadline
 from tpukit.errors import BadInput, DeadlinePassed, Fix, NameTaken, TpukitError, TransportFailed
 from tpukit.remote import worker_files
+from tpukit.remote.connection.channel import OnOutput
 from tpukit.remote.connection.worker import RetryingConnection
-from tpukit.remote.programs import python_request
+from tpukit.remote.programs import answer, python_request
 from tpukit.text import one_line, sanitize
 
 if TYPE_CHECKING:
@@ -25,7 +24,8 @@ if TYPE_CHECKING:
 #: Bytes of its log that a job keeps, the newest ones.
 LOG_LIMIT = 1 << 30
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
-_PART = re.compile(rb"(\d{1,18}) (\d{1,9}) (\d{1,12})")
+_PART = re.compile(rb"tpukit-log (\d{1,18}) (\d{1,9}) (\d{1,12})\n")
+_ANSWER = re.compile(rb"\ntpukit-job (.*)\n\Z")
 #: Lines of the log that a result has, of so many bytes at most; a longer line is several.
 _TAIL_LINES, _LONGEST_LINE = 50, 64 << 10
 _NO_PROGRAM = 127
@@ -44,14 +44,14 @@ class JobRequest:
     """What a job is to do.
 
     `command` is a program for sh, `environment` shell lines before it, which no file keeps. `about`
-    is what listings show, a JSON object. `notify` is for sh, once, after the command has ended.
+    is what listings show, a JSON object. `notify` is for sh, once, after the command has ended: it
+    finds how in TPUKIT_STATUS.
     """
 
     command: str
     environment: str = ""
     about: str = ""
     notify: str = ""
-    worker: str = ""  #: as `notify` finds it in TPUKIT_WORKER
     limit: int = LOG_LIMIT  #: bytes of its log that are kept
 
 
@@ -106,6 +106,7 @@ class DetachedJob:
                 f"{one_line(self.name)!r} cannot name a job",
                 fix=Fix(note="use a-z, 0-9, '.', '_' and '-'"),
             )
+        self._log_path = f"~/{worker_files.job_folder(self.name)}/log"
         self._connection = RetryingConnection(self.connect, self.deadline)
         self._log = _Log(self.on_line, self.on_log, self.notice)
 
@@ -116,7 +117,7 @@ class DetachedJob:
             NameTaken: it is there with another command.
             JobLost: it died without an exit status; it is not started again.
         """
-        with self._connected():
+        with self._connection:
             self._start(request)
             result = self._follow(WHOLE_LOG)
             assert result, "it is followed to the end"
@@ -124,7 +125,7 @@ class DetachedJob:
 
     def start(self, request: JobRequest) -> None:
         """Start the job unless it is there, and leave it; raise `NameTaken` as `run` does."""
-        with self._connected():
+        with self._connection:
             self._start(request)
 
     def follow(self, part: LogPart = WHOLE_LOG) -> JobResult | None:
@@ -132,73 +133,59 @@ class DetachedJob:
 
         Raises as `run`.
         """
-        with self._connected():
+        with self._connection:
             return self._follow(part)
 
-    @contextmanager
-    def _connected(self) -> Iterator[None]:
+    def _start(self, request: JobRequest) -> None:
+        # Where an answer was lost, the job that is there is taken for the one that was asked for.
+        if self._answer("start", asdict(request)) == "other":
+            raise NameTaken(f"job {self.name} is there already, with another command")
+
+    def _follow(self, part: LogPart) -> JobResult | None:
+        """Return how the job ended once the log was handed on, or None where the job runs."""
+        word, _, status = self._answer("follow", asdict(part)).partition(" ")
+        self._log.finish()
+        if word == "finished":
+            return JobResult(int(status), self._log.tail, self._log_path)
+        if word == "running":
+            return None
+        gone = "its folder is not there: it was removed, or the worker was made anew"
+        dead = "its process is gone without an exit status: the worker restarted, or it was killed"
+        raise JobLost(
+            f"job {self.name} was lost",
+            why=gone if word == "absent" else dead,
+            details={"log_path": self._log_path, "log_tail": list(self._log.tail)},
+        )
+
+    def _answer(self, verb: str, words: dict[str, Any]) -> str:
+        """Return what the worker answers, over as many connections as `patience` allows.
+
+        What it sends of the log before that is handed on, each time from where it is.
+        """
+        patience = self.deadline.within(self.patience)
         try:
-            yield
+            while True:
+                connection = self._connection.connection  # it is tried for long enough in there
+                offset, begun = self._log.offset, self.deadline.clock.monotonic()
+                known = {"job": self.name, "offset": offset, **words}
+                self._log.begin()
+                try:
+                    return ask(connection, verb, known, self.deadline, self._log.feed)
+                except TransportFailed as error:
+                    self._connection.close()
+                    lasted = self.deadline.clock.monotonic() - begun
+                    if self._log.offset != offset or lasted > self.patience:
+                        patience = self.deadline.within(self.patience)
+                    self.deadline.check("the job still runs")
+                    if patience.passed():
+                        raise
+                    self.notice(f"lost, connecting again ({one_line(error.summary())})")
+                    self.deadline.clock.sleep(min(1.0, patience.remaining()))
         except DeadlinePassed as error:
             raise DeadlinePassed(
                 f"job {self.name} did not end in time",
                 exists=(f"job {self.name} on the worker, log {self._log_path}",),
             ) from error
-        finally:
-            self._connection.close()
-
-    @property
-    def _log_path(self) -> str:
-        return f"~/{worker_files.JOBS}/{self.name}/log"
-
-    def _start(self, request: JobRequest) -> None:
-        words = {"job": self.name, **asdict(request)}
-        # Where an answer was lost, the job that is there is taken for the one that was asked for.
-        answer = self._connection.retry(lambda each: ask(each, "start", words, self.deadline))
-        if answer.strip() == b"other":
-            raise NameTaken(f"job {self.name} is there already, with another command")
-
-    def _follow(self, part: LogPart) -> JobResult | None:
-        """Return how the job ended once the log was handed on, or None where the job runs."""
-        patience = self.deadline.within(self.patience)
-        while True:
-            connection = self._connection.connection  # it is tried for long enough in there
-            begun = self._log.offset, self.deadline.clock.monotonic()
-            try:
-                word, _, status = self._stream(connection, part).partition(" ")
-                break
-            except TransportFailed as error:
-                self._connection.close()
-                lasted = self.deadline.clock.monotonic() - begun[1]
-                if self._log.offset != begun[0] or lasted > self.patience:
-                    patience = self.deadline.within(self.patience)
-                self.deadline.check("the job still runs")
-                if patience.passed():
-                    raise
-                self.notice(f"lost, connecting again ({one_line(error.summary())})")
-                self.deadline.clock.sleep(min(1.0, patience.remaining()))
-        self._log.finish()
-        if word in ("lost", "absent"):
-            raise self._lost(word)
-        if word != "finished":
-            return None
-        return JobResult(int(status), self._log.tail, self._log_path)
-
-    def _stream(self, connection: Connection, part: LogPart) -> str:
-        """Hand on the log from where it is, and return the words that follow it."""
-        words = {"job": self.name, "offset": self._log.offset, **asdict(part)}
-        self._log.begin()
-        ask(connection, "follow", words, self.deadline, self._log.feed)
-        return self._log.rest.decode("utf-8", "replace").strip()
-
-    def _lost(self, word: str) -> JobLost:
-        gone = "its folder is not there: it was removed, or the worker was made anew"
-        why = "its process is gone without an exit status: the worker restarted, or it was killed"
-        return JobLost(
-            f"job {self.name} was lost",
-            why=gone if word == "absent" else why,
-            details={"log_path": self._log_path, "log_tail": list(self._log.tail)},
-        )
 
 
 def ask(
@@ -206,39 +193,25 @@ def ask(
     verb: str,
     words: dict[str, Any],
     deadline: Deadline,
-    take: Callable[[bytes], None] | None = None,
-) -> bytes:
-    """Return what the program that keeps jobs answers; or let `take` have it as it comes.
+    on_output: OnOutput | None = None,
+) -> str:
+    """Return what the program that keeps jobs answers.
 
     Raises `TpukitError` where it fails, and what `Connection.run` raises.
     """
-    mark = secrets.token_hex(8)
-    request = {"verb": verb, "mark": mark, "jobs": worker_files.JOBS, **words}
+    request = {"verb": verb, "jobs": worker_files.JOBS, **words}
     line, stdin = python_request("remote/job/job_program.py", request)
-    before = bytearray()
-    begin = f"{mark}\n".encode()
-
-    def skip(stream: str, chunk: bytes) -> None:
-        """Leave out what comes before the mark: a login script may have written it."""
-        if stream == "stdout" and take:
-            if begin not in before:
-                before.extend(chunk)
-                chunk = bytes(before.partition(begin)[2])
-            take(chunk)
-
-    done = connection.run(line, stdin=stdin, on_output=skip, deadline=deadline)
-    if not done.ok:
-        missing = f"{connection.label} has no python3, which keeps its jobs"
-        what = missing if done.status == _NO_PROGRAM else "a worker could not keep a job"
-        raise TpukitError(what, reason=done.reason)
-    return done.stdout.partition(begin)[2]
+    done = connection.run(line, stdin=stdin, on_output=on_output, deadline=deadline)
+    missing = f"{connection.label} has no python3, which keeps its jobs"
+    failure = missing if done.status == _NO_PROGRAM else "a worker could not keep a job"
+    return answer(done, _ANSWER, failure)[1].decode("utf-8", "replace")
 
 
 @dataclass(eq=False)
 class _Log:
     """Hands on a log, bytes and lines, and knows the offset behind them.
 
-    It gets an answer's parts, in whatever pieces; `rest` is what is not, or not yet, a part.
+    It gets what a worker sends, in whatever pieces: parts, and other words around them.
     """
 
     _on_line: OnLine | None
@@ -249,30 +222,27 @@ class _Log:
 
     def __post_init__(self) -> None:
         self._last = bytearray()
-        self.begin()
 
     def begin(self) -> None:
         """Make ready for another answer."""
-        self.rest, self._left, self._epoch = b"", 0, 0
+        self._rest, self._left, self._epoch = b"", 0, 0
 
     @property
     def tail(self) -> tuple[str, ...]:
-        lines = [part for each in bytes(self._last).splitlines() for part in _shown(each)]
-        return tuple(lines[-_TAIL_LINES:])
+        return tuple(sanitize(bytes(self._last)).splitlines()[-_TAIL_LINES:])
 
-    def feed(self, chunk: bytes) -> None:
-        self.rest += chunk
-        while self.rest:
+    def feed(self, stream: str, chunk: bytes) -> None:
+        self._rest += chunk if stream == "stdout" else b""
+        while self._rest:
             if not self._left:
-                line, end, rest = self.rest.partition(b"\n")
-                found = _PART.fullmatch(line)
-                if not end or found is None:
+                found = _PART.search(self._rest)
+                if not found:
                     return
                 begins, self._left, self._epoch = map(int, found.groups())
                 if self.offset is not None and begins > self.offset:
                     self._notice(f"{begins - self.offset} bytes of its log were dropped before")
-                self.rest, self.offset = rest, begins
-            data, self.rest = self.rest[: self._left], self.rest[self._left :]
+                self._rest, self.offset = self._rest[found.end() :], begins
+            data, self._rest = self._rest[: self._left], self._rest[self._left :]
             self._left -= len(data)
             self._hand_on(data)
 
@@ -282,24 +252,21 @@ class _Log:
         del self._last[:-_LONGEST_LINE]
         if self._on_log:
             self._on_log(data, self._epoch)
-        if self._on_line:
-            *whole, self._partial = (self._partial + data).split(b"\n")
-            self._emit(whole)
-            if len(self._partial) > _LONGEST_LINE:
-                self.finish()
+        self._hand_on_lines(data)
 
     def finish(self) -> None:
         """Count what has no line end yet as a line."""
         if self._partial:
-            self._emit([self._partial])
+            self._hand_on_lines(b"\n")
+
+    def _hand_on_lines(self, data: bytes) -> None:
+        if not self._on_line:
+            return
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        if len(self._partial) > _LONGEST_LINE:
+            lines.append(self._partial)
             self._partial = b""
-
-    def _emit(self, lines: list[bytes]) -> None:
-        if self._on_line:
-            for line in (part for each in lines for part in _shown(each)):
-                self._on_line(line)
-
-
-def _shown(line: bytes) -> list[str]:
-    """Return a line as it may be shown; each part of a progress bar becomes a line of its own."""
-    return sanitize(line.rstrip(b"\r")).split("\n")
+        for line in lines:
+            # Each part of a progress bar becomes a line of its own.
+            for part in sanitize(line.rstrip(b"\r")).split("\n"):
+                self._on_line(part)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tpukit.clock import Deadline
-from tpukit.errors import NameTaken, TpukitError
+from tpukit.errors import NameTaken
 from tpukit.models import Documented
-from tpukit.remote.job.detached_job import LOG_LIMIT, JobRequest, ask
-from tpukit.remote.programs import program_text
+from tpukit.remote.job.detached_job import ask
 from tpukit.remote.worker_files import job_name, run_of
 from tpukit.text import one_line
 
@@ -30,7 +29,7 @@ _MASK = "****"
 
 @dataclass(frozen=True)
 class JobState(Documented):
-    """The job of one run on one worker. `state` is running, starting, finished, lost or absent.
+    """The job of one run on one worker. `state` is running, finished, lost or absent.
 
     `status` is the exit status of a finished one, `started` seconds since the epoch by the worker's
     clock, `environment` what it was started with, where one run was asked for, secrets masked.
@@ -44,10 +43,6 @@ class JobState(Documented):
     environment: Mapping[str, str] = field(default_factory=dict)
     started: float = 0.0
 
-    @property
-    def live(self) -> bool:
-        return self.state in ("running", "starting")
-
 
 @dataclass(frozen=True)
 class Removal(Documented):
@@ -58,35 +53,18 @@ class Removal(Documented):
     bytes: int | None
 
 
-def job_request(
-    command: str,
-    environment: str,
-    launch: str,
-    *,
-    nonce: str,
-    notify: str = "",
-    worker: str = "",
-    log_limit: int = LOG_LIMIT,
-) -> JobRequest:
-    """Return the job of a run: shell lines for its environment, and what becomes it.
+def about(command: str, environment: str) -> str:
+    """Return what listings show of a run: its command, and the variables that its lines export.
 
-    The nonce makes it this start's own: the same start asked for twice is one job, another start
-    under the same run id is refused.
+    Those that look secret are without their values.
     """
-    about = json.dumps({"command": command[:_SHOWN], "environment": masked(environment)})
-    # The runner starts `sh FOLDER/command`.
-    script = f"# {nonce}\n{program_text('remote/command/device.sh')}{launch}"
-    return JobRequest(script, environment, about, notify, worker, log_limit)
-
-
-def masked(environment: str) -> dict[str, str]:
-    """Return the variables that shell lines export, those that look secret without their values."""
     words = (word.partition("=") for word in shlex.split(environment))
-    return {
+    masked = {
         name: _MASK if _SECRET.search(name) else _IN_ADDRESS.sub(_MASK, value)
         for name, equals, value in words
         if equals and name.isidentifier()
     }
+    return json.dumps({"command": command[:_SHOWN], "environment": masked})
 
 
 def list_jobs(connection: Connection, run: str = "", *, deadline: Deadline) -> list[JobState]:
@@ -94,7 +72,7 @@ def list_jobs(connection: Connection, run: str = "", *, deadline: Deadline) -> l
 
     Raises `TpukitError` where the worker does not say.
     """
-    rows = _rows(connection, "list", {"job": job_name(run) if run else ""}, deadline)
+    rows = _rows(connection, job_name(run) if run else "", None, deadline)
     found = [JobState(*_stands(each), *_about(each["about"]), each["started"]) for each in rows]
     return sorted(found, key=lambda each: (each.started, each.run))
 
@@ -116,8 +94,7 @@ def remove_jobs(
 
     Raises `TpukitError` where one cannot be removed.
     """
-    words = {"job": job_name(run) if run else "", "older": older_than}
-    rows = _rows(connection, "remove", words, deadline)
+    rows = _rows(connection, job_name(run) if run else "", older_than, deadline)
     return [Removal(*_stands(each)[:2], each["bytes"]) for each in rows]
 
 
@@ -128,18 +105,16 @@ def forget_job(connection: Connection, job: str, *, deadline: Deadline) -> None:
 
     Raises `NameTaken` for a job that runs, `TpukitError` where its folder cannot be removed.
     """
-    (row,) = _rows(connection, "remove", {"job": job, "older": 0}, deadline)
-    if row["bytes"] is None and row["stands"] != "absent":
+    if any(each["bytes"] is None for each in _rows(connection, job, 0.0, deadline)):
         raise NameTaken(f"job {job} is still running")
 
 
 def _rows(
-    connection: Connection, verb: str, words: dict[str, Any], deadline: Deadline
-) -> Iterator[dict[str, Any]]:
-    *lines, end, last = ask(connection, verb, words, deadline).split(b"\n")
-    if (end, last) != (b"end", b""):
-        raise TpukitError(f"{connection.label} could not list its jobs")
-    return map(json.loads, lines)
+    connection: Connection, job: str, older: float | None, deadline: Deadline
+) -> list[dict[str, Any]]:
+    words = {"job": job, "older": older}
+    rows: list[dict[str, Any]] = json.loads(ask(connection, "list", words, deadline))
+    return rows
 
 
 def _stands(row: dict[str, Any]) -> tuple[str, str, int | None]:

@@ -2,9 +2,9 @@
 
     main(REQUEST)
 
-REQUEST is a JSON object: `verb` names what to do, `jobs` the folder of jobs, `mark` what is
-answered first, since a login script may have written before. Runs on the Python of the oldest
-runtime version, 3.8, with nothing but its standard library.
+REQUEST is a JSON object: `verb` names what to do, `jobs` the folder of jobs. The answer is the last
+line, "tpukit-job " and what it is. Runs on the Python of the oldest runtime version, 3.8, with
+nothing but its standard library.
 
 A job's folder has `command`, which sh runs; `about`, which listings show; `pid` (process id of its
 runner, boot, and time of start); `log.OFFSET`, a piece of what it wrote that begins at OFFSET;
@@ -17,6 +17,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import fcntl
+import glob
 import json
 import os
 import select
@@ -30,8 +31,6 @@ PIECE = 1 << 18
 LOOK_SECONDS = 0.1
 #: Between two attempts to write where the disk is full.
 ROOM_SECONDS = 0.5
-#: A start that has not said who it is for so long was cut off.
-STARTING_SECONDS = 60.0
 
 
 def text(*path):
@@ -41,9 +40,16 @@ def text(*path):
     return ""
 
 
-def save(path, content, flags=os.O_TRUNC):
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | flags, 0o600), "wb") as file:
+def save(content, *path):
+    with open(os.path.join(*path), "xb") as file:
         file.write(content.encode())
+
+
+def locked(jobs):
+    """Return the folder of jobs, open and locked: what starts or removes some does so alone."""
+    lock = os.open(jobs, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
 
 
 def identity(pid):
@@ -64,18 +70,12 @@ def lives(folder):
 
 
 def stand(folder):
-    """Return absent, starting, running or lost; or finished, with the exit status after it."""
-    with contextlib.suppress(FileNotFoundError):
-        age = time.time() - os.stat(folder).st_mtime
-        # In this order: it may end between two looks.
-        if not text(folder, "status") and lives(folder):
-            return "running"
-        status = text(folder, "status")
-        if status.isdigit():
-            return f"finished {status}"
-        begins = not text(folder, "pid") and age < STARTING_SECONDS
-        return "starting" if begins else "lost"
-    return "absent"
+    """Return absent, running or lost; or finished, with the exit status after it."""
+    if not os.path.isdir(folder):
+        return "absent"
+    otherwise = "running" if lives(folder) else "lost"
+    status = text(folder, "status")  # looked at last: it may have ended since
+    return f"finished {status}" if status.isdigit() else otherwise
 
 
 def bases(folder):
@@ -141,26 +141,28 @@ class Pieces:
     """The log as readers find it. The pieces are held open: what is dropped can be read on."""
 
     def __init__(self, folder):
-        self.folder, self.files = folder, []
+        self.folder = folder
+        self.files = [(0, open(os.devnull, "rb"))]  # noqa: SIM115
         self.refresh()
 
     def refresh(self):
-        for _ in range(10):  # one may go between two looks
-            with contextlib.suppress(OSError):
-                paths = [(base, f"{self.folder}/log.{base}") for base in bases(self.folder)]
-                self.files = [(base, open(path, "rb")) for base, path in paths]  # noqa: SIM115
-                return
+        found = []  # the newest first: the oldest may go between two looks
+        with contextlib.suppress(FileNotFoundError):
+            for base in reversed(bases(self.folder)):
+                found.append((base, open(f"{self.folder}/log.{base}", "rb")))  # noqa: SIM115
+        self.files = found or self.files
 
     @property
     def start(self):
-        return self.files[0][0] if self.files else 0
+        return self.files[-1][0]
 
     @property
     def end(self):
-        return self.files[-1][0] + os.fstat(self.files[-1][1].fileno()).st_size if self.files else 0
+        base, file = self.files[0]
+        return base + os.fstat(file.fileno()).st_size
 
     def read(self, offset, size):
-        for base, file in reversed(self.files):
+        for base, file in self.files:
             if offset >= base:
                 return os.pread(file.fileno(), size, offset - base)
         return b""
@@ -173,7 +175,7 @@ class Pieces:
 
     def whole_line(self, offset):
         """Return where the first line begins that does so at an offset or behind it."""
-        if not offset or (offset > self.start and self.before(offset).endswith(b"\n")):
+        if not offset or self.before(offset).endswith(b"\n"):
             return offset
         return offset + self.read(offset, PIECE).find(b"\n") + 1
 
@@ -195,6 +197,7 @@ class Times:
     def __init__(self, folder):
         self.offsets, self.epochs = [0], [0]
         self.file = open(os.path.join(folder, "log.times"))  # noqa: SIM115
+        self.refresh()
 
     def refresh(self):
         for line in self.file:
@@ -203,45 +206,39 @@ class Times:
                 self.offsets.append(offset)
                 self.epochs.append(epoch)
 
-    def part(self, offset):
-        """Return the time of what is at an offset, and where another time begins, or None."""
+    def part(self, offset, end):
+        """Return the time of what is at an offset, and where another time begins, or the end."""
         at = bisect.bisect_right(self.offsets, offset)
-        return self.epochs[at - 1], self.offsets[at] if at < len(self.offsets) else None
+        return self.epochs[at - 1], min([*self.offsets[at : at + 1], end])
 
-    def since(self, epoch):
+    def since(self, epoch, end):
         """Return where what was written after a time begins; a part takes a second at most."""
         late = (at for at, each in zip(self.offsets, self.epochs) if each > epoch - 1)  # noqa: B905
-        return next(late, None)
+        return next(late, end)
 
 
-def say(*words):
-    send(b"", *words)
-
-
-def send(data, *words):
-    sys.stdout.buffer.write(" ".join(map(str, words)).encode() + b"\n" + data)
-    sys.stdout.buffer.flush()
+def say(answer):
+    """Answer on a line of its own: a login script, or a log, may have no end of line."""
+    print("\ntpukit-job", answer, flush=True)
 
 
 def follow(jobs, request):
     """Send the log from `offset`, or where `tail` or `since` says, in parts, then how it stands.
 
-    A part is a line `OFFSET SIZE EPOCH` and its bytes; without `times` the epoch is 0. Unless `on`,
-    it ends where the log ends now. Nobody may be listening any more: that is looked for, too.
+    A part is a line `tpukit-log OFFSET SIZE EPOCH` and its bytes; the epoch is 0 where nobody
+    asked for times. Unless `on`, it ends where the log ends now. Nobody may be listening any more:
+    that is looked for, too.
     """
     folder = os.path.join(jobs, request["job"])
-    pieces, times, offset = Pieces(folder), None, request["offset"]
-    if pieces.files and (request["times"] or request["since"] is not None):
-        times = Times(folder)
+    if not os.path.isdir(folder):
+        return say("absent")
+    pieces, offset, since = Pieces(folder), request["offset"], request["since"]
+    times = Times(folder) if request["times"] or since is not None else None
     if offset is None:
-        offset = pieces.whole_line(pieces.start)
-        if request["tail"] is not None:
-            offset = pieces.last_lines(request["tail"])
-        if request["since"] is not None and times:
-            since = request["since"]
-            times.refresh()
-            late = times.since(since if since > 0 else time.time() + since)
-            offset = max(offset, pieces.end if late is None else pieces.whole_line(late))
+        offset = -1 if request["tail"] is None else pieces.last_lines(request["tail"])
+        if since is not None:
+            late = times.since(since if since > 0 else time.time() + since, pieces.end)
+            offset = max(offset, pieces.whole_line(late))
     listener = select.poll()
     listener.register(1, 0)
     while True:
@@ -253,115 +250,89 @@ def follow(jobs, request):
         if offset < pieces.start:
             offset = pieces.whole_line(pieces.start)
         while offset < end:
-            epoch, other = times.part(offset) if request["times"] and times else (0, None)
-            data = pieces.read(offset, min(PIECE, end - offset, (other or end) - offset))
+            epoch, until = times.part(offset, end) if times else (0, end)
+            data = pieces.read(offset, min(PIECE, until - offset))
             if not data:
                 break
-            send(data, offset, len(data), epoch)
+            header = b"tpukit-log %d %d %d\n" % (offset, len(data), epoch)
+            sys.stdout.buffer.write(header + data)
+            sys.stdout.buffer.flush()
             offset += len(data)
-        if word not in ("starting", "running") or not request["on"]:
+        if word != "running" or not request["on"]:
             return say(word)
         if listener.poll(LOOK_SECONDS * 1000):
             return None
 
 
-def chosen(jobs, name):
-    """Return a job's name and folder, or those of each run."""
-    runs = sorted(os.listdir(jobs)) if os.path.isdir(jobs) else ()
-    names = [name] if name else [each for each in runs if each.startswith("run.")]
-    return [(each, os.path.join(jobs, each)) for each in names]
-
-
 def listed(jobs, request):
-    """Answer how each run's job stands, or the one `job`: a JSON object a line, then `end`."""
-    for name, folder in chosen(jobs, request["job"]):
+    """Answer how the job stands, or each run's, and with `older` what was removed of them: JSON."""
+    older, rows = request["older"], []
+    if older is not None and os.path.isdir(jobs):
+        locked(jobs)  # until this program ends
+    for folder in sorted(glob.glob(os.path.join(glob.escape(jobs), request["job"] or "run.*"))):
         word, command = stand(folder), os.path.join(folder, "command")
+        if word == "absent":
+            continue
         begun = os.path.getmtime(command) if os.path.exists(command) else 0
-        row = {"job": name, "stands": word, "about": text(folder, "about"), "started": begun}
-        if word != "absent":
-            say(json.dumps(row))
-    say("end")
+        row = {"job": os.path.basename(folder), "stands": word, "started": begun}
+        row["about"] = text(folder, "about")
+        row["bytes"] = None if older is None else removed(folder, older)
+        rows.append(row)
+    say(json.dumps(rows))
 
 
-def removed(jobs, request):
-    """Remove jobs that do not live and ended so many seconds ago; answer likewise, with bytes."""
-    with contextlib.suppress(FileNotFoundError):  # one at a time: kept until this program ends
-        fcntl.flock(os.open(jobs, os.O_RDONLY), fcntl.LOCK_EX)
-    for name, folder in chosen(jobs, request["job"]):
-        word, size = stand(folder), None
-        if word[0] in "fl" and not lives(folder):
-            with os.scandir(folder) as entries:
-                found = {each.inode(): each.stat(follow_symlinks=False) for each in entries}
-            changed = max([each.st_mtime for each in found.values()], default=0)
-            if time.time() - changed >= request["older"]:
-                shutil.rmtree(folder)
-                size = sum(each.st_blocks * 512 for each in found.values())
-        say(json.dumps({"job": name, "stands": word, "bytes": size}))
-    say("end")
+def removed(folder, older):
+    """Remove what does not live and ended so many seconds ago; return the bytes that this frees."""
+    with os.scandir(folder) as entries:
+        found = {each.inode(): each.stat(follow_symlinks=False) for each in entries}
+    changed = max([each.st_mtime for each in found.values()], default=0)
+    if lives(folder) or time.time() - changed < older:
+        return None
+    shutil.rmtree(folder)
+    return sum(each.st_blocks * 512 for each in found.values())
 
 
 def start(jobs, request):
-    """Start a job, at most once; answer started, present, or other (it has another command)."""
+    """Start a job, at most once; answer started, present, or other (it has another command).
+
+    Its folder gets its name when all of it is there, and its runner: a start that is cut off has
+    started nothing, and the next one removes what it has left.
+    """
+    os.closerange(3, 256)  # what a login shell left open: the connection would wait for the runner
     umask = os.umask(0o077)
-    folder = os.path.join(jobs, request["job"])
-    command = os.path.join(folder, "command")
     os.makedirs(jobs, exist_ok=True)
-    lock = os.open(jobs, os.O_RDONLY)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    if stand(folder) == "lost" and not text(folder, "pid"):
-        shutil.rmtree(folder)  # its start was cut off
-    try:
-        os.mkdir(folder)
-    except FileExistsError:
-        same = text(command) in ("", request["command"].strip())
+    lock = locked(jobs)
+    folder, new = os.path.join(jobs, request["job"]), os.path.join(jobs, ".new")
+    if os.path.isdir(folder):
+        same = text(folder, "command") == request["command"].strip()
         return say("present" if same else "other")
-    try:
-        for name in ("about", "notify"):
-            if request[name]:
-                save(os.path.join(folder, name), request[name])
-        # The end has its blocks on the disk before the job can fill it.
-        save(os.path.join(folder, "status.new"), "unknown\n")
-        save(command, request["command"])
-        os.close(lock)
-        ready, said = os.pipe()
-        if not os.fork():
-            begin(folder, request, umask, said)
+    shutil.rmtree(new, ignore_errors=True)
+    os.mkdir(new)
+    # The end has its blocks on the disk before the job can fill it.
+    save("unknown\n", new, "status.new")
+    for name in ("command", "about", "notify"):
+        if request[name]:
+            save(request[name], new, name)
+    log = Log(new, request["limit"])
+    ready, said = os.pipe()
+    if os.fork():
         os.close(said)
-        with open(ready) as answer:
-            problem = answer.read()
-        if problem != "ok":
-            raise OSError(0, problem or "its runner did not start", folder)
-    except OSError:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return say("started")
-
-
-def begin(folder, request, umask, said):
-    """Be the runner: in a session of its own, and with nothing open that a connection waits for."""
-    try:
-        os.setsid()
-        null = os.open(os.devnull, os.O_RDWR)
-        for each in range(3):
-            os.dup2(null, each)
-        os.closerange(3, said)
-        os.closerange(said + 1, 256)
-        try:
-            os.chdir(os.path.expanduser("~"))
-            secret = unnamed(folder, request["environment"])
-            log = Log(folder, request["limit"])
-            who = f"{os.getpid()} {identity(os.getpid())}\n"
-            save(os.path.join(folder, "pid"), who, os.O_EXCL)
-        except OSError as error:
-            os.write(said, f"{error.strerror}".encode())
-            return
-        os.write(said, b"ok")
-        os.close(said)
-        os.umask(umask)
-        enclose()
-        run(folder, request, log, secret)
-    finally:
-        os._exit(0)
+        # Where there is nothing to read, the other one has said why.
+        return say("started") if os.read(ready, 1) else sys.exit(1)
+    os.setsid()
+    os.chdir(os.path.expanduser("~"))
+    save(f"{os.getpid()} {identity(os.getpid())}\n", new, "pid")
+    os.rename(new, folder)
+    log.folder = folder
+    os.write(said, b"+")
+    null = os.open(os.devnull, os.O_RDWR)
+    for each in range(3):
+        os.dup2(null, each)
+    for each in (lock, ready, said, null):
+        os.close(each)
+    os.umask(umask)
+    enclose()
+    return run(folder, request, log)
 
 
 def enclose():
@@ -386,19 +357,28 @@ def enclose():
             time.sleep(0.01)
 
 
-def unnamed(folder, content):
-    """Return a file that has no name any more: what it holds is secret, and gone with the job."""
-    file = open(os.path.join(folder, "environment"), "x+b")  # noqa: SIM115
-    os.unlink(file.name)
-    file.write(content.encode())
-    file.seek(0)
-    return file
+def shell(path, output, lines="", **variables):
+    """Let sh run a file in a process group of its own, after lines that may hold secrets.
 
-
-def run(folder, request, log, secret):
-    """Run the command, write its log, then its status; stay while anything else writes to it."""
+    It reads those from a pipe: they are in no file, and on no command line.
+    """
     import subprocess
 
+    process = subprocess.Popen(
+        ["sh", "-s", path],
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=output,
+        env={**os.environ, **variables},
+        preexec_fn=os.setpgrp,
+    )
+    with contextlib.suppress(BrokenPipeError), process.stdin:
+        process.stdin.write(f'{lines}\nexec /bin/sh "$1" </dev/null\n'.encode())
+    return process
+
+
+def run(folder, request, log):
+    """Run the command, write its log, then its status; stay while anything else writes to it."""
     output, ours = os.pipe()
     woken, wakes = os.pipe()
     os.set_blocking(wakes, False)
@@ -409,19 +389,9 @@ def run(folder, request, log, secret):
     early = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: early.append(number))
-    environment = secret.fileno()
-    lines = f'. /dev/fd/{environment}; exec {environment}<&-; exec /bin/sh "$0"'
-    command = subprocess.Popen(
-        ["sh", "-c", lines, os.path.join(folder, "command")],
-        stdin=subprocess.DEVNULL,
-        stdout=ours,
-        stderr=ours,
-        env={**os.environ, "TPUKIT_JOB": folder},
-        pass_fds=[environment],
-        preexec_fn=os.setpgrp,
-    )
-    secret.close()
-    ended, notified = False, None
+    path, lines = os.path.join(folder, "command"), request["environment"]
+    command = shell(path, ours, lines, TPUKIT_JOB=folder)
+    ended = False
 
     def pass_on(number, frame):
         if command.poll() is None:
@@ -440,28 +410,20 @@ def run(folder, request, log, secret):
             os.read(woken, 512)
         if not ended and command.poll() is not None:
             ended = True
-            drain(output, log)
+            # What the command has left in the pipe; what others go on writing can wait.
+            left = fcntl.ioctl(output, termios.FIONREAD, bytes(4))
+            log.write(os.read(output, int.from_bytes(left, sys.byteorder)))
             if not goes_down():
                 leave_status(folder, command.returncode)
-                if os.path.exists(os.path.join(folder, "notify")):
-                    notified = notify(folder, request, ours)
+                if request["notify"]:
+                    path = os.path.join(folder, "notify")
+                    shell(path, ours, TPUKIT_STATUS=text(folder, "status"))
             os.close(ours)
         elif output in ready:
             data = os.read(output, PIECE)
             if not data:
                 break
             log.write(data)
-    if notified:
-        notified.wait()
-
-
-def drain(output, log):
-    """Write what the command has left in the pipe; what others go on writing can wait."""
-    left = int.from_bytes(fcntl.ioctl(output, termios.FIONREAD, bytes(4)), sys.byteorder)
-    while left:
-        data = os.read(output, left)
-        left -= len(data)
-        log.write(data)
 
 
 def goes_down():
@@ -470,13 +432,8 @@ def goes_down():
     systemd says so from when that is asked for, before it ends anything: systemctl(1),
     is-system-running. Where there is no systemd, or it does not answer, nobody knows.
     """
-    import subprocess
-
-    words, output = ["systemctl", "is-system-running"], subprocess.PIPE
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(words, stdout=output, stderr=output, timeout=5, check=False)
-        return done.stdout.strip() == b"stopping"
-    return False
+    answer = os.popen("timeout 5 systemctl is-system-running 2>/dev/null")
+    return answer.read().strip() == "stopping"
 
 
 def leave_status(folder, code):
@@ -488,25 +445,10 @@ def leave_status(folder, code):
     os.rename(path, os.path.join(folder, "status"))
 
 
-def notify(folder, request, output):
-    import subprocess
-
-    run_id = os.path.basename(folder)[len("run.") :]
-    known = {"TPUKIT_RUN": run_id, "TPUKIT_STATUS": text(folder, "status")}
-    return subprocess.Popen(
-        ["sh", os.path.join(folder, "notify")],
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        env={**os.environ, **known, "TPUKIT_WORKER": request["worker"]},
-    )
-
-
 def main(request):
     request = json.loads(request)
-    say(request["mark"])
     jobs = os.path.join(os.path.expanduser("~"), request["jobs"])
-    verbs = {"start": start, "follow": follow, "list": listed, "remove": removed}
+    verbs = {"start": start, "follow": follow, "list": listed}
     try:
         verbs[request["verb"]](jobs, request)
     except BrokenPipeError:  # nobody listens any more
