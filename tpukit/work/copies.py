@@ -6,7 +6,7 @@ import glob
 import posixpath
 import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,13 +17,7 @@ from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.transfer.download import Source, download
 from tpukit.remote.transfer.payload import Entry, Payload, file_payload, tree_entries, tree_payload
 from tpukit.remote.transfer.spread import distribute
-from tpukit.remote.transfer.upload import (
-    Delivery,
-    Placement,
-    Recipient,
-    TransferContext,
-    TransferState,
-)
+from tpukit.remote.transfer.upload import Delivery, Placement, TransferContext, TransferResult
 from tpukit.text import one_line, shown_path
 
 # What a slice's name can be, before the first colon: everything else is a path here.
@@ -81,30 +75,15 @@ class Copy:
         return cls(remote[0].slice, "down", paths, destination, several or destination[-1:] == "/")
 
 
-def recipients(workers: Iterable[RemoteWorker]) -> list[Recipient]:
-    """Return the workers with the addresses at which they find each other."""
-    return [
-        Recipient(each, each.target.internal_address if each.target else "") for each in workers
-    ]
-
-
 def upload(
-    copy: Copy, to: Sequence[Recipient], context: TransferContext
-) -> list[Outcome[Recipient, Literal["sent", "unchanged"]]]:
+    copy: Copy, workers: Sequence[RemoteWorker], context: TransferContext
+) -> list[Outcome[RemoteWorker, TransferResult]]:
     """Copy files and folders to every worker; a file that is there already is not sent.
 
     Of a folder only the worker's own files could tell whether it is there.
     """
     payload, placement = packed(copy)
-
-    def place(delivery: Delivery, known: TransferState) -> Literal["sent", "unchanged"]:
-        if known.word == "placed":
-            return "unchanged"
-        if known.word != "mode":
-            delivery.put(lambda: delivery.place(placement).word == "placed")
-        return "sent"
-
-    return distribute(payload, to, place, context, placement=placement)
+    return distribute(payload, workers, Delivery.place, context, placement)
 
 
 def packed(copy: Copy) -> tuple[Payload, Placement]:
@@ -124,7 +103,7 @@ def packed(copy: Copy) -> tuple[Payload, Placement]:
     _check_names(names)
     for path, each in zip(paths, names, strict=True):
         entries += tree_entries(path.resolve(), each)
-    return tree_payload(entries), Placement(target, name, into)
+    return tree_payload(entries), Placement(target, name, into, kind="tree")
 
 
 def fetch(

@@ -1,11 +1,12 @@
 # Receive bytes under the name of their SHA-256, whole or in pieces, and put them in place.
 #   sh -c PROGRAM sh VERB DIGEST SIZE [ARGUMENT…]
 #     look [file|tree TARGET INTO NAME MODE]   how much of it is here
-#     receive OFFSET plain|gzip                write standard input at OFFSET
+#     receive OFFSET COMMAND…                  write what that makes of standard input at OFFSET
+#     serve COMMAND…                           what is here, and comes, is its descriptor 3
 #     place file|tree TARGET INTO NAME MODE
 # Answers one line, "tpukit-transfer WORD [BYTES] [into]": complete, partial BYTES, corrupt (it was
-# removed), placed (TARGET has these very bytes) or mode (it has, and now MODE too); into says that
-# TARGET is a folder.
+# removed), placed (TARGET has these very bytes, and MODE, now) or unchanged (it had); into says
+# that TARGET is a folder.
 
 umask 077
 verb=$1 digest=$2 size=$3 into=
@@ -15,33 +16,26 @@ whole=$folder/$digest
 part=$whole.part
 mkdir -p "$folder" || exit 1
 
-digest_of() {
-    if command -v sha256sum >/dev/null 2>&1; then sha256sum; else shasum -a 256; fi <"$1" |
-        cut -c 1-64
-}
 answer() {
     echo "tpukit-transfer $*$into"
     exit 0
 }
-bytes_here() {
-    if [ -f "$part" ]; then echo $(($(wc -c <"$part"))); else echo 0; fi
+bytes_of() {
+    if [ -f "$1" ]; then echo $(($(wc -c <"$1"))); else echo 0; fi
 }
-finish() {
-    if [ "$(bytes_here)" -lt "$size" ]; then answer partial "$(bytes_here)"; fi
-    if [ "$(digest_of "$part")" != "$digest" ]; then
-        rm -f "$part"
-        answer corrupt
-    fi
-    # A sender whose connection was lost may have left a writer that finished a moment earlier.
-    mv -f "$part" "$whole" 2>/dev/null || [ -f "$whole" ] || exit 1
-    answer complete
+digest_of() {
+    if command -v sha256sum >/dev/null 2>&1; then sha256sum; else shasum -a 256; fi <"$1" |
+        cut -c 1-64
+}
+is_whole() { # FILE
+    [ -f "$1" ] && [ "$(bytes_of "$1")" -eq "$size" ] && [ "$(digest_of "$1")" = "$digest" ]
 }
 merge() ( # FOLDER TARGET: move what is in it, each file in one step; what else is there stays
+    [ -d "$2" ] || exec mv -- "$1" "$2"
     find "$1" -mindepth 1 -maxdepth 1 ! -type d -exec sh -c 'mv -f -- "$@" "$0"' "$2/" {} + || exit 1
     for each in "$1"/* "$1"/.[!.]* "$1"/..?*; do
         if [ ! -d "$each" ] || [ -L "$each" ]; then continue; fi
-        place=$2/${each##*/}
-        if [ -d "$place" ]; then merge "$each" "$place"; else mv -- "$each" "$place"; fi || exit 1
+        merge "$each" "$2/${each##*/}" || exit 1
     done
 )
 
@@ -52,30 +46,42 @@ look)
         target=$2
         [ -d "$target" ] && into=' into'
         if [ "$3$into" != no ]; then target=${2%/}/$4; fi
-        if [ "$1" = file ] && [ -f "$target" ] && [ "$(($(wc -c <"$target")))" -eq "$size" ] &&
-            [ "$(digest_of "$target")" = "$digest" ]; then
-            [ -n "$(find "$target" -prune -perm "$5")" ] && answer placed
+        if [ "$1" = file ] && is_whole "$target"; then
+            [ -n "$(find "$target" -prune -perm "$5")" ] && answer unchanged
             chmod -- "$5" "$target" || exit 1
-            answer mode
+            answer placed
         fi
     fi
     if [ -f "$whole" ]; then
-        [ "$(digest_of "$whole")" = "$digest" ] && answer complete
+        is_whole "$whole" && answer complete
         rm -f "$whole"
     fi
-    answer partial "$(bytes_here)"
+    answer partial "$(bytes_of "$part")"
     ;;
 receive)
     # Whoever sends a digest writes the same bytes to the same places: two at once do no harm.
     : >>"$part" || exit 1
+    offset=$1
+    shift
     {
-        dd bs=1 count=0 seek="$1" conv=notrunc </dev/null 2>/dev/null
-        if [ "$2" = gzip ]; then gzip -dc; else cat; fi
+        dd bs=1 count=0 seek="$offset" conv=notrunc </dev/null 2>/dev/null
+        "$@"
     } 1<>"$part" || exit 1 # the disk is full
-    finish
+    if [ "$(bytes_of "$part")" -lt "$size" ]; then answer partial "$(bytes_of "$part")"; fi
+    if ! is_whole "$part"; then
+        rm -f "$part"
+        answer corrupt
+    fi
+    # A sender whose connection was lost may have left a writer that finished a moment earlier.
+    mv -f "$part" "$whole" 2>/dev/null || [ -f "$whole" ] || exit 1
+    answer complete
+    ;;
+serve)
+    if [ -f "$whole" ]; then part=$whole; else : >>"$part"; fi
+    exec "$@" 3<"$part" # which it keeps when it is renamed
     ;;
 place)
-    [ -f "$whole" ] || answer partial "$(bytes_here)"
+    [ -f "$whole" ] || answer partial "$(bytes_of "$part")"
     target=${2%/}
     parent=$(dirname -- "$2")
     if [ "$3" = yes ]; then parent=$2 target=$target/$4; fi
@@ -89,12 +95,10 @@ place)
     else
         mkdir "$new" && (umask 022 && tar -xof "$whole" -C "$new") || exit 1
         if [ "$3" = yes ]; then
-            merge "$new" "$parent" || exit 1
-        elif [ -d "$target" ]; then # it was put there, and the answer was lost
-            merge "$new/$4" "$target" || exit 1
-        else
-            mv -- "$new/$4" "$target" || exit 1
-        fi
+            merge "$new" "$parent"
+        else # where it is already, the answer was lost
+            merge "$new/$4" "$target"
+        fi || exit 1
         rm -f "$whole"
     fi
     answer placed
