@@ -15,7 +15,7 @@ from tpukit.errors import BadInput, Fix
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.transfer.download import Source, download
-from tpukit.remote.transfer.payload import Entry, Payload, file_payload, tree_entries, tree_payload
+from tpukit.remote.transfer.payload import Payload, file_payload, tree_members, tree_payload
 from tpukit.remote.transfer.spread import distribute
 from tpukit.remote.transfer.upload import Delivery, Placement, TransferContext, TransferResult
 from tpukit.text import one_line, shown_path
@@ -98,12 +98,12 @@ def packed(copy: Copy) -> tuple[Payload, Placement]:
     if len(paths) == 1 and first.is_file():
         mode = stat.S_IMODE(first.stat().st_mode) & 0o777
         return file_payload(first), Placement(target, name, into, mode)
-    entries: list[Entry] = []
+    members: dict[str, Path] = {}
     names = [_name(path) for path in paths]
     _check_names(names)
     for path, each in zip(paths, names, strict=True):
-        entries += tree_entries(path.resolve(), each)
-    return tree_payload(entries), Placement(target, name, into, kind="tree")
+        members |= tree_members(path.resolve(), each)
+    return tree_payload(members), Placement(target, name, into, kind="tree")
 
 
 def fetch(

@@ -13,7 +13,7 @@ from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection
 from tpukit.remote.programs import answer, program_line
-from tpukit.remote.transfer.payload import Entry, Payload, tree_payload
+from tpukit.remote.transfer.payload import Payload, tree_payload
 from tpukit.remote.transfer.spread import distribute
 from tpukit.remote.transfer.upload import Delivery, TransferContext, TransferResult
 from tpukit.text import one_line
@@ -59,9 +59,9 @@ class Push:
         """What makes trees with all that has not changed be this one."""
         manifest = self.tree.manifest
         sent = Manifest({name: manifest.files[name] for name in self.changed})
-        texts = [(f"{_NEXT}/manifest", manifest.encoded), (f"{_NEXT}/sent", sent.encoded)]
-        entries = (Entry(f"{_NEW}/{name}", self.tree.root / name) for name in self.changed)
-        return tree_payload(entries, texts)
+        manifests = {f"{_NEXT}/manifest": manifest.encoded, f"{_NEXT}/sent": sent.encoded}
+        files = {f"{_NEW}/{name}": self.tree.root / name for name in self.changed}
+        return tree_payload({**manifests, **files})
 
     def send(self, context: TransferContext) -> list[Outcome[RemoteWorker, TransferResult]]:
         """Make the target hold the tree on every worker; files that were made there stay."""

@@ -427,7 +427,7 @@ def test_a_hostile_worker_writes_nothing_for_a_pattern(
     one: Fleet, take: Take, tmp_path: Path, name: str
 ) -> None:
     crafted = archive(tmp_path / "archive", [("./a.txt", REGULAR, "x"), (name, REGULAR, "evil")])
-    impostor(one, tmp_path, "several 0 644 0 0 plain", crafted.read_bytes())
+    impostor(one, tmp_path, "tree 0 644 0 plain", crafted.read_bytes())
     target = tmp_path / "target"
     target.mkdir()
     with pytest.raises(SecurityRefusal):
@@ -440,7 +440,7 @@ def test_a_hostile_worker_chooses_no_name_for_a_folder(
     one: Fleet, take: Take, tmp_path: Path
 ) -> None:
     crafted = archive(tmp_path / "archive", [("../evil", REGULAR, "x")])
-    impostor(one, tmp_path, "folder 0 755 0 0 plain", crafted.read_bytes())
+    impostor(one, tmp_path, "tree 0 755 0 plain", crafted.read_bytes())
     with pytest.raises(SecurityRefusal, match="leads out of the target"):
         take("./results", "", into=True)
     assert not (tmp_path / "evil").exists()
@@ -450,7 +450,7 @@ def test_a_hostile_worker_chooses_no_name_for_a_folder(
 def test_a_worker_that_never_stops_sending_fills_neither_disk_nor_memory(
     one: Fleet, take: Take, tmp_path: Path
 ) -> None:
-    header = r"\ntpukit-content file 100000 644 0 0 plain\n"
+    header = r"\ntpukit-content file 100000 644 0 plain\n"
     pretend(one, tmp_path, python3=f"printf '{header}'; exec cat /dev/zero")
     counter = CuttingGauge(act=lambda: pytest.fail("more arrives than was announced"), at=500_001)
     tracemalloc.start()
@@ -468,7 +468,7 @@ def test_what_the_disk_has_no_room_for_is_not_asked_for(
     one: Fleet, take: Take, tmp_path: Path
 ) -> None:
     size = 2 * shutil.disk_usage(tmp_path).total
-    impostor(one, tmp_path, f"file {size} 644 0 0 plain", b"x")
+    impostor(one, tmp_path, f"file {size} 644 0 plain", b"x")
     with pytest.raises(TpukitError, match=f"there is no room for {size} bytes"):
         take("./file")
     assert not list(tmp_path.glob(".tpukit*"))
@@ -477,10 +477,9 @@ def test_what_the_disk_has_no_room_for_is_not_asked_for(
 @pytest.mark.parametrize(
     "header",
     [
-        "file 99999999999999999 644 0 0 plain",
-        "file -1 644 0 0 plain",
-        "file 1 644 0 7 plain",
-        "file 1 644 0 0 gzip",
+        "file 99999999999999999 644 0 plain",
+        "file -1 644 0 plain",
+        "file 1 644 0 gzip",
         "\x1b]0;owned\x07",
         "",
     ],
@@ -491,6 +490,18 @@ def test_a_lying_header_is_refused(one: Fleet, take: Take, tmp_path: Path, heade
         take("./file")
     assert "\x1b" not in "".join(found.value.lines())
     assert not (tmp_path / "here").exists()
+
+
+def test_a_worker_for_which_every_beginning_differs_is_given_up(
+    one: Fleet, take: Take, tmp_path: Path
+) -> None:
+    header = r"\ntpukit-content file 100000 644 0 plain\nsomething"
+    answer = r"\ntpukit-content differs \n"
+    pretend(one, tmp_path, python3=f"printf '{header}'; printf '{answer}' >&2")
+    with pytest.raises(TpukitError, match="not what the worker announced"):
+        take("./file")
+    assert _offsets(one) == [0, 0, 0]
+    assert not list(tmp_path.glob(".tpukit*"))
 
 
 def _offsets(one: Fleet) -> list[int]:

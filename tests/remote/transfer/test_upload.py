@@ -18,7 +18,7 @@ from tpukit.clock import Deadline, SystemClock
 from tpukit.errors import TpukitError, TransportFailed
 from tpukit.remote.connection.keys import KeyPair
 from tpukit.remote.programs import program_text
-from tpukit.remote.transfer.payload import Payload, file_payload, tree_entries, tree_payload
+from tpukit.remote.transfer.payload import Payload, file_payload, tree_members, tree_payload
 from tpukit.remote.transfer.spread import distribute
 from tpukit.remote.transfer.upload import Delivery, Placement, TransferContext
 from tpukit.work.copies import Copy, upload
@@ -246,7 +246,7 @@ def test_a_folder_arrives_beside_and_is_renamed_or_merged(one: Fleet, tmp_path: 
     (root / "sub").mkdir(parents=True)
     (root / "sub" / "file").write_text("new")
     (root / "link").symlink_to("sub/file")
-    payload = tree_payload(tree_entries(root, "tree"))
+    payload = tree_payload(tree_members(root, "tree"))
     send(one, payload, Placement("./there", "tree", into=False, kind="tree"), ByteCounter())
     assert (one.home(0) / "there" / "link").read_text() == "new"
     merged = one.home(0) / "folder" / "tree"
@@ -272,7 +272,7 @@ def test_what_a_folder_replaces_is_renamed_over_and_never_written_to(
     (there / "link").symlink_to("elsewhere")
     (there / "elsewhere").write_text("old")
     with (there / "sub" / "file").open() as reader:
-        payload = tree_payload(tree_entries(root, "tree"))
+        payload = tree_payload(tree_members(root, "tree"))
         send(one, payload, Placement("./", "tree", into=True, kind="tree"), ByteCounter())
         assert reader.read() == "old"
     found = {path.name: path.read_text() for path in there.rglob("*") if path.is_file()}
@@ -289,7 +289,7 @@ def test_a_folder_that_nobody_may_write_to_arrives(one: Fleet, tmp_path: Path, i
         (sub / "file").write_text(text)
         sub.chmod(0o555)
         sub.parent.chmod(0o555)
-        payload = tree_payload(tree_entries(sub.parent, "tree"))
+        payload = tree_payload(tree_members(sub.parent, "tree"))
         target = "./" if into or text == "new" else "./tree"
         placement = Placement(target, "tree", into=into, kind="tree")
         (found,) = send(one, payload, placement, ByteCounter())

@@ -8,6 +8,7 @@ import os
 import posixpath
 import re
 import shutil
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,18 +21,18 @@ from tpukit.errors import BadInput, Fix, NotFound, SecurityRefusal, TpukitError
 from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.worker import RetryingConnection
 from tpukit.remote.programs import python_line
-from tpukit.remote.transfer.payload import Inflation
+from tpukit.remote.transfer.payload import GZIP, inflated
 from tpukit.remote.transfer.unpack import unpack, unwritable
 from tpukit.remote.transfer.upload import TransferContext
 from tpukit.text import one_line, shown_path
 
 _HEADER = re.compile(
-    rb"\ntpukit-content (file|folder|several) ([0-9]{1,18}) ([0-7]{1,4}) (-?[0-9]{1,12}) "
-    rb"([0-9]{1,18}) (plain|gzip)\n"
+    rb"\ntpukit-content (file|tree) ([0-9]{1,18}) ([0-7]{1,4}) (-?[0-9]{1,12}) (plain|gzip)\n"
 )
 _MARK = b"\ntpukit-content "
 _LONGEST_GREETING = 64 << 10
-_PATTERN = re.compile(r"[*?\[]")
+#: The folders before the first component with a wildcard, and the rest.
+_PATTERN = re.compile(r"([^*?\[]*/)?([^/*?\[]*[*?\[].*)", re.DOTALL)
 #: Passes over what changes while it is read before it is given up.
 _PASSES = 3
 #: Bytes more than twice those announced that may come.
@@ -56,21 +57,18 @@ class Source:
         return posixpath.basename(self.path.rstrip("/"))
 
     @property
-    def pattern(self) -> bool:
-        return _PATTERN.search(self.path) is not None
-
-    @property
     def words(self) -> tuple[str, str]:
         """The folder and the pattern in it, or the path and nothing."""
-        if not self.pattern:
-            return self.path, ""
-        parts = self.path.split("/")
-        at = next(n for n, part in enumerate(parts) if _PATTERN.search(part))
-        return "/".join([*parts[:at], ""]) or ".", "/".join(parts[at:])
+        found = _PATTERN.fullmatch(self.path)
+        return (found[1] or ".", found[2]) if found else (self.path, "")
+
+    @property
+    def pattern(self) -> str:
+        return self.words[1]
 
     def expects(self, parts: tuple[str, ...]) -> bool:
         """Tell whether the pattern matches a name as a shell's would: no hidden one unasked."""
-        wanted = self.words[1].rstrip("/").split("/")
+        wanted = self.pattern.rstrip("/").split("/") if self.pattern else []
         return len(parts) >= len(wanted) and all(
             fnmatchcase(part, pattern) and (pattern[:1] == "." or part[:1] != ".")
             for part, pattern in zip(parts, wanted, strict=False)
@@ -78,7 +76,7 @@ class Source:
 
     def check(self) -> None:
         """Raise `BadInput` where what arrives would have no name."""
-        nameless = self.name in ("", ".", "..") or ".." in self.words[1].split("/")
+        nameless = self.name in ("", ".", "..") or ".." in self.pattern.split("/")
         if nameless or "\0" in self.path:
             raise BadInput(
                 f"{one_line(self.path)!r} does not name a file or folder",
@@ -87,19 +85,18 @@ class Source:
 
 
 class _Header(NamedTuple):
-    """What follows: its kind, size in bytes (of an archive about), mode, time, first offset."""
+    """What follows: its kind, size in bytes (of a tree about), mode and time."""
 
     kind: str
     size: int
     mode: int
     modified: int
-    offset: int
     coding: str
 
     @classmethod
     def parse(cls, found: re.Match[bytes]) -> _Header:
-        kind, size, mode, modified, offset, coding = (each.decode() for each in found.groups())
-        return cls(kind, int(size), int(mode, 8), int(modified), int(offset), coding)
+        kind, size, mode, modified, coding = (each.decode() for each in found.groups())
+        return cls(kind, int(size), int(mode, 8), int(modified), coding)
 
     @property
     def most(self) -> int:
@@ -187,7 +184,8 @@ class _Reception:
 
     def _receive(self, connection: Connection) -> _Header:
         self._header: _Header | None = None
-        self._before, self._inflation = b"", Inflation()
+        self._before, self._inflater = b"", zlib.decompressobj(GZIP)
+        goes_on = self._have > 0
         words = (*self._source.words, str(self._have), self._found.hexdigest())
         done = connection.run(
             python_line("remote/transfer/download_program.py", *words, sudo=self._sudo),
@@ -201,6 +199,9 @@ class _Reception:
         if word == b"whole" and self._header and rest == self._found.hexdigest().encode():
             self._context.counter.expect(self._moved - self._expected)
             return self._header
+        if word == b"differs" and goes_on:
+            self.drop()
+            return self._receive(connection)
         if word == b"absent":
             raise NotFound(f"there is no {self._shown} on the worker")
         if word == b"unread":
@@ -227,17 +228,13 @@ class _Reception:
             data = found.string[found.end() :]
             self._begin(_Header.parse(found))
         gzip = self._header is not None and self._header.coding == "gzip"
-        for chunk in self._inflation.chunks(data) if gzip else (data,):
+        for chunk in inflated(data, self._inflater) if gzip else (data,):
             self._write(chunk)
 
     def _begin(self, header: _Header) -> None:
-        if header.offset not in (0, self._have):
-            raise self._broken()
-        if not header.offset:
-            self.drop()
-        self._header, missing = header, header.size - header.offset
+        self._header, missing = header, header.size - self._have
         free = shutil.disk_usage(str(self._file.name)).free
-        if missing + (header.kind != "file") * header.size > free:
+        if missing + (header.kind == "tree") * header.size > free:
             raise TpukitError(f"there is no room for {missing} bytes", reason=f"{free} are free")
         self._context.counter.expect(self._moved + missing - self._expected)
         self._expected = self._moved + missing
@@ -292,9 +289,8 @@ def _opened(part: Path) -> Iterator[FileIO]:
 
 
 def _put(part: Path, place: Path, source: Source, header: _Header) -> list[str]:
-    if header.kind != "file":
-        expected = source.expects if header.kind == "several" else lambda parts: True
-        left_out = unpack(part, place, expected)
+    if header.kind == "tree":
+        left_out = unpack(part, place, source.expects)
         part.unlink()
         return left_out
     try:

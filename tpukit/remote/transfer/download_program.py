@@ -2,11 +2,11 @@
 
     python3 -I -c PROGRAM PATH PATTERN HAVE DIGEST
 
-An empty pattern stands for none. Where the first HAVE bytes are not those of that SHA-256, all is
-sent. Writes "tpukit-content KIND SIZE MODE TIME OFFSET CODING", KIND file, folder or several (both
-tar archives), SIZE of an archive an estimate, and the bytes from OFFSET on; then, on standard
-error, "tpukit-content WORD REST": whole and the SHA-256 of all bytes; or, with nothing to be kept,
-absent, special, unread or changed and the names, apart by NUL. Needs Python 3.8.
+An empty pattern stands for none. Writes "tpukit-content KIND SIZE MODE TIME CODING", KIND file or
+tree (a tar archive), SIZE of a tree an estimate, and all bytes but the first HAVE; then, on
+standard error, "tpukit-content WORD REST": whole and the SHA-256 of all bytes; or, with nothing to
+be kept, differs (the first HAVE bytes are not those of that SHA-256), absent, special, unread or
+changed and the names, apart by NUL. Needs Python 3.8.
 
 A file is sent as long as it is when it is opened: one may grow meanwhile. What of it was read is
 read again where it has changed, and has to be the same.
@@ -38,10 +38,6 @@ class Refused(Exception):
     """A word of the answer, and the names that belong to it."""
 
 
-class Differs(Exception):
-    """What the other side has is not how the content begins."""
-
-
 class Sender:
     """Sends what is written to it from an offset on, and hashes all."""
 
@@ -51,7 +47,7 @@ class Sender:
 
     def describe(self, kind, size, found):
         mode = f"{stat.S_IMODE(found.st_mode) & 0o777:o}"
-        self.words = (kind, size, mode, int(found.st_mtime), self.have)
+        self.words = (kind, size, mode, int(found.st_mtime))
 
     def tell(self):
         return self.size
@@ -60,7 +56,7 @@ class Sender:
         ahead = max(0, self.have - self.size)
         self.hash(data[:ahead])
         if ahead and self.size == self.have and self.found.hexdigest() != self.digest:
-            raise Differs
+            raise Refused("differs")
         self.hash(data[ahead:])
         if self.held is None:
             self.put(data[ahead:])
@@ -86,11 +82,11 @@ class Sender:
 
     def finish(self):
         if self.size < self.have:
-            raise Differs
+            raise Refused("differs")
         if self.held is not None:
             self.begin()
         sys.stdout.buffer.write(self.squeezer.flush() if self.squeezer else b"")
-        sys.stdout.buffer.flush()
+        return self.found.hexdigest()
 
 
 class Snapshot:
@@ -126,11 +122,7 @@ def main(path, pattern, have, digest):
         unread = [place for place in files if not os.access(place, os.R_OK)]
         if unread:
             raise Refused("unread", *unread)
-        try:
-            sender = sent(Sender(int(have), digest), kind, members)
-        except Differs:
-            sender = sent(Sender(0, ""), kind, members)
-        say("whole", sender.found.hexdigest())
+        say("whole", sent(Sender(int(have), digest), kind, members))
     except Refused as refused:
         say(*refused.args)
     except (FileNotFoundError, NotADirectoryError):
@@ -149,13 +141,12 @@ def content(path, pattern):
     """Return the kind, and (name, path, status) of each member, what changed last at the end."""
     if pattern:
         os.chdir(path)
-        kind, found = "several", sorted(glob.glob(pattern))
-        roots = [(each, os.path.abspath(each)) for each in found]
+        kind, roots = "tree", [(each, os.path.abspath(each)) for each in sorted(glob.glob(pattern))]
     else:
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             raise Refused("special")
-        kind = "folder" if stat.S_ISDIR(mode) else "file"
+        kind = "tree" if stat.S_ISDIR(mode) else "file"
         roots = [(".", os.path.realpath(path))]
     members = [member for name, root in roots for member in tree(name, root)]
     if not members:
@@ -190,8 +181,7 @@ def sent(sender, kind, members):
             for member in members:
                 with suppress(FileNotFoundError):  # it was removed meanwhile
                     add(archive, *member)
-    sender.finish()
-    return sender
+    return sender.finish()
 
 
 def add(archive, name, place, found):

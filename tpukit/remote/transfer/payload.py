@@ -7,10 +7,10 @@ import os
 import stat
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NoReturn
 
 from tpukit.errors import BadInput, TpukitError
@@ -20,7 +20,7 @@ _CHUNK = 1 << 20
 #: A sample that shrinks less than this is sent as it is.
 _WORTHWHILE = 0.9
 _SAMPLE = 4 << 20
-_GZIP = 31  #: zlib's window size, with gzip's header
+GZIP = 31  #: zlib's window size, with gzip's header
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,6 @@ class Payload:
     """
 
     parts: tuple[Part, ...]
-    archive: bool
 
     @property
     def size(self) -> int:
@@ -96,27 +95,24 @@ class Payload:
 
 def compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield chunks as a gzip stream."""
-    squeezer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
+    squeezer = zlib.compressobj(1, zlib.DEFLATED, GZIP)
     for chunk in chunks:
         if data := squeezer.compress(chunk):
             yield data
     yield squeezer.flush()
 
 
-class Inflation:
-    """Undoes `compressed` chunk by chunk, never more than a megabyte at a time."""
+def inflated(data: bytes, inflater: zlib._Decompress) -> Iterator[bytes]:
+    """Yield what a piece of a gzip stream holds, never more than a megabyte at a time.
 
-    def __init__(self) -> None:
-        self._inflater = zlib.decompressobj(_GZIP)
-
-    def chunks(self, data: bytes) -> Iterator[bytes]:
-        """Yield what `data` holds; raise `TpukitError` where it is no gzip stream."""
-        try:
-            while data:
-                yield self._inflater.decompress(data, _CHUNK)
-                data = self._inflater.unconsumed_tail
-        except zlib.error as error:
-            raise TpukitError("the worker sent what is no gzip stream") from error
+    Raises `TpukitError` where it is no such stream.
+    """
+    try:
+        while data:
+            yield inflater.decompress(data, _CHUNK)
+            data = inflater.unconsumed_tail
+    except zlib.error as error:
+        raise TpukitError("the worker sent what is no gzip stream") from error
 
 
 def file_payload(path: Path) -> Payload:
@@ -125,44 +121,37 @@ def file_payload(path: Path) -> Payload:
         found = os.fstat(file.fileno())
         data = b"" if found.st_size else file.read()
     part = Part(found.st_size, b"", path, found.st_mtime_ns)
-    return Payload((Part(len(data), data) if data else part,), archive=False)
+    return Payload((Part(len(data), data) if data else part,))
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One member of an archive: its name in there, and the file, folder or link that it is from."""
-
-    name: str
-    path: Path
-
-
-def tree_entries(root: Path, name: str) -> Iterator[Entry]:
-    """Yield a file or folder, and all that is below it, as members called `name` and `name/…`."""
-    yield Entry(name, root)
+def tree_members(root: Path, name: str) -> dict[str, Path]:
+    """Return a file or folder, and all that is below it, as members called `name` and `name/…`."""
+    members = {name: root}
     if root.is_dir():
         for folder, folders, files in os.walk(root, onerror=_refuse):
             folders.sort()
-            below = Path(folder)
-            prefix = name if below == root else f"{name}/{below.relative_to(root).as_posix()}"
+            inside = PurePosixPath(name, Path(folder).relative_to(root))
             for each in sorted([*folders, *files]):
-                yield Entry(f"{prefix}/{each}", below / each)
+                members[str(inside / each)] = Path(folder, each)
+    return members
 
 
-def tree_payload(entries: Iterable[Entry], texts: Iterable[tuple[str, bytes]] = ()) -> Payload:
-    """Return the archive of entries, after files with the given texts, made up here."""
+def tree_payload(members: Mapping[str, Path | bytes]) -> Payload:
+    """Return the archive of members: each the file, folder or link at a path, or a file's bytes."""
     parts: list[Part] = []
-    for name, text in texts:
-        _add(parts, tarfile.TarInfo(name), Part(len(text), text))
-    for entry in entries:
+    for name, source in members.items():
+        if isinstance(source, bytes):
+            _add(parts, tarfile.TarInfo(name), Part(len(source), source))
+            continue
         try:
-            found = entry.path.lstat()
+            found = source.lstat()
         except OSError as error:
             _refuse(error)
-        info = _info(entry, found)
-        regular = Part(info.size, b"", entry.path, found.st_mtime_ns)
+        info = _info(name, source, found)
+        regular = Part(info.size, b"", source, found.st_mtime_ns)
         _add(parts, info, regular if info.isreg() else Part(0))
     ending = b"\0" * (2 * tarfile.BLOCKSIZE)
-    return Payload((*parts, Part(len(ending), ending)), archive=True)
+    return Payload((*parts, Part(len(ending), ending)))
 
 
 def _add(parts: list[Part], info: tarfile.TarInfo, content: Part) -> None:
@@ -173,18 +162,18 @@ def _add(parts: list[Part], info: tarfile.TarInfo, content: Part) -> None:
     parts += [Part(len(header), header), content, Part(len(padding), padding)]
 
 
-def _info(entry: Entry, found: os.stat_result) -> tarfile.TarInfo:
-    info = tarfile.TarInfo(entry.name)
+def _info(name: str, source: Path, found: os.stat_result) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
     info.mode = stat.S_IMODE(found.st_mode) & 0o777
     info.mtime = int(found.st_mtime)
     if stat.S_ISDIR(found.st_mode):
         info.type, info.mode = tarfile.DIRTYPE, info.mode | 0o700  # it is to be filled and moved
     elif stat.S_ISLNK(found.st_mode):
-        info.type, info.linkname = tarfile.SYMTYPE, os.readlink(entry.path)
+        info.type, info.linkname = tarfile.SYMTYPE, os.readlink(source)
     elif stat.S_ISREG(found.st_mode):
         info.size = found.st_size
     else:
-        raise BadInput(f"{shown_path(entry.path)} is no file, folder or link: it cannot be copied")
+        raise BadInput(f"{shown_path(source)} is no file, folder or link: it cannot be copied")
     return info
 
 

@@ -73,7 +73,7 @@ def _fill(stage: Path, archive: Path, expected: Expected) -> list[str]:
             opened.members = []  # type: ignore[attr-defined]  # it keeps every one that it has seen
             parts = _parts(member.name)
             if parts and not expected(parts):
-                raise _refusal(f"sent {_name(member.name)}, which was not asked for")
+                raise _refusal(member.name, "was not asked for")
             place = stage.joinpath(*parts)
             if member.issym() and not _stays_inside(member.linkname, len(parts) - 1):
                 left_out.append("/".join(parts))
@@ -90,7 +90,7 @@ def _fill(stage: Path, archive: Path, expected: Expected) -> list[str]:
             elif member.isreg() and not member.issparse() and parts:
                 _write(opened, member, place)
             else:
-                raise _refusal(f"sent {_name(member.name)}, which is no file, folder or link")
+                raise _refusal(member.name, "is no file, folder or link")
     for place, mode in folders.items():
         place.chmod(mode)
     for place, destination in links:
@@ -112,7 +112,7 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> No
 def _parts(name: str) -> tuple[str, ...]:
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     if name.startswith("/") or ".." in parts or "\0" in name:
-        raise _refusal(f"sent the name {_name(name)}, which leads out of the target")
+        raise _refusal(name, "leads out of the target")
     return parts
 
 
@@ -137,8 +137,9 @@ class _Bounded(io.BufferedReader):
         return super().read(size)
 
 
-def _refusal(what: str) -> SecurityRefusal:
-    return SecurityRefusal(f"the worker {what}", why="nothing of its archive was kept")
+def _refusal(name: str, what: str) -> SecurityRefusal:
+    what = f"the worker sent {one_line(name)[:200]}, which {what}"
+    return SecurityRefusal(what, why="nothing of its archive was kept")
 
 
 def unwritable(error: OSError, path: Path | None = None) -> TpukitError:
@@ -146,7 +147,3 @@ def unwritable(error: OSError, path: Path | None = None) -> TpukitError:
     found = path or error.filename2 or error.filename  # what is renamed is not what is in the way
     where = f" {shown_path(Path(found))}" if isinstance(found, str | Path) else ""
     return TpukitError(f"cannot write{where}", reason=error.strerror or str(error))
-
-
-def _name(name: str) -> str:
-    return one_line(name)[:200]
