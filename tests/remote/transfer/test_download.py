@@ -279,6 +279,45 @@ def test_a_log_that_grows_arrives_as_long_as_it_was(
     assert found.read_bytes() in (before, before + b"more" * cut)
 
 
+def test_a_folder_whose_log_grows_arrives_whatever_the_losses(one: Fleet, take: Take) -> None:
+    """After each of them, more than passes, the archive begins with another size of the log."""
+    log = one.home(0) / "logs" / "log"
+    log.parent.mkdir()
+    log.write_bytes(os.urandom(SIZE))
+    losses: list[int] = []
+
+    class Cuts(ByteCounter):
+        def advance(self, size: int) -> None:
+            super().advance(size)
+            if len(losses) < 5 and self.moved > (len(losses) + 1) << 20:
+                losses.append(self.moved)
+                with log.open("ab") as file:
+                    file.write(b"more")
+                one.servers[0].cut()
+
+    place = take("./logs", counter=(counter := Cuts()))
+    assert (place / "log").read_bytes() == log.read_bytes()
+    assert len(losses) == 5
+    assert counter.moved == counter.expected
+
+
+def test_what_is_another_file_by_now_is_not_read_to_its_end_for_nothing(
+    one: Fleet, take: Take, tmp_path: Path
+) -> None:
+    noise = one.home(0) / "noise"
+    noise.write_bytes(os.urandom(SIZE))
+
+    def give_up() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        take("./noise", counter=CuttingGauge(act=give_up, at=1 << 20))
+    noise.write_bytes(os.urandom(SIZE))
+    counter = ByteCounter()
+    assert take("./noise", counter=counter).read_bytes() == noise.read_bytes()
+    assert counter.moved == counter.expected == SIZE
+
+
 def test_what_changes_all_the_time_is_an_error_that_names_it(
     one: Fleet, take: Take, tmp_path: Path
 ) -> None:

@@ -69,6 +69,16 @@ def test_an_archive_has_every_member_as_it_is_on_disk(tree: Path) -> None:
     assert members["named/run"].mode & 0o100
 
 
+def test_the_order_of_an_archive_is_no_matter_of_the_disks(tmp_path: Path) -> None:
+    folders = [f"folder-{number}" for number in range(8)]
+    for each in reversed(folders):
+        (tmp_path / each).mkdir()
+        (tmp_path / each / "file").touch()
+    members = ["tree", *(f"tree/{each}" for each in folders)]
+    members += [f"tree/{each}/file" for each in folders]
+    assert list(tree_members(tmp_path, "tree")) == members
+
+
 def test_a_file_that_shrinks_while_it_is_read_is_noticed(tmp_path: Path) -> None:
     file = tmp_path / "log"
     file.write_bytes(b"x" * 100)

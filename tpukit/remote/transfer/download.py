@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from io import FileIO
 from pathlib import Path
-from typing import NamedTuple
 
 from tpukit.errors import BadInput, Fix, NotFound, SecurityRefusal, TpukitError
 from tpukit.remote.connection.client import Connection
@@ -84,26 +83,6 @@ class Source:
             )
 
 
-class _Header(NamedTuple):
-    """What follows: its kind, size in bytes (of a tree about), mode and time."""
-
-    kind: str
-    size: int
-    mode: int
-    modified: int
-    coding: str
-
-    @classmethod
-    def parse(cls, found: re.Match[bytes]) -> _Header:
-        kind, size, mode, modified, coding = (each.decode() for each in found.groups())
-        return cls(kind, int(size), int(mode, 8), int(modified), coding)
-
-    @property
-    def most(self) -> int:
-        """How many bytes may come: what an archive weighs is an estimate, what /proc has untold."""
-        return self.size if self.kind == "file" and self.size else 2 * self.size + _MARGIN
-
-
 def download(
     connection: RetryingConnection,
     source: Source,
@@ -134,7 +113,8 @@ def download(
     with _opened(part) as file:
         reception = _Reception(connection, source, file, context, sudo)
         try:
-            if left_out := _put(part, place, source, reception.complete()):
+            reception.complete()
+            if left_out := _put(part, place, source, reception):
                 context.on_left_out(place, left_out)
         except SecurityRefusal:
             reception.drop()
@@ -153,7 +133,10 @@ class _Broken(TpukitError):
 
 @dataclass
 class _Reception:
-    """The bytes of one source on their way into a file, over as many connections as it takes."""
+    """The bytes of one source on their way into a file, over as many connections as it takes.
+
+    Then `kind` says whether they are a file, with its `mode` and when it was `modified`, or a tree.
+    """
 
     _connection: RetryingConnection
     _source: Source
@@ -165,13 +148,14 @@ class _Reception:
         self._shown = one_line(self._source.path)
         self._found = hashlib.file_digest(self._file, "sha256")
         self._have = self._file.tell()
-        self._moved = self._expected = 0
+        self._due = 0  # bytes that were announced and have not come
 
-    def complete(self) -> _Header:
+    def complete(self) -> None:
         """Receive until all is there and verified; what changes is read again, a few times."""
         for _ in range(_PASSES):
             try:
-                return self._connection.retry(self._receive)
+                self._connection.retry(self._receive)
+                return
             except _Broken as error:
                 self.drop()
                 last = error
@@ -182,9 +166,8 @@ class _Reception:
         self._file.truncate(0)
         self._have, self._found = 0, hashlib.sha256()
 
-    def _receive(self, connection: Connection) -> _Header:
-        self._header: _Header | None = None
-        self._before, self._inflater = b"", zlib.decompressobj(GZIP)
+    def _receive(self, connection: Connection) -> None:
+        self.kind, self._before = "", b""
         goes_on = self._have > 0
         words = (*self._source.words, str(self._have), self._found.hexdigest())
         done = connection.run(
@@ -196,12 +179,13 @@ class _Reception:
         _, mark, said = done.stderr.rpartition(_MARK)
         word, _, rest = said.removesuffix(b"\n").partition(b" ")
         names = "\n".join(map(one_line, rest.split(b"\0")))
-        if word == b"whole" and self._header and rest == self._found.hexdigest().encode():
-            self._context.counter.expect(self._moved - self._expected)
-            return self._header
+        if word == b"whole" and self.kind and rest == self._found.hexdigest().encode():
+            self._context.counter.expect(-self._due)
+            return
         if word == b"differs" and goes_on:
             self.drop()
-            return self._receive(connection)
+            self._receive(connection)
+            return
         if word == b"absent":
             raise NotFound(f"there is no {self._shown} on the worker")
         if word == b"unread":
@@ -219,28 +203,33 @@ class _Reception:
 
     def _take(self, data: bytes) -> None:
         """Take bytes of standard output: a login script may write before the header."""
-        if self._header is None:
+        if not self.kind:
             self._before += data
             found = _HEADER.search(self._before)
             self._before = self._before[-_LONGEST_GREETING:]
             if found is None:
                 return
             data = found.string[found.end() :]
-            self._begin(_Header.parse(found))
-        gzip = self._header is not None and self._header.coding == "gzip"
-        for chunk in inflated(data, self._inflater) if gzip else (data,):
+            self._begin(found)
+        for chunk in inflated(data, self._inflater) if self._inflater else (data,):
             self._write(chunk)
 
-    def _begin(self, header: _Header) -> None:
-        self._header, missing = header, header.size - self._have
+    def _begin(self, header: re.Match[bytes]) -> None:
+        kind, size, mode, modified, coding = header.groups()
+        self.kind, self.mode, self.modified = kind.decode(), int(mode, 8), int(modified)
+        self._inflater = zlib.decompressobj(GZIP) if coding == b"gzip" else None
+        announced, missing = int(size), int(size) - self._have
+        # What a tree weighs is an estimate, and what /proc has untold.
+        told = self.kind == "file" and announced
+        self._most = announced if told else 2 * announced + _MARGIN
         free = shutil.disk_usage(str(self._file.name)).free
-        if missing + (header.kind == "tree") * header.size > free:
+        if missing + (self.kind == "tree") * announced > free:
             raise TpukitError(f"there is no room for {missing} bytes", reason=f"{free} are free")
-        self._context.counter.expect(self._moved + missing - self._expected)
-        self._expected = self._moved + missing
+        self._context.counter.expect(missing - self._due)
+        self._due = missing
 
     def _write(self, data: bytes) -> None:
-        if not self._header or self._have + len(data) > self._header.most:
+        if self._have + len(data) > self._most:
             raise self._broken()
         left = memoryview(data)
         while left:
@@ -251,7 +240,7 @@ class _Reception:
             self._found.update(left[:count])
             self._have += count
             left = left[count:]
-        self._moved += len(data)
+        self._due -= len(data)
         self._context.counter.advance(len(data))
         self._connection.progressed()
 
@@ -288,14 +277,14 @@ def _opened(part: Path) -> Iterator[FileIO]:
                     part.parent.rmdir() if made else None
 
 
-def _put(part: Path, place: Path, source: Source, header: _Header) -> list[str]:
-    if header.kind == "tree":
+def _put(part: Path, place: Path, source: Source, arrived: _Reception) -> list[str]:
+    if arrived.kind == "tree":
         left_out = unpack(part, place, source.expects)
         part.unlink()
         return left_out
     try:
-        part.chmod(header.mode & 0o755 | 0o600)
-        os.utime(part, (header.modified, header.modified))
+        part.chmod(arrived.mode & 0o755 | 0o600)
+        os.utime(part, (arrived.modified, arrived.modified))
         part.replace(place)
     except OSError as error:
         raise unwritable(error, place) from error
