@@ -115,8 +115,6 @@ def fetch(
     """
     several = len(workers) > 1
     sources = [Source(path) for path in copy.sources]
-    for source in sources:
-        source.check()
     _check_names([each.name for each in sources if not each.pattern])
 
     def work(worker: RemoteWorker) -> list[Path]:

@@ -46,10 +46,19 @@ class NotReadable(TpukitError):
 class Source:
     """A path on a worker; its last component names what arrives, never the worker.
 
-    Of a pattern, the folders before the first wildcard are not part of what arrives.
+    Of a pattern, the folders before the first wildcard are not part of what arrives. Raises
+    `BadInput` where that would have no name.
     """
 
     path: str
+
+    def __post_init__(self) -> None:
+        nameless = self.name in ("", ".", "..") or ".." in self.pattern.split("/")
+        if nameless or "\0" in self.path:
+            raise BadInput(
+                f"{one_line(self.path)!r} does not name a file or folder",
+                fix=Fix(note="name it, as in demo:results"),
+            )
 
     @property
     def name(self) -> str:
@@ -73,15 +82,6 @@ class Source:
             for part, pattern in zip(parts, wanted, strict=False)
         )
 
-    def check(self) -> None:
-        """Raise `BadInput` where what arrives would have no name."""
-        nameless = self.name in ("", ".", "..") or ".." in self.pattern.split("/")
-        if nameless or "\0" in self.path:
-            raise BadInput(
-                f"{one_line(self.path)!r} does not name a file or folder",
-                fix=Fix(note="name it, as in demo:results"),
-            )
-
 
 def download(
     connection: RetryingConnection,
@@ -100,13 +100,12 @@ def download(
     that lead out of a folder do not come with it: the context is told.
 
     Raises:
-        BadInput: the source has no name, or another copy to the same place is under way.
+        BadInput: another copy to the same place is under way.
         NotFound: the worker has nothing there.
         NotReadable: its user may not read all of it.
         SecurityRefusal: it sends what was not asked for, or what leads out of the target.
         TpukitError: it changes faster than it is read, or cannot be written here.
     """
-    source.check()
     place = target / source.name if (into or target.is_dir()) and not source.pattern else target
     digest = hashlib.sha256(f"{source.path}\0{place.name}".encode("utf-8", "surrogateescape"))
     part = place.parent / f".tpukit-{digest.hexdigest()[:32]}.part"
