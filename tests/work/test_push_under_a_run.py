@@ -15,7 +15,7 @@ from tpukit.clock import Deadline, SystemClock
 from tpukit.errors import DeadlinePassed
 from tpukit.remote.connection.client import Connection, Connector
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.transfer.upload import TransferContext, TransferResult
+from tpukit.remote.transfer.upload import TransferContext
 from tpukit.work.pushes import prepare
 from tpukit.work.worktree import read_tree
 
@@ -69,7 +69,7 @@ def write(root: Path, version: int) -> Path:
     return root
 
 
-def pushed(root: Path, worker: RemoteWorker, context: TransferContext) -> TransferResult | None:
+def pushed(root: Path, worker: RemoteWorker, context: TransferContext) -> str | None:
     (outcome,) = prepare(read_tree(root), "project", [worker], context).send(context)
     assert outcome.error is None, outcome.error.summary()
     return outcome.value

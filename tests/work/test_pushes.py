@@ -14,7 +14,7 @@ from tpukit.errors import BadInput, TpukitError
 from tpukit.remote.command.fan_out import Outcome
 from tpukit.remote.connection.keys import KeyPair, ensure_key_pair
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.transfer.upload import TransferContext, TransferResult
+from tpukit.remote.transfer.upload import TransferContext
 from tpukit.work.pushes import prepare, target_path
 from tpukit.work.worktree import Tree, read_tree
 
@@ -72,7 +72,7 @@ def again(three: Fleet, root: Path, counter: ByteCounter, context: TransferConte
 
 def push(
     tree: Tree, target: str, to: Sequence[RemoteWorker], context: TransferContext
-) -> list[Outcome[RemoteWorker, TransferResult]]:
+) -> list[Outcome[RemoteWorker, str]]:
     return prepare(tree, target, to, context).send(context)
 
 

@@ -17,7 +17,7 @@ from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.transfer.download import Source, download
 from tpukit.remote.transfer.payload import Payload, file_payload, tree_members, tree_payload
 from tpukit.remote.transfer.spread import distribute
-from tpukit.remote.transfer.upload import Delivery, Placement, TransferContext, TransferResult
+from tpukit.remote.transfer.upload import Delivery, Placement, TransferContext
 from tpukit.text import one_line, shown_path
 
 # What a slice's name can be, before the first colon: everything else is a path here.
@@ -77,7 +77,7 @@ class Copy:
 
 def upload(
     copy: Copy, workers: Sequence[RemoteWorker], context: TransferContext
-) -> list[Outcome[RemoteWorker, TransferResult]]:
+) -> list[Outcome[RemoteWorker, str]]:
     """Copy files and folders to every worker; a file that is there already is not sent.
 
     Of a folder only the worker's own files could tell whether it is there.

@@ -15,7 +15,7 @@ from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection
 from tpukit.remote.programs import answer, program_line
 from tpukit.remote.transfer.payload import Payload, tree_payload
 from tpukit.remote.transfer.spread import distribute
-from tpukit.remote.transfer.upload import Delivery, TransferContext, TransferResult
+from tpukit.remote.transfer.upload import Delivery, TransferContext
 from tpukit.text import one_line
 from tpukit.work.copies import RemotePath
 from tpukit.work.worktree import STATE_FOLDER, Manifest, Tree
@@ -63,7 +63,7 @@ class Push:
         files = {f"{_NEW}/{name}": self.tree.root / name for name in self.changed}
         return tree_payload({**manifests, **files})
 
-    def send(self, context: TransferContext) -> list[Outcome[RemoteWorker, TransferResult]]:
+    def send(self, context: TransferContext) -> list[Outcome[RemoteWorker, str]]:
         """Make the target hold the tree on every worker; files that were made there stay."""
         words = ("apply", self.target, self.payload.digest, self.tree.manifest.digest)
 

@@ -15,7 +15,7 @@ from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text
 from tpukit.remote.transfer.payload import Payload
-from tpukit.remote.transfer.upload import Delivery, Placement, TransferContext, TransferResult
+from tpukit.remote.transfer.upload import Delivery, Placement, TransferContext
 
 #: From this many workers on, one upload and the zone's own network are quicker than uploads.
 ENOUGH_WORKERS = 3
@@ -37,18 +37,19 @@ def distribute(
     put: Callable[[Delivery], bool],
     context: TransferContext,
     placement: Placement | None = None,
-) -> list[Outcome[RemoteWorker, TransferResult]]:
+) -> list[Outcome[RemoteWorker, str]]:
     """Bring the payload to every worker, and have `put` put it where it goes.
 
-    `put` tells whether the payload was still there. Where all of it is in its `placement` already,
-    with its mode, the worker is unchanged. One failed worker stops no other.
+    Each was `sent` something, or is `unchanged`: it has a file in its `placement` already. `put`
+    tells whether the payload was still there. One failed worker stops no other.
     """
+    where = placement.words if placement else ()
     with ExitStack() as stack:
-        deliveries = [Delivery(payload, each, context, placement) for each in workers]
+        deliveries = [Delivery(payload, each, context, where) for each in workers]
         for each in deliveries:
             stack.enter_context(each.connection)
         _each(deliveries, Delivery.look, context, _FETCHES)
-        pending = [each for each in deliveries if not each.result]
+        pending = [each for each in deliveries if each.state not in ("sent", "unchanged")]
         # The second time resumes what an interrupted upload or a lost worker left.
         for _ in range(2):
             if context.relay and len(_missing(pending)) >= ENOUGH_WORKERS:
@@ -58,7 +59,9 @@ def distribute(
         _each(missing, Delivery.send, context, _UPLOADS)
         whole = [each for each in pending if each.whole]
         _each(whole, lambda each: each.put(put), context, _PLACINGS)
-    return [Outcome(each.worker, each.result, each.error) for each in deliveries]
+    return [
+        Outcome(each.worker, None if each.error else each.state, each.error) for each in deliveries
+    ]
 
 
 def _missing(deliveries: Sequence[Delivery]) -> list[Delivery]:
@@ -80,7 +83,7 @@ def _relay(deliveries: Sequence[Delivery], context: TransferContext) -> None:
     """Let the worker that has most of it serve the others while it is still receiving."""
     missing = _missing(deliveries)
     # One that has all of it serves at once, and receives nothing.
-    source = min([each for each in deliveries if not each.error], key=lambda each: each.left)
+    source = max([each for each in deliveries if not each.error], key=lambda each: each.size)
     stop = threading.Event()
     with suppress(TpukitError), _serving(source, stop) as served:
         context.counter.expect(source.left)
@@ -109,7 +112,7 @@ def _serving(source: Delivery, stop: threading.Event) -> Iterator[dict[str, Any]
     }
 
     def stdin() -> Iterator[bytes]:
-        yield _encoded({**place, "size": source.payload.size})
+        yield _line({**place, "size": source.payload.size})
         stop.wait()  # the server ends with its standard input
 
     def on_output(stream: str, chunk: bytes) -> None:
@@ -139,11 +142,11 @@ def _serving(source: Delivery, stop: threading.Event) -> Iterator[dict[str, Any]
 def _fetch(delivery: Delivery, served: Mapping[str, Any]) -> None:
     """Let a worker fetch the payload; what it could not get it is sent later."""
     command = ("sh", "-c", _FETCH, program_text(_PROGRAM))
-    stdin = _encoded({**served, "offset": delivery.size})
+    stdin = _line({**served, "offset": delivery.size})
     deadline = delivery.context.deadline  # the program itself gives up after a minute's silence
     delivery.connection.retry(lambda each: delivery.receive(each, command, stdin, deadline))
 
 
-def _encoded(request: Mapping[str, Any]) -> bytes:
+def _line(request: Mapping[str, Any]) -> bytes:
     # The token stays off the command line, which every user of a worker can read.
-    return json.dumps(dict(request)).encode() + b"\n"
+    return json.dumps(request).encode() + b"\n"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -20,16 +20,13 @@ from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection
 from tpukit.remote.programs import answer, program_line
 from tpukit.remote.transfer.payload import Payload, compressed
 
-_ANSWER = re.compile(rb"^tpukit-transfer ([a-z]+) ?([0-9]*)( into)?$", re.MULTILINE)
+_ANSWER = re.compile(rb"^tpukit-transfer ([a-z]+) ([0-9]+)( into)?$", re.MULTILINE)
 #: Times that all is sent before what arrived has to be right: the first may go on after a broken
 #: beginning.
 _SENDINGS = 2
 _PLACINGS = 3
 #: Seconds without a byte after which a worker is given up, and bytes a second of a slow disk.
 _PATIENCE_SECONDS, _SLOW_DISK = 600.0, 20e6
-
-TransferResult = Literal["sent", "unchanged"]
-_RESULTS: dict[str, TransferResult] = {"placed": "sent", "unchanged": "unchanged"}
 
 
 class ByteCounter(Protocol):
@@ -78,7 +75,8 @@ class Placement:
 
     @property
     def words(self) -> tuple[str, ...]:
-        return self.kind, self.target, "yes" if self.into else "no", self.name, f"{self.mode:o}"
+        into = "yes" if self.into else "no"
+        return into, self.kind, self.target, self.name, f"{self.mode:o}"
 
 
 @dataclass(eq=False)
@@ -86,13 +84,13 @@ class Delivery:
     """One payload on its way to one worker: what the worker has of it, or why it has not.
 
     Its `state` there is complete, corrupt, or partial with `size` bytes; or it is where it goes:
-    placed now, or unchanged.
+    sent, or unchanged. `where` are the words of its placement.
     """
 
     payload: Payload
     worker: RemoteWorker
     context: TransferContext
-    placement: Placement | None = None
+    where: tuple[str, ...] = ()
     state: str = "partial"
     size: int = 0
     error: TpukitError | None = None
@@ -106,20 +104,14 @@ class Delivery:
         return self.state == "complete"
 
     @property
-    def result(self) -> TransferResult | None:
-        """What became of the worker, once the payload is where it goes."""
-        return _RESULTS.get(self.state)
-
-    @property
     def left(self) -> int:
         """The bytes that the worker does not have yet."""
-        return 0 if self.whole else self.payload.size - self.size
+        return self.payload.size - self.size
 
     def look(self) -> None:
         """Find out what of the payload the worker has, and whether that is in place already."""
-        into = self._heed(self.connection.run(self.command("look", *self._where)))
-        if self.placement and into:
-            self.placement = replace(self.placement, into=True)
+        if self._heed(self.connection.run(self.command("look", *self.where))):
+            self.where = ("yes", *self.where[1:])
 
     def send(self) -> None:
         """Send what is missing until the worker has verified the whole.
@@ -156,7 +148,7 @@ class Delivery:
         """
         for _ in range(_PLACINGS):
             if attempt(self):
-                self.state = "placed"
+                self.state = "sent"
                 return
             self.send()
         raise TpukitError(f"what was sent is gone before it is in place, {_PLACINGS} times")
@@ -166,17 +158,13 @@ class Delivery:
 
         Where an answer was lost it is put there twice, which is the same as once.
         """
-        self._heed(self.connection.run(self.command("place", *self._where)))
-        return self.state == "placed"
+        self._heed(self.connection.run(self.command("place", *self.where)))
+        return self.state == "sent"
 
     def command(self, verb: str, *words: str) -> str:
         """Return the shell line that does something with what the worker has of the payload."""
         which = (self.payload.digest, str(self.payload.size))
         return program_line("remote/transfer/upload.sh", words=(verb, *which, *words))
-
-    @property
-    def _where(self) -> tuple[str, ...]:
-        return self.placement.words if self.placement else ()
 
     def _send(self, connection: Connection) -> None:
         # Each attempt looks first: the last one may have brought more than we know of.
@@ -202,5 +190,5 @@ class Delivery:
         Raises `TpukitError` where the program failed.
         """
         found = answer(done, _ANSWER, "a worker could not keep what was sent")
-        self.state, self.size = found[1].decode(), int(found[2] or 0)
+        self.state, self.size = found[1].decode(), int(found[2])
         return found[3] is not None
