@@ -83,7 +83,7 @@ def upload(
     Of a folder only the worker's own files could tell whether it is there.
     """
     payload, placement = packed(copy)
-    return distribute(payload, workers, Delivery.place, context, placement)
+    return distribute(payload, workers, Delivery.place, context, placement.words)
 
 
 def packed(copy: Copy) -> tuple[Payload, Placement]:

@@ -63,13 +63,13 @@ apply)
     if command -v flock >/dev/null 2>&1 && ! flock -n 9 && ! flock -w 300 9; then
         refuse "another push is going on there"
     fi
+    trap 'rm -rf "$new" "$next"' EXIT
     if [ -f "$manifest" ] && [ "$(manifest_digest)" = "$wanted" ] && holds . "$manifest"; then
-        rm -rf "$new" "$next" "$unfinished" "$whole"
+        rm -rf "$unfinished" "$whole"
         answer applied
     fi
     [ -f "$whole" ] || answer missing
     rm -rf "$new" "$next" # of a push that was killed
-    trap 'rm -rf "$new" "$next"' EXIT
     tar -xof "$whole" && mkdir -p "$new" || exit 1
 
     sort "$next/manifest" "$next/sent" | uniq -u >"$next/kept" || exit 1

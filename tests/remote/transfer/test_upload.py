@@ -65,7 +65,7 @@ def send(
     to: Fleet, payload: Payload, placement: Placement, counter: ByteCounter, relay: bool = True
 ) -> list[str | TpukitError]:
     context = TransferContext(NEVER, counter, relay)
-    done = distribute(payload, to.workers, Delivery.place, context, placement)
+    done = distribute(payload, to.workers, Delivery.place, context, placement.words)
     return [each.error or each.value or "" for each in done]
 
 

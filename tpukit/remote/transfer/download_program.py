@@ -14,7 +14,6 @@ read again where it has changed, and has to be the same.
 
 import glob
 import hashlib
-import io
 import os
 import shutil
 import stat
@@ -30,8 +29,6 @@ WORTHWHILE = 0.9
 #: Bytes of a file that says it has none, as those of /proc do.
 UNTOLD = 64 << 20
 NAMES = 20
-#: The names are bytes, whatever this process believes of them.
-FORMAT = {"format": tarfile.GNU_FORMAT, "encoding": "utf-8", "errors": "surrogateescape"}
 
 
 class Refused(Exception):
@@ -42,12 +39,12 @@ class Sender:
     """Sends what is written to it from an offset on, and hashes all."""
 
     def __init__(self, have, digest):
-        self.have, self.digest, self.words = have, digest, ()
+        self.have, self.digest, self.header = have, digest, ""
         self.found, self.size, self.held, self.squeezer = hashlib.sha256(), 0, bytearray(), None
 
     def describe(self, kind, size, found):
-        mode = f"{stat.S_IMODE(found.st_mode) & 0o777:o}"
-        self.words = (kind, size, mode, int(found.st_mtime))
+        mode = stat.S_IMODE(found.st_mode) & 0o777
+        self.header = f"{kind} {size} {mode:o} {int(found.st_mtime)}"
 
     def tell(self):
         return self.size
@@ -73,8 +70,8 @@ class Sender:
         sample, self.held = bytes(self.held), None
         shrinks = len(zlib.compress(sample[:SAMPLE], 1)) < WORTHWHILE * len(sample[:SAMPLE])
         self.squeezer = zlib.compressobj(1, zlib.DEFLATED, 31) if shrinks else None
-        words = " ".join(map(str, (*self.words, "gzip" if shrinks else "plain")))
-        sys.stdout.buffer.write(f"\ntpukit-content {words}\n".encode())
+        coding = "gzip" if shrinks else "plain"
+        sys.stdout.buffer.write(f"\ntpukit-content {self.header} {coding}\n".encode())
         self.put(sample)
 
     def put(self, data):
@@ -96,23 +93,23 @@ class Snapshot:
         self.file, self.begun, self.sum, self.position = file, os.fstat(file.fileno()), 0, 0
 
     def read(self, size):
-        data = self.file.read(min(size, self.begun.st_size - self.position))
+        size = min(size, self.begun.st_size - self.position)
+        data = self.file.read(size)
+        if len(data) < size:
+            raise Refused("changed", self.file.name)
         self.sum = zlib.crc32(data, self.sum)
-        self.position += len(data)
+        self.position += size
         return data
 
-    def check(self, name):
-        if self.position == self.begun.st_size:
-            if os.fstat(self.file.fileno()).st_mtime_ns == self.begun.st_mtime_ns:
-                return
+    def check(self):
+        if os.fstat(self.file.fileno()).st_mtime_ns != self.begun.st_mtime_ns:
             again = Snapshot(self.file)
             again.begun = self.begun
             self.file.seek(0)
             while again.read(CHUNK):
                 pass
-            if (again.position, again.sum) == (self.position, self.sum):
-                return
-        raise Refused("changed", name)
+            if again.sum != self.sum:
+                raise Refused("changed", self.file.name)
 
 
 def main(path, pattern, have, digest):
@@ -172,12 +169,13 @@ def sent(sender, kind, members):
         with open(members[0][1], "rb") as file:
             snapshot = Snapshot(file)
             sender.describe(kind, snapshot.begun.st_size, snapshot.begun)
-            untold = b"" if snapshot.begun.st_size else file.read(UNTOLD)
-            shutil.copyfileobj(io.BytesIO(untold) if untold else snapshot, sender, CHUNK)
-            untold or snapshot.check(members[0][1])
+            if not snapshot.begun.st_size:
+                sender.write(file.read(UNTOLD))
+            shutil.copyfileobj(snapshot, sender, CHUNK)
+            snapshot.check()
     else:
         sender.describe(kind, sum(1024 + each[2].st_size for each in members), members[0][2])
-        with tarfile.open(fileobj=sender, mode="w:", **FORMAT) as archive:
+        with tarfile.open(fileobj=sender, mode="w:", format=tarfile.GNU_FORMAT) as archive:
             for member in members:
                 with suppress(FileNotFoundError):  # it was removed meanwhile
                     add(archive, *member)
@@ -198,12 +196,8 @@ def add(archive, name, place, found):
         with open(place, "rb", buffering=0) as file:
             snapshot = Snapshot(file)
             info.size, info.mtime = snapshot.begun.st_size, int(snapshot.begun.st_mtime)
-            try:
-                archive.addfile(info, snapshot)
-            except OSError as error:
-                if error.errno is not None:
-                    raise
-            snapshot.check(place)
+            archive.addfile(info, snapshot)
+            snapshot.check()
 
 
 try:

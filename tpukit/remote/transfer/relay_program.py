@@ -4,8 +4,7 @@
     python3 -I -c PROGRAM fetch >>FILE
 
 One line of JSON on standard input says what; `serve` ends with standard input. Who connects to it
-sends a line, the secret and an offset, and gets the bytes from there on. Needs nothing but
-Python 3.6.
+sends a line, the secret and an offset, and gets the bytes from there on. Needs Python 3.6 alone.
 """
 
 import hmac
@@ -31,20 +30,16 @@ def serve(address, token, size):
 
         def handle(self):
             secret, _, offset = self.rfile.readline(200).partition(b" ")
-            if hmac.compare_digest(secret, token.encode()):
-                self.connection.settimeout(None)  # with a time-out it does not block in sendfile
-                self.send_from(int(offset))
-
-        def send_from(self, offset):
-            quiet_since = time.monotonic()
-            while offset < size:
-                most = min(size - offset, CHUNK)
-                sent = os.sendfile(self.connection.fileno(), SERVED, offset, most)
-                offset += sent
+            if not hmac.compare_digest(secret, token.encode()):
+                return
+            self.connection.settimeout(None)  # with a time-out it does not block in sendfile
+            position, quiet_since = int(offset), time.monotonic()
+            while position < size and time.monotonic() - quiet_since < SILENCE:
+                most = min(size - position, CHUNK)
+                sent = os.sendfile(self.connection.fileno(), SERVED, position, most)
                 if sent:
+                    position += sent
                     quiet_since = time.monotonic()
-                elif time.monotonic() - quiet_since > SILENCE:
-                    return
                 else:
                     time.sleep(0.05)
 

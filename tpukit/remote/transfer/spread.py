@@ -15,14 +15,12 @@ from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text
 from tpukit.remote.transfer.payload import Payload
-from tpukit.remote.transfer.upload import Delivery, Placement, TransferContext
+from tpukit.remote.transfer.upload import Delivery, TransferContext
 
 #: From this many workers on, one upload and the zone's own network are quicker than uploads.
 ENOUGH_WORKERS = 3
-#: Uploads that share the uplink at one time, and workers that fetch at one time.
-_UPLOADS, _FETCHES = 8, 64
-#: Workers that put it where it goes at one time.
-_PLACINGS = 32
+#: Uploads that share the uplink at one time, workers that fetch, and that put it where it goes.
+_UPLOADS, _FETCHES, _PLACINGS = 8, 64, 32
 #: Seconds for the first worker to start serving.
 _SERVE_SECONDS = 15.0
 _PROGRAM = "remote/transfer/relay_program.py"
@@ -36,29 +34,29 @@ def distribute(
     workers: Sequence[RemoteWorker],
     put: Callable[[Delivery], bool],
     context: TransferContext,
-    placement: Placement | None = None,
+    where: tuple[str, ...] = (),
 ) -> list[Outcome[RemoteWorker, str]]:
     """Bring the payload to every worker, and have `put` put it where it goes.
 
-    Each was `sent` something, or is `unchanged`: it has a file in its `placement` already. `put`
-    tells whether the payload was still there. One failed worker stops no other.
+    Each was `sent` something, or is `unchanged`: the file is where it goes already, in the words
+    of its placement. `put` tells whether the payload was still there. One failed worker stops no
+    other.
     """
-    where = placement.words if placement else ()
     with ExitStack() as stack:
         deliveries = [Delivery(payload, each, context, where) for each in workers]
         for each in deliveries:
             stack.enter_context(each.connection)
-        _each(deliveries, Delivery.look, context, _FETCHES)
+        _each(deliveries, Delivery.look, _FETCHES)
         pending = [each for each in deliveries if each.state not in ("sent", "unchanged")]
         # The second time resumes what an interrupted upload or a lost worker left.
         for _ in range(2):
             if context.relay and len(_missing(pending)) >= ENOUGH_WORKERS:
-                _relay(pending, context)
+                _relay(pending)
         missing = _missing(pending)
         context.counter.expect(sum(each.left for each in missing))
-        _each(missing, Delivery.send, context, _UPLOADS)
+        _each(missing, Delivery.send, _UPLOADS)
         whole = [each for each in pending if each.whole]
-        _each(whole, lambda each: each.put(put), context, _PLACINGS)
+        _each(whole, lambda each: each.put(put), _PLACINGS)
     return [
         Outcome(each.worker, None if each.error else each.state, each.error) for each in deliveries
     ]
@@ -68,25 +66,21 @@ def _missing(deliveries: Sequence[Delivery]) -> list[Delivery]:
     return [each for each in deliveries if not (each.error or each.whole)]
 
 
-def _each(
-    deliveries: Sequence[Delivery],
-    work: Callable[[Delivery], object],
-    context: TransferContext,
-    window: int,
-) -> None:
+def _each(deliveries: Sequence[Delivery], work: Callable[[Delivery], object], window: int) -> None:
     """Do the same for several workers, and note which of them have failed."""
-    for outcome in fan_out(deliveries, work, window=window, cancel=context.cancel):
+    cancel = deliveries[0].context.cancel if deliveries else None
+    for outcome in fan_out(deliveries, work, window=window, cancel=cancel):
         outcome.item.error = outcome.error
 
 
-def _relay(deliveries: Sequence[Delivery], context: TransferContext) -> None:
+def _relay(deliveries: Sequence[Delivery]) -> None:
     """Let the worker that has most of it serve the others while it is still receiving."""
     missing = _missing(deliveries)
     # One that has all of it serves at once, and receives nothing.
     source = max([each for each in deliveries if not each.error], key=lambda each: each.size)
     stop = threading.Event()
     with suppress(TpukitError), _serving(source, stop) as served:
-        context.counter.expect(source.left)
+        source.context.counter.expect(source.left)
 
         def work(each: Delivery) -> None:
             if each is not source:
@@ -98,7 +92,7 @@ def _relay(deliveries: Sequence[Delivery], context: TransferContext) -> None:
                 stop.set()
                 raise
 
-        _each(missing, work, context, len(missing))
+        _each(missing, work, len(missing))
 
 
 @contextmanager
@@ -106,10 +100,8 @@ def _serving(source: Delivery, stop: threading.Event) -> Iterator[dict[str, Any]
     """Serve the payload from a worker; yield where, and the secret that it is served for."""
     output, answered = bytearray(), threading.Event()
     connection, target = source.connection.connection, source.worker.target
-    place = {
-        "address": target.internal_address if target else "",
-        "token": secrets.token_urlsafe(32),
-    }
+    address = target.internal_address if target else ""
+    place = {"address": address, "token": secrets.token_urlsafe(32)}
 
     def stdin() -> Iterator[bytes]:
         yield _line({**place, "size": source.payload.size})
