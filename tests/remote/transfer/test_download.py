@@ -240,6 +240,20 @@ def test_what_changes_while_it_is_copied_is_copied_again(
     assert counter.moved == counter.expected > SIZE
 
 
+@pytest.mark.parametrize("path", ["noise", ""], ids=["file", "folder"])
+def test_what_becomes_shorter_while_it_is_copied_is_copied_again(
+    one: Fleet, take: Take, path: str
+) -> None:
+    noise = one.home(0) / "data" / "noise"
+    noise.parent.mkdir()
+    noise.write_bytes(os.urandom(SIZE))
+    counter = CuttingGauge(act=lambda: os.truncate(noise, 1 << 10), at=1 << 20)
+    place = take(f"./data/{path}", counter=counter)
+    found = place if place.is_file() else place / "noise"
+    assert found.read_bytes() == noise.read_bytes()
+    assert counter.moved == counter.expected
+
+
 def test_a_talkative_login_script_spoils_nothing(one: Fleet, take: Take, tmp_path: Path) -> None:
     (one.home(0) / "file").write_text("content")
     real = shutil.which("python3", path=one.servers[0].path)
