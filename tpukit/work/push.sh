@@ -78,15 +78,14 @@ apply)
         names "$next/manifest" | sort >"$next/after" || exit 1
     { [ ! -f "$manifest" ] || names "$manifest"; [ ! -f "$unfinished" ] || cat "$unfinished"; } |
         sort -u >"$next/before" && comm -23 "$next/before" "$next/after" >"$next/removed" || exit 1
-    while IFS= read -r each; do
-        if [ -d "$each" ] && [ ! -L "$each" ]; then echo "$each"; fi
-    done <"$next/changed" >"$next/become-files" || exit 1
     { # what is no folder where one is to come, and what folders hold where a file is to come
         while IFS= read -r each; do
             if [ -L "$each" ] && grep -qxF -e "$each" "$next/removed"; then echo "$each"; fi
             if [ ! -d "$each" ] && { [ -e "$each" ] || [ -L "$each" ]; }; then echo "$each"; fi
         done <"$next/folders"
-        while IFS= read -r each; do find "$each" ! -type d; done <"$next/become-files"
+        while IFS= read -r each; do
+            if [ -d "$each" ] && [ ! -L "$each" ]; then find "$each" ! -type d; fi
+        done <"$next/changed"
     } | sort -u >"$next/in-the-way" || exit 1
     own=$(comm -23 "$next/in-the-way" "$next/removed" | head -n 1)
     [ -z "$own" ] || refuse "$own is in the way, and no push has brought it"
@@ -96,8 +95,8 @@ apply)
         mv -f "$next/unfinished" "$unfinished" && rm -f "$manifest" || exit 1
     each_of rm -f -- <"$next/in-the-way" || exit 1
     while IFS= read -r each; do
-        find "$each" -depth -type d -exec rmdir {} + || exit 1
-    done <"$next/become-files"
+        [ ! -d "$each" ] || [ -L "$each" ] || find "$each" -depth -type d -exec rmdir {} + || exit 1
+    done <"$next/changed"
     # A rename leaves whoever has the old file open with it, and nobody with half a new one.
     while IFS= read -r each; do
         mkdir -p "$each" && find "$new/$each" -maxdepth 1 ! -type d \

@@ -115,11 +115,10 @@ def download(
             reception.complete()
             if left_out := _put(part, place, source, reception):
                 context.on_left_out(place, left_out)
-        except SecurityRefusal:
-            reception.drop()
-            raise
         except TpukitError as error:
-            if os.fstat(file.fileno()).st_size:
+            if isinstance(error, SecurityRefusal):
+                reception.drop()
+            elif os.fstat(file.fileno()).st_size:
                 kept = f"what has arrived, in {shown_path(part)}: the same command goes on there"
                 error.exists = (*error.exists, kept)
             raise

@@ -58,7 +58,6 @@ look)
     ;;
 receive)
     # Whoever sends a digest writes the same bytes to the same places: two at once do no harm.
-    : >>"$part" || exit 1
     offset=$1
     shift
     {
@@ -93,11 +92,9 @@ place)
         mv -- "$whole" "$new" && chmod -- "$5" "$new" && mv -f -- "$new" "$target" || exit 1
     else
         mkdir "$new" && (umask 022 && tar -xof "$whole" -C "$new") || exit 1
-        if [ "$1" = yes ]; then
-            merge "$new" "$parent"
-        else # where it is already, the answer was lost
-            merge "$new/$4" "$target"
-        fi || exit 1
+        name=${target##*/}
+        [ "$name" = "$4" ] || mv -- "$new/$4" "$new/$name" || exit 1
+        merge "$new" "$parent" || exit 1 # where all is there already, the answer was lost
         rm -f "$whole"
     fi
     answer sent "$size"
