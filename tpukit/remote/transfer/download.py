@@ -218,8 +218,7 @@ class _Reception:
         self._inflater = zlib.decompressobj(GZIP) if coding == b"gzip" else None
         announced, missing = int(size), int(size) - self._have
         # What a tree weighs is an estimate, and what /proc has untold.
-        told = self.kind == "file" and announced
-        self._most = announced if told else 2 * announced + _MARGIN
+        self._most = announced if kind == b"file" and announced else 2 * announced + _MARGIN
         free = shutil.disk_usage(str(self._file.name)).free
         if missing + (self.kind == "tree") * announced > free:
             raise TpukitError(f"there is no room for {missing} bytes", reason=f"{free} are free")

@@ -38,9 +38,8 @@ def distribute(
 ) -> list[Outcome[RemoteWorker, str]]:
     """Bring the payload to every worker, and have `put` put it where it goes.
 
-    Each was `sent` something, or is `unchanged`: the file is where it goes already, in the words
-    of its placement. `put` tells whether the payload was still there. One failed worker stops no
-    other.
+    Each was `sent` something, or is `unchanged`: a file is in its place (`where`) already. `put`
+    tells whether the payload was still there. One failed worker stops no other.
     """
     with ExitStack() as stack:
         deliveries = [Delivery(payload, each, context, where) for each in workers]
@@ -53,10 +52,9 @@ def distribute(
             if context.relay and len(_missing(pending)) >= ENOUGH_WORKERS:
                 _relay(pending)
         missing = _missing(pending)
-        context.counter.expect(sum(each.left for each in missing))
+        context.counter.expect(sum(payload.size - each.size for each in missing))
         _each(missing, Delivery.send, _UPLOADS)
-        whole = [each for each in pending if each.whole]
-        _each(whole, lambda each: each.put(put), _PLACINGS)
+        _each([each for each in pending if each.whole], lambda each: each.put(put), _PLACINGS)
     return [
         Outcome(each.worker, None if each.error else each.state, each.error) for each in deliveries
     ]
@@ -80,7 +78,7 @@ def _relay(deliveries: Sequence[Delivery]) -> None:
     source = max([each for each in deliveries if not each.error], key=lambda each: each.size)
     stop = threading.Event()
     with suppress(TpukitError), _serving(source, stop) as served:
-        source.context.counter.expect(source.left)
+        source.context.counter.expect(source.payload.size - source.size)
 
         def work(each: Delivery) -> None:
             if each is not source:

@@ -75,8 +75,7 @@ class Placement:
 
     @property
     def words(self) -> tuple[str, ...]:
-        into = "yes" if self.into else "no"
-        return into, self.kind, self.target, self.name, f"{self.mode:o}"
+        return "yes" if self.into else "no", self.kind, self.target, self.name, f"{self.mode:o}"
 
 
 @dataclass(eq=False)
@@ -102,11 +101,6 @@ class Delivery:
     def whole(self) -> bool:
         """Whether the worker has verified all of it, and it only has to be put in place."""
         return self.state == "complete"
-
-    @property
-    def left(self) -> int:
-        """The bytes that the worker does not have yet."""
-        return self.payload.size - self.size
 
     def look(self) -> None:
         """Find out what of the payload the worker has, and whether that is in place already."""
