@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,6 @@ from tpukit.clock import Deadline, SystemClock
 from tpukit.remote.connection.client import Connection, Connector
 from tpukit.remote.connection.keys import KeyPair
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.transfer.upload import Recipient
 
 
 @dataclass
@@ -48,13 +47,14 @@ class Fleet:
     @property
     def workers(self) -> list[RemoteWorker]:
         return [
-            RemoteWorker(index, lambda index=index: self._connect(index), "demo")
-            for index in range(len(self.servers))
+            RemoteWorker(
+                index,
+                lambda index=index: self._connect(index),
+                "demo",
+                replace(server.target(), internal_address=self.addresses[index]),
+            )
+            for index, server in enumerate(self.servers)
         ]
-
-    @property
-    def recipients(self) -> list[Recipient]:
-        return [Recipient(each, self.addresses[each.index]) for each in self.workers]
 
     def home(self, index: int) -> Path:
         return self.servers[index].home
@@ -65,8 +65,9 @@ class Fleet:
         self.dead.add(index)
 
     def uploads(self, index: int) -> list[tuple[str, str]]:
-        """Return (offset, coding) of what this worker received from the client."""
-        return [(line[3], line[4]) for line in asked(self.servers[index]) if line[0] == "receive"]
+        """Return (offset, program) of what this worker received from the client."""
+        received = [line for line in asked(self.servers[index]) if line[0] == "receive"]
+        return [(line[3], line[4]) for line in received if line[4] in ("cat", "gzip")]
 
     def taken(self, index: int) -> int:
         return len(self.uploads(index))

@@ -64,7 +64,7 @@ def test_one_file_travels_as_it_is(tmp_path: Path) -> None:
     payload, placement = packed(Copy.parse([str(tmp_path / "run"), "demo:bin/"]))
     assert b"".join(payload.chunks()) == b"text"
     assert (placement.target, placement.name, placement.into) == ("./bin", "run", True)
-    assert placement.mode == 0o700
+    assert (placement.kind, placement.mode) == ("file", 0o700)
 
 
 @pytest.mark.skipif(not Path("/proc/version").exists(), reason="no /proc here")
@@ -94,9 +94,9 @@ def test_a_folder_given_as_a_link_or_a_dot_arrives_as_a_folder(
     (tmp_path / "link").symlink_to("real")
     assert names(["link"], tmp_path) == ["link", "link/x"]
     monkeypatch.chdir(tmp_path / "real")
-    payload, placement = packed(Copy.parse([".", "demo:"]))
+    _, placement = packed(Copy.parse([".", "demo:"]))
     assert placement.name == "real"
-    assert payload.archive
+    assert placement.kind == "tree"
 
 
 def test_two_sources_of_one_name_are_refused(tmp_path: Path) -> None:

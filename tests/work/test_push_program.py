@@ -31,6 +31,7 @@ OLD: Files = {
     "becomes a file/inner": "old",
     "link": "-> train.py",
     "link that becomes a folder": "-> sub",
+    "link to nothing that becomes a folder": "-> nothing",
 }
 NEW: Files = {
     "kept": "kept",
@@ -42,6 +43,7 @@ NEW: Files = {
     "becomes a file": "new",
     "link": "-> kept",
     "link that becomes a folder/inside": "new",
+    "link to nothing that becomes a folder/inside": "new",
 }
 THIRD: Files = {"kept": "kept", "train.py": "third"}
 #: What a program on the worker has made in the tree.

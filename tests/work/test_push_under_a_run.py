@@ -15,8 +15,8 @@ from tpukit.clock import Deadline, SystemClock
 from tpukit.errors import DeadlinePassed
 from tpukit.remote.connection.client import Connection, Connector
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.transfer.upload import Recipient, TransferContext
-from tpukit.work.pushes import PushResult, prepare
+from tpukit.remote.transfer.upload import TransferContext
+from tpukit.work.pushes import prepare
 from tpukit.work.worktree import read_tree
 
 pytestmark = pytest.mark.process
@@ -45,11 +45,11 @@ def context() -> TransferContext:
 
 
 @pytest.fixture
-def recipient(ubuntu: UbuntuServer, connector: Connector) -> Recipient:
+def worker(ubuntu: UbuntuServer, connector: Connector) -> RemoteWorker:
     def connect() -> Connection:
         return connector.connect(ubuntu.target(), Deadline.after(SystemClock(), 60.0))
 
-    return Recipient(RemoteWorker(0, connect, "demo"), "127.0.0.1")
+    return RemoteWorker(0, connect, "demo")
 
 
 def write(root: Path, version: int) -> Path:
@@ -69,17 +69,17 @@ def write(root: Path, version: int) -> Path:
     return root
 
 
-def pushed(root: Path, recipient: Recipient, context: TransferContext) -> PushResult | None:
-    (outcome,) = prepare(read_tree(root), "project", [recipient], context).send(context)
+def pushed(root: Path, worker: RemoteWorker, context: TransferContext) -> str | None:
+    (outcome,) = prepare(read_tree(root), "project", [worker], context).send(context)
     assert outcome.error is None, outcome.error.summary()
     return outcome.value
 
 
 def test_a_script_of_sixty_steps_that_reads_its_own_files_runs_through_two_pushes(
-    tmp_path: Path, recipient: Recipient, context: TransferContext
+    tmp_path: Path, worker: RemoteWorker, context: TransferContext
 ) -> None:
     root = tmp_path / "project"
-    assert pushed(write(root, 0), recipient, context) == "sent"
+    assert pushed(write(root, 0), worker, context) == "sent"
     output = bytearray()
     allowed = threading.Semaphore(0)
 
@@ -92,7 +92,7 @@ def test_a_script_of_sixty_steps_that_reads_its_own_files_runs_through_two_pushe
             yield b"go on\n"
 
     def run() -> None:
-        with recipient.worker.connect() as connection:
+        with worker.connect() as connection:
             connection.run(
                 "cd project && bash run.sh 2>&1",
                 stdin=stdin(),
@@ -105,7 +105,7 @@ def test_a_script_of_sixty_steps_that_reads_its_own_files_runs_through_two_pushe
     for version in (1, 2):
         allowed.release(10)
         reached(20 * version - 10)
-        pushing = threading.Thread(target=pushed, args=(write(root, version), recipient, context))
+        pushing = threading.Thread(target=pushed, args=(write(root, version), worker, context))
         pushing.start()
         allowed.release(10)  # during the push
         reached(20 * version)
@@ -120,7 +120,7 @@ def test_a_script_of_sixty_steps_that_reads_its_own_files_runs_through_two_pushe
     assert {line.split()[-1] for line in steps[:10]} == {"0"}
     assert {line.split()[-1] for line in steps[20:30]} == {"1"}
     assert {line.split()[-1] for line in steps[40:]} == {"2"}
-    assert pushed(root, recipient, context) == "unchanged"
+    assert pushed(root, worker, context) == "unchanged"
 
 
 class Hurried(SystemClock):
@@ -131,13 +131,13 @@ class Hurried(SystemClock):
 
 
 def test_a_worker_whose_files_cannot_be_read_to_the_end_is_given_up(
-    tmp_path: Path, ubuntu: UbuntuServer, recipient: Recipient, context: TransferContext
+    tmp_path: Path, ubuntu: UbuntuServer, worker: RemoteWorker, context: TransferContext
 ) -> None:
     root = write(tmp_path / "project", 0)
-    pushed(root, recipient, context)
+    pushed(root, worker, context)
     tree = ubuntu.home / "project"
     (tree / "run.sh").unlink()
     os.mkfifo(tree / "run.sh", 0o666)
     hurried = TransferContext(Deadline.never(Hurried()), ByteCounter())
-    (look,) = prepare(read_tree(root), "project", [recipient], hurried).looks
+    (look,) = prepare(read_tree(root), "project", [worker], hurried).looks
     assert isinstance(look.error, DeadlinePassed)

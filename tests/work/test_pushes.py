@@ -13,8 +13,9 @@ from tpukit.clock import Deadline, SystemClock
 from tpukit.errors import BadInput, TpukitError
 from tpukit.remote.command.fan_out import Outcome
 from tpukit.remote.connection.keys import KeyPair, ensure_key_pair
-from tpukit.remote.transfer.upload import Recipient, TransferContext
-from tpukit.work.pushes import PushResult, prepare, target_path
+from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.remote.transfer.upload import TransferContext
+from tpukit.work.pushes import prepare, target_path
 from tpukit.work.worktree import Tree, read_tree
 
 pytestmark = pytest.mark.process
@@ -63,15 +64,15 @@ def again(three: Fleet, root: Path, counter: ByteCounter, context: TransferConte
 
     def again() -> list[str | TpukitError]:
         counter.moved = 0
-        done = push(read_tree(root), TARGET, three.recipients, context)
+        done = push(read_tree(root), TARGET, three.workers, context)
         return [each.error or each.value or "" for each in done]
 
     return again
 
 
 def push(
-    tree: Tree, target: str, to: Sequence[Recipient], context: TransferContext
-) -> list[Outcome[Recipient, PushResult]]:
+    tree: Tree, target: str, to: Sequence[RemoteWorker], context: TransferContext
+) -> list[Outcome[RemoteWorker, str]]:
     return prepare(tree, target, to, context).send(context)
 
 
@@ -213,7 +214,7 @@ def test_a_folder_that_holds_the_home_folder_is_refused(
 ) -> None:
     home = three.home(0)
     target = str([home, home.parent][above])
-    (found,) = push(read_tree(root), target, three.recipients[:1], context)
+    (found,) = push(read_tree(root), target, three.workers[:1], context)
     assert found.error is not None
     assert "the home folder is in it" in found.error.reason
     assert home.is_dir()
@@ -248,7 +249,7 @@ def test_a_payload_that_is_not_what_the_manifest_says_changes_nothing(
     stale = read_tree(root)
     assert stale.manifest.digest
     (root / "new").write_text("2")
-    (found, *_) = push(stale, TARGET, three.recipients, context)
+    (found, *_) = push(stale, TARGET, three.workers, context)
     assert found.error is not None
     assert "would not be those that were sent" in found.error.what
     assert files(three.home(0)) == before
@@ -259,7 +260,7 @@ def test_workers_that_share_the_folder_do_not_race(
 ) -> None:
     shared = tmp_path / "shared" / "project"
     for _ in range(3):
-        done = push(read_tree(root), str(shared), three.recipients, context)
+        done = push(read_tree(root), str(shared), three.workers, context)
         assert [each.error for each in done] == [None] * 3
         assert (shared / "a.py").read_text() == (root / "a.py").read_text()
         (root / "a.py").write_text((root / "a.py").read_text() + "#\n")

@@ -70,7 +70,7 @@ def cp(
     workers = toolkit.workers(copy.slice, chosen, flag.seconds(timeout))
     with metered(toolkit, "sent" if up else "received", relay=not no_relay) as context:
         if up:
-            return copy_views.sent(copies.upload(copy, copies.recipients(workers), context))
+            return copy_views.copied(copies.upload(copy, workers, context))
         received = copies.fetch(copy, workers, context, sudo=sudo)
     for each in received:
         if isinstance(each.error, NotReadable) and not sudo:

@@ -54,7 +54,7 @@ def push(
       tpukit push demo
       tpukit push demo ~/src/project --to project
     """
-    from tpukit.work import copies, pushes
+    from tpukit.work import pushes
     from tpukit.work.worktree import read_tree, source_folder
 
     toolkit = toolkit.by(route)
@@ -67,13 +67,13 @@ def push(
         with Stages(toolkit.console, toolkit.clock) as stages:
             size = amount(tree.size(tree.names))
             stages.progress("compare", f"{len(tree.names)} files, {size}, with the workers'")
-            prepared = pushes.prepare(tree, target, copies.recipients(workers), context)
+            prepared = pushes.prepare(tree, target, workers, context)
         _show(toolkit, prepared)
     with metered(toolkit, "sent", relay=not no_relay) as context:
         outcomes = prepared.send(context)
     sent = sum(each.value == "sent" for each in outcomes)
     toolkit.console.say(f"{len(tree.names)} files; {sent} of {len(outcomes)} workers changed")
-    return copy_views.sent(outcomes)
+    return copy_views.copied(outcomes)
 
 
 def _tell_secrets(toolkit: Toolkit, tree: Tree) -> None:

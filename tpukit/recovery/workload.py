@@ -28,7 +28,7 @@ from tpukit.remote.transfer.upload import TransferContext
 from tpukit.slices import lifetime, naming
 from tpukit.slices.capacity import Search
 from tpukit.up import Progress, up
-from tpukit.work import copies, pushes, runs
+from tpukit.work import pushes, runs
 from tpukit.work.guard import install_guard, wants_guard
 from tpukit.work.worktree import read_tree
 
@@ -136,8 +136,7 @@ class Workload(Work):
         if self.spec.push:
             tree, target = read_tree(Path(self.spec.push)), pushes.target_path(self.spec.push_to)
             with self.transfer() as context:
-                prepared = pushes.prepare(tree, target, copies.recipients(workers), context)
-                values(prepared.send(context))
+                values(pushes.prepare(tree, target, workers, context).send(context))
         command, lines = self.spec.command, self.environment()
         runs.start(workers, self.spec.run_id, command, lines, self.context.clock)
 

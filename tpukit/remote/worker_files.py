@@ -9,7 +9,6 @@ from tpukit.text import one_line, quote
 
 ROOT = ".tpukit"
 JOBS = f"{ROOT}/jobs"
-TRANSFERS = f"{ROOT}/transfers"
 PYTHONS = f"{ROOT}/pythons"
 NOTEBOOK_PROGRAM = f"{ROOT}/notebook.py"
 GUARD = f"{ROOT}/guard"

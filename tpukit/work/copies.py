@@ -6,7 +6,7 @@ import glob
 import posixpath
 import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,15 +15,9 @@ from tpukit.errors import BadInput, Fix
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.transfer.download import Source, download
-from tpukit.remote.transfer.payload import Entry, Payload, file_payload, tree_entries, tree_payload
+from tpukit.remote.transfer.payload import Payload, file_payload, tree_members, tree_payload
 from tpukit.remote.transfer.spread import distribute
-from tpukit.remote.transfer.upload import (
-    Delivery,
-    Placement,
-    Recipient,
-    TransferContext,
-    TransferState,
-)
+from tpukit.remote.transfer.upload import Delivery, Placement, TransferContext
 from tpukit.text import one_line, shown_path
 
 # What a slice's name can be, before the first colon: everything else is a path here.
@@ -81,30 +75,15 @@ class Copy:
         return cls(remote[0].slice, "down", paths, destination, several or destination[-1:] == "/")
 
 
-def recipients(workers: Iterable[RemoteWorker]) -> list[Recipient]:
-    """Return the workers with the addresses at which they find each other."""
-    return [
-        Recipient(each, each.target.internal_address if each.target else "") for each in workers
-    ]
-
-
 def upload(
-    copy: Copy, to: Sequence[Recipient], context: TransferContext
-) -> list[Outcome[Recipient, Literal["sent", "unchanged"]]]:
+    copy: Copy, workers: Sequence[RemoteWorker], context: TransferContext
+) -> list[Outcome[RemoteWorker, str]]:
     """Copy files and folders to every worker; a file that is there already is not sent.
 
     Of a folder only the worker's own files could tell whether it is there.
     """
     payload, placement = packed(copy)
-
-    def place(delivery: Delivery, known: TransferState) -> Literal["sent", "unchanged"]:
-        if known.word == "placed":
-            return "unchanged"
-        if known.word != "mode":
-            delivery.put(lambda: delivery.place(placement).word == "placed")
-        return "sent"
-
-    return distribute(payload, to, place, context, placement=placement)
+    return distribute(payload, workers, Delivery.place, context, placement.words)
 
 
 def packed(copy: Copy) -> tuple[Payload, Placement]:
@@ -119,12 +98,12 @@ def packed(copy: Copy) -> tuple[Payload, Placement]:
     if len(paths) == 1 and first.is_file():
         mode = stat.S_IMODE(first.stat().st_mode) & 0o777
         return file_payload(first), Placement(target, name, into, mode)
-    entries: list[Entry] = []
+    members: dict[str, Path] = {}
     names = [_name(path) for path in paths]
     _check_names(names)
     for path, each in zip(paths, names, strict=True):
-        entries += tree_entries(path.resolve(), each)
-    return tree_payload(entries), Placement(target, name, into)
+        members |= tree_members(path.resolve(), each)
+    return tree_payload(members), Placement(target, name, into, kind="tree")
 
 
 def fetch(
@@ -136,8 +115,6 @@ def fetch(
     """
     several = len(workers) > 1
     sources = [Source(path) for path in copy.sources]
-    for source in sources:
-        source.check()
     _check_names([each.name for each in sources if not each.pattern])
 
     def work(worker: RemoteWorker) -> list[Path]:

@@ -34,18 +34,6 @@ names() { # MANIFEST: its names, each beginning with ./
     sed -n -e '/\/\.\.\//d' -e 's/^\(#l \)\{0,1\}[0-9a-f]\{64\}  //p' "$1"
 }
 each_of() { tr '\n' '\0' | xargs -0 "$@"; }
-folders_in_the_way() {
-    while IFS= read -r each; do
-        if [ -d "$each" ] && [ ! -L "$each" ]; then echo "$each"; fi
-    done <"$next/changed"
-}
-files_in_the_way() { # of folders and of files that are to come
-    while IFS= read -r each; do
-        if [ -L "$each" ] && grep -qxF -e "$each" "$next/removed"; then echo "$each"; fi
-        if [ ! -d "$each" ] && { [ -e "$each" ] || [ -L "$each" ]; }; then echo "$each"; fi
-    done <"$next/folders"
-    folders_in_the_way | while IFS= read -r each; do find "$each" ! -type d; done
-}
 
 if [ ! -d "$target" ]; then
     if [ -e "$target" ] || [ -L "$target" ]; then refuse "there is a file of that name"; fi
@@ -75,47 +63,53 @@ apply)
     if command -v flock >/dev/null 2>&1 && ! flock -n 9 && ! flock -w 300 9; then
         refuse "another push is going on there"
     fi
+    trap 'rm -rf "$new" "$next"' EXIT
     if [ -f "$manifest" ] && [ "$(manifest_digest)" = "$wanted" ] && holds . "$manifest"; then
-        rm -rf "$new" "$next" "$unfinished" "$whole"
+        rm -rf "$unfinished" "$whole"
         answer applied
     fi
     [ -f "$whole" ] || answer missing
-    rm -rf "$new" "$next"
+    rm -rf "$new" "$next" # of a push that was killed
     tar -xof "$whole" && mkdir -p "$new" || exit 1
 
     sort "$next/manifest" "$next/sent" | uniq -u >"$next/kept" || exit 1
-    if ! holds "$new" "../next/sent" || ! holds . "$next/kept"; then
-        rm -rf "$new" "$next"
-        answer differs
-    fi
+    { holds "$new" "../next/sent" && holds . "$next/kept"; } || answer differs
     (cd "$new" && find . -type d) >"$next/folders" && names "$next/sent" >"$next/changed" &&
         names "$next/manifest" | sort >"$next/after" || exit 1
     { [ ! -f "$manifest" ] || names "$manifest"; [ ! -f "$unfinished" ] || cat "$unfinished"; } |
         sort -u >"$next/before" && comm -23 "$next/before" "$next/after" >"$next/removed" || exit 1
-    own=$(files_in_the_way | sort | comm -23 - "$next/removed" | head -n 1)
+    { # what is no folder where one is to come, and what folders hold where a file is to come
+        while IFS= read -r each; do
+            if [ -L "$each" ] && grep -qxF -e "$each" "$next/removed"; then echo "$each"; fi
+            if [ ! -d "$each" ] && { [ -e "$each" ] || [ -L "$each" ]; }; then echo "$each"; fi
+        done <"$next/folders"
+        while IFS= read -r each; do
+            if [ -d "$each" ] && [ ! -L "$each" ]; then find "$each" ! -type d; fi
+        done <"$next/changed"
+    } | sort -u >"$next/in-the-way" || exit 1
+    own=$(comm -23 "$next/in-the-way" "$next/removed" | head -n 1)
     [ -z "$own" ] || refuse "$own is in the way, and no push has brought it"
 
     # Until the manifest is there again, what has been removed and what has come is not known.
     sort -u -o "$next/unfinished" "$next/before" "$next/after" &&
         mv -f "$next/unfinished" "$unfinished" && rm -f "$manifest" || exit 1
-    files_in_the_way | sort | comm -12 - "$next/removed" | each_of rm -f -- || exit 1
-    folders_in_the_way | while IFS= read -r each; do
-        find "$each" -depth -type d -exec rmdir {} + || exit 1
-    done || exit 1
+    each_of rm -f -- <"$next/in-the-way" || exit 1
+    while IFS= read -r each; do
+        [ ! -d "$each" ] || [ -L "$each" ] || find "$each" -depth -type d -exec rmdir {} + || exit 1
+    done <"$next/changed"
     # A rename leaves whoever has the old file open with it, and nobody with half a new one.
     while IFS= read -r each; do
         mkdir -p "$each" && find "$new/$each" -maxdepth 1 ! -type d \
             -exec sh -c 'mv -f "$@" "$0"' "$each/" {} + || exit 1
     done <"$next/folders"
-    each_of rm -f -- <"$next/removed" 2>/dev/null
     while IFS= read -r each; do
-        if [ -f "$each" ] || [ -L "$each" ]; then refuse "$each cannot be removed"; fi
-    done <"$next/removed"
+        if [ -f "$each" ] || [ -L "$each" ]; then echo "$each"; fi
+    done <"$next/removed" | each_of rm -f -- || refuse "what is gone here cannot be removed there"
     # Folders that are empty now go as well, the deepest first.
     sed -n -e :a -e 's|/[^/]*$||' -e '/\//!d' -e p -e ba "$next/removed" | sort -ru |
         each_of rmdir -- 2>/dev/null
     mv -f "$next/manifest" "$manifest" || exit 1
-    rm -rf "$new" "$next" "$unfinished" "$whole"
+    rm -rf "$unfinished" "$whole"
     answer applied
     ;;
 esac

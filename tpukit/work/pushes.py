@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePosixPath
-from typing import Literal
 
 from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.remote.command.fan_out import Outcome, fan_out
-from tpukit.remote.connection.worker import RetryingConnection
+from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection
 from tpukit.remote.programs import answer, program_line
-from tpukit.remote.transfer.payload import Entry, Payload, tree_payload
+from tpukit.remote.transfer.payload import Payload, tree_payload
 from tpukit.remote.transfer.spread import distribute
-from tpukit.remote.transfer.upload import Delivery, Recipient, TransferContext, TransferState
+from tpukit.remote.transfer.upload import Delivery, TransferContext
 from tpukit.text import one_line
 from tpukit.work.copies import RemotePath
 from tpukit.work.worktree import STATE_FOLDER, Manifest, Tree
@@ -27,8 +26,6 @@ _MARK = b"tpukit-bytes\n"
 _LARGEST_MANIFEST = 256 << 20
 #: Where in the tree a payload goes, which touches nothing else there: files, and their manifests.
 _NEW, _NEXT = f"{STATE_FOLDER}/new", f"{STATE_FOLDER}/next"
-
-PushResult = Literal["sent", "unchanged"]
 
 
 def target_path(given: str) -> str:
@@ -49,11 +46,11 @@ class Push:
 
     tree: Tree
     target: str
-    looks: Sequence[Outcome[Recipient, str]]
+    looks: Sequence[Outcome[RemoteWorker, str]]
     changed: Sequence[str]
 
     @property
-    def pending(self) -> Sequence[Recipient]:
+    def pending(self) -> Sequence[RemoteWorker]:
         done = f"intact {self.tree.manifest.digest}"
         return [each.item for each in self.looks if each.value and each.value != done]
 
@@ -62,15 +59,23 @@ class Push:
         """What makes trees with all that has not changed be this one."""
         manifest = self.tree.manifest
         sent = Manifest({name: manifest.files[name] for name in self.changed})
-        texts = [(f"{_NEXT}/manifest", manifest.encoded), (f"{_NEXT}/sent", sent.encoded)]
-        entries = (Entry(f"{_NEW}/{name}", self.tree.root / name) for name in self.changed)
-        return tree_payload(entries, texts)
+        manifests = {f"{_NEXT}/manifest": manifest.encoded, f"{_NEXT}/sent": sent.encoded}
+        files = {f"{_NEW}/{name}": self.tree.root / name for name in self.changed}
+        return tree_payload({**manifests, **files})
 
-    def send(self, context: TransferContext) -> list[Outcome[Recipient, PushResult]]:
+    def send(self, context: TransferContext) -> list[Outcome[RemoteWorker, str]]:
         """Make the target hold the tree on every worker; files that were made there stay."""
+        words = ("apply", self.target, self.payload.digest, self.tree.manifest.digest)
 
-        def apply(delivery: Delivery, known: TransferState) -> PushResult:
-            return _apply(delivery, self.target, self.tree)
+        def apply(delivery: Delivery) -> bool:
+            found = _answer(delivery.connection, *words)
+            if found == "differs":
+                raise TpukitError(
+                    "the files on the worker would not be those that were sent",
+                    why="they changed on either side meanwhile; the worker's are as they were",
+                    fix=Fix(note="push again"),
+                )
+            return found == "applied"
 
         pending = self.pending
         sent = distribute(self.payload, pending, apply, context) if pending else []
@@ -83,7 +88,9 @@ class Push:
         return [done[each.item] for each in self.looks]
 
 
-def prepare(tree: Tree, target: str, to: Sequence[Recipient], context: TransferContext) -> Push:
+def prepare(
+    tree: Tree, target: str, workers: Sequence[RemoteWorker], context: TransferContext
+) -> Push:
     """Return what a push has to send: to whom is not up to date what changed since the last push.
 
     To a worker that has no last push, or whose files were changed there, that is everything.
@@ -91,11 +98,11 @@ def prepare(tree: Tree, target: str, to: Sequence[Recipient], context: TransferC
 
     size = tree.size(tree.names)
 
-    def look(each: Recipient) -> str:
-        with context.connection(each.worker, size) as connection:
+    def look(worker: RemoteWorker) -> str:
+        with context.connection(worker, size) as connection:
             return _answer(connection, "look", target)
 
-    push = Push(tree, target, fan_out(to, look, cancel=context.cancel), ())
+    push = Push(tree, target, fan_out(workers, look, cancel=context.cancel), ())
     states = {each.value for each in push.looks if each.item in push.pending}
     base = _base(push.pending[0], states, target, context) if states else tree.manifest
     wanted = tree.manifest.files
@@ -105,7 +112,7 @@ def prepare(tree: Tree, target: str, to: Sequence[Recipient], context: TransferC
 
 
 def _base(
-    one: Recipient, states: set[str | None], target: str, context: TransferContext
+    one: RemoteWorker, states: set[str | None], target: str, context: TransferContext
 ) -> Manifest:
     """Return the manifest of the last push where all pending workers have it, else an empty one.
 
@@ -116,28 +123,11 @@ def _base(
     word, _, digest = str(first).partition(" ")
     if others or word != "intact":
         return Manifest({})
-    with context.connection(one.worker, 0) as connection:
+    with context.connection(one, 0) as connection:
         done = connection.run(_line("manifest", target), keep=_LARGEST_MANIFEST)
     text = done.stdout.partition(_MARK)[2]
     genuine = hashlib.sha256(text).hexdigest() == digest
     return (Manifest.parse(text) if genuine else None) or Manifest({})
-
-
-def _apply(delivery: Delivery, target: str, tree: Tree) -> PushResult:
-    words = ("apply", target, delivery.payload.digest, tree.manifest.digest)
-
-    def attempt() -> bool:
-        found = _answer(delivery.connection, *words)
-        if found == "differs":
-            raise TpukitError(
-                "the files on the worker would not be those that were sent",
-                why="they changed on either side meanwhile; the worker's are as they were",
-                fix=Fix(note="push again"),
-            )
-        return found == "applied"
-
-    delivery.put(attempt)
-    return "sent"
 
 
 def _answer(connection: RetryingConnection, *words: str) -> str:

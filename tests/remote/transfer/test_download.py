@@ -240,6 +240,20 @@ def test_what_changes_while_it_is_copied_is_copied_again(
     assert counter.moved == counter.expected > SIZE
 
 
+@pytest.mark.parametrize("path", ["noise", ""], ids=["file", "folder"])
+def test_what_becomes_shorter_while_it_is_copied_is_copied_again(
+    one: Fleet, take: Take, path: str
+) -> None:
+    noise = one.home(0) / "data" / "noise"
+    noise.parent.mkdir()
+    noise.write_bytes(os.urandom(SIZE))
+    counter = CuttingGauge(act=lambda: os.truncate(noise, 1 << 10), at=1 << 20)
+    place = take(f"./data/{path}", counter=counter)
+    found = place if place.is_file() else place / "noise"
+    assert found.read_bytes() == noise.read_bytes()
+    assert counter.moved == counter.expected
+
+
 def test_a_talkative_login_script_spoils_nothing(one: Fleet, take: Take, tmp_path: Path) -> None:
     (one.home(0) / "file").write_text("content")
     real = shutil.which("python3", path=one.servers[0].path)
@@ -277,6 +291,45 @@ def test_a_log_that_grows_arrives_as_long_as_it_was(
     place = take(path, counter=CuttingGauge(act=grow, at=1 << 20))
     found = place if place.is_file() else next(place.rglob("log"))
     assert found.read_bytes() in (before, before + b"more" * cut)
+
+
+def test_a_folder_whose_log_grows_arrives_whatever_the_losses(one: Fleet, take: Take) -> None:
+    """After each of them, more than passes, the archive begins with another size of the log."""
+    log = one.home(0) / "logs" / "log"
+    log.parent.mkdir()
+    log.write_bytes(os.urandom(SIZE))
+    losses: list[int] = []
+
+    class Cuts(ByteCounter):
+        def advance(self, size: int) -> None:
+            super().advance(size)
+            if len(losses) < 5 and self.moved > (len(losses) + 1) << 20:
+                losses.append(self.moved)
+                with log.open("ab") as file:
+                    file.write(b"more")
+                one.servers[0].cut()
+
+    place = take("./logs", counter=(counter := Cuts()))
+    assert (place / "log").read_bytes() == log.read_bytes()
+    assert len(losses) == 5
+    assert counter.moved == counter.expected
+
+
+def test_what_is_another_file_by_now_is_not_read_to_its_end_for_nothing(
+    one: Fleet, take: Take, tmp_path: Path
+) -> None:
+    noise = one.home(0) / "noise"
+    noise.write_bytes(os.urandom(SIZE))
+
+    def give_up() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        take("./noise", counter=CuttingGauge(act=give_up, at=1 << 20))
+    noise.write_bytes(os.urandom(SIZE))
+    counter = ByteCounter()
+    assert take("./noise", counter=counter).read_bytes() == noise.read_bytes()
+    assert counter.moved == counter.expected == SIZE
 
 
 def test_what_changes_all_the_time_is_an_error_that_names_it(
@@ -427,7 +480,7 @@ def test_a_hostile_worker_writes_nothing_for_a_pattern(
     one: Fleet, take: Take, tmp_path: Path, name: str
 ) -> None:
     crafted = archive(tmp_path / "archive", [("./a.txt", REGULAR, "x"), (name, REGULAR, "evil")])
-    impostor(one, tmp_path, "several 0 644 0 0 plain", crafted.read_bytes())
+    impostor(one, tmp_path, "tree 0 644 0 plain", crafted.read_bytes())
     target = tmp_path / "target"
     target.mkdir()
     with pytest.raises(SecurityRefusal):
@@ -440,7 +493,7 @@ def test_a_hostile_worker_chooses_no_name_for_a_folder(
     one: Fleet, take: Take, tmp_path: Path
 ) -> None:
     crafted = archive(tmp_path / "archive", [("../evil", REGULAR, "x")])
-    impostor(one, tmp_path, "folder 0 755 0 0 plain", crafted.read_bytes())
+    impostor(one, tmp_path, "tree 0 755 0 plain", crafted.read_bytes())
     with pytest.raises(SecurityRefusal, match="leads out of the target"):
         take("./results", "", into=True)
     assert not (tmp_path / "evil").exists()
@@ -450,7 +503,7 @@ def test_a_hostile_worker_chooses_no_name_for_a_folder(
 def test_a_worker_that_never_stops_sending_fills_neither_disk_nor_memory(
     one: Fleet, take: Take, tmp_path: Path
 ) -> None:
-    header = r"\ntpukit-content file 100000 644 0 0 plain\n"
+    header = r"\ntpukit-content file 100000 644 0 plain\n"
     pretend(one, tmp_path, python3=f"printf '{header}'; exec cat /dev/zero")
     counter = CuttingGauge(act=lambda: pytest.fail("more arrives than was announced"), at=500_001)
     tracemalloc.start()
@@ -468,7 +521,7 @@ def test_what_the_disk_has_no_room_for_is_not_asked_for(
     one: Fleet, take: Take, tmp_path: Path
 ) -> None:
     size = 2 * shutil.disk_usage(tmp_path).total
-    impostor(one, tmp_path, f"file {size} 644 0 0 plain", b"x")
+    impostor(one, tmp_path, f"file {size} 644 0 plain", b"x")
     with pytest.raises(TpukitError, match=f"there is no room for {size} bytes"):
         take("./file")
     assert not list(tmp_path.glob(".tpukit*"))
@@ -477,10 +530,9 @@ def test_what_the_disk_has_no_room_for_is_not_asked_for(
 @pytest.mark.parametrize(
     "header",
     [
-        "file 99999999999999999 644 0 0 plain",
-        "file -1 644 0 0 plain",
-        "file 1 644 0 7 plain",
-        "file 1 644 0 0 gzip",
+        "file 99999999999999999 644 0 plain",
+        "file -1 644 0 plain",
+        "file 1 644 0 gzip",
         "\x1b]0;owned\x07",
         "",
     ],
@@ -491,6 +543,18 @@ def test_a_lying_header_is_refused(one: Fleet, take: Take, tmp_path: Path, heade
         take("./file")
     assert "\x1b" not in "".join(found.value.lines())
     assert not (tmp_path / "here").exists()
+
+
+def test_a_worker_for_which_every_beginning_differs_is_given_up(
+    one: Fleet, take: Take, tmp_path: Path
+) -> None:
+    header = r"\ntpukit-content file 100000 644 0 plain\nsomething"
+    answer = r"\ntpukit-content differs \n"
+    pretend(one, tmp_path, python3=f"printf '{header}'; printf '{answer}' >&2")
+    with pytest.raises(TpukitError, match="not what the worker announced"):
+        take("./file")
+    assert _offsets(one) == [0, 0, 0]
+    assert not list(tmp_path.glob(".tpukit*"))
 
 
 def _offsets(one: Fleet) -> list[int]:

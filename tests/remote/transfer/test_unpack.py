@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tpukit.errors import SecurityRefusal, TpukitError
-from tpukit.remote.transfer.unpack import merge, unpack
+from tpukit.remote.transfer.unpack import unpack
 
 Member = tuple[str, bytes, str]
 REGULAR, FOLDER, LINK, HARD = tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE
@@ -182,39 +182,54 @@ def test_a_time_that_is_none_is_a_broken_archive(tmp_path: Path) -> None:
             unpack(tmp_path / "archive", tmp_path / "target")
 
 
-def test_what_a_killed_copy_left_beside_is_gone_after_the_next(tmp_path: Path) -> None:
+@pytest.mark.parametrize("there", [False, True], ids=["beside", "in an existing target"])
+def test_what_a_killed_copy_left_is_gone_after_the_next(tmp_path: Path, there: bool) -> None:
     place = archive(tmp_path / ".tpukit-1.part", [("file", REGULAR, "text")])
-    (tmp_path / ".tpukit-1.new" / "folder").mkdir(parents=True)
+    left = tmp_path / ("target" if there else "") / ".tpukit-1.new" / "folder"
+    left.mkdir(parents=True)
     unpack(place, tmp_path / "target")
     assert sorted(each.name for each in tmp_path.iterdir()) == [".tpukit-1.part", "target"]
     assert [each.name for each in (tmp_path / "target").iterdir()] == ["file"]
 
 
 def test_merging_replaces_files_and_keeps_what_else_is_there(tmp_path: Path) -> None:
-    source, target = tmp_path / "source", tmp_path / "target"
-    for root, text in ((source, "new"), (target, "old")):
-        (root / "both").mkdir(parents=True)
-        (root / "both" / "file").write_text(text)
-        (root / "both" / text).write_text(text)
-    merge(source, target)
+    target = tmp_path / "target"
+    (target / "both").mkdir(parents=True)
+    for name in ("file", "old"):
+        (target / "both" / name).write_text("old")
+    members: list[Member] = [("both/file", REGULAR, "new"), ("both/new", REGULAR, "new")]
+    unpack(archive(tmp_path / "archive", members), target)
     found = {path.name: path.read_text() for path in (target / "both").iterdir()}
     assert found == {"file": "new", "new": "new", "old": "old"}
 
 
 def test_what_stands_in_the_way_is_named(tmp_path: Path) -> None:
-    (tmp_path / "source").mkdir()
-    for name in ("source/file", "target"):
-        (tmp_path / name).touch()
+    (tmp_path / "target").touch()
     with pytest.raises(TpukitError, match="target/file"):
-        merge(tmp_path / "source", tmp_path / "target")
+        unpack(archive(tmp_path / "archive", [("file", REGULAR, "x")]), tmp_path / "target")
+    assert (tmp_path / "target").read_text() == ""
+
+
+def test_a_link_takes_the_place_of_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "target" / "a").mkdir(parents=True)
+    members: list[Member] = [("b/file", REGULAR, "x"), ("a", LINK, "b")]
+    with pytest.raises(TpukitError, match="target/a"):
+        unpack(archive(tmp_path / "archive", members), tmp_path / "target")
+    assert not list((tmp_path / "target" / "a").iterdir())
+
+
+def test_a_target_that_is_a_link_to_a_folder_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "target").symlink_to("disk")
+    unpack(archive(tmp_path / "archive", [("file", REGULAR, "x")]), tmp_path / "target")
+    assert (tmp_path / "target").is_symlink()
+    assert [each.name for each in (tmp_path / "disk").iterdir()] == ["file"]
 
 
 def test_merging_never_goes_through_a_link_that_is_there(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "source" / "a").mkdir(parents=True)
-    (tmp_path / "source" / "a" / "file").write_text("x")
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "a").symlink_to("../elsewhere")
     with pytest.raises(TpukitError, match="nothing goes through it"):
-        merge(tmp_path / "source", tmp_path / "target")
+        unpack(archive(tmp_path / "archive", [("a/file", REGULAR, "x")]), tmp_path / "target")
     assert not list((tmp_path / "elsewhere").iterdir())

@@ -17,9 +17,10 @@ from support.transfer_workers import ByteCounter, Fleet, asked, fleet, on_openss
 from tpukit.clock import Deadline, SystemClock
 from tpukit.errors import TpukitError, TransportFailed
 from tpukit.remote.connection.keys import KeyPair
-from tpukit.remote.transfer.payload import Payload, file_payload, tree_entries, tree_payload
+from tpukit.remote.programs import program_text
+from tpukit.remote.transfer.payload import Payload, file_payload, tree_members, tree_payload
 from tpukit.remote.transfer.spread import distribute
-from tpukit.remote.transfer.upload import Delivery, Placement, TransferContext, TransferState
+from tpukit.remote.transfer.upload import Delivery, Placement, TransferContext
 from tpukit.work.copies import Copy, upload
 
 pytestmark = pytest.mark.process
@@ -63,11 +64,8 @@ class CuttingGauge(ByteCounter):
 def send(
     to: Fleet, payload: Payload, placement: Placement, counter: ByteCounter, relay: bool = True
 ) -> list[str | TpukitError]:
-    def finish(delivery: Delivery, known: TransferState) -> str:
-        return known.word if known.word == "placed" else delivery.place(placement).word
-
     context = TransferContext(NEVER, counter, relay)
-    done = distribute(payload, to.recipients, finish, context, placement=placement)
+    done = distribute(payload, to.workers, Delivery.place, context, placement.words)
     return [each.error or each.value or "" for each in done]
 
 
@@ -83,7 +81,7 @@ def leftovers(home: Path) -> list[str]:
 def test_a_file_arrives_with_its_mode_and_leaves_nothing_beside(one: Fleet, noise: Path) -> None:
     noise.chmod(0o750)
     placement = Placement("./deep/down/copy", "noise", into=False, mode=0o750)
-    assert send(one, file_payload(noise), placement, ByteCounter()) == ["placed"]
+    assert send(one, file_payload(noise), placement, ByteCounter()) == ["sent"]
     copy = one.home(0) / "deep" / "down" / "copy"
     assert copy.read_bytes() == noise.read_bytes()
     assert copy.stat().st_mode & 0o777 == 0o750
@@ -98,7 +96,7 @@ def test_a_file_that_is_there_already_is_not_sent(one: Fleet, noise: Path) -> No
     placement = Placement("./copy", "noise", into=False)
     send(one, file_payload(noise), placement, ByteCounter())
     counter = ByteCounter()
-    assert send(one, file_payload(noise), placement, counter) == ["placed"]
+    assert send(one, file_payload(noise), placement, counter) == ["unchanged"]
     assert counter.moved == 0
     assert one.taken(0) == 1
 
@@ -112,7 +110,7 @@ def test_a_folder_that_is_there_takes_a_file_by_its_name(one: Fleet, noise: Path
 def test_odd_names_arrive_as_they_are(one: Fleet, noise: Path) -> None:
     name = "-rf $(touch canary) `touch canary`;'\"\n*"
     placement = Placement(f"./{name}", "noise", into=False)
-    assert send(one, file_payload(noise), placement, ByteCounter()) == ["placed"]
+    assert send(one, file_payload(noise), placement, ByteCounter()) == ["sent"]
     assert {each.name for each in one.home(0).iterdir()} == {name, ".tpukit"}
 
 
@@ -128,7 +126,7 @@ def test_a_lost_connection_is_made_again_and_goes_on_where_it_stopped(
         one.servers[0].cut()
 
     placement = Placement("./copy", "noise", into=False)
-    assert send(one, payload, placement, CuttingGauge(act=cut)) == ["placed"]
+    assert send(one, payload, placement, CuttingGauge(act=cut)) == ["sent"]
     assert (one.home(0) / "copy").read_bytes() == noise.read_bytes()
     (first, _), (second, _) = one.uploads(0)
     assert first == "0"
@@ -144,7 +142,7 @@ def test_what_an_earlier_process_sent_is_not_sent_again(one: Fleet, noise: Path)
         (transfers / f"of-{days}-days.part").write_bytes(b"another's")
         os.utime(transfers / f"of-{days}-days.part", (time.time() - days * 86400,) * 2)
     counter = ByteCounter()
-    assert send(one, payload, Placement("./copy", "noise", into=False), counter) == ["placed"]
+    assert send(one, payload, Placement("./copy", "noise", into=False), counter) == ["sent"]
     assert counter.moved == counter.expected == 1000
     assert (one.home(0) / "copy").read_bytes() == noise.read_bytes()
     assert [each.name for each in transfers.iterdir()] == ["of-6-days.part"], "kept for a week"
@@ -194,7 +192,7 @@ def test_a_file_that_grows_while_it_is_sent_arrives_as_long_as_it_was(
 
     counter = CuttingGauge(act=grow)
     placement = Placement("./copy", "noise", into=False)
-    assert send(one, file_payload(noise), placement, counter) == ["placed"]
+    assert send(one, file_payload(noise), placement, counter) == ["sent"]
     assert (one.home(0) / "copy").read_bytes() == before
 
 
@@ -209,7 +207,7 @@ def test_two_senders_of_the_same_at_once_do_no_harm(one: Fleet, noise: Path) -> 
 
     counter = CuttingGauge(act=send_too)
     found = send(one, payload, Placement("./first", "noise", into=False), counter)
-    assert found == ["placed"]
+    assert found == ["sent"]
     for name in ("first", "second"):
         assert (one.home(0) / name).read_bytes() == noise.read_bytes()
     assert not leftovers(one.home(0))
@@ -224,13 +222,14 @@ def test_what_another_sender_has_brought_meanwhile_is_not_sent_again(
     payload = file_payload(noise)
 
     def send_too_and_cut() -> None:
-        other = Delivery(payload, one.recipients[0], TransferContext(NEVER, ByteCounter()))
+        other = Delivery(payload, one.workers[0], TransferContext(NEVER, ByteCounter()))
         with other.connection:
-            assert other.send(other.known).word == "complete"
+            other.send()
+        assert other.whole
         one.servers[0].cut()
 
     placement = Placement("./copy", "noise", into=False)
-    assert send(one, payload, placement, CuttingGauge(act=send_too_and_cut)) == ["placed"]
+    assert send(one, payload, placement, CuttingGauge(act=send_too_and_cut)) == ["sent"]
     assert one.taken(0) == 2
 
 
@@ -247,14 +246,14 @@ def test_a_folder_arrives_beside_and_is_renamed_or_merged(one: Fleet, tmp_path: 
     (root / "sub").mkdir(parents=True)
     (root / "sub" / "file").write_text("new")
     (root / "link").symlink_to("sub/file")
-    payload = tree_payload(tree_entries(root, "tree"))
-    send(one, payload, Placement("./there", "tree", into=False), ByteCounter())
+    payload = tree_payload(tree_members(root, "tree"))
+    send(one, payload, Placement("./there", "tree", into=False, kind="tree"), ByteCounter())
     assert (one.home(0) / "there" / "link").read_text() == "new"
     merged = one.home(0) / "folder" / "tree"
     (merged / "sub").mkdir(parents=True)
     (merged / "sub" / "own").write_text("kept")
     merged.parent.chmod(0o700)
-    send(one, payload, Placement("./folder", "tree", into=True), ByteCounter())
+    send(one, payload, Placement("./folder", "tree", into=True, kind="tree"), ByteCounter())
     assert (merged / "sub" / "file").read_text() == "new"
     assert (merged / "sub" / "own").read_text() == "kept"
     assert merged.parent.stat().st_mode & 0o777 == 0o700
@@ -273,8 +272,8 @@ def test_what_a_folder_replaces_is_renamed_over_and_never_written_to(
     (there / "link").symlink_to("elsewhere")
     (there / "elsewhere").write_text("old")
     with (there / "sub" / "file").open() as reader:
-        payload = tree_payload(tree_entries(root, "tree"))
-        send(one, payload, Placement("./", "tree", into=True), ByteCounter())
+        payload = tree_payload(tree_members(root, "tree"))
+        send(one, payload, Placement("./", "tree", into=True, kind="tree"), ByteCounter())
         assert reader.read() == "old"
     found = {path.name: path.read_text() for path in there.rglob("*") if path.is_file()}
     assert found == {"file": "new", "link": "new", "elsewhere": "old"}
@@ -290,10 +289,11 @@ def test_a_folder_that_nobody_may_write_to_arrives(one: Fleet, tmp_path: Path, i
         (sub / "file").write_text(text)
         sub.chmod(0o555)
         sub.parent.chmod(0o555)
-        payload = tree_payload(tree_entries(sub.parent, "tree"))
-        target = Placement("./" if into or text == "new" else "./tree", "tree", into=into)
-        (found,) = send(one, payload, target, ByteCounter())
-        assert found == "placed", found
+        payload = tree_payload(tree_members(sub.parent, "tree"))
+        target = "./" if into or text == "new" else "./tree"
+        placement = Placement(target, "tree", into=into, kind="tree")
+        (found,) = send(one, payload, placement, ByteCounter())
+        assert found == "sent", found
         assert (one.home(0) / "tree" / "sub" / "file").read_text() == text
         assert not list(one.home(0).glob(".tpukit.*"))
         if not into:
@@ -338,7 +338,7 @@ def test_a_mode_alone_is_set_and_nothing_sent(one: Fleet, noise: Path) -> None:
     context, results = TransferContext(NEVER, counter := ByteCounter()), []
     for mode, copy in zip((0o644, 0o755, 0o755), copies, strict=True):
         noise.chmod(mode)
-        results += [each.value for each in upload(copy, one.recipients, context)]
+        results += [each.value for each in upload(copy, one.workers, context)]
         assert (one.home(0) / "copy").stat().st_mode & 0o777 == mode
     assert results == ["sent", "sent", "unchanged"]
     assert counter.moved == SIZE
@@ -360,7 +360,7 @@ def test_a_folder_whose_answer_is_lost_is_put_in_place_once(
 
     one.servers[0].loses = loses
     copy = Copy("demo", "up", (str(tmp_path / "tree"),), "./there", into=False)
-    (done,) = upload(copy, one.recipients, TransferContext(NEVER, ByteCounter()))
+    (done,) = upload(copy, one.workers, TransferContext(NEVER, ByteCounter()))
     assert (done.value, len(placings)) == ("sent", 1)
     root = one.home(0) / "there"
     files = [str(each.relative_to(root)) for each in root.rglob("*") if each.is_file()]
@@ -381,7 +381,7 @@ def test_a_worker_that_cannot_write_says_why(one: Fleet, noise: Path) -> None:
 def test_four_workers_get_one_upload(four: Fleet, noise: Path) -> None:
     counter = ByteCounter()
     placement = Placement("./copy", "noise", into=False)
-    assert send(four, file_payload(noise), placement, counter) == ["placed"] * 4
+    assert send(four, file_payload(noise), placement, counter) == ["sent"] * 4
     assert counter.moved == counter.expected == SIZE
     assert [four.taken(index) for index in range(4)] == [1, 0, 0, 0]
     for index in range(4):
@@ -396,7 +396,7 @@ def test_the_relay_is_gone_when_the_transfer_is_over(four: Fleet, noise: Path) -
 def test_without_a_relay_each_worker_gets_its_own_upload(four: Fleet, noise: Path) -> None:
     counter = ByteCounter()
     placement = Placement("./copy", "noise", into=False)
-    assert send(four, file_payload(noise), placement, counter, relay=False) == ["placed"] * 4
+    assert send(four, file_payload(noise), placement, counter, relay=False) == ["sent"] * 4
     assert counter.moved == 4 * SIZE
     assert [four.taken(index) for index in range(4)] == [1] * 4
 
@@ -405,7 +405,7 @@ def test_workers_that_cannot_reach_the_first_one_get_it_from_here(four: Fleet, n
     # 192.0.2.0/24 belongs to nobody (RFC 5737): no worker has the address to serve at.
     four.addresses = ["192.0.2.1"] * 4
     placement = Placement("./copy", "noise", into=False)
-    assert send(four, file_payload(noise), placement, ByteCounter()) == ["placed"] * 4
+    assert send(four, file_payload(noise), placement, ByteCounter()) == ["sent"] * 4
     assert [four.taken(index) for index in range(4)] == [1] * 4
 
 
@@ -417,7 +417,7 @@ def test_workers_without_python_get_it_from_here(four: Fleet, noise: Path, tmp_p
     for server in four.servers:
         server.path = f"{tools}:{server.path}"
     placement = Placement("./copy", "noise", into=False)
-    assert send(four, file_payload(noise), placement, ByteCounter()) == ["placed"] * 4
+    assert send(four, file_payload(noise), placement, ByteCounter()) == ["sent"] * 4
     assert [four.taken(index) for index in range(4)] == [1] * 4
 
 
@@ -425,7 +425,7 @@ def test_workers_without_python_get_it_from_here(four: Fleet, noise: Path, tmp_p
 def test_losing_the_first_worker_in_the_middle_fails_nobody(four: Fleet, noise: Path) -> None:
     counter = CuttingGauge(act=four.servers[0].cut)
     placement = Placement("./copy", "noise", into=False)
-    assert send(four, file_payload(noise), placement, counter) == ["placed"] * 4
+    assert send(four, file_payload(noise), placement, counter) == ["sent"] * 4
     for index in range(4):
         assert (four.home(index) / "copy").read_bytes() == noise.read_bytes()
 
@@ -434,7 +434,7 @@ def test_losing_the_first_worker_in_the_middle_fails_nobody(four: Fleet, noise: 
 def test_a_dead_worker_is_named_and_holds_up_nobody(four: Fleet, noise: Path) -> None:
     four.end(2)
     found = send(four, file_payload(noise), Placement("./copy", "noise", into=False), ByteCounter())
-    assert [each for index, each in enumerate(found) if index != 2] == ["placed"] * 3
+    assert [each for index, each in enumerate(found) if index != 2] == ["sent"] * 3
     assert isinstance(found[2], TransportFailed)
 
 
@@ -462,8 +462,12 @@ def test_the_relay_answers_nobody_who_does_not_know_its_secret(four: Fleet, nois
 
 def test_the_relays_secret_is_on_no_command_line(four: Fleet, noise: Path) -> None:
     send(four, file_payload(noise), Placement("./copy", "noise", into=False), ByteCounter())
-    calls = [words for server in four.servers for words in asked(server) if len(words) == 1]
-    assert sorted(calls) == [["fetch"], ["fetch"], ["fetch"], ["serve"]]
+    calls = [words for server in four.servers for words in asked(server)]
+    program = program_text("remote/transfer/relay_program.py")
+    (served,) = (words[3:] for words in calls if words[0] == "serve")
+    assert served == ["python3", "-I", "-c", program, "serve"]
+    fetched = [words[3:] for words in calls if program in words and words[0] == "receive"]
+    assert fetched == [["0", "sh", "-c", 'python3 -I -c "$0" fetch || true', program]] * 3
 
 
 def _relays(found: Fleet) -> list[psutil.Process]:

@@ -13,28 +13,21 @@ from tpukit.console import View
 if TYPE_CHECKING:
     from tpukit.remote.command.fan_out import Outcome
     from tpukit.remote.connection.worker import RemoteWorker
-    from tpukit.remote.transfer.upload import Recipient
-
-
-def sent(found: Sequence[Outcome[Recipient, Any]]) -> View:
-    """Show what each worker got; raise the error where there is one worker and it failed."""
-    from tpukit.remote.command.fan_out import Outcome
-
-    return _copied([Outcome(each.item.worker, each.value, each.error) for each in found])
 
 
 def received(found: Sequence[Outcome[RemoteWorker, list[Path]]]) -> View:
-    """Show the paths here that hold what was received; raise as `sent` does."""
+    """Show the paths here that hold what was received; raise as `copied` does."""
     from tpukit.remote.command.fan_out import Outcome
 
     paths = [[str(path) for path in each.value or ()] for each in found]
     results = [
         Outcome(each.item, here, each.error) for each, here in zip(found, paths, strict=True)
     ]
-    return replace(_copied(results), rows=[[path] for here in paths for path in here])
+    return replace(copied(results), rows=[[path] for here in paths for path in here])
 
 
-def _copied(found: Sequence[Outcome[RemoteWorker, Any]]) -> View:
+def copied(found: Sequence[Outcome[RemoteWorker, Any]]) -> View:
+    """Show what each worker got; raise the error where there is one worker and it failed."""
     if len(found) == 1 and found[0].error:
         raise found[0].error
     documents = [

@@ -8,30 +8,30 @@ import os
 import posixpath
 import re
 import shutil
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from io import FileIO
 from pathlib import Path
-from typing import NamedTuple
 
 from tpukit.errors import BadInput, Fix, NotFound, SecurityRefusal, TpukitError
 from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.worker import RetryingConnection
 from tpukit.remote.programs import python_line
-from tpukit.remote.transfer.payload import Inflation
+from tpukit.remote.transfer.payload import GZIP, inflated
 from tpukit.remote.transfer.unpack import unpack, unwritable
 from tpukit.remote.transfer.upload import TransferContext
 from tpukit.text import one_line, shown_path
 
 _HEADER = re.compile(
-    rb"\ntpukit-content (file|folder|several) ([0-9]{1,18}) ([0-7]{1,4}) (-?[0-9]{1,12}) "
-    rb"([0-9]{1,18}) (plain|gzip)\n"
+    rb"\ntpukit-content (file|tree) ([0-9]{1,18}) ([0-7]{1,4}) (-?[0-9]{1,12}) (plain|gzip)\n"
 )
 _MARK = b"\ntpukit-content "
 _LONGEST_GREETING = 64 << 10
-_PATTERN = re.compile(r"[*?\[]")
+#: The folders before the first component with a wildcard, and the rest.
+_PATTERN = re.compile(r"([^*?\[]*/)?([^/*?\[]*[*?\[].*)", re.DOTALL)
 #: Passes over what changes while it is read before it is given up.
 _PASSES = 3
 #: Bytes more than twice those announced that may come.
@@ -46,65 +46,41 @@ class NotReadable(TpukitError):
 class Source:
     """A path on a worker; its last component names what arrives, never the worker.
 
-    Of a pattern, the folders before the first wildcard are not part of what arrives.
+    Of a pattern, the folders before the first wildcard are not part of what arrives. Raises
+    `BadInput` where that would have no name.
     """
 
     path: str
 
-    @property
-    def name(self) -> str:
-        return posixpath.basename(self.path.rstrip("/"))
-
-    @property
-    def pattern(self) -> bool:
-        return _PATTERN.search(self.path) is not None
-
-    @property
-    def words(self) -> tuple[str, str]:
-        """The folder and the pattern in it, or the path and nothing."""
-        if not self.pattern:
-            return self.path, ""
-        parts = self.path.split("/")
-        at = next(n for n, part in enumerate(parts) if _PATTERN.search(part))
-        return "/".join([*parts[:at], ""]) or ".", "/".join(parts[at:])
-
-    def expects(self, parts: tuple[str, ...]) -> bool:
-        """Tell whether the pattern matches a name as a shell's would: no hidden one unasked."""
-        wanted = self.words[1].rstrip("/").split("/")
-        return len(parts) >= len(wanted) and all(
-            fnmatchcase(part, pattern) and (pattern[:1] == "." or part[:1] != ".")
-            for part, pattern in zip(parts, wanted, strict=False)
-        )
-
-    def check(self) -> None:
-        """Raise `BadInput` where what arrives would have no name."""
-        nameless = self.name in ("", ".", "..") or ".." in self.words[1].split("/")
+    def __post_init__(self) -> None:
+        nameless = self.name in ("", ".", "..") or ".." in self.pattern.split("/")
         if nameless or "\0" in self.path:
             raise BadInput(
                 f"{one_line(self.path)!r} does not name a file or folder",
                 fix=Fix(note="name it, as in demo:results"),
             )
 
-
-class _Header(NamedTuple):
-    """What follows: its kind, size in bytes (of an archive about), mode, time, first offset."""
-
-    kind: str
-    size: int
-    mode: int
-    modified: int
-    offset: int
-    coding: str
-
-    @classmethod
-    def parse(cls, found: re.Match[bytes]) -> _Header:
-        kind, size, mode, modified, offset, coding = (each.decode() for each in found.groups())
-        return cls(kind, int(size), int(mode, 8), int(modified), int(offset), coding)
+    @property
+    def name(self) -> str:
+        return posixpath.basename(self.path.rstrip("/"))
 
     @property
-    def most(self) -> int:
-        """How many bytes may come: what an archive weighs is an estimate, what /proc has untold."""
-        return self.size if self.kind == "file" and self.size else 2 * self.size + _MARGIN
+    def words(self) -> tuple[str, str]:
+        """The folder and the pattern in it, or the path and nothing."""
+        found = _PATTERN.fullmatch(self.path)
+        return (found[1] or ".", found[2]) if found else (self.path, "")
+
+    @property
+    def pattern(self) -> str:
+        return self.words[1]
+
+    def expects(self, parts: tuple[str, ...]) -> bool:
+        """Tell whether the pattern matches a name as a shell's would: no hidden one unasked."""
+        wanted = self.pattern.rstrip("/").split("/") if self.pattern else []
+        return len(parts) >= len(wanted) and all(
+            fnmatchcase(part, pattern) and (pattern[:1] == "." or part[:1] != ".")
+            for part, pattern in zip(parts, wanted, strict=False)
+        )
 
 
 def download(
@@ -124,26 +100,25 @@ def download(
     that lead out of a folder do not come with it: the context is told.
 
     Raises:
-        BadInput: the source has no name, or another copy to the same place is under way.
+        BadInput: another copy to the same place is under way.
         NotFound: the worker has nothing there.
         NotReadable: its user may not read all of it.
         SecurityRefusal: it sends what was not asked for, or what leads out of the target.
         TpukitError: it changes faster than it is read, or cannot be written here.
     """
-    source.check()
     place = target / source.name if (into or target.is_dir()) and not source.pattern else target
     digest = hashlib.sha256(f"{source.path}\0{place.name}".encode("utf-8", "surrogateescape"))
     part = place.parent / f".tpukit-{digest.hexdigest()[:32]}.part"
     with _opened(part) as file:
         reception = _Reception(connection, source, file, context, sudo)
         try:
-            if left_out := _put(part, place, source, reception.complete()):
+            reception.complete()
+            if left_out := _put(part, place, source, reception):
                 context.on_left_out(place, left_out)
-        except SecurityRefusal:
-            reception.drop()
-            raise
         except TpukitError as error:
-            if os.fstat(file.fileno()).st_size:
+            if isinstance(error, SecurityRefusal):
+                reception.drop()
+            elif os.fstat(file.fileno()).st_size:
                 kept = f"what has arrived, in {shown_path(part)}: the same command goes on there"
                 error.exists = (*error.exists, kept)
             raise
@@ -156,7 +131,10 @@ class _Broken(TpukitError):
 
 @dataclass
 class _Reception:
-    """The bytes of one source on their way into a file, over as many connections as it takes."""
+    """The bytes of one source on their way into a file, over as many connections as it takes.
+
+    Then `kind` says whether they are a file, with its `mode` and when it was `modified`, or a tree.
+    """
 
     _connection: RetryingConnection
     _source: Source
@@ -168,13 +146,14 @@ class _Reception:
         self._shown = one_line(self._source.path)
         self._found = hashlib.file_digest(self._file, "sha256")
         self._have = self._file.tell()
-        self._moved = self._expected = 0
+        self._due = 0  # bytes that were announced and have not come
 
-    def complete(self) -> _Header:
+    def complete(self) -> None:
         """Receive until all is there and verified; what changes is read again, a few times."""
         for _ in range(_PASSES):
             try:
-                return self._connection.retry(self._receive)
+                self._connection.retry(self._receive)
+                return
             except _Broken as error:
                 self.drop()
                 last = error
@@ -185,9 +164,9 @@ class _Reception:
         self._file.truncate(0)
         self._have, self._found = 0, hashlib.sha256()
 
-    def _receive(self, connection: Connection) -> _Header:
-        self._header: _Header | None = None
-        self._before, self._inflation = b"", Inflation()
+    def _receive(self, connection: Connection) -> None:
+        self.kind, self._before = "", b""
+        goes_on = self._have > 0
         words = (*self._source.words, str(self._have), self._found.hexdigest())
         done = connection.run(
             python_line("remote/transfer/download_program.py", *words, sudo=self._sudo),
@@ -198,9 +177,13 @@ class _Reception:
         _, mark, said = done.stderr.rpartition(_MARK)
         word, _, rest = said.removesuffix(b"\n").partition(b" ")
         names = "\n".join(map(one_line, rest.split(b"\0")))
-        if word == b"whole" and self._header and rest == self._found.hexdigest().encode():
-            self._context.counter.expect(self._moved - self._expected)
-            return self._header
+        if word == b"whole" and self.kind and rest == self._found.hexdigest().encode():
+            self._context.counter.expect(-self._due)
+            return
+        if word == b"differs" and goes_on:
+            self.drop()
+            self._receive(connection)
+            return
         if word == b"absent":
             raise NotFound(f"there is no {self._shown} on the worker")
         if word == b"unread":
@@ -218,32 +201,32 @@ class _Reception:
 
     def _take(self, data: bytes) -> None:
         """Take bytes of standard output: a login script may write before the header."""
-        if self._header is None:
+        if not self.kind:
             self._before += data
             found = _HEADER.search(self._before)
             self._before = self._before[-_LONGEST_GREETING:]
             if found is None:
                 return
             data = found.string[found.end() :]
-            self._begin(_Header.parse(found))
-        gzip = self._header is not None and self._header.coding == "gzip"
-        for chunk in self._inflation.chunks(data) if gzip else (data,):
+            self._begin(found)
+        for chunk in inflated(data, self._inflater) if self._inflater else (data,):
             self._write(chunk)
 
-    def _begin(self, header: _Header) -> None:
-        if header.offset not in (0, self._have):
-            raise self._broken()
-        if not header.offset:
-            self.drop()
-        self._header, missing = header, header.size - header.offset
+    def _begin(self, header: re.Match[bytes]) -> None:
+        kind, size, mode, modified, coding = header.groups()
+        self.kind, self.mode, self.modified = kind.decode(), int(mode, 8), int(modified)
+        self._inflater = zlib.decompressobj(GZIP) if coding == b"gzip" else None
+        announced, missing = int(size), int(size) - self._have
+        # What a tree weighs is an estimate, and what /proc has untold.
+        self._most = announced if kind == b"file" and announced else 2 * announced + _MARGIN
         free = shutil.disk_usage(str(self._file.name)).free
-        if missing + (header.kind != "file") * header.size > free:
+        if missing + (self.kind == "tree") * announced > free:
             raise TpukitError(f"there is no room for {missing} bytes", reason=f"{free} are free")
-        self._context.counter.expect(self._moved + missing - self._expected)
-        self._expected = self._moved + missing
+        self._context.counter.expect(missing - self._due)
+        self._due = missing
 
     def _write(self, data: bytes) -> None:
-        if not self._header or self._have + len(data) > self._header.most:
+        if self._have + len(data) > self._most:
             raise self._broken()
         left = memoryview(data)
         while left:
@@ -254,7 +237,7 @@ class _Reception:
             self._found.update(left[:count])
             self._have += count
             left = left[count:]
-        self._moved += len(data)
+        self._due -= len(data)
         self._context.counter.advance(len(data))
         self._connection.progressed()
 
@@ -291,15 +274,14 @@ def _opened(part: Path) -> Iterator[FileIO]:
                     part.parent.rmdir() if made else None
 
 
-def _put(part: Path, place: Path, source: Source, header: _Header) -> list[str]:
-    if header.kind != "file":
-        expected = source.expects if header.kind == "several" else lambda parts: True
-        left_out = unpack(part, place, expected)
+def _put(part: Path, place: Path, source: Source, arrived: _Reception) -> list[str]:
+    if arrived.kind == "tree":
+        left_out = unpack(part, place, source.expects)
         part.unlink()
         return left_out
     try:
-        part.chmod(header.mode & 0o755 | 0o600)
-        os.utime(part, (header.modified, header.modified))
+        part.chmod(arrived.mode & 0o755 | 0o600)
+        os.utime(part, (arrived.modified, arrived.modified))
         part.replace(place)
     except OSError as error:
         raise unwritable(error, place) from error

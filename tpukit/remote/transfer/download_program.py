@@ -2,11 +2,11 @@
 
     python3 -I -c PROGRAM PATH PATTERN HAVE DIGEST
 
-An empty pattern stands for none. Where the first HAVE bytes are not those of that SHA-256, all is
-sent. Writes "tpukit-content KIND SIZE MODE TIME OFFSET CODING", KIND file, folder or several (both
-tar archives), SIZE of an archive an estimate, and the bytes from OFFSET on; then, on standard
-error, "tpukit-content WORD REST": whole and the SHA-256 of all bytes; or, with nothing to be kept,
-absent, special, unread or changed and the names, apart by NUL. Needs Python 3.8.
+An empty pattern stands for none. Writes "tpukit-content KIND SIZE MODE TIME CODING", KIND file or
+tree (a tar archive), SIZE of a tree an estimate, and all bytes but the first HAVE; then, on
+standard error, "tpukit-content WORD REST": whole and the SHA-256 of all bytes; or, with nothing to
+be kept, differs (the first HAVE bytes are not those of that SHA-256), absent, special, unread or
+changed and the names, apart by NUL. Needs Python 3.8.
 
 A file is sent as long as it is when it is opened: one may grow meanwhile. What of it was read is
 read again where it has changed, and has to be the same.
@@ -14,7 +14,6 @@ read again where it has changed, and has to be the same.
 
 import glob
 import hashlib
-import io
 import os
 import shutil
 import stat
@@ -30,28 +29,22 @@ WORTHWHILE = 0.9
 #: Bytes of a file that says it has none, as those of /proc do.
 UNTOLD = 64 << 20
 NAMES = 20
-#: The names are bytes, whatever this process believes of them.
-FORMAT = {"format": tarfile.GNU_FORMAT, "encoding": "utf-8", "errors": "surrogateescape"}
 
 
 class Refused(Exception):
     """A word of the answer, and the names that belong to it."""
 
 
-class Differs(Exception):
-    """What the other side has is not how the content begins."""
-
-
 class Sender:
     """Sends what is written to it from an offset on, and hashes all."""
 
     def __init__(self, have, digest):
-        self.have, self.digest, self.words = have, digest, ()
+        self.have, self.digest, self.header = have, digest, ""
         self.found, self.size, self.held, self.squeezer = hashlib.sha256(), 0, bytearray(), None
 
     def describe(self, kind, size, found):
-        mode = f"{stat.S_IMODE(found.st_mode) & 0o777:o}"
-        self.words = (kind, size, mode, int(found.st_mtime), self.have)
+        mode = stat.S_IMODE(found.st_mode) & 0o777
+        self.header = f"{kind} {size} {mode:o} {int(found.st_mtime)}"
 
     def tell(self):
         return self.size
@@ -60,7 +53,7 @@ class Sender:
         ahead = max(0, self.have - self.size)
         self.hash(data[:ahead])
         if ahead and self.size == self.have and self.found.hexdigest() != self.digest:
-            raise Differs
+            raise Refused("differs")
         self.hash(data[ahead:])
         if self.held is None:
             self.put(data[ahead:])
@@ -77,8 +70,8 @@ class Sender:
         sample, self.held = bytes(self.held), None
         shrinks = len(zlib.compress(sample[:SAMPLE], 1)) < WORTHWHILE * len(sample[:SAMPLE])
         self.squeezer = zlib.compressobj(1, zlib.DEFLATED, 31) if shrinks else None
-        words = " ".join(map(str, (*self.words, "gzip" if shrinks else "plain")))
-        sys.stdout.buffer.write(f"\ntpukit-content {words}\n".encode())
+        coding = "gzip" if shrinks else "plain"
+        sys.stdout.buffer.write(f"\ntpukit-content {self.header} {coding}\n".encode())
         self.put(sample)
 
     def put(self, data):
@@ -86,11 +79,11 @@ class Sender:
 
     def finish(self):
         if self.size < self.have:
-            raise Differs
+            raise Refused("differs")
         if self.held is not None:
             self.begin()
         sys.stdout.buffer.write(self.squeezer.flush() if self.squeezer else b"")
-        sys.stdout.buffer.flush()
+        return self.found.hexdigest()
 
 
 class Snapshot:
@@ -100,23 +93,23 @@ class Snapshot:
         self.file, self.begun, self.sum, self.position = file, os.fstat(file.fileno()), 0, 0
 
     def read(self, size):
-        data = self.file.read(min(size, self.begun.st_size - self.position))
+        size = min(size, self.begun.st_size - self.position)
+        data = self.file.read(size)
+        if len(data) < size:
+            raise Refused("changed", self.file.name)
         self.sum = zlib.crc32(data, self.sum)
-        self.position += len(data)
+        self.position += size
         return data
 
-    def check(self, name):
-        if self.position == self.begun.st_size:
-            if os.fstat(self.file.fileno()).st_mtime_ns == self.begun.st_mtime_ns:
-                return
+    def check(self):
+        if os.fstat(self.file.fileno()).st_mtime_ns != self.begun.st_mtime_ns:
             again = Snapshot(self.file)
             again.begun = self.begun
             self.file.seek(0)
             while again.read(CHUNK):
                 pass
-            if (again.position, again.sum) == (self.position, self.sum):
-                return
-        raise Refused("changed", name)
+            if again.sum != self.sum:
+                raise Refused("changed", self.file.name)
 
 
 def main(path, pattern, have, digest):
@@ -126,11 +119,7 @@ def main(path, pattern, have, digest):
         unread = [place for place in files if not os.access(place, os.R_OK)]
         if unread:
             raise Refused("unread", *unread)
-        try:
-            sender = sent(Sender(int(have), digest), kind, members)
-        except Differs:
-            sender = sent(Sender(0, ""), kind, members)
-        say("whole", sender.found.hexdigest())
+        say("whole", sent(Sender(int(have), digest), kind, members))
     except Refused as refused:
         say(*refused.args)
     except (FileNotFoundError, NotADirectoryError):
@@ -149,13 +138,12 @@ def content(path, pattern):
     """Return the kind, and (name, path, status) of each member, what changed last at the end."""
     if pattern:
         os.chdir(path)
-        kind, found = "several", sorted(glob.glob(pattern))
-        roots = [(each, os.path.abspath(each)) for each in found]
+        kind, roots = "tree", [(each, os.path.abspath(each)) for each in sorted(glob.glob(pattern))]
     else:
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             raise Refused("special")
-        kind = "folder" if stat.S_ISDIR(mode) else "file"
+        kind = "tree" if stat.S_ISDIR(mode) else "file"
         roots = [(".", os.path.realpath(path))]
     members = [member for name, root in roots for member in tree(name, root)]
     if not members:
@@ -181,17 +169,17 @@ def sent(sender, kind, members):
         with open(members[0][1], "rb") as file:
             snapshot = Snapshot(file)
             sender.describe(kind, snapshot.begun.st_size, snapshot.begun)
-            untold = b"" if snapshot.begun.st_size else file.read(UNTOLD)
-            shutil.copyfileobj(io.BytesIO(untold) if untold else snapshot, sender, CHUNK)
-            untold or snapshot.check(members[0][1])
+            if not snapshot.begun.st_size:
+                sender.write(file.read(UNTOLD))
+            shutil.copyfileobj(snapshot, sender, CHUNK)
+            snapshot.check()
     else:
         sender.describe(kind, sum(1024 + each[2].st_size for each in members), members[0][2])
-        with tarfile.open(fileobj=sender, mode="w:", **FORMAT) as archive:
+        with tarfile.open(fileobj=sender, mode="w:", format=tarfile.GNU_FORMAT) as archive:
             for member in members:
                 with suppress(FileNotFoundError):  # it was removed meanwhile
                     add(archive, *member)
-    sender.finish()
-    return sender
+    return sender.finish()
 
 
 def add(archive, name, place, found):
@@ -208,12 +196,8 @@ def add(archive, name, place, found):
         with open(place, "rb", buffering=0) as file:
             snapshot = Snapshot(file)
             info.size, info.mtime = snapshot.begun.st_size, int(snapshot.begun.st_mtime)
-            try:
-                archive.addfile(info, snapshot)
-            except OSError as error:
-                if error.errno is not None:
-                    raise
-            snapshot.check(place)
+            archive.addfile(info, snapshot)
+            snapshot.check()
 
 
 try:

@@ -7,10 +7,10 @@ import os
 import stat
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NoReturn
 
 from tpukit.errors import BadInput, TpukitError
@@ -20,23 +20,30 @@ _CHUNK = 1 << 20
 #: A sample that shrinks less than this is sent as it is.
 _WORTHWHILE = 0.9
 _SAMPLE = 4 << 20
-_GZIP = 31  #: zlib's window size, with gzip's header
+GZIP = 31  #: zlib's window size, with gzip's header
 
 
 @dataclass(frozen=True)
-class Part:
-    """A stretch of a payload: bytes as they are, or the first `size` bytes of a file."""
+class FilePart:
+    """The first bytes of a file, so many as it had when it was looked at."""
 
+    path: Path
     size: int
-    data: bytes = b""
-    path: Path | None = None
-    modified: int = 0  #: when the file was, in nanoseconds
+    modified: int  #: in nanoseconds
+
+    def __len__(self) -> int:
+        return self.size
+
+    @property
+    def changed(self) -> bool:
+        """Whether the file was written to since, or is gone."""
+        try:
+            return self.path.stat().st_mtime_ns != self.modified
+        except OSError:
+            return True
 
     def chunks(self, offset: int) -> Iterator[bytes]:
         """Yield the bytes from `offset` on; raise `TpukitError` where the file became shorter."""
-        if self.path is None:
-            yield self.data[offset:]
-            return
         left = self.size - offset
         with _opened(self.path) as file:
             file.seek(offset)
@@ -55,12 +62,11 @@ class Payload:
     Nothing is kept on this disk: an archive of unchanged files is the same archive every time.
     """
 
-    parts: tuple[Part, ...]
-    archive: bool
+    parts: tuple[bytes | FilePart, ...]
 
     @property
     def size(self) -> int:
-        return sum(part.size for part in self.parts)
+        return sum(map(len, self.parts))
 
     @cached_property
     def digest(self) -> str:
@@ -73,8 +79,8 @@ class Payload:
     @property
     def changed(self) -> str:
         """The files that were written to since they were looked at, for a message."""
-        paths = [each.path for each in self.parts if each.path and _written(each.path, each)]
-        return ", ".join(map(shown_path, paths[:5]))
+        files = [each for each in self.parts if isinstance(each, FilePart) and each.changed]
+        return ", ".join(shown_path(each.path) for each in files[:5])
 
     @cached_property
     def compressible(self) -> bool:
@@ -89,34 +95,31 @@ class Payload:
     def chunks(self, offset: int = 0) -> Iterator[bytes]:
         """Yield the bytes from `offset` to the end."""
         for part in self.parts:
-            if offset < part.size:
-                yield from part.chunks(offset)
-            offset = max(0, offset - part.size)
+            if offset < len(part):
+                yield from (part[offset:],) if isinstance(part, bytes) else part.chunks(offset)
+            offset = max(0, offset - len(part))
 
 
 def compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield chunks as a gzip stream."""
-    squeezer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
+    squeezer = zlib.compressobj(1, zlib.DEFLATED, GZIP)
     for chunk in chunks:
         if data := squeezer.compress(chunk):
             yield data
     yield squeezer.flush()
 
 
-class Inflation:
-    """Undoes `compressed` chunk by chunk, never more than a megabyte at a time."""
+def inflated(data: bytes, inflater: zlib._Decompress) -> Iterator[bytes]:
+    """Yield what a piece of a gzip stream holds, never more than a megabyte at a time.
 
-    def __init__(self) -> None:
-        self._inflater = zlib.decompressobj(_GZIP)
-
-    def chunks(self, data: bytes) -> Iterator[bytes]:
-        """Yield what `data` holds; raise `TpukitError` where it is no gzip stream."""
-        try:
-            while data:
-                yield self._inflater.decompress(data, _CHUNK)
-                data = self._inflater.unconsumed_tail
-        except zlib.error as error:
-            raise TpukitError("the worker sent what is no gzip stream") from error
+    Raises `TpukitError` where it is no such stream.
+    """
+    try:
+        while data:
+            yield inflater.decompress(data, _CHUNK)
+            data = inflater.unconsumed_tail
+    except zlib.error as error:
+        raise TpukitError("the worker sent what is no gzip stream") from error
 
 
 def file_payload(path: Path) -> Payload:
@@ -124,75 +127,50 @@ def file_payload(path: Path) -> Payload:
     with _opened(path) as file:
         found = os.fstat(file.fileno())
         data = b"" if found.st_size else file.read()
-    part = Part(found.st_size, b"", path, found.st_mtime_ns)
-    return Payload((Part(len(data), data) if data else part,), archive=False)
+    return Payload((data or FilePart(path, found.st_size, found.st_mtime_ns),))
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One member of an archive: its name in there, and the file, folder or link that it is from."""
-
-    name: str
-    path: Path
-
-
-def tree_entries(root: Path, name: str) -> Iterator[Entry]:
-    """Yield a file or folder, and all that is below it, as members called `name` and `name/…`."""
-    yield Entry(name, root)
+def tree_members(root: Path, name: str) -> dict[str, Path]:
+    """Return a file or folder, and all that is below it, as members called `name` and `name/…`."""
+    members = {name: root}
     if root.is_dir():
         for folder, folders, files in os.walk(root, onerror=_refuse):
             folders.sort()
-            below = Path(folder)
-            prefix = name if below == root else f"{name}/{below.relative_to(root).as_posix()}"
+            inside = PurePosixPath(name, Path(folder).relative_to(root))
             for each in sorted([*folders, *files]):
-                yield Entry(f"{prefix}/{each}", below / each)
+                members[str(inside / each)] = Path(folder, each)
+    return members
 
 
-def tree_payload(entries: Iterable[Entry], texts: Iterable[tuple[str, bytes]] = ()) -> Payload:
-    """Return the archive of entries, after files with the given texts, made up here."""
-    parts: list[Part] = []
-    for name, text in texts:
-        _add(parts, tarfile.TarInfo(name), Part(len(text), text))
-    for entry in entries:
-        try:
-            found = entry.path.lstat()
-        except OSError as error:
-            _refuse(error)
-        info = _info(entry, found)
-        regular = Part(info.size, b"", entry.path, found.st_mtime_ns)
-        _add(parts, info, regular if info.isreg() else Part(0))
-    ending = b"\0" * (2 * tarfile.BLOCKSIZE)
-    return Payload((*parts, Part(len(ending), ending)), archive=True)
+def tree_payload(members: Mapping[str, Path | bytes]) -> Payload:
+    """Return the archive of members: each the file, folder or link at a path, or a file's bytes."""
+    parts: list[bytes | FilePart] = []
+    for name, source in members.items():
+        info = tarfile.TarInfo(name)
+        content = source if isinstance(source, bytes) else _described(info, source)
+        info.size = len(content)
+        # GNU's own format has names as they are on disk, and both GNU tar and bsdtar read it.
+        header = info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+        parts += [header, content, b"\0" * (-info.size % tarfile.BLOCKSIZE)]
+    return Payload((*parts, b"\0" * (2 * tarfile.BLOCKSIZE)))
 
 
-def _add(parts: list[Part], info: tarfile.TarInfo, content: Part) -> None:
-    info.size = content.size
-    # GNU's own format has names as they are on disk, and both GNU tar and bsdtar read it.
-    header = info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
-    padding = b"\0" * (-content.size % tarfile.BLOCKSIZE)
-    parts += [Part(len(header), header), content, Part(len(padding), padding)]
-
-
-def _info(entry: Entry, found: os.stat_result) -> tarfile.TarInfo:
-    info = tarfile.TarInfo(entry.name)
-    info.mode = stat.S_IMODE(found.st_mode) & 0o777
-    info.mtime = int(found.st_mtime)
+def _described(info: tarfile.TarInfo, source: Path) -> bytes | FilePart:
+    """Make a member what is at a path; return its content."""
+    try:
+        found = source.lstat()
+    except OSError as error:
+        _refuse(error)
+    info.mode, info.mtime = stat.S_IMODE(found.st_mode) & 0o777, int(found.st_mtime)
+    if stat.S_ISREG(found.st_mode):
+        return FilePart(source, found.st_size, found.st_mtime_ns)
     if stat.S_ISDIR(found.st_mode):
         info.type, info.mode = tarfile.DIRTYPE, info.mode | 0o700  # it is to be filled and moved
     elif stat.S_ISLNK(found.st_mode):
-        info.type, info.linkname = tarfile.SYMTYPE, os.readlink(entry.path)
-    elif stat.S_ISREG(found.st_mode):
-        info.size = found.st_size
+        info.type, info.linkname = tarfile.SYMTYPE, os.readlink(source)
     else:
-        raise BadInput(f"{shown_path(entry.path)} is no file, folder or link: it cannot be copied")
-    return info
-
-
-def _written(path: Path, part: Part) -> bool:
-    try:
-        return path.stat().st_mtime_ns != part.modified
-    except OSError:
-        return True
+        raise BadInput(f"{shown_path(source)} is no file, folder or link: it cannot be copied")
+    return b""
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -8,93 +8,84 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from tpukit.errors import TpukitError
-from tpukit.remote import worker_files
 from tpukit.remote.command.fan_out import Outcome, fan_out
-from tpukit.remote.connection.client import Connection
-from tpukit.remote.programs import python_line
+from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.remote.programs import program_text
 from tpukit.remote.transfer.payload import Payload
-from tpukit.remote.transfer.upload import (
-    Delivery,
-    Placement,
-    Recipient,
-    TransferContext,
-    TransferState,
-)
+from tpukit.remote.transfer.upload import Delivery, TransferContext
 
 #: From this many workers on, one upload and the zone's own network are quicker than uploads.
 ENOUGH_WORKERS = 3
-#: Uploads that share the uplink at one time, and workers that fetch at one time.
-_UPLOADS, _FETCHES = 8, 64
+#: Uploads that share the uplink at one time, workers that fetch, and that put it where it goes.
+_UPLOADS, _FETCHES, _PLACINGS = 8, 64, 32
 #: Seconds for the first worker to start serving.
 _SERVE_SECONDS = 15.0
 _PROGRAM = "remote/transfer/relay_program.py"
 _PORT = re.compile(rb"^tpukit-relay ([0-9]+)$", re.MULTILINE)
-
-Value = TypeVar("Value")
+#: Without Python, or the other worker, it fetches nothing: what is missing is sent later.
+_FETCH = 'python3 -I -c "$0" fetch || true'
 
 
 def distribute(
     payload: Payload,
-    recipients: Sequence[Recipient],
-    finish: Callable[[Delivery, TransferState], Value],
+    workers: Sequence[RemoteWorker],
+    put: Callable[[Delivery], bool],
     context: TransferContext,
-    *,
-    placement: Placement | None = None,
-) -> list[Outcome[Recipient, Value]]:
-    """Bring the payload to every worker, call `finish` for each that has it, and return the values.
+    where: tuple[str, ...] = (),
+) -> list[Outcome[RemoteWorker, str]]:
+    """Bring the payload to every worker, and have `put` put it where it goes.
 
-    `finish` gets whether the payload has arrived (`complete`) or is in its `placement` already,
-    in which case nothing was sent. One failed worker stops no other.
+    Each was `sent` something, or is `unchanged`: a file is in its place (`where`) already. `put`
+    tells whether the payload was still there. One failed worker stops no other.
     """
     with ExitStack() as stack:
-        deliveries = [Delivery(payload, each, context) for each in recipients]
+        deliveries = [Delivery(payload, each, context, where) for each in workers]
         for each in deliveries:
             stack.enter_context(each.connection)
-        _bring(deliveries, placement, context)
-        arrived = [each for each in deliveries if not each.error]
-        done = fan_out(arrived, lambda each: finish(each, each.known), cancel=context.cancel)
-    values = {each.item: each.value for each in done}
-    errors = {each: each.error for each in deliveries} | {each.item: each.error for each in done}
-    return [Outcome(each.recipient, values.get(each), errors[each]) for each in deliveries]
-
-
-def _bring(
-    deliveries: Sequence[Delivery], placement: Placement | None, context: TransferContext
-) -> None:
-    """Find out what each worker has of the payload, and bring the rest."""
-    _each(deliveries, lambda each: each.look(placement), _FETCHES)
-    # The second time resumes what an interrupted upload or a lost worker left.
-    for _ in range(2):
-        if context.relay and len(_missing(deliveries)) >= ENOUGH_WORKERS:
-            _relay(deliveries, context)
-    missing = _missing(deliveries)
-    context.counter.expect(sum(each.left for each in missing))
-    _each(missing, lambda each: each.send(each.known), _UPLOADS)
+        _each(deliveries, Delivery.look, _FETCHES)
+        pending = [each for each in deliveries if each.state not in ("sent", "unchanged")]
+        # The second time resumes what an interrupted upload or a lost worker left.
+        for _ in range(2):
+            if context.relay and len(_missing(pending)) >= ENOUGH_WORKERS:
+                _relay(pending)
+        missing = _missing(pending)
+        context.counter.expect(sum(payload.size - each.size for each in missing))
+        _each(missing, Delivery.send, _UPLOADS)
+        _each([each for each in pending if each.whole], lambda each: each.put(put), _PLACINGS)
+    return [
+        Outcome(each.worker, None if each.error else each.state, each.error) for each in deliveries
+    ]
 
 
 def _missing(deliveries: Sequence[Delivery]) -> list[Delivery]:
-    return [each for each in deliveries if not (each.error or each.known.arrived)]
+    return [each for each in deliveries if not (each.error or each.whole)]
 
 
-def _relay(deliveries: Sequence[Delivery], context: TransferContext) -> None:
+def _each(deliveries: Sequence[Delivery], work: Callable[[Delivery], object], window: int) -> None:
+    """Do the same for several workers, and note which of them have failed."""
+    cancel = deliveries[0].context.cancel if deliveries else None
+    for outcome in fan_out(deliveries, work, window=window, cancel=cancel):
+        outcome.item.error = outcome.error
+
+
+def _relay(deliveries: Sequence[Delivery]) -> None:
     """Let the worker that has most of it serve the others while it is still receiving."""
     missing = _missing(deliveries)
     # One that has all of it serves at once, and receives nothing.
-    whole = [each for each in deliveries if not each.error and each.known.word == "complete"]
-    source = whole[0] if whole else max(missing, key=lambda each: each.known.size)
+    source = max([each for each in deliveries if not each.error], key=lambda each: each.size)
     stop = threading.Event()
     with suppress(TpukitError), _serving(source, stop) as served:
-        if not whole:
-            context.counter.expect(source.left)
+        source.context.counter.expect(source.payload.size - source.size)
 
-        def work(each: Delivery) -> TransferState:
+        def work(each: Delivery) -> None:
             if each is not source:
-                return _fetch(each, served)
+                _fetch(each, served)
+                return
             try:
-                return each.send(each.known)
+                each.send()
             except TpukitError:
                 stop.set()
                 raise
@@ -102,29 +93,16 @@ def _relay(deliveries: Sequence[Delivery], context: TransferContext) -> None:
         _each(missing, work, len(missing))
 
 
-def _each(
-    deliveries: Sequence[Delivery], work: Callable[[Delivery], TransferState], window: int
-) -> None:
-    """Do the same for several workers, and note what each has after it."""
-    cancel = deliveries[0].context.cancel if deliveries else None
-    for outcome in fan_out(deliveries, work, window=window, cancel=cancel):
-        outcome.item.known, outcome.item.error = outcome.value or outcome.item.known, outcome.error
-
-
 @contextmanager
 def _serving(source: Delivery, stop: threading.Event) -> Iterator[dict[str, Any]]:
-    """Serve the payload from a worker; yield the request with the port that it is served at."""
+    """Serve the payload from a worker; yield where, and the secret that it is served for."""
     output, answered = bytearray(), threading.Event()
-    request = {
-        "address": source.recipient.address,
-        "folder": worker_files.TRANSFERS,
-        "digest": source.payload.digest,
-        "size": source.payload.size,
-        "token": secrets.token_urlsafe(32),
-    }
+    connection, target = source.connection.connection, source.worker.target
+    address = target.internal_address if target else ""
+    place = {"address": address, "token": secrets.token_urlsafe(32)}
 
     def stdin() -> Iterator[bytes]:
-        yield _encoded(request)
+        yield _line({**place, "size": source.payload.size})
         stop.wait()  # the server ends with its standard input
 
     def on_output(stream: str, chunk: bytes) -> None:
@@ -132,34 +110,33 @@ def _serving(source: Delivery, stop: threading.Event) -> Iterator[dict[str, Any]
         if _PORT.search(output):
             answered.set()
 
-    def serve(connection: Connection) -> None:
+    def serve() -> None:
+        python = ("python3", "-I", "-c", program_text(_PROGRAM))
+        line, deadline = source.command("serve", *python, "serve"), source.context.deadline
         # Its end is noticed by those who fetch from it.
         with suppress(TpukitError):
-            command, deadline = python_line(_PROGRAM, "serve"), source.context.deadline
-            connection.run(command, stdin=stdin(), on_output=on_output, deadline=deadline)
+            connection.run(line, stdin=stdin(), on_output=on_output, deadline=deadline)
         answered.set()
 
-    arguments = (source.connection.connection,)
-    threading.Thread(target=serve, args=arguments, name="tpukit-relay", daemon=True).start()
+    threading.Thread(target=serve, name="tpukit-relay", daemon=True).start()
     try:
         answered.wait(_SERVE_SECONDS)
         port = _PORT.search(output)
         if port is None:  # no Python, or an address that is not its own
             raise TpukitError("a worker does not serve the others")
-        yield {**request, "port": int(port[1])}
+        yield {**place, "port": int(port[1])}
     finally:
         stop.set()
 
 
-def _fetch(delivery: Delivery, request: Mapping[str, Any]) -> TransferState:
+def _fetch(delivery: Delivery, served: Mapping[str, Any]) -> None:
     """Let a worker fetch the payload; what it could not get it is sent later."""
-    command, stdin = python_line(_PROGRAM, "fetch"), _encoded(request)
+    command = ("sh", "-c", _FETCH, program_text(_PROGRAM))
+    stdin = _line({**served, "offset": delivery.size})
     deadline = delivery.context.deadline  # the program itself gives up after a minute's silence
-    done = delivery.connection.retry(lambda each: each.run(command, stdin=stdin, deadline=deadline))
-    # Without Python the worker answers nothing.
-    return TransferState.of(done) if done.ok else TransferState("partial")
+    delivery.connection.retry(lambda each: delivery.receive(each, command, stdin, deadline))
 
 
-def _encoded(request: Mapping[str, Any]) -> bytes:
+def _line(request: Mapping[str, Any]) -> bytes:
     # The token stays off the command line, which every user of a worker can read.
-    return json.dumps(dict(request)).encode() + b"\n"
+    return json.dumps(request).encode() + b"\n"

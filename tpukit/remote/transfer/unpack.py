@@ -7,8 +7,7 @@ import os
 import shutil
 import stat
 import tarfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from tpukit.errors import SecurityRefusal, TpukitError
@@ -35,59 +34,34 @@ def unpack(archive: Path, target: Path, expected: Expected = lambda parts: True)
             member is neither file, folder nor link. Nothing of the archive reached the target.
         TpukitError: it is no archive, or what is in the target already stands in the way.
     """
-    with _beside(target, f"{archive.stem}.new") as stage:
-        try:
-            left_out = _fill(stage, archive, expected)
-        except (tarfile.TarError, ValueError, OverflowError) as error:  # its times may be no times
-            raise TpukitError("the worker sent a broken archive", reason=str(error)) from error
-        except OSError as error:
-            raise unwritable(error) from error
-        merge(stage, target)
+    # On the target's file system; whoever was killed may have left it.
+    stage = (target if target.is_dir() else target.parent) / f"{archive.stem}.new"
+    shutil.rmtree(stage, ignore_errors=True)
+    try:
+        stage.mkdir(0o700, parents=True)
+        left_out = _fill(stage, archive, expected)
+        _merge(stage, target)
+    except (tarfile.TarError, ValueError, OverflowError) as error:  # its times may be no times
+        raise TpukitError("the worker sent a broken archive", reason=str(error)) from error
+    except OSError as error:
+        raise unwritable(error) from error
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
     return left_out
 
 
-def merge(source: Path, target: Path) -> None:
-    """Move all that is in a folder into another one, which is made; files there are replaced.
-
-    Raises:
-        TpukitError: a symbolic link stands where a folder would go, or a file cannot be moved.
-    """
-    try:
-        if target.is_dir() or not os.path.lexists(target):
-            mode = stat.S_IMODE(source.stat().st_mode)
-            target.mkdir(mode, parents=True, exist_ok=True)
-        for each in sorted(os.scandir(source), key=lambda entry: entry.name):
-            place = target / each.name
-            if each.is_dir(follow_symlinks=False) and os.path.lexists(place):
-                if place.is_symlink():
-                    raise TpukitError(
-                        f"{shown_path(place)} is a symbolic link: nothing goes through it"
-                    )
-                merge(Path(each.path), place)
-            else:
-                os.replace(each.path, place)
-    except OSError as error:
-        raise unwritable(error) from error
-
-
-@contextmanager
-def _beside(target: Path, name: str) -> Iterator[Path]:
-    """Make an empty private folder on the target's file system, and remove it afterwards.
-
-    Its name is the same each time: whoever was killed may have left it.
-    """
-    parent = target if target.is_dir() else target.parent
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        stage = parent / name
-        shutil.rmtree(stage, ignore_errors=True)
-        stage.mkdir(0o700)
-    except OSError as error:
-        raise unwritable(error) from error
-    try:
-        yield stage
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
+def _merge(source: Path, target: Path) -> None:
+    """Move all that is in a folder into another one, which is made; files there are replaced."""
+    if not os.path.lexists(target):
+        target.mkdir(stat.S_IMODE(source.stat().st_mode))
+    for each in sorted(source.iterdir()):
+        place = target / each.name
+        if each.is_symlink() or not each.is_dir() or not os.path.lexists(place):
+            each.replace(place)
+        elif place.is_symlink():
+            raise TpukitError(f"{shown_path(place)} is a symbolic link: nothing goes through it")
+        else:
+            _merge(each, place)
 
 
 def _fill(stage: Path, archive: Path, expected: Expected) -> list[str]:
@@ -99,7 +73,7 @@ def _fill(stage: Path, archive: Path, expected: Expected) -> list[str]:
             opened.members = []  # type: ignore[attr-defined]  # it keeps every one that it has seen
             parts = _parts(member.name)
             if parts and not expected(parts):
-                raise _refusal(f"sent {_name(member.name)}, which was not asked for")
+                raise _refusal(member.name, "was not asked for")
             place = stage.joinpath(*parts)
             if member.issym() and not _stays_inside(member.linkname, len(parts) - 1):
                 left_out.append("/".join(parts))
@@ -116,7 +90,7 @@ def _fill(stage: Path, archive: Path, expected: Expected) -> list[str]:
             elif member.isreg() and not member.issparse() and parts:
                 _write(opened, member, place)
             else:
-                raise _refusal(f"sent {_name(member.name)}, which is no file, folder or link")
+                raise _refusal(member.name, "is no file, folder or link")
     for place, mode in folders.items():
         place.chmod(mode)
     for place, destination in links:
@@ -138,7 +112,7 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> No
 def _parts(name: str) -> tuple[str, ...]:
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     if name.startswith("/") or ".." in parts or "\0" in name:
-        raise _refusal(f"sent the name {_name(name)}, which leads out of the target")
+        raise _refusal(name, "leads out of the target")
     return parts
 
 
@@ -163,8 +137,9 @@ class _Bounded(io.BufferedReader):
         return super().read(size)
 
 
-def _refusal(what: str) -> SecurityRefusal:
-    return SecurityRefusal(f"the worker {what}", why="nothing of its archive was kept")
+def _refusal(name: str, what: str) -> SecurityRefusal:
+    what = f"the worker sent {one_line(name)[:200]}, which {what}"
+    return SecurityRefusal(what, why="nothing of its archive was kept")
 
 
 def unwritable(error: OSError, path: Path | None = None) -> TpukitError:
@@ -172,7 +147,3 @@ def unwritable(error: OSError, path: Path | None = None) -> TpukitError:
     found = path or error.filename2 or error.filename  # what is renamed is not what is in the way
     where = f" {shown_path(Path(found))}" if isinstance(found, str | Path) else ""
     return TpukitError(f"cannot write{where}", reason=error.strerror or str(error))
-
-
-def _name(name: str) -> str:
-    return one_line(name)[:200]

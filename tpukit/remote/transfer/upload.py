@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from tpukit.clock import Deadline, Patience
 from tpukit.errors import TpukitError, TransportFailed
@@ -20,7 +20,7 @@ from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection
 from tpukit.remote.programs import answer, program_line
 from tpukit.remote.transfer.payload import Payload, compressed
 
-_STATE = re.compile(rb"^tpukit-transfer ([a-z]+) ?([0-9]*)( into)?$", re.MULTILINE)
+_ANSWER = re.compile(rb"^tpukit-transfer ([a-z]+) ([0-9]+)( into)?$", re.MULTILINE)
 #: Times that all is sent before what arrived has to be right: the first may go on after a broken
 #: beginning.
 _SENDINGS = 2
@@ -61,14 +61,6 @@ class TransferContext:
 
 
 @dataclass(frozen=True)
-class Recipient:
-    """A worker that a payload goes to, and where the others find it."""
-
-    worker: RemoteWorker
-    address: str  #: internal, for the other workers of its slice
-
-
-@dataclass(frozen=True)
 class Placement:
     """Where a payload goes: `into` a folder, under `name`, or to `target` itself.
 
@@ -78,62 +70,45 @@ class Placement:
     target: str
     name: str
     into: bool
-    mode: int = 0o644
+    mode: int = 0o644  #: of a file; what is in a tree brings its own
+    kind: Literal["file", "tree"] = "file"
 
     @property
     def words(self) -> tuple[str, ...]:
-        return self.target, "yes" if self.into else "no", self.name, f"{self.mode:o}"
+        return "yes" if self.into else "no", self.kind, self.target, self.name, f"{self.mode:o}"
 
 
-@dataclass(frozen=True)
-class TransferState:
-    """How a payload stands on a worker: complete, corrupt, or partial with `size` bytes.
+@dataclass(eq=False)
+class Delivery:
+    """One payload on its way to one worker: what the worker has of it, or why it has not.
 
-    Or placed: it is where it goes; or mode: it was, and has its mode only now. `into` tells that
-    the target is a folder.
+    Its `state` there is complete, corrupt, or partial with `size` bytes; or it is where it goes:
+    sent, or unchanged. `where` are the words of its placement.
     """
 
-    word: str
+    payload: Payload
+    worker: RemoteWorker
+    context: TransferContext
+    where: tuple[str, ...] = ()
+    state: str = "partial"
     size: int = 0
-    into: bool = False
+    error: TpukitError | None = None
+
+    def __post_init__(self) -> None:
+        self.connection = self.context.connection(self.worker, self.payload.size)
 
     @property
-    def arrived(self) -> bool:
-        return self.word in ("complete", "placed", "mode")
+    def whole(self) -> bool:
+        """Whether the worker has verified all of it, and it only has to be put in place."""
+        return self.state == "complete"
 
-    @classmethod
-    def of(cls, done: Completed) -> TransferState:
-        """Return what a program answered; raise `TpukitError` where it failed."""
-        found = answer(done, _STATE, "a worker could not keep what was sent")
-        return cls(found[1].decode(), int(found[2] or 0), found[3] is not None)
+    def look(self) -> None:
+        """Find out what of the payload the worker has, and whether that is in place already."""
+        if self._heed(self.connection.run(self.command("look", *self.where))):
+            self.where = ("yes", *self.where[1:])
 
-
-class Delivery:
-    """One payload on its way to one worker: what the worker has of it, or why it has not."""
-
-    def __init__(self, payload: Payload, recipient: Recipient, context: TransferContext) -> None:
-        self.payload = payload
-        self.recipient = recipient
-        self.context = context
-        self.connection = context.connection(recipient.worker, payload.size)
-        self.known = TransferState("partial")
-        self.error: TpukitError | None = None
-        self._into = False
-
-    @property
-    def left(self) -> int:
-        """The bytes that the worker does not have yet."""
-        return self.payload.size - self.known.size
-
-    def look(self, placement: Placement | None = None) -> TransferState:
-        """Return what of the payload the worker has; `placed` where it needs nothing more."""
-        words = (self._kind, *placement.words) if placement else ()
-        found = TransferState.of(self.connection.run(self._command("look", *words)))
-        self._into = found.into
-        return found
-
-    def send(self, known: TransferState) -> TransferState:
-        """Send what is missing until the worker has verified the whole; return how it stands.
+    def send(self) -> None:
+        """Send what is missing until the worker has verified the whole.
 
         Raises:
             TpukitError: what arrived is not what was sent, twice: the files change meanwhile; or
@@ -141,51 +116,61 @@ class Delivery:
             TransportFailed: the worker is out of reach.
         """
         for _ in range(_SENDINGS):
-            known = known if known.arrived else self.connection.retry(self._send)
-        if not known.arrived:
-            changed = self.payload.changed or "something on the way"
-            why = f"{changed} changed while it was sent"
-            raise TpukitError("what arrived is not what was sent", why=why)
-        return known
+            self.connection.retry(self._send)
+            if self.whole:
+                return
+        changed = self.payload.changed or "something on the way"
+        why = f"{changed} changed while it was sent"
+        raise TpukitError("what arrived is not what was sent", why=why)
 
-    def put(self, attempt: Callable[[], bool]) -> None:
+    def receive(
+        self,
+        connection: Connection,
+        command: Sequence[str],
+        stdin: bytes | Iterator[bytes],
+        deadline: Deadline,
+    ) -> None:
+        """Let the worker add what one of its own commands makes of the standard input."""
+        line = self.command("receive", str(self.size), *command)
+        self._heed(connection.run(line, stdin=stdin, deadline=deadline))
+
+    def put(self, attempt: Callable[[Delivery], bool]) -> None:
         """Have `attempt` put the payload where it goes, and send it again where it is gone.
 
         As it is where an answer was lost after it was put there. Raises `TpukitError` where it is
         gone each time, and as `send` does.
         """
         for _ in range(_PLACINGS):
-            if attempt():
+            if attempt(self):
+                self.state = "sent"
                 return
-            self.send(TransferState("partial"))
+            self.send()
         raise TpukitError(f"what was sent is gone before it is in place, {_PLACINGS} times")
 
-    def place(self, placement: Placement) -> TransferState:
-        """Put the payload in place; another answer than `placed` asks to send it again.
+    def place(self) -> bool:
+        """Put the payload in place; tell whether it was still there.
 
         Where an answer was lost it is put there twice, which is the same as once.
         """
-        words = replace(placement, into=placement.into or self._into).words
-        return TransferState.of(self.connection.run(self._command("place", self._kind, *words)))
+        self._heed(self.connection.run(self.command("place", *self.where)))
+        return self.state == "sent"
 
-    @property
-    def _kind(self) -> str:
-        return "tree" if self.payload.archive else "file"
+    def command(self, verb: str, *words: str) -> str:
+        """Return the shell line that does something with what the worker has of the payload."""
+        which = (self.payload.digest, str(self.payload.size))
+        return program_line("remote/transfer/upload.sh", words=(verb, *which, *words))
 
-    def _send(self, connection: Connection) -> TransferState:
+    def _send(self, connection: Connection) -> None:
         # Each attempt looks first: the last one may have brought more than we know of.
         deadline = self.connection.deadline
-        known = TransferState.of(connection.run(self._command("look"), deadline=deadline))
-        if known.arrived:
-            return known
-        chunks = self._counted(self.payload.chunks(known.size))
-        coding = "gzip" if self.payload.compressible else "plain"
-        done = connection.run(
-            self._command("receive", str(known.size), coding),
-            stdin=compressed(chunks) if coding == "gzip" else chunks,
-            deadline=deadline,
-        )
-        return TransferState.of(done)
+        self._heed(connection.run(self.command("look"), deadline=deadline))
+        if self.whole:
+            return
+        chunks = self._counted(self.payload.chunks(self.size))
+        if self.payload.compressible:
+            self.receive(connection, ("gzip", "-dc"), compressed(chunks), deadline)
+        else:
+            self.receive(connection, ("cat",), chunks, deadline)
 
     def _counted(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         for chunk in chunks:
@@ -193,8 +178,11 @@ class Delivery:
             self.connection.progressed()
             self.context.counter.advance(len(chunk))
 
-    def _command(self, verb: str, *words: str) -> str:
-        payload = self.payload
-        return program_line(
-            "remote/transfer/upload.sh", words=[verb, payload.digest, str(payload.size), *words]
-        )
+    def _heed(self, done: Completed) -> bool:
+        """Note what the worker answered; tell whether the target is a folder.
+
+        Raises `TpukitError` where the program failed.
+        """
+        found = answer(done, _ANSWER, "a worker could not keep what was sent")
+        self.state, self.size = found[1].decode(), int(found[2])
+        return found[3] is not None
