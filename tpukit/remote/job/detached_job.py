@@ -106,7 +106,7 @@ class DetachedJob:
                 f"{one_line(self.name)!r} cannot name a job",
                 fix=Fix(note="use a-z, 0-9, '.', '_' and '-'"),
             )
-        self._log_path = f"~/{worker_files.job_folder(self.name)}/log"
+        self._log_path = f"~/{worker_files.JOBS}/{self.name}/log"
         self._connection = RetryingConnection(self.connect, self.deadline)
         self._log = _Log(self.on_line, self.on_log, self.notice)
 
