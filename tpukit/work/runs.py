@@ -84,7 +84,7 @@ def start(
         launched = launch(command, worker.words, sudo=sudo)
         told = ""
         if notify and worker is workers[0] and lines is environment:
-            told = export_lines({"TPUKIT_RUN": run_id, **worker.variables}) + notify
+            told = shell_lines({"TPUKIT_RUN": run_id, **worker.variables}) + notify
         # The same start asked for twice is one job, another one under this run id is refused.
         script = f"# {nonce}\n{program_text('remote/command/device.sh')}{launched}"
         return JobRequest(script, text, about(command, text), told, log_limit)
