@@ -317,8 +317,9 @@ def start(jobs, request):
     ready, said = os.pipe()
     if os.fork():
         os.close(said)
-        # Where there is nothing to read, the other one has said why.
-        return say("started") if os.read(ready, 1) else sys.exit(1)
+        if not os.read(ready, 1):
+            sys.exit(1)  # the other one, which ended, has said why
+        return say("started")
     os.setsid()
     os.chdir(os.path.expanduser("~"))
     save(f"{os.getpid()} {identity(os.getpid())}\n", new, "pid")
