@@ -4,7 +4,7 @@
 #     receive OFFSET COMMAND…                  write what that makes of standard input at OFFSET
 #     serve COMMAND…                           what is here, and comes, is its descriptor 3
 #     place INTO file|tree TARGET NAME MODE
-# Answers one line, "tpukit-transfer WORD BYTES [into]": complete, partial, corrupt (it was removed),
+# Answers one line, "tpukit-transfer WORD BYTES [into]": complete, partial, corrupt (it is removed),
 # sent (TARGET has these very bytes, and MODE, now) or unchanged (it had), the bytes that are here,
 # and into where TARGET is a folder.
 
