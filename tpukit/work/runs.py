@@ -146,7 +146,7 @@ def states(
             else:
                 opened[worker] = connection
 
-    return fan_out(workers, ask, window=max(len(workers), 1))
+    return fan_out(workers, ask, window=len(workers))
 
 
 def latest(found: States) -> str:
@@ -212,7 +212,7 @@ def follow(
         )
         return job.follow(part)
 
-    return fan_out(workers, one, window=max(len(workers), 1))
+    return fan_out(workers, one, window=len(workers))
 
 
 def prune(
@@ -229,7 +229,7 @@ def prune(
             found = remove_jobs(connection, run_id, older_than, deadline=limit)
         return [each for each in found if each.state != "absent"]
 
-    return fan_out(workers, one, window=max(len(workers), 1))
+    return fan_out(workers, one, window=len(workers))
 
 
 def end(
@@ -250,7 +250,7 @@ def end(
                 connection, clock, jobs=jobs, holders=holders, first=first, grace=grace
             )
 
-    return fan_out(workers, one, window=max(len(workers), 1))
+    return fan_out(workers, one, window=len(workers))
 
 
 def _refuse_again(worker: RemoteWorker, run_id: str, clock: Clock) -> None:
