@@ -146,10 +146,8 @@ def smoke_lock(
     """Run the block while no other client of this user tests the slice of `worker`.
 
     Two at once would fail each other: a process has a TPU to itself, and `jax.distributed` has one
-    coordinator port a slice. `worker` is the slice's first: its lock is that of all. It goes with
-    the connection that holds it. `on_wait` gets one line where another client has the lock. The
-    block runs without a lock that nobody has and that cannot be had: the smoke test shows better
-    what is wrong with a worker.
+    coordinator port a slice. `worker` is the slice's first: its lock is that of all. `on_wait` gets
+    one line where another client has it.
 
     Raises `DeadlinePassed` where another client has the lock until the deadline.
     """

@@ -150,7 +150,7 @@ def states(
             else:
                 opened[worker] = connection
 
-    return fan_out(workers, ask, window=max(len(workers), 1))
+    return fan_out(workers, ask, window=len(workers))
 
 
 def latest(found: States) -> str:
@@ -216,7 +216,7 @@ def follow(
         )
         return job.follow(part)
 
-    return fan_out(workers, one, window=max(len(workers), 1))
+    return fan_out(workers, one, window=len(workers))
 
 
 def prune(
@@ -232,7 +232,7 @@ def prune(
         with worker.connect() as connection:
             return remove_jobs(connection, run_id, older_than, deadline=limit)
 
-    return fan_out(workers, one, window=max(len(workers), 1))
+    return fan_out(workers, one, window=len(workers))
 
 
 def end(
@@ -253,7 +253,7 @@ def end(
                 connection, clock, jobs=jobs, holders=holders, first=first, grace=grace
             )
 
-    return fan_out(workers, one, window=max(len(workers), 1))
+    return fan_out(workers, one, window=len(workers))
 
 
 def _refuse_again(worker: RemoteWorker, run_id: str, clock: Clock) -> None:

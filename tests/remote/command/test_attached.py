@@ -131,10 +131,12 @@ def test_a_recipe_s_programs_come_first(workers: list[RemoteWorker], servers: li
         python = server.home / ".tpukit/venvs/jax/bin/python"
         python.parent.mkdir(parents=True)
         python.symlink_to(sys.executable)
-    request = CommandRequest('printf "%s %s" "$VIRTUAL_ENV" "$PATH"', shell_lines({}, "jax"))
+    lines = shell_lines({"WORD": "own"}, "jax")
+    request = CommandRequest('printf "%s %s %s" "$WORD" "$VIRTUAL_ENV" "$PATH"', lines)
     run(workers[:1], request, seen)
     environment = f"{servers[0].home}/.tpukit/venvs/jax"
-    assert seen.output[0, "stdout"].decode() == f"{environment} {environment}/bin:{servers[0].path}"
+    wanted = f"own {environment} {environment}/bin:{servers[0].path}"
+    assert seen.output[0, "stdout"].decode() == wanted
 
 
 @ALL_OURS

@@ -89,10 +89,9 @@ class AttachedRun:
         what `fail` is given, or an `OSError` or `TpukitError` of `on_output` or the input.
         """
         window = self.request.at_once or len(workers)
+        cancel = partial(shield, self.stop, self.clock)
         try:
-            outcomes = fan_out(
-                workers, self._work, window=window, cancel=lambda: shield(self.stop, self.clock)
-            )
+            outcomes = fan_out(workers, self._work, window=window, cancel=cancel)
         finally:
             for each in self._begun:
                 each.link.close()

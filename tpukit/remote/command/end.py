@@ -126,12 +126,11 @@ def _held(found: Sequence[dict[str, Any]]) -> tuple[Holder, ...]:
     )
 
 
-def _ask(connection: Connection, request: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
+def _ask(connection: Connection, request: dict[str, Any], deadline: Deadline) -> Any:
     done = connection.run(
         shell_line(_PYTHON, words=[json.dumps(request)]),
         stdin=program_text("remote/command/end_program.py").encode(),
         deadline=deadline,
     )
     found = answer(done, _ANSWER, f"{connection.label} could not look at its processes")
-    document: dict[str, Any] = json.loads(found[1])
-    return document
+    return json.loads(found[1])

@@ -25,7 +25,7 @@ def shell_lines(variables: Mapping[str, str], recipe: str = "") -> str:
     if not recipe:
         return lines
     folder = worker_files.shell_word(worker_files.venv(recipe))
-    there = f"[ -x {worker_files.shell_word(worker_files.venv_python(recipe))} ] || exit 127\n"
+    there = f"[ -x {folder}/bin/python ] || exit 127\n"
     return f'{there}export VIRTUAL_ENV={folder} PATH={folder}/bin:"$PATH"\n{lines}'
 
 
