@@ -129,6 +129,7 @@ def test_each_renewal_begins_the_lease_anew(start: Start, tmp_path: Path, ahead:
         assert process.poll() is None, seconds
         os.utime(tmp_path / "lease", (seconds, seconds))
         ahead(process, seconds)  # it has seen that
+        assert process.poll() is None, seconds
     ahead(process, 270)
     assert process.wait(60) is not None
 
