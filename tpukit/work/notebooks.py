@@ -87,7 +87,8 @@ class Notebook:
     def wait(self) -> str:
         """Renew the lease until `end`; where Jupyter ends by itself, return how it ended."""
         folder = f"{worker_files.JOBS}/{worker_files.job_name(self.run_id)}"
-        there = f"test ! -e {folder}/status && touch -c {folder}/lease"
+        # Where the folder is gone, `touch -c` alone would say that all is well.
+        there = f"test -e {folder}/lease && test ! -e {folder}/status && touch -c {folder}/lease"
         while not self._ended.wait(RENEWAL_SECONDS):
             with suppress(TpukitError), self._worker.connect() as connection:
                 deadline = Deadline.after(self._clock, _ASK_SECONDS)

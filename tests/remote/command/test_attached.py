@@ -34,6 +34,7 @@ from tpukit.remote.command.stdin import Broadcast
 from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text, shell_line
+from tpukit.text import quote
 
 pytestmark = pytest.mark.process
 
@@ -241,6 +242,43 @@ def test_an_interrupt_ends_what_a_lost_connection_has_left(
         going.on_all(workers)
     assert going.unreached == {}
     assert all(gone(pid) for pid in found)
+
+
+#: Says that it is there, then notes each Ctrl-C, and saves for some seconds after the first one.
+_SAVES = """
+import pathlib, signal, time
+asked = []
+signal.signal(signal.SIGINT, lambda *_: asked.append(1) or pathlib.Path("asked").touch())
+pathlib.Path("there").touch()
+while not asked:
+    time.sleep(0.1)
+until = time.monotonic() + 3
+while time.monotonic() < until:
+    time.sleep(0.1)
+pathlib.Path("saved").write_text(str(len(asked)))
+"""
+
+
+def test_who_ends_a_command_keeps_the_connection_that_was_made_anew(
+    workers: list[RemoteWorker], servers: list[Server]
+) -> None:
+    """Whoever followed the command on the lost one takes longer: no second Ctrl-C comes of that."""
+    asked, there, saved = (servers[1].home / name for name in ("asked", "there", "saved"))
+
+    def interrupt() -> None:
+        servers[1].wait_until(there.exists)
+        servers[1].cut()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def look_for_the_slice() -> None:
+        servers[1].wait_until(asked.exists)
+
+    request = CommandRequest(quote(["python3", "-c", _SAVES]))
+    going = AttachedRun(request, SystemClock(), Collected())
+    with pytest.raises(KeyboardInterrupt), meanwhile(interrupt):
+        going.on_all([replace(workers[1], check_slice=look_for_the_slice)])
+    assert going.unreached == {}
+    assert saved.read_text() == "1"
 
 
 def test_an_interrupt_says_whom_it_did_not_reach(

@@ -57,6 +57,15 @@ def folder(server: Server, job: str) -> Path:
     return server.home / ".tpukit" / "jobs" / job
 
 
+def instead_of_python(server: Server, line: str) -> None:
+    """Have a shell line run there where python3 is asked for."""
+    tools = server.home / "tools"
+    tools.mkdir()
+    (tools / "python3").write_text(f"#!/bin/sh\n{line}\n")
+    (tools / "python3").chmod(0o755)
+    server.path = f"{tools}:{server.path}"
+
+
 def count(server: Server) -> int:
     return len((server.home / "count").read_text().splitlines())
 
@@ -367,13 +376,27 @@ def test_what_a_login_script_prints_is_not_taken_for_the_answer(
     """A shell that greets before every command, with a whole line or half of one."""
     greeting = server.home / "greeting"
     greeting.write_text("welcome\nstarted\nfinished 0\n0 5 0\nhello" + end)
-    tools = server.home / "tools"
-    tools.mkdir()
-    python = f'#!/bin/sh\n/bin/cat {greeting}\nexec {sys.executable} "$@"\n'
-    (tools / "python3").write_text(python)
-    (tools / "python3").chmod(0o755)
-    server.path = f"{tools}:{server.path}"
+    instead_of_python(server, f'/bin/cat {greeting}; exec {sys.executable} "$@"')
     assert run("greeted", "/bin/echo out; exit 9").status == 9
+
+
+@OURS
+def test_a_login_script_that_says_goodbye_hides_no_answer(server: Server, run: Run) -> None:
+    """As one does that traps EXIT: the shell stays, and writes when the program has ended."""
+    instead_of_python(server, f'{sys.executable} "$@"; status=$?; printf bye; exit $status')
+    assert run("seen-off", "printf out; exit 9").status == 9
+
+
+@OURS
+def test_what_a_login_shell_leaves_open_keeps_nobody(
+    server: Server, connect: Callable[[], Connection], run: Run, within: Within
+) -> None:
+    """A job does not hold the connection that has started it."""
+    instead_of_python(server, f'exec 7>&1 8>&2; exec {sys.executable} "$@"')
+    command = "until [ -e go ]; do sleep 0.05; done"
+    DetachedJob(connect, "left", within(60)).start(JobRequest(command))
+    (server.home / "go").touch()
+    assert run("left", command).status == 0
 
 
 def test_what_a_log_says_is_not_taken_for_the_answer(run: Run) -> None:

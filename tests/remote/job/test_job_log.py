@@ -432,6 +432,31 @@ def test_what_is_left_of_ended_runs_is_removed_and_counted(jobs: Jobs) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["run.busy", "run.stray", "step"]
 
 
+#: Asks for the removal of a job that lives, while a file of it gets ever other names.
+_RENAMED = """
+import itertools, os, sys, threading
+path, folder = sys.argv[1:]
+program = {}
+exec(open(path).read().removesuffix("main(*sys.argv[1:])\\n"), program)
+pid = os.getpid()
+program["save"](f"{pid} {program['identity'](pid)}", folder, "pid")
+program["save"]("", folder, "log.0")
+
+def rename():
+    for each in itertools.count():
+        os.rename(f"{folder}/log.{each}", f"{folder}/log.{each + 1}")
+
+threading.Thread(target=rename, daemon=True).start()
+assert not any(program["removed"](folder, 0.0) for _ in range(5000))
+"""
+
+
+def test_the_files_of_a_run_that_goes_on_are_left_alone(tmp_path: Path) -> None:
+    """They come and go: to look at them would fail the removal of all the others."""
+    line = [sys.executable, "-c", _RENAMED, str(PROGRAM), str(tmp_path)]
+    subprocess.run(line, check=True)
+
+
 def test_several_who_prune_at_once_do_not_disturb_each_other(jobs: Jobs) -> None:
     """Each run is removed by one of them."""
     made = "for n in $(seq 60); do mkdir -p .tpukit/jobs/run.$n; echo 0 >.tpukit/jobs/run.$n/status"

@@ -172,7 +172,8 @@ class AttachedRun:
             raise DeadlinePassed(what, why=f"it {begun.state or 'was ended'}") from error
         except TransportFailed:
             worker.check_slice()
-            raise
+            with self._lock:  # where it is stopped: what is ended there needs the link
+                raise
 
     def _write(self, worker: RemoteWorker, stream: str, chunk: bytes) -> None:
         try:

@@ -98,11 +98,12 @@ class RetryingConnection(AbstractContextManager["RetryingConnection"]):
 
     @property
     def connection(self) -> Connection:
-        if self._connection is None or not self._connection.alive:
+        connection = self._connection
+        if connection is None or not connection.alive:
             self.close()
-            self._connection = self.connect()
+            connection = self._connection = self.connect()
             self.deadline.renew()
-        return self._connection
+        return connection
 
     def retry(self, action: Callable[[Connection], Value]) -> Value:
         """Return the action's value; raise what the fifth attempt in a row without progress raised.
@@ -134,9 +135,10 @@ class RetryingConnection(AbstractContextManager["RetryingConnection"]):
 
     def close(self) -> None:
         """Close the connection; the next command opens another one."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        # Another thread may close it, or open another one, meanwhile.
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def __exit__(self, *raised: object) -> None:
         self.close()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LOG_LIMIT = 1 << 30
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _PART = re.compile(rb"tpukit-log (\d{1,18}) (\d{1,9}) (\d{1,12})\n")
-_ANSWER = re.compile(rb"\ntpukit-job (.*)\n\Z")
+_ANSWER = re.compile(rb"\A(?s:.*)\ntpukit-job (.*)\n")  # the last one: a log may hold others
 #: Lines of the log that a result has, of so many bytes at most; a longer line is several.
 _TAIL_LINES, _LONGEST_LINE = 50, 64 << 10
 _NO_PROGRAM = 127
