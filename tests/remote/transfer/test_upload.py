@@ -107,6 +107,18 @@ def test_a_folder_that_is_there_takes_a_file_by_its_name(one: Fleet, noise: Path
     assert (one.home(0) / "folder" / "noise").read_bytes() == noise.read_bytes()
 
 
+def test_a_folder_of_a_files_name_is_not_taken_for_its_place(one: Fleet, noise: Path) -> None:
+    folder = one.home(0) / "noise"
+    folder.mkdir()
+    (one.home(0) / "link").symlink_to("noise")
+    for placement in Placement("./", "noise", into=True), Placement("./", "link", into=True):
+        (found,) = send(one, file_payload(noise), placement, ByteCounter())
+        assert isinstance(found, TpukitError)
+        assert found.reason == f"./{placement.name} is a folder there"
+    assert not list(folder.iterdir())
+    assert not leftovers(one.home(0))
+
+
 def test_odd_names_arrive_as_they_are(one: Fleet, noise: Path) -> None:
     name = "-rf $(touch canary) `touch canary`;'\"\n*"
     placement = Placement(f"./{name}", "noise", into=False)
