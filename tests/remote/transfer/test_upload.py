@@ -433,6 +433,25 @@ def test_workers_without_python_get_it_from_here(four: Fleet, noise: Path, tmp_p
     assert [four.taken(index) for index in range(4)] == [1] * 4
 
 
+def test_a_number_beyond_all_measure_ends_nothing(
+    four: Fleet, noise: Path, tmp_path: Path
+) -> None:
+    """Python refuses to read one: each of these workers would end the command of all."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    number = "9" * 5000
+    (tools / "python3").write_text(f"#!/bin/sh\necho tpukit-relay {number}\n")
+    (tools / "mkdir").write_text(
+        f'#!/bin/sh\necho tpukit-transfer partial {number}\nexec /bin/mkdir "$@"\n'
+    )
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    for server in four.servers:
+        server.path = f"{tools}:{server.path}"
+    placement = Placement("./copy", "noise", into=False)
+    assert send(four, file_payload(noise), placement, ByteCounter()) == ["sent"] * 4
+
+
 @on_openssh("four")
 def test_losing_the_first_worker_in_the_middle_fails_nobody(four: Fleet, noise: Path) -> None:
     counter = CuttingGauge(act=four.servers[0].cut)
