@@ -433,9 +433,7 @@ def test_workers_without_python_get_it_from_here(four: Fleet, noise: Path, tmp_p
     assert [four.taken(index) for index in range(4)] == [1] * 4
 
 
-def test_a_number_beyond_all_measure_ends_nothing(
-    four: Fleet, noise: Path, tmp_path: Path
-) -> None:
+def test_a_number_beyond_all_measure_ends_nothing(four: Fleet, noise: Path, tmp_path: Path) -> None:
     """Python refuses to read one: each of these workers would end the command of all."""
     tools = tmp_path / "tools"
     tools.mkdir()
