@@ -80,7 +80,6 @@ apply)
         sort -u >"$next/before" && comm -23 "$next/before" "$next/after" >"$next/removed" || exit 1
     { # what is no folder where one is to come, and what folders hold where a file is to come
         while IFS= read -r each; do
-            if [ -L "$each" ] && grep -qxF -e "$each" "$next/removed"; then echo "$each"; fi
             if [ ! -d "$each" ] && { [ -e "$each" ] || [ -L "$each" ]; }; then echo "$each"; fi
         done <"$next/folders"
         while IFS= read -r each; do
