@@ -18,6 +18,8 @@ def test_one_side_of_a_copy_is_a_slice() -> None:
         (["a", "demo:~"], Copy("demo", "up", ("a",), "./", True)),
         (["a", "demo:x"], Copy("demo", "up", ("a",), "./x", False)),
         (["a", "demo:~/x/"], Copy("demo", "up", ("a",), "./x/", True)),
+        (["a", "demo:x/.."], Copy("demo", "up", ("a",), "./x/..", True)),
+        (["a", "demo:x/~"], Copy("demo", "up", ("a",), "./x/~", False)),
         (["a", "demo:/x"], Copy("demo", "up", ("a",), "/x", False)),
         (["a", "demo:-rf"], Copy("demo", "up", ("a",), "./-rf", False)),
         (["a", "b", "demo:x"], Copy("demo", "up", ("a", "b"), "./x", True)),

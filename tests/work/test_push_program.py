@@ -230,10 +230,25 @@ def test_what_was_changed_there_since_the_look_is_not_taken_for_what_was_pushed(
     assert read(worker.tree) == NEW
 
 
+@pytest.mark.parametrize("leads_to", ["moved", "../elsewhere"])
+def test_nothing_is_removed_through_a_link_that_took_a_folders_place(
+    worker: Worker, leads_to: str
+) -> None:
+    worker.push({"data/set": "held", "moved/set": "held"})
+    write(worker.tree.parent / "elsewhere", {"set": "precious"})
+    linked = {"data": f"-> {leads_to}", "moved/set": "held"}
+    # The first try ends when the link is there; the second one knows the old names still.
+    with worker.ending(3, "exit 1", ["mv"]):
+        assert "no answer" in worker.push(linked, ["data"])
+    assert (worker.tree / "data").is_symlink()
+    assert worker.push(linked, ["data"]) == "applied"
+    assert (worker.look(), read(worker.tree)) == ("intact", linked)
+    assert read(worker.tree.parent / "elsewhere") == {"set": "precious"}
+
+
 def test_what_cannot_be_removed_is_said(worker: Worker) -> None:
     worker.push(OLD)
-    # The first call clears the way for what comes, the second one removes what goes.
-    with worker.ending(2, "exit 1", ["xargs"]):
+    with worker.ending(1, "exit 1", ["xargs"]):
         assert "cannot be removed" in worker.push({"kept": "kept"})
     assert worker.look() == "changed"
 

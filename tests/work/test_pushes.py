@@ -191,6 +191,17 @@ def test_a_worker_that_never_had_it_gets_everything(three: Fleet, root: Path, ag
     assert files(three.home(2)) == files(three.home(0))
 
 
+def test_workers_whose_last_pushes_differ_get_everything(
+    three: Fleet, root: Path, again: Again, context: TransferContext
+) -> None:
+    again()
+    (root / "a.py").write_text("print(3)\n")
+    (root / "sub" / "deep" / "b.py").write_text("print(4)\n")
+    push(read_tree(root), TARGET, three.workers[:1], context)
+    (root / "sub" / "deep" / "b.py").write_text("print(2)\n")  # as the others have it
+    assert again() == ["sent"] * 3
+
+
 def test_a_folder_that_no_push_made_is_left_alone(three: Fleet, again: Again) -> None:
     place = three.home(0) / "project"
     place.mkdir()

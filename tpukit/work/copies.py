@@ -61,7 +61,7 @@ class Copy:
             local = [each for each in sources if isinstance(each, str)]
             if len(local) < len(sources):
                 raise BadInput("cp copies to workers or from them, not between them")
-            into = several or destination.path in ("", "~") or destination.path.endswith("/")
+            into = several or posixpath.basename(destination.clean) in ("", ".", "..")
             return cls(destination.slice, "up", tuple(local), destination.clean, into)
         remote = [each for each in sources if isinstance(each, RemotePath)]
         if len(remote) < len(sources) or len({each.slice for each in remote}) > 1:

@@ -18,7 +18,8 @@ from support.ssh_server import Server
 from tpukit.clock import Deadline, SystemClock
 from tpukit.errors import BadInput, Fix, TransportFailed
 from tpukit.remote.connection.client import Connection, Connector
-from tpukit.remote.connection.forwarding import Forward, Tunnels
+from tpukit.remote.connection.dial import in_thread
+from tpukit.remote.connection.forwarding import Forward, Tunnels, splice
 from tpukit.remote.connection.keys import KeyPair
 
 pytestmark = pytest.mark.process
@@ -363,6 +364,19 @@ def test_a_worker_that_fell_silent_as_in_a_sleep_is_reached_again(
             ubuntu.wait_until(lambda: "connected again" in told)
             assert ask(port, b"on") == b"echo on"
             assert told[0] == "the connection is lost; connecting again"
+
+
+def test_an_idle_caller_is_not_waited_for_once_the_connection_is_lost(
+    connect: Callable[[], Connection], echo: Echo
+) -> None:
+    near, far = socket.socketpair()
+    with near, connect() as connection:
+        deadline = Deadline.after(SystemClock(), 60)
+        leading = in_thread(splice, far, connection.dial(("127.0.0.1", echo.port), deadline))
+        connection.close()
+        assert near.recv(1) == b""
+        leading.join(20)
+        assert not leading.is_alive()
 
 
 def test_who_breaks_off_here_is_gone_for_the_worker_too(openssh: Callable[[], Connection]) -> None:

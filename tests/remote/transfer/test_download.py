@@ -356,9 +356,11 @@ def test_files_of_one_name_keep_the_folders_that_the_pattern_matched(
     for run in ("a", "b", ".c"):
         (one.home(0) / "runs" / run).mkdir(parents=True)
         (one.home(0) / "runs" / run / "log.txt").write_text(run)
-    place = take("./runs/*/log.txt")
-    found = {str(each.relative_to(place)): each.read_text() for each in place.rglob("*.txt")}
-    assert found == {"a/log.txt": "a", "b/log.txt": "b"}
+    for pattern in "./runs/*/log.txt", "./runs/*//./log.txt":
+        place = take(pattern)
+        found = {str(each.relative_to(place)): each.read_text() for each in place.rglob("*.txt")}
+        assert found == {"a/log.txt": "a", "b/log.txt": "b"}
+        shutil.rmtree(place)
 
 
 def test_what_cannot_be_put_in_place_is_kept_and_not_sent_again(

@@ -129,6 +129,16 @@ def test_links_that_lead_out_are_left_out_and_named(
     assert world() == before
 
 
+def test_headers_about_headers_without_an_end_are_refused(tmp_path: Path) -> None:
+    info = tarfile.TarInfo("././@LongLink")
+    info.type, info.size = tarfile.GNUTYPE_LONGNAME, 2
+    header = info.tobuf(tarfile.GNU_FORMAT) + b"x".ljust(tarfile.BLOCKSIZE, b"\0")
+    (tmp_path / "archive").write_bytes(header * 3000)
+    with pytest.raises(TpukitError, match="broken archive"):
+        unpack(tmp_path / "archive", tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
 def test_a_header_that_asks_for_all_memory_is_refused(tmp_path: Path) -> None:
     info = tarfile.TarInfo("././@PaxHeader")
     info.type, info.size = tarfile.XHDTYPE, 40 << 30

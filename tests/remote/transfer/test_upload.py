@@ -107,6 +107,18 @@ def test_a_folder_that_is_there_takes_a_file_by_its_name(one: Fleet, noise: Path
     assert (one.home(0) / "folder" / "noise").read_bytes() == noise.read_bytes()
 
 
+def test_a_folder_of_a_files_name_is_not_taken_for_its_place(one: Fleet, noise: Path) -> None:
+    folder = one.home(0) / "noise"
+    folder.mkdir()
+    (one.home(0) / "link").symlink_to("noise")
+    for placement in Placement("./", "noise", into=True), Placement("./", "link", into=True):
+        (found,) = send(one, file_payload(noise), placement, ByteCounter())
+        assert isinstance(found, TpukitError)
+        assert found.reason == f"./{placement.name} is a folder there"
+    assert not list(folder.iterdir())
+    assert not leftovers(one.home(0))
+
+
 def test_odd_names_arrive_as_they_are(one: Fleet, noise: Path) -> None:
     name = "-rf $(touch canary) `touch canary`;'\"\n*"
     placement = Placement(f"./{name}", "noise", into=False)
@@ -419,6 +431,23 @@ def test_workers_without_python_get_it_from_here(four: Fleet, noise: Path, tmp_p
     placement = Placement("./copy", "noise", into=False)
     assert send(four, file_payload(noise), placement, ByteCounter()) == ["sent"] * 4
     assert [four.taken(index) for index in range(4)] == [1] * 4
+
+
+def test_a_number_beyond_all_measure_ends_nothing(four: Fleet, noise: Path, tmp_path: Path) -> None:
+    """Python refuses to read one: each of these workers would end the command of all."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    number = "9" * 5000
+    (tools / "python3").write_text(f"#!/bin/sh\necho tpukit-relay {number}\n")
+    (tools / "mkdir").write_text(
+        f'#!/bin/sh\necho tpukit-transfer partial {number}\nexec /bin/mkdir "$@"\n'
+    )
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    for server in four.servers:
+        server.path = f"{tools}:{server.path}"
+    placement = Placement("./copy", "noise", into=False)
+    assert send(four, file_payload(noise), placement, ByteCounter()) == ["sent"] * 4
 
 
 @on_openssh("four")

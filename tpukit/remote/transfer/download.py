@@ -76,7 +76,7 @@ class Source:
 
     def expects(self, parts: tuple[str, ...]) -> bool:
         """Tell whether the pattern matches a name as a shell's would: no hidden one unasked."""
-        wanted = self.pattern.rstrip("/").split("/") if self.pattern else []
+        wanted = [each for each in self.pattern.split("/") if each not in ("", ".")]
         return len(parts) >= len(wanted) and all(
             fnmatchcase(part, pattern) and (pattern[:1] == "." or part[:1] != ".")
             for part, pattern in zip(parts, wanted, strict=False)

@@ -24,7 +24,7 @@ _UPLOADS, _FETCHES, _PLACINGS = 8, 64, 32
 #: Seconds for the first worker to start serving.
 _SERVE_SECONDS = 15.0
 _PROGRAM = "remote/transfer/relay_program.py"
-_PORT = re.compile(rb"^tpukit-relay ([0-9]+)$", re.MULTILINE)
+_PORT = re.compile(rb"^tpukit-relay ([0-9]{1,5})$", re.MULTILINE)
 #: Without Python, or the other worker, it fetches nothing: what is missing is sent later.
 _FETCH = 'python3 -I -c "$0" fetch || true'
 

@@ -41,7 +41,8 @@ def unpack(archive: Path, target: Path, expected: Expected = lambda parts: True)
         stage.mkdir(0o700, parents=True)
         left_out = _fill(stage, archive, expected)
         _merge(stage, target)
-    except (tarfile.TarError, ValueError, OverflowError) as error:  # its times may be no times
+    # Its times may be no times; tarfile calls itself for each header that is about the next one.
+    except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
         raise TpukitError("the worker sent a broken archive", reason=str(error)) from error
     except OSError as error:
         raise unwritable(error) from error

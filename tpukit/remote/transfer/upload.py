@@ -20,7 +20,7 @@ from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection
 from tpukit.remote.programs import answer, program_line
 from tpukit.remote.transfer.payload import Payload, compressed
 
-_ANSWER = re.compile(rb"^tpukit-transfer ([a-z]+) ([0-9]+)( into)?$", re.MULTILINE)
+_ANSWER = re.compile(rb"^tpukit-transfer ([a-z]+) ([0-9]{1,18})( into)?$", re.MULTILINE)
 #: Times that all is sent before what arrived has to be right: the first may go on after a broken
 #: beginning.
 _SENDINGS = 2

@@ -88,6 +88,7 @@ place)
     trap 'rm -rf -- "$new"' EXIT
     # What stands there is replaced by what is whole, in one step, and by nothing on a full disk.
     if [ "$2" = file ]; then
+        if [ -d "$target" ]; then echo "$target is a folder there" >&2 && exit 1; fi
         # A second name of it, a link, would be changed with the file that is there in the end.
         mv -- "$whole" "$new" && chmod -- "$5" "$new" && mv -f -- "$new" "$target" || exit 1
     else
