@@ -248,9 +248,16 @@ def test_nothing_is_removed_through_a_link_that_took_a_folders_place(
 
 def test_what_cannot_be_removed_is_said(worker: Worker) -> None:
     worker.push(OLD)
-    with worker.ending(1, "exit 1", ["xargs"]):
+    with worker.ending(2, "exit 1", ["xargs"]):
         assert "cannot be removed" in worker.push({"kept": "kept"})
     assert worker.look() == "changed"
+
+
+def test_what_has_moved_is_at_its_new_place_before_it_leaves_the_old_one(worker: Worker) -> None:
+    worker.push({"old/module": "code"})
+    with worker.ending(2, "exit 1", ["xargs"]):
+        worker.push({"new/module": "code"})
+    assert read(worker.tree) == {"old/module": "code", "new/module": "code"}
 
 
 def test_another_first_push_to_a_folder_that_workers_share_is_in_nobodys_way(

@@ -80,6 +80,7 @@ apply)
         sort -u >"$next/before" && comm -23 "$next/before" "$next/after" >"$next/removed" || exit 1
     { # what is no folder where one is to come, and what folders hold where a file is to come
         while IFS= read -r each; do
+            if [ -L "$each" ] && grep -qxF -e "$each" "$next/removed"; then echo "$each"; fi
             if [ ! -d "$each" ] && { [ -e "$each" ] || [ -L "$each" ]; }; then echo "$each"; fi
         done <"$next/folders"
         while IFS= read -r each; do
@@ -88,14 +89,13 @@ apply)
     } | sort -u >"$next/in-the-way" || exit 1
     own=$(comm -23 "$next/in-the-way" "$next/removed" | head -n 1)
     [ -z "$own" ] || refuse "$own is in the way, and no push has brought it"
-    find . ! -type d | sort -o "$next/there" &&
-        comm -12 "$next/there" "$next/removed" >"$next/going" || exit 1
+    # By their own names, none through a link: that leads to what is to stay, or out of the tree.
+    find . ! -type d | sort | comm -12 - "$next/removed" >"$next/going" || exit 1
 
     # Until the manifest is there again, what has been removed and what has come is not known.
     sort -u -o "$next/unfinished" "$next/before" "$next/after" &&
         mv -f "$next/unfinished" "$unfinished" && rm -f "$manifest" || exit 1
-    # By their own names, none through a link: that leads to what is to stay, or out of the tree.
-    each_of rm -f -- <"$next/going" || refuse "what is gone here cannot be removed there"
+    comm -12 "$next/going" "$next/in-the-way" | each_of rm -f -- || exit 1
     while IFS= read -r each; do
         [ ! -d "$each" ] || [ -L "$each" ] || find "$each" -depth -type d -exec rmdir {} + || exit 1
     done <"$next/changed"
@@ -104,6 +104,9 @@ apply)
         mkdir -p "$each" && find "$new/$each" -maxdepth 1 ! -type d \
             -exec sh -c 'mv -f "$@" "$0"' "$each/" {} + || exit 1
     done <"$next/folders"
+    # What has moved is at its new place by now: whoever runs in there has the one or the other.
+    comm -23 "$next/going" "$next/in-the-way" | each_of rm -f -- ||
+        refuse "what is gone here cannot be removed there"
     # Folders that are empty now go as well, the deepest first.
     sed -n -e :a -e 's|/[^/]*$||' -e '/\//!d' -e p -e ba "$next/removed" | sort -ru |
         each_of rmdir -- 2>/dev/null
