@@ -459,6 +459,21 @@ def test_losing_the_first_worker_in_the_middle_fails_nobody(four: Fleet, noise: 
         assert (four.home(index) / "copy").read_bytes() == noise.read_bytes()
 
 
+def test_a_fetch_that_goes_on_after_a_broken_beginning_is_not_believed(
+    four: Fleet, noise: Path
+) -> None:
+    payload = file_payload(noise)
+    beginnings = {1: noise.read_bytes()[: SIZE // 2], 2: noise.read_bytes()[:1000], 3: b"\0" * 1000}
+    for index, beginning in beginnings.items():
+        transfers = four.home(index) / ".tpukit" / "transfers"
+        transfers.mkdir(parents=True)
+        (transfers / f"{payload.digest}.part").write_bytes(beginning)
+    placement = Placement("./copy", "noise", into=False)
+    assert send(four, payload, placement, ByteCounter()) == ["sent"] * 4
+    for index in range(4):
+        assert (four.home(index) / "copy").read_bytes() == noise.read_bytes()
+
+
 @on_openssh("four")
 def test_a_dead_worker_is_named_and_holds_up_nobody(four: Fleet, noise: Path) -> None:
     four.end(2)
@@ -496,7 +511,8 @@ def test_the_relays_secret_is_on_no_command_line(four: Fleet, noise: Path) -> No
     (served,) = (words[3:] for words in calls if words[0] == "serve")
     assert served == ["python3", "-I", "-c", program, "serve"]
     fetched = [words[3:] for words in calls if program in words and words[0] == "receive"]
-    assert fetched == [["0", "sh", "-c", 'python3 -I -c "$0" fetch || true', program]] * 3
+    fetch = 'python3 -I -c "$0" fetch; [ $? -ne 3 ] || exit 3'
+    assert fetched == [["0", "sh", "-c", fetch, program]] * 3
 
 
 def _relays(found: Fleet) -> list[psutil.Process]:

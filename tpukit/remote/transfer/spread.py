@@ -26,7 +26,7 @@ _SERVE_SECONDS = 15.0
 _PROGRAM = "remote/transfer/relay_program.py"
 _PORT = re.compile(rb"^tpukit-relay ([0-9]{1,5})$", re.MULTILINE)
 #: Without Python, or the other worker, it fetches nothing: what is missing is sent later.
-_FETCH = 'python3 -I -c "$0" fetch || true'
+_FETCH = 'python3 -I -c "$0" fetch; [ $? -ne 3 ] || exit 3'
 
 
 def distribute(
@@ -132,7 +132,7 @@ def _serving(source: Delivery, stop: threading.Event) -> Iterator[dict[str, Any]
 def _fetch(delivery: Delivery, served: Mapping[str, Any]) -> None:
     """Let a worker fetch the payload; what it could not get it is sent later."""
     command = ("sh", "-c", _FETCH, program_text(_PROGRAM))
-    stdin = _line({**served, "offset": delivery.size})
+    stdin = _line({**served, "offset": delivery.size, "digest": delivery.payload.digest})
     deadline = delivery.context.deadline  # the program itself gives up after a minute's silence
     delivery.connection.retry(lambda each: delivery.receive(each, command, stdin, deadline))
 
