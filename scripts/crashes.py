@@ -8,6 +8,7 @@ that was acknowledged has to be there; at the end nothing may be left behind.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -271,8 +272,10 @@ def one_round(
 
 
 if __name__ == "__main__":
-    given = [int(text) for text in sys.argv[1:3]]
-    count, seed = [*given, *(200, 7)[len(given) :]]
+    parser = argparse.ArgumentParser(prog="scripts/crashes")
+    parser.add_argument("rounds", type=int, nargs="?", default=200)
+    parser.add_argument("seed", type=int, nargs="?", default=7)
+    count, seed = vars(parser.parse_args()).values()
     print(f"{count} rounds, seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="tpukit-crashes-") as name:
         print(crash(count, seed, Path(name)))

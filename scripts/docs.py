@@ -124,10 +124,12 @@ def settings() -> str:
             ", ".join(f"`{name}`" for name in each.google_variables),
             f"`{each.gcloud}`" if each.gcloud else "",
             f"`{each.default}`" if each.default else "",
+            "never" if each.guarded else "yes" if each.harmless else "once trusted",
         )
         for each in DEFINITIONS
     ]
-    return table(("setting", "own variable", "Google's variables", "gcloud", "default"), rows)
+    titles = ("setting", "own variable", "Google's variables", "gcloud", "default", "tpukit.toml")
+    return table(titles, rows)
 
 
 def presets() -> str:

@@ -49,7 +49,11 @@ TABLE: list[tuple[int, Arrange, str]] = [
     (2, nothing, "list --zone nowhere"),
     (3, nothing, "describe demo"),
     (4, fault(preset="permission-denied", method="nodes.list"), "list"),
-    (4, fault(method="nodes.list", status="UNAUTHENTICATED", message="no"), "list"),
+    (
+        4,
+        fault(method="nodes.list", status="UNAUTHENTICATED", message="no", probability=1.0),
+        "list",
+    ),
     (5, another_s, "create v3-8 demo"),
     (5, a_slice, "create v2-8 demo"),
     (6, fault(preset="stockout"), "create v3-8 demo"),

@@ -35,12 +35,12 @@ LAYERS = (
     ("__main__",),
 )
 #: The emulator stands apart: of ours it knows these facts, and of ours only these know it.
-EMULATOR_IMPORTS = {"accelerators", "errors", "text"}
+EMULATOR_IMPORTS = {"accelerators", "errors", "paths", "text"}
 EMULATOR_IMPORTERS = ("cli/emulator", "cli/local.py")
 #: The one part that may import each of these.
 ONLY_IMPORTER = {
-    "google.cloud": {"cloud/tpu_writes.py", "emulator/api/grpc_", "emulator/library.py"},
-    "grpc": {"emulator/api/grpc_"},
+    "google.cloud": {"emulator/api/grpc_", "emulator/library.py"},
+    "grpc": {"emulator/api/grpc_", "emulator/library.py"},
     "paramiko": {"remote/connection/transport.py"},
     "asyncssh": {"emulator/workers/"},
     "rich": {"console.py"},
@@ -214,8 +214,16 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     assert not heavy & loaded_by(*arguments)
 
 
-@pytest.mark.parametrize("arguments", [["list"], ["describe", "demo"]])
-def test_what_only_reads_loads_nothing_of_google_s(
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["list"],
+        ["describe", "demo"],
+        ["create", "v3-8", "other", "--no-firewall"],
+        ["delete", "demo", "--yes", "--force"],
+    ],
+)
+def test_a_command_that_calls_the_api_loads_nothing_of_google_s(
     prompt_cloud: Cloud, arguments: list[str]
 ) -> None:
     prompt_cloud.tpu.create(prompt_cloud.request("demo"))

@@ -72,6 +72,7 @@ class Generation:
     torus_side: int = 0  #: a slice whose every axis is a multiple is a torus; 0: not published
     ici_gbytes_per_second_per_link: int = 0  #: one way; 0: not published
     ici_gbytes_per_second_per_chip: int = 0  #: of all links, both ways; 0: not published
+    control_agent: bool = False  #: libtpu was seen to need Google's vbarcontrolagent on the worker
     machines: tuple[Machine, ...] = ()  #: by chips; () where no figure is published
 
     @property

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
-#: States from which a slice does not come back: it has to be deleted and made again.
-LOST_STATES = frozenset({"PREEMPTED", "TERMINATED", "HIDDEN", "HIDING"})
+#: States from which a slice does not come back: it has to be deleted and made again. HIDING and
+#: HIDDEN are none of them: the API can show a slice again (UNHIDING; Cloud TPU API, `Node.State`).
+LOST_STATES = frozenset({"PREEMPTED", "TERMINATED"})
 #: States in which a queued resource comes to nothing, and holds quota until it is deleted.
 DEAD_STATES = frozenset({"FAILED", "SUSPENDED"})
 
@@ -72,6 +73,18 @@ class UnusedDisk(Documented):
 
 
 @dataclass(frozen=True)
+class SliceTarget:
+    """The one slice that a command acts on. A name may be given again, an id never is.
+
+    `id` is the API's own (`Node.id`), or "" as long as nobody has looked.
+    """
+
+    zone: str
+    name: str
+    id: str = ""
+
+
+@dataclass(frozen=True)
 class Slice(Documented):
     """A slice as the cloud describes it. `state` and `health` are the API's own words.
 
@@ -85,10 +98,12 @@ class Slice(Documented):
     accelerator_type: str
     runtime_version: str
     state: str
+    id: str = ""  #: the API's own, which no other slice has
     health: str = ""
     health_description: str = ""
     topology: str = ""
-    provisioning: str = "on-demand"  #: "on-demand", "spot", "preemptible" or "reserved"
+    #: "on-demand", "spot", "preemptible", "reserved", "flex-start", or a new word of the API's
+    provisioning: str = "on-demand"
     network: str = ""
     network_project: str = ""  #: of a Shared VPC the host project; "" for the slice's own
     subnetwork: str = ""
@@ -102,9 +117,15 @@ class Slice(Documented):
     external_addresses: bool = False
     data_disks: tuple[DataDisk, ...] = ()
     api: str = "tpu"  #: the API that it lives in: two may hold slices of the same name
+    unreadable: tuple[str, ...] = ()  #: the API's names of fields that could not be read
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", dict(sorted(self.labels.items())))
+
+    @property
+    def target(self) -> SliceTarget:
+        """This slice, and no other that has its name."""
+        return SliceTarget(self.zone, self.name, self.id)
 
     @property
     def ready(self) -> bool:
@@ -115,7 +136,8 @@ class Slice(Documented):
     def unaddressed(self) -> str:
         """Which workers of a READY slice still lack an address that was asked for, or ""."""
         if not self.workers:
-            return "it has no workers yet"
+            unknown = "networkEndpoints" in self.unreadable
+            return "its workers could not be read" if unknown else "it has no workers yet"
         kind = "external" if self.external_addresses else "internal"
         lacking = [each.index for each in self.workers if not getattr(each, f"{kind}_address")]
         return f"{worker_names(lacking)} without {kind} address yet" if lacking else ""
@@ -154,6 +176,29 @@ class SliceRequest:
         paths = (self.network.split("/"), self.subnetwork.split("/"))
         owners = [path[path.index("projects") + 1] for path in paths if "projects" in path[:-1]]
         return next((each for each in owners if each != self.project), ""), paths[0][-1]
+
+    @property
+    def expected(self) -> Slice:
+        """The slice that this asks for: it has no state and no workers yet."""
+        project, network = self.network_place
+        return Slice(
+            name=self.name,
+            project=self.project,
+            zone=self.zone,
+            accelerator_type=self.accelerator_type,
+            runtime_version=self.runtime_version,
+            state="",
+            provisioning=self.provisioning,
+            network=network,
+            network_project=project,
+            subnetwork=self.subnetwork,
+            labels=self.labels,
+            tags=self.tags,
+            metadata=self.metadata,
+            service_account=self.service_account,
+            external_addresses=self.external_addresses,
+            data_disks=self.data_disks,
+        )
 
 
 @dataclass(frozen=True)
@@ -215,17 +260,21 @@ class QueuedResource(Documented):
     `labels` are those of its slices, and `error` is why it failed, in the API's words.
     """
 
+    _hidden = ("network_project",)
     name: str
     project: str
     zone: str
     state: str
     initiator: str = ""  #: of the state: "USER" or "SERVICE"
     error: str = ""
+    error_code: int = 0  #: of google.rpc.Code; 0 if there is none
     slices: tuple[str, ...] = ()
     accelerator_type: str = ""
     provisioning: str = "on-demand"
     labels: Mapping[str, str] = field(default_factory=dict)
     created: str = ""  #: RFC 3339, as the API gives it
+    network_project: str = ""  #: as of a slice
+    unreadable: tuple[str, ...] = ()  #: the API's names of fields that could not be read
 
     @property
     def dead(self) -> bool:

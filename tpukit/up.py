@@ -187,12 +187,10 @@ def _guarded(
 
 @contextmanager
 def _telling_a_loss(context: Context, found: Slice, opening: Opening | None) -> Iterator[None]:
-    """Let a slice that is lost be the error, whatever has failed on it first; its rule is left."""
+    """If the slice is lost, raise that, whatever failed on it first; its rule is left."""
     try:
         try:
             yield
-        except SliceLost:
-            raise
         except TpukitError:
             check_still_there(context.provider, found)
             raise

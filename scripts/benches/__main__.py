@@ -12,6 +12,7 @@ import installs
 import latency
 import polling
 import provisioning
+import scale
 import ssh
 import startup
 import transfer
@@ -28,6 +29,7 @@ BENCHES = {
     "faults": faults,
     "transfer": transfer,
     "provision": provisioning,
+    "scale": scale,
     "typer": typer_releases,
 }
 

@@ -193,6 +193,7 @@ def _cloud(rate: float, seed: int, clock: Clock) -> Iterator[tuple[ApiServer, Pa
             PaperHost,
             create_seconds=5.0 if isinstance(clock, CountedClock) else 0.0,
             clock=EmulatorClock(base=clock.time),
+            operation_metadata="tpu",  # which google-cloud-tpu reads over REST
         )
         left, rules = 1.0, []
         for number, (share, fault) in enumerate(_FAULTS):

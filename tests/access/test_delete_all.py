@@ -11,7 +11,6 @@ from support.local_cloud import PROJECT, ZONE, Cloud
 from support.slices import labelled
 
 from tpukit.access import cleanup, ssh_rule
-from tpukit.access.ssh_config import SshConfig
 from tpukit.cloud.session import Session
 from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import Interrupted, NotAllowed, NotFound
@@ -52,15 +51,11 @@ def delete_all(
     deleter = cleanup.Cleanup(
         CloudTpu(Session(cloud.tokens, cloud.clock, timeout=1.0), PROJECT, cloud.url),
         cloud.firewall,
-        SshConfig(cloud.directory / "ssh"),
         cloud.journal,
         on_state=on_state,
         on_warning=(warnings if warnings is not None else []).append,
     )
-    requests = [each for each in slices if isinstance(each, QueuedResource)]
-    if requests:
-        return deleter.delete_all_queued(requests, cloud.deadline(seconds))
-    return deleter.delete_all(slices, cloud.deadline(seconds))  # type: ignore[arg-type]
+    return deleter.end_all(slices, cloud.deadline(seconds))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,12 @@ from tpukit.access.context import Context
 from tpukit.access.key import install_key, key_line, with_access
 from tpukit.clock import Deadline, SystemClock
 from tpukit.cloud.tpu import CloudTpu
-from tpukit.cloud.tpu_writes import TpuWrites
 from tpukit.errors import (
     DeadlinePassed,
     NotAllowed,
     TpukitError,
 )
+from tpukit.models import SliceChange
 from tpukit.remote.connection.keys import KeyPair, ensure_key_pair
 
 
@@ -61,7 +60,8 @@ def test_a_key_written_by_another_meanwhile_is_kept(
 ) -> None:
     """The API is busy with the other's write when we ask; ours is made anew from what it left."""
     found = ready(cloud)
-    cloud.tpu.replace_metadata(ZONE, "demo", {"ssh-keys": "bob:ssh-ed25519 AAAA bob"})
+    theirs = SliceChange(metadata={"ssh-keys": "bob:ssh-ed25519 AAAA bob"})
+    cloud.tpu.update(ZONE, "demo", theirs)
     install_key(cloud.tpu, found, "ada", key, cloud.deadline())
     assert keys_of(cloud) == ["bob:ssh-ed25519 AAAA bob", key_line("ada", key)]
 
@@ -84,21 +84,6 @@ def test_a_key_that_a_stale_writer_replaced_is_written_again(
     assert "bob:ssh-ed25519 AAAA bob" in keys_of(cloud)
 
 
-def test_a_key_written_while_the_library_loads_is_kept(cloud: Cloud, key: KeyPair) -> None:
-    """google-cloud-tpu can take seconds: another client has seen its key twice by then."""
-
-    class Slow(CloudTpu):
-        @cached_property
-        def _writes(self) -> TpuWrites:
-            cloud.change("demo", metadata={"ssh-keys": "bob:ssh-ed25519 AAAA bob"})
-            return super()._writes
-
-    found = ready(cloud)
-    slow = Slow(cloud.session, PROJECT, cloud.url)
-    assert install_key(slow, found, "ada", key, cloud.deadline())
-    assert keys_of(cloud) == ["bob:ssh-ed25519 AAAA bob", key_line("ada", key)]
-
-
 def test_a_refused_key_is_an_error_that_is_not_repeated(cloud: Cloud, key: KeyPair) -> None:
     found = ready(cloud)
     cloud.fault(preset="permission-denied", method="nodes.patch", probability=1.0)
@@ -110,7 +95,7 @@ def test_a_refused_key_is_an_error_that_is_not_repeated(cloud: Cloud, key: KeyPa
 def test_a_key_that_never_appears_ends_at_the_deadline(cloud: Cloud, key: KeyPair) -> None:
     found = ready(cloud)
     cloud.fault(method="nodes.patch", status="ABORTED", message="busy", probability=1.0)
-    with pytest.raises(DeadlinePassed, match="SSH key"):
+    with pytest.raises(DeadlinePassed, match="SSH keys"):
         install_key(cloud.tpu, found, "ada", key, cloud.deadline(60.0))
 
 

@@ -65,7 +65,7 @@ def test_a_tag_that_the_api_refuses_is_an_error_and_no_rule_is_made(
     found = prompt_cloud.tpu.get(ZONE, "demo")
 
     class Failing(type(prompt_cloud.tpu)):  # type: ignore[misc]
-        def replace_tags(self, zone: str, name: str, tags: object) -> str:
+        def update(self, zone: str, name: str, change: object) -> str:
             return "projects/p/locations/z/operations/o"
 
         def failure(self, operation: str, doing: str) -> TpukitError:

@@ -15,7 +15,6 @@ from support.slices import labelled
 from tpukit.access import reaping, ssh_rule
 from tpukit.access.cleanup import Cleanup
 from tpukit.access.reaping import Reaped
-from tpukit.access.ssh_config import SshConfig
 from tpukit.errors import Interrupted, TpukitError
 from tpukit.models import FirewallRule
 from tpukit.slices import lifetime, naming
@@ -75,7 +74,6 @@ class World:
         cleanup = Cleanup(
             self.cloud.tpu,
             self.cloud.firewall,
-            SshConfig(self.cloud.directory / "ssh"),
             self.cloud.journal,
             on_state=lambda name: self.cloud.states.append,
             on_warning=self.cloud.states.append,
@@ -200,7 +198,9 @@ def test_what_was_put_off_or_made_anew_since_it_was_shown_stays(world: World) ->
     assert len(cloud.nodes()) == 3
 
 
-def test_one_slice_of_several_that_is_lost_stays_while_the_others_are_in_use(world: World) -> None:
+def test_one_slice_of_several_whose_time_is_up_stays_while_others_are_used(
+    world: World,
+) -> None:
     cloud = world.cloud
     parent = f"projects/{PROJECT}/locations/{ZONE}"
     node = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-ubuntu2204-base"}
@@ -210,7 +210,7 @@ def test_one_slice_of_several_that_is_lost_stays_while_the_others_are_in_use(wor
     url = f"{cloud.url}/v2/{parent}/queuedResources?queuedResourceId=pod"
     cloud.session.rest("ask", "POST", url, body={"tpu": {"nodeSpec": [spec]}})
     world.later()
-    cloud.change("pod-0", state="HIDDEN")  # lost, and the service has not taken note of it
+    cloud.change("pod-0", labels=world.labels(-1.0))
     found = world.survey()
     assert found.due == ()
     assert "has other slices" in found.spared[0].spared
@@ -222,8 +222,11 @@ def test_all_rules_of_what_is_reaped_go_with_it(prompt_cloud: Cloud) -> None:
     request = world.queued(ZONE, world.labels(-1.0))
     tags = [ssh_rule.tag(PROJECT, ZONE, each) for each in (name, f"{request}-0")]
     (found,) = [each for each in prompt_cloud.tpu.list(ZONE).slices if each.name == name]
-    for tag in (*tags, ssh_rule.purpose_name(found, "nfs")):
-        prompt_cloud.firewall.insert(FirewallRule(tag, "default", ("192.0.2.7/32",), (tag,)))()
+    for name, tag in (
+        (ssh_rule.purpose_name(found, "nfs"), tags[0]),
+        *zip(tags, tags, strict=True),
+    ):
+        prompt_cloud.firewall.insert(FirewallRule(name, "default", ("192.0.2.7/32",), (tag,)))()
     assert len(world.reap(world.survey()).deleted) == 2
     assert not [each for each in prompt_cloud.firewall.list() if ssh_rule.is_ours(each)]
 

@@ -52,6 +52,7 @@ SLICE_KEYS = {
     "topology",
     "runtime_version",
     "state",
+    "id",
     "health",
     "health_description",
     "provisioning",
@@ -66,6 +67,7 @@ SLICE_KEYS = {
     "external_addresses",
     "data_disks",
     "api",
+    "unreadable",
 }
 DISK = "projects/demo-project/zones/us-central1-a/disks/d"
 RULE_KEYS = {
@@ -307,6 +309,8 @@ def test_a_zone_that_is_misspelled_is_told_before_anything_is_asked(
 def test_what_may_be_typed_after_a_create_asks_for_the_same_slice(
     run: Run, prompt_cloud: Cloud, flags: tuple[str, ...]
 ) -> None:
+    held = {"name": "held", "project": PROJECT, "zone": ZONE, "resourceType": "v3", "size": 8}
+    prompt_cloud.control("POST", "catalogue/reservations", held)
     environment = prompt_cloud.environment()
     words = ("create", "v3-8", "demo", "--no-firewall", "--json", *flags, "--labels=team=x")
     made = run(*words, environment=environment).document
@@ -374,20 +378,6 @@ def test_one_that_is_missing_does_not_stop_the_other_deletes(run: Run, prompt_cl
     words = ("delete", "a", "gone", "--yes", "--json")
     details = run(*words, environment=environment).document["error"]["details"]
     assert (details["deleted"], list(details["failed"])) == (["a"], ["gone"])
-
-
-def test_delete_names_the_queued_resource_that_stays(run: Run, prompt_cloud: Cloud) -> None:
-    make(prompt_cloud)
-    place = f"projects/{PROJECT}/locations/{ZONE}"
-    prompt_cloud.change("demo", queuedResource=f"{place}/queuedResources/wish")
-    result = run("delete", "demo", "--yes", environment=prompt_cloud.environment())
-    assert result.status == 0
-    command = "gcloud compute tpus queued-resources delete wish"
-    assert f"next: {command} --zone {ZONE} --project {PROJECT}" in result.err
-    make(prompt_cloud)
-    prompt_cloud.change("demo", queuedResource=f"{place}/queuedResources/wish")
-    words = ("delete", "demo", "gone", "--yes")
-    assert command in run(*words, environment=prompt_cloud.environment()).says(3).err
 
 
 def test_delete_without_the_right_to_read_rules_warns_and_succeeds(

@@ -7,9 +7,9 @@ from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import urlsplit
 
-from support.local_cloud import TOKEN, ZONE, Cloud
+from support.local_cloud import OTHER_ZONE, TOKEN, ZONE, Cloud
 
-from cli.conftest import Run
+from cli.conftest import Result, Run
 from tpukit.cli.gcloud_line import gcloud_line
 from tpukit.models import ApiCall
 
@@ -144,3 +144,47 @@ def test_the_calls_that_change_something_have_their_gcloud_commands() -> None:
     for method, url, body, line in LINES:
         words = gcloud_line(ApiCall(method, url, body))
         assert " ".join(words).replace("gcloud compute ", "").replace("tpus ", "") == line
+
+
+def methods(result: Result) -> list[str]:
+    assert result.status == 0, result.err
+    return [
+        f"{each['method']} {each['url'].rpartition('/')[2].partition('?')[0]}"
+        for each in result.document["dry_run"]
+    ]
+
+
+def test_a_dry_run_of_recreate_shows_that_the_lost_slice_is_deleted_before_it_is_made(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    run("create", "v3-8", "demo", "--source-range", "192.0.2.7/32", environment=environment)
+    prompt_cloud.change("demo", state="PREEMPTED")
+    rule = prompt_cloud.firewall.list()[0].name
+    words = ("up", "v3-8", "demo", "--source-range", "192.0.2.7/32", "--dry-run", "--json")
+    shown = run(*words, "--recreate", environment=environment)
+    assert methods(shown) == ["DELETE demo", f"DELETE {rule}", "POST firewalls", "POST nodes"]
+    assert run(*words, environment=environment).status == 7  # as `up` itself ends
+    assert prompt_cloud.tpu.get(ZONE, "demo").state == "PREEMPTED"
+
+
+def test_a_dry_run_shows_the_end_that_a_slice_without_one_would_get(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    run("create", "v3-8", "demo", environment=environment)
+    words = ("create", "v3-8", "demo", "--ttl", "3h", "--dry-run", "--json")
+    shown = run(*words, environment=environment)
+    assert methods(shown) == ["PATCH demo"]
+    assert "tpukit-expires" in shown.document["dry_run"][0]["body"]["labels"]
+    assert "tpukit-expires" not in prompt_cloud.tpu.get(ZONE, "demo").labels
+
+
+def test_a_dry_run_of_a_search_shows_every_place_and_what_is_removed_of_those_without_room(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    words = ("create", "v3-8", "demo", "--zones", f"{ZONE},{OTHER_ZONE}", "--dry-run", "--json")
+    shown = run(*words, environment=prompt_cloud.environment())
+    calls = [each.partition(" ")[0] for each in methods(shown)]
+    assert calls == ["POST", "POST", "POST", "POST", "DELETE"]
+    assert prompt_cloud.firewall.list() == ()

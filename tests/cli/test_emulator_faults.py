@@ -98,7 +98,7 @@ def test_every_kind_of_fault_stands_in_the_help_and_on_the_page(tpukit: Tpukit) 
     add = ("emulator", "fault", "add")
     refused = tpukit.ends_with(2, *add, "--kind", "operation", "--method", "nodes.stop").stderr
     methods = re.findall(r"[a-zA-Z]+\.[a-z]+\b", refused)
-    assert len(methods) == 4
+    assert len(methods) == 5
     assert [each for each in methods if f"`{each}`" not in row] == []
 
 
@@ -246,7 +246,7 @@ def test_a_state_file_cut_anywhere_keeps_the_emulator_from_starting_and_is_kept(
     tpukit = Tpukit(tmp_path, {"TPUKIT_LOCAL": "1"})
     tpukit.succeeds("create", "v3-8", "demo")
     tpukit.succeeds("emulator", "stop")
-    (state,) = tmp_path.rglob("state.json")
+    (state,) = tmp_path.rglob("state.db")
     whole = state.read_bytes()
     state.write_bytes(whole[: len(whole) // 2])
     done = tpukit("list", "--json")

@@ -12,6 +12,9 @@ import pytest
 from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 from support.command_line import Tpukit
+from support.operation_metadata import of_this_run
+
+from tpukit.emulator.core.operation_metadata import OPERATION_METADATA
 
 pytestmark = pytest.mark.process
 
@@ -83,10 +86,14 @@ def test_flags_that_differ_from_the_emulator_that_runs_are_refused(
     scenario.write_text('create_seconds = 5\n[[faults]]\npreset = "stockout"\n')
     started = tpukit.document("emulator", "start")
     port = int(started["emulator"]["url"].rpartition(":")[2])
+    own, other = sorted(OPERATION_METADATA, key=lambda kind: kind != of_this_run())
+    other_metadata = ("--operation-metadata", other)
+    why_not = f"the metadata of its operations is {own}, not {other}"
     for words, why in (
         (("--create-seconds", "1"), "a create takes 2 s, not 1 s"),
         (("--port", str(port + 1)), f"it listens on port {port}, not {port + 1}"),
         (("--engine", "namespaces"), "its workers are portable, not namespaces"),
+        (other_metadata, why_not),
         (("--scenario", str(scenario)), "a create takes 2 s, not 5 s"),
     ):
         refused = tpukit.ends_with(2, "emulator", "start", *words).stderr
@@ -118,14 +125,14 @@ def test_an_ssh_server_of_this_machine_on_the_workers_port_is_warned_of(tpukit: 
 def test_a_damaged_state_file_is_named_with_what_to_type(tpukit: Tpukit) -> None:
     tpukit.succeeds("emulator", "start")
     tpukit.succeeds("emulator", "stop")
-    state = tpukit.home / "tpukit" / "state" / "emulator" / "state.json"
+    state = tpukit.home / "tpukit" / "state" / "emulator" / "state.db"
     state.write_text('{"version": 1')
     told = tpukit.ends_with(2, "--local", "list").stderr.splitlines()
     assert told[0].startswith(f"error: the emulator's state file {state} cannot be used (")
     assert told[1] == "why: it was cut or damaged; it is never read in part"
-    assert told[2] == f"fix: mv {state} {state}.damaged"
+    assert told[2] == f"fix: mv {state} {state}.old"
     assert told[3] == "note: it then starts without slices, and removes the files of their workers"
-    state.rename(f"{state}.damaged")
+    state.rename(f"{state}.old")
     assert tpukit.document("--local", "list")["slices"] == []
 
 

@@ -49,12 +49,14 @@ def test_project_and_zone_are_repeated_and_quoted_where_the_command_has_none() -
     assert completed(GlobalFlags(), "tpukit list") == "tpukit list"
 
 
-def test_what_the_environment_says_is_not_repeated() -> None:
+def test_a_suggested_command_says_local_though_the_environment_does() -> None:
+    """Somebody may paste it into another shell, where it must not reach the real cloud."""
     local = GlobalFlags(local=True)
     # The endpoints may be those of an emulator that has ended since.
     endpoint = {"CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": "http://127.0.0.1:8080/"}
-    assert completed(local, "tpukit list", {"TPUKIT_LOCAL": "1"}) == "tpukit list"
-    assert completed(local, "tpukit list", {"TPUKIT_LOCAL": "0"}) == "tpukit --local list"
+    for value in ("0", "1"):
+        assert completed(local, "tpukit list", {"TPUKIT_LOCAL": value}) == "tpukit --local list"
+    assert completed(GlobalFlags(), "tpukit list", {"TPUKIT_LOCAL": "1"}) == "tpukit --local list"
     assert completed(local, "tpukit list", endpoint) == "tpukit --local list"
 
 
@@ -88,7 +90,7 @@ def test_what_is_said_to_come_next_can_be_typed_as_it_stands(tpukit: Tpukit) -> 
     assert "there" in tpukit.succeeds(*words).stdout
     here = Tpukit(tpukit.home, {"TPUKIT_LOCAL": "1"})
     made = here.succeeds("--local", "create", "v3-8", "demo").stderr
-    assert "next: tpukit up v3-8 demo" in made
+    assert "next: tpukit --local up v3-8 demo" in made
 
 
 @pytest.mark.process

@@ -51,7 +51,7 @@ def stand(local: Local, name: str, run: str) -> list[tuple[int, str, int | None]
 def test_a_detached_run_is_followed_to_its_end_and_its_status_is_the_highest(
     local: Local, team: str
 ) -> None:
-    run = detach(local, team, "for i in 1 2 3; do echo line $i; done; exit $TPU_WORKER_ID")
+    run = detach(local, team, "for i in 1 2 3; do echo line $i; done; exit $TPUKIT_WORKER")
     done = local.run("attach", team, run)
     assert done.status == 3
     lines = sorted(f"[{worker}] line {number}" for worker in range(4) for number in (1, 2, 3))
@@ -76,7 +76,7 @@ def test_kill_frees_a_device_that_an_orphan_of_nobody_holds(local: Local, team: 
     assert done.status == 0, done.err
     ended = json.loads(done.out)["ended"]
     assert [len(each["spared"]) for each in ended] == [1] * 4
-    assert f"tpukit kill {team} --all-holders" in local.run("kill", team, run).err
+    assert f"tpukit --local kill {team} --all-holders" in local.run("kill", team, run).err
     done = local.run("kill", team, "--all-holders", "--json")
     assert done.status == 0, done.err
     ended = json.loads(done.out)["ended"]
@@ -176,7 +176,7 @@ def test_ctrl_c_names_the_run_that_goes_on(local: Local, team: str) -> None:
             _, told = process.communicate(timeout=60)
         assert process.returncode == 130
         assert f"exists: run {run} goes on" in told
-        assert f"fix: tpukit kill {team} {run}" in told
+        assert f"fix: tpukit --local kill {team} {run}" in told
     assert local.run("kill", team, run).status == 0
 
 
@@ -196,7 +196,7 @@ def test_one_worker_s_log_is_passed_on_byte_for_byte(
 
 def test_a_run_is_a_row_and_one_run_a_row_a_worker(local: Local, team: str) -> None:
     run = detach(
-        local, team, "exit $((TPU_WORKER_ID / 3))", "--env", "A_TOKEN=hush", "--env", "N=7"
+        local, team, "exit $((TPUKIT_WORKER / 3))", "--env", "A_TOKEN=hush", "--env", "N=7"
     )
     local.run("attach", team, run)
     rows = [line.split("\t") for line in local.run("jobs", team).out.splitlines()]
@@ -209,7 +209,7 @@ def test_a_run_is_a_row_and_one_run_a_row_a_worker(local: Local, team: str) -> N
     shown = json.loads(local.run("jobs", team, run, "--environment", "--json").out)["environments"]
     assert len(shown) == 4
     assert shown[2]["environment"] | {"A_TOKEN": "****", "N": "7"} == shown[2]["environment"]
-    assert shown[2]["command"] == "exit $((TPU_WORKER_ID / 3))"
+    assert shown[2]["command"] == "exit $((TPUKIT_WORKER / 3))"
     assert "hush" not in local.run("jobs", team, run, "--environment").out
     local.run("jobs", team, "--environment").says(2)
 

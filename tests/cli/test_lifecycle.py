@@ -53,7 +53,7 @@ def test_nothing_of_what_fits_is_deleted_where_that_is_not_sure(
     environment = prompt_cloud.environment()
     make(prompt_cloud, "exp-1")
     make(prompt_cloud, "exp-2", owner="eve")
-    told = run("delete", "exp-*", "--yes", environment=environment).says(4).err
+    told = run("delete", "exp-*", "--foreign", "--yes", environment=environment).says(4).err
     assert "slice exp-2 belongs to eve" in told
     make(prompt_cloud, "exp-1", zone=OTHER_ZONE)
     told = run("delete", "exp-1*", "--yes", environment=environment).says(2).err
@@ -64,6 +64,21 @@ def test_nothing_of_what_fits_is_deleted_where_that_is_not_sure(
     assert len(names(prompt_cloud)) == 3
     mine = ("delete", "*", "--label", "tpukit-owner=ada", "--zone", ZONE, "--yes")
     assert run(*mine, environment=environment).out == "exp-1\n"
+
+
+def test_a_pattern_selects_no_slice_of_others_unless_they_are_asked_for(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    make(prompt_cloud, "exp-mine")
+    make(prompt_cloud, "exp-hers", owner="eve")
+    prompt_cloud.tpu.create(prompt_cloud.request("exp-colleague"))
+    assert run("delete", "exp-*", "--yes", environment=environment).out == "exp-mine\n"
+    assert names(prompt_cloud) == ["exp-colleague", "exp-hers"]
+    told = run("delete", "exp-*", "--yes", environment=environment).says(3).err
+    assert "no slice of yours fits exp-*" in told
+    words = ("delete", "exp-*", "--foreign", "--force", "--yes")
+    assert run(*words, environment=environment).out == "exp-colleague\nexp-hers\n"
 
 
 def test_an_update_shows_what_it_changed(run: Run, prompt_cloud: Cloud) -> None:
@@ -88,7 +103,8 @@ def test_an_update_shows_what_it_changed(run: Run, prompt_cloud: Cloud) -> None:
     ):
         run("update", "demo", *wrong, environment=environment).says(2)
     make(prompt_cloud, "pod", owner="eve")
-    run("update", "pod", "--add-tags", "web", environment=environment).says(4)
+    told = run("update", "pod", "--add-tags", "web", environment=environment).says(4).err
+    assert "fix: tpukit update pod --add-tags web --force" in told
     assert run("update", "pod", "--add-tags", "web", "--force", environment=environment).status == 0
 
 

@@ -60,7 +60,7 @@ def test_what_is_piped_in_reaches_the_command(local: Local, slice_name: str) -> 
 def test_each_worker_runs_the_command_and_the_highest_status_is_ours(
     local: Local, slice_name: str
 ) -> None:
-    done = local.run("run", slice_name, "--", "echo $TPU_WORKER_ID; exit $TPU_WORKER_ID")
+    done = local.run("run", slice_name, "--", "echo $TPUKIT_WORKER; exit $TPUKIT_WORKER")
     assert done.status == 3
     assert sorted(done.out.splitlines()) == ["[0] 0", "[1] 1", "[2] 2", "[3] 3"]
     assert "worker 3 exited with status 3" in done.err
@@ -147,11 +147,11 @@ def test_without_a_rule_the_missing_rule_is_named_soon(local: Local) -> None:
     assert time.monotonic() - started < 60.0
     assert "does not answer at" in done.err
     assert "no firewall rule of network closed admits tcp:22" in done.err
-    assert "fix: tpukit firewall apply closed --zone" in done.err
+    assert "fix: tpukit --local firewall apply closed --zone" in done.err
     started = time.monotonic()
     done = local.run("run", "closed", "--", "true")
     assert (done.status, time.monotonic() - started < 50.0) == (255, True)
-    assert "next: tpukit firewall apply closed --zone" in done.err
+    assert "next: tpukit --local firewall apply closed --zone" in done.err
     assert local.run("delete", "closed", "--yes").status == 0
 
 

@@ -35,3 +35,22 @@ def test_a_preemption_under_a_command_is_a_loss(
         _, said = process.communicate(timeout=60)
     assert process.returncode == 7, said
     assert "slice demo is PREEMPTED" in said
+
+
+def test_maintenance_is_named_where_a_worker_is_silent_and_not_where_it_answers(
+    run: Run, own_emulator: dict[str, str]
+) -> None:
+    """Both were seen on real slices: docs/reference/real-workers.md."""
+    assert run("create", "v3-8", "demo", environment=own_emulator).status == 0
+    assert run("firewall", "apply", "demo", environment=own_emulator).status == 0
+    ill = run("emulator", "health", "demo", "UNHEALTHY_MAINTENANCE", environment=own_emulator)
+    assert ill.status == 0, ill.err
+    ssh = ("ssh", "demo", "--timeout", "6s", "--", "true")
+    answering = run(*ssh, environment=own_emulator)
+    assert (answering.status, answering.err) == (0, "")
+    run("emulator", "worker", "demo", "0", "--fault", "dead", environment=own_emulator)
+    silent = run(*ssh, environment=own_emulator)
+    assert silent.status == 255
+    assert "the slice is UNHEALTHY_MAINTENANCE: its workers may be out of reach" in silent.err
+    assert "\nfix: tpukit --local wait demo --zone emulator-local1-a --for ssh\n" in silent.err
+    assert "firewall" not in silent.err

@@ -35,7 +35,7 @@ def test_without_the_environment_it_says_how_to_get_it_and_starts_nothing(
     local: Local, bare: str
 ) -> None:
     done = local.run("notebook", bare, "--port", "0").says(3)
-    assert f"fix: tpukit provision {bare} jax" in done.err
+    assert f"fix: tpukit --local provision {bare} jax" in done.err
     assert local.run("jobs", bare).out == ""
 
 

@@ -7,6 +7,7 @@ import pty
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from support.local_cloud import ZONE, Cloud
@@ -89,3 +90,16 @@ def test_root_of_one_machine_is_not_root_of_another(run: Run, prompt_cloud: Clou
     prompt_cloud.change(name, labels={naming.MANAGED: "1", naming.OWNER: "tpukit-other"})
     told = run("up", "v3-8", name, environment=environment).says(5).err
     assert "belongs to tpukit-other" in told
+
+
+@pytest.mark.parametrize("words", [("delete", "pod", "--yes"), ("reap", "--yes")])
+def test_a_project_file_that_names_the_owner_gives_no_right_to_a_slice(
+    run: Run, alices: Cloud, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "tpukit.toml").write_text('user = "alice"')
+    environment = alices.environment()
+    del environment["USER"]
+    environment.pop("TPUKIT_USER", None)
+    told = run(*words, environment=environment).says(9).err
+    assert "tpukit.toml is not trusted to set user (it says alice)" in told
+    assert alices.tpu.get(ZONE, "pod").ready

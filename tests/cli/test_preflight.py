@@ -148,9 +148,13 @@ def test_the_rule_of_a_shared_network_lives_and_ends_in_the_host_project(
     assert "192.0.2.1/32" in host.list()[0].source_ranges
     assert run("firewall", "remove", "demo", environment=environment).status == 0
     assert host.list() == ()
-    assert run(*words, environment=environment).status == 0
-    assert run("delete", "demo", "--yes", environment=environment).status == 0
-    assert host.list() == ()
+    for words_of_end in (("delete", "demo"), ("delete", "demo", "--missing-ok")):
+        assert run(*words, environment=environment).status == 0
+        assert len(host.list()) == 1
+        if "--missing-ok" in words_of_end:  # it was deleted by another program
+            prompt_cloud.vanish("demo")
+        assert run(*words_of_end, "--yes", environment=environment).status == 0
+        assert host.list() == ()
 
 
 @pytest.mark.parametrize("verb", VERBS)

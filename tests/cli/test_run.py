@@ -38,7 +38,7 @@ def single(local: Local) -> Iterator[str]:
 
 
 def test_a_failing_worker_is_named_at_the_end_with_its_last_lines(local: Local, crew: str) -> None:
-    command = "seq 10 >&2; test $TPU_WORKER_ID != 2 || exit 7"
+    command = "seq 10 >&2; test $TPUKIT_WORKER != 2 || exit 7"
     done = local.run("run", crew, "--", command)
     assert done.status == 7
     end = done.err.splitlines()[-6:]
@@ -52,7 +52,7 @@ def test_an_environment_that_was_not_provisioned_is_one_error_with_the_command_f
     for words in (["--with", "torch_xla"], ["--with", "torch_xla", "--detach"]):
         done = local.run("run", crew, *words, "--", "python", "-V").says(3)
         assert f"error: {crew} has no environment torch_xla on workers 0, 1, 2, 3" in done.err
-        assert f"fix: tpukit provision {crew} torch_xla" in done.err
+        assert f"fix: tpukit --local provision {crew} torch_xla" in done.err
     assert local.run("jobs", crew).out == ""
 
 
@@ -79,7 +79,7 @@ def test_ssh_has_an_environments_programs_in_a_command_and_in_a_shell(
     assert (shell.status, shell.out.split()) == (3, [python, environment])
     assert "in any shell there: . ~/.tpukit/venvs/jax/bin/activate" in shell.err
     refused = local.run("ssh", single, "--with", "flax").says(3)
-    assert f"fix: tpukit provision {single} flax" in refused.err
+    assert f"fix: tpukit --local provision {single} flax" in refused.err
     assert "no recipe" in local.run("ssh", single, "--with", "flux").says(2).err
 
 
@@ -124,7 +124,7 @@ def test_a_forward_of_nothing_is_refused(local: Local, single: str) -> None:
 
 
 def test_the_workers_that_failed_can_be_tried_again_alone(local: Local, crew: str) -> None:
-    assert local.run("run", crew, "--", "test $((TPU_WORKER_ID % 2)) = 0").status == 1
+    assert local.run("run", crew, "--", "test $((TPUKIT_WORKER % 2)) = 0").status == 1
     done = local.run("run", crew, "--failed", "--", "hostname | sed 's/.*-//'")
     assert sorted(done.out.splitlines()) == ["[1] 1", "[3] 3"]
     again = local.run("run", crew, "--failed", "--", "true")
@@ -167,7 +167,7 @@ def test_output_is_collected_complete_in_files(local: Local, crew: str, tmp_path
 
 
 def test_output_comes_as_json_lines(local: Local, crew: str) -> None:
-    command = "echo 'a \"b\"'; exit $TPU_WORKER_ID"
+    command = "echo 'a \"b\"'; exit $TPUKIT_WORKER"
     done = local.run("run", crew, "--worker", "1-2", "--json-lines", "--", command)
     documents = [json.loads(line) for line in done.out.splitlines()]
     lines = [each for each in documents if "line" in each]
@@ -196,7 +196,7 @@ def test_secrets_travel_in_a_file_or_by_name(local: Local, crew: str, tmp_path: 
 
 def test_ctrl_c_ends_the_command_on_all_workers(local: Local, crew: str, tmp_path: Path) -> None:
     marks = [tmp_path / f"{number}" for number in range(4)]
-    beat = f"while :; do date +%s%N >{tmp_path}/$TPU_WORKER_ID; sleep 0.05; done"
+    beat = f"while :; do date +%s%N >{tmp_path}/$TPUKIT_WORKER; sleep 0.05; done"
     process = local.start("run", crew, "--", f"trap '' INT; {beat}")
     _wait_until(lambda: all(mark.exists() for mark in marks))
     process.send_signal(signal.SIGINT)

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from tpukit.access.rule_opening import Opening
-from tpukit.cli.views import provision_views, slice_views, smoke_views, up_views
+from tpukit.cli.views import job_views, provision_views, slice_views, smoke_views, up_views
 from tpukit.models import FirewallRule, Slice, SliceList
 from tpukit.provision.provision_report import ProvisionReport, StepReport, WorkerProvisionReport
+from tpukit.remote.command.end import EndReport, Holder
+from tpukit.remote.command.fan_out import Outcome
+from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.smoke.smoke_report import SmokeReport, WorkerSmokeReport
 from tpukit.up import UpReport
 
@@ -98,3 +101,31 @@ def test_provisioning_shows_what_changed_and_who_had_it_all() -> None:
         ["1", "packages", "changed", "2.0 s", "jax"],
     ]
     assert len(view.document["provision"]["workers"][0]["steps"]) == 2
+
+
+RUNTIME = Holder(5380, "", "/grpc_tpu_worker/main", "tpu-runtime")
+SOMEBODY = Holder(17, "", "python train.py", "ada")
+
+
+@pytest.mark.parametrize(
+    ("spared", "expected"),
+    [
+        ((), []),
+        ((SOMEBODY,), ["tpukit kill demo --all-holders"]),
+        ((RUNTIME,), ["tpukit run demo --worker all -- sudo systemctl stop tpu-runtime"]),
+        (
+            (SOMEBODY, RUNTIME),
+            [
+                "tpukit kill demo --all-holders",
+                "tpukit run demo --worker all -- sudo systemctl stop tpu-runtime",
+            ],
+        ),
+    ],
+)
+def test_what_frees_a_device_depends_on_who_holds_it(
+    spared: tuple[Holder, ...], expected: list[str]
+) -> None:
+    worker = RemoteWorker(0, lambda: None, "demo")
+    shown = job_views.ended("demo", [Outcome(worker, EndReport(spared=spared))])
+    assert [str(each) for each in shown.next] == expected
+    assert len(shown.warnings) == len(spared)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.local_cloud import ZONE, Cloud
+from support.local_cloud import OTHER_ZONE, ZONE, Cloud
 from support.openssh_server import eventually
 
 from cli.conftest import Run
@@ -49,7 +49,7 @@ def test_a_watch_is_taken_up_by_its_name_ended_and_not_mixed_up_with_another(
     prompt_cloud.tpu.create(naming.labelled(prompt_cloud.request("demo"), "ada", "n"))
     watches = prompt_cloud.directory / "home/tpukit/state/watches"
     endpoint = environment["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"]
-    file = WatchFiles(watches, endpoint, environment["CLOUDSDK_CORE_PROJECT"]).of("demo")
+    file = WatchFiles(watches, endpoint, environment["CLOUDSDK_CORE_PROJECT"]).of(ZONE, "demo")
     request: SliceRequest = prompt_cloud.request("demo")
     file.save(Watch(WatchSpec(request, run_id="one", command="train"), zone=ZONE))
     told = run("watch", "demo", "--", "other", environment=environment).says(5).err
@@ -62,6 +62,42 @@ def test_a_watch_is_taken_up_by_its_name_ended_and_not_mixed_up_with_another(
     assert run("delete", "demo", "--yes", environment=environment).status == 0
     (listed,) = run("watch", "--list", "--json", environment=environment).document["watches"]
     assert listed["state"] == "stopped"
+
+
+def test_watches_of_one_name_in_two_zones_never_mix(run: Run, prompt_cloud: Cloud) -> None:
+    """The delete of one ends no watch of the other, and neither file takes the other's place."""
+    environment = prompt_cloud.environment()
+    watches = prompt_cloud.directory / "home/tpukit/state/watches"
+    endpoint = environment["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"]
+    files = WatchFiles(watches, endpoint, environment["CLOUDSDK_CORE_PROJECT"])
+    for zone in (ZONE, OTHER_ZONE):
+        request = naming.labelled(prompt_cloud.request("same", zone=zone), "ada", "n")
+        prompt_cloud.tpu.create(request)
+        files.of(zone, "same").save(Watch(WatchSpec(request, command=zone), zone=zone))
+    told = run("watch", "same", environment=environment).says(2).err
+    assert f"several zones are watched: {ZONE}, {OTHER_ZONE}" in told
+    words = ("delete", "same", "--zone", OTHER_ZONE, "--yes")
+    assert run(*words, environment=environment).status == 0
+    states = {watch.zone: watch.open for _, watch in files.named("same")}
+    assert states == {ZONE: True, OTHER_ZONE: False}
+    assert [watch.spec.command for _, watch in files.named("same", ZONE)] == [ZONE]
+    moved = files.of(ZONE, "same")
+    moved.save(Watch(WatchSpec(request, command="moved"), zone=OTHER_ZONE))
+    assert files.of(ZONE, "same").path != moved.path
+
+
+def test_up_keep_does_not_take_the_place_of_a_watch_with_a_command(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    watches = prompt_cloud.directory / "home/tpukit/state/watches"
+    endpoint = environment["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"]
+    file = WatchFiles(watches, endpoint, environment["CLOUDSDK_CORE_PROJECT"]).of(ZONE, "demo")
+    watch = Watch(WatchSpec(prompt_cloud.request("demo"), command="train"), zone=ZONE)
+    file.save(watch)
+    told = run("up", "v3-8", "demo", "--keep", environment=environment).says(5).err
+    assert "is to be watched with another command (train)" in told
+    assert file.load() == watch
 
 
 def test_up_recreate_replaces_the_lost_slice_and_no_other(run: Run, prompt_cloud: Cloud) -> None:

@@ -34,6 +34,7 @@ from tpukit.cloud.credentials import (
     quota_project,
     vm_credentials,
 )
+from tpukit.cloud.failures import RestFailure
 from tpukit.cloud.session import Session
 from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import NotAllowed, NotAuthenticated, TpukitError
@@ -217,7 +218,7 @@ def test_a_token_file_is_read_again_where_its_token_was_refused(
     path.write_text("old")
     tokens = AccessTokens(find_credentials(str(path), "", tmp_path / "none"), clock)
     refused = tokens.headers()
-    with pytest.raises(NotAuthenticated, match="refuses the token"):
+    with pytest.raises(RestFailure, match="refuses the token"):
         tokens.renew(refused)
     path.write_text("new")
     tokens.renew(refused)

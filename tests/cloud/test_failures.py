@@ -9,10 +9,11 @@ from typing import Any
 import google.auth.exceptions
 import pytest
 import requests
-from google.api_core import exceptions as core
 from google.rpc.code_pb2 import Code
+from support.local_cloud import FakeClock, Reply, scripted
 
 from tpukit import errors
+from tpukit.cloud.access_tokens import AccessTokens
 from tpukit.cloud.failures import (
     UNREADABLE,
     Failure,
@@ -23,9 +24,11 @@ from tpukit.cloud.failures import (
     to_error,
 )
 from tpukit.cloud.provider import Doubtful
+from tpukit.cloud.session import Session
+from tpukit.errors import TpukitError
 
 ROWS = tomllib.loads(files("tpukit").joinpath("data/api_errors.toml").read_text())["error"]
-EXAMPLES = [(row["id"], row["kind"], text) for row in ROWS for text in row["examples"]]
+EXAMPLES = [(row, text) for row in ROWS for text in row["examples"]]
 
 
 def body(status: str, message: str = "it failed", **more: Any) -> dict[str, Any]:
@@ -36,20 +39,57 @@ def detail(kind: str, **fields: Any) -> dict[str, Any]:
     return {"@type": f"type.googleapis.com/google.rpc.{kind}", **fields}
 
 
+def failed(code: int | str, message: str) -> errors.TpukitError:
+    """Return our error for a create whose operation failed so."""
+    number = Code.Value(code) if isinstance(code, str) else code
+    return to_error(from_operation({"code": number, "message": message}), "create slice demo")
+
+
 def test_each_text_that_a_user_reported_is_told_apart() -> None:
-    for row, kind, text in EXAMPLES:
-        error = to_error(from_operation({"code": 13, "message": text}), "create slice demo")
-        assert type(error).__name__ == kind
-        assert error.reason.endswith(f", {row}")
+    for row, text in EXAMPLES:
+        error = failed(row.get("operation", "INTERNAL"), text)
+        assert type(error).__name__ == row["kind"]
+        assert error.reason.endswith(f", {row['id']}")
         assert error.why
         assert error.fix
 
 
 def test_a_text_decides_whatever_code_it_comes_under() -> None:
-    for _row, kind, text in EXAMPLES:
-        for code in [8, 9, 13]:
-            error = to_error(from_operation({"code": code, "message": text}), "create slice demo")
-            assert type(error).__name__ == kind
+    for row, text in EXAMPLES:
+        for code in [5, 8, 9, 13] if "operation" not in row else []:
+            assert type(failed(code, text)).__name__ == row["kind"]
+
+
+def test_a_text_that_gcloud_printed_as_json_is_known_too() -> None:
+    for row, text in EXAMPLES:
+        escaped = text.replace('"', '\\"')
+        assert failed(row.get("operation", "INTERNAL"), escaped).reason.endswith(row["id"])
+
+
+def test_code_8_means_a_quota_only_if_it_says_so() -> None:
+    for message in ("Insufficient capacity", "We are out of these", "", "a\nb"):
+        assert type(failed("RESOURCE_EXHAUSTED", message)) is errors.NoCapacity
+    assert type(failed("RESOURCE_EXHAUSTED", "Quota of something")) is errors.QuotaExceeded
+    unknown = failed("RESOURCE_EXHAUSTED", "We are out of these")
+    assert "does not know this text" in unknown.why
+
+
+def test_an_internal_error_means_no_capacity_in_an_operation_alone() -> None:
+    message = "an internal error has occurred"
+    assert type(failed("INTERNAL", message)) is errors.NoCapacity
+    listed = to_error(from_body(500, body("INTERNAL", message), {}), "list slices")
+    assert type(listed) is errors.TpukitError
+
+
+def test_what_an_operation_does_not_find_is_never_the_slice() -> None:
+    assert type(failed("NOT_FOUND", "Reservation not found")) is errors.NoCapacity
+    assert type(failed("NOT_FOUND", "The network was not found")) is errors.BadInput
+
+
+def test_a_failure_without_a_word_says_so() -> None:
+    for empty in ({}, {"code": 13}, {"message": ""}):
+        error = to_error(from_operation(empty), "fill queued resource demo")
+        assert error.what == "cannot fill queued resource demo: Google gave no reason"
 
 
 def test_every_row_names_an_error_of_ours_and_its_source() -> None:
@@ -105,6 +145,28 @@ def test_details_of_aip_193_are_read() -> None:
 def test_the_header_names_the_delay_where_the_body_does_not() -> None:
     assert from_body(503, None, {"retry-after": "7"}).retry_after == 7.0
     assert from_body(503, None, {"retry-after": "Wed, 21 Oct 2015"}).retry_after is None
+    noon = {"date": "Wed, 21 Oct 2015 12:00:00 GMT"}
+    for date, seconds in (
+        ("Wed, 21 Oct 2015 12:01:30 GMT", 90.0),
+        ("Wed, 21 Oct 2015 11:00:00 GMT", 0.0),
+    ):
+        assert from_body(503, None, {**noon, "retry-after": date}).retry_after == seconds
+
+
+def test_an_error_says_for_how_long_the_api_asks_to_wait() -> None:
+    error = to_error(from_body(429, None, {"retry-after": "86400"}), "create slice demo")
+    assert (error.exit_code, error.reason) == (6, "RESOURCE_EXHAUSTED, asks to wait 86400 s")
+
+
+@pytest.mark.parametrize("http", [200, 302, 404, 503])
+def test_a_web_page_is_told_as_one(http: int) -> None:
+    page = b"<!DOCTYPE html><title>Sign in</title>"
+    with scripted(Reply(http, page, {"Content-Type": "text/html"})) as server:
+        session = Session(AccessTokens(None, FakeClock()), FakeClock(), retry_seconds=0.0)
+        with pytest.raises(TpukitError, match="a web page came in place of the API's answer") as it:
+            session.rest("list slices", "GET", f"{server.url}/x")
+    assert it.value.exit_code == 1
+    assert str(it.value.fix) == "tpukit config explain"
 
 
 GARBAGE = [None, [], "text", 7, {}, {"error": None}, {"error": "no"}, {"error": []}]
@@ -187,9 +249,6 @@ def test_each_library_s_exceptions_are_read() -> None:
         (google.auth.exceptions.DefaultCredentialsError("none"), "UNAUTHENTICATED", False),
         (ValueError("no JSON"), UNREADABLE, False),
         (RestFailure(Failure("NOT_FOUND", "gone", http=404)), "NOT_FOUND", False),
-        (core.ServiceUnavailable("busy"), "UNAVAILABLE", True),
-        (core.TooManyRequests("slow down"), "RESOURCE_EXHAUSTED", True),
-        (core.Forbidden("no"), "PERMISSION_DENIED", False),
     ]
     for exception, status, transient in cases:
         failure = from_exception(exception)

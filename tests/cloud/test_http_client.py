@@ -10,9 +10,11 @@ from contextlib import contextmanager, suppress
 
 import pytest
 from support.hostile_server import hostile, raw, whole
-from support.local_cloud import Cloud, Reply, json_reply, scripted
+from support.local_cloud import Cloud, FakeClock, Reply, json_reply, scripted
 
+from tpukit.cloud.access_tokens import AccessTokens
 from tpukit.cloud.http_client import HttpClient, NoAnswer, arrived, cause
+from tpukit.cloud.session import Session
 from tpukit.errors import NotAuthenticated, TpukitError
 
 SECRET = {"Authorization": "Bearer secret"}
@@ -105,9 +107,44 @@ def test_an_https_address_is_asked_for_through_the_proxy_of_the_environment(
         with pytest.raises(NoAnswer, match="407") as caught:
             get(HttpClient(), "https://tpu.example.com")
     assert not caught.value.sent
+    assert "ss@" not in str(caught.value)
     assert seen[0].startswith(b"CONNECT tpu.example.com:443 ")
     assert b"Proxy-Authorization: Basic YWRhOnBAc3M=" in seen[0]
     assert b"secret" not in seen[0]
+
+
+def test_a_dead_proxy_is_named(monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        proxy = f"127.0.0.1:{unused.getsockname()[1]}"
+    monkeypatch.setenv("https_proxy", f"http://{proxy}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    session = Session(AccessTokens(None, clock), clock)
+    with pytest.raises(TpukitError) as caught:
+        session.rest("list slices", "GET", "https://tpu.example.com/x")
+    told = f"tpu.example.com through the proxy {proxy}: nothing listens there"
+    assert told in caught.value.what
+    assert "https_proxy" in caught.value.fix.note
+
+
+def test_a_token_file_that_is_being_renewed_is_waited_for(cloud: Cloud, clock: FakeClock) -> None:
+    refused = json_reply(401, {"error": {"status": "UNAUTHENTICATED", "message": "expired"}})
+    cloud.tokens.headers()
+    told: list[str] = []
+
+    def say(line: str) -> None:
+        told.append(line)
+        if len(told) == 2:
+            cloud.token_file.write_text("another")
+
+    session = Session(cloud.tokens, clock, on_retry=say)
+    with scripted(refused, refused, refused, json_reply(200, {"name": "x"})) as server:
+        answer = session.rest("create it", "POST", f"{server.url}/x", body={}, repeat=False)
+    assert answer == {"name": "x"}
+    assert "refuses the token of" in told[0]
+    with scripted(refused) as server, pytest.raises(NotAuthenticated):
+        Session(cloud.tokens, clock).rest("read it", "GET", f"{server.url}/x")
+    assert sum(clock.slept) < 12
 
 
 def test_a_token_that_was_refused_is_renewed_once(cloud: Cloud) -> None:

@@ -16,9 +16,10 @@ from support.local_cloud import (
     scripted,
 )
 
+from tpukit.cloud.provider import Doubtful
 from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import NotFound, TpukitError
-from tpukit.models import Slice
+from tpukit.models import Slice, SliceChange
 
 LOCATION = f"projects/{PROJECT}/locations/{ZONE}"
 
@@ -78,6 +79,35 @@ def test_everything_that_was_asked_for_is_what_the_cloud_has(cloud: Cloud) -> No
     assert found.created.startswith("20")
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "google.cloud.common.OperationMetadata",  # recorded
+        "google.cloud.tpu.v2.OperationMetadata",  # in the annotations of Google's Python client
+        "google.cloud.tpu.v9.MetadataOfTomorrow",
+        None,
+    ],
+)
+def test_an_operation_is_read_whatever_message_it_carries(cloud: Cloud, kind: str | None) -> None:
+    name = f"{LOCATION}/operations/o-1"
+    metadata = {"@type": f"type.googleapis.com/{kind}", "verb": "create", "of": {"tomorrow": 1}}
+    begun = {"name": name, **({"metadata": metadata} if kind else {})}
+    failed = {**begun, "done": True, "error": {"code": 8, "message": "Insufficient capacity"}}
+    with scripted(json_reply(200, begun), json_reply(200, failed)) as server:
+        tpu = CloudTpu(cloud.session, PROJECT, server.url)
+        assert tpu.create(cloud.request()) == name
+        assert "Insufficient capacity" in str(tpu.failure(name, "create slice demo"))
+
+
+@pytest.mark.parametrize("answer", [{}, {"name": ""}, {"name": 7}, {"name": "demo"}, [], None])
+def test_a_create_that_is_answered_without_an_operation_is_doubtful(
+    cloud: Cloud, answer: object
+) -> None:
+    with scripted(json_reply(200, answer)) as server, pytest.raises(Doubtful):
+        CloudTpu(cloud.session, PROJECT, server.url).create(cloud.request())
+    assert len(server.seen) == 1
+
+
 @pytest.mark.parametrize("external", [True, False])
 def test_external_addresses_are_said_always(cloud: Cloud, external: bool) -> None:
     found = ready(cloud, external_addresses=external)
@@ -86,6 +116,8 @@ def test_external_addresses_are_said_always(cloud: Cloud, external: bool) -> Non
 
 @pytest.mark.parametrize("way", ["on-demand", "spot", "reserved"])
 def test_each_way_of_buying_comes_back_as_it_was_asked(cloud: Cloud, way: str) -> None:
+    held = {"name": "held", "project": PROJECT, "zone": ZONE, "resourceType": "v3", "size": 8}
+    cloud.control("POST", "catalogue/reservations", held)
     assert ready(cloud, provisioning=way).provisioning == way
 
 
@@ -258,9 +290,7 @@ def test_what_writes_follows_no_redirection(cloud: Cloud, status: int) -> None:
 
 def test_metadata_and_tags_are_replaced(cloud: Cloud) -> None:
     ready(cloud)
-    cloud.tpu.replace_metadata(ZONE, "demo", {"a": "1"})
-    cloud.clock.sleep(5.0)
-    cloud.tpu.replace_tags(ZONE, "demo", ["t"])
+    cloud.tpu.update(ZONE, "demo", SliceChange(metadata={"a": "1"}, tags=("t",)))
     cloud.clock.sleep(5.0)
     found = cloud.tpu.get(ZONE, "demo")
     assert found.metadata == {"a": "1"}

@@ -17,9 +17,11 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+from support import operation_metadata
 
 from conformance.required import required
 from tpukit.emulator.api.http_server import ApiServer, build_server
+from tpukit.emulator.core.operation_metadata import OperationMetadata
 from tpukit.emulator.workers.paper_host import PaperHost
 
 _PROPERTY = "conformance"
@@ -95,11 +97,27 @@ class Emulator:
 
 @pytest.fixture(scope="module")
 def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
-    directory = tmp_path_factory.mktemp("emulator")
-    server = build_server(directory / "state", "secret", PaperHost, create_seconds=0.4)
+    with _served(tmp_path_factory.mktemp("emulator"), operation_metadata.of_this_run()) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def readable_over_rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+    """An emulator whose operations google-cloud-tpu can read over REST."""
+    with _served(tmp_path_factory.mktemp("emulator"), "tpu") as found:
+        yield found
+
+
+@contextmanager
+def _served(directory: Path, kind: OperationMetadata) -> Iterator[Emulator]:
+    server = build_server(
+        directory / "state", "secret", PaperHost, create_seconds=0.4, operation_metadata=kind
+    )
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield Emulator(server, directory, "secret")
-    server.shutdown()
+    try:
+        yield Emulator(server, directory, "secret")
+    finally:
+        server.shutdown()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -35,6 +35,8 @@ def run(emulator: Any, tmp_path_factory: pytest.TempPathFactory) -> Gcloud:
         "CLOUDSDK_CONFIG": str(home / "config"),
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{emulator.url}/",
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{emulator.url}/compute/v1/",
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_CLOUDRESOURCEMANAGER": f"{emulator.url}/",
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_IAM": f"{emulator.url}/",
         "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(emulator.token_file),
         "CLOUDSDK_CORE_PROJECT": "tpukit-local",
         "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
@@ -42,8 +44,8 @@ def run(emulator: Any, tmp_path_factory: pytest.TempPathFactory) -> Gcloud:
         "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "1",
     }
 
-    def call(*words: str, status: int = 0) -> Finished:
-        command = [GCLOUD, "compute", *words]
+    def call(*words: str, status: int = 0, group: str = "compute") -> Finished:
+        command = [GCLOUD, *([group] if group else []), *words]
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=300, check=False
         )
@@ -107,6 +109,29 @@ def test_a_stockout_fails_the_create_and_leaves_nothing(run, emulator):
 def test_the_networks_are_listed(run):
     assert "default" in run("networks", "list").stdout
     assert "autoCreateSubnetworks: true" in run("networks", "describe", "default").stdout
+
+
+def test_subnetworks_are_made_listed_described_and_deleted(run):
+    run("networks", "create", "custom", "--subnet-mode=custom")
+    place = "--region=us-central1"
+    own = ("--network=custom", "--range=10.7.0.0/24")
+    run("networks", "subnets", "create", "own", *own, place)
+    listed = run("networks", "subnets", "list", "--format=value(name,region.basename())").stdout
+    assert {"own\tus-central1", "default\tus-central1"} <= set(listed.splitlines())
+    assert "10.7.0.0/24" in run("networks", "subnets", "describe", "own", place).stdout
+    run("networks", "subnets", "delete", "own", place)
+    assert "was not found" in run("networks", "subnets", "describe", "own", place, status=1).stderr
+
+
+def test_regions_instances_projects_and_service_accounts_are_listed(run):
+    assert "us-central1" in run("regions", "list", "--format=value(name)").stdout.split()
+    described = run("regions", "describe", "us-central1", "--format=value(quotas.metric)").stdout
+    assert "IN_USE_ADDRESSES" in described
+    assert "Listed 0 items." in run("instances", "list").stderr
+    projects = run("projects", "list", "--format=value(projectId)", group="").stdout.split()
+    assert "tpukit-local" in projects
+    accounts = run("iam", "service-accounts", "list", "--format=value(email)", group="").stdout
+    assert accounts.strip().endswith("-compute@developer.gserviceaccount.com")
 
 
 def test_firewall_rules_live_and_two_are_deleted_in_one_batch(run, emulator):

@@ -82,7 +82,7 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_command_runs_on_every_worker_after_gcloud_has_sent_its_key(run, four, key):
-    done = ssh(run, key, four, "--worker=all", "--command=echo worker $TPU_WORKER_ID")
+    done = ssh(run, key, four, "--worker=all", "--command=echo worker $(hostname | sed s,.*-,,)")
     assert done.returncode == 0, done.stderr
     printed = [line for line in done.stdout.splitlines() if line.startswith("worker ")]
     assert sorted(printed) == [f"worker {index}" for index in range(4)]

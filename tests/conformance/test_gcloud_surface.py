@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 from support import warm_gcloud
 
 from conformance.required import GCLOUD, command_of, required
+from tpukit.cloud.node_json import read_identity
 from tpukit.emulator.control_client import EmulatorClient
 from tpukit.emulator.process import daemon
+from tpukit.remote.connection.dial import iap_command
+from tpukit.remote.connection.target import Target
 
 pytestmark = [pytest.mark.process, pytest.mark.gcloud]
 
@@ -75,6 +80,17 @@ class Cloud:
             yield
         finally:
             emulator.move_clock(speed=1.0)
+
+    def guest_attributes(self, name: str) -> Any:
+        """Return what each worker of a slice has published, as the API has it."""
+        found = daemon.running(self._directory)
+        assert found is not None
+        node = f"projects/tpukit-local/locations/emulator-local1-a/nodes/{name}"
+        request = Request(f"{found.url}/v2/{node}:getGuestAttributes", b"{}", method="POST")
+        request.add_header("Authorization", f"Bearer {found.token}")
+        request.add_header("Content-Type", "application/json")
+        with urlopen(request, timeout=60) as answer:
+            return json.load(answer)["guestAttributes"]
 
     def ssh_key(self) -> str:
         return f"--ssh-key-file={self.key}"
@@ -147,7 +163,9 @@ def test_update(cloud, node):
 
 
 def test_ssh(cloud, node):
-    done = cloud(*VM, "ssh", node, cloud.ssh_key(), "--command=echo worker $TPU_WORKER_ID")
+    done = cloud(
+        *VM, "ssh", node, cloud.ssh_key(), "--command=echo worker $(hostname | sed s,.*-,,)"
+    )
     assert "worker 0" in done.stdout
 
 
@@ -243,6 +261,27 @@ def test_the_project_of_a_reservation_s_short_name_is_looked_up_here(cloud):
 def test_a_queued_resource_is_listed_with_its_nodes(cloud, queued):
     row = cloud(*QR, "list").stdout.splitlines()[1].split()
     assert row == ["queued", "emulator-local1-a", "2", "v3-8", "V3", "2x2", "ACTIVE"]
+
+
+def test_iap_leads_gcloud_and_tpukit_to_the_same_name(cloud):
+    """`--dry-run` prints the line of OpenSSH, with the tunnel as its ProxyCommand."""
+    if cloud.track == "GA":
+        pytest.skip("gcloud GA has no --tunnel-through-iap for TPU VMs")
+    cloud(*VM, "create", "behind", *SHAPE, "--internal-ips")
+    shown = cloud(*VM, "ssh", "behind", "--tunnel-through-iap", "--dry-run", cloud.ssh_key())
+    _, _, theirs = shown.stdout.partition("start-iap-tunnel")
+    (told,) = cloud.guest_attributes("behind")
+    target = Target("", 0, "", 22, "", (), hostname=read_identity(0, told).hostname)
+    ours = iap_command("p", target)
+    name = ours[ours.index("start-iap-tunnel") + 1]
+    assert re.fullmatch(r"t1v-n-[0-9a-f]{8}-w-0", name)
+    assert theirs.split()[0].strip("'\"") == name
+    table = cloud(*VM, "get-guest-attributes", "behind", "--query-path=deviceInfo/hostname").stdout
+    # The table that gcloud printed for a real v5e: docs/reference/real-workers.md.
+    assert [line.split() for line in table.splitlines()] == [
+        ["NAMESPACE", "KEY", "WORKER_ID", "VALUE"],
+        ["deviceInfo", "hostname", "0", name],
+    ]
 
 
 def test_queued_ssh_reaches_every_node(cloud, queued):

@@ -12,8 +12,11 @@ from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuRestTransport
 from google.cloud.tpu_v2.services.tpu.transports.rest_base import _BaseTpuRestTransport
 from google.oauth2.credentials import Credentials
+from google.protobuf.json_format import ParseError
 
+from tpukit import emulator as tpukit_emulator
 from tpukit.emulator.api.routes import find, tpu_routes
+from tpukit.emulator.core.operation_metadata import metadata_type
 
 pytestmark = pytest.mark.process
 
@@ -21,11 +24,20 @@ PARENT = "projects/p/locations/us-central1-a"
 
 
 @pytest.fixture(scope="module")
-def client(emulator):
+def emulator(readable_over_rest):
+    return readable_over_rest
+
+
+def rest_client(emulator):
     host = emulator.url.removeprefix("http://")
     credentials = Credentials(emulator.token)
     transport = TpuRestTransport(host=host, url_scheme="http", credentials=credentials)
     return tpu_v2.TpuClient(transport=transport)
+
+
+@pytest.fixture(scope="module")
+def client(emulator):
+    return rest_client(emulator)
 
 
 @pytest.fixture
@@ -58,6 +70,18 @@ def test_a_node_lives_from_create_to_delete(client):
     client.delete_node(name=made.name).result(timeout=120)
     with pytest.raises(exceptions.NotFound):
         client.get_node(name=made.name)
+
+
+def test_the_recorded_metadata_type_cannot_be_read_over_rest():
+    """Google's own library knows no google.cloud.common.OperationMetadata."""
+    with tpukit_emulator.Emulator(operation_metadata="common") as recorded:
+        with pytest.raises(ParseError, match=r"google\.cloud\.common\.OperationMetadata"):
+            create(rest_client(recorded), "unread")
+        over_grpc = recorded.tpu_client()
+        made = over_grpc.get_node(name=f"{PARENT}/nodes/unread")
+        deleted = over_grpc.delete_node(name=made.name)
+        assert deleted.operation.metadata.type_url == metadata_type("common", "v2")
+        deleted.result(timeout=120)
 
 
 def test_an_update_with_a_mask_changes_what_the_mask_names(client):

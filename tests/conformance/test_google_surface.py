@@ -51,6 +51,7 @@ class Google:
     client: Any
     types: ModuleType
     name: str
+    emulator: Any
 
     @property
     def own(self) -> str:
@@ -119,6 +120,8 @@ def secure(emulator: Any) -> Iterator[dict[str, Any]]:
 @pytest.fixture(params=[REST, GRPC, SECURE, ALPHA])
 def google(request: Any, emulator: Any, tally: Any) -> Google:
     name = request.param
+    if name == REST:
+        emulator = request.getfixturevalue("readable_over_rest")
     if name == SECURE:
         client = tpu_v2.TpuClient(**request.getfixturevalue("secure"))
     elif name == REST:
@@ -131,7 +134,8 @@ def google(request: Any, emulator: Any, tally: Any) -> Google:
     else:
         channel = request.getfixturevalue("plain")
         client = tpu_v2alpha1.TpuClient(transport=AlphaTransport(channel=channel))
-    return Google(Tallied(client, name, tally), tpu_v2alpha1 if name == ALPHA else tpu_v2, name)
+    types = tpu_v2alpha1 if name == ALPHA else tpu_v2
+    return Google(Tallied(client, name, tally), types, name, emulator)
 
 
 def until(google: Google, name: str, wanted: str) -> Any:
@@ -187,8 +191,8 @@ def test_a_queued_resource_lives_from_create_to_delete(google):
         client.get_node(name=node.name)
 
 
-def test_a_request_that_expires_says_so(google, emulator):
-    emulator.control(
+def test_a_request_that_expires_says_so(google):
+    google.emulator.control(
         "faults", {"method": "queuedResources.create", "kind": "wait", "seconds": 3600}
     )
     policy = {"valid_until_duration": {"seconds": 1}}
@@ -214,7 +218,7 @@ def test_the_catalogue_is_read(google):
     assert identity.email.endswith("@cloud-tpu.iam.gserviceaccount.com")
 
 
-def test_operations_are_read_listed_cancelled_and_deleted(google, emulator):
+def test_operations_are_read_listed_cancelled_and_deleted(google):
     client = google.client
     done = google.create("done")
     done.result(timeout=120)
@@ -224,7 +228,7 @@ def test_operations_are_read_listed_cancelled_and_deleted(google, emulator):
     client.delete_operation({"name": name})
     with pytest.raises(exceptions.NotFound):
         client.get_operation({"name": name})
-    with emulator.standing_still():
+    with google.emulator.standing_still():
         cancelled = google.create("cancelled")
         client.cancel_operation({"name": cancelled.operation.name})
     with pytest.raises(exceptions.Cancelled):
@@ -234,7 +238,7 @@ def test_operations_are_read_listed_cancelled_and_deleted(google, emulator):
 
 
 @pytest.mark.parametrize("google", [ALPHA], indirect=True)
-def test_what_v2alpha1_has_more_is_served(google, emulator):
+def test_what_v2alpha1_has_more_is_served(google):
     client = google.client
     node = google.create("maintained").result(timeout=120)
     request = {"name": node.name, "worker_ids": ["0"]}
@@ -244,7 +248,7 @@ def test_what_v2alpha1_has_more_is_served(google, emulator):
     assert (well.state.name, well.health.name) == ("READY", "HEALTHY")
     project, zone = PARENT.split("/")[1::2]
     reservation = {"project": project, "zone": zone, "resourceType": "v3", "size": 32}
-    emulator.control("catalogue/reservations", {"name": "r", **reservation})
+    google.emulator.control("catalogue/reservations", {"name": "r", **reservation})
     assert [r.standard.size for r in client.list_reservations({"parent": PARENT})] == [32]
     begun = google.ask("m").result(timeout=120)
     active = until(google, begun.name, "ACTIVE")
@@ -253,18 +257,18 @@ def test_what_v2alpha1_has_more_is_served(google, emulator):
     client.perform_maintenance_queued_resource(request=request).result(timeout=120)
 
 
-def test_a_refusal_has_google_s_class_and_reason(google, emulator):
-    emulator.control("faults", {"preset": "rate-limit", "name": f"hasty-{google.own}"})
+def test_a_refusal_has_google_s_class_and_reason(google):
+    google.emulator.control("faults", {"preset": "rate-limit", "name": f"hasty-{google.own}"})
     with pytest.raises(exceptions.TooManyRequests) as caught:
         google.create("hasty")
     assert caught.value.reason == "RATE_LIMIT_EXCEEDED"
-    emulator.control("faults", {"preset": "stockout", "name": f"scarce-{google.own}"})
+    google.emulator.control("faults", {"preset": "stockout", "name": f"scarce-{google.own}"})
     with pytest.raises(exceptions.ResourceExhausted, match="no more capacity"):
         google.create("scarce").result(timeout=120)
 
 
-def test_a_connection_that_is_cut_is_no_answer(google, emulator):
-    emulator.control("faults", {"method": "nodes.get", "kind": "reset", "times": 1})
+def test_a_connection_that_is_cut_is_no_answer(google):
+    google.emulator.control("faults", {"method": "nodes.get", "kind": "reset", "times": 1})
     expected = (exceptions.ServiceUnavailable, ConnectionError, OSError)
     with pytest.raises(expected):
         google.client.get_node(name=f"{PARENT}/nodes/any")
@@ -284,7 +288,7 @@ def test_the_asynchronous_client_does_all_of_it(secure, tally):
 
 async def _every_call(secure: dict[str, Any], tally: Any) -> None:
     client = Tallied(tpu_v2.TpuAsyncClient(**secure), ASYNC, tally)
-    google = Google(client, tpu_v2, ASYNC)
+    google = Google(client, tpu_v2, ASYNC, None)
     node = await (await google.create("life")).result(timeout=120)
     assert (await client.get_node(name=node.name)).state.name == "READY"
     assert node.name in [found.name async for found in await client.list_nodes(parent=PARENT)]

@@ -20,6 +20,7 @@ from tpukit.emulator.api.discovery.methods import find_method
 from tpukit.emulator.api.http_server import ApiServer, build_server
 from tpukit.emulator.api.service import Service
 from tpukit.emulator.core.emulator_clock import EmulatorClock
+from tpukit.emulator.core.operation_metadata import DEFAULT, OperationMetadata
 from tpukit.emulator.core.service_context import Call
 from tpukit.emulator.core.state import EmulatorState
 from tpukit.emulator.workers.paper_host import PaperHost
@@ -35,11 +36,15 @@ class EmulatedCloud:
 
     state: EmulatorState = field(default_factory=EmulatorState)
     port: int = 22
+    operation_metadata: OperationMetadata = DEFAULT
     host: PaperHost = field(init=False)
 
     def __post_init__(self) -> None:
         self.clock = EmulatorClock(base=lambda: 1_700_000_000.0)
-        self.service = Service(self.state, self.clock, Random(7), self._make_host)
+        kind = self.operation_metadata
+        self.service = Service(
+            self.state, self.clock, Random(7), self._make_host, operation_metadata=kind
+        )
 
     def _make_host(self, oracle: WorkerOracle) -> PaperHost:
         self.host = PaperHost(oracle, self.port)
@@ -158,6 +163,7 @@ class Emulators:
         create_seconds: float = 1000.0,
         token: str | None = "secret",
         kind: type[PaperHost] = PaperHost,
+        operation_metadata: OperationMetadata = DEFAULT,
     ) -> Api:
         hosts: list[PaperHost] = []
 
@@ -165,7 +171,13 @@ class Emulators:
             hosts.append(kind(oracle))
             return hosts[0]
 
-        server = build_server(self.directory, token, make_host, create_seconds)
+        server = build_server(
+            self.directory,
+            token,
+            make_host,
+            create_seconds,
+            operation_metadata=operation_metadata,
+        )
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.running.append(server)
         return Api(server, hosts[0])

@@ -10,6 +10,9 @@ from support.answers import misfits
 from emulator.conftest import PLACE, ZONE
 
 NODES = f"/v2/{PLACE}/nodes"
+DISK = "projects/p/zones/us-central1-a/disks/d"
+#: A request id without its last digit.
+UUID = "7f3c9a52-5f0f-4c7f-9f2e-2f6a8d9b1c3"
 SPEC = {
     "parent": PLACE,
     "nodeId": "m",
@@ -91,7 +94,7 @@ def test_what_a_message_has_not_is_refused_in_google_s_words(api, body, field, w
     error = refusal(api.call("POST", f"{NODES}?nodeId=n", {**NODE, **body}))
     assert error["message"] == words
     assert violations(error) == [{"field": field, "description": words}]
-    assert api.call("GET", NODES) == (200, {"nodes": []})
+    assert api.call("GET", NODES) == (200, {})
 
 
 def test_every_fault_of_a_request_is_named_at_once(api):
@@ -131,14 +134,14 @@ def test_what_proto3_reads_from_json_is_read(api):
         "accelerator_type": "v3-8",
         "runtimeVersion": "tpu-ubuntu2204-base",
         "network_config": {"queueCount": "2", "enableExternalIps": None},
-        "dataDisks": {"sourceDisk": "d", "mode": 2},
+        "dataDisks": {"sourceDisk": DISK, "mode": 2},
         "description": None,
         "tags": [],
     }
     assert api.call("POST", f"{NODES}?node_id=n", body)[0] == 200
     _, node = api.call("GET", f"{NODES}/n")
     assert node["networkConfig"]["queueCount"] == 2
-    assert node["dataDisks"] == [{"sourceDisk": "d", "mode": "READ_ONLY"}]
+    assert node["dataDisks"] == [{"sourceDisk": DISK, "mode": "READ_ONLY"}]
     assert "description" not in node
     queued = f"/v2/{PLACE}/queuedResources"
     assert api.call("POST", f"{queued}?queuedResourceId=q", {"tpu": {"nodeSpec": SPEC}})[0] == 200
@@ -157,7 +160,7 @@ def test_what_is_output_only_is_dropped_wherever_it_stands(api):
 
 
 def test_each_version_answers_its_own_fields_only(api):
-    scheduling = {"provisioningModel": "STANDARD", "spot": True}
+    scheduling = {"provisioningModel": "SPOT", "spot": True}
     disk = {"diskSizeGb": "100", "customerEncryptionKey": {"kmsKeyName": "k"}}
     body = {**NODE, "schedulingConfig": scheduling, "bootDiskConfig": disk}
     alpha = NODES.replace("v2", "v2alpha1")
@@ -173,6 +176,7 @@ def test_each_version_answers_its_own_fields_only(api):
     assert "autocheckpointEnabled" not in node
     name = begun["name"]
     _, operation = api.call("GET", f"/v2/{name}")
+    assert node.pop("health") == "HEALTHY"  # which the response of a create lacks
     assert operation["response"] == {
         **node,
         "@type": "type.googleapis.com/google.cloud.tpu.v2.Node",
@@ -324,34 +328,35 @@ def test_pages_go_on_in_the_order_that_was_asked_for(api):
 )
 def test_a_request_id_makes_a_repeated_call_the_same_call(api, collection, body):
     path = f"/v2alpha1/{PLACE}/{collection}"
-    status, first = api.call("POST", f"{path}&requestId=r1", body)
+    status, first = api.call("POST", f"{path}&requestId={UUID}1", body)
     assert status == 200
-    status, again = api.call("POST", f"{path}&requestId=r1", body)  # it may be done meanwhile
+    status, again = api.call("POST", f"{path}&requestId={UUID}1", body)  # it may be done meanwhile
     assert (status, again["name"]) == (200, first["name"])
     if not collection.endswith("?"):
-        assert api.call("POST", f"{path}&requestId=r2", body)[0] == 409
+        assert api.call("POST", f"{path}&requestId={UUID}2", body)[0] == 409
     name = first["metadata"]["target"]
-    _, gone = api.call("DELETE", f"/v2alpha1/{name}?requestId=r3")
+    _, gone = api.call("DELETE", f"/v2alpha1/{name}?requestId={UUID}3")
     api.advance(1000)
     assert api.call("GET", f"/v2alpha1/{name}")[0] == 404
-    status, again = api.call("DELETE", f"/v2alpha1/{name}?requestId=r3")
+    status, again = api.call("DELETE", f"/v2alpha1/{name}?requestId={UUID}3")
     assert (status, again["name"], again["done"]) == (200, gone["name"], True)
-    assert api.call("DELETE", f"/v2alpha1/{name}?requestId=r4")[0] == 404
+    assert api.call("DELETE", f"/v2alpha1/{name}?requestId={UUID}4")[0] == 404
 
 
 def test_a_request_id_of_compute_engine_makes_a_repeated_call_the_same_call(api):
     path = "/compute/v1/projects/p/global/firewalls"
-    _, first = api.call("POST", f"{path}?requestId=r1", RULE)
-    assert api.call("POST", f"{path}?requestId=r1", RULE)[1]["name"] == first["name"]
-    assert api.call("POST", f"{path}?requestId=r2", RULE)[0] == 409
-    _, gone = api.call("DELETE", f"{path}/r?requestId=r3")
-    assert api.call("DELETE", f"{path}/r?requestId=r3")[1]["name"] == gone["name"]
-    assert api.call("DELETE", f"{path}/r?requestId=r4")[0] == 404
+    _, first = api.call("POST", f"{path}?requestId={UUID}1", RULE)
+    assert api.call("POST", f"{path}?requestId={UUID}1", RULE)[1]["name"] == first["name"]
+    assert api.call("POST", f"{path}?requestId={UUID}2", RULE)[0] == 409
+    _, gone = api.call("DELETE", f"{path}/r?requestId={UUID}3")
+    assert api.call("DELETE", f"{path}/r?requestId={UUID}3")[1]["name"] == gone["name"]
+    assert api.call("DELETE", f"{path}/r?requestId={UUID}4")[0] == 404
 
 
 def test_v2_has_no_request_id_for_nodes(api):
     assert (
-        "requestId" in refusal(api.call("POST", f"{NODES}?nodeId=n&requestId=r", NODE))["message"]
+        "requestId"
+        in refusal(api.call("POST", f"{NODES}?nodeId=n&requestId={UUID}1", NODE))["message"]
     )
 
 

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import grpc
 import pytest
+from google.cloud.tpu_v2 import OperationMetadata
 from google.longrunning import operations_pb2
 
 from emulator.conftest import PLACE
 from tpukit.emulator.api.tls import identity
+from tpukit.emulator.core.operation_metadata import OPERATION_METADATA, metadata_type
 
 
 def test_grpc_and_google_s_types_are_not_loaded_until_grpc_is_opened():
@@ -44,8 +46,10 @@ def test_a_listener_that_cannot_be_is_refused(api, body):
     assert api.call("POST", "/_emulator/v1/grpc", body)[0] == 400
 
 
+@pytest.mark.parametrize("kind", OPERATION_METADATA)
 @pytest.mark.parametrize("version", ["v2", "v2alpha1"])
-def test_an_operation_keeps_its_version_where_all_have_one_name(api, version):
+def test_an_operation_keeps_its_version_if_all_have_one_name(emulators, version, kind):
+    api = emulators.start(operation_metadata=kind)
     body = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-vm-base"}
     _, begun = api.call("POST", f"/{version}/{PLACE}/nodes?nodeId=n", body)
     api.advance(1000)
@@ -58,9 +62,11 @@ def test_an_operation_keeps_its_version_where_all_have_one_name(api, version):
         )
         asked = operations_pb2.GetOperationRequest(name=begun["name"])
         found = get(asked, metadata=[("authorization", f"Bearer {api.token}")], timeout=60)
-    package = f"type.googleapis.com/google.cloud.tpu.{version}"
-    assert found.response.type_url == f"{package}.Node"
-    assert found.metadata.type_url == f"{package}.OperationMetadata"
+    assert found.response.type_url == f"type.googleapis.com/google.cloud.tpu.{version}.Node"
+    assert found.metadata.type_url == metadata_type(kind, version)
+    assert found.metadata.type_url == begun["metadata"]["@type"]
+    read = OperationMetadata.pb().FromString(found.metadata.value)
+    assert (read.verb, read.api_version) == ("create", version)
 
 
 def test_a_port_that_is_taken_is_an_error_and_not_a_crash(api):

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from emulator.conftest import EmulatedCloud
 from tpukit.emulator.core.api_errors import ApiError, Status
 from tpukit.emulator.tpu_service.operations import KEPT
 from tpukit.errors import TpukitError
@@ -51,9 +54,15 @@ def test_an_operation_is_answered_in_the_version_that_asks(cloud, asked):
     started = cloud.create("n1", version="v2alpha1")
     cloud.pass_time(2)
     seen = cloud.operation(started, version=asked)
-    assert seen["metadata"]["@type"].endswith(f"google.cloud.tpu.{asked}.OperationMetadata")
     assert seen["metadata"]["apiVersion"] == asked
     assert seen["response"]["@type"].endswith(f"google.cloud.tpu.{asked}.Node")
+
+
+@pytest.mark.parametrize("asked", ["v2", "v2alpha1"])
+def test_metadata_for_google_s_client_is_of_the_version_that_asks(asked):
+    cloud = EmulatedCloud(operation_metadata="tpu")
+    seen = cloud.operation(cloud.create("n1", version="v2alpha1"), version=asked)
+    assert seen["metadata"]["@type"].endswith(f"google.cloud.tpu.{asked}.OperationMetadata")
 
 
 def test_a_name_that_exists_is_refused_in_every_state(cloud):
@@ -102,7 +111,7 @@ def test_neither_type_nor_config_means_v2_8(cloud):
         ({"labels": {"Owner": "x"}}, "Invalid label"),
         ({"labels": {"owner": "a b"}}, "Invalid label"),
         ({"labels": {"owner": 1}}, "Invalid value at 'node.labels[0].value' (TYPE_STRING), 1"),
-        ({"labels": {f"k{i}": "" for i in range(65)}}, "at most 64 labels"),
+        ({"labels": {f"k{i}": "" for i in range(65)}}, "at most 64 are allowed"),
         ({"tags": ["Tag"]}, "Invalid network tag"),
         ({"tags": "tag"}, "Invalid value at 'node.tags'"),
         ({"metadata": ["a"]}, "Invalid value at 'node.metadata'"),
@@ -140,7 +149,7 @@ def test_an_unknown_zone_is_a_permission_error_in_the_words_that_clients_know(cl
 def test_a_worker_has_an_external_address_only_where_one_was_asked_for(cloud, external):
     cloud.ready("n1", body={"networkConfig": {"enableExternalIps": external}})
     endpoint = cloud.get("n1")["networkEndpoints"][0]
-    assert ("accessConfig" in endpoint) is external
+    assert bool(endpoint["accessConfig"]) is external
     assert endpoint["port"] == 8470
 
 
@@ -205,7 +214,7 @@ def test_an_external_address_can_be_given_up(cloud):
     body = {"networkConfig": {"enableExternalIps": False}}
     cloud.service.nodes.patch(cloud.call(path_node="n1", query_updateMask=mask, body=body))
     cloud.pass_time(1)
-    assert "accessConfig" not in cloud.get("n1")["networkEndpoints"][0]
+    assert cloud.get("n1")["networkEndpoints"][0]["accessConfig"] == {}
 
 
 @pytest.mark.parametrize("mask", ["", "state", "labels,acceleratorType"])
@@ -303,21 +312,22 @@ def test_each_worker_publishes_its_own_host_key_and_name_once_it_has_booted(clou
     found = attributes(cloud, workerIds=[""])
     assert len({entry["hostkeys/ssh-ed25519"] for entry in found}) == 4
     assert all(entry["hostkeys/ssh-ed25519"].startswith("AAAA") for entry in found)
-    assert [entry["guestInventory/Hostname"][-4:] for entry in found] == [
-        "-w-0",
-        "-w-1",
-        "-w-2",
-        "-w-3",
-    ]
     assert attributes(cloud, workerIds=["2"]) == [found[2]]
+
+
+def test_the_host_name_is_published_as_a_real_tpu_vm_does_and_says_nothing_of_the_node_id(cloud):
+    cloud.ready("n1", body={"acceleratorType": "v2-32"})
+    for index, published in enumerate(attributes(cloud)):
+        assert sorted(published) == ["deviceInfo/hostname", "hostkeys/ssh-ed25519"]
+        assert re.fullmatch(rf"t1v-n-[0-9a-f]{{8}}-w-{index}", published["deviceInfo/hostname"])
+        suffix = published["deviceInfo/hostname"].split("-")[2]
+        assert suffix not in (cloud.get("n1")["id"], f"{int(cloud.get('n1')['id']):x}"[-8:])
 
 
 def test_a_query_path_selects_a_namespace_or_a_key(cloud):
     cloud.ready("n1")
     assert list(attributes(cloud, queryPath="hostkeys/")[0]) == ["hostkeys/ssh-ed25519"]
-    assert list(attributes(cloud, queryPath="guestInventory/Hostname")[0]) == [
-        "guestInventory/Hostname"
-    ]
+    assert list(attributes(cloud, queryPath="deviceInfo/hostname")[0]) == ["deviceInfo/hostname"]
     assert attributes(cloud, queryPath="nothing") == [{}]
 
 

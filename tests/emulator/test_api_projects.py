@@ -10,7 +10,7 @@ SERVED = {"tpu", "compute", "oslogin", "serviceusage", "cloudresourcemanager", "
 def services(api, query: str = "") -> dict[str, str]:
     status, answer = api.call("GET", f"/v1/projects/p/services{query}")
     assert status == 200, answer
-    return {each["config"]["name"]: each["state"] for each in answer["services"]}
+    return {each["config"]["name"]: each["state"] for each in answer.get("services", ())}
 
 
 def test_what_the_emulator_serves_is_enabled_and_more_can_be_for_good(emulators):
@@ -19,13 +19,19 @@ def test_what_the_emulator_serves_is_enabled_and_more_can_be_for_good(emulators)
     assert services(api) == served
     storage = "/v1/projects/p/services/storage.googleapis.com"
     assert api.call("GET", storage)[1]["state"] == "DISABLED"
-    status, done = api.call("POST", f"{storage}:enable", {})
-    assert (status, done["done"]) == (200, True)
+    status, begun = api.call("POST", f"{storage}:enable", {})
+    assert (status, begun.keys()) == (200, {"name"})
+    done = api.call("GET", f"/v1/{begun['name']}")[1]
+    assert (done["name"], done["done"]) == (begun["name"], True)
     assert done["response"]["service"]["state"] == "ENABLED"
+    again = api.call("POST", f"{storage}:enable", {})[1]
+    assert (again["name"], again["done"]) == ("operations/noop.DONE_OPERATION", True)
+    assert api.call("GET", "/v1/operations/unknown")[0] == 404
     # A project's other properties stay, and it keeps its services when they change.
     api.call("POST", "/_emulator/v1/projects/p:attach", {"host": "h"})
     body = {"serviceIds": ["tpu.googleapis.com", "logging.googleapis.com"]}
-    done = api.call("POST", "/v1/projects/p/services:batchEnable", body)[1]
+    begun = api.call("POST", "/v1/projects/p/services:batchEnable", body)[1]
+    done = api.call("GET", f"/v1/{begun['name']}")[1]
     assert [each["state"] for each in done["response"]["services"]] == ["ENABLED"] * 2
     emulators.stop()
     api = emulators.start()

@@ -124,6 +124,31 @@ def test_without_a_prefix_the_id_of_the_request_is_the_prefix(cloud):
     assert cloud.get("q-1")["state"] == "READY"
 
 
+def reserve(cloud):
+    body = {"name": f"{PLACE}/reservations/held", "resourceType": "v3", "size": 8}
+    cloud.service.reservations.add(cloud.call(body=body))
+
+
+@pytest.mark.parametrize("name", ["-", "gone"])
+def test_a_request_without_its_reservation_fails_and_never_becomes_active(cloud, name):
+    ask(cloud, reservationName=f"{PLACE}/reservations/{name}")
+    cloud.pass_time(100)
+    state = call(cloud, "get")["state"]
+    assert state["state"] == "FAILED"
+    assert state["failedData"]["error"] == {"code": 5, "message": "Reservation not found"}
+
+
+def test_a_reserved_node_without_a_reservation_fails_in_its_operation(cloud):
+    body = {"schedulingConfig": {"reserved": True}}
+    begun = cloud.create("n", body=body)
+    assert not begun.get("done")
+    cloud.pass_time(100)
+    assert cloud.operation(begun)["error"] == {"code": 5, "message": "Reservation not found"}
+    reserve(cloud)
+    cloud.ready("n", body=body)
+    assert cloud.get("n")["state"] == "READY"
+
+
 @pytest.mark.parametrize(
     ("given", "scheduling"),
     [
@@ -133,6 +158,7 @@ def test_without_a_prefix_the_id_of_the_request_is_the_prefix(cloud):
     ],
 )
 def test_how_capacity_is_bought_shows_on_the_node(cloud, given, scheduling):
+    reserve(cloud)
     active(cloud, **given)
     assert cloud.get("n")["schedulingConfig"] == scheduling
     assert given.items() <= call(cloud, "get").items()
@@ -184,9 +210,22 @@ def test_a_request_is_checked_before_it_is_queued(cloud, given, words):
 
 
 def test_fields_that_only_the_alpha_service_knows_pass_there(cloud):
-    given = {"provisioningModel": "FLEX_START", "runDuration": {"maxRunDuration": "60s"}}
+    given = {"provisioningModel": "STANDARD", "runDuration": {"maxRunDuration": "60s"}}
     active(cloud, version="v2alpha1", **given)
     assert given.items() <= call(cloud, "get").items()
+
+
+def test_flex_start_in_a_wrong_zone_fails_the_operation_and_leaves_no_request(cloud):
+    begun = ask(cloud, version="v2alpha1", provisioningModel="FLEX_START")
+    cloud.pass_time(10)
+    error = cloud.operation(begun, version="v2alpha1")["error"]
+    assert (error["code"], error["message"]) == (
+        3,
+        'FLEX_START provisioning model is not supported for accelerator type "v3-8" in location '
+        '"us-central1-a"',
+    )
+    assert cloud.state.queued_resources == {}
+    assert list(cloud.state.nodes) == []
 
 
 def test_the_names_of_a_request_and_of_its_nodes_are_taken(cloud):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
+from emulator.conftest import PLACE
 from tpukit.emulator.core.api_errors import ApiError
-from tpukit.emulator.core.state import StateFile
 
 RESERVATION = {"name": "projects/p/locations/us-central1-a/reservations/r", "size": 32}
 KEY = "ssh-rsa AAAA ada"
@@ -55,7 +53,7 @@ def test_maintenance_needs_a_node_that_is_ready(cloud, verb):
 def test_the_methods_of_v2alpha1_are_not_in_v2(api):
     place = "projects/p/locations/us-central1-a"
     assert api.raw("GET", f"/v2/{place}/reservations")[0] == 404
-    assert api.call("GET", f"/v2alpha1/{place}/reservations") == (200, {"reservations": []})
+    assert api.call("GET", f"/v2alpha1/{place}/reservations") == (200, {})
 
 
 def test_a_create_that_is_cancelled_leaves_nothing(cloud):
@@ -113,43 +111,24 @@ def test_a_key_that_is_none_is_refused(cloud, key):
         cloud.service.accounts.import_ssh_public_key(cloud.call(path_user="u", body={"key": key}))
 
 
-def test_a_state_file_from_before_queued_resources_is_read(cloud, tmp_path):
-    file = StateFile(tmp_path / "state.json")
-    cloud.ready("n")
-    file.save(cloud.state)
-    text = file.path.read_text()
-    for name in ("queued_resources", "reservations", "logins", "offers", "quotas"):
-        text = text.replace(f',"{name}":{{}}', "")
-    assert "logins" not in text
-    file.path.write_text(text)
-    assert file.load() == cloud.state
-
-
-def test_a_queued_resource_from_before_it_could_be_told_to_wait_goes_on(emulators):
-    api = emulators.start()
-    place = "/v2/projects/p/locations/us-central1-a"
-    node = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-vm-base"}
-    spec = {"parent": place[4:], "nodeId": "n", "node": node}
-    path = f"{place}/queuedResources"
-    begun = api.call("POST", f"{path}?queuedResourceId=q", {"tpu": {"nodeSpec": [spec]}})
-    assert begun[0] == 200, begun
-    emulators.stop()
-    file = emulators.directory / "state.json"
-    document = json.loads(file.read_text())
-    (record,) = document["queued_resources"].values()
-    del record["delay"], record["not_before"]
-    file.write_text(json.dumps(document))
-    api = emulators.start()
-    api.advance(10_000)
-    assert api.call("GET", f"{path}/q")[1]["state"]["state"] == "ACTIVE"
-
-
-def test_every_collection_of_an_empty_state_is_its_own(tmp_path):
-    path = tmp_path / "state.json"
-    path.write_text(
-        '{"version":1,"clock_offset":0,"nodes":{},"operations":{},"firewalls":{},'
-        '"compute_operations":{},"projects":{}}'
-    )
-    state = StateFile(path).load()
-    state.logins["x"] = {"keys": {}}
-    assert state.reservations == {}
+def test_false_zero_and_empty_fields_are_left_out_as_proto3_prints_them(api):
+    body = {
+        "acceleratorType": "v3-8",
+        "runtimeVersion": "tpu-vm-base",
+        "description": "",
+        "tags": [],
+        "labels": {},
+        "metadata": {},
+        "schedulingConfig": {"spot": False},
+        "networkConfig": {"enableExternalIps": False, "queueCount": 0},
+    }
+    assert api.call("POST", f"/v2/{PLACE}/nodes?nodeId=n", body)[0] == 200
+    node = api.call("GET", f"/v2/{PLACE}/nodes/n")[1]
+    assert node["schedulingConfig"] == node["shieldedInstanceConfig"] == {}
+    assert node["networkConfig"].keys() == {"network", "subnetwork"}
+    assert not {"description", "tags", "labels", "metadata"} & node.keys()
+    begun = api.call("GET", f"/v2/{PLACE}/operations")[1]["operations"][0]
+    assert (begun["done"], begun["metadata"]["cancelRequested"]) == (False, False)
+    # Compute Engine prints them.
+    rule = api.call("GET", "/compute/v1/projects/p/global/firewalls/default-allow-ssh")[1]
+    assert (rule["disabled"], rule["logConfig"]) == (False, {"enable": False})

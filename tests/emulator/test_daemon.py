@@ -25,7 +25,7 @@ import pytest
 from support.emulated_workers import USER, alive, eventually, make_key, needs_root
 
 from tpukit.emulator.process import daemon
-from tpukit.emulator.process.home import LARGEST_LOG, EmulatorHome, RunningEmulator
+from tpukit.emulator.process.home import LARGEST_LOG, EmulatorHome, RunningEmulator, exclusively
 from tpukit.emulator.workers import processes
 from tpukit.errors import BadInput, NotFound, TpukitError
 
@@ -266,11 +266,23 @@ def test_after_kill_9_of_either_process_nothing_of_the_emulator_is_left(emulatio
     if sys.platform == "linux":  # elsewhere a job that clears its environment is out of sight
         jobs.append(emulation.job("env -i setsid sleep 1002"))
     running = found(emulation)
-    os.kill(getattr(running, victim), signal.SIGKILL)
-    survivors = [running.pid, running.guardian, *jobs]
-    assert eventually(lambda: not any(alive(pid) for pid in survivors))
+    with marked_elsewhere(emulation) as process:
+        os.kill(getattr(running, victim), signal.SIGKILL)
+        survivors = [running.pid, running.guardian, process.pid, *jobs]
+        assert eventually(lambda: not any(alive(pid) for pid in survivors))
     assert eventually(lambda: deaf(address, port))
     assert daemon.running(emulation.directory) is None
+
+
+@contextlib.contextmanager
+def marked_elsewhere(emulation: Emulation) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process of a worker that another one has adopted: only its mark tells whose it is."""
+    variables = {processes.MARKER: f"{EmulatorHome(emulation.directory).identity()}/n1"}
+    with subprocess.Popen(["sleep", "1000"], env=variables) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_orphans_that_ended_do_not_stay_as_zombies(shared):
@@ -394,11 +406,11 @@ def home(tmp_path: Path) -> EmulatorHome:
 
 
 def test_an_emulator_that_cannot_start_says_why(home):
-    (home.path / "state.json").write_text("{")
-    with pytest.raises(BadInput, match=r"state\.json cannot be used") as caught:
+    (home.path / "state.db").write_text("no database")
+    with pytest.raises(BadInput, match=r"state\.db cannot be used") as caught:
         daemon.start(home.path)
     assert caught.value.why.startswith("it was cut or damaged")
-    assert str(caught.value.fix).startswith(f"mv {home.path}/state.json ")
+    assert str(caught.value.fix).startswith(f"mv {home.path}/state.db ")
 
 
 def test_an_emulator_that_ends_without_a_word_leaves_its_log(home):
@@ -479,6 +491,39 @@ def test_only_processes_of_this_user_are_this_user_s():
         foreign = processes.of_this_user(psutil.Process(process.pid))
         process.kill()
     assert not foreign
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_an_emulator_that_does_not_answer_is_neither_running_nor_gone(home, published):
+    """Nothing is started beside it, and the way out ends no slice."""
+    with closed_at_once() as url, exclusively(home.lock):
+        home.hold()
+        if published:
+            home.publish(RunningEmulator(os.getpid(), os.getpid(), url, "t", "1", "paper", 0.0))
+        for ask in (daemon.running, daemon.start):
+            with pytest.raises(TpukitError) as caught:
+                ask(home.path, answer_seconds=0.2)
+            assert caught.value.what == f"the emulator in {home.path} runs and does not answer"
+            assert caught.value.reason == f"process {os.getpid()}"
+            assert str(caught.value.fix).startswith("tpukit emulator status")
+    assert daemon.running(home.path) is None
+
+
+@contextlib.contextmanager
+def closed_at_once() -> Iterator[str]:
+    """Yield the address of a listener that closes what comes, as one that is overrun does."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=_close_all, args=(listener,), daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+
+
+def _close_all(listener: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            listener.accept()[0].close()
 
 
 def test_the_foreground_refuses_a_directory_in_use(shared):

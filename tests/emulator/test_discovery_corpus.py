@@ -20,12 +20,20 @@ Path = tuple[str | int, ...]
 NODE = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
 SPEC = {"parent": PLACE, "node": NODE}
 RULE = {"name": "r", "allowed": [{"IPProtocol": "tcp"}]}
-FIREWALLS = "/compute/v1/projects/p/global/firewalls?requestId=x"
+FIREWALLS = "/compute/v1/projects/p/global/firewalls?requestId=7f3c9a52-5f0f-4c7f-9f2e-2f6a8d9b1c30"
+DISK = "projects/p/zones/us-central1-a/disks/d"
 #: Values that mean something to the service, by the end of a field's path.
 MEANT: dict[str, Any] = {
     "acceleratorType": "v2-8",
     "runtimeVersion": "tpu-vm-base",
     "network": "default",
+    "subnetwork": "default",
+    "email": "tpu@p.iam.gserviceaccount.com",
+    "scope": "https://www.googleapis.com/auth/cloud-platform",
+    "sourceDisk": DISK,
+    "reservationName": f"{PLACE}/reservations/r",
+    "sourceServiceAccounts": "a@b.cd",
+    "targetServiceAccounts": "a@b.cd",
     "cidrBlock": "10.0.0.0/29",
     "tags": "t",
     "parent": PLACE,
@@ -145,6 +153,9 @@ def completed(body: Any, path: Path) -> Any:
         body = placed(body, (*path[:place], "acceleratorType"), None)
     if "nodeIdPrefix" in path or "workloadType" in path:
         body = placed(body, (*path[:-1], "nodeCount"), 2)
+    if "dataDisks" in path and path[-1] != "sourceDisk":
+        place = path.index("dataDisks")
+        body = placed(body, (*path[: place + 2], "sourceDisk"), DISK)
     if "denied" in path:
         body = placed(placed(body, ("denied", 0, "IPProtocol"), "tcp"), ("allowed",), None)
     return body

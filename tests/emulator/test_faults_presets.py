@@ -81,7 +81,7 @@ class Google:
 @pytest.fixture
 def google(emulators: Emulators) -> Google:
     """An emulator in which nothing takes time, and Google's clients."""
-    return Google(emulators.start(create_seconds=0.0))
+    return Google(emulators.start(create_seconds=0.0, operation_metadata="tpu"))
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ MEETINGS = {
         Google.create,
         exceptions.TooManyRequests,
         "Quota limit 'TPUV2sPodPerProjectPerZoneForTPUAPI' has been exceeded. Limit: 0 in zone",
-        frozenset({"ErrorInfo", "QuotaFailure"}),
+        frozenset({"QuotaFailure"}),
     ),
     "rate-limit": Meeting(
         Google.create,

@@ -274,7 +274,7 @@ def test_a_full_disk_passes_words_and_statuses_on(worker: EmulatedWorkers) -> No
 
 LOOK = (
     'echo "$TPUKIT_EMULATED_DEVICES $XLA_FLAGS $TPUKIT_LIES"; cd .tpukit/venvs/jax/lib/python3/*;'
-    " ls; exit 7"
+    " ls | grep lying; exit 7"
 )
 
 
@@ -290,7 +290,7 @@ def test_devices_lie_to_every_command_until_they_are_healed(worker: EmulatedWork
     lies = ["missing-device=0", "wrong-device=3", "tpukit-lying-devices.pth"]
     assert done.stdout.decode().split() == ["7", f"{count}7", *lies]
     # Each command puts it there in one step: a Python that starts meanwhile finds the whole file.
-    number = "stat -c %i .tpukit/venvs/jax/lib/python3/site-packages/*.pth"
+    number = "stat -c %i .tpukit/venvs/jax/lib/python3/site-packages/*lying*.pth"
     assert worker.output(number) != worker.output(number)
     program = "import os; print(os.environ['TPUKIT_LYING_DEVICES'])"
     hook = worker.output(f'cat "$(python3 -c {quote([program])})"')

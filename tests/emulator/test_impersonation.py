@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import ssl
@@ -15,10 +16,12 @@ from typing import Any
 from urllib.parse import urlencode
 
 import certifi
+import grpc
 import pytest
 
-from emulator.conftest import PLACE, Api
+from emulator.conftest import PLACE, Api, Emulators
 from tpukit.emulator.api.exchange import GOOGLE_NAMES
+from tpukit.emulator.api.http_server import MOST_STRANGERS
 from tpukit.emulator.api.tls import identity
 
 
@@ -84,14 +87,33 @@ def test_it_listens_on_this_machine_alone_where_no_worker_is_and_until_the_end(e
 
 def test_the_address_is_the_same_after_a_restart_and_two_emulators_have_two(emulators, tmp_path):
     body = {"port": _free_port()}
-    first, second = (emulators.start() for _ in range(2))
+    others = Emulators(tmp_path / "others")
     one, two = (
-        each.call("POST", "/_emulator/v1/impersonation", body)[1] for each in (first, second)
+        started.start().call("POST", "/_emulator/v1/impersonation", body)[1]
+        for started in (emulators, others)
     )
     assert one["address"] != two["address"]
+    others.stop()
     emulators.stop()
     again = emulators.start().call("POST", "/_emulator/v1/impersonation", body)[1]
     assert again == one
+
+
+def test_strangers_who_say_nothing_keep_nobody_out_of_tls_or_grpc(api, names):
+    """Some stop before the handshake, some after it: with HTTP/1.1 as with HTTP/2."""
+    plain = api.call("POST", "/_emulator/v1/grpc", {})[1]["address"].split(":")
+    with contextlib.ExitStack() as opened:
+        for _ in range(100):
+            opened.enter_context(socket.create_connection(plain, timeout=60))
+            silent = (names["address"], names["port"])
+            opened.enter_context(socket.create_connection(silent, timeout=60))
+        for protocol in ("http/1.1", "h2"):
+            for _ in range(MOST_STRANGERS + 10):
+                opened.enter_context(secured(names, "tpu.googleapis.com", (protocol,)))
+        path = f"/v2/{PLACE}/nodes"
+        assert ask(names, "tpu.googleapis.com", "GET", path, token="secret")[0] == 200
+        channel = opened.enter_context(grpc.insecure_channel(":".join(plain)))
+        grpc.channel_ready_future(channel).result(timeout=60)
 
 
 def _free_port() -> int:
@@ -110,7 +132,7 @@ def test_the_token_is_given_to_who_shows_it_in_the_credentials_and_to_nobody_els
     listed = ask(
         names, "tpu.googleapis.com", "GET", f"/v2/{PLACE}/nodes", token=answer["access_token"]
     )
-    assert listed == (200, {"nodes": []})
+    assert listed == (200, {})
     for wrong in ({}, {"refresh_token": ""}, {"refresh_token": "x"}, {"refresh_token": "é"}):
         status, answer = ask(names, "oauth2.googleapis.com", "POST", "/token", urlencode(wrong))
         assert (status, answer["error"]) == (400, "invalid_grant"), wrong

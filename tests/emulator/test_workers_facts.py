@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+import os
+import shutil
+import sys
 import urllib.error
 import urllib.request
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
-from support.emulated_workers import NODE, EmulatedWorkers
+from support.emulated_workers import NODE, EmulatedWorkers, emulated_workers, namespaces
 
 from tpukit.accelerators import all_types
+from tpukit.emulator.workers.engines.engine_choice import lacking
 from tpukit.emulator.workers.inherited_environment import inherited_environment
 from tpukit.emulator.workers.metadata_server import respond
 from tpukit.emulator.workers.slice_facts import SliceFacts
@@ -178,3 +183,57 @@ def test_a_workers_environment_holds_nothing_of_the_emulators(
     assert "SECRET_OF_EMULATOR" not in text
     assert f"HOME={workers.home()}" in text.splitlines()
     assert not [line for line in text.splitlines() if line.startswith("XDG_")]
+
+
+RECORDED = """ACCELERATOR_TYPE AGENT_BOOTSTRAP_IMAGE ALT CHIPS_PER_HOST_BOUNDS COLLECTD_DOCKER_URL
+CONSUMER_PROJECT_ID CONSUMER_PROJECT_NUMBER ENABLE_ICI_RESILIENCY
+ENABLE_IMPROVED_REROUTE_ALLREDUCE_STRATEGY ENABLE_MEMCACHED FLUENTD_DOCKER_URL FORWARD_LIBTPU_LOGS
+HEALTH_AGENT_DOCKER_URL HOST_BOUNDS INFERENCE_MODE INJECT_SLICE_BUILDER_FAULT INTERNAL
+MAINTENANCE_ACTION_FLAG MEMCACHED_DOCKER_URL MONITORING_AGENT_DOCKER_URL NODE_ID PREEMPTIBLE
+RUNTIME_MONITOR_DOCKER_URL RUNTIME_VERSION RUNTIME_VERSION_CHANGER_DOCKER_URL SERVICE_NAME SOURCE
+TOPOLOGY TPU_CHIPS_PER_PROCESS_BOUNDS TPU_PROCESS_BOUNDS TPU_RUNTIME_METRICS_PORTS TPU_TOPOLOGY_ALT
+TPU_TOPOLOGY_WRAP TYPE UID USE_DIRECT_PATH VBARCONTROL_AGENT_DOCKER_URL WORKER_ID WRAP ZONE"""
+
+
+def test_tpu_env_has_the_recorded_keys_in_their_order():
+    """Of a v4-256: penghao-wu/cambrian:test_tpu.py."""
+    pairs = [line.split(": ", 1) for line in facts("v4-32", 4).attributes(3)["tpu-env"].split("\n")]
+    assert [key for key, _ in pairs] == RECORDED.split()
+    found = dict(pairs)
+    assert found["RUNTIME_VERSION"] == "'gcr.io/cloud-tpu-v2-images/fake_tensorflow:latest'"
+    assert found["VBARCONTROL_AGENT_DOCKER_URL"] == "''"
+    v6e = facts("v6e-4", 1).attributes(0)["tpu-env"]
+    assert "VBARCONTROL_AGENT_DOCKER_URL: 'gcr.io/cloud-tpu-v2-images/vbar_control_agent:" in v6e
+
+
+def test_no_variable_of_a_worker_tells_of_its_slice(workers: EmulatedWorkers):
+    """As on a v5p-8: docs/reference/real-workers.md. A command asks the metadata server."""
+    workers.allocate(2)
+    workers.boot("v4-16")
+    lines = workers.output("env", index=1).splitlines()
+    assert not [line for line in lines if line.startswith(("TPU_", "MEGASCALE_"))]
+    assert "CLOUDSDK_PYTHON=/usr/bin/python3" in lines
+
+
+def test_endpoints_are_in_the_order_of_the_workers_and_not_of_their_addresses(
+    workers: EmulatedWorkers,
+):
+    """JAX takes the first for worker 0's: jax/_src/clusters/cloud_tpu_cluster.py."""
+    workers.allocate(16)
+    addresses = [record.address for record in workers.records]
+    node = {"name": NODE, "acceleratorType": "v4-128"}
+    found = SliceFacts.of(node, workers.records).attributes(3)["worker-network-endpoints"]
+    assert found.split(",") == [f"unknown:unknown:{address}" for address in addresses]
+    assert addresses != sorted(addresses, key=ip_address)
+
+
+def test_google_s_runtime_has_the_same_settings_in_a_file(tmp_path):
+    """In double quotes there: WandLZhang/ai-infra-demo-proteins:scripts/boltz2_node_setup.sh."""
+    if lacks := lacking(sys.platform, os.geteuid(), shutil.which):
+        pytest.skip(f"the namespaces engine needs {lacks}: /home/tpu-runtime is NOT checked")
+    with emulated_workers(tmp_path, namespaces) as workers:
+        workers.allocate()
+        workers.boot("v6e-4")
+        lines = workers.output("cat /home/tpu-runtime/tpu-env").splitlines()
+    assert [line.partition("=")[0] for line in lines] == RECORDED.split()
+    assert 'ACCELERATOR_TYPE="v6e-4"' in lines

@@ -28,7 +28,15 @@ def workers(folder: Path) -> Iterator[EmulatedWorkers]:
 def python(jax_home: Path, folder: Path) -> str:
     """The interpreter of a virtual environment with JAX for CPUs."""
     (folder / "program.py").write_text(JAX_SUM)
+    (folder / "venvs").symlink_to(jax_home / "provisioned/.tpukit/venvs")
     return f"{jax_home}/.tpukit/venvs/jax/bin/python"
+
+
+def provision(workers: EmulatedWorkers, folder: Path) -> None:
+    """Let every worker have the environment below its home folder, as after `tpukit provision`."""
+    for index in range(len(workers.records)):
+        link = f"mkdir -p .tpukit && ln -sfn {folder}/venvs .tpukit/venvs"
+        workers.output(link, index=index)
 
 
 def run(workers: EmulatedWorkers, line: str) -> dict[int, list[float]]:
@@ -49,6 +57,7 @@ def run(workers: EmulatedWorkers, line: str) -> dict[int, list[float]]:
 def test_four_workers_sum_over_sixteen_devices_without_an_argument(workers, python, folder):
     workers.allocate(4, "projects/p/locations/us-central1-a/nodes/four")
     workers.boot("v5litepod-16", "projects/p/locations/us-central1-a/nodes/four")
+    provision(workers, folder)
     forced = "JAX_PLATFORMS=cpu XLA_FLAGS=--xla_force_host_platform_device_count=4"
     seen = run(workers, f"{forced} {python} {folder}/program.py")
     assert seen == {index: [4, 4, 16, 120] for index in range(4)}
@@ -61,6 +70,7 @@ def test_two_slices_of_one_machine_do_not_meet(workers, python, folder):
     for node in ("left", "right"):
         workers.allocate(2, f"projects/p/locations/us-central1-a/nodes/{node}")
         workers.boot("v4-16", f"projects/p/locations/us-central1-a/nodes/{node}")
+        provision(workers, folder)
         lines = [workers.words(f"{python} {folder}/program.py", index=index) for index in (0, 1)]
         started += [subprocess.Popen(line, stdout=subprocess.PIPE) for line in lines]
     outputs = [process.communicate(timeout=180)[0].decode().split() for process in started]
@@ -72,6 +82,7 @@ def test_two_slices_of_one_machine_do_not_meet(workers, python, folder):
 def test_a_slice_of_one_worker_initializes_too(workers, python, folder):
     workers.allocate(1, "projects/p/locations/us-central1-a/nodes/one")
     workers.boot("v3-8", "projects/p/locations/us-central1-a/nodes/one")
+    provision(workers, folder)
     assert run(workers, f"{python} {folder}/program.py") == {0: [1, 8, 8, 28]}
 
 

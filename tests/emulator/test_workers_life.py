@@ -322,7 +322,7 @@ def in_tmux(workers: EmulatedWorkers) -> None:
     workers.allocate(4)
     workers.boot("v3-32")
     for index in (0, 1):
-        said = "echo $TPU_WORKER_ID > $HOME/who; exec sleep 1000"
+        said = "hostname | sed s,.*-,, > $HOME/who; exec sleep 1000"
         workers.output(f"tmux new-session -d -s same '{said}' && tmux list-sessions", index=index)
         who = workers.home(index) / "who"
         assert eventually(lambda w=who: w.exists() and w.read_text().strip())

@@ -105,7 +105,7 @@ def test_a_worker_sees_nothing_of_the_account_that_runs_the_emulator(workers, tm
     workers.allocate()
     workers.boot()
     assert workers.ssh(f"cat {tmp_path}/token").returncode == 1
-    assert workers.output("ls /home") == USER
+    assert workers.output("ls /home").split() == [USER, "tpu-runtime"]
     assert workers.ssh(f"ls {Path.home()}/.ssh").returncode == 2
 
 

@@ -35,7 +35,7 @@ except urllib.error.HTTPError as error:
 """
 #: Says who and where it is; two lines, one without its end, and a status.
 SCRIPT = """echo "boot of $(hostname) by $(id -un)"
-echo "$TPU_WORKER_ID" "${SSH_CLIENT-none}" >> {marks}
+echo "$(hostname | sed s,.*-,,)" "${SSH_CLIENT-none}" >> {marks}
 curl -s -X PUT -H 'Metadata-Flavor: Google' --data succeeded --noproxy '*' \\
     "http://$GCE_METADATA_HOST/computeMetadata/v1/instance/guest-attributes/report/status"
 printf 'no end'

@@ -56,7 +56,7 @@ for root, _, files in os.walk(directory):
     had.append(["listed", root, ""])
     for name in files:
         read(os.path.join(root, name))
-for name in ("token", "credentials.json", "state.json", "emulator.json", "lock", "identity"):
+for name in ("token", "credentials.json", "state.db", "emulator.json", "lock", "identity"):
     read(os.path.join(directory, name))
 for name in ("tls/server.key", "tls/bundle.pem", "workers", "emulator.log"):
     read(os.path.join(directory, name))

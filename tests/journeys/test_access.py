@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
 
@@ -10,6 +9,7 @@ import asyncssh
 import pytest
 from support.command_line import Tpukit
 from support.local_cloud import let_everybody_in
+from support.stopped_state import stopped_state
 
 pytestmark = pytest.mark.journey
 
@@ -61,12 +61,10 @@ def _present_host_key(tpukit: Tpukit, name: str, private_key: str) -> str:
     What its guest attributes publish stays as it is.
     """
     tpukit.succeeds("emulator", "stop")
-    (file,) = tpukit.home.rglob("state.json")
-    state = json.loads(file.read_text())
-    (worker,) = next(
-        record["workers"] for key, record in state["nodes"].items() if key.endswith(f"/{name}")
-    )
-    before = str(worker["host_private_key"])
-    worker["host_private_key"] = private_key
-    file.write_text(json.dumps(state))
-    return before
+    (file,) = tpukit.home.rglob("state.db")
+    with stopped_state(file.parent) as state:
+        key = next(key for key in state.nodes if key.endswith(f"/{name}"))
+        (worker,) = state.nodes[key]["workers"]
+        changed = [{**worker, "host_private_key": private_key}]
+        state.nodes[key] = {**state.nodes[key], "workers": changed}
+    return str(worker["host_private_key"])

@@ -58,13 +58,15 @@ def test_an_engine_that_does_not_exist_is_refused_before_anything_starts(tpukit:
 
 
 @needs_root
-def test_stop_all_finds_every_emulator_of_the_user(tmp_path: Path) -> None:
+def test_stop_all_lists_every_emulator_of_the_user_and_asks(tmp_path: Path) -> None:
     """In a process namespace, so that no other emulator of this machine is found."""
     program = [sys.executable, "-P", "-m", "tpukit"]
     script = f"""
         set -e
         for home in one two; do TPUKIT_HOME={tmp_path}/$home "$@" emulator start; done >&2
-        TPUKIT_HOME={tmp_path}/three "$@" emulator stop --all --json
+        TPUKIT_HOME={tmp_path}/three "$@" emulator stop --all >&2 || echo "asked $?" >&2
+        TPUKIT_HOME={tmp_path}/one "$@" emulator status >&2
+        TPUKIT_HOME={tmp_path}/three "$@" emulator stop --all --yes --json
         TPUKIT_HOME={tmp_path}/one "$@" emulator status >&2 || echo "gone $?" >&2
     """
     alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -79,4 +81,7 @@ def test_stop_all_finds_every_emulator_of_the_user(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert len(document["emulators"]) == 2
+    for home in ("one", "two"):
+        assert done.stderr.count(f"runs: {tmp_path}/{home}/state/emulator\n") == 2
+    assert "needs an answer\nfix: add --yes\nasked 2\n" in done.stderr
     assert "gone 3" in done.stderr

@@ -50,8 +50,8 @@ def test_resets_lose_no_line_repeat_none_and_run_nothing_twice(
     command = (
         f"echo x >>count; i=0; while [ $i -lt {lines_each} ]; do i=$((i + 1)); "
         'echo "line $i of a run whose connection is reset again and again"; '
-        f"[ $((i % {BATCH})) != 0 ] || until [ -e {seen}/$TPU_WORKER_ID-$i ]; do sleep 0.02; done; "
-        "done; exit $TPU_WORKER_ID"
+        f"[ $((i % {BATCH})) != 0 ] || until [ -e {seen}/$TPUKIT_WORKER-$i ]; do sleep 0.02; done; "
+        "done; exit $TPUKIT_WORKER"
     )
     four.succeeds("run", "pod", "--detach", "--run-id", "long", "--", command)
     emulator, chance = control(four), random.Random(4)

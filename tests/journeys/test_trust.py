@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import psutil
 import pytest
@@ -16,6 +17,7 @@ from support.command_line import Finished, Tpukit
 from support.openssh_workers import OpenSshWorkers, eventually, openssh_workers, running
 
 from tpukit.emulator.control_client import EmulatorClient
+from tpukit.emulator.core.places import PROJECT, ZONE
 from tpukit.emulator.process import daemon
 
 pytestmark = pytest.mark.journey
@@ -317,11 +319,17 @@ def asleep(process: subprocess.Popen[str]) -> Iterator[None]:
 
 def place_and_key(tpukit: Tpukit, name: str = "pod") -> tuple[str, str]:
     """Return worker 0's address with its port, and the body of its host key."""
-    state = json.loads((tpukit.home / "tpukit" / "state" / "emulator" / "state.json").read_text())
-    (worker,) = next(
-        each["workers"] for key, each in state["nodes"].items() if key.endswith(f"/{name}")
-    )
-    return f"{worker['address']}:{worker['port']}", worker["host_public_key"].split()[1]
+    api = control(tpukit)
+    path = f"{api.url}/v2/projects/{PROJECT}/locations/{ZONE}/nodes/{name}"
+    head = {"Authorization": f"Bearer {api.token}", "Content-Type": "application/json"}
+    with urlopen(Request(path, headers=head), timeout=60) as answer:
+        (endpoint,) = json.load(answer)["networkEndpoints"]
+    asked = Request(f"{path}:getGuestAttributes", b"{}", head)
+    with urlopen(asked, timeout=60) as answer:
+        (worker,) = json.load(answer)["guestAttributes"]
+    entries = worker["queryValue"]["items"]
+    published = {entry["namespace"]: entry["value"] for entry in entries}
+    return f"{endpoint['ipAddress']}:{published.get('ssh', 22)}", published["hostkeys"]
 
 
 def holding(tpukit: Tpukit, key: str) -> list[Path]:

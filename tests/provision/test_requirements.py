@@ -41,6 +41,16 @@ def test_so_many_files_are_read_and_no_more(tmp_path):
         read(root)
 
 
+def test_so_many_bytes_are_read_of_all_files_together_and_no_more(tmp_path):
+    root, half = "-r first\n-r second\n", "#" * (1 << 19)
+    room = len(half) - len(root)
+    path = write(tmp_path, root=root, first=half, second=half[:room])
+    assert len(read(path).files) == 4  # with the one that names the first
+    write(tmp_path, second=half[: room + 1])
+    with pytest.raises(BadInput, match=r"second .* is larger than 1048576 bytes"):
+        read(path)
+
+
 def test_a_file_travels_with_what_it_includes_each_once(tmp_path):
     (tmp_path / "sub").mkdir()
     write(

@@ -148,7 +148,7 @@ class Scene:
 @pytest.fixture
 def scene(cloud: Cloud, clock: FakeClock, tmp_path: Path) -> Scene:
     found = create(cloud, labelled(cloud, provisioning="spot")).slice
-    file = WatchFiles(tmp_path / "watches", cloud.url, PROJECT).of("demo")
+    file = WatchFiles(tmp_path / "watches", cloud.url, PROJECT).of(ZONE, "demo")
     spec = WatchSpec(request_of(found), run_id="r1", command="train", zones=(OTHER_ZONE,))
     watch = Watch(spec, zone=ZONE)
     file.save(watch)
@@ -178,6 +178,20 @@ def test_a_lost_slice_is_deleted_and_made_again_and_the_command_begun_on_it(
     assert scene.file.load() == scene.record.watch
     found = scene.cloud.tpu.get(ZONE, "demo")
     assert (found.provisioning, found.labels[naming.OWNER]) == ("spot", OWNER)
+
+
+def test_a_watch_that_is_taken_up_leaves_a_stranger_of_the_name_alone(scene: Scene) -> None:
+    """Ours was deleted and another was made under its name while nobody watched."""
+    scene.record.watch = replace(scene.record.watch, id=scene.cloud.tpu.get(ZONE, "demo").id)
+    scene.vanish()
+    stranger = naming.labelled(scene.cloud.request("demo"), "bob", "bobs")
+    scene.cloud.tpu.create(stranger)
+    scene.clock.sleep(60.0)
+    before = scene.cloud.tpu.get(ZONE, "demo")
+    with pytest.raises(NameTaken, match="belongs to bob"):
+        scene.watch()
+    assert scene.work.begun == []
+    assert scene.cloud.tpu.get(ZONE, "demo") == before
 
 
 def test_an_api_that_is_silent_is_no_loss(scene: Scene) -> None:
@@ -484,7 +498,7 @@ def _ended(cloud: Cloud, clock: FakeClock, files: WatchFiles, steps: Steps) -> b
     """Watch, be ended at that step, and take it up; return whether the step was reached."""
     name = f"demo-{steps.fatal}"
     found = create(cloud, labelled(cloud, name)).slice
-    file, work = files.of(name), PaperWork(cloud)
+    file, work = files.of(ZONE, name), PaperWork(cloud)
     first = Watch(
         WatchSpec(request_of(found), run_id="r1", command="train", zones=(OTHER_ZONE,)),
         zone=ZONE,
@@ -692,7 +706,7 @@ def test_each_state_has_its_word(cloud: Cloud) -> None:
         "DELETING": "being deleted",
         "PREEMPTED": "preempted",
         "TERMINATED": "terminated",
-        "HIDDEN": "terminated",
+        "HIDDEN": "coming",
         "SUSPENDED": "suspended",
     }
     assert {state: condition(replace(found, state=state)) for state in words} == words

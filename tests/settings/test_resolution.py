@@ -9,6 +9,7 @@ import pytest
 
 from tpukit.errors import BadInput, SecurityRefusal
 from tpukit.settings.resolution import NOT_SET, Setting, Settings
+from tpukit.settings.table import DEFINITIONS, Definition
 
 EMULATOR = {
     "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": "http://127.0.0.1:8085/",
@@ -279,4 +280,51 @@ def test_a_local_run_refuses_an_emulator_that_is_elsewhere(desk: Desk) -> None:
         for name, value in EMULATOR.items()
     }
     with pytest.raises(BadInput, match="do not belong to one cloud"):
+        desk.load()
+
+
+#: For each setting, a value that its check accepts and that no other place gives.
+FOREIGN = {
+    "project": "their-project",
+    "zone": "us-east5-b",
+    "user": "alice",
+    "network": "theirs",
+    "source_ranges": "203.0.113.0/24",
+    "keep_hints": "no",
+    "silence": "7",
+    "persist": "7",
+    "rates": "v6e=0.01",
+}
+
+
+@pytest.mark.parametrize("overlay", [None, EMULATOR], ids=["cloud", "emulator"])
+@pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda definition: definition.name)
+def test_an_untrusted_project_file_sets_the_zone_and_nothing_else(
+    desk: Desk, definition: Definition, overlay: dict[str, str] | None
+) -> None:
+    desk.overlay = overlay
+    name = definition.name
+    before = desk.load().values[name]
+    file = desk.project_file(f'{name} = "{FOREIGN.get(name, "x")}"')
+    if definition.guarded:
+        with pytest.raises(SecurityRefusal, match=f"{name} cannot be set by a project file"):
+            desk.load()
+        return
+    settings = desk.load()
+    if name == "zone":
+        assert settings.get(name) == FOREIGN[name]
+    elif before.origin == "emulator":
+        assert settings.values[name] == before
+    else:
+        assert settings.values[name].value == ""
+        with pytest.raises(SecurityRefusal, match=f"not trusted to set {name}") as refused:
+            settings.get(name)
+        assert f"tpukit config trust {file}" in str(refused.value.fix)
+
+
+def test_a_settings_file_has_a_size_limit(desk: Desk) -> None:
+    file = desk.project_file("#" * (1024 * 1024))
+    desk.load()
+    file.write_text("#" * (1024 * 1024 + 1))
+    with pytest.raises(BadInput, match="is too large"):
         desk.load()

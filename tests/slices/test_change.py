@@ -249,3 +249,42 @@ def test_the_waits_of_a_create_grow_and_stay_short(cloud: Cloud, clock: FakeCloc
     assert max(clock.slept) <= 5.0
     assert sum(clock.slept) - 30.0 < 6.0
     assert time.monotonic() - started < 25.0, "the 30 s are the fake clock's"
+
+
+BUSY = {"status": "ABORTED", "message": "unable to queue the operation"}
+
+
+def test_a_call_that_has_to_be_made_again_says_so_once(cloud: Cloud) -> None:
+    slice_ = create(cloud).slice
+    cloud.fault(method="nodes.stop", times=3, **BUSY)
+    change.stop(cloud.tpu, slice_, deadline=cloud.deadline(), on_state=cloud.states.append)
+    told = "cannot stop slice demo: unable to queue the operation; asking again"
+    assert cloud.states.count(told) == 1
+    assert len(cloud.calls("nodes.stop")) == 4
+
+
+def test_a_call_that_is_refused_until_the_deadline_names_the_refusal(cloud: Cloud) -> None:
+    slice_ = create(cloud).slice
+    cloud.fault(method="nodes.delete", times=500, **BUSY)
+    with pytest.raises(DeadlinePassed) as caught:
+        delete(cloud, slice_, seconds=60.0)
+    assert "unable to queue the operation" in caught.value.why
+    assert any("asking again" in state for state in cloud.states)
+
+
+@pytest.mark.parametrize(
+    ("health", "reached"), [("HEALTHY", True), ("UNHEALTHY_TENSORFLOW", False), ("", False)]
+)
+def test_healthy_is_what_the_api_calls_so(cloud: Cloud, health: str, reached: bool) -> None:
+    slice_ = create(cloud).slice
+    cloud.change("demo", health=health or "HEALTH_UNSPECIFIED")
+
+    def wait() -> None:
+        deadline = cloud.deadline(10.0)
+        change.wait(cloud.tpu, slice_, "HEALTHY", deadline=deadline, on_state=cloud.states.append)
+
+    if reached:
+        wait()
+    else:
+        with pytest.raises(DeadlinePassed, match="not HEALTHY yet"):
+            wait()

@@ -223,7 +223,7 @@ def test_a_slice_that_is_being_deleted_is_waited_out_and_made_again(
 
 
 @pytest.mark.parametrize("when", ["before", "while creating"])
-def test_a_preempted_slice_is_lost_and_its_delete_command_named(
+def test_a_preempted_slice_is_lost_and_its_two_ways_on_are_named(
     cloud: Cloud, clock: FakeClock, when: str
 ) -> None:
     def preempt() -> None:
@@ -236,8 +236,9 @@ def test_a_preempted_slice_is_lost_and_its_delete_command_named(
         at_sleep(clock, 3, preempt)
     with pytest.raises(SliceLost, match="PREEMPTED") as caught:
         create(cloud)
-    assert str(caught.value.fix) == f"tpukit delete demo --zone {ZONE}"
-    assert "PREEMPTED when last seen" in caught.value.exists[0]
+    assert str(caught.value.fix) == f"tpukit up v3-8 demo --zone {ZONE} --recreate"
+    assert str(caught.value.otherwise) == f"tpukit delete demo --zone {ZONE}"
+    assert "PREEMPTED; it keeps its quota" in caught.value.exists[0]
 
 
 def test_a_slice_that_vanishes_while_it_is_created_is_lost_and_nothing_is_said_to_exist(
@@ -267,6 +268,17 @@ def test_a_stockout_in_the_operation_leaves_nothing_and_says_so(cloud: Cloud, pr
         create(cloud)
     assert caught.value.exists == ()
     assert cloud.nodes() == []
+
+
+def test_a_stockout_in_the_operation_is_told_soon_after_a_single_create(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    cloud.fault(preset="stockout", times=50)
+    began, refused_after = clock.now, cloud.server.service.context.timing.refusal
+    with pytest.raises(NoCapacity):
+        create(cloud)
+    assert clock.now - began <= refused_after + 3.0
+    assert len(cloud.calls("nodes.create")) == 1
 
 
 def test_a_stockout_whose_create_was_not_answered_is_asked_for_anew(cloud: Cloud) -> None:

@@ -52,11 +52,31 @@ def test_a_default_name_is_a_name_and_always_the_same(user: str, accelerator: st
     assert naming.default_name(user, accelerator) == name
 
 
+def test_two_accounts_never_share_an_owner_and_a_former_label_is_known_if_it_is_unmistakable() -> (
+    None
+):
+    same = [
+        "ann.lee@x.com",
+        "ann-lee@x.com",
+        "ann.lee-x@com",
+        f"{'a' * 70}@x.com",
+        f"{'a' * 71}@x.com",
+    ]
+    labels = [naming.owner_label(account) for account in same]
+    assert len({*labels}) == len(same)
+    assert [naming.label(each) for each in labels] == labels
+    assert naming.owner_label(labels[0]) == labels[0]
+    for account, known in {"ada@x.com": True, "ada": True, "ann.lee@x.com": False}.items():
+        former = {naming.OWNER: naming.label(account)}
+        assert naming.is_owner(naming.owner_label(account), former) is known
+    assert not naming.is_owner("ada", {})
+
+
 def test_labels_that_a_user_gives_cannot_stand_in_for_ours(cloud: Cloud) -> None:
     given = {naming.OWNER: "eve", naming.MANAGED: "0", "team": "x"}
     labels = naming.labelled(cloud.request(labels=given), "Ada L", "n").labels
     assert labels == {
-        naming.OWNER: "ada-l",
+        naming.OWNER: "ada-l-71b1e478",
         naming.MANAGED: "1",
         naming.NONCE: "n",
         "team": "x",

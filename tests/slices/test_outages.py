@@ -167,10 +167,11 @@ def test_ready_without_addresses_is_not_done(
 
 
 def test_ready_without_its_external_addresses_at_the_deadline_says_which(cloud: Cloud) -> None:
-    create(cloud)
+    found = create(cloud).slice
     endpoints = [{"ipAddress": "10.0.0.2"}, {"ipAddress": "10.0.0.3", "accessConfig": {}}]
     node = {
         "name": cloud.full_name("demo"),
+        "id": found.id,
         "state": "READY",
         "networkConfig": {"enableExternalIps": True},
         "networkEndpoints": endpoints,
@@ -178,7 +179,7 @@ def test_ready_without_its_external_addresses_at_the_deadline_says_which(cloud: 
     with scripted(json_reply(200, node)) as server, pytest.raises(DeadlinePassed) as caught:
         change.wait(
             CloudTpu(cloud.session, PROJECT, server.url),
-            cloud.tpu.get(ZONE, "demo"),
+            found,
             "READY",
             deadline=cloud.deadline(60.0),
             on_state=cloud.states.append,

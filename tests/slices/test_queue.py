@@ -169,12 +169,21 @@ def test_a_request_that_failed_is_of_the_class_of_its_words_and_can_be_deleted(
     with pytest.raises(kind) as caught:
         wait(cloud, found)
     assert "it keeps its quota" in caught.value.exists[0]  # type: ignore[attr-defined]
-    with pytest.raises(kind):
-        ensure(cloud)
     dead = cloud.tpu.get_queued(ZONE, "pair")
     assert queue.meaning(dead) == "it comes to nothing; it keeps its name and its quota"
     delete(cloud, dead)
     assert ensure(cloud, request(cloud, nonce="n2"))[1]
+
+
+def test_a_request_that_has_failed_is_asked_for_anew(cloud: Cloud) -> None:
+    """Under the same nonce the API would take it for the one that it has had."""
+    cloud.fault(preset="queued-stockout-internal", times=1)
+    with pytest.raises(NoCapacity):
+        wait(cloud, ensure(cloud)[0])
+    found, made = ensure(cloud)
+    assert made
+    assert wait(cloud, found).state == "ACTIVE"
+    assert len(cloud.tpu.list_queued("-").requests) == 1
 
 
 def test_a_request_whose_slices_were_taken_is_lost(cloud: Cloud) -> None:

@@ -85,7 +85,7 @@ def test_an_update_between_our_read_and_our_write_is_told(cloud: Cloud) -> None:
 
         def update(self, zone: str, name: str, change: SliceChange) -> str:
             if not cloud.calls("nodes.patch"):
-                cloud.tpu.replace_tags(zone, name, ("theirs",))
+                cloud.tpu.update(zone, name, SliceChange(tags=("theirs",)))
                 cloud.clock.sleep(30.0)
             return cloud.tpu.update(zone, name, change)
 

@@ -188,6 +188,42 @@ def test_a_program_that_ended_itself_shows_where_it_hung():
     )
 
 
+V6E_4 = AcceleratorType.parse("v6e-4")
+#: As users have reported them: chip_failures.toml names the reports.
+CHIP_FAILURES = {
+    "jaxlib: INTERNAL: Failed to get global TPU topology.": ("vbarcontrolagent (port 8353)", True),
+    "Unable to initialize backend 'tpu': No hardware is found.": ("vbarcontrolagent", True),
+    "UNKNOWN: TPU initialization failed: open(/dev/vfio/0): Device or resource busy: Device or "
+    "resource busy; Couldn't open iommu group /dev/vfio/0": ("another process holds", False),
+    "ABORTED: The TPU is already in use by another process": ("libtpu's lock", False),
+}
+
+
+@pytest.mark.parametrize("text", CHIP_FAILURES)
+def test_a_known_text_of_libtpu_s_has_a_cause_and_a_remedy(text):
+    said, new_slice = CHIP_FAILURES[text]
+    stderr = f"Traceback (most recent call last):\nRuntimeError: {text} (set JAX_PLATFORMS='')\n"
+    report = verdict(observed(b"", status=1, stderr=stderr.encode()), accelerator=V6E_4)
+    (worker,) = report.workers
+    assert said in worker.error
+    assert ("runtime version v2-alpha-tpuv6e" in str(worker.cause.fix)) is new_slice
+    assert any(text in line for line in worker.log_tail)
+
+
+def test_an_answer_is_judged_by_itself_whatever_libtpu_has_printed():
+    text = b"Failed to get global TPU topology, trying again\n"
+    assert verdict(observed(line(), stderr=text)).ok
+
+
+def test_log_files_of_another_user_do_not_hide_what_failed():
+    noise = (
+        b"Could not open the log file '/tmp/tpu_logs/tpu_driver.t1v-n-796acc90-w-0.kevin.log.INFO."
+        b"20250925-162309.72655': Permission denied\nCould not open any log file.\n"
+    )
+    seen = observed(b"", status=1, stderr=b"ImportError: numpy\n" + noise * 40)
+    assert verdict(seen).workers[0].log_tail == ("ImportError: numpy",)
+
+
 def test_a_level_of_which_nothing_was_measured_is_not_passed():
     for level, said in (
         (1, ""),

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import socket
+import subprocess
+import sys
 from typing import Any
 
+import pytest
 from support.local_worker import LocalWorker, seconds
 
 from tpukit.accelerators import AcceleratorType
@@ -11,6 +16,7 @@ from tpukit.errors import TransportFailed
 from tpukit.remote.command.end import Holder
 from tpukit.remote.command.fan_out import Outcome
 from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.remote.programs import program_text
 from tpukit.smoke.presence import PciFunction, Presence, judge_presence, look_for_chips
 from tpukit.smoke.smoke_report import SmokeReport
 
@@ -24,6 +30,7 @@ V3_8 = AcceleratorType.parse("v3-8")
 SEEN = Presence(
     functions=(*OTHERS, CHIP, CHIP, CHIP, CHIP),
     files=4,
+    agent=False,
     lock=False,
     free_bytes=50,
     disk_bytes=100,
@@ -70,6 +77,38 @@ def test_what_is_wrong_with_chips_is_named() -> None:
         assert said in report.workers[0].error
 
 
+def test_a_v6e_needs_google_s_agent_and_no_other_generation_is_known_to() -> None:
+    """Without it libtpu found no hardware on a v6e. A v4's tpu-env names no image of it."""
+    v6e = AcceleratorType.parse("v6e-4")
+    chips = (PciFunction(device="0x006f", subsystem="0x00ff", driver="vfio-pci"),) * 4
+    assert judged(accelerator=v6e, functions=chips, agent=True).ok
+    (worker,) = judged(accelerator=v6e, functions=chips).workers
+    assert worker.error.startswith("no process of vbarcontrolagent, and nothing listens on its")
+    assert worker.error.endswith("runtime version v2-alpha-tpuv6e has it")
+    assert judged().ok
+
+
+def sees_agent() -> bool:
+    words = [sys.executable, "-I", "-c", program_text("smoke/presence_program.py")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    return bool(json.loads(done.stdout.partition("TPUKIT-PRESENT ")[2])["agent"])
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="no /proc: the look for the agent is NOT checked"
+)
+def test_the_agent_is_seen_by_its_process_and_by_its_port() -> None:
+    assert not sees_agent()
+    named = ["bash", "-c", "exec -a /usr/bin/vbar_control_agent sleep 60"]
+    with subprocess.Popen(named) as agent:
+        seen = [sees_agent() for _ in range(3)]  # bash may not have become it at the first look
+        agent.kill()
+    assert seen[-1]
+    with socket.create_server(("127.0.0.1", 8353)):
+        assert sees_agent()
+    assert not sees_agent()
+
+
 def test_what_may_matter_is_noted_and_is_no_failure() -> None:
     for changes, said in (
         ({"lock": True}, "libtpu's lock is left"),
@@ -79,6 +118,12 @@ def test_what_may_matter_is_noted_and_is_no_failure() -> None:
         report = judged(**changes)
         assert report.ok
         assert said in report.notes[0]
+
+
+def test_google_s_own_runtime_is_named_with_what_stops_it() -> None:
+    report = judged((Holder(5380, "", "/grpc_tpu_worker/main", "tpu-runtime"),))
+    assert "busy with PID 5380 (Google's tpu-runtime, " in report.workers[0].error
+    assert "-- sudo systemctl stop tpu-runtime" in report.notes[0]
 
 
 def test_a_real_worker_is_looked_at_and_one_that_is_lost_is_named(tmp_path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from support import fix_recorder, warm_tpukit
+from support import fix_recorder, operation_metadata, warm_tpukit
 from support.warm_tpukit import WarmTpukit
 
 Finished = subprocess.CompletedProcess[str]
@@ -37,6 +37,7 @@ class Tpukit:
             **kept,
             **gcloud,
             **fix_recorder.environment(),
+            **operation_metadata.environment(),
             "TPUKIT_HOME": str(self.home / "tpukit"),
             **self.variables,
         }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from support import fix_recorder
+from support import fix_recorder, operation_metadata
 from tpukit.clock import Clock, Deadline, SystemClock
 from tpukit.cloud.access_tokens import AccessTokens
 from tpukit.cloud.credentials import find_credentials
@@ -170,6 +170,7 @@ def bare_environment(home: Path) -> dict[str, str]:
     """Return the environment of an account that never used a cloud."""
     return {
         **measured(),
+        **operation_metadata.environment(),
         "PATH": os.environ.get("PATH", os.defpath),
         **fix_recorder.environment(),
         "HOME": str(home),
@@ -185,7 +186,11 @@ def measured() -> dict[str, str]:
 
 @contextmanager
 def running_cloud(
-    directory: Path, create_seconds: float = 30.0, clock: Clock | None = None, closed: bool = True
+    directory: Path,
+    create_seconds: float = 30.0,
+    clock: Clock | None = None,
+    closed: bool = True,
+    host: type[PaperHost] = PaperHost,
 ) -> Iterator[Cloud]:
     """Run an emulated cloud without machines in this process, on `clock`.
 
@@ -195,9 +200,10 @@ def running_cloud(
     server = build_server(
         directory / "emulator",
         TOKEN,
-        PaperHost,
+        host,
         create_seconds=create_seconds,
         clock=EmulatorClock(base=clock.time),
+        operation_metadata=operation_metadata.of_this_run(),
     )
     serving = threading.Thread(target=server.serve_forever, daemon=True)
     serving.start()

@@ -19,6 +19,7 @@ from typing import Any
 
 import psutil
 
+from support import operation_metadata
 from support.command_line import Tpukit
 from support.local_cloud import TOKEN, Cloud
 from support.login_account import Account, login_account
@@ -230,7 +231,10 @@ def openssh_workers(
             cleanup.callback(hosts[0].close)
             return hosts[0]
 
-        server = build_server(directory / "emulator", TOKEN, host, create_seconds=0.0)
+        kind = operation_metadata.of_this_run()
+        server = build_server(
+            directory / "emulator", TOKEN, host, create_seconds=0.0, operation_metadata=kind
+        )
         threading.Thread(target=server.serve_forever, daemon=True).start()
         cleanup.callback(server.shutdown)
         cloud = Cloud(server, SystemClock(), directory)

@@ -29,7 +29,6 @@ _LAZY = (
     "google.auth.compute_engine",
     "google.auth.impersonated_credentials",
     "google.auth.transport.requests",
-    "google.cloud.tpu_v2.services.tpu.transports",
     "google.oauth2.credentials",
     "packaging.specifiers",
     "paramiko",

@@ -234,8 +234,13 @@ def test_what_was_changed_there_since_the_look_is_not_taken_for_what_was_pushed(
 def test_nothing_is_removed_through_a_link_that_took_a_folders_place(
     worker: Worker, leads_to: str
 ) -> None:
-    worker.push({"data/set": "held", "moved/set": "held"})
+    worker.push({"data/set": "held", "data/more/set": "held", "moved/set": "held"})
     write(worker.tree.parent / "elsewhere", {"set": "precious"})
+    empty = [
+        folder / "more" for folder in (worker.tree / "moved", worker.tree.parent / "elsewhere")
+    ]
+    for folder in empty:
+        folder.mkdir()
     linked = {"data": f"-> {leads_to}", "moved/set": "held"}
     # The first try ends when the link is there; the second one knows the old names still.
     with worker.ending(3, "exit 1", ["mv"]):
@@ -244,6 +249,7 @@ def test_nothing_is_removed_through_a_link_that_took_a_folders_place(
     assert worker.push(linked, ["data"]) == "applied"
     assert (worker.look(), read(worker.tree)) == ("intact", linked)
     assert read(worker.tree.parent / "elsewhere") == {"set": "precious"}
+    assert all(folder.is_dir() for folder in empty)
 
 
 def test_what_cannot_be_removed_is_said(worker: Worker) -> None:

@@ -1,24 +1,26 @@
-"""What goes with a slice: its firewall rule and its hosts; and the rules that slices have left."""
+"""The end of a slice, with everything that was made for it; and the rules that slices have left."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from tpukit.access import ssh_rule
-from tpukit.access.ssh_config import SshConfig
 from tpukit.clock import Deadline
 from tpukit.cloud.provider import FirewallProvider, SliceProvider
 from tpukit.errors import BadInput, Fix, NotAllowed, NotFound, TpukitError, interruption
 from tpukit.models import FirewallRule, QueuedResource, Slice
-from tpukit.remote.command.fan_out import Outcome, fan_out
+from tpukit.remote.command.fan_out import fan_out
 from tpukit.slices import change, naming, queued
 from tpukit.slices.find import find
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import LastSeen, OnState, interrupted, last_seen
 
 OnWarning = Callable[[str], None]
+Thing = Slice | QueuedResource
+Place = tuple[str, str, str, str]  #: host project or "", zone, name of the slice, tag
 
 
 @dataclass(frozen=True)
@@ -29,151 +31,158 @@ class Deleted:
     failed: Mapping[str, TpukitError]
     rules: Sequence[str]
 
+    def check(self) -> None:
+        """Raise the first error, if there is one."""
+        for error in self.failed.values():
+            raise error
+
 
 @dataclass(frozen=True)
 class Cleanup:
-    """What deletes slices with all that goes with them: their firewall rules and their hosts.
+    """The one end of slices and queued resources, with everything that was made for them.
 
-    `on_state` gives what gets the states of the slice of a name.
+    `on_state` gives what gets the states of the thing of a name. `after` is called with each slice
+    that has ended, to forget what this machine knows of it.
     """
 
     provider: SliceProvider
     firewall: FirewallProvider
-    hosts: SshConfig
     journal: Journal
     on_state: Callable[[str], OnState]
     on_warning: OnWarning
+    after: Callable[[Slice], object] = lambda slice_: None
 
-    def delete_all(self, slices: Sequence[Slice], deadline: Deadline) -> Deleted:
-        """Delete slices side by side; a signal is raised with every slice that is left.
+    def end_all(self, things: Sequence[Thing], deadline: Deadline) -> Deleted:
+        """End things side by side; a signal is raised with everything that is left.
 
         None holds up another, and a rule that cannot be removed no slice.
         """
-        every = {each.name: last_seen(self.provider, each) for each in slices}
+        left = {thing.name: thing for thing in things}
+        seen = {each.name: last_seen(self.provider, each) for each in things if _is_slice(each)}
 
-        def one(found: Slice) -> Sequence[str]:
-            return self.delete(found, deadline, seen=every[found.name])
-
-        try:
-            outcomes = fan_out(slices, one, window=len(slices))
-        except KeyboardInterrupt as signal:
-            raise interrupted(signal, every.values()) from None
-        return _came_of(outcomes)
-
-    def delete(
-        self, found: Slice, deadline: Deadline, *, label: str = "", seen: LastSeen | None = None
-    ) -> Sequence[str]:
-        """Delete a slice; return the names of the rules that stay, and warn of its data disks.
-
-        Those are whoever's made them: a slice's end leaves them as they are.
-        `seen`, and what it raises, as `change.delete`.
-        """
-        say = self.on_state(label or found.name)
-        change.delete(
-            self.provider, found, deadline=deadline, journal=self.journal, on_state=say, seen=seen
-        )
-        say("deleted")
-        self._gone(found)
-        rules, host = _rules_of_slice(found), found.network_project
-        return self._remove_rules(found.name, rules, deadline, host)
-
-    def delete_all_queued(self, found: Sequence[QueuedResource], deadline: Deadline) -> Deleted:
-        """Delete queued resources as `delete_all` does slices."""
-        left = {each.name: each for each in found}
-
-        def one(request: QueuedResource) -> Sequence[str]:
-            rules = self.delete_queued(request, deadline)
-            left.pop(request.name)
+        def one(thing: Thing) -> Sequence[str]:
+            rules = self.end(thing, deadline, seen=seen.get(thing.name))
+            left.pop(thing.name)
             return rules
 
         try:
-            outcomes = fan_out(found, one, window=len(found))
+            outcomes = fan_out(things, one, window=len(things))
         except KeyboardInterrupt as signal:
-            error = interruption(signal)
-            error.exists = tuple(
-                f"queued resource {each.name} in {each.zone}, {each.state} when last seen"
-                for each in left.values()
-            )
-            error.fix = Fix.command("tpukit", "queue", "delete", *left) if left else None
-            raise error from None
-        return _came_of(outcomes)
+            raise (interrupted(signal, seen.values()) if seen else _left(signal, left)) from None
+        failed = {each.item.name: each.error for each in outcomes if each.error}
+        rules = [rule for each in outcomes for rule in each.value or ()]
+        return Deleted([each.item.name for each in outcomes if not each.error], failed, rules)
 
-    def delete_queued(
-        self, found: QueuedResource, deadline: Deadline, *, label: str = ""
+    def end(
+        self, thing: Thing, deadline: Deadline, *, label: str = "", seen: LastSeen | None = None
     ) -> Sequence[str]:
-        """Delete a queued resource with its slices, as `delete` does a slice.
+        """End a slice, or a queued resource with its slices; return the names of rules that stay.
 
-        Raises as `queued.delete_queued`.
+        First the node goes, then its queued resource unless another slice uses that, then the
+        firewall rules that were made for it, then what this machine keeps of it. Data disks belong
+        to those who made them: they stay, and a warning says so.
+
+        Raises as `change.delete` and `queued.delete_queued`; `seen` is as there.
         """
-        say = self.on_state(label or found.name)
-        slices: list[Slice] = []
-        with suppress(TpukitError):  # then what they have is not told
-            slices = queued.slices_of(self.provider.within(deadline).once(), found)
-        queued.delete_queued(
-            self.provider,
-            found,
-            force=not found.dead,
-            deadline=deadline,
-            journal=self.journal,
-            on_state=say,
-        )
-        say("deleted")
-        for each in slices:
-            self._gone(each)
-        return self._remove_rules(found.name, _rules_of_request(found), deadline)
+        say, near = self.on_state(label or thing.name), self.provider.within(deadline)
+        if isinstance(thing, Slice):
+            request, slices = self._request_of(thing, near), [thing]
+        else:
+            request, slices = thing, []
+            with suppress(TpukitError):  # then this machine keeps what it knows of them
+                slices = queued.slices_of(near.once(), thing)
+        given = {"deadline": deadline, "journal": self.journal, "on_state": say}
+        if isinstance(thing, Slice):
+            seen = seen or last_seen(self.provider, thing)
+            change.delete(self.provider, thing, seen=seen, **given)  # type: ignore[arg-type]
+            say("gone; another slice has its name now" if seen.replaced else "deleted")
+            request = request if request and self._is_empty(request, near) else None
+        if request:
+            force = request is thing and not request.dead
+            queued.delete_queued(self.provider, request, force=force, **given)  # type: ignore[arg-type]
+            say("deleted" if request is thing else f"queued resource {request.name}: deleted")
+        for slice_ in slices:
+            self._forget(slice_)
+        return self._remove_rules(_places(slices, thing), deadline)
 
-    def _gone(self, found: Slice) -> None:
-        """Forget the hosts of a slice, and warn of its data disks."""
-        stays = "stays, and bills until it is deleted" if self.provider.bills else "stays"
-        for disk in found.data_disks:
-            self.on_warning(f"data disk {disk.name} of {found.name} {stays}")
-        self.hosts.forget(found)
-
-    def _remove_rules(
-        self, name: str, rules: Sequence[str], deadline: Deadline, host: str = ""
-    ) -> Sequence[str]:
-        """Remove the rules of slices, of which `rules` are those for SSH; return what may stay.
-
-        Who may not read firewall rules has made none: that is a warning alone.
-        """
+    def _request_of(self, slice_: Slice, provider: SliceProvider) -> QueuedResource | None:
+        """Return the queued resource that a slice came from, or None if it cannot be read."""
+        if not slice_.queued_resource:
+            return None
         try:
-            ssh_rule.remove_all(self.firewall.within(deadline).of(host), rules)
+            return provider.get_queued(slice_.zone, slice_.queued_resource)
+        except NotFound:
+            return None
         except TpukitError as error:
-            self.on_warning(f"the firewall rule of {name} stays: {error.summary()}")
-            return () if isinstance(error, NotAllowed) else rules
-        return ()
+            named = f"queued resource {slice_.queued_resource} of {slice_.name}"
+            self.on_warning(f"{named} stays, and keeps its quota: {error.summary()}")
+            return None
+
+    def _is_empty(self, request: QueuedResource, provider: SliceProvider) -> bool:
+        """Return True if no other slice uses a queued resource, as far as that is known."""
+        try:
+            slices = queued.slices_of(provider, request)
+            return all(each.state == "DELETING" for each in slices)
+        except TpukitError as error:
+            self.on_warning(f"queued resource {request.name} stays: {error.summary()}")
+            return False
+
+    def _forget(self, slice_: Slice) -> None:
+        """Have what is kept here of a slice forgotten, and warn of its data disks."""
+        stays = "stays, and bills until it is deleted" if self.provider.bills else "stays"
+        for disk in slice_.data_disks:
+            self.on_warning(f"data disk {disk.name} of {slice_.name} {stays}")
+        self.after(slice_)
+
+    def _remove_rules(self, places: Sequence[Place], deadline: Deadline) -> Sequence[str]:
+        """Remove the rules made for slices at these places; return those that may stay.
+
+        A slice that has the name and the tag now needs them: they are its own. Who may not read
+        firewall rules has made none: that is a warning alone.
+        """
+        provider, stay = self.provider.within(deadline), []
+        for host, zone, name, tag in places:
+            try:
+                with suppress(NotFound):
+                    if tag in provider.get(zone, name).tags:
+                        continue
+                ssh_rule.remove_all(self.firewall.within(deadline).of(host), tag)
+            except TpukitError as error:
+                self.on_warning(f"the firewall rule of {name} stays: {error.summary()}")
+                stay += [] if isinstance(error, NotAllowed) else [tag]
+        return stay
 
 
-def _came_of(
-    outcomes: Sequence[Outcome[Slice, Sequence[str]]]
-    | Sequence[Outcome[QueuedResource, Sequence[str]]],
-) -> Deleted:
-    failed = {each.item.name: each.error for each in outcomes if each.error}
-    rules = [rule for each in outcomes for rule in each.value or ()]
-    return Deleted([each.item.name for each in outcomes if not each.error], failed, rules)
+def _is_slice(thing: Thing) -> TypeGuard[Slice]:
+    return isinstance(thing, Slice)
 
 
-def plan(
-    due: Iterable[Slice | QueuedResource], provider: SliceProvider, firewall: FirewallProvider
-) -> None:
-    """Ask for what a `Cleanup` asks for, once each, of clients that are planning."""
-    for found in due:
-        if isinstance(found, QueuedResource):
-            provider.delete_queued(found.zone, found.name, force=not found.dead)
-            ssh_rule.remove_all(firewall, _rules_of_request(found))
-            continue
-        if found.state != "DELETING":
-            provider.delete(found.zone, found.name)
-        ssh_rule.remove_all(firewall.of(found.network_project), _rules_of_slice(found))
+def _left(signal: KeyboardInterrupt, left: Mapping[str, Thing]) -> TpukitError:
+    """Return the error for a signal while queued resources are ended."""
+    error = interruption(signal)
+    error.exists = tuple(
+        f"queued resource {each.name} in {each.zone}, {each.state} when last seen"
+        for each in left.values()
+    )
+    error.fix = Fix.command("tpukit", "queue", "delete", *left) if left else None
+    return error
 
 
-def _rules_of_slice(found: Slice) -> Sequence[str]:
-    """Return the name of a slice's rule for SSH, where the slice was made for one."""
-    return [each for each in found.tags if each == ssh_rule.rule_name(found)]
+def _places(slices: Sequence[Slice], thing: Thing) -> Sequence[Place]:
+    """Return the host project, zone, name and tag of each slice that may have rules.
 
-
-def _rules_of_request(found: QueuedResource) -> Sequence[str]:
-    return [ssh_rule.tag(found.project, found.zone, name) for name in found.slices]
+    Slices of a queued resource that are gone may have left theirs.
+    """
+    found = {
+        each.name: (each.network_project, each.zone, each.name, ssh_rule.rule_name(each))
+        for each in slices
+        if ssh_rule.rule_name(each) in each.tags
+    }
+    if isinstance(thing, QueuedResource):
+        for name in thing.slices:
+            tag = ssh_rule.tag(thing.project, thing.zone, name)
+            found.setdefault(name, (thing.network_project, thing.zone, name, tag))
+    return [*found.values()]
 
 
 def not_deleted(
@@ -219,14 +228,23 @@ def remove_left(
     if not names:
         return ()
     removed: list[str] = []
-    try:
-        rules = [each for each in firewall.list() if any(ssh_rule.is_for(each, n) for n in names)]
-        for rule in left_over(provider, rules, project, on_warning):
-            removed += [rule.name] if ssh_rule.remove(firewall, rule.name) else []
-    except TpukitError as error:
-        if not isinstance(error, NotAllowed):
-            on_warning(f"rules that were left are still there: {error.summary()}")
+    for rules in with_host(firewall):
+        try:
+            own = [each for each in rules.list() if any(ssh_rule.is_for(each, n) for n in names)]
+            for rule in left_over(provider, own, project, on_warning):
+                removed += [rule.name] if ssh_rule.remove(rules, rule.name) else []
+        except TpukitError as error:
+            if not isinstance(error, NotAllowed):
+                on_warning(f"rules that were left are still there: {error.summary()}")
     return removed
+
+
+def with_host(firewall: FirewallProvider) -> list[FirewallProvider]:
+    """Return the rules of the project, and of the one whose Shared VPC it uses, if any."""
+    host = ""
+    with suppress(TpukitError):  # who may not ask has made no rule there
+        host = firewall.once().host_project()
+    return [firewall, *([firewall.of(host)] if host else [])]
 
 
 def rule_of(

@@ -10,7 +10,7 @@ from tpukit.access.os_login import OsLogins
 from tpukit.access.own_addresses import OwnAddresses
 from tpukit.access.pinned_keys import PinnedKeys
 from tpukit.clock import Clock, Deadline
-from tpukit.cloud.provider import FirewallProvider, Note, SliceProvider
+from tpukit.cloud.provider import FirewallProvider, SliceProvider
 from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.models import Slice
 from tpukit.remote.connection.client import Connector
@@ -50,11 +50,6 @@ class Context:
         firewall = self.firewall.within(deadline, patient=patient)
         logins = self.os_logins.within(deadline) if self.os_logins else None
         return replace(self, provider=provider, firewall=firewall, os_logins=logins)
-
-    def planning(self, note: Note) -> Context:
-        """Return the same, but that writes are passed to `note` and not made."""
-        provider, firewall = self.provider.planning(note), self.firewall.planning(note)
-        return replace(self, provider=provider, firewall=firewall)
 
     def check_reachable(self, found: Slice) -> None:
         """Raise unless the slice's workers can answer, and have the addresses that we go to.

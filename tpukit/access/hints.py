@@ -22,7 +22,7 @@ from tpukit.paths import keep_json, recall_json
 _SECONDS = 600.0
 #: What of a slice leads to its workers; everything else is read anew where it is needed.
 _KEPT = (
-    *("name", "project", "zone", "accelerator_type", "runtime_version", "state"),
+    *("name", "project", "zone", "id", "accelerator_type", "runtime_version", "state"),
     *("network", "network_project", "tags", "service_account", "external_addresses"),
 )
 

@@ -25,7 +25,6 @@ from tpukit.errors import (
     NoCapacity,
     NotAuthenticated,
     NotEnabled,
-    NotFound,
     QuotaExceeded,
     TpukitError,
 )
@@ -159,35 +158,6 @@ def wait_reachable(context: Context, made: Reachable) -> Reachable:
     return Reachable(found, opening, made.created)
 
 
-def plan(context: Context, search: Search, *, firewall: bool, deadline: Deadline) -> None:
-    """Make the calls that `ensure_somewhere` begins with in each place, in their order.
-
-    For a context that is `planning`. What is there already needs none. Raises as `prepare` does
-    where no place is left.
-    """
-    refused: list[TpukitError] = []
-    for request in search.requests:
-        asked = with_access(request, context)
-        try:
-            prepare(context, asked, firewall=firewall, deadline=deadline)
-        except TpukitError as error:
-            refused.append(error)
-            continue
-        try:
-            found = context.provider.get(asked.zone, asked.name)
-        except NotFound:
-            if search.best_effort:
-                context.provider.create_queued(QueueRequest(asked, best_effort=True))
-            else:
-                context.provider.create(asked)
-        else:
-            if found.state == "STOPPED":
-                context.provider.start(asked.zone, asked.name)
-            return
-    if len(refused) == len(search.requests):
-        raise refused[0]
-
-
 def prepare(
     context: Context, request: SliceRequest, *, firewall: bool, deadline: Deadline
 ) -> Opening | None:
@@ -199,7 +169,7 @@ def prepare(
     """
     ssh_rule.check_ranges(context.source_ranges)
     context = context.within(deadline)
-    expected = _expected(request)
+    expected = request.expected
     seen = _seen(context, expected, request, firewall)
     found = seen["slice"].value
     problems = [_closed(seen, "slice", "types", "versions"), _closed(seen, "rules", "network")]
@@ -220,24 +190,6 @@ def prepare(
     if target.workers:
         ranges = rule_opening.sources(context, target.workers[0].address)
     return rule_opening.ask(context, target, ranges, rules)
-
-
-def _expected(request: SliceRequest) -> Slice:
-    """Return the slice that a request will make, as far as its rule goes."""
-    project, network = request.network_place
-    return Slice(
-        name=request.name,
-        project=request.project,
-        zone=request.zone,
-        accelerator_type=request.accelerator_type,
-        runtime_version=request.runtime_version,
-        state="",
-        network=network,
-        network_project=project,
-        tags=request.tags,
-        metadata=request.metadata,
-        service_account=request.service_account,
-    )
 
 
 def _seen(context: Context, expected: Slice, request: SliceRequest, firewall: bool) -> Outcomes:

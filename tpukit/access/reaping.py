@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from tpukit.access.cleanup import Cleanup
 from tpukit.clock import Deadline
 from tpukit.errors import Fix, TpukitError, interruption
-from tpukit.models import QueuedResource
 from tpukit.remote.command.fan_out import fan_out
 from tpukit.slices.survey import Leftover, still_due
 
@@ -35,10 +34,8 @@ def reap(due: Sequence[Leftover], cleanup: Cleanup, deadline: Deadline) -> Reape
         label = f"{each.name} ({each.zone})"
         if not still_due(cleanup.provider.within(deadline), each):
             return False
-        if isinstance(each.found, QueuedResource):
-            rules.extend(cleanup.delete_queued(each.found, deadline, label=label))
-        elif each.found:
-            rules.extend(cleanup.delete(each.found, deadline, label=label))
+        if each.found:
+            rules.extend(cleanup.end(each.found, deadline, label=label))
         left.pop(each)
         return True
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from tpukit.access import packet_filter
 from tpukit.access.context import Context
 from tpukit.access.ssh_rule import SSH, check_ranges, is_ours, rule_name
-from tpukit.clock import Deadline, polls
+from tpukit.clock import Deadline
 from tpukit.cloud.provider import FirewallProvider, Wait
 from tpukit.errors import (
-    DeadlinePassed,
     Fix,
     NameTaken,
     NotAllowed,
@@ -21,6 +20,7 @@ from tpukit.errors import (
     TpukitError,
 )
 from tpukit.models import FirewallRule, Slice
+from tpukit.slices.update import Edits, update
 
 #: Seconds for a slice to have a new tag: its update takes 10 to 20.
 _TAG_SECONDS = 120.0
@@ -156,25 +156,14 @@ def sources(context: Context, worker_address: str, world: bool = False) -> tuple
 
 
 def tied(context: Context, found: Slice) -> Slice:
-    """Return the slice with the tag of its rule, which is added where it lacks it.
+    """Return the slice with the tag of its rule, which is added if it lacks it.
 
-    Raises:
-        DeadlinePassed: it does not have the tag yet.
-        TpukitError: the update was refused, or failed.
+    Raises as `update`.
     """
-    own = rule_name(found)
-    if own in found.tags:
-        return found
-    tags = (*found.tags, own)
-    operation = context.provider.replace_tags(found.zone, found.name, tags)
-    for _ in polls(Deadline.after(context.clock, _TAG_SECONDS)):
-        now = context.provider.get(found.zone, found.name)
-        if own in now.tags:
-            return now
-        failure = context.provider.failure(operation, f"update slice {found.name}")
-        if failure:
-            raise failure
-    raise DeadlinePassed(f"slice {found.name} does not have the tag {own} yet")
+    edits = Edits(tags=(rule_name(found),), ours=True)
+    limit = Deadline.after(context.clock, _TAG_SECONDS)
+    done = update(context.provider, found, edits, deadline=limit, on_state=lambda state: None)
+    return done.slice
 
 
 def _asked(

@@ -8,8 +8,8 @@ whether the user is told that somebody lets us wait.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import chain, repeat
 
@@ -19,13 +19,18 @@ from tpukit.access.host_keys import IDENTITY_SECONDS, published, targets
 from tpukit.access.key import install_key
 from tpukit.access.os_login import WorkerLogin
 from tpukit.access.selection import parse_workers
-from tpukit.access.suspicion import Suspicion, Suspicions, may_be_filtered
+from tpukit.access.suspicion import (
+    Suspicion,
+    Suspicions,
+    combined,
+    may_be_filtered,
+    of_health,
+)
 from tpukit.clock import Deadline
 from tpukit.errors import (
     AuthenticationFailed,
     Fix,
     HostKeyMismatch,
-    NotFound,
     SecurityRefusal,
     SliceLost,
     TpukitError,
@@ -38,12 +43,13 @@ from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.handshake import fingerprint
 from tpukit.remote.connection.target import Target
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.slices.find import check_still_there, find
+from tpukit.slices.find import check_still_there, find, gone, look
 
 #: Seconds of trying after which the firewall rules are looked at.
 _RULE_SECONDS = 8.0
-#: Seconds of trying after which the slice is looked at again, first and at the latest.
-_FIRST_LOOK_SECONDS, _LONGEST_PAUSE_SECONDS = 10.0, 40.0
+#: Seconds between two looks at the slice while a worker does not answer. A lost connection is
+#: followed by one at once.
+_LOOK_SECONDS = 10.0
 #: Seconds in which a worker has to answer where a hint says that it is: directly, or by a proxy,
 #: which may be a program that has to start.
 _HINT_SECONDS = {False: 4.0, True: 10.0}
@@ -127,8 +133,8 @@ class _SliceAccess:
         self._doubted: TpukitError | None = None
         self._chosen: list[int] = []
         self._targets: dict[int, Target] = {}
-        self._fresh_until = self._checked_until = 0.0
-        self._lost: SliceLost | None = None
+        self._fresh_until = 0.0
+        self.lost: SliceLost | None = None  #: as the last look at the slice found it
         self._lock = threading.Lock()
         self._suspicions = Suspicions(context)
 
@@ -150,9 +156,14 @@ class _SliceAccess:
         clock, left = self._context.clock, min(patience, deadline.remaining())
 
         def connector(index: int) -> Callable[[], Connection]:
-            # The API and the first connection are one wait to who typed `--timeout`.
-            limits = chain([left], repeat(patience))
-            return lambda: self._connect(index, Deadline.after(clock, next(limits)))
+            # The API and the first connection share one `--timeout`.
+            limits = chain([(left, False)], repeat((patience, True)))
+
+            def connect() -> Connection:
+                seconds, again = next(limits)
+                return self._connect(index, Deadline.after(clock, seconds), again)
+
+            return connect
 
         return [
             RemoteWorker(
@@ -172,17 +183,29 @@ class _SliceAccess:
         return next((each.internal_address for each in self._slice.workers), "")
 
     def _check(self) -> None:
-        """Raise `SliceLost` where the slice is lost; one look serves all of its workers."""
+        """Raise `SliceLost` if the slice is lost; one look serves all of its workers."""
         with self._lock:
-            now = self._context.clock.monotonic()
-            if now >= self._checked_until:
-                self._checked_until, self._lost = now + _FRESH_SECONDS, None
-                try:
+            if not self._is_fresh():
+                with self._looking():
                     check_still_there(self._context.provider, self._slice)
-                except SliceLost as error:
-                    self._lost = error
-            if self._lost:
-                raise self._lost
+
+    def _is_fresh(self) -> bool:
+        """Return True if the last look still counts; raise `SliceLost` if it found a loss."""
+        fresh = self._context.clock.monotonic() < self._fresh_until
+        if fresh and self.lost:
+            raise self.lost
+        return fresh
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        """Keep what a look finds for the other workers: they must not wait for what is lost."""
+        self._fresh_until = self._context.clock.monotonic() + _FRESH_SECONDS
+        self.lost = None
+        try:
+            yield
+        except SliceLost as error:
+            self.lost = error
+            raise
 
     def _choose(self) -> None:
         self._context.check_reachable(self._slice)
@@ -255,7 +278,7 @@ class _SliceAccess:
                     self._remember()
             return self._targets.get(target.worker, target)
 
-    def _connect(self, index: int, deadline: Deadline) -> Connection:
+    def _connect(self, index: int, deadline: Deadline, again: bool) -> Connection:
         if self._hint and index not in self._proved:
             try:
                 attempt = deadline.within(_HINT_SECONDS[self._context.internal])
@@ -264,7 +287,7 @@ class _SliceAccess:
                 return connection
             except (TransportFailed, HostKeyMismatch):
                 self._doubt(index, deadline)
-        search = _Search(self, deadline)
+        search = _Search(self, deadline, again)
         try:
             connection = self._context.connector.connect(
                 self._targets[index], deadline, search.next
@@ -318,9 +341,10 @@ class _SliceAccess:
         with self._lock:
             if self._targets[before.worker] is not before:
                 return self._targets[before.worker]
-            if self._context.clock.monotonic() < self._fresh_until:
+            if self._is_fresh():
                 return before
-            found = self._found_again(deadline) or self._targets
+            with self._looking():
+                found = self._found_again(deadline) or self._targets
             if before.worker not in found:
                 raise TransportFailed(f"slice {self._slice.name} has no worker {before.worker} now")
             self._targets = {**self._targets, **found}
@@ -329,15 +353,14 @@ class _SliceAccess:
     def _found_again(self, deadline: Deadline) -> dict[int, Target] | None:
         """Read the slice and its host keys; None where the API cannot be asked either."""
         context = self._context
-        self._fresh_until = context.clock.monotonic() + _FRESH_SECONDS
         try:
             provider = context.provider.within(deadline).once()
-            self._slice = provider.get(self._slice.zone, self._slice.name)
-        except NotFound as error:
-            name = self._slice.name
-            raise SliceLost(f"slice {name} is gone", why="it was there a moment ago") from error
+            now = look(provider, self._slice.target)
         except TpukitError:
             return None
+        if now is None:
+            raise gone(self._slice)
+        self._slice = now
         context.check_reachable(self._slice)
         try:
             return self._read(deadline)
@@ -346,8 +369,13 @@ class _SliceAccess:
         except TpukitError:
             return None
 
-    def suspicion(self, target: Target, deadline: Deadline) -> Suspicion | None:
-        """Return what the firewall rules have to do with it that nobody answers, where they can."""
+    @property
+    def health(self) -> Suspicion | None:
+        """The slice's health at the last look, if it may be why a worker is silent."""
+        return of_health(self._slice)
+
+    def missing_rule(self, target: Target, deadline: Deadline) -> Suspicion | None:
+        """Return the firewall rule whose absence may be why nobody answers, if it can be told."""
         return self._suspicions.of(self._slice, target.address, deadline)
 
     def wait(self, error: TpukitError, deadline: Deadline, why: str = "") -> None:
@@ -358,14 +386,13 @@ class _SliceAccess:
 class _Search:
     """What is decided about one worker after each attempt to connect that failed."""
 
-    def __init__(self, access: _SliceAccess, deadline: Deadline) -> None:
+    def __init__(self, access: _SliceAccess, deadline: Deadline, again: bool) -> None:
         self._access = access
         self._deadline = deadline
         self._started = self._now()
-        self._pause = _FIRST_LOOK_SECONDS
-        self._next_look = self._started + self._pause
+        self._next_look = self._started + (0.0 if again else _LOOK_SECONDS)
         self._rules_read = False
-        self._suspicion: Suspicion | None = None
+        self._missing_rule: Suspicion | None = None
         self._waited = False
 
     def next(self, target: Target, error: TransportFailed | HostKeyMismatch) -> Target:
@@ -379,40 +406,44 @@ class _Search:
             target = self._access.refused(target)
         if isinstance(error, Unanswered) and self._now() - self._started >= _RULE_SECONDS:
             self._suspect(target, error)
-        if self._now() < self._next_look:
+        if self._now() < self._next_look and not self._access.lost:
             return target
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
-        self._next_look = self._now() + self._pause
+        self._next_look = self._now() + _LOOK_SECONDS
         now = self._access.look_again(target, self._deadline)
         if now == target and not self._waited:
             self._waited = True
-            self._access.wait(error, self._deadline)
+            health = self._access.health
+            self._access.wait(error, self._deadline, health.why if health else "")
         return now
 
     def explain(self, target: Target, error: TransportFailed) -> None:
-        """Complete the last attempt's error with a hint where a firewall may be the cause.
+        """Complete the last attempt's error with a hint if health or a firewall may be the cause.
 
-        Raises `SliceLost` where the slice is lost.
+        Raises `SliceLost` if the slice is lost.
         """
         self._access.look_again(target, self._deadline)
-        if error.fix or not may_be_filtered(error, self._access.proxied):
+        if error.fix or isinstance(error, AuthenticationFailed):  # such a worker does answer
             return
-        found = self._suspicion or (
-            None if self._rules_read else self._access.suspicion(target, self._deadline)
-        )
-        if found:
+        if may_be_filtered(error, self._access.proxied):
+            self._read_rules(target)
+        if found := combined(self._access.health, self._missing_rule):
             error.why = "; ".join(filter(None, (error.why, found.why)))
             error.fix = found.fix
 
     def _suspect(self, target: Target, error: Unanswered) -> None:
         if self._rules_read:
             return
-        self._rules_read = True
-        self._suspicion = found = self._access.suspicion(target, self._deadline)
+        self._read_rules(target)
+        found = combined(self._access.health, self._missing_rule)
         if found and found.certain:
             raise Unanswered(error.what, reason=error.reason, why=found.why, fix=found.fix)
-        if found:
+        if found and self._missing_rule:
             self._access.wait(error, self._deadline, f"{found.why}; fix: {found.fix}")
+
+    def _read_rules(self, target: Target) -> None:
+        if not self._rules_read:
+            self._rules_read = True
+            self._missing_rule = self._access.missing_rule(target, self._deadline)
 
     def _now(self) -> float:
         return self._deadline.clock.monotonic()

@@ -36,9 +36,9 @@ def left_over(
 
     The host project of a Shared VPC also has rules of slices that live in other projects.
     """
-    living = {_digest(rule_name(each)) for each in slices}
+    living = {rule_name(each) for each in slices}
     ours = [each for each in rules if is_ours(each) and not _of_another(each, project)]
-    return tuple(each for each in ours if _digest(each.name) not in living)
+    return tuple(each for each in ours if _made_for(each) not in living)
 
 
 def is_ours(rule: FirewallRule) -> bool:
@@ -124,13 +124,18 @@ def purpose_name(found: Slice, purpose: str) -> str:
     return f"{stem}-{purpose}-{digest}"
 
 
-def remove_all(provider: FirewallProvider, names: Iterable[str]) -> None:
-    """Remove the rules for SSH of these names, and those of their slices for other purposes."""
-    digests = {_digest(each) for each in names}
-    for rule in provider.list() if digests else ():
-        if is_ours(rule) and _digest(rule.name) in digests:
+def remove_all(provider: FirewallProvider, own: str) -> None:
+    """Remove the rules that were made for the slice with this tag, for SSH and other purposes."""
+    for rule in provider.list():
+        if is_ours(rule) and _made_for(rule) == own:
             with suppress(NotFound):
                 provider.delete(rule.name)
+
+
+def _made_for(rule: FirewallRule) -> str:
+    """Return the tag of the slice that a rule of ours was made for."""
+    own = rule.target_tags[0] if len(rule.target_tags) == 1 else ""
+    return own if _digest(own) == _digest(rule.name) else rule.name
 
 
 def _digest(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Whether a firewall may be why nobody answers: looked for only where packets may be dropped."""
+"""Why nobody answers: the slice's health, or a firewall if packets may have been dropped."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _FRESH_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Suspicion:
-    """Why a firewall may be what keeps packets from coming back: a hint, beside the real error.
+    """A possible cause of the silence: a hint, beside the real error.
 
-    `certain` where no firewall policy of the network or organisation may decide otherwise.
+    `certain` if a firewall rule is missing that no policy of the network or organisation replaces.
     """
 
     why: str
@@ -27,8 +27,32 @@ class Suspicion:
     certain: bool
 
 
+def of_health(found: Slice) -> Suspicion | None:
+    """Return the health of a slice as a possible cause of its silence; None if it is healthy.
+
+    Under UNHEALTHY_MAINTENANCE a READY slice was seen out of reach, and another at work: the health
+    proves neither (docs/reference/real-workers.md).
+    """
+    if found.health in ("", "HEALTHY"):
+        return None
+    described = f" ({found.health_description})" if found.health_description else ""
+    why = (
+        f"the API says that the slice is {found.health}{described}: its workers may be out of reach"
+    )
+    command = ("tpukit", "wait", found.name, "--zone", found.zone, "--for", "ssh")
+    return Suspicion(why, Fix.command(*command, note="waits until every worker answers"), False)
+
+
+def combined(health: Suspicion | None, rules: Suspicion | None) -> Suspicion | None:
+    """Return both as one suspicion; a rule that is certainly missing decides what to do first."""
+    if not health or not rules:
+        return health or rules
+    first = rules if rules.certain else health
+    return Suspicion(f"{health.why}; {rules.why}", first.fix, first.certain)
+
+
 def may_be_filtered(error: TransportFailed, proxied: bool) -> bool:
-    """Tell whether an error leaves open that packets were dropped.
+    """Return True if an error leaves open that packets were dropped.
 
     Any answer, a reset too, shows that they arrive. Through a proxy nobody can tell.
     """

@@ -20,7 +20,7 @@ from tpukit.settings.trust import TrustedFiles
 Place = Annotated[
     str, Argument(metavar="PATH", help=f"A {PROJECT_FILE}, or its folder; default: the one here.")
 ]
-Remove = Annotated[bool, Option("--remove", help="Trust it no longer.")]
+Remove = Annotated[bool, Option("--remove", help="Stop trusting the file.")]
 
 
 def application() -> typer.Typer:
@@ -59,11 +59,11 @@ def _identity(toolkit: Toolkit) -> tuple[str, str]:
 
 
 def trust(toolkit: Toolkit, path: Place = "", remove: Remove = False) -> View:
-    """Let a project's tpukit.toml say who pays and who may come in.
+    """Trust a project's tpukit.toml, so that all of its settings count.
 
-    A project file of somebody else sets `project`, `network` and `source_ranges` only after this,
-    and as long as nobody changes it. Credentials and endpoints it never sets. Recipes and profiles
-    of a project, in its tpukit-recipes and tpukit-profiles, are used only after this, too.
+    Without trust it sets the zone alone. Trust ends when the file changes. A project file never
+    sets credentials or endpoints. A project's recipes and profiles, in tpukit-recipes and
+    tpukit-profiles, need trust too.
 
     Examples:
       tpukit config trust
@@ -84,7 +84,7 @@ def trust(toolkit: Toolkit, path: Place = "", remove: Remove = False) -> View:
     given = in_project_file(found, text)
     trusted.add(found, text)
     toolkit.console.say(f"{found} is trusted until it changes")
-    named = {name: each.value for name, each in given.items() if BY_NAME[name].trust}
+    named = {name: setting.value for name, setting in given.items() if not BY_NAME[name].harmless}
     rows = [[name, value] for name, value in named.items()]
     return View({"path": str(found), "settings": named}, ("SETTING", "VALUE"), rows)
 

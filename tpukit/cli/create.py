@@ -84,7 +84,7 @@ def create(
     if dry_run:
         for line in filter(None, (needs(each) for one in wishes for each in one.requests)):
             toolkit.console.say(line)
-        return planned_search(context, wishes, firewall=firewall, deadline=deadline)
+        return planned_search(toolkit, wishes, tuple(source_ranges or ()), firewall=firewall)
     made: list[Made] = []
     for sought in wishes:
         with _naming_others(made, toolkit.costs):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Annotated
 
@@ -12,12 +12,13 @@ from typer import Argument, Option
 from tpukit.access import cleanup
 from tpukit.cli import ownership
 from tpukit.cli import parameters as flag
-from tpukit.cli.dry_run import DryRun, planned
+from tpukit.cli.dry_run import DryRun, rehearse
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import slice_views
 from tpukit.clock import Deadline
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, NotFound, TpukitError
-from tpukit.models import ApiCall, Slice
+from tpukit.models import Slice
 from tpukit.slices import naming
 from tpukit.slices.find import chosen, matching
 from tpukit.text import one_line
@@ -31,6 +32,9 @@ Labels = Annotated[
 ]
 _PLAIN = re.compile(r"[-a-z0-9]+")
 _PATTERN = re.compile(r"(?=.*[*?[])[-a-z0-9*?!\[\]]+")
+Foreign = Annotated[
+    bool, Option("--foreign", help="Patterns and --label also select slices that are not yours.")
+]
 MissingOk = Annotated[bool, Option("--missing-ok", help="A slice that is not there is no error.")]
 
 
@@ -40,52 +44,45 @@ def delete(
     label: Labels = "",
     missing_ok: MissingOk = False,
     force: ownership.Force = False,
+    foreign: Foreign = False,
     timeout: flag.Timeout = "20m",
     dry_run: DryRun = False,
 ) -> View:
     """Delete slices and wait until they are gone.
 
-    Their firewall rules go too. It returns once the API answers "not found" for each; one that is
-    missing or fails does not stop the others. What belongs to another owner is asked about, or
-    refused where nobody can answer. With names and --label, both have to fit.
+    Their firewall rules go too, and a queued resource that has no other slice. It returns once the
+    API answers "not found" for each; one that is missing or fails does not stop the others. What
+    belongs to another owner is asked about, or refused if nobody can answer. Patterns and --label
+    select slices of yours, with --foreign others' too. With names and --label, both have to fit.
 
     Examples:
       tpukit delete demo demo2 --yes
-      tpukit delete 'exp-*' --label tpukit-owner=ada
+      tpukit delete 'exp-*' --label team=vision
     """
     limit = flag.seconds(timeout)
-    sought = partial(_sought, toolkit, names or [], label)
+    sought = partial(_sought, toolkit, names or [], label, foreign)
     found, missing = sought(toolkit.deadline(limit))
     ownership.confirm(toolkit, "delete", found, force=force, always=not dry_run)
     if dry_run:
-        return _planned(toolkit, found, {} if missing_ok else missing)
+        if missing and not missing_ok:
+            raise cleanup.not_deleted(missing, ())
+        return rehearse(toolkit, lambda by: by.cleanup.end_all(found, by.deadline(limit)).check())
     deadline = toolkit.deadline(limit)  # the answer may have taken its time
-    if end_watches(toolkit, [*(each.name for each in found), *missing]) & missing.keys():
+    places = [*((each.zone, each.name) for each in found)]
+    places += [(toolkit.flags.zone, each) for each in missing]
+    if end_watches(toolkit, places) & missing.keys():
         found, missing = sought(deadline)  # it was being made again
-    done = toolkit.cleanup.delete_all(found, deadline)
-    toolkit.name_hints.forget([*done.names, *missing])
+    done = toolkit.cleanup.end_all(found, deadline)
+    toolkit.name_hints.forget(missing)
     _remove_rules_of(toolkit, missing)
     failed = {**done.failed, **({} if missing_ok else missing)}
-    after = [
-        *(Fix.command("tpukit", "firewall", "remove", rule) for rule in done.rules),
-        *(_queued(each) for each in found if each.queued_resource and each.name in done.names),
-    ]
+    after = [Fix.command("tpukit", "firewall", "remove", rule) for rule in done.rules]
     if failed:
         for fix in after:
             toolkit.console.suggest(fix)
         raise cleanup.not_deleted(failed, done.names)
     rows = [[name] for name in done.names]
     return View({"deleted": done.names}, rows=rows, next=after, status=int(bool(done.rules)))
-
-
-def _planned(toolkit: Toolkit, found: Sequence[Slice], missing: Mapping[str, TpukitError]) -> View:
-    """Show the calls that delete these slices; raise for those that are `missing`."""
-    if missing:
-        raise cleanup.not_deleted(missing, ())
-    calls: list[ApiCall] = []
-    note = calls.append
-    cleanup.plan(found, toolkit.provider.planning(note), toolkit.firewall.planning(note))
-    return planned(calls)
 
 
 def _remove_rules_of(toolkit: Toolkit, missing: Iterable[str]) -> None:
@@ -100,10 +97,11 @@ def _remove_rules_of(toolkit: Toolkit, missing: Iterable[str]) -> None:
         toolkit.console.say(f"rule {rule}: deleted")
 
 
-def end_watches(toolkit: Toolkit, names: Iterable[str]) -> set[str]:
-    """End the watches of slices on this machine: what is deleted or stopped is not to come back.
+def end_watches(toolkit: Toolkit, places: Iterable[tuple[str, str]]) -> set[str]:
+    """End the watches of slices on this machine: a slice that you end must not come back.
 
-    Returns the names of those that were watched.
+    Places are zones and names; the zone "" stands for every zone. Returns the names of those that
+    were watched.
     """
     if not toolkit.paths.watches.is_dir():
         return set()
@@ -111,7 +109,10 @@ def end_watches(toolkit: Toolkit, names: Iterable[str]) -> set[str]:
 
     files = watching.files(toolkit)
     ended = {
-        each for each in names if _PLAIN.fullmatch(each) and watching.stop(toolkit, files.of(each))
+        name
+        for zone, name in places
+        for file, _ in files.named(name, zone)
+        if watching.stop(toolkit, file)
     }
     for each in sorted(ended):
         toolkit.console.say(f"{each}: watched no longer")
@@ -122,12 +123,11 @@ def remove(toolkit: Toolkit, name: str, zone: str) -> None:
     """Delete a slice of ours that is not needed any more, with what goes with it."""
     deadline = toolkit.deadline(flag.seconds("20m"))
     found = toolkit.provider.within(deadline).get(zone, name)
-    toolkit.cleanup.delete(found, deadline)
-    toolkit.name_hints.forget([name])
+    toolkit.cleanup.end(found, deadline)
 
 
 def _sought(
-    toolkit: Toolkit, names: list[str], label: str, deadline: Deadline
+    toolkit: Toolkit, names: list[str], label: str, foreign: bool, deadline: Deadline
 ) -> tuple[list[Slice], dict[str, TpukitError]]:
     """Return the slices that are there, and what there is to say of each that is not.
 
@@ -151,34 +151,33 @@ def _sought(
             missing[name] = error
     if label or len(plain) < len(names):
         patterns = [each for each in names if each not in plain]
-        fitting = _fitting(toolkit, (*patterns, *([] if names else ["*"])), deadline)
+        fitting = _fitting(toolkit, (*patterns, *([] if names else ["*"])), foreign, deadline)
+        yours = "" if foreign else "of yours "
         here = {(each.zone, each.name): each for each in (*found, *fitting)}
         found = [*chosen(here.values(), flag.words(label), (), "name")]
         for each in (each for each in patterns if not matching(fitting, [each])):
             fix = Fix.command("tpukit", "list", note="shows the slices there are")
-            missing[each] = NotFound(f"no slice fits {one_line(each)}", fix=fix)
+            missing[each] = NotFound(f"no slice {yours}fits {one_line(each)}", fix=fix)
         if not found and not missing:
             fix = Fix.command("tpukit", "list", "--label", label)
-            missing[label] = NotFound(f"no slice has the label {one_line(label)}", fix=fix)
+            what = f"no slice {yours}has the label {one_line(label)}"
+            missing[label] = NotFound(what, fix=fix)
     return found, missing
 
 
-def _fitting(toolkit: Toolkit, patterns: Sequence[str], deadline: Deadline) -> tuple[Slice, ...]:
+def _fitting(
+    toolkit: Toolkit, patterns: Sequence[str], foreign: bool, deadline: Deadline
+) -> tuple[Slice, ...]:
     listed = toolkit.provider.within(deadline).list(toolkit.flags.zone or "-")
     if listed.unreachable:
         silent = ", ".join(listed.unreachable)
         fix = Fix(note="name the slices, or add --zone")
         raise TpukitError("which slices fit is not known", why=f"no answer from {silent}", fix=fix)
-    fitting = matching(listed.slices, patterns)
+    for line in slice_views.unread(listed.slices):
+        toolkit.console.warn(line)
+    owner = toolkit.owner
+    slices = [each for each in listed.slices if foreign or naming.is_owner(owner, each.labels)]
+    fitting = matching(slices, patterns)
     for each in fitting:
         toolkit.hints.forget(each.name)
     return fitting
-
-
-def _queued(found: Slice) -> Fix:
-    """Return what ends the request that a slice came from: it stays, and is Google's to keep."""
-    return Fix.command(
-        *("gcloud", "compute", "tpus", "queued-resources", "delete", found.queued_resource),
-        *("--zone", found.zone, "--project", found.project),
-        note=f"{found.name} came from this queued resource, which stays without it",
-    )

@@ -1,14 +1,14 @@
 """`--dry-run`: the calls that a command would make, and gcloud's commands for them.
 
-A command does what it always does with clients that are `planning`: these read, and note what they
-would write.
+A command does what it always does, in a rehearsal: clients read, note what they would write, and go
+on as if it was written.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
@@ -17,9 +17,19 @@ from tpukit.console import View
 from tpukit.models import ApiCall
 from tpukit.text import one_line, quote
 
+if TYPE_CHECKING:
+    from tpukit.cli.toolkit import Toolkit
+
 DryRun = Annotated[
     bool, Option("--dry-run", help="Show the calls that would change something; make none.")
 ]
+
+
+def rehearse(toolkit: Toolkit, act: Callable[[Toolkit], object], full: int = 0) -> View:
+    """Show the calls that `act` would send; the first `full` creates find no room."""
+    calls: list[ApiCall] = []
+    act(toolkit.rehearsal(calls.append, full))
+    return planned(calls)
 
 
 def planned(calls: Sequence[ApiCall]) -> View:

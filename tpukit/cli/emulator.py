@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
@@ -17,7 +18,7 @@ from tpukit.cli.verb import group
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix
 from tpukit.paths import private_directory
-from tpukit.text import quote
+from tpukit.text import quote, shown_path
 
 if TYPE_CHECKING:
     from tpukit.emulator.control_client import EmulatorClient
@@ -53,6 +54,13 @@ class EmulatorFlags:
             help="What workers are made of; namespaces needs root on Linux; paper has no SSH.",
         ),
     ] = "auto"
+    operation_metadata: Annotated[
+        str,
+        Option(
+            metavar="common|tpu",
+            help="Message type of an operation's metadata; google-cloud-tpu over REST needs tpu.",
+        ),
+    ] = ""
     realistic: Annotated[
         bool, Option("--realistic", help="Changes take as long as on the real service.")
     ] = False
@@ -107,10 +115,12 @@ def start(toolkit: Toolkit, flags: EmulatorFlags) -> View:
         )
     directory = private_directory(toolkit.paths.emulator)
     given: dict[str, Any] = {} if seconds is None else {"create_seconds": float(seconds)}
-    found = daemon.start(directory, port=flags.port, engine=flags.engine, **given)
+    kind = flags.operation_metadata
+    found = daemon.start(
+        directory, port=flags.port, engine=flags.engine, operation_metadata=kind, **given
+    )
     emulator = client(toolkit.paths)
-    asked = replace(flags, create_seconds=seconds)
-    _check_as_asked(found, asked, emulator.status()["create_seconds"])
+    _check_as_asked(found, replace(flags, create_seconds=seconds), emulator.status())
     if flags.realistic:
         emulator.take_realistic_times()
     if flags.grpc_port is not None:
@@ -134,15 +144,21 @@ def start(toolkit: Toolkit, flags: EmulatorFlags) -> View:
 def stop(toolkit: Toolkit, everything: Everything = False) -> View:
     """Stop the emulator and all that its workers run.
 
-    Its slices are there again after the next start.
+    Its slices are there again after the next start. With --all it lists the emulators and asks;
+    those of running programs and tests are among them, and end for good.
 
     Examples:
       tpukit emulator stop
-      tpukit emulator stop --all
+      tpukit emulator stop --all --yes
     """
     from tpukit.emulator.process import daemon
 
     if everything:
+        found = daemon.all_running(toolkit.paths.emulator)
+        for place in found:
+            toolkit.console.say(f"runs: {shown_path(place)}")
+        if found:
+            toolkit.confirm("stop them and all that their workers run?")
         places, left = daemon.stop_all(toolkit.paths.emulator)
         toolkit.console.say(f"emulators stopped: {len(places)}; processes left by others: {left}")
         return View({"stopped": bool(places), "emulators": [str(p) for p in places], "left": left})
@@ -207,12 +223,18 @@ def hosts(toolkit: Toolkit) -> View:
     return View({"address": address, "names": names}, rows=lines)
 
 
-def _check_as_asked(found: RunningEmulator, flags: EmulatorFlags, create_seconds: float) -> None:
-    """Raise `BadInput` where the emulator that runs is not the one that was asked for."""
+def _check_as_asked(
+    found: RunningEmulator, flags: EmulatorFlags, status: Mapping[str, Any]
+) -> None:
+    """Raise `BadInput` if the emulator that runs is not the one that was asked for."""
     asked, port = flags.create_seconds, int(found.url.rpartition(":")[2])
+    create_seconds, kind = status["create_seconds"], status["operation_metadata"]
     differences = []
     if asked not in (None, create_seconds):
         differences.append(f"a create takes {create_seconds:g} s, not {asked:g} s")
+    if flags.operation_metadata not in ("", kind):
+        wanted = flags.operation_metadata
+        differences.append(f"the metadata of its operations is {kind}, not {wanted}")
     if flags.port not in (0, port):
         differences.append(f"it listens on port {port}, not {flags.port}")
     if flags.engine not in ("auto", found.engine):

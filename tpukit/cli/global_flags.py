@@ -39,13 +39,14 @@ class GlobalFlags:
     def complete(self, fix: Fix, environ: Mapping[str, str]) -> Fix:
         """Return a fix whose command, typed as it stands, reaches the cloud of this command line.
 
-        What the environment or the command has already is not repeated.
+        It has `--local` even if `TPUKIT_LOCAL` is set: pasted into another shell it must not reach
+        the real cloud.
         """
         program, verb = (*fix.arguments, "", "")[:2]
         asks_none = verb in ("", *_OFFLINE) and "--live" not in fix.arguments
         if program != "tpukit" or asks_none or "--help" in fix.arguments:
             return fix
-        words = ["--local"] if self.local and not local_by_environment(environ) else []
+        words = ["--local"] if self.local or local_by_environment(environ) else []
         words += ["--project", self.project] if self.project else []
         words += ["--zone", self.zone] if self.zone else []
         for flag in ("--local", "--project", "--zone"):

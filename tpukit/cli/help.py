@@ -20,6 +20,7 @@ TOPICS = ("flags", "environment", "exit-codes")
 _OWN_VARIABLES = {
     "TPUKIT_LOCAL": "1: use the emulator, as --local does",
     "TPUKIT_HOME": "one directory for settings, state and cache",
+    "TPUKIT_EMULATOR_OPERATION_METADATA": "common or tpu: as emulator start --operation-metadata",
 }
 Topic = Annotated[
     str, Argument(metavar="[TOPIC]", help=f"{', '.join(TOPICS)}, or a command's name.")

@@ -33,7 +33,11 @@ def confirm(
         NotAllowed: one is another's, without `force`, and nobody is there to be asked.
         BadInput: nobody can be asked, or the answer is no.
     """
-    others = [each for each in slices if naming.owner(each) not in ("", toolkit.owner)]
+    others = [
+        each
+        for each in slices
+        if naming.owner(each) and not naming.is_owner(toolkit.owner, each.labels)
+    ]
     if others and not force and not toolkit.can_ask:
         yes = ["--yes"] if toolkit.flags.yes else []
         raise NotAllowed(
@@ -53,6 +57,7 @@ def confirm(
 def _shown(found: Slice, me: str, now: float) -> str:
     """Return a slice as a question names it: where it is, whose, and how old."""
     owner = naming.owner(found)
-    whose = "" if owner == me else f", of {owner}" if owner else ", not made by tpukit"
+    mine = naming.is_owner(me, found.labels)
+    whose = "" if mine else f", of {owner}" if owner else ", not made by tpukit"
     made = found.created and f", made {lifetime.ago(found.created[:19], now)}"
     return f"{found.name} ({found.zone}{whose}{made})"

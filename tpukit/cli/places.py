@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Option
 
 from tpukit.accelerators import AcceleratorType
 from tpukit.cli import offers
-from tpukit.cli.dry_run import planned
+from tpukit.cli.dry_run import rehearse
 from tpukit.cli.parameters import seconds, words, zone_names
 from tpukit.cli.request import RequestFlags, say_wanted, slice_requests
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix
-from tpukit.models import ApiCall
 from tpukit.slices.capacity import Search
 from tpukit.slices.naming import SEARCH
 from tpukit.slices.quota_names import needs
-
-if TYPE_CHECKING:
-    from tpukit.access.context import Context
-    from tpukit.clock import Deadline
 
 #: How long `--keep-trying` asks where nothing is said.
 _MAX_WAIT = "6h"
@@ -112,15 +107,30 @@ def search(
 
 
 def planned_search(
-    context: Context, wishes: Sequence[Search], *, firewall: bool, deadline: Deadline
+    toolkit: Toolkit,
+    wishes: Sequence[Search],
+    source_ranges: tuple[str, ...],
+    *,
+    firewall: bool,
+    before: Callable[[Toolkit], object] = lambda by: None,
 ) -> View:
-    """Show the calls that would make what is looked for."""
-    from tpukit.access.preflight import plan
+    """Show the calls that would make what is looked for, in the last of its places.
 
-    calls: list[ApiCall] = []
-    for sought in wishes:
-        plan(context.planning(calls.append), sought, firewall=firewall, deadline=deadline)
-    return planned(calls)
+    `before` is done first in the rehearsal.
+    """
+    from tpukit.access.preflight import ensure_somewhere, wait_reachable
+
+    def act(by: Toolkit) -> None:
+        before(by)
+        context = by.context(source_ranges)
+        for sought in wishes:
+            name, limit = sought.requests[0].name, by.deadline(sought.seconds)
+            made = ensure_somewhere(
+                context, sought, firewall=firewall, deadline=limit, on_state=by.say_state(name)
+            )
+            wait_reachable(context, made.made)
+
+    return rehearse(toolkit, act, full=len(wishes[0].requests) - 1)
 
 
 def _places(

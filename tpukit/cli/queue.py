@@ -11,14 +11,15 @@ from typer import Argument, Option
 
 from tpukit.cli import ownership
 from tpukit.cli import parameters as flag
-from tpukit.cli.dry_run import DryRun, planned
+from tpukit.cli.delete import end_watches
+from tpukit.cli.dry_run import DryRun, rehearse
 from tpukit.cli.request import DEFAULTS, RequestFlags, say_wanted, slice_requests, wanted
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verb import group
 from tpukit.cli.views import queue_views
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, NotAllowed, NotFound, TpukitError
-from tpukit.models import ApiCall, QueuedResource, QueueRequest
+from tpukit.models import QueuedResource, QueueRequest
 from tpukit.slices import naming
 
 RequestName = Annotated[str, Argument(metavar="NAME", help="Name of the queued resource.")]
@@ -86,17 +87,14 @@ def create(
     if options.ttl:
         toolkit.console.warn("--ttl counts from now on, also while the request waits")
     deadline = toolkit.deadline(flag.seconds(timeout))
+
+    def act(by: Toolkit) -> tuple[QueuedResource, bool]:
+        limit, say = by.deadline(deadline.remaining()), by.say_state(one.name)
+        return ensure_queued(by.provider, request, deadline=limit, journal=by.journal, on_state=say)
+
     if dry_run:
-        calls: list[ApiCall] = []
-        toolkit.provider.planning(calls.append).create_queued(request)
-        return planned(calls)
-    found, made = ensure_queued(
-        toolkit.provider,
-        request,
-        deadline=deadline,
-        journal=toolkit.journal,
-        on_state=toolkit.say_state(one.name),
-    )
+        return rehearse(toolkit, act)
+    found, made = act(toolkit)
     return queue_views.one_request(found, extra={"created": made}, next=(_wait_for(found),))
 
 
@@ -160,23 +158,16 @@ def delete(
       tpukit queue delete demo
       tpukit queue delete demo pair --yes
     """
-    from tpukit.access import cleanup
-
     deadline = toolkit.deadline(flag.seconds(timeout))
     found, missing = _sought(toolkit, names)
     if dry_run:
         if missing:
             raise _not_deleted(missing, ())
-        calls: list[ApiCall] = []
-        note = calls.append
-        cleanup.plan(found, toolkit.provider.planning(note), toolkit.firewall.planning(note))
-        return planned(calls)
+        limit = deadline.remaining()
+        return rehearse(toolkit, lambda by: by.cleanup.end_all(found, by.deadline(limit)).check())
     _confirm(toolkit, found, force)
-    done = toolkit.cleanup.delete_all_queued(found, deadline)
-    for each in found:
-        toolkit.hints.forget(each.name)
-        if each.name in done.names:
-            toolkit.name_hints.forget([each.name, *each.slices])
+    end_watches(toolkit, [(each.zone, name) for each in found for name in each.slices])
+    done = toolkit.cleanup.end_all(found, deadline)
     shown = queue_views.deleted(done.names, done.rules)
     if failed := {**done.failed, **missing}:
         for fix in shown.next:
@@ -214,7 +205,11 @@ def _not_deleted(failed: Mapping[str, TpukitError], deleted: Sequence[str]) -> T
 def _confirm(toolkit: Toolkit, found: Sequence[QueuedResource], force: bool) -> None:
     """Ask, where a request may have slices; refuse another's unless forced."""
     whose = {each.name: each.labels.get(naming.OWNER, "") for each in found}
-    others = [each for each in found if whose[each.name] not in ("", toolkit.owner)]
+    others = [
+        each
+        for each in found
+        if whose[each.name] and not naming.is_owner(toolkit.owner, each.labels)
+    ]
     if others and not force:
         raise NotAllowed(
             f"queued resource {others[0].name} belongs to {whose[others[0].name]}",

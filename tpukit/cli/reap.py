@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from tpukit.cli import parameters as flag
-from tpukit.cli.dry_run import DryRun, planned
+from tpukit.cli.dry_run import DryRun, rehearse
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import slice_views
 from tpukit.console import View
 from tpukit.errors import Fix, TpukitError
-from tpukit.models import ApiCall, Slice, UnusedDisk
+from tpukit.models import Slice, UnusedDisk
 
 if TYPE_CHECKING:
     from tpukit.slices.survey import Leftover, Survey
@@ -40,7 +41,7 @@ def reap(
       tpukit reap --dry-run
       tpukit reap --yes
     """
-    from tpukit.access import cleanup, reaping
+    from tpukit.access import reaping
     from tpukit.slices.survey import survey
 
     limit = flag.seconds(timeout)
@@ -52,14 +53,13 @@ def reap(
     disks = _disks_left(toolkit, found.slices, limit) if all_seen else []
     _tell(toolkit, found)
     if dry_run:
-        calls: list[ApiCall] = []
-        due = [each.found for each in found.due if each.found]
-        cleanup.plan(due, provider.planning(calls.append), toolkit.firewall.planning(calls.append))
-        return _view(found, (), rules, disks, shown=planned(calls))
+        shown = rehearse(
+            toolkit, lambda by: reaping.reap(found.due, by.cleanup, by.deadline(limit))
+        )
+        return _view(found, (), rules, disks, shown=shown)
     if found.due:
         toolkit.confirm(f"delete these {len(found.due)}?" if len(found.due) > 1 else "delete it?")
     done = reaping.reap(found.due, toolkit.cleanup, toolkit.deadline(limit))
-    toolkit.name_hints.forget([each.name for each in done.deleted])
     shown = _view(found, done.deleted, [*rules, *done.rules], disks, changed=done.changed)
     if done.failed:
         for fix in shown.next:
@@ -129,6 +129,7 @@ def _view(
     silent = [
         f"{each} did not answer: what is left there was not seen" for each in found.unreachable
     ]
+    silent += slice_views.unread(found.slices)
     silent += [f"queued resources were not seen: {why}" for why in found.unseen]
     silent += [f"{each.label} is gone, or not what it was: it was left alone" for each in changed]
     silent += [f"the slice of rule {name} is gone" for name in rules]

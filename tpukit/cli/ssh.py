@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -79,8 +80,6 @@ def _check(
     toolkit: Toolkit, name: str, line: str, *, session: bool, tmux: bool, no_stdin: bool
 ) -> None:
     """Raise `BadInput` for flags that contradict each other, or where OpenSSH is missing."""
-    import shutil
-
     if tmux and line:
         raise BadInput("--tmux opens a session: a command is typed in it")
     if no_stdin and session:

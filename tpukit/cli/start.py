@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tpukit.cli import ownership
 from tpukit.cli import parameters as flag
-from tpukit.cli.dry_run import DryRun, planned
+from tpukit.cli.dry_run import DryRun, rehearse
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.views import slice_views
 from tpukit.console import View
-from tpukit.models import ApiCall
+from tpukit.models import Slice
 from tpukit.slices import change
 
 
@@ -26,12 +26,15 @@ def start(
     Example:
       tpukit start demo
     """
-    deadline, on_state = toolkit.deadline(flag.seconds(timeout)), toolkit.say_state(name)
+    deadline = toolkit.deadline(flag.seconds(timeout))
     found = toolkit.find(name, deadline)
     ownership.confirm(toolkit, "start", [found], force=force, always=False)
+
+    def act(by: Toolkit) -> Slice:
+        say = by.say_state(name)
+        limit = by.deadline(deadline.remaining())
+        return change.start(by.provider, found, deadline=limit, on_state=say)
+
     if dry_run:
-        calls: list[ApiCall] = []
-        change.plan_start(toolkit.provider.planning(calls.append), found)
-        return planned(calls)
-    result = change.start(toolkit.provider, found, deadline=deadline, on_state=on_state)
-    return slice_views.one_slice(result)
+        return rehearse(toolkit, act)
+    return slice_views.one_slice(act(toolkit))

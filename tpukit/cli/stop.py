@@ -5,11 +5,11 @@ from __future__ import annotations
 from tpukit.cli import ownership
 from tpukit.cli import parameters as flag
 from tpukit.cli.delete import end_watches
-from tpukit.cli.dry_run import DryRun, planned
+from tpukit.cli.dry_run import DryRun, rehearse
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.views import slice_views
 from tpukit.console import View
-from tpukit.models import ApiCall
+from tpukit.models import Slice
 from tpukit.slices import change
 
 
@@ -28,14 +28,17 @@ def stop(
     Example:
       tpukit stop demo
     """
-    deadline, on_state = toolkit.deadline(flag.seconds(timeout)), toolkit.say_state(name)
+    deadline = toolkit.deadline(flag.seconds(timeout))
     found = toolkit.find(name, deadline)
     toolkit.hints.forget(name)
     ownership.confirm(toolkit, "stop", [found], force=force, always=False)
+
+    def act(by: Toolkit) -> Slice:
+        say = by.say_state(name)
+        limit = by.deadline(deadline.remaining())
+        return change.stop(by.provider, found, deadline=limit, on_state=say)
+
     if dry_run:
-        calls: list[ApiCall] = []
-        change.plan_stop(toolkit.provider.planning(calls.append), found)
-        return planned(calls)
-    end_watches(toolkit, [name])
-    result = change.stop(toolkit.provider, found, deadline=deadline, on_state=on_state)
-    return slice_views.one_slice(result)
+        return rehearse(toolkit, act)
+    end_watches(toolkit, [(found.zone, name)])
+    return slice_views.one_slice(act(toolkit))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         DiskProvider,
         FirewallProvider,
         LoginProvider,
+        Note,
         SliceProvider,
     )
     from tpukit.models import Slice
@@ -76,6 +77,8 @@ class Toolkit:
     clock: Clock = field(default_factory=SystemClock)
     #: What the command has open until it is over, whatever the route.
     closing: ExitStack = field(default_factory=ExitStack)
+    #: Whether writes are noted and not made.
+    rehearsing: bool = False
     #: What is known of each slice that the command is about, by name.
     seen: dict[str, Callable[[], LastSeen]] = field(default_factory=dict)
 
@@ -83,6 +86,18 @@ class Toolkit:
         """Return a toolkit that reaches workers by another route."""
         route.check()
         return replace(self, route=route) if route != self.route else self
+
+    def rehearsal(self, note: Note, full: int = 0) -> Toolkit:
+        """Return a toolkit that does everything but write: it notes each write, as `rehearsed`."""
+        from tpukit.cloud.rehearsal import RehearsedClock, rehearsed
+
+        other = replace(self, clock=RehearsedClock(self.clock), rehearsing=True)
+        provider, firewall = rehearsed(
+            self.provider, self.firewall, self.settings.require("project"), note, full
+        )
+        kept = {"console": self.console, "settings": self.settings, "identity": self.identity}
+        other.__dict__.update(kept, provider=provider, firewall=firewall)
+        return other
 
     @cached_property
     def console(self) -> Console:
@@ -133,13 +148,14 @@ class Toolkit:
         """Whose slices this command makes, as their label has it."""
         from tpukit.slices import naming
 
-        return naming.label(self.identity.account)
+        return naming.owner_label(self.identity.account)
 
     @cached_property
     def journal(self) -> Journal:
         from tpukit.slices.journal import Journal
 
-        return Journal(self.paths.journal, self.clock, self.settings.get("tpu_endpoint"))
+        endpoint = self.settings.get("tpu_endpoint")
+        return Journal(self.paths.journal, self.clock, endpoint, enabled=not self.rehearsing)
 
     @cached_property
     def name_hints(self) -> NameHints:
@@ -206,16 +222,24 @@ class Toolkit:
     def cleanup(self) -> Cleanup:
         """What deletes slices with all that goes with them, and shows it."""
         from tpukit.access.cleanup import Cleanup
-        from tpukit.access.ssh_config import SshConfig
 
         return Cleanup(
             self.provider,
             self.firewall,
-            SshConfig(self.paths.ssh),
             self.journal,
             on_state=self.say_state,
             on_warning=self.console.warn,
+            after=self._forget,
         )
+
+    def _forget(self, slice_: Slice) -> None:
+        from tpukit.access.ssh_config import SshConfig
+
+        if self.rehearsing:
+            return
+        SshConfig(self.paths.ssh).forget(slice_)
+        self.hints.forget(slice_.name)
+        self.name_hints.forget([slice_.name])
 
     @cached_property
     def key(self) -> KeyPair:
@@ -283,7 +307,7 @@ class Toolkit:
 
     def say_state(self, name: str) -> Callable[[str], None]:
         """Return what narrates each new state of a slice."""
-        return lambda state: self.stages.say(name, state)
+        return lambda state: None if self.rehearsing else self.stages.say(name, state)
 
     def smoke_history(self, name: str) -> History:
         """Return the smoke tests of slices of that name that ran from here."""

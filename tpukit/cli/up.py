@@ -86,10 +86,15 @@ def up(
     context = toolkit.context(tuple(source_ranges or ()))
     _check_route(route, needs_address=firewall and not context.source_ranges)
     deadline = toolkit.deadline(capacity.seconds + limit)
+
+    def remove_lost(by: Toolkit) -> None:
+        if recreate:
+            _remove_lost(by, sought.requests, by.deadline(limit))
+
     if dry_run:
-        return planned_search(context, [sought], firewall=firewall, deadline=deadline)
-    if recreate:
-        _remove_lost(toolkit, sought.requests, deadline)
+        ranges = tuple(source_ranges or ())
+        return planned_search(toolkit, [sought], ranges, firewall=firewall, before=remove_lost)
+    remove_lost(toolkit)
     if keep:
         return keep_slice(toolkit, _kept(context, sought, recipe, flags, capacity, firewall))
     hint = f"Ctrl-C is safe: the slice {toolkit.costs}, and the same command goes on"
@@ -131,8 +136,7 @@ def _check_route(route: flag.RouteFlags, *, needs_address: bool) -> None:
 
 
 def _remove_lost(toolkit: Toolkit, requests: Sequence[SliceRequest], deadline: Deadline) -> None:
-    """Delete the slice of that name where it is lost, and ours and as it is asked for."""
-    from tpukit.slices import change
+    """End the slice of that name if it is lost, and ours and as it is asked for."""
     from tpukit.slices.ensure import check_same
 
     for request in requests:
@@ -142,13 +146,7 @@ def _remove_lost(toolkit: Toolkit, requests: Sequence[SliceRequest], deadline: D
             continue
         if found.lost:
             check_same(found, request)
-            change.delete(
-                toolkit.provider,
-                found,
-                deadline=deadline,
-                journal=toolkit.journal,
-                on_state=toolkit.say_state(found.name),
-            )
+            toolkit.cleanup.end(found, deadline)
 
 
 def _kept(

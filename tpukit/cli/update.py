@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Annotated
 
 from typer import Option
@@ -10,13 +11,13 @@ from typer import Option
 from tpukit.accelerators import AcceleratorType, is_listed
 from tpukit.cli import ownership
 from tpukit.cli import parameters as flag
-from tpukit.cli.dry_run import DryRun, planned
+from tpukit.cli.dry_run import DryRun, rehearse
 from tpukit.cli.request import check_labels, data_disk
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.views import slice_views
 from tpukit.console import View
-from tpukit.models import ApiCall, Slice
-from tpukit.slices.update import Edits
+from tpukit.models import Slice
+from tpukit.slices.update import Edits, Updated
 from tpukit.slices.update import update as apply
 
 
@@ -41,6 +42,17 @@ class EditFlags:
     detach_disk: Annotated[
         list[str] | None, Option(metavar="DISK", help="Its path, or its name; repeatable.")
     ] = None
+
+    @property
+    def words(self) -> Sequence[str]:
+        """The flags as they were typed."""
+        given = [(each.name, getattr(self, each.name)) for each in fields(self)]
+        pairs = [
+            (f"--{name.replace('_', '-')}", value)
+            for name, values in given
+            for value in ([values] if isinstance(values, str) else values or ())
+        ]
+        return [word for flag, value in pairs if value for word in (flag, value)]
 
     def edits(self, workers: int) -> Edits:
         """Return the edits for a slice of so many workers; raise `BadInput` for what is none."""
@@ -79,17 +91,18 @@ def update(
       tpukit update demo --attach-disk projects/p/zones/us-central1-a/disks/data,mode=read-only
     """
     flags.edits(1)
-    deadline, on_state = toolkit.deadline(flag.seconds(timeout)), toolkit.say_state(name)
+    deadline = toolkit.deadline(flag.seconds(timeout))
     found = toolkit.find(name, deadline)
     edits = flags.edits(_workers(found))
-    ownership.confirm(toolkit, "update", [found], force=force, always=False)
+    ownership.confirm(toolkit, "update", [found], force=force, always=False, flags=flags.words)
+
+    def act(by: Toolkit) -> Updated:
+        limit, say = by.deadline(deadline.remaining()), by.say_state(name)
+        return apply(by.provider, found, edits, deadline=limit, on_state=say)
+
     if dry_run:
-        calls: list[ApiCall] = []
-        change = edits.applied(found)
-        if change.parts:
-            toolkit.provider.planning(calls.append).update(found.zone, found.name, change)
-        return planned(calls)
-    done = apply(toolkit.provider, found, edits, deadline=deadline, on_state=on_state)
+        return rehearse(toolkit, act)
+    done = act(toolkit)
     beside = f"{len(done.beside)} other updates ran at the same time: look whether theirs is there"
     return slice_views.updated(done, [beside] if done.beside else [])
 

@@ -15,8 +15,10 @@ from tpukit.errors import BadInput, Fix, NotFound
 from tpukit.models import Slice
 from tpukit.slices import change
 
-State = Annotated[str, Option("--for", metavar="STATE", help="ready, ssh, stopped or gone.")]
-_STATES = ("ready", "ssh", "stopped", "gone")
+State = Annotated[
+    str, Option("--for", metavar="STATE", help="ready, healthy, ssh, stopped or gone.")
+]
+_STATES = ("ready", "healthy", "ssh", "stopped", "gone")
 
 
 def wait(
@@ -28,8 +30,9 @@ def wait(
 ) -> View:
     """Wait until a slice is in a state.
 
-    Ready is what the API says; ssh is that every worker has answered, with its host key verified.
-    When the wait ends early, the slice stays.
+    Ready is what the API says; healthy is a ready slice whose health it calls HEALTHY. Ssh means
+    that every worker has answered, with its host key verified. If the wait ends early, the slice
+    stays.
 
     Examples:
       tpukit wait demo --for ready --timeout 20m

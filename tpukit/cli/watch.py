@@ -99,9 +99,9 @@ def watch(
     if not name:
         raise BadInput("which slice to watch is not said", fix=Fix.command("tpukit", "list"))
     naming.check_name(name)
-    file = watching.files(toolkit).of(name)
     if attendance.stop:
-        return _stop(toolkit, file, name)
+        return _stop(toolkit, name)
+    file = _file(toolkit, name, anew=bool(command))
     line = flag.remote_command(command)
     with file.held(), _telling_what_exists(file):
         found = _watch(toolkit, file, name, line, how, environment, on_top)
@@ -118,6 +118,43 @@ def watch(
     after = Fix.command("tpukit", "watch", name, "--stop", note="ends the watch")
     document = {"watch": found.document(), "process": pid, "log": str(file.log)}
     return View(document, rows=[[found.spec.run_id]], next=(after,))
+
+
+def _file(toolkit: Toolkit, name: str, *, anew: bool) -> WatchFile:
+    """Return the file of the watch to take up, or for a new one of the slice of that name."""
+    from tpukit.cli import watching
+
+    there = _named(toolkit, name)
+    if there and (there[1].open or not anew):
+        return there[0]
+    zone = toolkit.find(name).zone if anew else toolkit.flags.zone
+    return watching.files(toolkit).of(zone, name)
+
+
+def _named(toolkit: Toolkit, name: str) -> tuple[WatchFile, Watch] | None:
+    """Return the watch of the slice of that name, in --zone if that is given, and its file.
+
+    Raises `BadInput` if the slices of several zones are watched.
+    """
+    from tpukit.cli import watching
+
+    there = watching.files(toolkit).named(name, toolkit.flags.zone)
+    there = [each for each in there if each[1].open] or there[-1:]
+    if len(there) > 1:
+        zones = ", ".join(watch.zone for _, watch in there)
+        fix = Fix(note=f"add --zone {there[0][1].zone}")
+        raise BadInput(f"slices {name} of several zones are watched: {zones}", fix=fix)
+    return there[0] if there else None
+
+
+def _taken(before: Watch) -> NameTaken:
+    name = before.name
+    return NameTaken(
+        f"slice {name} is to be watched with another command",
+        reason=before.spec.command[:60],
+        fix=Fix.command("tpukit", "watch", name, note="takes that watch up"),
+        otherwise=Fix.command("tpukit", "watch", name, "--stop", note="ends it"),
+    )
 
 
 @contextmanager
@@ -141,7 +178,10 @@ def keep_slice(toolkit: Toolkit, spec: WatchSpec) -> View:
     from tpukit.recovery.watch_file import RECOVERING, Watch
 
     name = spec.request.name
-    file = watching.files(toolkit).of(name)
+    file = watching.files(toolkit).of(spec.request.zone, name)
+    before = file.load()
+    if before and before.open and before.spec.command:
+        raise _taken(before)
     with file.held():
         # Whatever is there of that name is found when it is made.
         kept = Watch(spec, state=RECOVERING, zone=spec.request.zone)
@@ -187,12 +227,7 @@ def _watch(
         toolkit.console.say(f"{name}: taken up, after {before.recoveries} recoveries")
         return watching.taken_up(before)
     if before and before.open and before.spec.command != line:
-        raise NameTaken(
-            f"slice {name} is to be watched with another command",
-            reason=before.spec.command[:60],
-            fix=Fix.command("tpukit", "watch", name, note="takes that watch up"),
-            otherwise=Fix.command("tpukit", "watch", name, "--stop", note="ends it"),
-        )
+        raise _taken(before)
     if not line:
         fix = Fix.command("tpukit", "watch", name, "--", "hostname", note="for example")
         raise BadInput("there is no command to watch", fix=fix)
@@ -233,7 +268,7 @@ def _new(
     now = round(toolkit.clock.time(), 3)
     began = Event("watched", f"{found.state} in {found.zone}", now)
     toolkit.console.say(f"run {spec.run_id}")
-    return Watch(spec, zone=found.zone, history=(began,))
+    return Watch(spec, zone=found.zone, id=found.id, history=(began,))
 
 
 def _spec(
@@ -307,13 +342,14 @@ def _list(toolkit: Toolkit, name: str) -> View:
     return watch_views.watches(every, with_history=bool(name))
 
 
-def _stop(toolkit: Toolkit, file: WatchFile, name: str) -> View:
+def _stop(toolkit: Toolkit, name: str) -> View:
     from tpukit.cli import watching
 
-    found = file.load()
-    if found is None:
+    there = _named(toolkit, name)
+    if there is None:
         fix = Fix.command("tpukit", "watch", "--list", note="shows the watches there are")
         raise NotFound(f"there is no watch of slice {name}", fix=fix)
+    file, found = there
     was_open = watching.stop(toolkit, file)
     if was_open:
         toolkit.console.say(f"{name}: watched no longer; what runs there goes on")

@@ -13,7 +13,7 @@ from typing import Any
 
 from tpukit.clock import Clock
 from tpukit.cloud.credentials import Credentials, Token
-from tpukit.cloud.failures import LOGIN
+from tpukit.cloud.failures import LOGIN, TOKEN_REFUSED, Failure, RestFailure
 from tpukit.errors import Fix, NotAuthenticated, TpukitError
 from tpukit.paths import private_directory, read_own, replace_file
 
@@ -109,9 +109,10 @@ class AccessTokens:
             return {"authorization": f"Bearer {self._value}", **quota}
 
     def renew(self, refused: Mapping[str, str]) -> None:
-        """Have another token, after the API refused these headers with 401.
+        """Get another token, after the API refused these headers with 401.
 
-        Raises `NotAuthenticated` where the same one comes again, else as `headers` does.
+        Raises `NotAuthenticated` if there are no credentials to use, `RestFailure` if the same
+        token comes again, else as `headers` does.
         """
         if self._credentials is None:
             raise NotAuthenticated(
@@ -124,9 +125,8 @@ class AccessTokens:
                 return  # another thread was here first
             token = self._fetch(self._credentials)
             if token.value == value:
-                raise NotAuthenticated(
-                    f"the API refuses the token of {self._credentials.description}", fix=LOGIN
-                )
+                what = f"the API refuses the token of {self._credentials.description}"
+                raise RestFailure(Failure("UNAUTHENTICATED", what, 401, TOKEN_REFUSED))
             self._use(token)
 
     def drop_quota_project(self) -> bool:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -58,6 +59,8 @@ _LONGEST_MESSAGE = 2048
 _MOST_VALUES = 1_000_000
 #: The status of an answer that is no answer of the API: a proxy's page, a path that is not served.
 UNREADABLE = "UNREADABLE"
+#: The reason of a 401 for a token that is still the newest: somebody may be renewing it now.
+TOKEN_REFUSED = "TOKEN_REFUSED"
 Row = Mapping[str, Any]  #: of the table
 #: What to type where there are no credentials that work.
 LOGIN = Fix.command(
@@ -85,6 +88,9 @@ class Failure:
     links: tuple[str, ...] = ()
     retry_after: float | None = None
     sent: bool = True  #: whether the request may have reached the server
+    #: Whether the call was on one resource by its name: NOT_FOUND means that resource then. What an
+    #: operation or a create does not find is something that it needs, a network for example.
+    named: bool = True
 
     @property
     def doubtful(self) -> bool:
@@ -98,7 +104,7 @@ class Failure:
         Of the 429s only the rate limits: a quota that is used up does not come back in seconds.
         """
         if self.http == 429:
-            known = _known(one_line(self.message))
+            known = _known(self)
             return known is None or known["retry"] == "same-zone"
         return not self.status or self.http >= 500 or self.status == "ABORTED"
 
@@ -120,8 +126,7 @@ def from_body(http: int, body: object, headers: Mapping[str, str]) -> Failure:
         clear = http in (401, 403, 429) or http >= 500
         status = _BY_HTTP.get(http, UNREADABLE) if clear else UNREADABLE
         message = f"answer {http} without an error document"
-        delay = _seconds(headers.get("retry-after"))
-        return Failure(status, message, http=http, retry_after=delay)
+        return Failure(status, message, http=http, retry_after=_delay(headers))
     status = _text(error.get("status")) or _BY_HTTP.get(http, UNREADABLE)
     return _with_details(status, error, http, headers)
 
@@ -130,13 +135,21 @@ def from_answer(http: int, content: bytes, headers: Mapping[str, str]) -> Failur
     """Read the answer of a call that failed."""
     try:
         body = parsed(content)
-    except ValueError:
-        body = None
+    except ValueError as error:
+        failure = from_body(http, None, headers)
+        return replace(failure, message=f"answer {http}: {error}") if is_page(content) else failure
     return from_body(http, body, headers)
 
 
+def is_page(content: bytes) -> bool:
+    """Return True if an answer is HTML or XML, as a proxy or a login page sends it."""
+    return content.lstrip()[:1] == b"<"
+
+
 def parsed(content: bytes) -> Any:
-    """Return the value of a JSON text; raise ValueError for what is none, or would fill memory."""
+    """Return the value of a JSON text; raise ValueError if it is none, or would fill memory."""
+    if is_page(content):
+        raise ValueError("a web page came in place of the API's answer")
     if sum(map(content.count, (b"[", b"{", b","))) > _MOST_VALUES:
         raise ValueError("the answer has too many values")
     try:
@@ -146,11 +159,14 @@ def parsed(content: bytes) -> Any:
 
 
 def from_operation(error: Mapping[str, Any]) -> Failure:
-    """Read the `google.rpc.Status` of a failed operation, as a dict of its JSON form."""
-    code = error.get("code")
-    if isinstance(code, int) and code in range(len(_CODES)):
-        return _with_details(_CODES[code], error, 0, {})
-    return _with_details("UNKNOWN", error, 0, {})
+    """Read the `google.rpc.Status` of a failed operation, as a dict of its JSON form.
+
+    A status without anything in it, as queued resources have been seen with, is UNKNOWN.
+    """
+    code: Any = error.get("code")
+    known = isinstance(code, int) and code in range(len(_CODES))
+    failure = _with_details(_CODES[code] if known else "UNKNOWN", error, 0, {})
+    return replace(failure, message=failure.message or "Google gave no reason", named=False)
 
 
 def from_exception(error: Exception) -> Failure | None:
@@ -163,8 +179,6 @@ def from_exception(error: Exception) -> Failure | None:
     if isinstance(error, NoAnswer):
         return Failure("", str(error), sent=error.sent)
     kinds = {f"{each.__module__}.{each.__name__}" for each in type(error).__mro__}
-    if "google.api_core.exceptions.GoogleAPICallError" in kinds:
-        return _from_api_core(error)
     if "google.auth.exceptions.GoogleAuthError" in kinds:
         lost = "google.auth.exceptions.TransportError" in kinds or getattr(
             error, "retryable", False
@@ -216,12 +230,16 @@ def to_error(
     is `Doubtful` where the caller can read back. `otherwise` is the class of what has none.
     """
     message = one_line(failure.message)
-    known = _known(message)
+    known = _known(failure)
     kind: type[TpukitError] = _BY_STATUS.get(failure.status, otherwise)
     if reading_back and (failure.doubtful or failure.status == "ABORTED"):
         kind = Doubtful
-    elif known and failure.status != "NOT_FOUND":
+    elif failure.status == "NOT_FOUND" and failure.named:
+        kind = errors.NotFound
+    elif known:
         kind = getattr(errors, known["kind"])
+    elif failure.status == "NOT_FOUND":
+        kind = errors.BadInput
     why = known["cause"] if known else message
     fix = _fix(kind, known, failure)
     what = f"cannot {doing}: {message or 'no answer'}"
@@ -246,7 +264,8 @@ def _fix(kind: type[TpukitError], known: Row | None, failure: Failure) -> Fix | 
 
 def _reason(failure: Failure, known: Row | None) -> str:
     named = known["id"] if known else failure.reason
-    return one_line(", ".join(filter(None, (failure.status or "no answer", named))))
+    waits = f"asks to wait {failure.retry_after:g} s" if failure.retry_after else ""
+    return one_line(", ".join(filter(None, (failure.status or "no answer", named, waits))))
 
 
 @cache
@@ -258,21 +277,19 @@ def _table() -> tuple[tuple[re.Pattern[str], Row], ...]:
     return tuple((re.compile(row["pattern"], re.IGNORECASE | re.MULTILINE), row) for row in rows)
 
 
-def _known(message: str) -> Row | None:
-    """Return the row that a message fits, with what the message names filled into its words."""
+def _known(failure: Failure) -> Row | None:
+    """Return the row that a failure fits, with the names in its message filled into its words.
+
+    gcloud prints messages as JSON, so that pasted ones have a backslash before each quote.
+    """
+    message = one_line(failure.message).replace('\\"', '"')
     for pattern, row in _table():
-        if match := pattern.search(message):
+        here = not failure.http and not failure.named and row.get("operation") == failure.status
+        if ("operation" not in row or here) and (match := pattern.search(message)):
             named = {f"{{{name}}}": text for name, text in match.groupdict("").items()}
             command = [named.get(word, word) for word in row.get("command", ())]
             return {**row, "command": command}
     return None
-
-
-def _from_api_core(error: Any) -> Failure:
-    http = int(error.code or 0)
-    if error.response is None:
-        return Failure(_BY_HTTP.get(http, ""), one_line(error.message), http=http)
-    return from_answer(http, error.response.content, error.response.headers)
 
 
 def _with_details(
@@ -282,14 +299,14 @@ def _with_details(
     by_type = {_text(each.get("@type")).rpartition(".")[2]: each for each in details}
     info = by_type.get("ErrorInfo", {})
     links = [_text(link.get("url")) for link in _objects(by_type.get("Help", {}).get("links"))]
-    delay = by_type.get("RetryInfo", {}).get("retryDelay") or headers.get("retry-after")
+    delay = _seconds(by_type.get("RetryInfo", {}).get("retryDelay"))
     return Failure(
         status,
         _text(error.get("message")),
         http=http,
         reason=_text(info.get("reason")),
         links=tuple(one_line(link) for link in links if link.startswith("https://")),
-        retry_after=_seconds(delay),
+        retry_after=_delay(headers) if delay is None else delay,
     )
 
 
@@ -301,6 +318,18 @@ def _text(found: object) -> str:
 def _objects(found: object) -> list[dict[str, Any]]:
     """Return the JSON objects of a list, and nothing of anything else."""
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _delay(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that `Retry-After` asks for, as a number or a date: RFC 9110, 10.2.3."""
+    value = headers.get("retry-after", "")
+    if value[:1].isalpha():
+        try:
+            ends, now = map(parsedate_to_datetime, (value, headers.get("date", "")))
+            return max(0.0, (ends - now).total_seconds())
+        except (ValueError, TypeError):
+            return None
+    return _seconds(value)
 
 
 def _seconds(delay: object) -> float | None:

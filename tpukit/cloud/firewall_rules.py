@@ -108,7 +108,7 @@ class ComputeFirewall(FirewallProvider):
         if self._note:
             self._note(ApiCall(method, url, body))
             return lambda: None
-        operation = self._session.rest(doing, method, url, body=body)
+        operation = self._session.rest(doing, method, url, body=body, named=method != "POST")
         return lambda: self._wait(doing, operation)
 
     def _wait(self, doing: str, operation: dict[str, Any]) -> None:

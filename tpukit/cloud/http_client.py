@@ -82,7 +82,7 @@ class HttpClient:
             answer = _answer(connection, method, parts, headers, body)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise NoAnswer(f"{parts.netloc}: {cause(error)}") from error
+            raise NoAnswer(f"{_route(parts)}: {cause(error)}") from error
         except ValueError:
             connection.close()
             raise
@@ -101,7 +101,7 @@ class HttpClient:
             connection = _connection(parts, seconds)
             connection.connect()
         except (OSError, http.client.HTTPException) as error:
-            raise NoAnswer(f"{parts.netloc}: {cause(error)}", sent=False) from error
+            raise NoAnswer(f"{_route(parts)}: {cause(error)}", sent=False) from error
         return connection
 
 
@@ -228,6 +228,16 @@ def _proxy(parts: SplitResult) -> SplitResult | None:
     if proxy.scheme != "http" or not proxy.hostname:
         raise OSError(f"of proxies only http://HOST:PORT is known, not {proxy.scheme}://")
     return proxy
+
+
+def _route(parts: SplitResult) -> str:
+    """Return the host of a URL, with the proxy on the way to it."""
+    try:
+        proxy = _proxy(parts) if parts.scheme == "https" else None
+    except OSError:
+        proxy = None
+    named = f" through the proxy {proxy.hostname}:{proxy.port or 8080}" if proxy else ""
+    return f"{parts.netloc}{named}"
 
 
 def _proxy_headers(proxy: SplitResult) -> dict[str, str]:

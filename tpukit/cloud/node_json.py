@@ -1,16 +1,19 @@
 """A node of the Cloud TPU API and our models: what its JSON means, what a create asks for.
 
 The API grows: a field that is not known here is passed over, a word of an enumeration passed on. A
-field that is known and of another type makes the answer unreadable.
+field that is known and of another type is left empty, and named as unreadable: one wrong field
+neither hides a slice nor keeps it from being deleted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from tpukit.cloud.credentials import SCOPES
+from tpukit.cloud.enumerations import DISK_MODE, INITIATOR, NODE_HEALTH, NODE_STATE, QUEUED_STATE
 from tpukit.models import (
     DataDisk,
     QueuedResource,
@@ -30,82 +33,154 @@ Kind = TypeVar("Kind")
 API = "tpu"
 #: Characters that are kept of a text of one line.
 _LONGEST = 2048
-_PROVISIONING = ("spot", "preemptible", "reserved")
+_BOUGHT = ("spot", "preemptible", "reserved")
+#: `provisioningModel` of SchedulingConfig and QueuedResource, in v2alpha1's discovery document.
+_MODELS = {"STANDARD": "on-demand", "RESERVATION_BOUND": "reserved"}
+Read = TypeVar("Read", Slice, QueuedResource)
 
 
 def read_slice(node: Any) -> Slice:
-    """Return the slice that a node is; raise ValueError for what is no node."""
-    name = field(node, "name", str, "").split("/")
-    if len(name) != 6:
-        raise ValueError("a node without its full name")
-    network = field(node, "networkConfig", dict, {})
-    scheduling = field(node, "schedulingConfig", dict, {})
+    """Return the slice that a node is; raise ValueError if it has no full name.
+
+    A field that cannot be read is left empty and named in `unreadable`.
+    """
+    return _as_far_as_readable(node, _slice)
+
+
+def read_queued(document: Any) -> QueuedResource:
+    """Return the queued resource that a JSON object is, as `read_slice` does."""
+    return _as_far_as_readable(document, _queued)
+
+
+def _as_far_as_readable(document: Any, read: Callable[[Any], Read]) -> Read:
+    try:
+        return read(document)
+    except ValueError:
+        name = {"name": document.get("name")} if isinstance(document, dict) else document
+        read(name)
+        wrong = {key for key in document if not _reads(read, {**name, key: document[key]})}
+        rest = {key: value for key, value in document.items() if key not in wrong}
+        return replace(read(rest), unreadable=tuple(sorted(map(one_line, wrong))))
+
+
+def _reads(read: Callable[[Any], Read], document: Json) -> bool:
+    try:
+        read(document)
+    except ValueError:
+        return False
+    return True
+
+
+def _slice(node: Any) -> Slice:
+    project, zone, name = _names(node)
+    # A node has one network, or several if it has several interfaces; the first is the main one.
+    networks = field(node, "networkConfigs", list, [])
+    network = field(node, "networkConfig", dict, {}) or (networks[0] if networks else {})
     return Slice(
-        name=_line(name[5]),
-        project=_line(name[1]),
-        zone=_line(name[3]),
+        name=name,
+        project=project,
+        zone=zone,
         api=API,
         accelerator_type=_text(node, "acceleratorType"),
         runtime_version=_text(node, "runtimeVersion"),
-        state=_word(node, "state"),
-        health=_word(node, "health"),
+        state=_word(node, "state", NODE_STATE),
+        id=_text(node, "id"),
+        health=_word(node, "health", NODE_HEALTH),
         health_description=_text(node, "healthDescription"),
         topology=_text(field(node, "acceleratorConfig", dict, {}), "topology"),
         network=_last(network, "network"),
         network_project=_owner(field(network, "network", str, "")),
         subnetwork=_last(network, "subnetwork"),
         workers=tuple(
-            _worker(index, each)
-            for index, each in enumerate(field(node, "networkEndpoints", list, []))
+            _worker(index, endpoint)
+            for index, endpoint in enumerate(field(node, "networkEndpoints", list, []))
         ),
         labels={_line(key): _line(value) for key, value in _texts(node, "labels").items()},
         tags=tuple(_line(tag) for tag in field(node, "tags", list, [])),
         metadata=_texts(node, "metadata"),
-        provisioning=next(
-            (each for each in _PROVISIONING if field(scheduling, each, bool, False)), "on-demand"
-        ),
+        provisioning=_provisioning(field(node, "schedulingConfig", dict, {})),
         created=_text(node, "createTime"),
         queued_resource=_last(node, "queuedResource"),
         service_account=_text(field(node, "serviceAccount", dict, {}), "email"),
         external_addresses=field(network, "enableExternalIps", bool, False),
-        data_disks=tuple(_disk(each) for each in field(node, "dataDisks", list, [])),
+        data_disks=tuple(_disk(disk) for disk in field(node, "dataDisks", list, [])),
     )
 
 
-def read_queued(document: Any) -> QueuedResource:
-    """Return the queued resource that a JSON object is; raise ValueError for what is none."""
-    name = field(document, "name", str, "").split("/")
-    if len(name) != 6:
-        raise ValueError("a queued resource without its full name")
+def _queued(document: Any) -> QueuedResource:
+    project, zone, name = _names(document)
     state = field(document, "state", dict, {})
     specs = field(field(document, "tpu", dict, {}), "nodeSpec", list, [])
     node = field(specs[0], "node", dict, {}) if specs else {}
     error = field(field(state, "failedData", dict, {}), "error", dict, {})
-    reserved = field(document, "reservationName", str, "")
     return QueuedResource(
-        name=_line(name[5]),
-        project=_line(name[1]),
-        zone=_line(name[3]),
-        state=_word(state, "state"),
-        initiator=_word(state, "stateInitiator"),
+        name=name,
+        project=project,
+        zone=zone,
+        state=_word(state, "state", QUEUED_STATE),
+        initiator=_word(state, "stateInitiator", INITIATOR),
         error=_text(error, "message"),
-        slices=tuple(each for spec in specs for each in _slices_of(spec, name[5])),
+        error_code=field(error, "code", int, 0),
+        slices=tuple(slice_ for spec in specs for slice_ in _slices_of(spec, name)),
         accelerator_type=_text(node, "acceleratorType"),
-        provisioning="spot" if "spot" in document else "reserved" if reserved else "on-demand",
+        provisioning=_queued_provisioning(document),
         labels={_line(key): _line(value) for key, value in _texts(node, "labels").items()},
         created=_text(document, "createTime"),
+        network_project=_owner(field(field(node, "networkConfig", dict, {}), "network", str, "")),
     )
 
 
+def _names(document: Any) -> tuple[str, str, str]:
+    """Return the project, the zone and the name of `projects/P/locations/Z/nodes/N`."""
+    parts = field(document, "name", str, "").split("/")
+    if len(parts) != 6:
+        raise ValueError("a resource without its full name")
+    return _line(parts[1]), _line(parts[3]), _line(parts[5])
+
+
+def _provisioning(scheduling: Any) -> str:
+    bought = (word for word in _BOUGHT if field(scheduling, word, bool, False))
+    return next(bought, _model(scheduling))
+
+
+def _queued_provisioning(document: Any) -> str:
+    if document.get("spot") is not None:
+        return "spot"
+    if document.get("bestEffort") is not None:
+        return "best-effort"
+    reserved = field(field(document, "guaranteed", dict, {}), "reserved", bool, False)
+    return "reserved" if reserved or _text(document, "reservationName") else _model(document)
+
+
+def _model(document: Any) -> str:
+    """Return how capacity is bought by `provisioningModel`: FLEX_START is "flex-start"."""
+    model = _word(document, "provisioningModel", {}) or "STANDARD"
+    return _MODELS.get(model, model.lower().replace("_", "-"))
+
+
 def _slices_of(spec: Any, request: str) -> Iterator[str]:
-    """Yield the names of a spec's slices; google.cloud.tpu.v2.MultisliceParams says of several."""
-    several = field(spec, "multisliceParams", dict, {})
+    """Yield the names of a spec's slices.
+
+    v2 calls the parameters of several slices `multisliceParams`, v2alpha1 `multiNodeParams`.
+    """
+    several = field(spec, "multisliceParams", dict, {}) or field(spec, "multiNodeParams", dict, {})
     if several:
-        prefix = _text(several, "nodeIdPrefix") or _line(request)
+        prefix = _text(several, "nodeIdPrefix") or request
         for number in range(field(several, "nodeCount", int, 0)):
             yield f"{prefix}-{number}"
     elif name := _text(spec, "nodeId"):
         yield name
+
+
+def read_operation(answer: Any) -> str:
+    """Return the name of the operation that an answer is; raise ValueError if it has none.
+
+    Only the name counts, because the operation's `metadata` may be of any type.
+    """
+    name = field(answer, "name", str, "")
+    if "/operations/" not in name:
+        raise ValueError("an operation without its full name")
+    return name
 
 
 def read_identity(index: int, attributes: Any) -> WorkerIdentity:
@@ -123,64 +198,90 @@ def read_identity(index: int, attributes: Any) -> WorkerIdentity:
     return WorkerIdentity(
         index=index,
         host_keys=host_keys,
-        hostname=items.get(("guestInventory", "Hostname"), ""),
+        hostname=_hostname(items),
         ssh_port=int(port) if port.isdecimal() and 0 < int(port) < 65536 else 22,
     )
 
 
-def node_fields(request: SliceRequest) -> dict[str, Any]:
-    """Return the node that a create asks for, in the names of google-cloud-tpu."""
-    bought = {} if request.provisioning == "on-demand" else {request.provisioning: True}
-    # `tpu_v2.ServiceAccount`: no scope at all means access to all Cloud APIs. Said all the same.
-    account = {"email": request.service_account, "scope": [*SCOPES]}
-    return {
-        "accelerator_type": request.accelerator_type,
-        "runtime_version": request.runtime_version,
-        # Python clients default to no external address where gcloud defaults to one: always set it.
-        "network_config": {
-            "network": request.network,
-            "subnetwork": request.subnetwork,
-            "enable_external_ips": request.external_addresses,
-        },
-        "scheduling_config": bought,
-        "service_account": account if request.service_account else None,
-        "labels": dict(request.labels),
-        "tags": list(request.tags),
-        "metadata": dict(request.metadata),
-        "data_disks": _disk_fields(request.data_disks),
-    }
+def _hostname(items: Mapping[tuple[str, str], str]) -> str:
+    """Return the name by which Identity-Aware Proxy knows a worker, "" if it published none.
 
-
-def change_fields(change: SliceChange) -> dict[str, Any]:
-    """Return the fields of a node that an update replaces, in the names of google-cloud-tpu."""
-    parts = change.parts
-    if "data_disks" in parts:
-        parts["data_disks"] = _disk_fields(parts["data_disks"])
-    return {name: list(part) if name == "tags" else part for name, part in parts.items()}
-
-
-def queued_fields(request: QueueRequest, parent: str) -> dict[str, Any]:
-    """Return the queued resource that a create asks for, in the names of google-cloud-tpu.
-
-    How capacity is bought is said of the whole request, not of its nodes (API reference, REST
-    resource queuedResources).
+    A TPU VM publishes `deviceInfo/hostname` (recorded: docs/reference/real-workers.md). gcloud
+    takes the key `hostname` of any namespace: command_lib/compute/tpus/tpu_vm/ssh.py. OS Config's
+    agent, if a user installs it, writes `guestInventory/Hostname`.
     """
-    bought, node = request.slice.provisioning, node_fields(request.slice)
-    node["scheduling_config"] = {}
-    spec: dict[str, Any] = {"parent": parent, "node": node}
-    if request.count == 1:
-        spec["node_id"] = request.slice.name
-    else:
-        several = {"node_count": request.count, "node_id_prefix": request.slice.name}
-        spec["multislice_params"] = several
+    return next(
+        (
+            value
+            for wanted in ("hostname", "Hostname")
+            for (_, key), value in items.items()
+            if key == wanted and value
+        ),
+        "",
+    )
+
+
+def node_fields(request: SliceRequest) -> Json:
+    """Return the JSON of the node that a create asks for."""
+    bought = {} if request.provisioning == "on-demand" else {request.provisioning: True}
+    # Without a scope an account has access to all Cloud APIs (API reference, REST resource nodes);
+    # we name the scopes all the same.
+    account = {"email": request.service_account, "scope": [*SCOPES]}
+    return _given(
+        acceleratorType=request.accelerator_type,
+        runtimeVersion=request.runtime_version,
+        networkConfig=_given(
+            network=request.network,
+            subnetwork=request.subnetwork,
+            # The API's default is none, gcloud's is one: say it always.
+            enableExternalIps=request.external_addresses,
+        ),
+        schedulingConfig=bought,
+        serviceAccount=account if request.service_account else {},
+        labels=dict(request.labels),
+        tags=list(request.tags),
+        metadata=dict(request.metadata),
+        dataDisks=_disk_fields(request.data_disks),
+    )
+
+
+def change_fields(change: SliceChange) -> Json:
+    """Return the JSON of the fields that an update replaces, also of those that become empty."""
+    parts = change.parts
+    disks = parts.pop("data_disks", None)
+    fields = {name: list(part) if name == "tags" else dict(part) for name, part in parts.items()}
+    return fields if disks is None else {**fields, "dataDisks": _disk_fields(disks)}
+
+
+def queued_fields(request: QueueRequest, parent: str) -> Json:
+    """Return the JSON of the queued resource that a create asks for.
+
+    The request says how capacity is bought; its nodes do not (API reference, REST resource
+    queuedResources). Best effort is for v2alpha1, which has another name for several nodes.
+    """
+    name, count, bought = request.slice.name, request.count, request.slice.provisioning
+    several = "multiNodeParams" if request.best_effort else "multisliceParams"
+    spec = _given(
+        parent=parent,
+        node=node_fields(replace(request.slice, provisioning="on-demand")),
+        nodeId=name if count == 1 else "",
+    )
+    if count > 1:
+        spec[several] = {"nodeCount": count, "nodeIdPrefix": name}
     seconds = request.valid_seconds
-    until = {} if seconds is None else {"valid_until_duration": {"seconds": int(seconds)}}
+    until = {} if seconds is None else {"validUntilDuration": f"{int(seconds)}s"}
     return {
-        "tpu": {"node_spec": [spec]},
+        "tpu": {"nodeSpec": [spec]},
         **({"spot": {}} if bought == "spot" else {}),
-        **({"reservation_name": f"{parent}/reservations/-"} if bought == "reserved" else {}),
-        **({"queueing_policy": until} if until else {}),
+        **({"bestEffort": {}} if request.best_effort else {}),
+        **({"reservationName": f"{parent}/reservations/-"} if bought == "reserved" else {}),
+        **({"queueingPolicy": until} if until else {}),
     }
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    """Return the fields that are not empty."""
+    return {name: value for name, value in fields.items() if value not in ("", {}, [])}
 
 
 def field(document: Any, name: str, kind: type[Kind], default: Kind) -> Kind:
@@ -221,10 +322,10 @@ def _texts(document: Any, name: str) -> dict[str, str]:
     return found
 
 
-def _word(document: Any, name: str) -> str:
-    """Return a word of an enumeration; the JSON form allows its number too."""
+def _word(document: Any, name: str, words: Mapping[int, str]) -> str:
+    """Return a word of an enumeration; JSON may have its number instead. One unknown stays."""
     value = field(document, name, object, "")
-    word = str(value) if isinstance(value, int) else _line(value)
+    word = words.get(value, str(value)) if isinstance(value, int) else _line(value)
     return "" if word.endswith("_UNSPECIFIED") else word
 
 
@@ -238,10 +339,12 @@ def _worker(index: int, endpoint: Any) -> Worker:
 
 def _disk_fields(disks: Iterable[DataDisk]) -> list[dict[str, str]]:
     return [
-        {"source_disk": disk.source, "mode": "READ_ONLY" if disk.read_only else "READ_WRITE"}
+        {"sourceDisk": disk.source, "mode": "READ_ONLY" if disk.read_only else "READ_WRITE"}
         for disk in disks
     ]
 
 
 def _disk(attached: Any) -> DataDisk:
-    return DataDisk(_text(attached, "sourceDisk"), _word(attached, "mode") == "READ_ONLY")
+    return DataDisk(
+        _text(attached, "sourceDisk"), _word(attached, "mode", DISK_MODE) == "READ_ONLY"
+    )

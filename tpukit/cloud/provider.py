@@ -105,15 +105,6 @@ class SliceProvider(Protocol):
     def stop(self, zone: str, name: str) -> str:
         """Ask once that a slice stops and return the operation's name."""
 
-    def load_writes(self) -> None:
-        """Load now what writes need, so that what is read to be written back does not grow old."""
-
-    def replace_metadata(self, zone: str, name: str, metadata: Mapping[str, str]) -> str:
-        """Replace all of it, once; `Doubtful` where the answer was lost."""
-
-    def replace_tags(self, zone: str, name: str, tags: Sequence[str]) -> str:
-        """Replace all network tags and return the operation's name."""
-
     def update(self, zone: str, name: str, change: SliceChange) -> str:
         """Replace each part that the change has, once; `Doubtful` where the answer was lost."""
 

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -14,6 +15,7 @@ from urllib.parse import urlencode
 from tpukit.clock import Clock, Deadline
 from tpukit.cloud.access_tokens import AccessTokens
 from tpukit.cloud.failures import (
+    TOKEN_REFUSED,
     RestFailure,
     from_answer,
     from_exception,
@@ -33,7 +35,11 @@ TIMEOUT = 20.0
 #: Seconds for which a server is tried that cannot be reached at all: there is no network, nothing
 #: listens, the name is wrong.
 _UNREACHED_SECONDS = 4.0
+#: Seconds for which a refused token may stay the newest one: a sidecar replaces its file.
+_RENEWAL_SECONDS = 10.0
 _FIRST_PAUSE = 0.5  #: in seconds, before a call is repeated
+#: The most characters of a failure that the line about a repeat shows.
+_LONGEST_REASON = 300
 #: Seconds for a list of several pages, and the most pages that one has: 100,000 slices.
 _LIST_SECONDS, _MOST_PAGES = 120.0, 200
 #: Seconds that a request gets even where its deadline has passed: for a last look.
@@ -112,6 +118,7 @@ class Session:
         """
         patience = Deadline.after(self.clock, self._retry_seconds)
         unreached = patience if self._patient else patience.within(_UNREACHED_SECONDS)
+        renewal = Deadline.after(self.clock, _RENEWAL_SECONDS)
         pause, seconds = _FIRST_PAUSE, self._timeout
         while True:
             try:
@@ -127,8 +134,9 @@ class Session:
                 if failure.reason == "USER_PROJECT_DENIED" and self.tokens.drop_quota_project():
                     continue
                 wait = max(pause, failure.retry_after or 0.0)
-                again = failure.transient and (repeat or failure.http == 429)
-                left = (patience if failure.sent else unreached).remaining()
+                refused = failure.reason == TOKEN_REFUSED
+                again = refused or (failure.transient and (repeat or failure.http == 429))
+                left = (renewal if refused else patience if failure.sent else unreached).remaining()
                 if not again or wait > min(left, self._limit.remaining()):
                     late = again and repeat and pause > self._limit.remaining()
                     other = DeadlinePassed if late else TpukitError
@@ -136,17 +144,28 @@ class Session:
                         failure, doing, reading_back=not repeat, otherwise=other
                     ) from error
             if not self._patient or pause == _FIRST_PAUSE:
-                why = one_line(failure.message or failure.status)
+                why = one_line((failure.message or failure.status)[:_LONGEST_REASON])
                 self.on_retry(f"{doing}: {why}; again in {wait:g} s")
             self.clock.sleep(wait)
             pause, seconds = min(pause * 2, 8.0), min(self._timeout, patience.remaining())
 
     def rest(
-        self, doing: str, method: str, url: str, *, body: Any = None, repeat: bool = True
+        self,
+        doing: str,
+        method: str,
+        url: str,
+        *,
+        body: Any = None,
+        repeat: bool = True,
+        named: bool = True,
     ) -> dict[str, Any]:
-        """Make one REST call with a JSON body and return the JSON object of the answer."""
+        """Make one REST call with a JSON body and return the JSON object of the answer.
+
+        `named` is whether the call is on one resource by its name, as `Failure` has it.
+        """
         data = None if body is None else json.dumps(body).encode()
-        return self.call(doing, lambda each: self._rest(method, url, data, each), repeat=repeat)
+        request = partial(self._rest, method, url, data, named)
+        return self.call(doing, request, repeat=repeat)
 
     def pages(
         self, doing: str, url: str, query: Mapping[str, str | int]
@@ -159,7 +178,7 @@ class Session:
         within = self.within(Deadline.after(self.clock, _LIST_SECONDS))
         while True:
             words = urlencode({**query, **({"pageToken": token} if token else {})})
-            page = within.rest(doing, "GET", f"{url}?{words}")
+            page = within.rest(doing, "GET", f"{url}?{words}", named=False)
             if "error" in page:
                 raise to_error(unreadable(ValueError("an error where a list should be")), doing)
             yield page
@@ -171,7 +190,9 @@ class Session:
                 raise to_error(unreadable(why), doing)
             known.add(token)
 
-    def _rest(self, method: str, url: str, body: bytes | None, seconds: float) -> dict[str, Any]:
+    def _rest(
+        self, method: str, url: str, body: bytes | None, named: bool, seconds: float
+    ) -> dict[str, Any]:
         headers = self.tokens.headers()
         answer = self._http.request(method, url, headers, body, seconds)
         if answer.status == 401:
@@ -180,7 +201,8 @@ class Session:
         if answer.status < 500:  # what is between may say that by a clock of its own
             self._time.saw(answer.headers.get("date", ""))
         if answer.status // 100 != 2:
-            raise RestFailure(from_answer(answer.status, answer.body, answer.headers))
+            failure = from_answer(answer.status, answer.body, answer.headers)
+            raise RestFailure(replace(failure, named=named))
         document = parsed(answer.body)
         if not isinstance(document, dict):
             raise ValueError("the answer is not a JSON object")

@@ -1,15 +1,16 @@
-"""Slices as nodes of the Cloud TPU API v2: what reads goes over plain REST, what writes through
-google-cloud-tpu.
+"""Slices as nodes of the Cloud TPU API v2, over plain REST.
+
+Google's own client refuses an answer that holds a message it does not know. Operations are recorded
+with such a message (google.cloud.common.OperationMetadata), so every answer is read as raw JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, TypeVar
-from urllib.parse import quote
+from typing import Any, Self, TypeVar
+from urllib.parse import quote, urlencode
 from uuid import NAMESPACE_URL, uuid5
 
 from tpukit.clock import Deadline
@@ -20,12 +21,13 @@ from tpukit.cloud.node_json import (
     node_fields,
     queued_fields,
     read_identity,
+    read_operation,
     read_queued,
     read_slice,
 )
 from tpukit.cloud.provider import Note, SliceProvider
 from tpukit.cloud.session import Session
-from tpukit.errors import TpukitError
+from tpukit.errors import NotFound, TpukitError
 from tpukit.models import (
     ApiCall,
     QueuedResource,
@@ -39,9 +41,6 @@ from tpukit.models import (
 )
 from tpukit.settings.table import is_loopback
 from tpukit.text import one_line
-
-if TYPE_CHECKING:
-    from tpukit.cloud.tpu_writes import TpuWrites
 
 Listed = TypeVar("Listed")
 
@@ -97,35 +96,23 @@ class CloudTpu(SliceProvider):
     def create_queued(self, request: QueueRequest) -> str:
         name, nonce = request.slice.name, request.slice.labels.get("tpukit-nonce", "")
         parent = self._location(request.slice.zone)
-        wanted = {
-            "parent": parent,
-            "queued_resource_id": name,
-            "queued_resource": queued_fields(request, parent),
-            # The API takes a create twice under one request id for one: AIP-155.
-            "request_id": str(uuid5(NAMESPACE_URL, f"{parent}/queuedResources/{name}#{nonce}")),
-        }
-        doing, method = f"create queued resource {name}", "create_queued_resource"
-        if not request.best_effort:
-            return self._write(doing, method, wanted)
-        return self._send_alpha(doing, self._writes.planned(method, wanted))
-
-    def _send_alpha(self, doing: str, call: ApiCall) -> str:
-        """Make the call of best effort, for which google-cloud-tpu has no field."""
-        body = {**(call.body or {}), "bestEffort": {}}
-        for spec in body["tpu"]["nodeSpec"]:
-            if "multisliceParams" in spec:  # the same under the name that v2alpha1 has for it
-                spec["multiNodeParams"] = spec.pop("multisliceParams")
-        url = call.url.replace("/v2/", "/v2alpha1/", 1).partition("&$alt=")[0]
-        if self._note:
-            self._note(ApiCall(call.method, url, body))
-            return ""
-        answer = self._session.rest(doing, call.method, url, body=body, repeat=False)
-        with _reading(doing):
-            return field(answer, "name", str, "")
+        return self._write(
+            f"create queued resource {name}",
+            "POST",
+            f"{parent}/queuedResources",
+            queued_fields(request, parent),
+            # Best effort is a field of v2alpha1 alone, as of its discovery document of 2026.
+            version="v2alpha1" if request.best_effort else "v2",
+            query={
+                "queuedResourceId": name,
+                # The API takes a create twice under one request id for one: AIP-155.
+                "requestId": str(uuid5(NAMESPACE_URL, f"{parent}/queuedResources/{name}#{nonce}")),
+            },
+        )
 
     def delete_queued(self, zone: str, name: str, *, force: bool) -> str:
-        wanted = {"name": self._queued(zone, name), "force": force}
-        return self._write(f"delete queued resource {name}", "delete_queued_resource", wanted)
+        doing, resource = f"delete queued resource {name}", self._queued(zone, name)
+        return self._write(doing, "DELETE", resource, query={"force": "true"} if force else {})
 
     def zones(self) -> tuple[str, ...]:
         # https://cloud.google.com/tpu/docs/reference/rest/v2/projects.locations/list
@@ -143,33 +130,23 @@ class CloudTpu(SliceProvider):
         return _EXTERNAL if external else _INTERNAL
 
     def create(self, request: SliceRequest) -> str:
-        wanted = {
-            "parent": self._location(request.zone),
-            "node_id": request.name,
-            "node": node_fields(request),
-        }
-        return self._write(f"create slice {request.name}", "create_node", wanted)
+        doing, resource = f"create slice {request.name}", f"{self._location(request.zone)}/nodes"
+        query = {"nodeId": request.name}
+        return self._write(doing, "POST", resource, node_fields(request), query=query)
 
     def delete(self, zone: str, name: str) -> str:
-        return self._write(f"delete slice {name}", "delete_node", self._named(zone, name))
+        return self._write(f"delete slice {name}", "DELETE", self._node(zone, name))
 
     def start(self, zone: str, name: str) -> str:
-        return self._write(f"start slice {name}", "start_node", self._named(zone, name))
+        return self._write(f"start slice {name}", "POST", f"{self._node(zone, name)}:start", {})
 
     def stop(self, zone: str, name: str) -> str:
-        return self._write(f"stop slice {name}", "stop_node", self._named(zone, name))
-
-    def load_writes(self) -> None:
-        _ = self._writes
-
-    def replace_metadata(self, zone: str, name: str, metadata: Mapping[str, str]) -> str:
-        return self._update(zone, name, repeat=False, metadata=dict(metadata))
-
-    def replace_tags(self, zone: str, name: str, tags: Sequence[str]) -> str:
-        return self._update(zone, name, repeat=True, tags=list(tags))
+        return self._write(f"stop slice {name}", "POST", f"{self._node(zone, name)}:stop", {})
 
     def update(self, zone: str, name: str, change: SliceChange) -> str:
-        return self._update(zone, name, repeat=False, **change_fields(change))
+        changed, resource = change_fields(change), self._node(zone, name)
+        doing, query = f"update slice {name}", {"updateMask": ",".join(changed)}
+        return self._write(doing, "PATCH", resource, changed, query=query)
 
     def operations(self, zone: str, name: str, verb: str, since: str = "") -> frozenset[str]:
         doing, target = f"list what was done to slice {name}", f"/locations/{zone}/nodes/{name}"
@@ -185,7 +162,10 @@ class CloudTpu(SliceProvider):
         return frozenset(found)
 
     def failure(self, operation: str, doing: str) -> TpukitError | None:
-        answer = self._session.rest("read an operation", "GET", self._url(operation))
+        try:
+            answer = self._session.rest("read an operation", "GET", self._url(operation))
+        except NotFound:  # the API forgets operations: google.longrunning, "Operations"
+            return None
         error = answer.get("error")
         if not answer.get("done") or not error:
             return None
@@ -223,26 +203,25 @@ class CloudTpu(SliceProvider):
                 found += [one_line(field(each, name, str, "")) for each in listed]
         return frozenset(found)
 
-    def _update(self, zone: str, name: str, *, repeat: bool, **changed: Any) -> str:
-        node = {**self._named(zone, name), **changed}
-        wanted = {"node": node, "update_mask": {"paths": [*changed]}}
-        return self._write(f"update slice {name}", "update_node", wanted, repeat=repeat)
-
-    def _write(self, doing: str, method: str, request: Any, *, repeat: bool = False) -> str:
+    def _write(
+        self,
+        doing: str,
+        method: str,
+        resource: str,
+        body: Any = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        version: str = "v2",
+    ) -> str:
+        """Make a call that writes and return the name of its operation."""
+        url = self._url(resource, version) + (f"?{urlencode(query)}" if query else "")
         if self._note:
-            self._note(self._writes.planned(method, request))
+            self._note(ApiCall(method, url, body))
             return ""
-
-        def write(seconds: float) -> str:
-            return self._writes.call(method, request, seconds)
-
-        return self._session.call(doing, write, repeat=repeat)
-
-    @cached_property
-    def _writes(self) -> TpuWrites:
-        from tpukit.cloud.tpu_writes import TpuWrites
-
-        return TpuWrites(self._session.tokens, self._endpoint)
+        creates = method == "POST" and ":" not in resource
+        answer = self._session.rest(doing, method, url, body=body, repeat=False, named=not creates)
+        with _reading(doing, reading_back=True):
+            return read_operation(answer)
 
     def _with(self, session: Session) -> Self:
         other = copy(self)
@@ -258,17 +237,14 @@ class CloudTpu(SliceProvider):
     def _queued(self, zone: str, name: str) -> str:
         return f"{self._location(zone)}/queuedResources/{name}"
 
-    def _named(self, zone: str, name: str) -> dict[str, str]:
-        return {"name": self._node(zone, name)}
-
-    def _url(self, resource: str) -> str:
-        return f"{self._endpoint}/v2/{quote(resource, safe='/:')}"
+    def _url(self, resource: str, version: str = "v2") -> str:
+        return f"{self._endpoint}/{version}/{quote(resource, safe='/:')}"
 
 
 @contextmanager
-def _reading(doing: str) -> Iterator[None]:
-    """Turn what `node_json` raises for an answer that is none of the API's into our error."""
+def _reading(doing: str, *, reading_back: bool = False) -> Iterator[None]:
+    """Raise our error if `node_json` cannot read an answer."""
     try:
         yield
     except ValueError as error:
-        raise to_error(unreadable(error), doing) from error
+        raise to_error(unreadable(error), doing, reading_back=reading_back) from error

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tpukit.emulator.core.operation_metadata import DEFAULT, OPERATION_METADATA
 from tpukit.emulator.process.guardian import guarded
 from tpukit.emulator.process.home import ENGINES, EmulatorHome, exclusively
 from tpukit.errors import BadInput, Fix, TpukitError
@@ -48,6 +49,12 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--create-seconds", type=float, default=2.0, help="how long a create takes")
     parser.add_argument("--port", type=int, default=0, help="of the API on 127.0.0.1 (0: any)")
     parser.add_argument("--engine", choices=ENGINES, default="auto", help="of the workers")
+    parser.add_argument(
+        "--operation-metadata",
+        choices=OPERATION_METADATA,
+        default=DEFAULT,
+        help="message type of an operation's metadata",
+    )
     parser.add_argument("--ready-descriptor", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--owner-descriptor", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--owned-directory", type=Path, help=argparse.SUPPRESS)
@@ -60,12 +67,16 @@ def _emulate(given: argparse.Namespace, home: EmulatorHome, guardian: int) -> in
 
     owner = () if given.owner_descriptor is None else (given.owner_descriptor,)
     ends, ready = (guardian, *owner), given.ready_descriptor
-    return emulate(home, given.create_seconds, given.port, given.engine, ends, ready)
+    kinds = given.engine, given.operation_metadata
+    keep = not owner  # with its owner go its files
+    return emulate(home, given.create_seconds, given.port, *kinds, ends, ready, keep)
 
 
 @contextlib.contextmanager
 def _locked(home: EmulatorHome) -> Iterator[None]:
     """Hold the directory's lock; the guardian and the emulator share it until both are gone."""
+    from tpukit.emulator.process import daemon  # the guardian has no use for it
+
     give_up_at = time.monotonic() + _LOCK_SECONDS
     with contextlib.ExitStack() as held:
         while True:
@@ -73,7 +84,7 @@ def _locked(home: EmulatorHome) -> Iterator[None]:
                 held.enter_context(exclusively(home.lock, wait=False))
                 break
             except BlockingIOError:
-                if time.monotonic() >= give_up_at:
+                if time.monotonic() >= give_up_at and daemon.running(home.path):
                     stop = Fix.command("tpukit", "emulator", "stop")
                     raise BadInput(f"another emulator runs in {home.path}", fix=stop) from None
                 time.sleep(0.02)

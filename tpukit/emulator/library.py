@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from tpukit.emulator.control_client import EmulatorClient
+from tpukit.emulator.core.operation_metadata import OperationMetadata
 from tpukit.emulator.core.places import PROJECT, ZONE
 from tpukit.emulator.process import daemon
 from tpukit.errors import BadInput, Fix, TpukitError
@@ -48,12 +49,16 @@ class Emulator(EmulatorClient):
         *,
         create_seconds: float = 0.0,
         port: int = 0,
+        operation_metadata: OperationMetadata | None = None,
     ) -> None:
         """Start it; a create takes `create_seconds` of its clock, all else in proportion.
 
         `workers` are "paper" (addresses and keys, for calls of the API) or "ssh" (each an SSH
-        server). `port` 0 takes a free one. Raises `BadInput` for other values or a port that is
-        taken, and `TpukitError` where it does not start; nothing is left then.
+        server). `port` 0 takes a free one. `operation_metadata` is the message type of the metadata
+        of the Cloud TPU API's operations: "common" is the recorded type, "tpu" the one that
+        google-cloud-tpu reads over REST; without it, the environment variable
+        TPUKIT_EMULATOR_OPERATION_METADATA decides. Raises `BadInput` for other values or a port
+        that is taken, and `TpukitError` if it does not start; nothing is left then.
         """
         if workers not in _ENGINES:
             raise BadInput(
@@ -67,7 +72,14 @@ class Emulator(EmulatorClient):
         try:
             owner = daemon.Owner(ended, self.directory)
             engine = _ENGINES[workers]
-            found = daemon.start(self._home, create_seconds, port, engine=engine, owner=owner)
+            found = daemon.start(
+                self._home,
+                create_seconds,
+                port,
+                engine=engine,
+                owner=owner,
+                operation_metadata=operation_metadata or "",
+            )
             self._guardian = found.guardian
             super().__init__(found.url, found.token)
             self.variables: Mapping[str, str] = {
@@ -108,18 +120,26 @@ class Emulator(EmulatorClient):
         return ZONE
 
     def tpu_client(self) -> TpuClient:
-        """Return google-cloud-tpu's client of API version v2, over REST, led here."""
+        """Return google-cloud-tpu's client of API version v2, over gRPC, led here.
+
+        gRPC is what `TpuClient()` uses, and carries metadata of any type: over REST the library
+        raises `ParseError` for the answer to a write whose `operation_metadata` is "common".
+        """
+        import grpc
+        from google.auth.transport.grpc import AuthMetadataPlugin
         from google.cloud.tpu_v2 import TpuClient
-        from google.cloud.tpu_v2.services.tpu.transports import TpuRestTransport
+        from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
         from google.oauth2.credentials import Credentials
 
-        scheme, _, host = self.url.partition("://")
-        transport = TpuRestTransport(
-            host=host, url_scheme=scheme, credentials=Credentials(self.token)
+        opened = self.call("POST", "grpc", {"secure": True})
+        trusted = grpc.ssl_channel_credentials(Path(opened["authority"]).read_bytes())
+        plugin = AuthMetadataPlugin(Credentials(self.token), None)
+        credentials = grpc.composite_channel_credentials(
+            trusted, grpc.metadata_call_credentials(plugin)
         )
-        for each in (transport, transport.operations_client._transport):
-            each._session.trust_env = False  # a proxy cannot reach this machine
-        return TpuClient(transport=transport)
+        options = [("grpc.enable_http_proxy", 0)]  # a proxy cannot reach this machine
+        channel = grpc.secure_channel(opened["address"], credentials, options)
+        return TpuClient(transport=TpuGrpcTransport(channel=channel))
 
     def reset(self) -> None:
         """Begin anew: of all that was made or changed nothing is left but ports and the token.

@@ -16,8 +16,6 @@ STOPPED, DELETING = "stopped", "being deleted"
 _WORDS = {
     "PREEMPTED": "preempted",
     "TERMINATED": "terminated",
-    "HIDDEN": "terminated",
-    "HIDING": "terminated",
     "SUSPENDED": "suspended",
     "STOPPED": STOPPED,
     "STOPPING": STOPPED,

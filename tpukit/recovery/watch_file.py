@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tpukit.errors import Fix, NameTaken, TpukitError
-from tpukit.models import DataDisk, Documented, SliceRequest
+from tpukit.models import DataDisk, Documented, SliceRequest, SliceTarget
 from tpukit.paths import private_directory, recall_json, replace_file
 from tpukit.text import shown_path
 
@@ -67,12 +67,16 @@ class WatchSpec:
 
 @dataclass(frozen=True)
 class Watch:
-    """A watch as its file has it. `zone` is where the slice is, or was when it was lost."""
+    """A watch as its file has it.
+
+    `zone` is where the slice is, or was when it was lost, and `id` the API's id of that very slice.
+    """
 
     spec: WatchSpec
     state: str = WATCHING
     stopped: bool = False  #: whether somebody has ended it
     zone: str = ""
+    id: str = ""
     recoveries: int = 0
     status: int | None = None  #: exit status of the command, once it has ended
     history: tuple[Event, ...] = ()
@@ -80,6 +84,11 @@ class Watch:
     @property
     def name(self) -> str:
         return self.spec.request.name
+
+    @property
+    def target(self) -> SliceTarget:
+        """The slice that is watched, and no other of its name."""
+        return SliceTarget(self.zone, self.name, self.id)
 
     @property
     def open(self) -> bool:
@@ -173,7 +182,7 @@ class WatchFile:
         return self.path.with_suffix(".lock")
 
     def _taken(self) -> TpukitError:
-        name = self.path.name.rpartition(".")[0].rpartition(".")[0]
+        name = self.path.name.partition(".")[0]
         return NameTaken(
             f"slice {name} is being watched already, by process {self.process() or 'unknown'}",
             fix=Fix.command("tpukit", "watch", name, "--stop", note="ends that watch"),
@@ -188,9 +197,25 @@ class WatchFiles:
     endpoint: str
     project: str
 
-    def of(self, name: str) -> WatchFile:
-        """Return the file of the watch of a slice, whether it is there or not."""
-        return WatchFile(self.folder / f"{name}.{self._place}.json")
+    def of(self, zone: str, name: str) -> WatchFile:
+        """Return the file of the watch of a slice, which may be there already.
+
+        A watch keeps its file when its slice is made again in another zone.
+        """
+        for file, _ in self.named(name, zone):
+            return file
+        taken = {file.path for file, _ in self.all()}
+        stems = (f"{name}.{zone}", *(f"{name}.{zone}.{number}" for number in range(2, 100)))
+        paths = (self.folder / f"{stem}.{self._place}.json" for stem in stems)
+        return WatchFile(next(path for path in paths if path not in taken))
+
+    def named(self, name: str, zone: str = "") -> list[tuple[WatchFile, Watch]]:
+        """Return the watches of slices of that name, in one zone or, with "", in any."""
+        return [
+            (file, watch)
+            for file, watch in self.all()
+            if watch.name == name and zone in ("", watch.zone)
+        ]
 
     def all(self) -> list[tuple[WatchFile, Watch]]:
         """Return every watch that can be read, by the names of their slices."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Protocol
 
 from tpukit.clock import Clock, Deadline
@@ -18,6 +18,7 @@ from tpukit.errors import (
     DeadlinePassed,
     Fix,
     Interrupted,
+    NameTaken,
     NotFound,
     SliceLost,
     Terminated,
@@ -32,6 +33,7 @@ from tpukit.recovery.condition import LOST, condition
 from tpukit.recovery.watch_file import ENDED, RECOVERING, WATCHING, NotWritten, Record
 from tpukit.slices import change, lifetime, naming
 from tpukit.slices.capacity import Search
+from tpukit.slices.ensure import check_owner
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import LastSeen, passing
 from tpukit.slices.queued import delete_queued
@@ -112,7 +114,8 @@ class Watcher:
                 cannot be begun.
             Interrupted, Terminated: the slice and the command go on; each says how to take it up.
         """
-        self.seen = LastSeen(self.name, self.record.watch.zone, "unknown", self.provider.bills)
+        zone, name, id_ = astuple(self.record.watch.target)
+        self.seen = LastSeen(name, zone, "unknown", self.provider.bills, id=id_)
         try:
             status = self._loop()
         except KeyboardInterrupt as signal:
@@ -150,6 +153,8 @@ class Watcher:
         """Look until the command has ended, and return its status; None after a step to recover."""
         never = Deadline.never(self.clock)
         for found in self.seen.looks(self.provider, never, self.say, most=LOOK_SECONDS):
+            if found and not self.seen.id:
+                self._take(found)
             now = condition(found, self._queued_state(found))
             self.created = found.created if found else self.created
             if now == "vanished" and self._was_deleted():
@@ -178,6 +183,16 @@ class Watcher:
                 self._count(f"run {self.record.watch.spec.run_id} was lost", ended.why)
                 self.began = False
         raise AssertionError("a watch has no deadline")
+
+    def _take(self, found: Slice) -> None:
+        """Watch this slice from now on, and no other of its name; raise `NameTaken` for others'."""
+        try:
+            check_owner(found, self.owner)
+        except NameTaken:
+            self.seen.state = ""
+            raise
+        self.seen.id = found.id
+        self.record.watch = replace(self.record.watch, id=found.id)
 
     def _queued_state(self, found: Slice | None) -> str:
         """Return the state of the queued resource where that may say why the slice is gone."""
@@ -255,7 +270,7 @@ class Watcher:
             raise self._somebodys(now)
         if now in LOST or now == conditions.DELETING:
             self._check_lifetime()
-            self._remove(found, self.record.watch.zone)
+            self._remove(found)
             self._remove_queued()
             self._make()
         else:  # it was being made when the watch ended last
@@ -268,13 +283,12 @@ class Watcher:
             self._note("its lifetime is over", state=ENDED)
             raise SliceLost(f"slice {self.name} is lost and not made again: its lifetime is over")
 
-    def _remove(self, found: Slice | None, zone: str) -> None:
-        """Return once the API answers that there is no such slice there."""
+    def _remove(self, found: Slice | None) -> None:
+        """Return once the API has the slice no longer."""
         if found is None:
             return
+        zone = found.zone
         with _outlasted(DeadlinePassed):
-            if self._is_another(found, zone):
-                return
             change.delete(
                 self.provider,
                 found,
@@ -282,14 +296,8 @@ class Watcher:
                 journal=self.journal,
                 on_state=lambda state: self.say(f"{zone}: {state}"),
             )
-        self.seen.state = "" if zone == self.seen.zone else self.seen.state
+        self.seen.state = ""
         self._note("deleted", zone)
-
-    def _is_another(self, found: Slice, zone: str) -> bool:
-        """Tell whether another of its name is there by now, from a watch on another machine."""
-        with suppress(NotFound):
-            return self.provider.get(zone, found.name).created != found.created
-        return False
 
     def _remove_queued(self) -> None:
         """Delete the queued resource that the slice came from: it holds quota, and may refill."""
@@ -321,8 +329,8 @@ class Watcher:
         except SliceLost as lost:
             self.say(lost.summary())  # the next look tells; the making goes on from there
             return
-        self.seen.zone, self.seen.state = found.zone, found.state
-        self._note("made again", found.zone, state=WATCHING, zone=found.zone)
+        self.seen.zone, self.seen.state, self.seen.id = found.zone, found.state, found.id
+        self._note("made again", found.zone, state=WATCHING, zone=found.zone, id=found.id)
 
     def _request(self, zone: str, labels: Mapping[str, str] | None = None) -> SliceRequest:
         request = self.record.watch.spec.request
@@ -360,7 +368,7 @@ class Watcher:
             again = ("tpukit", "watch", watch.name)
             own = error.fix if kind == "failed" and error.fix and error.fix.arguments else None
             error.fix = own or Fix.command(*again, note="takes the watch up again")
-            error.otherwise = Fix.command("tpukit", "delete", watch.name, "--zone", watch.zone)
+            error.otherwise = self.seen.delete_command() if self.seen.state else None
         return error
 
 

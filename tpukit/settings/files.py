@@ -13,6 +13,8 @@ from tpukit.settings.table import BY_NAME, check_ranges, check_seconds, check_sw
 from tpukit.text import one_line, shown_path
 
 PROJECT_FILE = "tpukit.toml"
+#: Nobody types this much. The file of a cloned project would otherwise hold up every command.
+_MOST_BYTES = 1024 * 1024
 
 
 def project_file(directory: Path, home: Path | None) -> Path | None:
@@ -164,9 +166,10 @@ def _properties(path: Path, text: str) -> Iterator[tuple[str, str]]:
 
 
 def read_text(path: Path) -> str | None:
-    """Return the text of a regular file, None where there is no such file.
+    """Return the text of a regular file, or None if there is no such file.
 
-    Raises `BadInput` for what is no file, no text, or cannot be read.
+    Raises `BadInput` if the file is a folder or a pipe, is larger than 1 MiB, is not UTF-8, or
+    cannot be read.
     """
     try:
         if not path.exists():
@@ -175,7 +178,15 @@ def read_text(path: Path) -> str | None:
             raise BadInput(
                 f"{shown_path(path)} is not a file", fix=Fix(note=f"remove {shown_path(path)}")
             )
-        return path.read_bytes().decode("utf-8-sig")
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise BadInput(
+                f"{shown_path(path)} is too large",
+                reason="the limit is 1 MiB",
+                fix=Fix(note=f"shorten {shown_path(path)}"),
+            )
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInput(
             f"{shown_path(path)} is not UTF-8 text",

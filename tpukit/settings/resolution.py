@@ -12,7 +12,7 @@ import pwd
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
@@ -31,12 +31,15 @@ ROOT_USER = "tpukit"
 
 @dataclass(frozen=True)
 class Setting:
-    """A value and where it came from; without one, `value` is empty and `origin` is "not set"."""
+    """A value and its origin. Without a value, `value` is empty and `origin` is "not set".
+
+    If an untrusted project file sets it, `value` is empty and reading it raises `refusal`.
+    """
 
     name: str
     value: str
     origin: str
-    refusal: TpukitError | None = None  #: raised where the value is used
+    refusal: TpukitError | None = None
 
 
 @dataclass(frozen=True)
@@ -67,9 +70,9 @@ class Settings:
         return settings
 
     def get(self, name: str) -> str:
-        """Return the value, empty where there is none.
+        """Return the value, empty if there is none.
 
-        Raises `SecurityRefusal` where it comes from a project file that is not trusted to say so.
+        Raises `SecurityRefusal` if an untrusted project file sets the value.
         """
         setting = self.values[name]
         if setting.refusal:
@@ -192,7 +195,8 @@ def _untrusted(setting: Setting, path: Path) -> SecurityRefusal:
     return SecurityRefusal(
         f"{shown_path(path)} is not trusted to set {setting.name}",
         reason=f"it says {one_line(setting.value)[:60]}",
-        why="who pays and who may come in is not for whoever wrote a project to say",
+        why="the author of a project must not decide who pays, which slices are yours, or who may "
+        "reach them",
         fix=Fix.command("tpukit", "config", "trust", str(path), note="read the file before"),
         otherwise=Fix(note=f"set {BY_NAME[setting.name].variable} yourself"),
     )
@@ -236,12 +240,9 @@ def _resolve(definition: Definition, places: tuple[_Place, ...], local: bool) ->
         if setting is None or (local and definition.guarded and not place.emulator):
             continue
         checked = _checked(definition, setting, place.base)
-        if definition.trust and place.untrusted and not local:
-            return replace(
-                checked,
-                origin=f"{checked.origin}, not trusted",
-                refusal=_untrusted(checked, place.untrusted),
-            )
+        if place.untrusted and not definition.harmless:
+            refusal = _untrusted(checked, place.untrusted)
+            return Setting(definition.name, "", f"{checked.origin}, not trusted", refusal)
         return checked
     return Setting(definition.name, "", NOT_SET)
 

@@ -1,4 +1,4 @@
-"""The settings there are, with checks that return the value to use or raise `BadInput`."""
+"""The table of settings. A check returns the value to use, or raises `BadInput`."""
 
 from __future__ import annotations
 
@@ -167,9 +167,9 @@ def _shown(value: str) -> str:
 class Definition:
     """One setting: its check, its names in gcloud and in the environment, its default.
 
-    `guarded` settings decide where requests and credentials go: a project file never sets them.
-    Those that need `trust` decide who pays and who may come in: a project file sets them once the
-    user trusts it.
+    A project file sets a `harmless` setting at once, and any other setting after the user has
+    trusted the file. It never sets a `guarded` one, which decides where requests and credentials
+    go.
     """
 
     name: str
@@ -177,7 +177,7 @@ class Definition:
     gcloud: str = ""  #: `section/property`; its variable is CLOUDSDK_SECTION_PROPERTY
     google: str = ""  #: the environment variable of Google's libraries
     guarded: bool = False
-    trust: bool = False
+    harmless: bool = False
     default: str = ""
 
     @property
@@ -201,11 +201,11 @@ class Definition:
 
 
 DEFINITIONS = (
-    Definition("project", check_project, "core/project", "GOOGLE_CLOUD_PROJECT", trust=True),
-    Definition("zone", check_zone, "compute/zone"),
+    Definition("project", check_project, "core/project", "GOOGLE_CLOUD_PROJECT"),
+    Definition("zone", check_zone, "compute/zone", harmless=True),
     Definition("user", check_user),
-    Definition("network", check_network, trust=True, default="default"),
-    Definition("source_ranges", check_ranges, trust=True),
+    Definition("network", check_network, default="default"),
+    Definition("source_ranges", check_ranges),
     Definition(
         "tpu_endpoint",
         check_endpoint,

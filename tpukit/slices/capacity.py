@@ -32,7 +32,7 @@ from tpukit.models import Slice, SliceRequest
 from tpukit.slices import change
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import OnState, last_seen, passing
-from tpukit.slices.naming import OWNER, SEARCH
+from tpukit.slices.naming import OWNER, SEARCH, is_owner
 from tpukit.slices.refusals import LATER, NEVER, Refusal, documents, noted, nowhere
 
 #: Seconds between two rounds, in which every place is asked once: from and to.
@@ -224,7 +224,7 @@ class _Rounds(Generic[Got]):
 
     def _is_ours(self, found: Slice, whose: str) -> bool:
         named = found.name == self.name and found.state != "DELETING"
-        return named and found.labels.get(OWNER) == whose
+        return named and is_owner(whose, found.labels)
 
     def _request_of(self, found: Slice) -> SliceRequest:
         """Return the request that asks for a slice as it is there."""

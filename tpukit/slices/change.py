@@ -9,20 +9,21 @@ from tpukit.clock import Deadline
 from tpukit.cloud.provider import Doubtful, SliceProvider
 from tpukit.errors import DeadlinePassed, NotFound, SliceLost, TpukitError
 from tpukit.models import LOST_STATES, Slice
+from tpukit.slices.find import gone
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import (
     Ask,
     LastSeen,
     OnState,
-    asked,
     last_seen,
     naming_what_exists,
 )
 
 #: States that a slice leaves only where somebody asks for it.
-AT_REST = frozenset({"READY", "STOPPED", *LOST_STATES})
+AT_REST = frozenset({"READY", "STOPPED", "HIDDEN", *LOST_STATES})
 #: The states in which a start and a stop are asked for.
 _STOPPED, _READY = "STOPPED", "READY"
+HEALTHY = "HEALTHY"  #: a health of the API's, beside its states
 #: Seconds for which a slice at rest may be busy with another operation, an update for one.
 BUSY_SECONDS = 60.0
 
@@ -36,10 +37,11 @@ def delete(
     on_state: OnState,
     seen: LastSeen | None = None,
 ) -> None:
-    """Delete a slice and return once the API answers that it is not found.
+    """Delete a slice and return once the API has it no longer; another of its name stays.
 
-    A delete that was accepted and then failed is asked for again until the deadline. `seen` is kept
-    current: its state is empty in the end.
+    A delete that was accepted and then failed is asked for again until the deadline. The API
+    deletes by name alone, so nothing parts a look at the slice from the delete that follows it.
+    `seen` is kept current: its state is empty in the end.
 
     Raises:
         DeadlinePassed: it still exists.
@@ -81,11 +83,12 @@ class _Deletion:
         doing = f"delete slice {current.name}"
         if self.operation:
             failure = self.seen.failure(self.provider, self.operation, doing)
-            if not failure:
-                return
-            self._note(failure)
+            if failure:
+                self.operation = ""
+                self._note(failure)
+            return
         try:
-            self.operation = asked(self.provider.delete, current) or self.operation
+            self.operation = self.seen.asked(self.provider.delete, current, self.on_state)
         except NotFound:
             return
         except TpukitError as error:
@@ -114,18 +117,6 @@ def stop(provider: SliceProvider, found: Slice, *, deadline: Deadline, on_state:
     return wait(provider, found, "STOPPED", deadline=deadline, on_state=on_state, change=change)
 
 
-def plan_start(provider: SliceProvider, found: Slice) -> None:
-    """Ask for what `start` asks for, once, of a client that is planning."""
-    if found.state == _STOPPED:
-        provider.start(found.zone, found.name)
-
-
-def plan_stop(provider: SliceProvider, found: Slice) -> None:
-    """Ask for what `stop` asks for, once, of a client that is planning."""
-    if found.state == _READY:
-        provider.stop(found.zone, found.name)
-
-
 @dataclass
 class _Change:
     """A change of state: asked for where the slice is in state `due`, until it is under way."""
@@ -135,7 +126,9 @@ class _Change:
     ask: Ask
     operation: str = ""
 
-    def advance(self, provider: SliceProvider, current: Slice, seen: LastSeen) -> None:
+    def advance(
+        self, provider: SliceProvider, current: Slice, seen: LastSeen, on_state: OnState
+    ) -> None:
         if current.state != self.due:
             return
         if self.operation:
@@ -144,7 +137,7 @@ class _Change:
             if failure:
                 raise failure
         else:
-            self.operation = asked(self.ask, current)
+            self.operation = seen.asked(self.ask, current, on_state)
 
 
 def wait(
@@ -158,7 +151,8 @@ def wait(
 ) -> Slice:
     """Return the slice once it is in `state`; without a `change` nothing is asked for.
 
-    READY is a slice with every address that was asked for.
+    READY is a slice with every address that was asked for, `HEALTHY` a READY one that the API calls
+    healthy.
 
     Raises:
         SliceLost: it was lost, or vanished, while it was waited for.
@@ -171,9 +165,10 @@ def wait(
         for current in seen.looks(provider, deadline, on_state):
             if current is None:
                 seen.state = ""
-                raise SliceLost(f"slice {found.name} is gone")
-            if current.state == state and (current.ready or state != "READY"):
+                raise gone(found)
+            if _is(current, state):
                 return current
+            found = current
             if current.lost:
                 raise SliceLost(
                     f"slice {found.name} is {current.state}",
@@ -182,8 +177,15 @@ def wait(
                 )
             if change:
                 with suppress(Doubtful):  # an operation that cannot be read now is read again
-                    change.advance(provider, current, seen)
-        raise DeadlinePassed(f"slice {found.name} is not {state} yet")
+                    change.advance(provider, current, seen, on_state)
+        why = f"its health is {found.health or 'not known'}" if state == HEALTHY else ""
+        raise DeadlinePassed(f"slice {found.name} is not {state} yet", why=why)
+
+
+def _is(slice_: Slice, state: str) -> bool:
+    if state == HEALTHY:
+        return slice_.ready and slice_.health == HEALTHY
+    return slice_.state == state and (slice_.ready or state != "READY")
 
 
 def wait_gone(

@@ -15,15 +15,18 @@ from tpukit.clock import Deadline
 from tpukit.cloud.provider import Doubtful, SliceProvider
 from tpukit.errors import DeadlinePassed, Fix, NameTaken, SliceLost, TpukitError
 from tpukit.models import Slice, SliceRequest
-from tpukit.slices import lifetime
+from tpukit.slices import lifetime, naming
+from tpukit.slices.find import loss
 from tpukit.slices.journal import Journal
-from tpukit.slices.last_seen import LastSeen, OnState, asked, naming_what_exists
+from tpukit.slices.last_seen import LastSeen, OnState, naming_what_exists
 from tpukit.slices.naming import MANAGED, NONCE, OURS, OWNER
 from tpukit.slices.update import Edits, update
 
 #: Seconds after a refusal for which a create that was not answered before it is looked for: the
 #: service may be carrying it out, and the slice that it makes may be what used up the quota.
 READ_BACK_SECONDS = 60.0
+#: The most seconds from one look at a slice to the next: a refusal is told no later than that.
+LOOK_SECONDS = 3.0
 #: Fields in which an existing slice must equal what the request asks for.
 _SPEC = (
     *("accelerator_type", "runtime_version", "provisioning"),
@@ -88,7 +91,8 @@ class _Creation:
     until: Deadline | None = None
 
     def converge(self) -> Ensured:
-        for found in self.seen.looks(self.provider, self.deadline, self.on_state):
+        looks = self.seen.looks(self.provider, self.deadline, self.on_state, most=LOOK_SECONDS)
+        for found in looks:
             with suppress(Doubtful):  # an operation that cannot be read now is read again
                 if not (self.operation or self.unconfirmed):
                     self._count_from_now()
@@ -152,18 +156,12 @@ class _Creation:
             return
         check_same(found, self.request)
         if found.lost:
-            raise SliceLost(
-                f"slice {found.name} is {found.state} and does not come back",
-                why="it keeps its quota until it is deleted",
-                exists=self.seen.exists(),
-                fix=self.seen.delete_command(),
-            )
-        failure = self._failure()
-        if failure:
-            raise failure
+            raise loss(found)
         if found.state == "STOPPED" and not self.started:
-            self.operation = asked(self.provider.start, found)
+            self.operation = self.seen.asked(self.provider.start, found, self.on_state)
             self.started = bool(self.operation)
+        elif failure := self._failure():
+            raise failure
 
     def _with_lifetime(self, found: Slice) -> Slice:
         """Give a slice that was there the end and purpose that are asked for, where it has none."""
@@ -215,7 +213,19 @@ def check_same(found: Slice, request: SliceRequest) -> None:
 
     What the request leaves to the API, and what the slice has beside it, is no difference.
     """
-    owner = found.labels.get(OWNER)
+    check_owner(found, request.labels[OWNER])
+    differences = list(_differences(found, request))
+    if differences:
+        raise NameTaken(
+            f"slice {found.name} exists with another spec",
+            why="; ".join(differences),
+            fix=Fix(note="choose another name"),
+            otherwise=Fix.command("tpukit", "delete", found.name, "--zone", found.zone),
+        )
+
+
+def check_owner(found: Slice, owner: str) -> None:
+    """Raise `NameTaken` unless tpukit made the slice for `owner`, as its label names one."""
     if found.labels.get(MANAGED) != "1":
         raise NameTaken(
             f"slice {found.name} exists and was not made by tpukit",
@@ -224,17 +234,10 @@ def check_same(found: Slice, request: SliceRequest) -> None:
                 note="sets it up as it is; or choose another name",
             ),
         )
-    if owner != request.labels[OWNER]:
+    if not naming.is_owner(owner, found.labels):
         raise NameTaken(
-            f"slice {found.name} exists and belongs to {owner}", fix=Fix(note="choose another name")
-        )
-    differences = list(_differences(found, request))
-    if differences:
-        raise NameTaken(
-            f"slice {found.name} exists with another spec",
-            why="; ".join(differences),
+            f"slice {found.name} exists and belongs to {naming.owner(found)}",
             fix=Fix(note="choose another name"),
-            otherwise=Fix.command("tpukit", "delete", found.name, "--zone", found.zone),
         )
 
 

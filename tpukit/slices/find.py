@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from tpukit.cloud.provider import SliceProvider
 from tpukit.errors import BadInput, Fix, NotFound, SliceLost, TpukitError
-from tpukit.models import Slice
+from tpukit.models import Slice, SliceTarget
 
 #: What a list of slices can be sorted by.
 SORTED: Mapping[str, Callable[[Slice], str]] = {
@@ -18,6 +18,7 @@ SORTED: Mapping[str, Callable[[Slice], str]] = {
     "state": lambda each: each.state,
     "created": lambda each: each.created,
 }
+_LIST = Fix.command("tpukit", "list", note="shows the slices there are")
 
 
 def find(provider: SliceProvider, name: str, zone: str = "") -> Slice:
@@ -50,10 +51,10 @@ def find_named(provider: SliceProvider, name: str, zone: str = "") -> list[Slice
     if zone:
         try:
             return [provider.get(zone, name)]
-        except NotFound:
+        except NotFound as error:
             several = _multislice(provider.list(zone).slices, name)
             if not several:
-                raise
+                raise NotFound(error.what, reason=error.reason, fix=_LIST) from error
             return several
     listed = provider.list("-")
     matches = [each for each in listed.slices if each.name == name]
@@ -75,7 +76,7 @@ def find_named(provider: SliceProvider, name: str, zone: str = "") -> list[Slice
     if close:
         fix = Fix.command("tpukit", "describe", *close, note="did you mean that one?")
     else:
-        fix = Fix.command("tpukit", "list", note="shows the slices there are")
+        fix = _LIST
     raise NotFound(f"no slice {name} in any zone of the project", fix=fix)
 
 
@@ -85,19 +86,33 @@ def _multislice(slices: Iterable[Slice], name: str) -> list[Slice]:
     return sorted(own, key=lambda each: (each.zone, len(each.name), each.name))
 
 
+def look(provider: SliceProvider, target: SliceTarget) -> Slice | None:
+    """Return the slice, or None if it is gone: another one that has its name now is not it."""
+    try:
+        found = provider.get(target.zone, target.name)
+    except NotFound:
+        return None
+    return found if target.id in ("", found.id) else None
+
+
 def check_still_there(provider: SliceProvider, found: Slice) -> None:
-    """Raise `SliceLost` where the slice was lost since it was found; an API that is silent says no.
+    """Raise `SliceLost` if the slice was lost since it was found; a silent API is no loss.
 
     Whatever fails on a slice may fail because it was preempted.
     """
     try:
-        now = provider.once().get(found.zone, found.name)
-    except NotFound as error:
-        raise SliceLost(f"slice {found.name} is gone", why="it was there a moment ago") from error
+        now = look(provider.once(), found.target)
     except TpukitError:
         return
+    if now is None:
+        raise gone(found)
     if now.lost:
         check_reachable(now)
+
+
+def gone(found: Slice) -> SliceLost:
+    """Return the error for a slice that the API has no longer."""
+    return SliceLost(f"slice {found.name} is gone", why="it was there a moment ago")
 
 
 def chosen(
@@ -140,6 +155,35 @@ def matching(slices: Iterable[Slice], patterns: Iterable[str]) -> tuple[Slice, .
     return tuple(found)
 
 
+#: The flags of `up` for the ways to buy capacity that a create can repeat.
+_REMADE = {
+    "on-demand": (),
+    "spot": ("--spot",),
+    "preemptible": ("--preemptible",),
+    "reserved": ("--reserved",),
+}
+
+
+def loss(slice_: Slice) -> SliceLost:
+    """Return the error for a preempted or terminated slice: make it again, or delete it."""
+    place = (slice_.name, "--zone", slice_.zone)
+    remake = None
+    if slice_.provisioning in _REMADE and not slice_.queued_resource:
+        remake = Fix.command(
+            *("tpukit", "up", slice_.accelerator_type, *place),
+            *_REMADE[slice_.provisioning],
+            "--recreate",
+            note="tpukit watch does this by itself and restarts your command",
+        )
+    delete = Fix.command("tpukit", "delete", *place)
+    return SliceLost(
+        f"slice {slice_.name} is {slice_.state}: its workers are gone",
+        exists=(f"slice {slice_.name} in {slice_.zone}, {slice_.state}; it keeps its quota",),
+        fix=remake or delete,
+        otherwise=delete if remake else None,
+    )
+
+
 def check_reachable(found: Slice) -> None:
     """Raise unless the slice's state lets its workers answer.
 
@@ -148,11 +192,7 @@ def check_reachable(found: Slice) -> None:
         TpukitError: it is stopped or being deleted, or it has no workers yet.
     """
     if found.lost:
-        raise SliceLost(
-            f"slice {found.name} is {found.state}: its workers are gone",
-            exists=(f"slice {found.name} in {found.zone}, {found.state}; it keeps its quota",),
-            fix=Fix.command("tpukit", "delete", found.name, "--zone", found.zone),
-        )
+        raise loss(found)
     if found.state in ("STOPPED", "STOPPING", "DELETING"):
         start = Fix.command("tpukit", "start", found.name, "--zone", found.zone)
         stopped = found.state == "STOPPED"
@@ -161,4 +201,14 @@ def check_reachable(found: Slice) -> None:
         raise TpukitError(
             f"slice {found.name} is {found.state} and has no workers yet",
             fix=Fix.command("tpukit", "wait", found.name, "--zone", found.zone),
+        )
+
+
+def check_readable(slice_: Slice, *fields: str) -> None:
+    """Raise `TpukitError` if one of the API's fields, which a change replaces, is unknown."""
+    unknown = ", ".join(sorted(set(fields) & set(slice_.unreadable)))
+    if unknown:
+        raise TpukitError(
+            f"cannot change {unknown} of slice {slice_.name}",
+            why="the API's answer could not be read there, and a change replaces all of it",
         )

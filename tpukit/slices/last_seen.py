@@ -20,7 +20,7 @@ from tpukit.errors import (
     TpukitError,
     interruption,
 )
-from tpukit.models import QueuedResource, Slice
+from tpukit.models import Slice
 
 OnState = Callable[[str], None]
 Ask = Callable[[str, str], str]
@@ -40,7 +40,10 @@ class LastSeen:
     bills: bool = True
     doubt: bool = False
     looked: bool = field(default=False, init=False)
+    refusal: str = field(default="", init=False)  #: why the last call has to be made again
     silence: str = field(default="", init=False)  #: since when the API does not answer, and how
+    id: str = ""  #: the slice's, once it is known: another one under the name is none
+    replaced: bool = field(default=False, init=False)  #: whether another one was under the name
     begun: str = field(default="", init=False)  #: what goes on there when whoever waits has gone
 
     def looks(
@@ -51,7 +54,9 @@ class LastSeen:
         *,
         most: float = 5.0,
     ) -> Iterator[Slice | None]:
-        """Yield the slice, or None where there is none, again and again until the deadline.
+        """Yield the slice, or None if there is none, again and again until the deadline.
+
+        If `id` is known, another slice under the name counts as none.
 
         `on_state` gets each new state. What is not found keeps its last state: whoever looks knows
         whether that means that it is gone. Once the API has answered, an outage ends nothing: it is
@@ -88,6 +93,23 @@ class LastSeen:
                 raise Doubtful(error.what) from error
             raise
 
+    def asked(self, ask: Ask, slice_: Slice, on_state: OnState) -> str:
+        """Return the operation's name, or "" if the slice has to be looked at before asking again.
+
+        A reason to ask again is told once.
+        """
+        try:
+            operation = ask(slice_.zone, slice_.name)
+        except TpukitError as error:
+            if not (isinstance(error, Doubtful) or passing(error)):
+                raise
+            if error.what != self.refusal:
+                on_state(f"{error.what}; asking again")
+            self.refusal = error.what
+            return ""
+        self.refusal = ""
+        return operation
+
     def exists(self) -> list[str]:
         """Return what an error says is left."""
         return [f"{self._place}, {self.state} when last seen; it {self._costs}"]
@@ -100,7 +122,7 @@ class LastSeen:
         """Say in an error that ends a wait what exists, or may still appear, and what to type."""
         if isinstance(error, (NameTaken, SliceLost)) or error.exists:
             return  # a lost slice's error says itself what is left of it
-        delete, lines = self.delete_command(), [error.why, self.silence]
+        delete, lines = self.delete_command(), [error.why, self.refusal, self.silence]
         if self.state:
             error.exists = tuple(self.exists())
             error.otherwise = delete if error.fix not in (None, delete) else error.otherwise
@@ -128,9 +150,11 @@ class LastSeen:
 
     def _look(self, provider: SliceProvider) -> Slice | None:
         try:
-            return provider.get(self.zone, self.name)
+            found = provider.get(self.zone, self.name)
         except NotFound:
             return None
+        self.replaced = self.id not in ("", found.id)
+        return None if self.replaced else found
 
     def _note_silence(self, error: TpukitError, since: float, on_state: OnState) -> None:
         if not self.silence:
@@ -141,7 +165,7 @@ class LastSeen:
 
 def last_seen(provider: SliceProvider, found: Slice) -> LastSeen:
     """Return what is known of a slice that was found."""
-    return LastSeen(found.name, found.zone, found.state, provider.bills)
+    return LastSeen(found.name, found.zone, found.state, provider.bills, id=found.id)
 
 
 def interrupted(signal: KeyboardInterrupt, seen: Iterable[LastSeen]) -> TpukitError:
@@ -176,16 +200,6 @@ def naming_what_exists(seen: LastSeen) -> Iterator[None]:
 def passing(error: TpukitError) -> bool:
     """Tell whether the error is one of an outage: a proxy's page is no answer of the API either."""
     return error.retry == "same-zone" or error.reason.startswith(UNREADABLE)
-
-
-def asked(ask: Ask, found: Slice | QueuedResource) -> str:
-    """Return the operation's name, or "" where the slice has to be looked at again first."""
-    try:
-        return ask(found.zone, found.name)
-    except TpukitError as error:
-        if isinstance(error, Doubtful) or passing(error):
-            return ""
-        raise
 
 
 def _shown(found: Slice) -> str:

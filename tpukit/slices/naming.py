@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tpukit.errors import BadInput, Fix
@@ -61,6 +63,29 @@ def label(text: str) -> str:
     return re.sub(r"[^a-z0-9_-]", "-", text.lower())[:63]
 
 
+def owner_label(account: str) -> str:
+    """Return the label of what an account owns; two accounts never share one.
+
+    An account that is no label as it stands gets a digest: `ada_example-com-1f2e3d4c`.
+    """
+    text = account.lower()
+    if label(text) == text:
+        return text
+    user, _, domain = text.partition("@")
+    stem = label(user).replace("_", "-") + (f"_{label(domain)}" if domain else "")
+    return f"{stem[:54]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def is_owner(owner: str, labels: Mapping[str, str]) -> bool:
+    """Return True if these labels name `owner`, in today's form or unmistakably in the former one.
+
+    The former label had no digest. It is unmistakable if the user's name is of letters and digits.
+    """
+    match = re.fullmatch(r"([a-z0-9]+)_([a-z0-9-]+)-[0-9a-f]{8}", owner)
+    former = f"{match[1]}-{match[2]}" if match and len(owner) < 63 else owner
+    return labels.get(OWNER, "") in {owner, former} - {""}
+
+
 def owner(found: Slice) -> str:
     """Return the label that says whose a slice is; empty where tpukit did not make it."""
     return found.labels.get(OWNER, "")
@@ -68,5 +93,5 @@ def owner(found: Slice) -> str:
 
 def labelled(request: SliceRequest, whose: str, nonce: str) -> SliceRequest:
     """Return the request with the labels that say who made the slice, and by which call."""
-    ours = {MANAGED: "1", OWNER: label(whose), NONCE: nonce}
+    ours = {MANAGED: "1", OWNER: owner_label(whose), NONCE: nonce}
     return replace(request, labels={**request.labels, **ours})

@@ -6,6 +6,7 @@ The API's words for their states are kept; what each means, and what to do, is
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 
 from tpukit.clock import Deadline, polls
-from tpukit.cloud.failures import Failure, to_error
+from tpukit.cloud.failures import from_operation, to_error
 from tpukit.cloud.provider import Doubtful, SliceProvider
 from tpukit.errors import (
     BadInput,
@@ -30,7 +31,8 @@ from tpukit.models import QueuedResource, QueueRequest
 from tpukit.slices import lifetime
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import OnState, passing
-from tpukit.slices.naming import OWNER
+from tpukit.slices.naming import NONCE, OWNER, is_owner
+from tpukit.slices.queued import delete_queued
 
 #: Seconds from one look at a request to the next: it stays in the queue for minutes to days.
 _PAUSE = (2.0, 15.0)
@@ -96,12 +98,12 @@ def ensure_queued(
 ) -> tuple[QueuedResource, bool]:
     """Make sure that a request stands in the queue, and return it, and whether this call made it.
 
-    An equal one of the same owner is taken up. Its slices bill once it is filled, so whatever ends
-    this names it.
+    An equal one of the same owner is taken up; if it has failed, it is deleted and asked for anew.
+    Its slices bill once it is filled, so whatever ends this names it.
 
     Raises:
         NameTaken: there is one of that name with another spec or another owner.
-        NoCapacity, QuotaExceeded, NotAllowed, BadInput: it was refused, or has failed already.
+        NoCapacity, QuotaExceeded, NotAllowed, BadInput: it was refused, or has failed.
         DeadlinePassed: it was not taken in yet; it may still be.
     """
     asked, name = request.slice, request.slice.name
@@ -113,6 +115,14 @@ def ensure_queued(
         for _ in polls(deadline):
             try:
                 found = _look(once if tried else provider, asked.zone, name)
+                if found and found.state == "FAILED" and not tried:
+                    _check_same(found, request)
+                    on_state(f"it has FAILED before ({found.error}); asking anew")
+                    given = {"deadline": deadline, "journal": journal, "on_state": on_state}
+                    delete_queued(provider, found, force=False, **given)  # type: ignore[arg-type]
+                    request = _anew(request, found)
+                    asked = request.slice
+                    continue
                 if found and found.state != "DELETING":
                     _check_same(found, request)
                     _check_alive(found)
@@ -136,6 +146,14 @@ def ensure_queued(
                 on_state(f"{error.what}; reading back")
         raise DeadlinePassed(f"queued resource {name} was not taken in yet")
     raise AssertionError
+
+
+def _anew(request: QueueRequest, failed: QueuedResource) -> QueueRequest:
+    """Return the request with another nonce: under the same one the API takes it for the failed."""
+    slice_ = request.slice
+    text = f"{slice_.labels.get(NONCE, '')} {failed.created}"
+    labels = {**slice_.labels, NONCE: hashlib.sha256(text.encode()).hexdigest()[:12]}
+    return replace(request, slice=replace(slice_, labels=labels))
 
 
 def _asked(provider: SliceProvider, request: QueueRequest) -> tuple[str, NameTaken | None]:
@@ -224,7 +242,10 @@ def _check_alive(found: QueuedResource) -> None:
             exists=exists,
             fix=delete,
         )
-    error = to_error(Failure("UNKNOWN", found.error), f"fill queued resource {found.name}")
+    error = to_error(
+        from_operation({"code": found.error_code or None, "message": found.error}),
+        f"fill queued resource {found.name}",
+    )
     error.exists, error.fix = exists, delete
     raise error
 
@@ -232,7 +253,7 @@ def _check_alive(found: QueuedResource) -> None:
 def _check_same(found: QueuedResource, request: QueueRequest) -> None:
     """Raise `NameTaken` unless the request that is there is ours and asks for the same."""
     owner, asked = found.labels.get(OWNER), request.slice
-    if owner != asked.labels.get(OWNER):
+    if not is_owner(asked.labels.get(OWNER, ""), found.labels):
         whose = f"belongs to {owner}" if owner else "was not made by tpukit"
         raise NameTaken(
             f"queued resource {found.name} exists and {whose}",
@@ -241,7 +262,7 @@ def _check_same(found: QueuedResource, request: QueueRequest) -> None:
     pairs = {
         "accelerator type": (found.accelerator_type, asked.accelerator_type),
         "slices": (len(found.slices), request.count),
-        "capacity": (found.provisioning, asked.provisioning),
+        "capacity": (found.provisioning, _capacity(found, request)),
     }
     differences = [
         f"{what} is {has}, not {want}" for what, (has, want) in pairs.items() if has != want
@@ -253,3 +274,9 @@ def _check_same(found: QueuedResource, request: QueueRequest) -> None:
             fix=Fix(note="choose another name"),
             otherwise=Fix.command("tpukit", "queue", "delete", found.name, "--zone", found.zone),
         )
+
+
+def _capacity(found: QueuedResource, request: QueueRequest) -> str:
+    """Return how a request asks for capacity; v2 has no field that tells best effort."""
+    best_effort = request.best_effort and found.provisioning == "best-effort"
+    return "best-effort" if best_effort else request.slice.provisioning

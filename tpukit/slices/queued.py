@@ -30,7 +30,9 @@ def delete_queued(
     journal: Journal,
     on_state: OnState,
 ) -> None:
-    """Delete a request, by `force` with its slices; return once the API answers that it is gone.
+    """Delete a request, by `force` with its slices; return once the API has it no longer.
+
+    Another one that has its name now, made at another time, is none of it.
 
     A delete that was accepted and then failed is asked for again until the deadline.
 
@@ -44,7 +46,7 @@ def delete_queued(
     refusal: TpukitError | None = None
     for _ in polls(deadline):
         try:
-            state = once.get_queued(found.zone, found.name).state
+            state = _state(once, found)
             if state != told:
                 told = state
                 on_state(state)
@@ -68,3 +70,10 @@ def delete_queued(
         exists=(f"queued resource {found.name} in {found.zone}, {told} when last seen",),
         fix=Fix.command("tpukit", "queue", "delete", found.name, "--zone", found.zone),
     )
+
+
+def _state(provider: SliceProvider, found: QueuedResource) -> str:
+    current = provider.get_queued(found.zone, found.name)
+    if current.created != found.created:
+        raise NotFound(f"queued resource {found.name} is gone, and another one has its name")
+    return current.state

@@ -9,7 +9,7 @@ from tpukit.cloud.provider import SliceProvider
 from tpukit.errors import NotFound, TpukitError
 from tpukit.models import Documented, QueuedResource, Slice
 from tpukit.slices import lifetime
-from tpukit.slices.naming import MANAGED, OWNER
+from tpukit.slices.naming import MANAGED, OWNER, is_owner
 from tpukit.slices.queued import slices_of
 
 SLICE, QUEUED = "slice", "queued resource"
@@ -166,7 +166,7 @@ def _protection(each: Leftover, owner: str, others: bool, foreign: bool) -> str:
     labels = each.found.labels if each.found else {}
     if labels.get(MANAGED) != "1":
         return "" if foreign else "tpukit did not make it"
-    if labels.get(OWNER) != owner and not others:
+    if not is_owner(owner, labels) and not others:
         return f"it belongs to {each.owner or 'nobody that it names'}"
     return ""
 

@@ -1,4 +1,4 @@
-"""Change labels, tags, metadata and data disks of a slice: read, change, write, read again."""
+"""Change what a slice has: read it, change it, write it, and read it again."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from tpukit.clock import Deadline
 from tpukit.cloud.provider import Doubtful, SliceProvider
 from tpukit.errors import BadInput, DeadlinePassed, Fix, NotFound, TpukitError
 from tpukit.models import DataDisk, Slice, SliceChange
-from tpukit.slices.find import check_reachable
+from tpukit.slices.find import check_reachable, check_readable, gone
 from tpukit.slices.last_seen import LastSeen, OnState, last_seen, naming_what_exists, passing
 from tpukit.slices.naming import OURS
+
+#: Parts of a change that the API calls otherwise.
+_FIELDS = {"data_disks": "dataDisks"}
+#: The metadata that admits SSH keys, one a line: `user:ssh-ed25519 AAAA… comment`.
+KEYS = "ssh-keys"
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,7 @@ class Edits:
     without_tags: Sequence[str] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     without_metadata: Sequence[str] = ()
+    keys: Sequence[str] = ()  #: lines of the metadata `ssh-keys`
     disks: Sequence[DataDisk] = ()
     without_disks: Sequence[str] = ()  #: by their whole path, or its last part
     ours: bool = False  #: whether tpukit itself asks, for labels of its own
@@ -47,11 +53,17 @@ class Edits:
                 for each in dict.fromkeys((*to.tags, *self.tags))
                 if each not in self.without_tags
             ),
-            "metadata": _merged(to.metadata, self.metadata, self.without_metadata),
+            "metadata": self._metadata(to),
             "data_disks": self._disks(to),
         }
         differ = {name: part for name, part in parts.items() if part != getattr(to, name)}
         return SliceChange(**differ)  # type: ignore[arg-type]
+
+    def _metadata(self, to: Slice) -> dict[str, str]:
+        merged = _merged(to.metadata, self.metadata, self.without_metadata)
+        lines = merged.get(KEYS, "").splitlines()
+        new = [line for line in self.keys if line not in lines]
+        return {**merged, KEYS: "\n".join([*lines, *new])} if new else merged
 
     def _disks(self, to: Slice) -> tuple[DataDisk, ...]:
         gone = set(self.without_disks)
@@ -91,8 +103,9 @@ def update(
         DeadlinePassed: it does not have all of it yet.
     """
     edits.check()
+    if edits.ours and not edits.applied(found).parts:
+        return Updated(found, ())
     provider = provider.within(deadline)
-    provider.load_writes()  # seconds on a busy machine, in which another's write would be lost
     seen = last_seen(provider, found)
     with naming_what_exists(seen):
         return _Update(provider, found, edits, deadline, on_state, seen).converge()
@@ -115,12 +128,12 @@ class _Update:
     unanswered: bool = False
 
     def converge(self) -> Updated:
-        before = self._updates()
+        before = None if self.edits.ours else self._updates()
         name, settled = self.found.name, 0
         for current in self.seen.looks(self.provider, self.deadline, self.on_state):
             if current is None:
                 self.seen.state = ""
-                raise NotFound(f"slice {name} is gone")
+                raise gone(self.found) if self.edits.ours else NotFound(f"slice {name} is gone")
             change = self.edits.applied(current)
             if not change.parts:
                 settled += 1
@@ -131,20 +144,18 @@ class _Update:
             settled = 0
             with suppress(Doubtful):  # an operation that cannot be read now is read again
                 self._write(current, change)
-        raise DeadlinePassed(f"slice {name} is not updated yet")
+        what = "its SSH keys" if self.edits.keys else "what was asked for"
+        raise DeadlinePassed(f"slice {name} does not have {what} yet")
 
     def _write(self, current: Slice, change: SliceChange) -> None:
         if current.lost or current.state not in ("READY", "STOPPED"):
             check_reachable(current)
             raise TpukitError(f"slice {current.name} is {current.state} and cannot be updated")
-        failure = self.seen.failure(self.provider, self.operation, f"update slice {current.name}")
-        if failure and not passing(failure):
-            raise failure
-        if self.base and not failure:
-            if all(getattr(self.base, part) == getattr(current, part) for part in change.parts):
-                return  # our write is on its way
-            self.on_state("it was changed by somebody else meanwhile; applying it again")
-        self.base, self.operation = current, ""
+        check_readable(current, *(_FIELDS.get(part, part) for part in change.parts))
+        if self.operation:
+            self._follow(current, change)
+            return
+        self.base = current
         self.changed |= change.parts.keys()
         try:
             self.operation = self.provider.update(current.zone, current.name, change)
@@ -152,8 +163,18 @@ class _Update:
         except TpukitError as error:
             if not (isinstance(error, Doubtful) or passing(error)):
                 raise
-            self.base = None  # the same again, unless the next look finds it done
             self.unanswered = self.unanswered or isinstance(error, Doubtful)
+
+    def _follow(self, current: Slice, change: SliceChange) -> None:
+        """Forget our write if it has failed or was undone: the next look comes before another."""
+        failure = self.seen.failure(self.provider, self.operation, f"update slice {current.name}")
+        if failure and not passing(failure):
+            raise failure
+        if not failure:
+            if all(getattr(self.base, part) == getattr(current, part) for part in change.parts):
+                return  # our write is on its way
+            self.on_state("it was changed by somebody else meanwhile; applying it again")
+        self.operation = ""
 
     def _updates(self) -> frozenset[str] | None:
         """Return the updates that the API knows of; None where it does not say."""

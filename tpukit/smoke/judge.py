@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tpukit.accelerators import AcceleratorType
 from tpukit.errors import DeadlinePassed, SmokeFailed, TpukitError
 from tpukit.provision.recipes import Recipe
+from tpukit.smoke.chip_failures import chip_failure
 from tpukit.smoke.measurements import Bench, Soak, WorkerFigures, measurements
 from tpukit.smoke.smoke_report import Measurement, SmokeReport, WorkerSmokeReport
 from tpukit.text import counted, one_line, sanitize
@@ -20,6 +21,9 @@ _MARK = b"TPUKIT-SMOKE "
 #: How Python's faulthandler begins the traceback of a program that it ends for taking too long.
 _TIMEOUT = "Timeout ("
 _TAIL_LINES, _LINE_LENGTH = 15, 400
+#: libtpu writes these many times if its log files are another user's. They are harmless: public
+#: logs of v4 and v5e slices have them (docs/reference/real-workers.md).
+_HARMLESS = ("Could not open the log file '/tmp/tpu_logs/", "Could not open any log file.")
 #: The digests of smoke_program.py's product: on CPU devices in place of a TPU's, and on a TPU's.
 STAND_IN_DIGEST, DIGEST = "80b3dcac85e01f81", "0b9393b4a276946f"
 #: Of a device's memory, what its framework has to offer: 0.96 and 0.99 were seen on healthy v4
@@ -122,7 +126,9 @@ def log_tail(observation: Observation) -> tuple[str, ...]:
 
 def _lines(stream: bytes) -> list[str]:
     lines = sanitize(stream).splitlines()
-    told = [line for line in lines if line.strip() and not line.startswith(_MARK.decode())]
+    told = [
+        line for line in lines if line.strip() and not line.startswith((_MARK.decode(), *_HARMLESS))
+    ]
     return [line[:_LINE_LENGTH] for line in told]
 
 
@@ -205,6 +211,7 @@ def _report(
         emulated=observation.emulated_devices > 0,
     )
     if not isinstance(answer, Answer):
+        answer = _known_cause(observation, expected) or answer
         error = one_line(answer.summary())
         return replace(blank, error=error, cause=answer, log_tail=log_tail(observation))
     problems = [*_problems(answer, observation, expected), disagreement]
@@ -223,6 +230,14 @@ def _report(
         error=error,
         log_tail=log_tail(observation) if error else (),
     )
+
+
+def _known_cause(observation: Observation, expected: Expectation) -> SmokeFailed | None:
+    """Return why a program that ended without an answer found no chip, if its output tells."""
+    if observation.error or observation.timed_out:
+        return None
+    output = sanitize(observation.stderr + observation.stdout)
+    return chip_failure(output, expected.accelerator.runtime_version)
 
 
 def _problems(answer: Answer, observation: Observation, expected: Expectation) -> Iterable[str]:

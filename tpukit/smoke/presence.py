@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tpukit.accelerators import AcceleratorType
 from tpukit.clock import Deadline
 from tpukit.errors import TpukitError
-from tpukit.remote.command.end import Holder, device_holders
+from tpukit.remote.command.end import Holder, device_holders, stop_runtime
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import answer, python_line
@@ -44,6 +44,7 @@ class Presence(BaseModel):
 
     functions: Annotated[tuple[PciFunction, ...], Field(max_length=1024)]
     files: Count
+    agent: bool
     lock: bool
     free_bytes: Count
     disk_bytes: Count
@@ -135,6 +136,12 @@ def _problems(
         yield f"{unbound} of {len(chips)} chips without a driver: the runtime version may not fit"
     elif chips and not seen.files:
         yield "no file of a chip in /dev"
+    if chips and accelerator.facts.control_agent and not seen.agent:
+        name, version = accelerator.facts.name, accelerator.runtime_version
+        yield (
+            "no process of vbarcontrolagent, and nothing listens on its port 8353: without it"
+            f" libtpu finds no {name} chip; runtime version {version} has it"
+        )
     if holders:
         yield f"the devices are busy with {', '.join(map(str, holders))}"
 
@@ -143,6 +150,9 @@ def _notes(found: Outcome[RemoteWorker, Seen]) -> Iterable[str]:
     if not found.value:
         return
     seen, holders = found.value
+    if any(each.of_runtime for each in holders):
+        stop = stop_runtime(found.item.slice)
+        yield f"tpu-runtime lets the devices go once it is stopped: {stop}"
     if seen.lock and not holders:
         yield "libtpu's lock is left and nobody holds a device: tpukit kill removes it"
     if seen.free_bytes < _FREE_DISK * seen.disk_bytes:

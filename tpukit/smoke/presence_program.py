@@ -4,6 +4,8 @@
 
 From sysfs and /dev: functions of Google's on the PCI bus (its network card is one, too) with the
 driver that each is bound to, device files, libtpu's lock, free disk, and libtpu by environment.
+From /proc: a process or a listener of Google's vbarcontrolagent, which libtpu asks for the chips of
+a v6e (docs/reference/real-workers.md).
 """
 
 import glob
@@ -12,11 +14,13 @@ import os
 import shutil
 
 _GOOGLE = "0x1ae0"
+#: How /proc/net/tcp shows a listener (state 0A) on the agent's port, 8353.
+_AGENT_PORT, _LISTENS = ":20A1", "0A"
 
 
 def text(path: str) -> str:
     try:
-        with open(path) as file:
+        with open(path, errors="replace") as file:
             return file.read().strip()
     except OSError:
         return ""
@@ -39,6 +43,16 @@ def functions() -> list:
     return found
 
 
+def agent() -> bool:
+    """Return True if vbar_control_agent runs, or if something listens on its port."""
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        if os.path.basename(text(path).split("\0")[0]).startswith("vbar"):
+            return True
+    sockets = text("/proc/net/tcp").splitlines() + text("/proc/net/tcp6").splitlines()
+    words = [line.split() for line in sockets]
+    return any(each[1].endswith(_AGENT_PORT) and each[3] == _LISTENS for each in words)
+
+
 def main() -> None:
     files = glob.glob("/dev/accel[0-9]*") + glob.glob("/dev/vfio/[0-9]*")
     disk = shutil.disk_usage(os.path.expanduser("~"))
@@ -48,6 +62,7 @@ def main() -> None:
     seen = {
         "functions": functions(),
         "files": len(files),
+        "agent": agent(),
         "lock": os.path.exists("/tmp/libtpu_lockfile"),
         "free_bytes": disk.free,
         "disk_bytes": disk.total,

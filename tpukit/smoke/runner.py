@@ -23,7 +23,7 @@ from tpukit.errors import (
 from tpukit.models import worker_names
 from tpukit.provision import recipe_names
 from tpukit.provision.recipes import Recipe
-from tpukit.remote.command.end import Holder, device_holders
+from tpukit.remote.command.end import Holder, device_holders, stop_runtime
 from tpukit.remote.command.fan_out import fan_out
 from tpukit.remote.command.worker_lock import worker_lock
 from tpukit.remote.connection.target import Completed
@@ -292,10 +292,13 @@ def _busy(worker: RemoteWorker, connection: Connection, limit: Deadline) -> Devi
             held = device_holders(connection, deadline=limit)
         if not held:
             return None
+    what = f"the devices of {worker.label} are busy with {', '.join(map(str, held))}"
+    if any(each.of_runtime for each in held):
+        return DevicesBusy(what, fix=stop_runtime(worker.slice))
     run = next((each.run for each in held if each.run), "")
     attach = Fix.command("tpukit", "attach", worker.slice, run, note="waits until it has ended")
     return DevicesBusy(
-        f"the devices of {worker.label} are busy with {', '.join(map(str, held))}",
+        what,
         fix=attach if run else Fix(note="the same command goes on once it has ended"),
     )
 

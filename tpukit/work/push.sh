@@ -107,9 +107,10 @@ apply)
     # What has moved is at its new place by now: whoever runs in there has the one or the other.
     comm -23 "$next/going" "$next/in-the-way" | each_of rm -f -- ||
         refuse "what is gone here cannot be removed there"
-    # Folders that are empty now go as well, the deepest first.
-    sed -n -e :a -e 's|/[^/]*$||' -e '/\//!d' -e p -e ba "$next/removed" | sort -ru |
-        each_of rmdir -- 2>/dev/null
+    # Folders that are empty now go as well, the deepest first; by their own names, too.
+    find . -type d | sort >"$next/standing"
+    sed -n -e :a -e 's|/[^/]*$||' -e '/\//!d' -e p -e ba "$next/removed" | sort -u |
+        comm -12 - "$next/standing" | sort -r | each_of rmdir -- 2>/dev/null
     mv -f "$next/manifest" "$manifest" || exit 1
     rm -rf "$unfinished" "$whole"
     answer applied

@@ -259,9 +259,9 @@ def end(
 def _refuse_again(worker: RemoteWorker, run_id: str, clock: Clock) -> None:
     with worker.connect() as connection:
         found = list_jobs(connection, run_id, deadline=Deadline.after(clock, _ASK_SECONDS))
-    for state in found:
+    if found:
         raise NameTaken(
             f"run {run_id} is on {worker.label} already",
-            reason=state.state,
+            reason=found[0].state,
             fix=Fix(note="choose another --run-id, or leave it out"),
         )

@@ -18,7 +18,7 @@ from support.ssh_fixtures import OURS, Within, ubuntu_or_ours
 from support.ssh_server import Server
 
 from tpukit.clock import SystemClock
-from tpukit.remote.command.end import EndReport, end_processes
+from tpukit.remote.command.end import EndReport, Holder, end_processes
 from tpukit.remote.connection.client import Connection, Connector
 from tpukit.remote.job.detached_job import DetachedJob, JobRequest
 from tpukit.remote.programs import program_text
@@ -216,7 +216,9 @@ def systemd(server: Server) -> Iterator[Path]:
         pytest.skip("no control group can be made: what a run leaves in its own is NOT checked")
     tools = server.home / "tools"
     tools.mkdir()
-    (tools / "sudo").write_text('#!/bin/sh\nshift\nexec /usr/bin/sudo -n env "PATH=$PATH" "$@"\n')
+    # Root needs no sudo; an ordinary user was made only if there is one.
+    become = f'[ "$(id -u)" = 0 ] || exec {shutil.which("sudo")} -n env "PATH=$PATH" "$@"'
+    (tools / "sudo").write_text(f'#!/bin/sh\nshift\n{become}\nexec "$@"\n')
     # busctl call SERVICE PATH INTERFACE METHOD SIGNATURE NAME fail 1 PIDs au 1 PID 0
     make = f"mkdir {groups}/$7 && echo ${{13}} >{groups}/$7/cgroup.procs"
     (tools / "busctl").write_text(f"#!/bin/sh\n{make}\n")
@@ -313,21 +315,42 @@ exec "$@"
 """
 
 
-def test_holders_of_real_devices_are_ended() -> None:
-    """The devices are files in a mount namespace of this test's own."""
+def with_real_devices(holders: str, prepared: str = "true") -> dict[str, Any]:
+    """Return the answer on holders of devices that are files of a mount namespace of its own."""
     alone = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc"]
     if shutil.which("unshare") is None or subprocess.run([*alone, "true"], check=False).returncode:
         pytest.skip("there are no user namespaces: kill on a real TPU's devices is NOT checked")
     request = json.dumps(
-        {"marks": [], "jobs": [], "holders": "ended", "signal": "TERM", "grace": 5.0}
+        {"marks": [], "jobs": [], "holders": holders, "signal": "TERM", "grace": 5.0}
     )
     python = [os.path.realpath(sys.executable), "-I", "-", "/nowhere", "/tmp", "", request]
     done = subprocess.run(
-        [*alone, "--kill-child", "sh", "-c", REAL_DEVICES, "sh", *python],
+        [*alone, "--kill-child", "sh", "-c", f"{prepared} && {REAL_DEVICES}", "sh", *python],
         input=program_text("remote/command/end_program.py").encode(),
         stdout=subprocess.PIPE,
         check=True,
     )
-    answer = json.loads(done.stdout.removeprefix(b"\ntpukit-end "))
+    answer: dict[str, Any] = json.loads(done.stdout.removeprefix(b"\ntpukit-end "))
+    return answer
+
+
+def test_holders_of_real_devices_are_ended() -> None:
+    answer = with_real_devices("ended")
     assert (answer["holders_ended"], answer["left"], answer["held"]) == (2, [], [])
     assert answer["lock_removed"]
+
+
+def test_google_s_own_runtime_is_named_and_not_killed_for_its_unit_to_start_it_again(
+    tmp_path: Path,
+) -> None:
+    """Its processes are known by their user: here the namespace's only user has that name."""
+    # The folder, not the file: a mount over a file ends when another test's useradd replaces it.
+    (tmp_path / "passwd").write_text("tpu-runtime:x:0:0::/:/bin/sh\n")
+    named = f"mount --bind {tmp_path} /etc"
+    for holders in ("ended", "told"):
+        answer = with_real_devices(holders, named)
+        assert (answer["holders_ended"], answer["left"]) == (0, [])
+        assert [each["user"] for each in answer["held"]] == ["tpu-runtime"] * 2
+        assert not answer["lock_removed"]
+    held = Holder(5380, "", "/grpc_tpu_worker/main", "tpu-runtime")
+    assert str(held) == "PID 5380 (Google's tpu-runtime, /grpc_tpu_worker/main)"

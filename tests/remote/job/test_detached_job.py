@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from support.clocks import HandClock
+from support.clocks import HandClock, HastyClock
 from support.openssh_server import eventually
 from support.ssh_fixtures import OURS, Within, ubuntu_or_ours
 from support.ssh_server import Server
@@ -132,8 +132,29 @@ def test_a_running_job_is_found_again_and_followed_from_its_first_line(
     assert count(server) == 1
 
 
+def test_a_connection_that_lasted_renews_the_patience_with_its_worker(
+    connect: Callable[[], Connection], server: Server
+) -> None:
+    """A job may be silent for hours: its first lost connection is no reason to give it up."""
+    clock, lost = HandClock(), list[str]()
+    limit = Deadline.after(clock, 10_000)
+    job = DetachedJob(connect, "silent", limit, notice=lost.append)
+    job.start(JobRequest("until [ -e go ]; do sleep 0.02; done; exit 3"))
+    results: list[JobResult | None] = []
+    follower = in_background(lambda: results.append(job.follow()))
+    server.wait_until(lambda: len(server.commands) == 2)
+    clock.advance(job.patience + 1)
+    server.cut()
+    (server.home / "go").touch()
+    follower.join(60)
+    assert [result and result.status for result in results] == [3]
+    assert len(lost) == 1
+
+
 @OURS
-def test_two_thousand_lines_over_cut_connections_come_once_each(run: Run, server: Server) -> None:
+def test_two_thousand_lines_over_cut_connections_come_once_each(
+    connect: Callable[[], Connection], server: Server
+) -> None:
     """The start's answer is cut off half-way, and every fourth of the job's hundreds of lines.
 
     The job waits after each hundred lines until they were seen.
@@ -151,7 +172,8 @@ def test_two_thousand_lines_over_cut_connections_come_once_each(run: Run, server
         "echo x >>count; i=0; while [ $i -lt 2000 ]; do i=$((i + 1)); echo line $i; "
         "[ $((i % 100)) != 0 ] || until [ -e seen-$i ]; do sleep 0.01; done; done; exit 6"
     )
-    result = run("lines", command, on_line=note)
+    job = DetachedJob(connect, "lines", Deadline.after(HastyClock(), 300), note)
+    result = job.run(JobRequest(command))
     assert lines == [f"line {number}" for number in range(1, 2001)]
     assert result.status == 6
     assert count(server) == 1
@@ -160,8 +182,9 @@ def test_two_thousand_lines_over_cut_connections_come_once_each(run: Run, server
 
 def test_a_log_of_many_pieces_arrives_whole(run: Run) -> None:
     lines: list[str] = []
-    run("pieces", "seq 1 200000", on_line=lines.append)
+    result = run("pieces", "seq 1 200000", on_line=lines.append)
     assert lines == [str(number) for number in range(1, 200001)]
+    assert result.tail == tuple(lines[-50:])
 
 
 def test_of_two_starters_at_once_one_starts(run: Run, server: Server) -> None:
@@ -413,9 +436,10 @@ def test_hostile_lines_are_harmless_and_progress_bars_come_apart(run: Run) -> No
 
 def test_a_line_without_an_end_does_not_grow_for_ever(run: Run) -> None:
     lines: list[str] = []
-    run("endless", "head -c 1000000 /dev/zero | tr '\\0' x", on_line=lines.append)
+    result = run("endless", "head -c 1000000 /dev/zero | tr '\\0' x", on_line=lines.append)
     assert sum(map(len, lines)) == 1_000_000
     assert max(map(len, lines)) < 400_000
+    assert result.tail == ("x" * (64 << 10),)
 
 
 def test_a_worker_that_cannot_keep_a_job_says_why(run: Run, server: Server) -> None:

@@ -17,11 +17,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support.clocks import HastyClock
 from support.openssh_server import UbuntuServer, eventually
 from support.ssh_fixtures import Within
 
 import tpukit
-from tpukit.clock import SystemClock
+from tpukit.clock import Deadline, SystemClock
 from tpukit.errors import TpukitError, TransportFailed
 from tpukit.remote.command.end import end_processes
 from tpukit.remote.command.fan_out import fan_out, values
@@ -252,7 +253,8 @@ def test_every_byte_comes_once_over_lost_connections(jobs: Jobs) -> None:
             jobs.ubuntu.cut()
             (jobs.ubuntu.home / f"seen-{before + 1}").touch()
 
-    job = DetachedJob(jobs.connect, NAME, jobs.within(120), on_log=take, notice=told.append)
+    limit = Deadline.after(HastyClock(), 120)
+    job = DetachedJob(jobs.connect, NAME, limit, on_log=take, notice=told.append)
     ended = job.follow()
     assert ended
     assert ended.status == 0

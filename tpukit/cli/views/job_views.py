@@ -86,7 +86,9 @@ def pruned(found: Removals) -> View:
 
 
 def ended(name: str, found: Sequence[Outcome[RemoteWorker, EndReport]]) -> View:
-    """Show what was ended on each worker; warn where that failed, or others hold a device."""
+    """Show what was ended on each worker; warn if that failed, or if others hold a device."""
+    from tpukit.remote.command.end import stop_runtime
+
     done = [(each.item, each.value) for each in found if each.value]
     failed = [(each.item, each.error) for each in found if each.error]
     spared = [
@@ -94,6 +96,11 @@ def ended(name: str, found: Sequence[Outcome[RemoteWorker, EndReport]]) -> View:
         for worker, report in done
         for each in report.spared
     ]
+    kinds = {holder.of_runtime for _, report in done for holder in report.spared}
+    remedies = {
+        True: stop_runtime(name),
+        False: Fix.command("tpukit", "kill", name, "--all-holders"),
+    }
     document = {
         "ended": [{**place(worker), **report.document()} for worker, report in done],
         "failed": [{**place(worker), "error": error.document()} for worker, error in failed],
@@ -102,7 +109,7 @@ def ended(name: str, found: Sequence[Outcome[RemoteWorker, EndReport]]) -> View:
         document,
         ("SLICE", "WORKER", "ENDED", "HOLDERS ENDED", "BY KILL", "SPARED", "LOCK"),
         [_ended_row(worker, report) for worker, report in done],
-        next=[Fix.command("tpukit", "kill", name, "--all-holders")] if spared else [],
+        next=[remedies[of_runtime] for of_runtime in sorted(kinds)],
         warnings=[*spared, *(error.summary() for _, error in failed)],
         status=worst(found),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tpukit.console import Cell, View
@@ -24,20 +24,40 @@ def slices(listed: SliceList, now: float, rates: Mapping[str, float]) -> View:
     columns = (*what, "OWNER", "CREATED", "HOURS", "LEFT", "COST", "PURPOSE")
     rows = [_slice_row(each, now, rates) for each in listed.slices]
     silent = [f"{each} did not answer: the list may be incomplete" for each in listed.unreachable]
-    return View(document, columns, rows, warnings=silent)
+    return View(document, columns, rows, warnings=[*silent, *unread(listed.slices)])
+
+
+def unread(slices: Iterable[Slice]) -> list[str]:
+    """Return a warning for each slice of which the API's answer could not be read in full."""
+    return [
+        f"slice {slice_.name}: the API's answer could not be read: {', '.join(slice_.unreadable)}"
+        for slice_ in slices
+        if slice_.unreadable
+    ]
+
+
+def unhealthy(slice_: Slice) -> list[str]:
+    """Return a warning if a slice is READY and the API says that it is not healthy."""
+    if slice_.state != "READY" or slice_.health in ("", "HEALTHY"):
+        return []
+    said = f"{slice_.health} {slice_.health_description}".strip()
+    return [f"slice {slice_.name} is READY, but its health is {said}"]
 
 
 def one_slice(
     found: Slice, *, extra: dict[str, Any] | None = None, next: tuple[Fix, ...] = ()
 ) -> View:
     """Show one slice: its name alone where the caller is a script, its whole document as JSON."""
-    return View({"slice": found.document(), **(extra or {})}, rows=[[found.name]], next=next)
+    document = {"slice": found.document(), **(extra or {})}
+    return View(document, rows=[[found.name]], next=next, warnings=unhealthy(found))
 
 
 def several_slices(made: Sequence[tuple[Slice, Mapping[str, object]]], next: Sequence[Fix]) -> View:
     """Show slices that were made by one command, a name a row."""
     documents = [{"slice": found.document(), **extra} for found, extra in made]
-    return View({"slices": documents}, rows=[[found.name] for found, _ in made], next=next)
+    rows = [[found.name] for found, _ in made]
+    warnings = [line for found, _ in made for line in unhealthy(found)]
+    return View({"slices": documents}, rows=rows, next=next, warnings=warnings)
 
 
 def updated(done: Updated, warnings: Sequence[str]) -> View:
@@ -90,7 +110,7 @@ def described(found: Slice, now: float, rates: Mapping[str, float]) -> View:
         **workers,
     }
     document = {"slice": _with_lifetime(found, now, rates)}
-    return View(document, ("FIELD", "VALUE"), list(fields.items()))
+    return View(document, ("FIELD", "VALUE"), list(fields.items()), warnings=unread([found]))
 
 
 def extended(found: Slice, now: float) -> View:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpukit.cli.views.rule_views import with_exposing
+from tpukit.cli.views.slice_views import unhealthy
 from tpukit.cli.views.smoke_views import smoke
 from tpukit.console import View
 from tpukit.errors import Fix
@@ -23,7 +24,7 @@ def up(report: UpReport, bills: bool) -> View:
     shown = replace(smoke(report.smoke), next=(shell, delete))
     project = report.slice.network_project or report.slice.project
     shown = with_exposing(shown, report.exposing, project)
-    warnings = (*shown.warnings, *_unguarded(report.guard))
+    warnings = (*shown.warnings, *unhealthy(report.slice), *_unguarded(report.guard))
     return replace(shown, document=report.document(), warnings=warnings)
 
 

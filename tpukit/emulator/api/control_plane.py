@@ -182,6 +182,7 @@ class ControlPlane:
             "time": context.stamp(),
             "speed": context.clock.speed,
             "create_seconds": context.timing.create,
+            "operation_metadata": context.operation_metadata,
             "nodes": dict(Counter(record["node"]["state"] for record in records)),
             "queued_resources": dict(Counter(record["state"] for record in requests)),
             "workers": sum(len(record["workers"]) for record in records),

@@ -34,7 +34,7 @@ from tpukit.emulator.api.routes import (
 from tpukit.emulator.api.service import Service
 from tpukit.emulator.core.api_errors import ApiError, Status, error_info
 from tpukit.emulator.core.emulator_clock import timestamp
-from tpukit.emulator.core.service_context import Call
+from tpukit.emulator.core.service_context import Call, project_number
 from tpukit.emulator.faults.api_faults import ApiFaults, FaultRule
 from tpukit.emulator.faults.presets import filled
 
@@ -113,8 +113,9 @@ class Edge:
         self.faults.end_stalls()
         with self._lock:
             self._lock.notify_all()
-            self._service.context.changed |= self._service.context.clock.speed != 1
             with contextlib.suppress(OSError):
+                if self._service.context.clock.speed != 1:
+                    self._service.context.note_time()
                 self._commit()
 
     def _document(self, request: ApiRequest) -> ApiReply | None:
@@ -142,6 +143,9 @@ class Edge:
             query, body = method.read(query, body)
         except ApiError as error:
             return ApiReply.error(error.status, route.is_compute)
+        if "project" in path:
+            with self._lock:
+                path = {**path, "project": self._service.context.project_id(path["project"])}
         version = path.get("version") or path.get("alpha") or path.get("manager", "v2")
         version = "" if request.any_version else version
         call = Call(path, query, body, version, method=route.name)
@@ -173,9 +177,9 @@ class Edge:
         with self._lock:
             self._service.advance()
             try:
-                if route.is_compute or route.name.endswith(".create"):
+                if call.path.get("project", "-") != "-" and not route.is_control:
                     self._service.firewalls.open_project(call.project)
-                if route.name in ("globalOperations.wait", "zoneOperations.wait"):
+                if route.name.endswith("Operations.wait"):
                     self._await(call)
                 reply = ApiReply.of(route.handler(call))
             except ApiError as error:
@@ -208,12 +212,9 @@ class Edge:
         return ApiReply.error(_status(rule, call), route.is_compute)
 
     def _commit(self) -> None:
-        if self._service.context.changed:
-            context = self._service.context
-            context.state.clock_offset = context.clock.offset
-            context.state.clock_time = context.clock.time()
+        if self._service.context.state.has_changed():
+            self._service.context.note_time()
             self._save()
-            context.changed = False
 
     def admits(self, authorization: str) -> bool:
         """Tell whether a request's header has the token, whose bearer can act as this account."""
@@ -258,6 +259,7 @@ def _status(rule: FaultRule, call: Call) -> Status:
     zone = call.path.get("zone", "")
     words = {
         "project": call.path.get("project", ""),
+        "number": project_number(call.path.get("project", "")),
         "zone": zone,
         "region": zone.rpartition("-")[0],
         "name": _subject(call),

@@ -21,9 +21,14 @@ from tpukit.emulator.api.exchange import ApiReply, ApiRequest
 from tpukit.emulator.api.grpc_methods import GrpcMethod, methods
 from tpukit.emulator.api.tls import TlsIdentity
 from tpukit.emulator.core.api_errors import CODES, Json, encode
+from tpukit.emulator.core.operation_metadata import metadata_type
 
+_COMMON, _TPU = metadata_type("common", "v2"), metadata_type("tpu", "v2")
 #: Calls that are answered at the same time; `stall` faults hold one each.
 _THREADS = 32
+#: Milliseconds in which a connection must have begun to speak HTTP/2, and after which one without a
+#: call is closed: clients connect anew by themselves, and strangers do not stay.
+_LIMITS = [("grpc.server_handshake_timeout_ms", 10_000), ("grpc.max_connection_idle_ms", 60_000)]
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _DETAILS = "grpc-status-details-bin"  #: where google-api-core reads the details of an error
 
@@ -38,7 +43,7 @@ class GrpcServer:
         identity: TlsIdentity | None = None,
     ) -> None:
         pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="grpc")
-        options = [("grpc.so_reuseport", 0)]
+        options = [("grpc.so_reuseport", 0), *_LIMITS]
         self._server = grpc.server(pool, handlers=[_Handler(answer)], options=options)
         address = f"127.0.0.1:{port}"
         self.port: int
@@ -77,7 +82,21 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
         document = _document(reply)
         if reply.status != 200:
             _abort(context, document)
-        return json_format.ParseDict(document, method.response(), ignore_unknown_fields=True)
+        return _message(document, method.response())
+
+
+def _message(document: Json, message: Any) -> Any:
+    """Return an answer as a message.
+
+    google.cloud.common.OperationMetadata has the fields of google.cloud.tpu.v2.OperationMetadata,
+    with the same numbers. No package here defines it, so it is packed as that one.
+    """
+    text = json.dumps(document).replace(json.dumps(_COMMON), json.dumps(_TPU))
+    json_format.Parse(text, message, ignore_unknown_fields=True)
+    if _COMMON in json.dumps(document):
+        for operation in getattr(message, "operations", [message]):
+            operation.metadata.type_url = _COMMON
+    return message
 
 
 def transcode(method: GrpcMethod, message: Any, authorization: str) -> ApiRequest:

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from random import SystemRandom
 from socketserver import TCPServer, ThreadingMixIn
-from threading import Event, Lock, Semaphore, Thread
+from threading import Event, Lock, Thread
 from typing import Any, ClassVar
 
 from tpukit.emulator.api.edge import Edge
@@ -20,18 +20,24 @@ from tpukit.emulator.api.exchange import ApiReply, ApiRequest
 from tpukit.emulator.api.service import Service
 from tpukit.emulator.core.api_errors import Status
 from tpukit.emulator.core.emulator_clock import EmulatorClock
+from tpukit.emulator.core.operation_metadata import DEFAULT, OperationMetadata
 from tpukit.emulator.core.service_context import Timing
-from tpukit.emulator.core.state import StateFile
+from tpukit.emulator.core.state import NoFile, StateFile
 from tpukit.emulator.workers.worker_host import WorkerHostFactory
 from tpukit.errors import BadInput
 
 #: Names of the state file in its directory, and the largest request body in bytes.
-STATE_NAME = "state.json"
+STATE_NAME = "state.db"
 LARGEST_BODY = 8 * 1024 * 1024
 #: Bytes of a body that are read from who has no token, so that the refusal arrives.
 _UNTRUSTED_BODY = 64 * 1024
-#: Connections at the same time, a thread each: further ones are closed.
+#: Connections that have shown the token, a thread each: further ones are closed.
 MOST_CONNECTIONS = 512
+#: Connections that have not shown it yet: the oldest is closed for one more, so that strangers who
+#: open many and say nothing cannot keep the owner out.
+MOST_STRANGERS = 64
+#: Seconds without a byte after which a connection is closed: a stranger's, and the owner's.
+_STRANGER_SECONDS, _OWNER_SECONDS = 10.0, 300.0
 TICK_SECONDS = 0.2
 _LONGEST_LINE = 1024
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(;[^\r\n]*)?\r?\n")
@@ -40,11 +46,14 @@ _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(;[^\r\n]*)?\r?\n")
 class ApiServer:
     """The emulator's APIs on 127.0.0.1; `serve_forever` blocks until `shutdown`."""
 
-    def __init__(self, listener: _Listener, service: Service, edge: Edge) -> None:
+    def __init__(
+        self, listener: _Listener, service: Service, edge: Edge, opened: contextlib.ExitStack
+    ) -> None:
         self.service = service
         self.edge = edge
         self.url = listener.url
         self._listener = listener
+        self._opened = opened
         self._lock = Lock()
         self._stopping = Event()
         self._ticker = Thread(target=self._tick, name="ticker", daemon=True)
@@ -67,7 +76,7 @@ class ApiServer:
         if started:
             self._listener.shutdown()
             self._ticker.join()
-        self._listener.server_close()
+        self._opened.close()
 
     def _tick(self) -> None:
         while not self._stopping.wait(TICK_SECONDS):
@@ -83,21 +92,27 @@ def build_server(
     create_seconds: float = 2.0,
     clock: EmulatorClock | None = None,
     port: int = 0,
+    operation_metadata: OperationMetadata = DEFAULT,
+    keep: bool = True,
 ) -> ApiServer:
     """Return a server that listens and has its saved nodes back, and does not answer yet.
 
-    `token` None lets everybody in. Raises `BadInput` for a state file that cannot be used and for a
-    port that is taken.
+    `token` None lets everybody in. Nothing is loaded or saved unless `keep`. Raises `BadInput` for
+    a state file that cannot be used and for a port that is taken.
     """
     state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = StateFile(state_directory / STATE_NAME)
-    state = file.load()
-    clock = clock or EmulatorClock(offset=state.clock_offset, shown=state.clock_time)
-    try:
-        listener = _Listener(port, clock.time)
-    except OSError as error:
-        raise BadInput(f"port {port} cannot be listened on", reason=error.strerror or "") from error
-    try:
+    file = StateFile(state_directory / STATE_NAME) if keep else NoFile()
+    with contextlib.ExitStack() as opened:
+        opened.callback(file.close)
+        state = file.load()
+        last = state.clock.get("clock", {"offset": 0.0, "time": 0.0})
+        clock = clock or EmulatorClock(offset=last["offset"], shown=last["time"])
+        try:
+            listener = _Listener(port, clock.time)
+        except OSError as error:
+            reason = error.strerror or ""
+            raise BadInput(f"port {port} cannot be listened on", reason=reason) from error
+        opened.callback(listener.server_close)
         service = Service(
             state,
             clock,
@@ -105,15 +120,22 @@ def build_server(
             worker_host_factory,
             Timing.for_create(create_seconds),
             compute_base=f"{listener.url}/compute/v1/",
+            operation_metadata=operation_metadata,
         )
         edge = Edge(service, token, lambda: file.save(state), state_directory)
         listener.answer, listener.admits = edge.answer, edge.admits
         service.resume()
         edge.tick()
-    except BaseException:
-        listener.server_close()
-        raise
-    return ApiServer(listener, service, edge)
+        return ApiServer(listener, service, edge, opened.pop_all())
+
+
+#: What Google's front end adds to each answer. Recorded: tests/recorded/exchanges.
+_HEADERS = (
+    *(("Vary", name) for name in ("Origin", "X-Origin", "Referer")),
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "SAMEORIGIN"),
+    ("X-XSS-Protection", "0"),
+)
 
 
 class _Listener(ThreadingMixIn, TCPServer):
@@ -128,7 +150,9 @@ class _Listener(ThreadingMixIn, TCPServer):
         self.answer: Callable[[ApiRequest], ApiReply] = _not_yet
         self.admits: Callable[[str], bool] = lambda authorization: False
         self.now = now
-        self._free = Semaphore(MOST_CONNECTIONS)
+        self._lock = Lock()
+        self._strangers: dict[socket.socket, None] = {}  #: the oldest first
+        self._owners: set[socket.socket] = set()
         super().__init__(("127.0.0.1", port), _Handler)
 
     @property
@@ -136,18 +160,33 @@ class _Listener(ThreadingMixIn, TCPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread of its own, or close it where too many are open."""
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        """Serve a connection in a thread of its own; end the oldest stranger's if it must."""
+        with self._lock:
+            if len(self._strangers) >= MOST_STRANGERS:
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                with contextlib.suppress(OSError):  # its thread sees the end, and closes it
+                    oldest.shutdown(socket.SHUT_RDWR)
+            self._strangers[request] = None
+        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve a connection to its end."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            with self._lock:
+                self._strangers.pop(request, None)
+                self._owners.discard(request)
+
+    def has_room_for_owner(self, connection: socket.socket) -> bool:
+        """Count a connection as the owner's, and return True; False if the owner has too many."""
+        with self._lock:
+            if connection not in self._owners and len(self._owners) >= MOST_CONNECTIONS:
+                return False
+            self._strangers.pop(connection, None)
+            self._owners.add(connection)
+            return True
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Print nothing: clients may go away at any time."""
@@ -159,11 +198,16 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "tpukit-emulator"
     sys_version = ""
     disable_nagle_algorithm = True
-    timeout: ClassVar[float] = 300  # an idle connection
+    timeout: ClassVar[float] = _STRANGER_SECONDS
 
     def _serve(self) -> None:
         authorization = self.headers.get("Authorization", "")
         trusted = self.server.admits(authorization)
+        if trusted:
+            if not self.server.has_room_for_owner(self.connection):
+                self.close_connection = True
+                return
+            self.connection.settimeout(_OWNER_SECONDS)
         body = self._body(LARGEST_BODY if trusted else _UNTRUSTED_BODY)
         if body is None and not trusted:
             body, self.close_connection = b"", True
@@ -222,6 +266,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(reply.status)
         self.send_header("Content-Type", reply.content_type)
         self.send_header("Content-Length", str(len(reply.body)))
+        for name, value in _HEADERS:
+            self.send_header(name, value)
         self.end_headers()
         if reply.cut == "truncate":
             self.close_connection = True

@@ -14,7 +14,7 @@ from tpukit.emulator.api.exchange import GOOGLE_NAMES, ApiReply, ApiRequest
 from tpukit.emulator.api.grpc_listeners import GrpcListeners
 from tpukit.emulator.core.api_errors import ApiError, Json, encode, invalid, is_whole
 from tpukit.emulator.core.service_context import Call
-from tpukit.emulator.core.state import replace_file
+from tpukit.paths import replace_file
 
 if TYPE_CHECKING:
     from tpukit.emulator.api.tls_listener import TlsListener
@@ -78,7 +78,7 @@ class Impersonation:
             "client_secret": "tpukit-emulator",
             "refresh_token": self._token or "",
         }
-        replace_file(self._directory / "credentials.json", encode(document))
+        replace_file(self._directory / "credentials.json", encode(document).decode())
 
     def grant(self, request: ApiRequest) -> ApiReply:
         """Answer who asks for an access token: the refresh token is the emulator's token itself."""
@@ -104,7 +104,7 @@ class Impersonation:
 
         listener = _listening(port)
         shown = identity(self._directory / "tls")
-        bundle = Path(certifi.where()).read_bytes() + b"\n" + shown.authority.read_bytes()
+        bundle = Path(certifi.where()).read_text("utf-8") + "\n" + shown.authority.read_text()
         replace_file(self._directory / "tls" / "bundle.pem", bundle)
         self._keep_credentials()
         return TlsListener(listener, shown, urlsplit(self._base).port or 0, self._grpc.plain_port)

@@ -1,7 +1,7 @@
 """Every method the emulator serves, as the APIs' reference pages list them.
 
 Cloud TPU API v2 and v2alpha1, its v1 locations, Compute Engine API v1, OS Login API v1, some of
-Service Usage API v1 and of Cloud Resource Manager API v1 and v3, control plane.
+Service Usage API v1, of Cloud Resource Manager API v1 and v3 and of IAM API v1, control plane.
 """
 
 from __future__ import annotations
@@ -161,6 +161,8 @@ def compute_routes(service: Service) -> tuple[ApiRoute, ...]:
     """Return the part of the Compute Engine API that TPU tools use."""
     firewalls, operations = service.firewalls, service.compute_operations
     networks, zones, disks = service.networks, service.zones, service.disks
+    regions, subnetworks = service.regions, service.subnetworks
+    subnetwork_list = "/regions/{region}/subnetworks"
     set_metadata = service.projects.set_common_instance_metadata
     return _routes(
         "/compute/v1/projects/{project}",
@@ -179,6 +181,14 @@ def compute_routes(service: Service) -> tuple[ApiRoute, ...]:
             "zoneOperations.wait",
             "POST",
             "/zones/{zone}/operations/{operation}/wait",
+            operations.get,
+        ),
+        ("regionOperations.list", "GET", "/regions/{region}/operations", operations.list),
+        ("regionOperations.get", "GET", "/regions/{region}/operations/{operation}", operations.get),
+        (
+            "regionOperations.wait",
+            "POST",
+            "/regions/{region}/operations/{operation}/wait",
             operations.get,
         ),
         ("disks.aggregatedList", "GET", "/aggregated/disks", disks.aggregated),
@@ -200,6 +210,15 @@ def compute_routes(service: Service) -> tuple[ApiRoute, ...]:
         ("projects.getXpnHost", "GET", "/getXpnHost", service.projects.get_host),
         ("zones.list", "GET", "/zones", zones.list),
         ("zones.get", "GET", "/zones/{zone}", zones.get),
+        ("regions.list", "GET", "/regions", regions.list),
+        ("regions.get", "GET", "/regions/{region}", regions.get),
+        ("subnetworks.aggregatedList", "GET", "/aggregated/subnetworks", subnetworks.aggregated),
+        ("subnetworks.insert", "POST", subnetwork_list, subnetworks.insert),
+        ("subnetworks.list", "GET", subnetwork_list, subnetworks.list),
+        ("subnetworks.get", "GET", f"{subnetwork_list}/{{subnetwork}}", subnetworks.get),
+        ("subnetworks.delete", "DELETE", f"{subnetwork_list}/{{subnetwork}}", subnetworks.delete),
+        ("instances.aggregatedList", "GET", "/aggregated/instances", service.instances.aggregated),
+        ("instances.list", "GET", "/zones/{zone}/instances", service.instances.list),
         ("projects.setCommonInstanceMetadata", "POST", "/setCommonInstanceMetadata", set_metadata),
     )
 
@@ -215,7 +234,7 @@ def oslogin_routes(service: Service) -> tuple[ApiRoute, ...]:
 
 
 def project_routes(service: Service) -> tuple[ApiRoute, ...]:
-    """Return what clients ask of Service Usage and of Cloud Resource Manager."""
+    """Return what clients ask of Service Usage, Cloud Resource Manager and IAM."""
     usage, manager = service.service_usage, service.resource_manager
     return (
         *_routes(
@@ -224,6 +243,19 @@ def project_routes(service: Service) -> tuple[ApiRoute, ...]:
             ("services.batchEnable", "POST", ":batchEnable", usage.batch_enable),
             ("services.get", "GET", "/{service}", usage.get),
             ("services.enable", "POST", "/{service}:enable", usage.enable),
+        ),
+        *_routes(
+            "/v1", ("services.getOperation", "GET", "/operations/{operation}", usage.get_operation)
+        ),
+        *_routes(
+            "/v1/projects",
+            ("cloudresourcemanager.projects.list", "GET", "", manager.list),
+            (
+                "iam.serviceAccounts.list",
+                "GET",
+                "/{project}/serviceAccounts",
+                service.accounts.list_service_accounts,
+            ),
         ),
         *_routes(
             "/{manager}/projects/{project}",

@@ -12,11 +12,14 @@ from random import Random
 
 from tpukit.emulator.compute_service.disks import Disks
 from tpukit.emulator.compute_service.firewall_store import Firewalls
-from tpukit.emulator.compute_service.networks import Networks, Zones
+from tpukit.emulator.compute_service.networks import Instances, Networks, Zones
 from tpukit.emulator.compute_service.project_services import ResourceManager, ServiceUsage
 from tpukit.emulator.compute_service.projects import Accounts, ComputeOperations, Projects
+from tpukit.emulator.compute_service.regions import Regions
+from tpukit.emulator.compute_service.subnetworks import Subnetworks
 from tpukit.emulator.core.api_errors import ApiError, Json, Status, not_found
 from tpukit.emulator.core.emulator_clock import EmulatorClock
+from tpukit.emulator.core.operation_metadata import DEFAULT, OperationMetadata
 from tpukit.emulator.core.service_context import Call, ServiceContext, Timing, project_number
 from tpukit.emulator.core.state import EmulatorState
 from tpukit.emulator.faults.scenario import ScenarioEvent
@@ -44,23 +47,29 @@ class Service:
         host: WorkerHostFactory,
         timing: Timing | None = None,
         compute_base: str = "",
+        operation_metadata: OperationMetadata = DEFAULT,
     ) -> None:
         timing = timing or Timing()
         self._timing = timing
         self.worker_faults = WorkerFaults(clock.time)
         self.events: list[ScenarioEvent] = []
-        self.context = ServiceContext(state, clock, random, timing, compute_base=compute_base)
+        self.context = ServiceContext(
+            state, clock, random, timing, compute_base, operation_metadata
+        )
         self.catalogue = Catalogue(self.context)
-        self.operations = TpuOperations(self.context)
+        self.operations = TpuOperations(self.context, self.catalogue)
         self.compute_operations = ComputeOperations(self.context)
         self.projects = Projects(self.context, self.compute_operations)
-        self.networks = Networks(self.context, self.compute_operations)
+        self.networks = Networks(self.context, self.compute_operations, self.catalogue)
+        self.subnetworks = Subnetworks(self.context, self.compute_operations, self.catalogue)
         self.zones = Zones(self.context, self.catalogue)
+        self.regions = Regions(self.context, self.catalogue)
+        self.instances = Instances(self.catalogue)
         self.disks = Disks(self.context, self.compute_operations, self.catalogue)
         self.firewalls = Firewalls(self.context, self.compute_operations)
         self.accounts = Accounts(self.context, self.catalogue)
         self.service_usage = ServiceUsage(self.context)
-        self.resource_manager = ResourceManager()
+        self.resource_manager = ResourceManager(self.context)
         self.reservations = Reservations(self.context, self.catalogue)
         self.quotas = Quotas(self.context)
         self.changes = CatalogueChanges(
@@ -71,8 +80,10 @@ class Service:
         self._host = host(self)
         self.node_store = NodeStore(self.context, self.operations, self._host)
         self.queue = Queue(*parts, self.node_store)
-        self.nodes = Nodes(*parts, self.node_store, self.quotas)
-        self.queued_resources = QueuedResources(*parts, self.node_store, self.queue, self.quotas)
+        self.nodes = Nodes(*parts, self.node_store, self.quotas, self.reservations)
+        self.queued_resources = QueuedResources(
+            *parts, self.node_store, self.queue, self.quotas, self.reservations
+        )
 
     def resume(self) -> None:
         """Pick up where the saved state ends: boot the workers of what is READY."""
@@ -92,8 +103,8 @@ class Service:
                 raise ApiError("INTERNAL", f"{name}: {error['message']}")
         self.context.state.clear()
         self.context.clock.reset()
+        self.context.note_time()
         self.context.timing = self._timing
-        self.context.changed = True
 
     def advance(self) -> None:
         """Apply all that has fallen due, each at its time and in its order."""
@@ -120,7 +131,7 @@ class Service:
 
     def advance_clock(self, seconds: float) -> None:
         self.context.clock.advance(seconds)
-        self.context.changed = True
+        self.context.note_time()
         self.advance()
 
     def cancel_operation(self, call: Call) -> Json:

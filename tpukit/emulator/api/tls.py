@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tpukit.emulator.api.exchange import GOOGLE_NAMES
-from tpukit.emulator.core.state import replace_file
+from tpukit.paths import replace_file
 
 _LIFE = timedelta(days=825)  #: the longest life that macOS accepts of a server's certificate
 _SPARE = timedelta(days=30)  #: what has to be left of it at a start
@@ -49,7 +49,7 @@ def identity(directory: Path) -> TlsIdentity:
             (authority, made_authority),
             (certificate, made_certificate),
         ):
-            replace_file(path, data)
+            replace_file(path, data.decode("ascii"))
     return TlsIdentity(key, certificate, authority)
 
 

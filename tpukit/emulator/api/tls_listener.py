@@ -14,8 +14,9 @@ from tpukit.emulator.api.tls import TlsIdentity
 
 _CHUNK = 64 * 1024
 _HANDSHAKE_SECONDS = 10.0
-#: Connections at the same time: further ones are closed.
-_MOST_CONNECTIONS = 512
+#: gRPC connections at the same time: the oldest is cut for one more, and its client connects anew.
+#: The plain listener bounds those that speak HTTP/1.1.
+_MOST_GRPC = 512
 
 
 class TlsListener:
@@ -36,6 +37,7 @@ class TlsListener:
         self._http = http
         self._grpc = grpc
         self._connections: set[asyncio.Task[None]] = set()
+        self._grpc_connections: dict[asyncio.Task[None], None] = {}  #: the oldest first
         self._loop = asyncio.new_event_loop()
         # Clients that go away are nobody's error.
         self._loop.set_exception_handler(lambda loop, context: None)
@@ -65,21 +67,30 @@ class TlsListener:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        if task is None or len(self._connections) >= _MOST_CONNECTIONS:
-            writer.transport.abort()
-            return
+        assert task is not None
         self._connections.add(task)
         try:
-            await self._carry_both(reader, writer)
+            port = self._http
+            spoken = writer.get_extra_info("ssl_object").selected_alpn_protocol()
+            if spoken == "h2":
+                self._make_room_for_grpc(task)
+                port = await self._loop.run_in_executor(None, self._grpc)
+            await self._carry_both(reader, writer, port)
         finally:
             self._connections.discard(task)
+            self._grpc_connections.pop(task, None)
             writer.close()
 
-    async def _carry_both(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        spoken = writer.get_extra_info("ssl_object").selected_alpn_protocol()
-        port = self._http
-        if spoken == "h2":
-            port = await self._loop.run_in_executor(None, self._grpc)
+    def _make_room_for_grpc(self, task: asyncio.Task[None]) -> None:
+        if len(self._grpc_connections) >= _MOST_GRPC:
+            oldest = next(iter(self._grpc_connections))
+            del self._grpc_connections[oldest]
+            oldest.cancel()
+        self._grpc_connections[task] = None
+
+    async def _carry_both(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int
+    ) -> None:
         inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
         outward = asyncio.create_task(_carry(inner_reader, writer))
         inward = asyncio.create_task(_carry(reader, inner_writer))

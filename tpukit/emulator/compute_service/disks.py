@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tpukit.emulator.compute_service.projects import ComputeOperations, found_page, not_found
+from tpukit.emulator.compute_service.projects import (
+    ComputeOperations,
+    aggregated_page,
+    fingerprint,
+    found_page,
+    not_found,
+)
 from tpukit.emulator.core.api_errors import ApiError, Json, invalid
 from tpukit.emulator.core.emulator_clock import timestamp
-from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceContext, page
+from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceContext
 from tpukit.emulator.tpu_service.catalogue import Catalogue
 
 #: What a disk has where its create says nothing else, in GB.
 _DEFAULT_SIZE = "500"
+#: Compute Engine documentation, "Disk types": 64 TiB, in GB.
+_LARGEST_SIZE = 65_536
 _OWN = ("id", "creationTimestamp", "selfLink", "status", "zone")
 
 
@@ -33,6 +41,10 @@ class Disks:
         if not RESOURCE_ID.fullmatch(name):
             why = f"Must be a match of regex '{RESOURCE_ID.pattern}'"
             raise invalid(f"Invalid value for field 'resource.name': '{name}'. {why}")
+        size = call.body.get("sizeGb", _DEFAULT_SIZE)
+        if not 0 < int(size) <= _LARGEST_SIZE:
+            why = f"Must be from 1 to {_LARGEST_SIZE}."
+            raise invalid(f"Invalid value for field 'resource.sizeGb': '{size}'. {why}")
         full = f"{_place(call)}{name}"
         if begun := self._operations.repeated(call, "insert", full):
             return begun
@@ -40,9 +52,11 @@ class Disks:
             raise ApiError("ALREADY_EXISTS", f"The resource '{full}' already exists")
         kept = {key: value for key, value in call.body.items() if key not in _OWN}
         created = timestamp(self._context.now())
-        size = {"sizeGb": _DEFAULT_SIZE, **kept}
-        self._records[full] = {**size, "id": self._context.number(), "creationTimestamp": created}
-        self._context.changed = True
+        place = self._context.compute_base + full.rpartition("/disks/")[0]
+        defaults = {"sizeGb": _DEFAULT_SIZE, "type": f"{place}/diskTypes/pd-standard"}
+        defaults["physicalBlockSizeBytes"] = "4096"
+        own = {"id": self._context.number(), "creationTimestamp": created}
+        self._records[full] = {**defaults, **kept, **own}
         return self._operations.begin(call, "insert", full)
 
     def get(self, call: Call) -> Json:
@@ -57,13 +71,10 @@ class Disks:
         """Return the disks of all zones, by `zones/ZONE`."""
         prefix = f"projects/{call.project}/zones/"
         mine = ((name, self._view(name)) for name in self._records if name.startswith(prefix))
-        shown, token = page(call, mine, call.query.get("maxResults", ""), 500)
-        zones: dict[str, Json] = {}
-        for disk in shown:
-            zone = disk["zone"].rpartition("/")[2]
-            zones.setdefault(f"zones/{zone}", {"disks": []})["disks"].append(disk)
-        more = {"nextPageToken": token} if token else {}
-        return {"kind": "compute#diskAggregatedList", "items": zones, **more}
+        return {
+            "kind": "compute#diskAggregatedList",
+            **aggregated_page(call, mine, "zones", "disks"),
+        }
 
     def delete(self, call: Call) -> Json:
         """Delete a disk that no node has."""
@@ -77,9 +88,9 @@ class Disks:
                 f"The disk resource '{full}' is already being used by '{user}'",
                 reason="resourceInUseByAnotherResource",
             )
+        begun = self._operations.begin(call, "delete", full)
         del self._records[full]
-        self._context.changed = True
-        return self._operations.begin(call, "delete", full)
+        return begun
 
     def _users(self, full: str) -> Iterator[str]:
         for name, record in self._context.state.nodes.items():
@@ -95,8 +106,10 @@ class Disks:
     def _view(self, full: str) -> Json:
         base = self._context.compute_base
         zone = full.rpartition("/disks/")[0]
+        record = self._records[full]
         own = {"zone": base + zone, "selfLink": base + full, "status": "READY"}
-        return {"kind": "compute#disk", **self._records[full], **own}
+        own["labelFingerprint"] = fingerprint(record.get("labels", {}))
+        return {"kind": "compute#disk", **record, **own}
 
 
 def _place(call: Call) -> str:

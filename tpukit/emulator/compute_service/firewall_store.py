@@ -10,7 +10,8 @@ from tpukit.emulator.compute_service.projects import ComputeOperations, found_pa
 from tpukit.emulator.core.api_errors import ApiError, Json, invalid
 from tpukit.emulator.core.emulator_clock import timestamp
 from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceContext
-from tpukit.emulator.tpu_service.node_request import full_network
+from tpukit.emulator.tpu_service.node_fields import is_address
+from tpukit.emulator.tpu_service.node_network import full_network
 
 #: The service's own fields; that of the link is not called output only by the document.
 _OWN = ("creationTimestamp", "id", "selfLink")
@@ -18,6 +19,19 @@ _PROTOCOLS = frozenset(("tcp", "udp", "icmp", "esp", "ah", "sctp", "ipip", "all"
 _NAME_RULE = f"Must be a match of regex '{RESOURCE_ID.pattern}'"
 _SOURCES = ("sourceRanges", "sourceTags", "sourceServiceAccounts")
 _RANGES = ("sourceRanges", "destinationRanges")
+_TAGS = ("sourceTags", "targetTags")
+#: Compute Engine's discovery document on these: never beside tags.
+_ACCOUNTS = ("sourceServiceAccounts", "targetServiceAccounts")
+#: VPC documentation, "Quotas and limits", per firewall rule.
+_MOST = {
+    **dict.fromkeys(_RANGES, 5000),
+    **dict.fromkeys(_ACCOUNTS, 10),
+    "sourceTags": 30,
+    "targetTags": 70,
+}
+#: Compute Engine's discovery document on `ports`, by name and by number. gcloud's help has sctp
+#: too.
+_WITH_PORTS = frozenset(("tcp", "udp", "sctp", "6", "17", "132"))
 
 
 #: VPC documentation, "Pre-populated rules in the default network": who may come from where to what.
@@ -43,7 +57,6 @@ class Firewalls:
         if project in self._context.state.projects:
             return
         self._context.state.projects[project] = {"items": []}
-        self._context.changed = True
         for name, (source, traffic) in _DEFAULT_RULES.items():
             allowed = [_entry(text) for text in traffic]
             body = {"name": f"default-allow-{name}", "sourceRanges": [source], "allowed": allowed}
@@ -101,9 +114,9 @@ class Firewalls:
         if begun := self._operations.repeated(call, "delete", asked):
             return begun
         name = self._find(call)
+        begun = self._operations.begin(call, "delete", name)
         del self._records[name]
-        self._context.changed = True
-        return self._operations.begin(call, "delete", name)
+        return begun
 
     def admits(self, network: str, tags: Iterable[str], source: str, port: int) -> bool:
         """Return whether `source` may open a TCP connection to `port` of a machine.
@@ -128,7 +141,6 @@ class Firewalls:
 
     def _store(self, call: Call, verb: str, name: str, rule: Json) -> Json:
         self._records[name] = rule
-        self._context.changed = True
         return self._operations.begin(call, verb, name)
 
     def _view(self, name: str) -> Json:
@@ -147,7 +159,7 @@ class Firewalls:
         rule = {k: v for k, v in body.items() if k not in _OWN and v not in (None, [], "")}
         if not RESOURCE_ID.fullmatch(rule.get("name", "")):
             raise _bad("name", rule.get("name", ""), _NAME_RULE)
-        network = full_network(call.project, rule.get("network") or "default")
+        network = full_network(self._context, call.project, rule.get("network"))
         if not network.startswith(f"projects/{call.project}/"):
             raise _bad("network", network, "A rule belongs to the project of its network.")
         if not self._context.has_network(call.project, network):
@@ -157,7 +169,7 @@ class Firewalls:
         if rule["direction"] == "INGRESS" and not any(map(rule.get, _SOURCES)):
             rule["sourceRanges"] = ["0.0.0.0/0"]
         _check_traffic(rule)
-        _check_ranges(rule)
+        _check_ends(rule)
         return rule
 
 
@@ -177,21 +189,48 @@ def _bad(field: str, value: Any, why: str) -> ApiError:
 def _check_traffic(rule: Json) -> None:
     if bool(rule.get("allowed")) == bool(rule.get("denied")):
         raise _bad("allowed", "", "Exactly one of allowed and denied must be specified.")
-    for entry in rule.get("allowed") or rule["denied"]:
-        protocol = entry.get("IPProtocol", "").lower()
-        if protocol not in _PROTOCOLS and not protocol.isdecimal():
-            raise _bad("allowed[0].IPProtocol", protocol, "Unknown protocol.")
-        for port in entry.get("ports", ()):
+    action = "allowed" if rule.get("allowed") else "denied"
+    for number, entry in enumerate(rule[action]):
+        field, protocol = f"{action}[{number}]", entry.get("IPProtocol", "").lower()
+        known = protocol in _PROTOCOLS or (protocol.isdecimal() and int(protocol) <= 255)
+        if not known:
+            raise _bad(f"{field}.IPProtocol", protocol, "Unknown protocol.")
+        for place, port in enumerate(entry.get("ports", ())):
+            if protocol not in _WITH_PORTS:
+                why = "Ports may only be specified on rules whose protocol is tcp, udp or sctp."
+                raise _bad(f"{field}.ports[{place}]", port, why)
             if _port_range(port) is None:
-                raise _bad("allowed[0].ports[0]", port, "Must be a port or a range of ports.")
+                why = "Must be a port or a range of ports."
+                raise _bad(f"{field}.ports[{place}]", port, why)
     if not 0 <= rule["priority"] <= 65535:
         raise _bad("priority", rule["priority"], "Must be between 0 and 65535.")
 
 
-def _check_ranges(rule: Json) -> None:
+def _check_ends(rule: Json) -> None:
+    """Raise `ApiError` for sources and targets that a rule cannot have, each or together."""
     given = next((name for name in _SOURCES if name in rule), None)
     if rule["direction"] == "EGRESS" and given:
         raise _bad(given, rule[given], "A rule for EGRESS cannot have sources.")
+    accounts = [name for name in _ACCOUNTS if name in rule]
+    tags = [name for name in _TAGS if name in rule]
+    if accounts and tags:
+        why = f"{accounts[0]} cannot be used at the same time as {tags[0]}."
+        raise _bad(accounts[0], rule[accounts[0]], why)
+    for field, most in _MOST.items():
+        if len(rule.get(field, ())) > most:
+            raise _bad(field, len(rule[field]), f"At most {most} values are allowed.")
+    for field in _TAGS:
+        for number, tag in enumerate(rule.get(field, ())):
+            if not RESOURCE_ID.fullmatch(tag):
+                raise _bad(f"{field}[{number}]", tag, _NAME_RULE)
+    for field in _ACCOUNTS:
+        for number, account in enumerate(rule.get(field, ())):
+            if not is_address(account):
+                raise _bad(f"{field}[{number}]", account, "Must be an e-mail address.")
+    _check_ranges(rule)
+
+
+def _check_ranges(rule: Json) -> None:
     versions = set()
     for field in _RANGES:
         for index, text in enumerate(rule.get(field, ())):
@@ -204,9 +243,6 @@ def _check_ranges(rule: Json) -> None:
             # words of the real refusal are not on record.
             if len(versions) > 1:
                 raise _bad(f"{field}[{index}]", text, "IPv4 and IPv6 ranges cannot be mixed.")
-    for tag in (*rule.get("targetTags", ()), *rule.get("sourceTags", ())):
-        if not RESOURCE_ID.fullmatch(tag):
-            raise _bad("targetTags[0]", tag, _NAME_RULE)
 
 
 def _port_range(text: str) -> range | None:

@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
-from tpukit.emulator.compute_service.projects import ComputeOperations, found_page, not_found
+from collections.abc import Iterator
+
+from tpukit.emulator.compute_service.projects import (
+    ComputeOperations,
+    aggregated_page,
+    found_page,
+    not_found,
+)
 from tpukit.emulator.core.api_errors import ApiError, Json, invalid
 from tpukit.emulator.core.emulator_clock import timestamp
-from tpukit.emulator.core.list_filter import filtered
 from tpukit.emulator.core.service_context import (
     RESOURCE_ID,
     Call,
     ServiceContext,
     project_number,
+    resource_id,
 )
 from tpukit.emulator.tpu_service.catalogue import Catalogue
 
-#: What a network has where its create says nothing else.
-_DEFAULTS = {"autoCreateSubnetworks": True, "routingConfig": {"routingMode": "REGIONAL"}}
+#: Fields of a network whose create does not name them.
+_DEFAULTS = {
+    "autoCreateSubnetworks": True,
+    "routingConfig": {"routingMode": "REGIONAL"},
+    "networkFirewallPolicyEnforcementOrder": "AFTER_CLASSIC_FIREWALL",
+}
+#: Compute Engine's discovery document on `mtu`.
+_SMALLEST_MTU, _LARGEST_MTU = 1300, 8896
 
 
 class Networks:
     """The networks of a project: `default`, and those that were created or added."""
 
-    def __init__(self, context: ServiceContext, operations: ComputeOperations) -> None:
+    def __init__(
+        self, context: ServiceContext, operations: ComputeOperations, catalogue: Catalogue
+    ) -> None:
         self._context = context
         self._operations = operations
+        self._catalogue = catalogue
 
     def insert(self, call: Call) -> Json:
         """Create a network, which has no rules; a service project's are those of its host."""
@@ -31,6 +47,9 @@ class Networks:
         if not RESOURCE_ID.fullmatch(name):
             why = f"Must be a match of regex '{RESOURCE_ID.pattern}'"
             raise invalid(f"Invalid value for field 'resource.name': '{name}'. {why}")
+        if not _SMALLEST_MTU <= call.body.get("mtu", _SMALLEST_MTU) <= _LARGEST_MTU:
+            why = f"Must be from {_SMALLEST_MTU} to {_LARGEST_MTU}."
+            raise invalid(f"Invalid value for field 'resource.mtu': '{call.body['mtu']}'. {why}")
         full = _full_name(call.project, name)
         if begun := self._operations.repeated(call, "insert", full):
             return begun
@@ -39,11 +58,12 @@ class Networks:
             raise ApiError("FAILED_PRECONDITION", why)
         if self._context.has_network(call.project, full):
             raise ApiError("ALREADY_EXISTS", f"The resource '{full}' already exists")
-        self._context.offer_network(full, True, call.body)
+        created = {"creationTimestamp": self._context.stamp()}
+        self._context.offer_network(full, True, {**call.body, **created})
         return self._operations.begin(call, "insert", full)
 
     def delete(self, call: Call) -> Json:
-        """Delete a network that no rule and no node is on."""
+        """Delete a network that no rule, no created subnetwork and no node is on."""
         full = _full_name(call.project, call.path["network"])
         if begun := self._operations.repeated(call, "delete", full):
             return begun
@@ -52,6 +72,7 @@ class Networks:
         users = [name for name, rule in state.firewalls.items() if rule["network"] == full]
         nodes = state.nodes.items()
         users += [name for name, each in nodes if each["node"]["networkConfig"]["network"] == full]
+        users += self._context.subnetworks_of(full)
         if users:
             raise ApiError(
                 "INVALID_ARGUMENT",
@@ -70,22 +91,42 @@ class Networks:
         base = _full_name(call.project, "")
         names = {"default", *self._context.added(f"networks/{base}")}
         own = [n for n in sorted(names) if self._context.has_network(call.project, base + n)]
-        found = filtered(((n, self._view(base + n)) for n in own), call.query.get("filter", ""))
-        return {"kind": "compute#networkList", "items": [document for _, document in found]}
+        return {
+            "kind": "compute#networkList",
+            **found_page(call, ((name, self._view(base + name)) for name in own)),
+        }
 
     def _check(self, project: str, full: str) -> None:
         if not self._context.has_network(project, full):
             raise not_found(full)
 
     def _view(self, full: str) -> Json:
+        base, number, name = self._context.compute_base, resource_id(full), full.rsplit("/", 1)[1]
+        own = self._context.network_fields(full)
+        if name == "default" and not own:
+            own = {"description": "Default network for the project"}
+        subnetworks = [base + subnetwork for subnetwork in self._subnetworks(full)]
         return {
             "kind": "compute#network",
+            "creationTimestamp": timestamp(0),
             **_DEFAULTS,
-            **self._context.network_fields(full),
-            "id": project_number(full),
-            "name": full.rsplit("/", 1)[1],
-            "selfLink": self._context.compute_base + full,
+            **own,
+            "id": number,
+            "name": name,
+            "selfLink": base + full,
+            "selfLinkWithId": base + _full_name(full.split("/")[1], number),
+            **({"subnetworks": subnetworks} if subnetworks else {}),
         }
+
+    def _subnetworks(self, network: str) -> Iterator[str]:
+        """Yield the automatic subnetworks of a network, one a region, and those created on it."""
+        _, project, *_, name = network.split("/")
+        places = (f"projects/{project}/regions/{each}" for each in self._catalogue.regions)
+        automatic = [f"{place}/subnetworks/{name}" for place in places]
+        created = self._context.added("subnetworks/")
+        for subnetwork in dict.fromkeys([*automatic, *created]):
+            if self._context.network_of(subnetwork) == network:
+                yield subnetwork
 
 
 class Zones:
@@ -112,6 +153,8 @@ class Zones:
             "id": project_number(zone),
             "creationTimestamp": timestamp(0),
             "name": zone,
+            "description": zone,
+            "supportsPzs": False,
             "status": "UP",
             "region": f"{base}/regions/{zone.rpartition('-')[0]}",
             "selfLink": f"{base}/zones/{zone}",
@@ -120,3 +163,19 @@ class Zones:
 
 def _full_name(project: str, name: str) -> str:
     return f"projects/{project}/global/networks/{name}"
+
+
+class Instances:
+    """Compute Engine's instances: none. A worker of Cloud TPU is not among its project's."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+
+    def list(self, call: Call) -> Json:
+        if call.path["zone"] not in self._catalogue.zones:
+            raise not_found(f"projects/{call.project}/zones/{call.path['zone']}")
+        return {"kind": "compute#instanceList", **found_page(call, ())}
+
+    def aggregated(self, call: Call) -> Json:
+        empty = aggregated_page(call, (), "zones", "instances")
+        return {"kind": "compute#instanceAggregatedList", **empty}

@@ -10,8 +10,17 @@ from hashlib import sha256
 
 from tpukit.emulator.core.api_errors import ApiError, Json, invalid
 from tpukit.emulator.core.emulator_clock import timestamp
-from tpukit.emulator.core.service_context import Call, ServiceContext, page, project_number
+from tpukit.emulator.core.service_context import (
+    Call,
+    ServiceContext,
+    default_account,
+    listing,
+    page,
+    project_number,
+    resource_id,
+)
 from tpukit.emulator.tpu_service.catalogue import Catalogue
+from tpukit.emulator.tpu_service.node_fields import check_metadata
 
 #: Compute Engine keeps operations for a time; here their number is bounded.
 KEPT = 1000
@@ -30,13 +39,14 @@ class ComputeOperations:
         name = f"{_operations(call)}/{self._context.operation_id()}"
         self._records[name] = {
             "id": self._context.number(),
+            "targetId": self._target_id(target),
+            "user": default_account(call.project),
             "request_id": call.query.get("requestId", ""),
             "operationType": verb,
             "target": target,
             "started": now,
             "due": now + self._context.timing.update,
         }
-        self._context.changed = True
         for old in list(self._records)[: max(0, len(self._records) - KEPT)]:
             del self._records[old]
         return self._view(name)
@@ -62,6 +72,14 @@ class ComputeOperations:
         """Return when the operation of a `wait` call will be done."""
         return float(self._records[self._find(call)]["due"])
 
+    def _target_id(self, target: str) -> str:
+        """Return the id of the resource that an operation is on; of a rule or disk, its own."""
+        state = self._context.state
+        records = [
+            records[target] for records in (state.firewalls, state.disks) if target in records
+        ]
+        return str(records[0]["id"]) if records else resource_id(target)
+
     def _find(self, call: Call) -> str:
         name = f"{_operations(call)}/{call.path['operation']}"
         if name not in self._records:
@@ -78,21 +96,26 @@ class ComputeOperations:
             "id": record["id"],
             "name": name.rsplit("/", 1)[1],
             "operationType": record["operationType"],
+            "targetId": record.get("targetId") or resource_id(record["target"]),
             "targetLink": base + record["target"],
+            "user": record.get("user") or default_account(name.split("/")[1]),
             "status": "DONE" if done else "RUNNING",
             "progress": 100 if done else 0,
             "insertTime": started,
             "startTime": started,
             **({"endTime": timestamp(record["due"])} if done else {}),
             "selfLink": base + name,
-            **({"zone": base + place} if "/zones/" in place else {}),
+            **{kind: base + place for kind in _PLACES if f"/{kind}s/" in place},
         }
 
 
+_PLACES = ("zone", "region")
+
+
 def _operations(call: Call) -> str:
-    """Return the collection of the operations of a call: its zone's, where it is about one."""
-    place = f"zones/{call.path['zone']}" if "zone" in call.path else "global"
-    return f"projects/{call.project}/{place}/operations"
+    """Return the collection of the operations of a call: its zone's, its region's or the global."""
+    places = [f"{kind}s/{call.path[kind]}" for kind in _PLACES if kind in call.path]
+    return f"projects/{call.project}/{[*places, 'global'][0]}/operations"
 
 
 class Projects:
@@ -105,7 +128,7 @@ class Projects:
     def get(self, call: Call) -> Json:
         project = call.project
         items = self.metadata_items(project)
-        metadata: Json = {"kind": "compute#metadata", "fingerprint": _fingerprint(items)}
+        metadata: Json = {"kind": "compute#metadata", "fingerprint": fingerprint(items)}
         number = project_number(project)
         return {
             "kind": "compute#project",
@@ -113,7 +136,7 @@ class Projects:
             "name": project,
             "creationTimestamp": timestamp(0),
             "commonInstanceMetadata": {**metadata, **({"items": items} if items else {})},
-            "defaultServiceAccount": f"{number}-compute@developer.gserviceaccount.com",
+            "defaultServiceAccount": default_account(project),
             "defaultNetworkTier": "PREMIUM",
             "selfLink": f"{self._context.compute_base}projects/{project}",
         }
@@ -123,7 +146,11 @@ class Projects:
         items = call.body.get("items") or []
         if not all(item.get("key") for item in items):
             raise invalid("Invalid value for field 'metadata.items': every item needs a key.")
-        if call.body.get("fingerprint") != _fingerprint(self.metadata_items(call.project)):
+        keys = [item["key"] for item in items]
+        if twice := [key for key in keys if keys.count(key) > 1]:
+            raise invalid(f"Invalid value for field 'metadata.items': the key {twice[0]} is twice.")
+        check_metadata("metadata.items", ((item["key"], item.get("value", "")) for item in items))
+        if call.body.get("fingerprint") != fingerprint(self.metadata_items(call.project)):
             raise ApiError(
                 "FAILED_PRECONDITION",
                 "Supplied fingerprint does not match current metadata fingerprint.",
@@ -146,7 +173,6 @@ class Projects:
             raise invalid("host must be a project.")
         record = self._context.state.projects.get(call.project, {"items": []})
         self._context.state.projects[call.project] = {**record, "host": host}
-        self._context.changed = True
         return {"project": call.project, "host": host}
 
     def metadata_items(self, project: str) -> list[Json]:
@@ -164,9 +190,21 @@ def found_page(call: Call, items: Iterable[tuple[str, Json]]) -> Json:
     return {**({"items": shown} if shown else {}), **({"nextPageToken": token} if token else {})}
 
 
-def _fingerprint(items: list[Json]) -> str:
+def aggregated_page(
+    call: Call, items: Iterable[tuple[str, Json]], places: str, collection: str
+) -> Json:
+    """Return what an aggregated list answers: the documents of a collection by `PLACES/NAME`."""
+    shown, token = page(call, items, call.query.get("maxResults", ""), 500)
+    scopes: dict[str, Json] = {}
+    for document in shown:
+        name = document[places.removesuffix("s")].rpartition("/")[2]
+        scopes.setdefault(f"{places}/{name}", {collection: []})[collection].append(document)
+    return {"items": scopes, **({"nextPageToken": token} if token else {})}
+
+
+def fingerprint(value: list[Json] | Json) -> str:
     """Return a fingerprint; both it and the real one are base64, which clients decode."""
-    return base64.b64encode(sha256(json.dumps(items).encode()).digest()[:8]).decode()
+    return base64.b64encode(sha256(json.dumps(value).encode()).digest()[:8]).decode()
 
 
 #: OS Login documentation: user names are at most 32 characters long.
@@ -186,6 +224,11 @@ class Accounts:
         agent = f"service-{project_number(call.project)}@cloud-tpu.iam.gserviceaccount.com"
         return {"identity": {"email": agent}}
 
+    def list_service_accounts(self, call: Call) -> Json:
+        """Return the one account of a project: Compute Engine's, which workers have by default."""
+        account = _service_account(call.project)
+        return listing(call, "accounts", [(account["name"], account)], 100)
+
     def get_login_profile(self, call: Call) -> Json:
         return self._profile(call.path["user"])
 
@@ -198,7 +241,6 @@ class Accounts:
         fingerprint = sha256(key.split()[1].encode()).hexdigest()
         keys = {**record["keys"], fingerprint: {"key": key.strip(), "fingerprint": fingerprint}}
         self._context.state.logins[user] = {"keys": keys}
-        self._context.changed = True
         return {"loginProfile": self._profile(user)}
 
     def keys(self) -> Iterator[tuple[str, str]]:
@@ -222,6 +264,18 @@ class Accounts:
         }
         keys = self._context.state.logins.get(user, {"keys": {}})["keys"]
         return {"name": user, "posixAccounts": [account], "sshPublicKeys": keys}
+
+
+def _service_account(project: str) -> Json:
+    email = default_account(project)
+    return {
+        "name": f"projects/{project}/serviceAccounts/{email}",
+        "projectId": project,
+        "uniqueId": project_number(email),
+        "email": email,
+        "displayName": "Compute Engine default service account",
+        "oauth2ClientId": project_number(email),
+    }
 
 
 def _posix_name(user: str) -> str:

@@ -112,7 +112,9 @@ def invalid(message: str, details: Sequence[Json] = ()) -> ApiError:
 
 
 def not_found(name: str) -> ApiError:
-    return ApiError("NOT_FOUND", f"Resource '{name}' was not found")
+    """Return the refusal of the Cloud TPU API: tests/recorded/exchanges/tpu-node-missing."""
+    detail = {"@type": "type.googleapis.com/google.rpc.ResourceInfo", "resourceName": name}
+    return ApiError("NOT_FOUND", f"Resource '{name}' was not found", [detail])
 
 
 def camel(name: str) -> str:

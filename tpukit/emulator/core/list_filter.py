@@ -7,7 +7,7 @@ Compute Engine has `eq` and `ne` besides, which take regular expressions: its AP
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from tpukit.emulator.core.api_errors import Json, invalid
@@ -23,30 +23,55 @@ def filtered(items: Iterable[tuple[str, Json]], text: str) -> Iterator[tuple[str
     """Yield the documents that satisfy a list filter; raise for one that is not understood."""
     if not text.strip():
         return iter(items)
-    try:
-        test = _Parser(text).parse()
-    except (ValueError, re.error, RecursionError) as error:
-        what = f"Invalid value for field 'filter': '{text}'. Invalid list filter expression."
-        raise invalid(what) from error
+    test, _ = _parsed(text)
     return (item for item in items if test(item[1]))
+
+
+def filter_fields(text: str) -> Sequence[str]:
+    """Return the paths of the fields that a list filter names; raise if it is not understood."""
+    return _parsed(text)[1] if text.strip() else ()
+
+
+def order_fields(text: str) -> Sequence[str]:
+    """Return the paths of the fields that an `orderBy` names; raise if it is not understood."""
+    return [path for path, _ in _order(text)]
 
 
 def ordered(items: Iterable[tuple[str, Json]], text: str) -> list[tuple[str, Json]]:
     """Return the documents as `orderBy` says, "type desc, name"; those alike by their keys."""
     found = sorted(items, key=lambda item: item[0])
-    for part in reversed(text.split(",") if text.strip() else []):
-        order = _ORDER.fullmatch(part)
-        if order is None:
-            raise invalid(f"Invalid value for field 'orderBy': '{text}'.")
-        fields, backward = order[1].split("."), order[2] == "desc"
+    for path, backward in reversed(_order(text)):
+        fields = path.split(".")
         found.sort(key=lambda item: _texts(item[1], fields), reverse=backward)
     return found
+
+
+def _order(text: str) -> list[tuple[str, bool]]:
+    """Return the paths of the fields that an `orderBy` names, and True for those that descend."""
+    orders = []
+    for part in text.split(",") if text.strip() else []:
+        match = _ORDER.fullmatch(part)
+        if match is None:
+            raise invalid(f"Invalid value for field 'orderBy': '{text}'.")
+        orders.append((match[1], match[2] == "desc"))
+    return orders
+
+
+def _parsed(text: str) -> tuple[Test, Sequence[str]]:
+    """Return the test that a filter stands for, and the fields that it names."""
+    try:
+        parser = _Parser(text)
+        return parser.parse(), parser.fields
+    except (ValueError, re.error, RecursionError) as error:
+        what = f"Invalid value for field 'filter': '{text}'. Invalid list filter expression."
+        raise invalid(what) from error
 
 
 class _Parser:
     """A filter is terms joined by AND, or by a blank; OR binds closer, NOT and - closest."""
 
     def __init__(self, text: str) -> None:
+        self.fields: list[str] = []  #: those that were read by now
         self._words: list[str] = []
         text, place = text.strip(), 0
         while place < len(text):
@@ -89,7 +114,8 @@ class _Parser:
     def _comparison(self, name: str, test: str, value: str) -> Test:
         if test not in _TESTS or not re.fullmatch(r"-?[\w.]+", name) or value in "()":
             raise ValueError(name)
-        wanted, fields = value.strip("\"'"), name.removeprefix("-").split(".")
+        self.fields.append(name.removeprefix("-"))
+        wanted, fields = value.strip("\"'"), self.fields[-1].split(".")
         compare = _comparison(test, wanted)
         negative = name.startswith("-") or test in ("!=", "ne")
         return lambda document: any(map(compare, _texts(document, fields))) != negative

@@ -12,15 +12,18 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from tpukit.emulator.core.api_errors import Json, Status, invalid
+from tpukit.emulator.core.api_errors import ApiError, Json, Status, error_info, invalid
 from tpukit.emulator.core.emulator_clock import EmulatorClock, timestamp
 from tpukit.emulator.core.list_filter import filtered, ordered
+from tpukit.emulator.core.operation_metadata import DEFAULT, OperationMetadata
+from tpukit.emulator.core.places import PROJECT
 from tpukit.emulator.core.state import EmulatorState
 
 #: Cloud TPU API reference, projects.locations.nodes.create: ids follow RFC 1035.
 RESOURCE_ID = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 #: Discovery document of Cloud TPU, queuedResources.create, on queuedResourceId.
 _QUEUED_RESOURCE_ID = re.compile(r"[A-Za-z0-9_.~+%-]+")
+_PROJECT = re.compile(r"projects/([^/]+)(?=/)")
 
 
 @dataclass(frozen=True)
@@ -84,18 +87,22 @@ class Call:
 
 @dataclass
 class ServiceContext:
-    """The parts share one of these; `changed` says that the state has to be saved."""
+    """Every part of the service has this one."""
 
     state: EmulatorState
     clock: EmulatorClock
     random: Random
     timing: Timing
     compute_base: str = ""  #: where links to Compute Engine resources point, ends in a slash
-    changed: bool = False
+    operation_metadata: OperationMetadata = DEFAULT
     _moment: float | None = field(default=None, init=False)
 
     def now(self) -> float:
         return self.clock.time() if self._moment is None else self._moment
+
+    def note_time(self) -> None:
+        """Let the state say what the clock shows: a restart goes on from there."""
+        self.state.clock["clock"] = {"offset": self.clock.offset, "time": self.clock.time()}
 
     @contextmanager
     def moment(self, seconds: float) -> Iterator[None]:
@@ -106,9 +113,9 @@ class ServiceContext:
         finally:
             self._moment = before
 
-    def offer(self, key: str, offered: bool) -> None:
+    def offer(self, key: str, offered: bool, **more: object) -> None:
         """Note that something is offered, or no longer, whatever is by itself."""
-        self.state.offers[key] = {"offered": offered}
+        self.state.offers[key] = {"offered": offered, **more}
         self.changed = True
 
     def offers(self, key: str, otherwise: bool) -> bool:
@@ -128,20 +135,67 @@ class ServiceContext:
         VPC documentation, "Shared VPC": a project that is attached to a host project uses the
         networks of that one. Here it has none of its own.
         """
-        owner, name = network.split("/")[1], network.rsplit("/", 1)[1]
-        exists = self.offers(f"networks/{network}", name == "default")
-        return exists and owner == (self.host_project(project) or project)
+        owner = network.split("/")[1]
+        return self._exists(network) and owner == (self.host_project(project) or project)
+
+    def network_of(self, subnetwork: str) -> str:
+        """Return the network of `projects/P/regions/R/subnetworks/S`; "" if there is no such.
+
+        VPC documentation, "Subnet creation mode": an auto mode network has a subnetwork of its own
+        name in every region.
+        """
+        project, name = subnetwork.split("/")[1], subnetwork.rsplit("/", 1)[1]
+        if record := self.state.offers.get(f"subnetworks/{subnetwork}"):
+            return str(record["fields"]["network"]) if record["offered"] else ""
+        network = f"projects/{project}/global/networks/{name}"
+        automatic = self.network_fields(network).get("autoCreateSubnetworks", True)
+        return network if automatic and self._exists(network) else ""
+
+    def subnetworks_of(self, network: str) -> list[str]:
+        """Return the subnetworks that were created on a network."""
+        prefix = "subnetworks/"
+        return [
+            key.removeprefix(prefix)
+            for key, record in self.state.offers.items()
+            if key.startswith(prefix) and record["fields"]["network"] == network
+        ]
+
+    def _exists(self, network: str) -> bool:
+        return self.offers(f"networks/{network}", network.endswith("/default"))
 
     def offer_network(self, network: str, offered: bool, fields: Mapping[str, Any] = {}) -> None:
         """Note a network with its own fields, or that it is gone; rules it has none."""
         # Its project is known now: nothing comes to it with the first request.
         self.state.projects.setdefault(network.split("/")[1], {"items": []})
-        self.offer(f"networks/{network}", offered)
-        self.state.offers[f"networks/{network}"]["fields"] = dict(fields)
+        self.offer(f"networks/{network}", offered, fields=dict(fields))
 
     def network_fields(self, network: str) -> Json:
         """Return the fields that a network was created with."""
         return dict(self.state.offers.get(f"networks/{network}", {}).get("fields", {}))
+
+    @property
+    def projects(self) -> tuple[str, ...]:
+        """The projects that a call has named, and the one that `emulator env` names."""
+        return tuple(sorted({PROJECT, *self.state.projects}))
+
+    def project_id(self, project: str) -> str:
+        """Return the id of a project that may be named by its number.
+
+        Raises `ApiError` for a number that no project has: ids do not begin with a digit.
+        """
+        if not project.isdecimal():
+            return project
+        for name in self.projects:
+            if project_number(name) == project:
+                return name
+        # The words are those of the Google Cloud troubleshooting page "CONSUMER_INVALID".
+        text = f"Permission denied on resource project {project}."
+        consumer = error_info("CONSUMER_INVALID", consumer=f"projects/{project}")
+        raise ApiError("PERMISSION_DENIED", text, [consumer])
+
+    def by_id(self, name: str) -> str:
+        """Return a resource's name or link with its project by id, not by number."""
+        return _PROJECT.sub(lambda match: f"projects/{self.project_id(match[1])}", name)
 
     def host_project(self, project: str) -> str:
         """Return the project that a service project is attached to, or ""."""
@@ -179,6 +233,16 @@ class ServiceContext:
 def project_number(project: str) -> str:
     """Return a stable number for a project, as the real ones have."""
     return str(10**11 + int.from_bytes(sha256(project.encode()).digest()[:5]) % (9 * 10**11))
+
+
+def resource_id(name: str) -> str:
+    """Return a stable id of a resource that is never made anew: 64 bits, as a JSON string."""
+    return str(10**18 + int.from_bytes(sha256(name.encode()).digest()[:8]) % (8 * 10**18))
+
+
+def default_account(project: str) -> str:
+    """Return the address of the account that workers have unless their create names another."""
+    return f"{project_number(project)}-compute@developer.gserviceaccount.com"
 
 
 def listing(call: Call, key: str, items: Iterable[tuple[str, Json]], most: int = 1000) -> Json:

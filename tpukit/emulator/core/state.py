@@ -1,20 +1,70 @@
-"""What the emulator knows, in memory and in one file that a crash cannot half-write."""
+"""The emulator's records, in memory and in one SQLite database."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from math import inf
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from tpukit.emulator.core.api_errors import Json, is_number
-from tpukit.emulator.workers.worker_host import WorkerRecord
+from tpukit.emulator.core.api_errors import Json
 from tpukit.errors import BadInput, Fix
 
+#: Of the database and of the records in it. A change that an older emulator would misread or lose
+#: needs the next number.
 VERSION = 1
+#: A record that is replaced keeps its place among the others.
+_NEW = f"""
+BEGIN;
+CREATE TABLE record (kind TEXT, name TEXT, document TEXT, UNIQUE (kind, name));
+PRAGMA user_version = {VERSION};
+COMMIT;
+"""
+_PUT = """
+INSERT INTO record VALUES (?, ?, ?)
+ON CONFLICT (kind, name) DO UPDATE SET document = excluded.document
+"""
+_DAMAGED = "it was cut or damaged; it is never read in part"
+_OTHER_VERSION = "the version of tpukit that wrote it can read it; this one would lose a part of it"
+
+
+class _OtherVersionError(ValueError):
+    """A state of an emulator that knows something else."""
+
+
+class Records(dict[str, Json]):
+    """Documents by their full names, and the names that have changed since the last save.
+
+    Change it by item, `pop`, `setdefault` and `clear` only: no other method notes the name.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed: dict[str, None] = {}  #: in the order of the changes
+
+    def __setitem__(self, name: str, record: Json) -> None:
+        super().__setitem__(name, record)
+        self.changed[name] = None
+
+    def __delitem__(self, name: str) -> None:
+        super().__delitem__(name)
+        self.changed[name] = None
+
+    def pop(self, name: str, *default: Any) -> Any:
+        self.changed[name] = None
+        return super().pop(name, *default)
+
+    def setdefault(self, name: str, record: Json) -> Json:
+        if name not in self:
+            self[name] = record
+        return self[name]
+
+    def clear(self) -> None:
+        self.changed.update(dict.fromkeys(self))
+        super().clear()
 
 
 @dataclass
@@ -25,168 +75,144 @@ class EmulatorState:
     another thread without the server's lock.
     """
 
-    clock_offset: float = 0.0
-    clock_time: float = 0.0  #: what the clock showed when this was saved
-    nodes: dict[str, Json] = field(default_factory=dict)
-    operations: dict[str, Json] = field(default_factory=dict)
-    firewalls: dict[str, Json] = field(default_factory=dict)
-    compute_operations: dict[str, Json] = field(default_factory=dict)
-    projects: dict[str, Json] = field(default_factory=dict)
-    queued_resources: dict[str, Json] = field(default_factory=dict)
-    reservations: dict[str, Json] = field(default_factory=dict)
-    logins: dict[str, Json] = field(default_factory=dict)
-    offers: dict[str, Json] = field(default_factory=dict)
-    quotas: dict[str, Json] = field(default_factory=dict)
-    disks: dict[str, Json] = field(default_factory=dict)
+    #: One record: seconds by which the clock is ahead of this machine's, and what it showed last.
+    clock: Records = field(default_factory=Records)
+    nodes: Records = field(default_factory=Records)
+    operations: Records = field(default_factory=Records)
+    firewalls: Records = field(default_factory=Records)
+    compute_operations: Records = field(default_factory=Records)
+    projects: Records = field(default_factory=Records)
+    queued_resources: Records = field(default_factory=Records)
+    reservations: Records = field(default_factory=Records)
+    logins: Records = field(default_factory=Records)
+    offers: Records = field(default_factory=Records)
+    quotas: Records = field(default_factory=Records)
+    disks: Records = field(default_factory=Records)
+
+    def collections(self) -> Iterator[tuple[str, Records]]:
+        """Yield every kind of resource with its records."""
+        return ((kind.name, getattr(self, kind.name)) for kind in fields(self))
+
+    def has_changed(self) -> bool:
+        """Return True if a record has changed since `settle`."""
+        return any(records.changed for _, records in self.collections())
+
+    def settle(self) -> None:
+        """Take all records as saved."""
+        for _, records in self.collections():
+            records.changed.clear()
 
     def clear(self) -> None:
         """Forget every resource."""
-        self.clock_offset = self.clock_time = 0.0
-        for name in _COLLECTIONS:
-            getattr(self, name).clear()
-
-
-#: Collections that came later than files of this version: where there are none, they are empty.
-_LATER = ("queued_resources", "reservations", "logins", "offers", "quotas", "disks")
-_COLLECTIONS = ("nodes", "operations", "firewalls", "compute_operations", "projects", *_LATER)
-#: What each record must hold for the emulator to go on with it.
-_REQUIRED: dict[str, dict[str, type | tuple[type, ...]]] = {
-    "nodes": {"node": dict, "workers": list},
-    "operations": {"verb": str, "target": str, "due": (int, float), "done": bool},
-    "firewalls": {"name": str, "network": str},
-    "compute_operations": {"due": (int, float), "operationType": str},
-    "projects": {"items": list},
-    "queued_resources": {"request": dict, "state": str, "since": (int, float), "version": str},
-    "reservations": {"name": str},
-    "logins": {"keys": dict},
-    "offers": {"offered": bool},
-    "quotas": {"name": str, "zone": str, "limit": int},
-    "disks": {"name": str, "id": str},
-}
-_CLOCK = ("clock_offset", "clock_time")
-_NO_DELAY = {"delay": 0.0, "not_before": 0.0}
-
-
-class _OtherVersionError(ValueError):
-    """A state of an emulator that knows something else."""
+        for _, records in self.collections():
+            records.clear()
 
 
 class StateFile:
-    """One JSON file, replaced as a whole; mode 0600 because it holds the workers' host keys."""
+    """A SQLite database; mode 0600 because it holds the workers' host keys.
+
+    A save costs what has changed, however many records there are. After a crash of the emulator
+    every save is there; after a power cut the last ones may be missing.
+    Source: sqlite.org/pragma.html#pragma_synchronous, NORMAL in WAL mode.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        #: Each record with its JSON as last written: a record that is the same object is unchanged.
-        self._written: dict[str, dict[str, tuple[Json, str]]] = {}
+        self._database: sqlite3.Connection | None = None
 
     def load(self) -> EmulatorState:
-        """Return the saved state, or an empty one where there is no file.
+        """Open the database and return the saved state; an empty one if there is no file yet.
 
-        Raises `BadInput` for a file that is cut, damaged or of another version.
+        Raises `BadInput`, and changes nothing, if the file is damaged or of another version.
         """
+        earlier = self.path.with_suffix(".json")
+        if earlier.exists() and not self.path.exists():
+            raise _refusal(earlier, "its format is that of an earlier version", _OTHER_VERSION)
         try:
-            text = self.path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return EmulatorState()
-        except (OSError, UnicodeDecodeError) as error:
-            raise self._refusal(str(error)) from error
-        try:
-            return _parse(json.loads(text))
+            # SQLite gives its other files the mode of this one.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+            self.path.chmod(0o600)
+            self._database = sqlite3.connect(self.path, check_same_thread=False)
+            state = _read(self._database)
         except _OtherVersionError as error:
-            why = (
-                "the version of tpukit that wrote it can read it; this one would lose a part of it"
-            )
-            raise self._refusal(str(error), why) from error
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise self._refusal(str(error)) from error
+            self.close()
+            raise _refusal(self.path, str(error), _OTHER_VERSION) from error
+        except (OSError, sqlite3.Error, ValueError, TypeError, KeyError) as error:
+            self.close()
+            raise _refusal(self.path, str(error), _DAMAGED) from error
+        state.settle()
+        return state
 
     def save(self, state: EmulatorState) -> None:
-        """Write the state so that a crash leaves the old file or the new one."""
-        head = [f'"version":{VERSION}']
-        head += [f'"{name}":{json.dumps(getattr(state, name))}' for name in _CLOCK]
-        rest = [f'"{name}":{self._encoded(name, getattr(state, name))}' for name in _COLLECTIONS]
-        replace_file(self.path, f"{{{','.join([*head, *rest])}}}\n".encode("ascii"))
+        """Write what has changed in one transaction; raise `OSError` if that fails."""
+        if self._database is None:
+            raise OSError(f"{self.path} is not open")
+        kept, gone = [], []
+        for kind, records in state.collections():
+            for name in records.changed:
+                if name in records:
+                    kept.append((kind, name, json.dumps(records[name])))
+                else:
+                    gone.append((kind, name))
+        try:
+            with self._database:
+                self._database.executemany("DELETE FROM record WHERE (kind, name) = (?, ?)", gone)
+                self._database.executemany(_PUT, kept)
+        except sqlite3.Error as error:
+            raise OSError(f"{self.path} cannot be written: {error}") from error
+        state.settle()
 
-    def _encoded(self, name: str, records: dict[str, Json]) -> str:
-        """Return a collection as JSON; only what is new is encoded: 1,000 nodes are megabytes."""
-        before, after = self._written.get(name, {}), {}
-        for key, record in records.items():
-            old = before.get(key)
-            after[key] = old if old and old[0] is record else (record, json.dumps(record))
-        self._written[name] = after
-        return "{" + ",".join(f"{json.dumps(key)}:{text}" for key, (_, text) in after.items()) + "}"
-
-    def _refusal(
-        self, reason: str, why: str = "it was cut or damaged; it is never read in part"
-    ) -> BadInput:
-        return BadInput(
-            f"the emulator's state file {self.path} cannot be used",
-            reason=reason,
-            why=why,
-            fix=Fix.command(
-                *("mv", str(self.path), f"{self.path}.damaged"),
-                note="it then starts without slices, and removes the files of their workers",
-            ),
-        )
+    def close(self) -> None:
+        """Let go of the file; nothing is left beside it then."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None
 
 
-def replace_file(path: Path, data: bytes, sync: Callable[[int], None] = os.fsync) -> None:
-    """Put `data` at `path` atomically and durably, readable by its owner alone."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            sync(stream.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_directory(path.parent, sync)
+class NoFile:
+    """In place of a `StateFile`, for an emulator that ends with the program that started it."""
+
+    def load(self) -> EmulatorState:
+        return EmulatorState()
+
+    def save(self, state: EmulatorState) -> None:
+        state.settle()
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
 
 
-def _sync_directory(directory: Path, sync: Callable[[int], None]) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        sync(descriptor)
-    finally:
-        os.close(descriptor)
+def _read(database: sqlite3.Connection) -> EmulatorState:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version not in (0, VERSION):
+        raise _OtherVersionError(f"version {version}, and this emulator reads version {VERSION}")
+    # No other process opens it: then SQLite needs no memory shared between processes.
+    database.execute("PRAGMA locking_mode=EXCLUSIVE")
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute("PRAGMA synchronous=NORMAL")
+    (damage,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    if damage != "ok":
+        raise ValueError(damage)
+    if version == 0:
+        database.executescript(_NEW)
+    state = EmulatorState()
+    collections = dict(state.collections())
+    for kind, name, document in database.execute("SELECT * FROM record ORDER BY rowid"):
+        if kind not in collections:
+            raise _OtherVersionError(f"{kind}: a newer version of tpukit wrote it")
+        collections[kind][name] = record = json.loads(document)
+        if not isinstance(record, dict):
+            raise ValueError(f"{kind}: {name} is no object")
+    return state
 
 
-def _parse(document: Any) -> EmulatorState:
-    if not isinstance(document, dict):
-        raise ValueError("the top level is not an object")
-    version = document.get("version")
-    if not is_number(version):
-        raise ValueError("it has no version")
-    if version != VERSION:
-        raise _OtherVersionError(
-            f"version {version!r}, where this emulator reads version {VERSION}"
-        )
-    clock = [document["clock_offset"], document.get("clock_time", 0.0)]
-    if not all(is_number(each, -inf) for each in clock):
-        raise ValueError(f"{' or '.join(_CLOCK)} is not a number")
-    unknown = document.keys() - {"version", *_CLOCK, *_COLLECTIONS}
-    if unknown:  # a newer emulator's: the next save would lose it
-        raise _OtherVersionError(
-            f"{', '.join(sorted(unknown))}: a newer version of tpukit wrote it"
-        )
-    given = {**{name: {} for name in _LATER}, **document}
-    queued = given["queued_resources"]
-    if isinstance(queued, dict):  # records of versions that knew no delay
-        given["queued_resources"] = {key: {**_NO_DELAY, **each} for key, each in queued.items()}
-    return EmulatorState(*clock, *(_collection(name, given[name]) for name in _COLLECTIONS))
-
-
-def _collection(name: str, records: Any) -> dict[str, Json]:
-    if not isinstance(records, dict):
-        raise ValueError(f"{name} is not an object")
-    for key, record in records.items():
-        for entry, kind in _REQUIRED[name].items():
-            if not isinstance(record, dict) or not isinstance(record.get(entry), kind):
-                raise ValueError(f"{name}: {key} has no usable {entry!r}")
-        for worker in record.get("workers", ()):
-            WorkerRecord(**worker)
-    return records
+def _refusal(path: Path, reason: str, why: str) -> BadInput:
+    return BadInput(
+        f"the emulator's state file {path} cannot be used",
+        reason=reason,
+        why=why,
+        fix=Fix.command(
+            *("mv", str(path), f"{path}.old"),
+            note="it then starts without slices, and removes the files of their workers",
+        ),
+    )

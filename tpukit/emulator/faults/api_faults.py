@@ -25,7 +25,10 @@ KINDS = ("status", "operation", "wait", "reset", "stall", "truncate", "unreachab
 PHASES = ("before", "after")
 #: Kinds that last, and kinds that only some methods can have.
 _LASTING = ("stall", "wait")
-_CHANGES = ("nodes.create", "nodes.delete", "queuedResources.create", "queuedResources.delete")
+_CHANGES = (
+    *("nodes.create", "nodes.delete", "nodes.start"),
+    *("queuedResources.create", "queuedResources.delete"),
+)
 _METHODS = {
     "operation": _CHANGES,
     "wait": ("queuedResources.create",),

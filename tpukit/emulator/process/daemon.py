@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from tpukit.emulator.core.operation_metadata import DEFAULT, OPERATION_METADATA, VARIABLE
 from tpukit.emulator.core.places import PROJECT, ZONE
 from tpukit.emulator.process.home import ENGINES, READY, EmulatorHome, RunningEmulator, exclusively
 from tpukit.errors import BadInput, Fix, NotFound, TpukitError, from_document
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Owner",
     "RunningEmulator",
+    "all_running",
     "environment",
     "impersonation",
     "real_name_environment",
@@ -71,13 +73,17 @@ def start(
     timeout: float = 120.0,
     engine: str = "auto",
     owner: Owner | None = None,
+    operation_metadata: str = "",
+    answer_seconds: float = _ANSWER_SECONDS,
 ) -> RunningEmulator:
     """Return the directory's emulator, started in the background unless it runs already.
 
     `create_seconds` is how long nodes are CREATING, a day at most; `port` 0 lets the system choose;
-    `engine` is one of `home.ENGINES`; the emulator goes with its `owner`, if it has one. Raises
-    `BadInput` for other values, and `TpukitError` with the last lines of its log when the
-    emulator does not come up within `timeout` seconds.
+    `engine` is one of `home.ENGINES`; the emulator goes with its `owner`, if it has one;
+    `operation_metadata` is one of `OPERATION_METADATA`, by default that of the environment variable
+    TPUKIT_EMULATOR_OPERATION_METADATA, else `DEFAULT`. Raises `BadInput` for other values, and
+    `TpukitError` with the last lines of its log when the emulator does not come up within `timeout`
+    seconds, or runs and does not answer within `answer_seconds`.
     """
     _check_number("create_seconds", create_seconds, LONGEST_CREATE, float)
     _check_number("port", port, 65535, int)
@@ -85,17 +91,47 @@ def start(
         raise BadInput(
             f"no engine {one_line(engine)}", fix=Fix(note=f"--engine {'|'.join(ENGINES)}")
         )
+    kind = operation_metadata or os.environ.get(VARIABLE) or DEFAULT
+    if kind not in OPERATION_METADATA:
+        raise BadInput(
+            f"no operation metadata {one_line(kind)}",
+            fix=Fix(note=f"--operation-metadata {'|'.join(OPERATION_METADATA)}"),
+        )
     home = EmulatorHome(directory)
     home.create()
+    options = ["--create-seconds", str(create_seconds), "--port", str(port)]
+    options += ["--engine", engine, "--operation-metadata", kind]
     with exclusively(home.path / "start.lock"):
-        return running(directory) or _spawn(home, create_seconds, port, timeout, engine, owner)
+        return running(directory, answer_seconds) or _spawn(home, options, timeout, owner)
 
 
-def running(directory: Path) -> RunningEmulator | None:
-    """Return the directory's emulator if it lives and answers, else None."""
+def running(directory: Path, answer_seconds: float = _ANSWER_SECONDS) -> RunningEmulator | None:
+    """Return the directory's emulator if one runs, else None.
+
+    Raises `TpukitError` if one runs and does not answer within `answer_seconds`.
+    """
     home = EmulatorHome(directory)
-    found = home.published()
-    return found if found and home.is_locked() and _answers(found) else None
+    give_up_at = time.monotonic() + answer_seconds
+    while home.is_locked():  # one that is starting, or ending, soon is not
+        found = home.published()
+        if found and _answers(found, answer_seconds):
+            return found
+        if time.monotonic() >= give_up_at:
+            raise _silent(home)
+        time.sleep(0.05)
+    return None
+
+
+def _silent(home: EmulatorHome) -> TpukitError:
+    """Return the error of a home whose emulator runs and does not answer."""
+    processes = " and ".join(str(pid) for pid in home.holder())
+    note = "asks again; `tpukit emulator stop` ends what its workers run, and keeps its slices"
+    return TpukitError(
+        f"the emulator in {one_line(str(home.path))} runs and does not answer",
+        reason=f"process {processes}" if processes else "",
+        why=_log_tail(home),
+        fix=Fix.command("tpukit", "emulator", "status", note=note),
+    )
 
 
 def stop(directory: Path) -> bool:
@@ -129,11 +165,26 @@ def stop_all(
     from tpukit.emulator.workers import processes
 
     mine = mine or processes.of_this_user
-    directories = {directory.absolute(), *processes.emulator_directories(mine)}
-    stopped = [found for found in sorted(directories) if stop(found)]
+    stopped = [found for found in _directories(directory, mine) if stop(found)]
     left = [process for process in processes.marked_by_any() if mine(process)]
     processes.end(lambda: [process for process in processes.marked_by_any() if mine(process)])
     return stopped, len(left)
+
+
+def all_running(
+    directory: Path, mine: Callable[[psutil.Process], bool] | None = None
+) -> list[Path]:
+    """Return the directories of the emulators that `stop_all` would end."""
+    from tpukit.emulator.workers import processes
+
+    found = _directories(directory, mine or processes.of_this_user)
+    return [place for place in found if EmulatorHome(place).is_locked()]
+
+
+def _directories(directory: Path, mine: Callable[[psutil.Process], bool]) -> list[Path]:
+    from tpukit.emulator.workers import processes
+
+    return sorted({directory.absolute(), *processes.emulator_directories(mine)})
 
 
 def environment(
@@ -225,18 +276,12 @@ def _expected(directory: Path) -> RunningEmulator:
 
 
 def _spawn(
-    home: EmulatorHome,
-    create_seconds: float,
-    port: int,
-    timeout: float,
-    engine: str,
-    owner: Owner | None,
+    home: EmulatorHome, options: Sequence[str], timeout: float, owner: Owner | None
 ) -> RunningEmulator:
     ready, theirs = os.pipe()
     # -P: a file random.py where the user stands is not to be imported.
     words = [sys.executable, "-P", "-m", "tpukit.emulator", "--directory", str(home.path)]
-    words += ["--create-seconds", str(create_seconds), "--port", str(port)]
-    words += ["--engine", engine, "--ready-descriptor", str(theirs)]
+    words += [*options, "--ready-descriptor", str(theirs)]
     inherited = [theirs]
     if owner is not None:
         words += ["--owner-descriptor", str(owner.descriptor)]
@@ -286,11 +331,11 @@ def _refusal(report: bytes) -> TpukitError | None:
         return None
 
 
-def _answers(found: RunningEmulator) -> bool:
+def _answers(found: RunningEmulator, seconds: float) -> bool:
     """Tell whether an emulator answers, with a refusal: one that was killed may listen a while."""
     address = urlsplit(found.url)
     try:
-        with socket.create_connection((address.hostname, address.port), _ANSWER_SECONDS) as asking:
+        with socket.create_connection((address.hostname, address.port), seconds) as asking:
             asking.sendall(b"GET / HTTP/1.0\r\n\r\n")
             return asking.recv(1) == b"H"
     except OSError:

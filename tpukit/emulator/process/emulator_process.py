@@ -15,6 +15,7 @@ from typing import TextIO
 
 from tpukit import __version__
 from tpukit.emulator.api.http_server import ApiServer, build_server
+from tpukit.emulator.core.operation_metadata import DEFAULT, OperationMetadata
 from tpukit.emulator.process.guardian import reap_orphans
 from tpukit.emulator.process.home import LARGEST_LOG, READY, EmulatorHome, RunningEmulator
 from tpukit.emulator.process.worker_engine import WorkerEngine, worker_engine
@@ -29,12 +30,15 @@ def emulate(
     create_seconds: float,
     port: int,
     engine: str = "auto",
+    operation_metadata: OperationMetadata = DEFAULT,
     ends: Sequence[int] = (),
     ready: int | None = None,
+    keep: bool = True,
 ) -> int:
     """Serve until TERM, INT or the end of a descriptor of `ends`; then end every worker.
 
-    Writes `READY` to the `ready` descriptor once clients are answered.
+    Writes `READY` to the `ready` descriptor once clients are answered. Unless `keep`, no file
+    holds the resources.
     """
     keep_log(home)
     ending = _ending(ends)
@@ -43,7 +47,15 @@ def emulate(
     processes.end(lambda: processes.marked(f"{home.identity()}/"), grace=0)
     workers, token = worker_engine(engine, home), home.new_token()
     try:
-        server = build_server(home.path, token, workers.make_host, create_seconds, port=port)
+        server = build_server(
+            home.path,
+            token,
+            workers.make_host,
+            create_seconds,
+            port=port,
+            operation_metadata=operation_metadata,
+            keep=keep,
+        )
         _serve(server, home, token, workers, ready, ending)
     finally:
         workers.close()

@@ -4,7 +4,7 @@ lock            held as long as the emulator or its guardian lives; says who tha
 emulator.json   where it answers; written after the server listens
 token           the bearer token of this run; gcloud reads it as an access token file
 identity        marks the processes of this directory's workers
-state.json      what the API knows
+state.db        the resources, in SQLite; not that of a program's own `Emulator`
 workers/        each worker's files
 emulator.log    standard output and error of the emulator started in the background
 """
@@ -20,6 +20,8 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+
+from tpukit.paths import replace_file
 
 #: What workers can be made of.
 ENGINES = ("auto", "portable", "namespaces", "paper")
@@ -67,7 +69,7 @@ class EmulatorHome:
     def new_token(self) -> str:
         """Return a new bearer token: who has an old one may ask whoever took the port since."""
         value = secrets.token_hex(16)
-        write_privately(self.token_file, value + "\n")
+        replace_file(self.token_file, value + "\n")
         return value
 
     def identity(self) -> str:
@@ -80,12 +82,12 @@ class EmulatorHome:
             if _IDENTITY.fullmatch(found):
                 return found
         value = secrets.token_hex(16)
-        write_privately(self.identity_file, value + "\n")
+        replace_file(self.identity_file, value + "\n")
         return value
 
     def publish(self, running: RunningEmulator) -> None:
         """Write where the emulator answers; a reader sees all of it or nothing."""
-        write_privately(self.document, json.dumps(asdict(running), indent=2) + "\n")
+        replace_file(self.document, json.dumps(asdict(running), indent=2) + "\n")
 
     def published(self) -> RunningEmulator | None:
         """Return what was published last, which need not live any more."""
@@ -100,7 +102,7 @@ class EmulatorHome:
     def sweep(self) -> None:
         """Remove what a crash left half written; only who has the lock may."""
         for folder in (self.path, self.path / "tls"):
-            for left in folder.glob(".*.[0-9]*"):
+            for left in folder.glob(".*.*"):
                 left.unlink(missing_ok=True)
 
     def hold(self) -> None:
@@ -144,13 +146,3 @@ def exclusively(path: Path, wait: bool = True) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def write_privately(path: Path, text: str) -> None:
-    """Replace a file at once by one that only its owner can read."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    temporary.replace(path)

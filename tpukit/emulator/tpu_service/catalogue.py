@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 
 from tpukit.accelerators import AcceleratorType, all_types
-from tpukit.emulator.core.api_errors import ApiError, Json, invalid, is_text, is_whole, not_found
-from tpukit.emulator.core.places import ZONE
+from tpukit.emulator.core.api_errors import (
+    ApiError,
+    Json,
+    Status,
+    invalid,
+    is_text,
+    is_whole,
+    not_found,
+)
+from tpukit.emulator.core.places import REGIONS, ZONE
 from tpukit.emulator.core.service_context import Call, ServiceContext, listing
 
-#: Names seen in the Cloud TPU page "TPU software versions" and in use on the v6e generation. A
+#: Names of the Cloud TPU page "TPU software versions", in use on v6e, and in public recordings. A
 #: runtime version that does not fit a generation is accepted, as by the real service.
 _RUNTIME_VERSIONS = (
     "tpu-ubuntu2204-base",
     "tpu-vm-base",
+    "tpu-vm-cos-stable",
     "tpu-vm-pt-1.13",
     "tpu-vm-pt-2.0",
     "tpu-vm-tf-2.16.1",
@@ -23,11 +33,22 @@ _RUNTIME_VERSIONS = (
     "tpu-vm-tf-2.16.1-pod-pjrt",
     "tpu-vm-tf-2.17.0-pjrt",
     "tpu-vm-tf-2.17.0-pod-pjrt",
+    "tpu-vm-tf-2.18.0-pjrt",
+    "tpu-vm-v4-base",
     "v2-alpha-tpuv5",
     "v2-alpha-tpuv5-lite",
     "v2-alpha-tpuv6e",
     "v6e-ubuntu-2404",
 )
+
+
+#: How the zones of a region end.
+_LETTERS = ("-a", "-b", "-c", "-d", "-e", "-f")
+#: Where requests with flex-start were accepted, by generation: public reports of 2026.
+_FLEX_START = {
+    "v6e": ("us-east5-a", "us-east5-b", "europe-west4-a"),
+    "v5litepod": ("us-west4-a",),
+}
 
 
 class Catalogue:
@@ -42,20 +63,28 @@ class Catalogue:
         return tuple(sorted(z for z in known if self._context.offers(f"zones/{z}", True)))
 
     @property
+    def regions(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([*REGIONS, *map(region_of, self.zones)]))
+
+    @property
     def runtime_versions(self) -> tuple[str, ...]:
         offers = self._context.offers
         known = [*_RUNTIME_VERSIONS, *self._context.added("runtimeVersions/")]
         return tuple(v for v in dict.fromkeys(known) if offers(f"runtimeVersions/{v}", True))
 
     def check_zone(self, call: Call) -> None:
-        """Refuse a zone that does not exist in the words of the real service.
+        """Refuse a zone without TPUs, and one that does not exist, as the real service does.
 
-        Source: dstackai/gpuhunt#98; SkyPilot knows by them that nothing is there.
+        Sources: tests/recorded/exchanges/tpu-zone-without-tpus; dstackai/gpuhunt#98, by whose words
+        SkyPilot knows that nothing is there.
         """
         zone = call.path["zone"]
-        if zone not in self.zones:
-            text = f"Location {zone} is not found or access is unauthorized."
-            raise ApiError("PERMISSION_DENIED", text)
+        if zone in self.zones:
+            return
+        if region_of(zone) in REGIONS and zone[-2:] in _LETTERS:
+            raise self._context.bad_request(f'The requested zone "{zone}" is not supported.')
+        text = f"Location {zone} is not found or access is unauthorized."
+        raise ApiError("PERMISSION_DENIED", text)
 
     def in_zone(self, zone: str) -> tuple[AcceleratorType, ...]:
         return tuple(kind for kind in all_types() if self._is_offered(kind, zone))
@@ -78,6 +107,23 @@ class Catalogue:
         own = zone in ("-", ZONE, *kind.facts.zones) or zone not in _real_zones()
         everywhere = offers(f"acceleratorTypes/-/{kind.name}", own)
         return offers(f"acceleratorTypes/{zone}/{kind.name}", everywhere)
+
+    def flex_start_refusal(self, zone: str, node: Json) -> Status | None:
+        """Return the error with which the create of a flex-start node ends in a wrong zone.
+
+        Recorded: tests/recorded/exchanges/tpu-flex-start.
+        """
+        if node["schedulingConfig"].get("provisioningModel") != "FLEX_START":
+            return None
+        kind = node["acceleratorType"]
+        accepted = _FLEX_START.get(AcceleratorType.parse(kind).facts.name, ())
+        if zone in accepted or region_of(zone) not in REGIONS:
+            return None
+        text = (
+            f'FLEX_START provisioning model is not supported for accelerator type "{kind}" in '
+            f'location "{zone}"'
+        )
+        return Status("INVALID_ARGUMENT", text)
 
     def workers_of(self, node: Json) -> int:
         """Return the number of workers that a node, checked before, has."""
@@ -131,6 +177,11 @@ class Catalogue:
         return [(each, prefix + each) for each in (self.zones if zone == "-" else (zone,))]
 
 
+def region_of(zone: str) -> str:
+    """Return the region of a zone: `us-central1` of `us-central1-a`."""
+    return zone.rpartition("-")[0]
+
+
 @cache
 def _real_zones() -> frozenset[str]:
     return frozenset(zone for kind in all_types() for zone in kind.facts.zones)
@@ -158,7 +209,7 @@ _NAME = re.compile(
 
 
 class Reservations:
-    """Reserved capacity. It is listed and counts nothing: the emulator has room for all."""
+    """Reserved capacity. It has to exist and counts nothing: the emulator has room for all."""
 
     def __init__(self, context: ServiceContext, catalogue: Catalogue) -> None:
         self._context = context
@@ -169,6 +220,25 @@ class Reservations:
         prefix = self._catalogue.prefix(call, "reservations")
         found = ((name, doc) for name, doc in self._records.items() if name.startswith(prefix))
         return listing(call, "reservations", found)
+
+    def claimed(self, call: Call, name: str = "") -> Call:
+        """Return a create that uses a reservation: it fails later if there is no such one.
+
+        Without a name, or with the id `-`, any reservation of the call's project and zone will do.
+        Raises `ApiError` for a name of another form.
+        """
+        prefix = f"{call.parent}/reservations/"
+        full = self._context.by_id(name) if "/" in name else prefix + (name or "-")
+        if full == f"{prefix}-":
+            exists = any(known.startswith(prefix) for known in self._records)
+        elif match := _NAME.fullmatch(full):
+            exists = full in self._records and match[2] == call.path["zone"]
+        else:
+            why = "must be projects/P/locations/ZONE/reservations/R"
+            raise self._context.bad_request(f"reservation_name {name!r} {why}")
+        # Recorded: `gcloud compute tpus tpu-vm create` of 2025-08-25, error of the operation.
+        missing = Status("NOT_FOUND", "Reservation not found")
+        return call if exists or call.failure else replace(call, failure=missing)
 
     def add(self, call: Call) -> Json:
         """Make `{"name": FULL_NAME, "resourceType": "v4", "size": 64}`, a size in chips."""
@@ -190,5 +260,4 @@ class Reservations:
                 "usage": {"total": "0"},
             },
         }
-        self._context.changed = True
         return self._records[found[0]]

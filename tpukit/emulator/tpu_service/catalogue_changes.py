@@ -9,8 +9,8 @@ from typing import Any
 from tpukit.accelerators import AcceleratorType
 from tpukit.emulator.core.api_errors import Json, invalid, is_whole, not_found
 from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceContext
-from tpukit.emulator.tpu_service.catalogue import Catalogue, Reservations
-from tpukit.emulator.tpu_service.quotas import Quotas
+from tpukit.emulator.tpu_service.catalogue import Catalogue, Reservations, region_of
+from tpukit.emulator.tpu_service.quotas import ADDRESS_METRIC, Quotas, limit_name
 from tpukit.errors import BadInput
 
 _ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-[a-z]")
@@ -65,7 +65,6 @@ class CatalogueChanges:
         if given.keys() - _KEYS:
             raise invalid(f"What is offered has {', '.join(sorted(_KEYS))}.")
         change(given, offered)
-        self._context.changed = True
         return self.show(call)
 
     def _zone(self, given: Json, offered: bool) -> None:
@@ -118,18 +117,26 @@ class CatalogueChanges:
             raise not_found(name)
 
     def _quota(self, given: Json, offered: bool) -> None:
-        kind, zone = self._accelerator_type(given), self._known_zone(given, "zone")
-        said, limit = given.get("spot", False), given.get("limit")
-        if said not in (True, False, "true", "false"):  # texts are a query's
-            raise invalid("spot must be true or false.")
-        spot = said in (True, "true")
+        name, place, limit = *self._limit(given), given.get("limit")
         if not offered:
-            if not self._quotas.remove(kind, spot, zone):
-                raise not_found(f"the quota of {kind.name} in {zone}")
+            if not self._quotas.remove(name, place):
+                raise not_found(f"the quota of {given['name']} in {place}")
         elif not is_whole(limit):
             raise invalid("limit must be a whole number.")
         else:
-            self._quotas.set(kind, spot, zone, limit)
+            self._quotas.set(name, place, limit)
+
+    def _limit(self, given: Json) -> tuple[str, str]:
+        """Return the name and the place of the limit that counts an accelerator type.
+
+        `ADDRESS_METRIC` in place of the type means the external addresses of the zone's region.
+        """
+        zone, spot = self._known_zone(given, "zone"), given.get("spot", False)
+        if spot not in (True, False, "true", "false"):  # texts are a query's
+            raise invalid("spot must be true or false.")
+        if given.get("name") == ADDRESS_METRIC:
+            return ADDRESS_METRIC, region_of(zone)
+        return limit_name(self._accelerator_type(given), spot in (True, "true")), zone
 
     def _accelerator_type(self, given: Json) -> AcceleratorType:
         try:

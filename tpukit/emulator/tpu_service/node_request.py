@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import re
-from ipaddress import ip_network
 from typing import Any
 
-from tpukit.emulator.core.api_errors import ApiError, Json, field_violation, invalid
-from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceContext, project_number
+from tpukit.emulator.core.api_errors import Json
+from tpukit.emulator.core.service_context import Call, ServiceContext, default_account
 from tpukit.emulator.tpu_service.catalogue import Catalogue
-
-#: Google Cloud documentation, "Requirements for labels": lower case, digits, _, -, 63 characters.
-_LABEL_KEY = re.compile(r"[^\W\dA-Z_][\w-]{0,62}")
-_LABEL_VALUE = re.compile(r"[\w-]{0,63}")
+from tpukit.emulator.tpu_service.node_fields import (
+    bad,
+    check_account,
+    check_fields,
+    check_scheduling,
+)
+from tpukit.emulator.tpu_service.node_network import parse_network
 
 #: The service's own, though no discovery document calls it output only.
 _OWN = ("health",)
-#: The discovery document on `description`.
-_LONGEST_DESCRIPTION = 512
-#: Compute Engine's discovery document on a value of metadata, in bytes.
-_LARGEST_VALUE = 262_144
+#: Recorded: tests/recorded/exchanges/tpu-node/03-get.
+_SCOPES = tuple(
+    f"https://www.googleapis.com/auth/{name}"
+    for name in (
+        *("devstorage.read_write", "logging.write", "service.management", "servicecontrol"),
+        *("cloud-platform", "pubsub"),
+    )
+)
 #: Terraform's documentation of google_tpu_v2_vm: neither type nor config means v2-8.
 _DEFAULT_TYPE = "v2-8"
 
@@ -31,19 +36,25 @@ def parse_node(context: ServiceContext, catalogue: Catalogue, call: Call) -> Jso
     runtime = given.get("runtimeVersion", "")
     if runtime not in catalogue.runtime_versions:
         raise context.bad_request(f'Runtime version "{runtime}" was not found')
+    # Cloud TPU documentation, "Attach durable block storage to a TPU VM".
+    writable = [disk for disk in given.get("dataDisks", ()) if disk.get("mode") != "READ_ONLY"]
+    if kind.workers > 1 and writable:
+        raise bad("node.data_disks[0].mode", "must be READ_ONLY for a slice of several workers")
     account = given.get("serviceAccount") or {}
+    check_account(account)
+    scheduling = given.get("schedulingConfig") or {}
+    check_scheduling(context, scheduling)
     return {
         **given,
         "acceleratorType": kind.name,
         "acceleratorConfig": {"type": kind.facts.api_type, "topology": kind.topology},
-        "networkConfig": _network(context, call, given),
+        **_networks(context, call, given),
         "cidrBlock": given.get("cidrBlock") or "10.128.0.0/20",
-        "schedulingConfig": given.get("schedulingConfig") or {},
+        "schedulingConfig": scheduling,
         "shieldedInstanceConfig": given.get("shieldedInstanceConfig") or {},
         "serviceAccount": {
-            "email": account.get("email")
-            or f"{project_number(call.project)}-compute@developer.gserviceaccount.com",
-            "scope": account.get("scope") or ["https://www.googleapis.com/auth/cloud-platform"],
+            "email": account.get("email") or default_account(call.project),
+            "scope": account.get("scope") or list(_SCOPES),
         },
     }
 
@@ -51,9 +62,7 @@ def parse_node(context: ServiceContext, catalogue: Catalogue, call: Call) -> Jso
 def parse_fields(call: Call) -> Json:
     """Return the fields of the body that a client may set."""
     given = {k: v for k, v in call.body.items() if v is not None and k not in _OWN}
-    _check_labels(given.get("labels", {}))
-    _check_tags(given.get("tags", []))
-    _check_sizes(given)
+    check_fields(call, given)
     return given
 
 
@@ -78,61 +87,12 @@ def _accelerator(context: ServiceContext, catalogue: Catalogue, zone: str, given
     return found
 
 
-def _network(context: ServiceContext, call: Call, given: Json) -> Json:
+def _networks(context: ServiceContext, call: Call, given: Json) -> Json:
+    """Return the node's network, and with several all of them."""
     several = given.get("networkConfigs")
     if several and given.get("networkConfig"):
         raise context.bad_request("only one of network_config and network_configs may be set")
-    config = given.get("networkConfig") or (several[0] if several else {})
-    network = full_network(call.project, config.get("network") or "default")
-    if not context.has_network(call.project, network):
-        raise context.bad_request(f"The resource '{network}' was not found")
-    region = call.path["zone"].rsplit("-", 1)[0]
-    subnetwork = (config.get("subnetwork") or "default").rsplit("/", 1)[-1]
-    return {
-        **config,
-        "network": network,
-        "subnetwork": f"projects/{network.split('/')[1]}/regions/{region}/subnetworks/{subnetwork}",
-        "enableExternalIps": config.get("enableExternalIps", False),
-    }
-
-
-def full_network(project: str, text: str) -> str:
-    """Return `projects/P/global/networks/N` for a name, a partial path or a whole link."""
-    found = re.search(r"projects/([^/]+)/global/networks/([^/]+)$", text)
-    if found:
-        return f"projects/{found[1]}/global/networks/{found[2]}"
-    return f"projects/{project}/global/networks/{text.rsplit('/', 1)[-1]}"
-
-
-def _check_sizes(given: Json) -> None:
-    if len(given.get("description", "")) > _LONGEST_DESCRIPTION:
-        raise _bad("description", f"is longer than {_LONGEST_DESCRIPTION} characters")
-    for key, value in given.get("metadata", {}).items():
-        if len(value.encode()) > _LARGEST_VALUE:
-            raise _bad(f"metadata[{key}]", f"is larger than {_LARGEST_VALUE} bytes")
-    try:
-        ip_network(given.get("cidrBlock") or "0.0.0.0/0", strict=False)
-    except ValueError as error:
-        raise _bad("cidr_block", "is no CIDR block") from error
-
-
-def _bad(name: str, why: str) -> ApiError:
-    text = f"Invalid value at 'node.{name}': it {why}."
-    return invalid(text, [field_violation(f"node.{name}", text)])
-
-
-def _check_labels(labels: Json) -> None:
-    for key, value in labels.items():
-        bad_case = key != key.lower() or value != value.lower()
-        if bad_case or not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
-            text = f"Invalid label: {key!r}: {value!r}"
-            raise invalid(text, [field_violation(f"node.labels[{key}]", text)])
-    if len(labels) > 64:
-        raise invalid("A resource can have at most 64 labels.")
-
-
-def _check_tags(tags: list[str]) -> None:
-    for tag in tags:
-        if not RESOURCE_ID.fullmatch(tag):
-            text = f"Invalid network tag: {tag!r}"
-            raise invalid(text, [field_violation("node.tags", text)])
+    if not several:
+        return {"networkConfig": parse_network(context, call, given.get("networkConfig") or {})}
+    parsed = [parse_network(context, call, config) for config in several]
+    return {"networkConfig": parsed[0], "networkConfigs": parsed}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tpukit.emulator.core.api_errors import ApiError, Json, camel, invalid, not_found
 from tpukit.emulator.core.service_context import Call, ServiceContext, listing
-from tpukit.emulator.tpu_service.catalogue import Catalogue
+from tpukit.emulator.tpu_service.catalogue import Catalogue, Reservations
+from tpukit.emulator.tpu_service.node_fields import is_reserved
 from tpukit.emulator.tpu_service.node_request import parse_fields, parse_node
 from tpukit.emulator.tpu_service.node_store import EXTERNAL, NodeStore
 from tpukit.emulator.tpu_service.operations import TpuOperations
@@ -28,6 +29,7 @@ class Nodes:
     _operations: TpuOperations
     _store: NodeStore
     _quotas: Quotas
+    _reservations: Reservations
 
     def create(self, call: Call) -> Json:
         self._catalogue.check_zone(call)
@@ -39,8 +41,14 @@ class Nodes:
         if name in self._store:
             raise ApiError("ALREADY_EXISTS", f"Resource '{name}' already exists")
         self._quotas.check(call, [document])
+        scheduling = document["schedulingConfig"]
+        if is_reserved(scheduling):
+            call = self._reservations.claimed(call, scheduling.get("reservationName", ""))
         workers = self._catalogue.workers_of(document)
-        return self._store.add(call, name, document, workers)
+        refusal = self._catalogue.flex_start_refusal(call.path["zone"], document)
+        return self._store.add(
+            replace(call, failure=call.failure or refusal), name, document, workers
+        )
 
     def get(self, call: Call) -> Json:
         return self._store.view(self._find(call))
@@ -166,13 +174,12 @@ def _worker_index(text: object, workers: Sequence[WorkerRecord]) -> int:
 def _entries(worker: WorkerRecord, published: Mapping[str, str], path: str) -> Sequence[Json]:
     """Return what the worker published below `path`, a namespace or a namespace and a key.
 
-    gcloud looks for the key `hostname`, the guest agent writes `Hostname`: both are here. The
-    namespace `ssh` is the emulator's own, and only where its port is not the usual one.
+    A TPU VM's host name is `deviceInfo/hostname` (recorded: docs/reference/real-workers.md). The
+    namespace `ssh` is the emulator's own, and exists only if the port is not 22.
     """
     kind, body = worker.host_public_key.split()[:2]
     entries = [
-        ("guestInventory", "Hostname", worker.hostname),
-        ("guestInventory", "hostname", worker.hostname),
+        ("deviceInfo", "hostname", worker.hostname),
         ("hostkeys", kind, body),
     ]
     for name, value in published.items():

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from tpukit.emulator.core.api_errors import ApiError, Json, Status, not_found
 from tpukit.emulator.core.emulator_clock import timestamp
+from tpukit.emulator.core.operation_metadata import metadata_type
 from tpukit.emulator.core.service_context import Call, ServiceContext, listing
+from tpukit.emulator.tpu_service.catalogue import Catalogue
 
 #: The real service forgets operations after some 30 days (AIP-151); here their number is bounded.
 KEPT = 1000
+_TYPE = "type.googleapis.com/google.cloud.tpu"
 #: The type of the resources of a collection.
 _TYPES = {"nodes": "Node", "queuedResources": "QueuedResource"}
 
@@ -15,9 +20,13 @@ _TYPES = {"nodes": "Node", "queuedResources": "QueuedResource"}
 class TpuOperations:
     """Starts, shows and ends operations; what an operation does is its resource's business."""
 
-    def __init__(self, context: ServiceContext) -> None:
+    def __init__(self, context: ServiceContext, catalogue: Catalogue) -> None:
         self._context = context
+        self._catalogue = catalogue
         self._records = context.state.operations
+        #: Names by what became of them: a look at all that are kept would cost every call.
+        self._begun = {name: None for name, each in self._records.items() if not each["done"]}
+        self._ended = deque(name for name, each in self._records.items() if each["done"])
 
     def begin(
         self, call: Call, verb: str, target: str, seconds: float, change: Json | None = None
@@ -40,8 +49,7 @@ class TpuOperations:
             "change": change or {},
             "failure": call.failure.operation_error() if call.failure else None,
         }
-        self._context.changed = True
-        self._forget()
+        self._begun[name] = None
         return name
 
     def repeated(self, call: Call, verb: str, target: str) -> Json | None:
@@ -65,10 +73,8 @@ class TpuOperations:
 
     def pending(self, target: str = "") -> list[tuple[str, Json]]:
         """Return the operations that are not done, on one target or on all."""
-        records = self._records.items()
-        return [
-            item for item in records if not item[1]["done"] and target in ("", item[1]["target"])
-        ]
+        found = [(name, self._records[name]) for name in self._begun if name in self._records]
+        return [item for item in found if target in ("", item[1]["target"])]
 
     def finish(self, name: str, response: Json | None, error: Json | None = None) -> None:
         """End an operation with the resource as it is now (none after a delete), or an error."""
@@ -76,7 +82,10 @@ class TpuOperations:
         ended = min(record["due"], self._context.now())
         outcome = {"error": error} if error else {"response": response}
         self._records[name] = {**record, "done": True, "ended": ended, **outcome}
-        self._context.changed = True
+        self._begun.pop(name, None)
+        self._ended.append(name)
+        while len(self._ended) > KEPT:
+            self._records.pop(self._ended.popleft(), None)
 
     def abandon(self, target: str, status: Status) -> None:
         """End every pending operation on a target that something else took over."""
@@ -87,9 +96,8 @@ class TpuOperations:
         """Return the operation as a version of the API answers it; without one, its own."""
         record = self._records[name]
         version = version or record["version"]
-        package = f"type.googleapis.com/google.cloud.tpu.{version}"
         metadata: Json = {
-            "@type": f"{package}.OperationMetadata",
+            "@type": metadata_type(self._context.operation_metadata, version),
             "createTime": timestamp(record["created"]),
             "target": record["target"],
             "verb": record["verb"],
@@ -99,13 +107,13 @@ class TpuOperations:
         if not record["done"]:
             return {"name": name, "metadata": metadata, "done": False}
         metadata["endTime"] = timestamp(record["ended"])
-        return {"name": name, "metadata": metadata, "done": True, **_outcome(record, package)}
+        return {"name": name, "metadata": metadata, "done": True, **_outcome(record, version)}
 
     def get(self, call: Call) -> Json:
         return self.view(self._find(call), call.version)
 
     def list(self, call: Call) -> Json:
-        prefix = f"{call.parent}/operations/"
+        prefix = self._catalogue.prefix(call, "operations")
         found = ((n, self.view(n, call.version)) for n in self._records if n.startswith(prefix))
         return listing(call, "operations", found, 500)
 
@@ -115,7 +123,6 @@ class TpuOperations:
         if not self._records[name]["done"]:
             raise ApiError("FAILED_PRECONDITION", f"Operation '{name}' is not done.")
         del self._records[name]
-        self._context.changed = True
         return {}
 
     def request_cancel(self, call: Call) -> tuple[str, Json] | None:
@@ -124,7 +131,6 @@ class TpuOperations:
         if self._records[name]["done"]:
             return None
         self._records[name] = {**self._records[name], "cancel_requested": True}
-        self._context.changed = True
         return name, self._records[name]
 
     def _find(self, call: Call) -> str:
@@ -133,16 +139,11 @@ class TpuOperations:
             raise not_found(name)
         return name
 
-    def _forget(self) -> None:
-        done = [name for name, record in self._records.items() if record["done"]]
-        for name in done[: max(0, len(done) - KEPT)]:
-            del self._records[name]
 
-
-def _outcome(record: Json, package: str) -> Json:
+def _outcome(record: Json, version: str) -> Json:
     if "error" in record:
         return {"error": record["error"]}
     if record["response"] is None:
         return {"response": {"@type": "type.googleapis.com/google.protobuf.Empty"}}
     kind = _TYPES[record["target"].rsplit("/", 2)[1]]
-    return {"response": {"@type": f"{package}.{kind}", **record["response"]}}
+    return {"response": {"@type": f"{_TYPE}.{version}.{kind}", **record["response"]}}

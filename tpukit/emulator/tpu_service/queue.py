@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tpukit.emulator.core.api_errors import Json, Status
-from tpukit.emulator.core.service_context import Call, ServiceContext
+from tpukit.emulator.core.service_context import Call, ServiceContext, project_number
 from tpukit.emulator.tpu_service.catalogue import Catalogue
 from tpukit.emulator.tpu_service.node_store import NodeStore
 from tpukit.emulator.tpu_service.operations import TpuOperations
@@ -50,8 +50,10 @@ class Queue:
     def __iter__(self) -> Iterator[str]:
         return iter(self._records)
 
-    def add(self, call: Call, name: str, parsed: ParsedQueuedResource) -> Json:
-        """Take a request in; return the operation, which ends when it is ACCEPTED."""
+    def add(
+        self, call: Call, name: str, parsed: ParsedQueuedResource, refusal: Status | None
+    ) -> Json:
+        """Take a request in; return the operation, which ends when it is ACCEPTED or refused."""
         self._records[name] = {
             "request": parsed.document,
             "version": call.version,
@@ -60,6 +62,7 @@ class Queue:
             "run_seconds": parsed.run_seconds,
             "failure": call.failure.operation_error() if call.failure else None,
             "delay": call.delay,
+            "refusal": refusal.operation_error() if refusal else None,
         }
         self._enter(name, "CREATING")
         return self._begin(call, "create", name, self._context.timing.update)
@@ -89,7 +92,8 @@ class Queue:
             document[f"{state.lower()}Data"] = error
         if initiator:
             document["stateInitiator"] = initiator
-        return {**record["request"], "state": document}
+        specs = [_answered(spec) for spec in record["request"]["tpu"]["nodeSpec"]]
+        return {**record["request"], "tpu": {"nodeSpec": specs}, "state": document}
 
     def state(self, name: str) -> str:
         return str(self._records[name]["state"])
@@ -114,8 +118,12 @@ class Queue:
         """Let an operation on a request that fell due end."""
         name, verb, failure = record["target"], record["verb"], record["failure"]
         if verb == "create":
-            failure = None  # an injected failure is the request's, not the operation's
-            self._enter(name, "ACCEPTED")
+            # An injected failure is the request's, not the operation's.
+            failure = self._records[name].get("refusal")
+            if failure:
+                self.drop(name)
+            else:
+                self._enter(name, "ACCEPTED")
         elif verb == "delete" and failure:
             self._enter(name, self._records[name]["before"])
         elif verb == "delete":
@@ -126,7 +134,6 @@ class Queue:
     def drop(self, name: str) -> None:
         """Forget a request that has no nodes."""
         del self._records[name]
-        self._context.changed = True
 
     def _step(self, name: str) -> bool:
         record = self._records[name]
@@ -245,4 +252,17 @@ class Queue:
 
     def _update(self, name: str, **change: object) -> None:
         self._records[name] = {**self._records[name], **change}
-        self._context.changed = True
+
+
+def _answered(spec: Json) -> Json:
+    """Return a spec as the API answers it: the node as it was asked for, by the project's number.
+
+    Recorded: tests/recorded/exchanges/tpu-queued.
+    """
+    node = {**spec["asked"], "queuedResource": _by_number(spec["node"]["queuedResource"])}
+    return {"parent": _by_number(spec["parent"]), "nodeId": spec["nodeId"], "node": node}
+
+
+def _by_number(name: str) -> str:
+    _, project, rest = name.split("/", 2)
+    return f"projects/{project_number(project)}/{rest}"

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tpukit.emulator.core.api_errors import Json, invalid
 from tpukit.emulator.core.emulator_clock import parse_timestamp
 from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceContext
 from tpukit.emulator.tpu_service.catalogue import Catalogue
+from tpukit.emulator.tpu_service.node_fields import check_scheduling, is_reserved
 from tpukit.emulator.tpu_service.node_request import parse_node
 
 _TIERS = ("spot", "guaranteed", "bestEffort")
+#: Which tiers may stand beside a provisioning model.
+_MODELS = {
+    "STANDARD": frozenset({"guaranteed", "spot", "reservation_name"}),
+    "SPOT": frozenset({"spot"}),
+    "RESERVATION_BOUND": frozenset({"guaranteed", "reservation_name"}),
+    "FLEX_START": frozenset[str](),
+}
 #: What several nodes of one spec are called in v2 and in v2alpha1.
 _SEVERAL = ("multisliceParams", "multiNodeParams")
+#: Fields of a node that the specs of a request do not have.
+_NODES_OWN = ("cidrBlock", "acceleratorConfig")
 #: A bound of the emulator; that of the real service is the project's quota.
 MOST_NODES = 256
 
@@ -27,15 +37,20 @@ class ParsedQueuedResource:
     not_after: float | None = None
     run_seconds: float | None = None  #: after which the nodes are taken away
 
+    @property
+    def reservations(self) -> Sequence[str]:
+        """The names of the reservations that it uses; "" and `-` stand for any."""
+        own = self.document.get("reservationName", "")
+        used = [spec["node"]["schedulingConfig"] for spec in self.document["tpu"]["nodeSpec"]]
+        return [own or each.get("reservationName", "") for each in used if is_reserved(each)]
+
 
 def parse_queued_resource(
     context: ServiceContext, catalogue: Catalogue, call: Call, name: str
 ) -> ParsedQueuedResource:
     """Return what a create asks for; each spec of several nodes becomes as many specs of one."""
     given = call.body
-    tiers = [tier for tier in _TIERS if tier in given]
-    if len(tiers) > 1:
-        raise context.bad_request(f"only one of {' and '.join(tiers)} may be set")
+    _check_tiers(context, given)
     specs = given.get("tpu", {}).get("nodeSpec") or []
     if not specs:
         raise context.bad_request("at least one tpu.node_spec is required")
@@ -46,6 +61,8 @@ def parse_queued_resource(
         raise context.bad_request("two nodes of the request have the same id")
     document = {**given, "name": name, "createTime": context.stamp(), "tpu": {"nodeSpec": written}}
     after, until = _window(context, given.get("queueingPolicy", {}))
+    if len(given.get("runDuration", {})) > 1:
+        raise context.bad_request("only one of max_run_duration and termination_time may be set")
     run = given.get("runDuration", {}).get("maxRunDuration")
     seconds = None if run is None else _seconds("runDuration.maxRunDuration", run)
     return ParsedQueuedResource(document, after, until, seconds)
@@ -55,7 +72,7 @@ def _specs(
     context: ServiceContext, catalogue: Catalogue, call: Call, name: str, given: Json, spec: Json
 ) -> Iterator[Json]:
     """Yield a spec for each node, with its id and the node as it is going to be."""
-    if spec.get("parent") != call.parent:
+    if context.by_id(spec.get("parent", "")) != call.parent:
         raise context.bad_request(
             f"tpu.node_spec.parent {spec.get('parent', '')!r} must be {call.parent!r}"
         )
@@ -64,12 +81,15 @@ def _specs(
     document = parse_node(context, catalogue, replace(call, body=spec["node"]))
     several = next((key for key in _SEVERAL if key in spec), None)
     document["schedulingConfig"] = {**document["schedulingConfig"], **_scheduling(given)}
+    check_scheduling(context, document["schedulingConfig"])
     if several:
         document["multisliceNode"] = True
+    asked = {key: value for key, value in document.items() if key not in _NODES_OWN}
+    asked["serviceAccount"] = spec["node"].get("serviceAccount") or {}
     for node_id in _node_ids(context, name, spec, several):
         full = f"{call.parent}/nodes/{node_id}"
         own = {**document, "name": full, "queuedResource": name}
-        yield {"parent": call.parent, "nodeId": node_id, "node": own}
+        yield {"parent": call.parent, "nodeId": node_id, "node": own, "asked": asked}
 
 
 def _node_ids(context: ServiceContext, name: str, spec: Json, several: str | None) -> list[str]:
@@ -90,10 +110,27 @@ def _node_ids(context: ServiceContext, name: str, spec: Json, several: str | Non
     return ids
 
 
+def _check_tiers(context: ServiceContext, given: Json) -> None:
+    """Raise `ApiError` for a request that is bought in two ways."""
+    tiers = [tier for tier in _TIERS if tier in given]
+    if given.get("reservationName") and "guaranteed" not in tiers:
+        tiers.append("reservation_name")
+    model = given.get("provisioningModel", "PROVISIONING_MODEL_UNSPECIFIED")
+    if not {*tiers} <= _MODELS.get(model, {*tiers}):
+        tiers.append(f"provisioning_model {model}")
+    if len(tiers) > 1:
+        raise context.bad_request(f"only one of {' and '.join(tiers)} may be set")
+    if "minDuration" in given.get("guaranteed", {}):
+        _seconds("guaranteed.min_duration", given["guaranteed"]["minDuration"])
+
+
 def _scheduling(given: Json) -> Json:
     if "spot" in given or given.get("provisioningModel") == "SPOT":
         return {"spot": True}
-    reserved = given.get("reservationName") or given.get("guaranteed", {}).get("reserved")
+    if given.get("provisioningModel") == "FLEX_START":
+        return {"provisioningModel": "FLEX_START"}
+    bound = given.get("provisioningModel") == "RESERVATION_BOUND"
+    reserved = bound or given.get("reservationName") or given.get("guaranteed", {}).get("reserved")
     return {"reserved": True} if reserved else {}
 
 
@@ -105,7 +142,11 @@ def _window(context: ServiceContext, policy: Json) -> tuple[float, float | None]
         if name == "validInterval":
             end = value.get("endTime")
             start = parse_timestamp(value["startTime"]) if "startTime" in value else 0.0
-            return start, None if end is None else parse_timestamp(end)
+            until = None if end is None else parse_timestamp(end)
+            if until is not None and until <= start:
+                what = "queueing_policy.valid_interval: end_time must be after start_time"
+                raise context.bad_request(what)
+            return start, until
         if name.endswith("Time"):
             moment = parse_timestamp(value)
         else:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tpukit.emulator.core.api_errors import ApiError, Json, not_found
 from tpukit.emulator.core.service_context import Call, ServiceContext, listing
-from tpukit.emulator.tpu_service.catalogue import Catalogue
+from tpukit.emulator.tpu_service.catalogue import Catalogue, Reservations
 from tpukit.emulator.tpu_service.node_store import NodeStore
 from tpukit.emulator.tpu_service.nodes import conflict
 from tpukit.emulator.tpu_service.operations import TpuOperations
@@ -30,6 +30,7 @@ class QueuedResources:
     _store: NodeStore
     _queue: Queue
     _quotas: Quotas
+    _reservations: Reservations
 
     def create(self, call: Call) -> Json:
         self._catalogue.check_zone(call)
@@ -44,8 +45,12 @@ class QueuedResources:
         taken += [node for node in wanted if node in self._store or self._queue.claims(node)]
         if taken:
             raise ApiError("ALREADY_EXISTS", f"Resource '{taken[0]}' already exists")
-        self._quotas.check(call, (spec["node"] for spec in parsed.document["tpu"]["nodeSpec"]))
-        return self._queue.add(call, name, parsed)
+        nodes = [spec["node"] for spec in parsed.document["tpu"]["nodeSpec"]]
+        self._quotas.check(call, nodes)
+        refusals = (self._catalogue.flex_start_refusal(call.path["zone"], node) for node in nodes)
+        for reservation in parsed.reservations:
+            call = self._reservations.claimed(call, reservation)
+        return self._queue.add(call, name, parsed, next(filter(None, refusals), None))
 
     def get(self, call: Call) -> Json:
         return self._queue.view(self._find(call))

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tpukit.accelerators import AcceleratorType
-from tpukit.emulator.core.api_errors import ApiError, Json, error_info
-from tpukit.emulator.core.service_context import Call, ServiceContext
+from tpukit.emulator.core.api_errors import ApiError, Json
+from tpukit.emulator.core.service_context import Call, ServiceContext, project_number
 
 #: How the names of limits start and what stands after "Preemptible". Those of v2, v5litepod, v5p
 #: and v6e are in public error reports, those of v3 and v4 are formed alike.
@@ -22,6 +22,8 @@ _NAMES = {
     "v5p": ("TPUV5P", ""),
     "v6e": ("TPUV6E", ""),
 }
+#: Compute Engine API reference, regions: a region's limit on external addresses in use.
+ADDRESS_METRIC = "IN_USE_ADDRESSES"
 _PODS = ("v2", "v3")
 #: The largest v5litepod that counts as serving.
 _SERVING_CHIPS = 8
@@ -34,16 +36,13 @@ class Quotas:
         self._context = context
         self._records = context.state.quotas
 
-    def set(self, kind: AcceleratorType, spot: bool, zone: str, limit: int) -> None:
-        """Limit what counts with this accelerator type."""
-        name = limit_name(kind, spot)
-        self._records[f"{zone}/{name}"] = {"name": name, "zone": zone, "limit": limit}
-        self._context.changed = True
+    def set(self, name: str, place: str, limit: int) -> None:
+        """Set a limit by its Google name, in a zone or, for `ADDRESS_METRIC`, in a region."""
+        self._records[f"{place}/{name}"] = {"name": name, "zone": place, "limit": limit}
 
-    def remove(self, kind: AcceleratorType, spot: bool, zone: str) -> bool:
-        """Return whether there was such a limit."""
-        self._context.changed = True
-        return self._records.pop(f"{zone}/{limit_name(kind, spot)}", None) is not None
+    def remove(self, name: str, place: str) -> bool:
+        """Remove a limit; return True if it was set."""
+        return self._records.pop(f"{place}/{name}", None) is not None
 
     def documents(self) -> list[Json]:
         """Return every limit, with what each project has of it."""
@@ -55,21 +54,22 @@ class Quotas:
     def check(self, call: Call, nodes: Iterable[Json]) -> None:
         """Refuse nodes for which a project has not enough left: RESOURCE_EXHAUSTED.
 
-        The text is that of marin-community/marin#1612.
+        Recorded: tests/recorded/exchanges/tpu-quota.
         """
         zone, wanted = call.path["zone"], _sizes(nodes)
         for name, size in wanted.items():
             record = self._records.get(f"{zone}/{name}")
             if record and self._used(zone, name).get(call.project, 0) + size > record["limit"]:
-                text = f"Quota limit '{name}' has been exceeded."
+                limit = record["limit"]
+                failed = {
+                    "subject": f"project:{project_number(call.project)}",
+                    "description": f"Quota '{name}' exhausted. Limit {limit} in zone {zone}",
+                }
                 kind = "type.googleapis.com/google.rpc.QuotaFailure"
-                failed = {"subject": f"project:{call.project}", "description": text}
-                details = [
-                    error_info("RATE_LIMIT_EXCEEDED", quota_limit=name),
-                    {"@type": kind, "violations": [failed]},
-                ]
-                said = f"{text} Limit: {record['limit']} in zone {zone}."
-                raise ApiError("RESOURCE_EXHAUSTED", said, details)
+                text = f"Quota limit '{name}' has been exceeded. Limit: {limit} in zone {zone}."
+                raise ApiError(
+                    "RESOURCE_EXHAUSTED", text, [{"@type": kind, "violations": [failed]}]
+                )
 
     def _used(self, zone: str, name: str) -> dict[str, int]:
         used: dict[str, int] = {}

@@ -21,11 +21,12 @@ class TpuNodes:
 
     def create(self, call: Call) -> Json:
         self._catalogue.check_zone(call)
-        # Source: skypilot-org/skypilot#5593
+        # Source: hashicorp/terraform-provider-google#21292
         raise ApiError(
             "FAILED_PRECONDITION",
             "Your request to provision TPU Node has been denied. Please migrate to TPU VM "
-            "Architecture",
+            "Architecture or contact Cloud TPU team to gain TPU Node access. "
+            "https://cloud.google.com/tpu/docs/system-architecture-tpu-vm#from-tpu-node-to-tpu-vm",
         )
 
     def list(self, call: Call) -> Json:

@@ -218,7 +218,8 @@ class LocalWorkerHost:
         last = self._released[:count]
         fault = len(last) == count and self._oracle.worker_faults.take((node, 0), "reused-address")
         if not fault:
-            return self._addresses.take(node, count)
+            # Real ones are in no order of the workers: docs/reference/real-workers.md.
+            return self._randomness.sample(self._addresses.take(node, count), count)
         for address in last:
             self._addresses.keep(node, address)
         return last

@@ -20,6 +20,32 @@ _THREADS = 8
 #: How the chips of one worker are laid out: pytorch/xla:torch_xla/_internal/tpu.py for 4 chips,
 #: tpu-env of a ct6e-standard-1t for 1.
 _CHIP_BOUNDS = {1: (1, 1, 1), 2: (1, 2, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
+#: What /etc/environment of a TPU VM's image sets: Google's own build script of such an image. Its
+#: LD_PRELOAD is left out: a library that is not on this machine would make every command complain.
+LOGIN = {
+    "CLOUDSDK_PYTHON": "/usr/bin/python3",
+    "GCS_RESOLVE_REFRESH_SECS": "60",
+    "GCS_REQUEST_CONNECTION_TIMEOUT_SECS": "300",
+    "GCS_METADATA_REQUEST_TIMEOUT_SECS": "300",
+    "GCS_READ_REQUEST_TIMEOUT_SECS": "300",
+    "GCS_WRITE_REQUEST_TIMEOUT_SECS": "600",
+}
+_IMAGES = "gcr.io/cloud-tpu-v2-images"
+_AGENTS = {
+    "AGENT_BOOTSTRAP_IMAGE": f"{_IMAGES}/instance_agent:stable",
+    "COLLECTD_DOCKER_URL": f"{_IMAGES}/collectd-agent:cl_225018473",
+    "FLUENTD_DOCKER_URL": f"{_IMAGES}/fluentd-agent:cl_547826204",
+    "HEALTH_AGENT_DOCKER_URL": f"{_IMAGES}/tpu_agents:cl_684025707",
+    "MEMCACHED_DOCKER_URL": "",
+    "MONITORING_AGENT_DOCKER_URL": (
+        f"{_IMAGES}/monitoring_agent:cloud_tpu.monitoringagent.1vm_20240925_RC00"
+    ),
+    "RUNTIME_MONITOR_DOCKER_URL": f"{_IMAGES}/runtime_monitor:cl_534554121",
+    "RUNTIME_VERSION": f"{_IMAGES}/fake_tensorflow:latest",
+    "RUNTIME_VERSION_CHANGER_DOCKER_URL": f"{_IMAGES}/tf_version_changer:cl_302107686",
+}
+#: WandLZhang/ai-infra-demo-proteins:scripts/boltz2_node_setup.sh (2026-06), for a v6e.
+_CONTROL_AGENT = f"{_IMAGES}/vbar_control_agent:cloud_tpu.vbarcontrolagent_20250823_RC00"
 
 
 @dataclass(frozen=True)
@@ -113,31 +139,18 @@ class SliceFacts:
     def environment(self, index: int, metadata_address: str) -> dict[str, str]:
         """Return the variables by which frameworks find the slice without a TPU in the machine.
 
-        `metadata_address` is host:port of the worker's own metadata server. JAX takes these with
-        JAX_FORCE_TPU_INIT (jax-ml/jax:jax/_src/cloud_tpu_init.py), torch_xla with
-        TPU_SKIP_MDS_QUERY (pytorch/xla:torch_xla/_internal/tpu.py).
+        `metadata_address` is host:port of the worker's own metadata server, which describes the
+        slice. As on a TPU VM, no variable does (docs/reference/real-workers.md).
         """
         return {
+            **LOGIN,
             DEVICES: str(self.devices),
-            "TPU_NAME": self.name,
-            "TPU_WORKER_ID": str(index),
-            "TPU_WORKER_HOSTNAMES": ",".join(self.addresses),
-            "TPU_ACCELERATOR_TYPE": self.accelerator.name,
-            "TPU_TOPOLOGY": self.accelerator.topology,
-            "TPU_HOST_BOUNDS": self.worker_bounds,
-            "TPU_CHIPS_PER_HOST_BOUNDS": self.chip_bounds,
-            "TPU_SKIP_MDS_QUERY": "1",
             "GCE_METADATA_IP": metadata_address,
             "GCE_METADATA_HOST": metadata_address,
             "JAX_FORCE_TPU_INIT": "1",
             "JAX_COORDINATOR_PORT": str(self.coordinator_port),
             # The default is every interface of this machine, where two slices would meet.
             "JAX_COORDINATOR_BIND_ADDRESS": f"{self.addresses[index]}:{self.coordinator_port}",
-            # Without these JAX asks the metadata server, with the requests package, which jax[tpu]
-            # brings and jax for CPUs does not (jax/_src/clusters/cloud_tpu_cluster.py).
-            "MEGASCALE_COORDINATOR_ADDRESS": self.addresses[0],
-            "MEGASCALE_NUM_SLICES": "1",
-            "MEGASCALE_SLICE_ID": "0",
             **(self._stand_ins() if self.devices else {}),
         }
 
@@ -161,38 +174,55 @@ class SliceFacts:
             "accelerator-type": self.accelerator.name,
             "agent-worker-number": str(index),
             "instance-id": self.name,
-            "tpu-env": "\n".join(f"{key}: '{value}'" for key, value in self._tpu_env(index)),
+            "tpu-env": "\n".join(f"{key}: '{value}'" for key, value in self.tpu_env(index)),
             # The Cloud TPU API's form; Compute Engine gives bare names instead.
             "worker-network-endpoints": ",".join(f"unknown:unknown:{a}" for a in self.addresses),
         }
 
-    def _tpu_env(self, index: int) -> list[tuple[str, str]]:
-        """Keys and order of a tpu-env that the Cloud TPU API made for a v4-256."""
+    def tpu_env(self, index: int) -> list[tuple[str, str]]:
+        """Return keys and values of a worker's tpu-env, sorted as the Cloud TPU API sorts them.
+
+        Recorded on a v4-256: penghao-wu/cambrian:test_tpu.py. The images are those of that slice.
+        """
         wrap = ",".join(["true" if self.accelerator.workers > 1 else "false"] * 3)
         ports = ",".join(str(8431 + chip) for chip in range(self.accelerator.chips_per_worker))
-        return [
-            ("ACCELERATOR_TYPE", self.accelerator.name),
-            ("ALT", "false"),
-            ("CHIPS_PER_HOST_BOUNDS", self.chip_bounds),
-            ("CONSUMER_PROJECT_ID", self.project),
-            ("CONSUMER_PROJECT_NUMBER", self.project_number),
-            ("ENABLE_ICI_RESILIENCY", "true"),
-            ("ENABLE_IMPROVED_REROUTE_ALLREDUCE_STRATEGY", "false"),
-            ("HOST_BOUNDS", self.worker_bounds),
-            ("INJECT_SLICE_BUILDER_FAULT", ""),
-            ("NODE_ID", self.name),
-            ("PREEMPTIBLE", str(self.preemptible).lower()),
-            ("RUNTIME_VERSION", self.runtime_version),
-            ("TOPOLOGY", self.accelerator.topology),
-            ("TPU_CHIPS_PER_PROCESS_BOUNDS", self.chip_bounds),
-            ("TPU_PROCESS_BOUNDS", self.worker_bounds),
-            ("TPU_RUNTIME_METRICS_PORTS", ports),
-            ("TYPE", self.accelerator.facts.api_type),
-            ("UID", self.node_id),
-            ("WORKER_ID", str(index)),
-            ("WRAP", wrap),
-            ("ZONE", self.zone),
-        ]
+        agent = self.accelerator.facts.control_agent and self.chips_usable
+        return sorted(
+            {
+                **_AGENTS,
+                "ACCELERATOR_TYPE": self.accelerator.name,
+                "ALT": "false",
+                "CHIPS_PER_HOST_BOUNDS": self.chip_bounds,
+                "CONSUMER_PROJECT_ID": self.project,
+                "CONSUMER_PROJECT_NUMBER": self.project_number,
+                "ENABLE_ICI_RESILIENCY": "true",
+                "ENABLE_IMPROVED_REROUTE_ALLREDUCE_STRATEGY": "false",
+                "ENABLE_MEMCACHED": "false",
+                "FORWARD_LIBTPU_LOGS": "true",
+                "HOST_BOUNDS": self.worker_bounds,
+                "INFERENCE_MODE": "false",
+                "INJECT_SLICE_BUILDER_FAULT": "",
+                "INTERNAL": "false",
+                "MAINTENANCE_ACTION_FLAG": "unhealthy-maintenance",
+                "NODE_ID": self.name,
+                "PREEMPTIBLE": str(self.preemptible).lower(),
+                "SERVICE_NAME": "tpu.googleapis.com",
+                "SOURCE": "TFRC",
+                "TOPOLOGY": self.accelerator.topology,
+                "TPU_CHIPS_PER_PROCESS_BOUNDS": self.chip_bounds,
+                "TPU_PROCESS_BOUNDS": self.worker_bounds,
+                "TPU_RUNTIME_METRICS_PORTS": ports,
+                "TPU_TOPOLOGY_ALT": "false",
+                "TPU_TOPOLOGY_WRAP": wrap,
+                "TYPE": self.accelerator.facts.api_type,
+                "UID": self.node_id,
+                "USE_DIRECT_PATH": "false",
+                "VBARCONTROL_AGENT_DOCKER_URL": _CONTROL_AGENT if agent else "",
+                "WORKER_ID": str(index),
+                "WRAP": wrap,
+                "ZONE": self.zone,
+            }.items()
+        )
 
 
 def _joined(numbers: Sequence[int]) -> str:

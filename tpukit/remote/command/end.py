@@ -29,6 +29,9 @@ _PYTHON = """
 run='python3 -I -'; if sudo -n true 2>/dev/null; then run="sudo -n $run"; fi
 exec $run "$tpukit" "${TMPDIR:-/tmp}" "${TPUKIT_EMULATED_DEVICES:-}" "$1"
 """
+#: Whose processes are Google's own runtime: image script of public record, `useradd -u 2000
+#: tpu-runtime`; its container runs with `--user=2000:2000` (docs/reference/real-workers.md).
+RUNTIME_USER = "tpu-runtime"
 _SIGNALS = ("INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "KILL")
 
 #: What becomes of those that hold a device and belong to none of the runs: they are not looked for,
@@ -52,10 +55,17 @@ class Holder(Documented):
     pid: int
     run: str
     command: str
+    user: str = ""  #: whose it is, if the worker knows
+
+    @property
+    def of_runtime(self) -> bool:
+        """Whether it is Google's own runtime, which its unit starts again when it is killed."""
+        return self.user == RUNTIME_USER
 
     def __str__(self) -> str:
         """Return it as messages name it: `PID 17 (run train, python train.py)`."""
-        known = [f"run {self.run}" if self.run else "", self.command]
+        runtime = "Google's tpu-runtime" if self.of_runtime else ""
+        known = [runtime, f"run {self.run}" if self.run else "", self.command]
         said = ", ".join(each for each in known if each)
         return f"PID {self.pid} ({said})" if said else f"PID {self.pid}"
 
@@ -72,6 +82,18 @@ class EndReport(Documented):
     forced: int = 0
     spared: tuple[Holder, ...] = ()
     lock_removed: bool = False
+
+
+def stop_runtime(slice_name: str) -> Fix:
+    """Return the command that makes Google's own runtime let the chips go on every worker.
+
+    Source: tensorflow/tpu:tools/grpc_tpu_worker/README.md.
+    """
+    line = ("--worker", "all", "--", "sudo", "systemctl", "stop", "tpu-runtime")
+    note = (
+        "it is back after a restart; runtime versions other than tpu-vm-tf-* leave the chips free"
+    )
+    return Fix.command("tpukit", "run", slice_name, *line, note=note)
 
 
 class NotEnded(TpukitError):
@@ -121,7 +143,12 @@ def end_processes(
 
 def _held(found: Sequence[dict[str, Any]]) -> tuple[Holder, ...]:
     return tuple(
-        Holder(int(each["pid"]), run_of(one_line(each["job"])), one_line(each["command"])[:100])
+        Holder(
+            int(each["pid"]),
+            run_of(one_line(each["job"])),
+            one_line(each["command"])[:100],
+            one_line(each["user"]),
+        )
         for each in found
     )
 

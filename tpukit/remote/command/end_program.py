@@ -7,6 +7,9 @@ names of folders of jobs, `signal` is what is sent first, TERM follows after hal
 in seconds, and KILL after all of it. `holders` is "none", "told" (they stay), "ended" or "look":
 then nothing else is done. Answers one line, "tpukit-end " and a JSON object.
 
+Google's own runtime, a container of the user tpu-runtime, is never ended: its unit would start it
+again five seconds later (docs/reference/real-workers.md).
+
 A run's are the processes that carry its mark, those of its session and of its control group, and
 all that descends from them: sudo drops the mark, and its children have a session of their own where
 it uses a terminal of theirs.
@@ -22,6 +25,7 @@ import fcntl
 import glob
 import json
 import os
+import pwd
 import re
 import signal
 import subprocess
@@ -33,6 +37,7 @@ KILL_SECONDS = 5.0
 SETTLE_SECONDS = 0.3
 LOOK_SECONDS = 0.05
 LEADER_SECONDS = 20.0
+RUNTIME_USER = "tpu-runtime"
 BOOT = "/proc/sys/kernel/random/boot_id"
 
 
@@ -59,6 +64,12 @@ class Process:
     def command(self):
         words = self.read("cmdline")[:1000].replace(b"\0", b" ")
         return words.decode("utf-8", "replace").strip()
+
+    def user(self):
+        """Return the name of the user that it runs as, "" if there is none."""
+        with contextlib.suppress(OSError, KeyError):
+            return pwd.getpwuid(os.stat(f"/proc/{self.pid}").st_uid).pw_name
+        return ""
 
     def ignores(self, number):
         ignored = re.search(rb"SigIgn:\s*(\w+)", self.read("status"))
@@ -172,7 +183,7 @@ def holders(paths, alive):
 
 def described(found):
     return [
-        {"pid": pid, "job": each.job, "command": each.command()}
+        {"pid": pid, "job": each.job, "command": each.command(), "user": each.user()}
         for pid, each in sorted(found.items())
     ]
 
@@ -208,7 +219,10 @@ def main(folder, temporary, emulated, request):
 
     def unwanted(alive):
         found = of_runs(alive) - {run.leader for run in runs if run.folder}
-        return found.union(holders(paths | {lock}, alive) if request["holders"] == "ended" else ())
+        if request["holders"] != "ended":
+            return found
+        held = holders(paths | {lock}, alive)
+        return found | {pid for pid, each in held.items() if each.user() != RUNTIME_USER}
 
     sent, left = end(unwanted, first, grace)
     if not left:  # the leader notes how its command has ended, and goes: it is given time for that

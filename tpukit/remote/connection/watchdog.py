@@ -24,7 +24,9 @@ class WatchedSocket(socket.socket):
     """
 
     def __init__(self, connected: socket.socket, silence_seconds: float) -> None:
-        super().__init__(fileno=connected.detach())
+        # Passed on, because a peer that is already gone makes the socket refuse to tell them.
+        kind = (connected.family, connected.type, connected.proto)
+        super().__init__(*kind, fileno=connected.detach())
         self._silence_seconds = silence_seconds
         self._unreceived = 0.0
         self._unsent = 0.0

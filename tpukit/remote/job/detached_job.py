@@ -145,7 +145,7 @@ class DetachedJob:
         """Return how the job ended once the log was handed on, or None where the job runs."""
         word, _, status = self._answer("follow", asdict(part)).partition(" ")
         self._log.finish()
-        if word == "finished":
+        if word == "finished" and status.isdecimal():
             return JobResult(int(status), self._log.tail, self._log_path)
         if word == "running":
             return None

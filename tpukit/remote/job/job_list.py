@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tpukit.clock import Deadline
-from tpukit.errors import NameTaken
+from tpukit.errors import NameTaken, TpukitError
 from tpukit.models import Documented
 from tpukit.remote.job.detached_job import ask
 from tpukit.remote.worker_files import job_name, run_of
@@ -29,7 +29,7 @@ _MASK = "****"
 
 @dataclass(frozen=True)
 class JobState(Documented):
-    """The job of one run on one worker. `state` is running, finished, lost or absent.
+    """The job of one run on one worker. `state` is running, finished or lost.
 
     `status` is the exit status of a finished one, `started` seconds since the epoch by the worker's
     clock, `environment` what it was started with, where one run was asked for, secrets masked.
@@ -73,8 +73,7 @@ def list_jobs(connection: Connection, run: str = "", *, deadline: Deadline) -> l
     Raises `TpukitError` where the worker does not say.
     """
     rows = _rows(connection, job_name(run) if run else "", None, deadline)
-    found = [JobState(*_stands(each), *_about(each["about"]), each["started"]) for each in rows]
-    return sorted(found, key=lambda each: (each.started, each.run))
+    return sorted((job for job, _ in rows), key=lambda each: (each.started, each.run))
 
 
 def _about(text: str) -> tuple[str, dict[str, str]]:
@@ -95,7 +94,7 @@ def remove_jobs(
     Raises `TpukitError` where one cannot be removed.
     """
     rows = _rows(connection, job_name(run) if run else "", older_than, deadline)
-    return [Removal(*_stands(each)[:2], each["bytes"]) for each in rows]
+    return [Removal(job.run, job.state, size) for job, size in rows]
 
 
 def forget_job(connection: Connection, job: str, *, deadline: Deadline) -> None:
@@ -105,18 +104,22 @@ def forget_job(connection: Connection, job: str, *, deadline: Deadline) -> None:
 
     Raises `NameTaken` for a job that runs, `TpukitError` where its folder cannot be removed.
     """
-    if any(each["bytes"] is None for each in _rows(connection, job, 0.0, deadline)):
+    if any(size is None for _, size in _rows(connection, job, 0.0, deadline)):
         raise NameTaken(f"job {job} is still running")
 
 
 def _rows(
     connection: Connection, job: str, older: float | None, deadline: Deadline
-) -> list[dict[str, Any]]:
-    words = {"job": job, "older": older}
-    rows: list[dict[str, Any]] = json.loads(ask(connection, "list", words, deadline))
-    return rows
+) -> list[tuple[JobState, int | None]]:
+    """Return how jobs stand, and the bytes that the removal of each has freed."""
+    answer = ask(connection, "list", {"job": job, "older": older}, deadline)
+    try:
+        return [(_state(each), each["bytes"] and int(each["bytes"])) for each in json.loads(answer)]
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise TpukitError(f"{connection.label} could not list its jobs") from error
 
 
-def _stands(row: dict[str, Any]) -> tuple[str, str, int | None]:
-    word, _, status = row["stands"].partition(" ")
-    return run_of(row["job"]), word, int(status) if status else None
+def _state(row: dict[str, Any]) -> JobState:
+    word, _, status = str(row["stands"]).partition(" ")
+    known = (int(status) if status else None, *_about(row["about"]), float(row["started"]))
+    return JobState(run_of(str(row["job"])), one_line(word), *known)

@@ -443,7 +443,7 @@ def leave_status(folder, code):
     """Note how the command ended."""
     status = code if code >= 0 else 128 - code
     path = os.path.join(folder, "status.new")
-    with open(os.open(path, os.O_WRONLY), "w") as file:
+    with open(path, "r+") as file:
         file.write(f"{status:<7}\n")
     os.rename(path, os.path.join(folder, "status"))
 

@@ -25,7 +25,7 @@ _UPLOADS, _FETCHES, _PLACINGS = 8, 64, 32
 _SERVE_SECONDS = 15.0
 _PROGRAM = "remote/transfer/relay_program.py"
 _PORT = re.compile(rb"^tpukit-relay ([0-9]{1,5})$", re.MULTILINE)
-#: Without Python, or the other worker, it fetches nothing: what is missing is sent later.
+#: What it cannot fetch, also without Python, is sent later; status 3: all is there and right.
 _FETCH = 'python3 -I -c "$0" fetch; [ $? -ne 3 ] || exit 3'
 
 
@@ -106,9 +106,10 @@ def _serving(source: Delivery, stop: threading.Event) -> Iterator[dict[str, Any]
         stop.wait()  # the server ends with its standard input
 
     def on_output(stream: str, chunk: bytes) -> None:
-        output.extend(chunk if stream == "stdout" else b"")
-        if _PORT.search(output):
-            answered.set()
+        if stream == "stdout" and not answered.is_set():
+            output.extend(chunk)
+            if _PORT.search(output):
+                answered.set()
 
     def serve() -> None:
         python = ("python3", "-I", "-c", program_text(_PROGRAM))
@@ -127,6 +128,7 @@ def _serving(source: Delivery, stop: threading.Event) -> Iterator[dict[str, Any]
         yield {**place, "port": int(port[1])}
     finally:
         stop.set()
+        answered.set()  # what else it says is not kept
 
 
 def _fetch(delivery: Delivery, served: Mapping[str, Any]) -> None:

@@ -17,13 +17,16 @@ from tpukit.emulator.core.api_errors import Json
 DOCUMENTS = (
     *("tpu.v1", "tpu.v1alpha1", "tpu.v2", "tpu.v2alpha1"),
     *("compute.v1", "oslogin.v1", "oslogin.v1alpha"),
-    *("serviceusage.v1", "cloudresourcemanager.v1", "cloudresourcemanager.v3"),
+    *("serviceusage.v1", "cloudresourcemanager.v1", "cloudresourcemanager.v3", "iam.v1"),
 )
 #: gcloud's own v2alpha1 knows fields that the published document leaves out.
 _BEYOND: dict[str, dict[str, Json]] = {
     "tpu.v2alpha1": {"QueuedResource": {"trafficConfig": {"type": "any"}}}
 }
-
+#: gcloud sends this with its lists; the published document no longer has it.
+_PARAMETERS_BEYOND: dict[str, dict[str, Json]] = {
+    "compute.v1": {"returnPartialSuccess": {"type": "boolean", "location": "query"}}
+}
 
 #: Ray and SkyPilot ask for no version, and go on to send what v2 has and v1 has not.
 _WITHOUT_VERSION = {"tpu": "v2"}
@@ -61,6 +64,11 @@ class DiscoveryDocument:
         self.name = name
         self.document: Json = json.loads(text)
 
+    @property
+    def is_compute(self) -> bool:
+        """Whether it is Compute Engine's, which prints false and 0."""
+        return self.name.startswith("compute")
+
     @cached_property
     def schemas(self) -> dict[str, Json]:
         schemas: dict[str, Json] = dict(self.document["schemas"])
@@ -68,6 +76,11 @@ class DiscoveryDocument:
             schemas[name] = {**schemas[name]}
             schemas[name]["properties"] = {**schemas[name]["properties"], **fields}
         return schemas
+
+    @property
+    def parameters(self) -> Json:
+        """The query parameters that every method has."""
+        return {**self.document["parameters"], **_PARAMETERS_BEYOND.get(self.name, {})}
 
     @cached_property
     def methods(self) -> dict[tuple[str, str], Json]:

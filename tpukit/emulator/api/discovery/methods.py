@@ -13,13 +13,14 @@ from tpukit.emulator.api.discovery.partial_response import (
     check_selection,
     parse_selection,
 )
+from tpukit.emulator.api.discovery.query_values import check_query
 from tpukit.emulator.core.api_errors import Json, camel
 
 _TYPE_PREFIX = "type.googleapis.com/google.cloud."
 
 
 #: The services whose paths begin with their version.
-_BY_VERSION = ("tpu", "oslogin", "serviceusage", "cloudresourcemanager")
+_BY_VERSION = ("tpu", "oslogin", "serviceusage", "cloudresourcemanager", "iam")
 
 
 def find_method(library: DiscoveryLibrary, verb: str, path: str) -> ApiMethod:
@@ -31,6 +32,11 @@ def find_method(library: DiscoveryLibrary, verb: str, path: str) -> ApiMethod:
         if document and (method := document.methods.get((verb, path))):
             return ApiMethod(library, document, method)
     raise KeyError(path)
+
+
+#: Their `done` and `cancelRequested` are printed while they are false: the recorder of
+#: GoogleCloudPlatform/k8s-config-connector removes them (tests/e2e/normalize.go).
+_PRINTED_WHOLE = ("Operation", "OperationMetadata")
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,8 @@ class ApiMethod:
         nulls = self.method["httpMethod"] == "PATCH"
         message = reader.message(name, body, self._root(name), nulls) if name else {}
         reader.check()
+        service = self.document.name.partition(".")[0]
+        check_query(service, self.method["response"], self.document.schemas, found)
         return found, message
 
     def selection(self, query: Mapping[str, str]) -> Selection:
@@ -71,14 +79,14 @@ class ApiMethod:
 
     def _root(self, name: str) -> str:
         """Return where errors find the body's fields: in a field of the request, or in itself."""
-        if self.document.name.startswith("compute"):
+        if self.document.is_compute:
             return "resource"
         return "" if name.endswith("Request") else snake(name)
 
     def _read_query(self, reader: MessageReader, query: Mapping[str, str]) -> dict[str, str]:
         found, own = {}, self.method["parameters"]
         own = {name: schema for name, schema in own.items() if schema["location"] == "query"}
-        common = self.document.document["parameters"]
+        common = self.document.parameters
         for name, text in query.items():
             key = name if name in own else camel(name)
             shared = common.get(name) or common.get(name.removeprefix("$"))
@@ -93,8 +101,9 @@ class ApiMethod:
         return found
 
     def _fitted(self, schema: Json, value: Any, document: DiscoveryDocument) -> Any:
-        if "$ref" in schema:
-            schema = document.schemas[schema["$ref"]]
+        name = schema.get("$ref", "")
+        if name:
+            schema = document.schemas[name]
         if isinstance(value, list):
             return [self._fitted(schema["items"], each, document) for each in value]
         if not isinstance(value, dict):
@@ -103,11 +112,13 @@ class ApiMethod:
             return self._fitted_any(value)
         if "properties" not in schema:
             return value
-        known = schema["properties"]
+        known, whole = schema["properties"], name in _PRINTED_WHOLE or document.is_compute
         return {
-            name: self._fitted(known[name], each, document)
-            for name, each in value.items()
-            if name in known and _has(known[name], each)
+            key: self._fitted(known[key], field, document)
+            for key, field in value.items()
+            if key in known
+            and _has(known[key], field)
+            and (whole or not _is_default(known[key], field))
         }
 
     def _fitted_any(self, value: Json) -> Json:
@@ -119,6 +130,17 @@ class ApiMethod:
             return value
         plain = {key: each for key, each in value.items() if key != "@type"}
         return {"@type": value["@type"], **self._fitted({"$ref": name}, plain, document)}
+
+
+def _is_default(schema: Json, value: object) -> bool:
+    """Return True if proto3 does not print a value: false, 0, "", an empty list or map.
+
+    Protocol Buffers documentation, "ProtoJSON Format". A message that is set is printed, as `{}`.
+    """
+    if isinstance(value, dict):
+        return not value and "additionalProperties" in schema
+    empty = "0" if schema.get("format") in ("int64", "uint64") else ""
+    return not value or value == empty
 
 
 def _has(schema: Json, value: object) -> bool:

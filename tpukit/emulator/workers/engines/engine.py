@@ -25,6 +25,10 @@ SHELL = "/bin/bash"
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: A session leader that opens a terminal without one of its own gets it as controlling terminal.
 _ON_TERMINAL = ("/bin/sh", "-c", 'exec "$@" <>"$0" >&0 2>&0')
+#: What every command starts through, and what it has the worker's Pythons read.
+WITH_CHIPS, CHIPS_HOOK = "with-chips", "with-chips-hook"
+#: The variable that names the latter.
+CHIPS = "TPUKIT_EMULATED_CHIPS"
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -167,7 +171,7 @@ def common_folder(worker: EmulatedWorker, name: str) -> Path:
 def install_programs(worker: EmulatedWorker, names: tuple[str, ...], interpreter: Path) -> None:
     """Put stand-ins for programs into the worker's `bin`, and what they print into `etc`."""
     own = worker.folder / "bin"
-    for name in names:
+    for name in (*names, WITH_CHIPS, CHIPS_HOOK):
         install(name, own / name, 0o700)
     for link, target in ((f"python3.{sys.version_info.minor}", "python3"), ("pip", "pip3")):
         if not (own / link).is_symlink():

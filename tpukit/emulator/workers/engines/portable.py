@@ -10,7 +10,10 @@ from pathlib import Path
 from tpukit.emulator.workers import processes
 from tpukit.emulator.workers.addresses import listening
 from tpukit.emulator.workers.engines.engine import (
+    CHIPS,
+    CHIPS_HOOK,
     SYSTEM_PATH,
+    WITH_CHIPS,
     EmulatedWorker,
     Login,
     SftpFolders,
@@ -82,12 +85,22 @@ class PortableEngine:
             **login.environment(home),
             "PATH": f"{worker.folder / 'bin'}:{SYSTEM_PATH}",
             "TMPDIR": str(worker.folder / "tmp"),
+            CHIPS: str(worker.folder / "bin" / CHIPS_HOOK),
             # Its servers are found by their sockets: one of this machine, or of another worker,
             # would run commands elsewhere, and outlive the worker.
             **({"TMUX_TMPDIR": sockets} if len(sockets) <= _LONGEST_SOCKETS else {}),
             processes.MARKER: worker.marker,
         }
-        return WorkerProgram(login.words, environment, home)
+        words = (str(worker.folder / "bin" / WITH_CHIPS), *login.words)
+        return WorkerProgram(words, {**environment, **self._direct(worker)}, home)
+
+    def _direct(self, worker: EmulatedWorker) -> dict[str, str]:
+        """Return the variables that keep what a worker asks its metadata server from a proxy."""
+        if not any(name.lower().endswith("_proxy") for name in self._inherited):
+            return {}
+        names = ("no_proxy", "NO_PROXY")
+        before = next((self._inherited[name] for name in names if self._inherited.get(name)), "")
+        return dict.fromkeys(names, ",".join(filter(None, (before, worker.address))))
 
     def connect(self, worker: EmulatedWorker, host: str, port: int) -> socket.socket:
         # From its own address, by which the firewall rules of others judge it.

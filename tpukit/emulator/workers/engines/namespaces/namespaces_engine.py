@@ -11,7 +11,10 @@ from urllib.parse import urlsplit
 
 from tpukit.emulator.workers import processes
 from tpukit.emulator.workers.engines.engine import (
+    CHIPS,
+    CHIPS_HOOK,
     SYSTEM_PATH,
+    WITH_CHIPS,
     EmulatedWorker,
     Login,
     SftpFolders,
@@ -122,10 +125,11 @@ class NamespacesEngine:
             **login.environment(home),
             "PATH": f"{_PROGRAMS}:{SYSTEM_PATH}",
             "TMPDIR": "/tmp",
+            CHIPS: f"{_PROGRAMS}/{CHIPS_HOOK}",
             processes.MARKER: worker.marker,
         }
         return WorkerProgram(
-            arguments=("env", f"--chdir={home}", *login.words),
+            arguments=("env", f"--chdir={home}", f"{_PROGRAMS}/{WITH_CHIPS}", *login.words),
             environment=environment,
             directory=Path("/"),
             enter=namespaces.enter(),
@@ -183,6 +187,8 @@ class NamespacesEngine:
         apt += [f'Dir::Cache::{name} "{name}.bin";' for name in ("pkgcache", "srcpkgcache")]
         (worker.folder / "etc/apt.conf").write_text("\n".join(apt) + "\n")
         (worker.folder / "etc/layout").write_text("".join(f"{line}\n" for line in self._layout()))
+        settings = "".join(f'{name}="{value}"\n' for name, value in facts.tpu_env(worker.index))
+        (worker.folder / "etc/tpu-env").write_text(settings)
         (worker.folder / "etc/disks").write_text("".join(_disks(worker)))
 
     @property

@@ -1,0 +1,112 @@
+"""One end for a slice: its node, its queued resource, and the rules that were made for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from support.local_cloud import PROJECT, ZONE, Cloud
+from support.openssh_server import eventually
+from support.slices import labelled
+
+from tpukit.access import ssh_rule
+from tpukit.access.cleanup import Cleanup
+from tpukit.models import FirewallRule, QueuedResource, QueueRequest, Slice
+from tpukit.slices import naming
+
+pytestmark = pytest.mark.process
+TAG = ssh_rule.tag(PROJECT, ZONE, "demo")
+
+
+def cleanup(cloud: Cloud) -> Cleanup:
+    return Cleanup(
+        cloud.tpu,
+        cloud.firewall,
+        cloud.journal,
+        on_state=lambda name: cloud.states.append,
+        on_warning=pytest.fail,
+    )
+
+
+def end(cloud: Cloud, thing: Slice | QueuedResource) -> Sequence[str]:
+    return cleanup(cloud).end(thing, cloud.deadline(60.0))
+
+
+def queued(cloud: Cloud, count: int = 1) -> QueuedResource:
+    """Return a queued resource whose slices are READY."""
+    cloud.tpu.create_queued(QueueRequest(labelled(cloud, tags=(TAG,)), count))
+    eventually(lambda: cloud.tpu.get_queued(ZONE, "demo").state == "ACTIVE")
+    return cloud.tpu.get_queued(ZONE, "demo")
+
+
+def rule(cloud: Cloud, name: str = TAG, tag: str = TAG) -> None:
+    cloud.firewall.insert(FirewallRule(name, "default", ("192.0.2.7/32",), (tag,)))()
+
+
+def rules(cloud: Cloud) -> list[str]:
+    return [each.name for each in cloud.firewall.list()]
+
+
+def test_a_slice_takes_the_queued_resource_that_it_came_from_with_it(prompt_cloud: Cloud) -> None:
+    queued(prompt_cloud)
+    rule(prompt_cloud)
+    end(prompt_cloud, prompt_cloud.tpu.get(ZONE, "demo"))
+    assert prompt_cloud.tpu.list_queued("-").requests == ()
+    assert (prompt_cloud.nodes(), rules(prompt_cloud)) == ([], [])
+
+
+def test_the_slices_of_one_queued_resource_end_side_by_side_and_take_it_with_them(
+    prompt_cloud: Cloud,
+) -> None:
+    queued(prompt_cloud, 2)
+    done = cleanup(prompt_cloud).end_all(
+        prompt_cloud.tpu.list(ZONE).slices, prompt_cloud.deadline(60.0)
+    )
+    assert (done.names, done.failed) == (["demo-0", "demo-1"], {})
+    assert prompt_cloud.tpu.list_queued("-").requests == ()
+
+
+def test_the_rule_of_a_slice_that_was_made_without_the_request_stays_when_that_ends(
+    prompt_cloud: Cloud,
+) -> None:
+    request = queued(prompt_cloud)
+    rule(prompt_cloud)
+    prompt_cloud.vanish("demo")
+    eventually(lambda: prompt_cloud.tpu.get_queued(ZONE, "demo").state == "SUSPENDED")
+    prompt_cloud.tpu.create(labelled(prompt_cloud, nonce="n2", tags=(TAG,)))
+    end(prompt_cloud, request)
+    assert prompt_cloud.tpu.list_queued("-").requests == ()
+    assert prompt_cloud.tpu.get(ZONE, "demo").labels[naming.NONCE] == "n2"
+    assert rules(prompt_cloud) == [TAG]
+
+
+def test_another_queued_resource_of_the_same_name_is_left_alone(prompt_cloud: Cloud) -> None:
+    request = queued(prompt_cloud)
+    stale = QueuedResource(**{**request.__dict__, "created": "2020-01-01T00:00:00Z"})
+    end(prompt_cloud, stale)
+    assert prompt_cloud.tpu.get_queued(ZONE, "demo").state == "ACTIVE"
+
+
+def test_a_rule_whose_name_ends_as_that_of_the_slice_stays(prompt_cloud: Cloud) -> None:
+    """Names end with 24 bits of a digest: two slices of a large project may share them."""
+    prompt_cloud.tpu.create(labelled(prompt_cloud, tags=(TAG,)))
+    others = f"tpukit-other-{TAG[-6:]}"
+    rule(prompt_cloud)
+    rule(prompt_cloud, others, others)
+    rule(prompt_cloud, f"tpukit-demo-nfs-{TAG[-6:]}")
+    end(prompt_cloud, prompt_cloud.tpu.get(ZONE, "demo"))
+    assert rules(prompt_cloud) == [others]
+
+
+def test_a_queued_resource_removes_the_rule_in_the_project_of_its_network(
+    prompt_cloud: Cloud,
+) -> None:
+    prompt_cloud.control("POST", f"projects/{PROJECT}:attach", {"host": "host"})
+    host, network = prompt_cloud.firewall.of("host"), "projects/host/global/networks/default"
+    prompt_cloud.tpu.create_queued(
+        QueueRequest(labelled(prompt_cloud, tags=(TAG,), network=network))
+    )
+    eventually(lambda: prompt_cloud.tpu.get_queued(ZONE, "demo").state == "ACTIVE")
+    host.insert(FirewallRule(TAG, "default", ("192.0.2.7/32",), (TAG,)))()
+    end(prompt_cloud, prompt_cloud.tpu.get_queued(ZONE, "demo"))
+    assert TAG not in [each.name for each in host.list()]
