@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from support.local_cloud import PROJECT, ZONE, Cloud
@@ -11,7 +12,8 @@ from support.slices import labelled
 
 from tpukit.access import ssh_rule
 from tpukit.access.cleanup import Cleanup
-from tpukit.models import FirewallRule, QueuedResource, QueueRequest, Slice
+from tpukit.cloud.rehearsal import rehearsed
+from tpukit.models import ApiCall, FirewallRule, QueuedResource, QueueRequest, Slice
 from tpukit.slices import naming
 
 pytestmark = pytest.mark.process
@@ -98,15 +100,28 @@ def test_a_rule_whose_name_ends_as_that_of_the_slice_stays(prompt_cloud: Cloud) 
     assert rules(prompt_cloud) == [others]
 
 
-def test_a_queued_resource_removes_the_rule_in_the_project_of_its_network(
-    prompt_cloud: Cloud,
+@pytest.mark.parametrize("queued_resource", [True, False])
+@pytest.mark.parametrize("rehearsal", [True, False])
+def test_the_rule_in_the_project_of_the_network_goes_too(
+    prompt_cloud: Cloud, queued_resource: bool, rehearsal: bool
 ) -> None:
-    prompt_cloud.control("POST", f"projects/{PROJECT}:attach", {"host": "host"})
-    host, network = prompt_cloud.firewall.of("host"), "projects/host/global/networks/default"
-    prompt_cloud.tpu.create_queued(
-        QueueRequest(labelled(prompt_cloud, tags=(TAG,), network=network))
-    )
-    eventually(lambda: prompt_cloud.tpu.get_queued(ZONE, "demo").state == "ACTIVE")
+    cloud = prompt_cloud
+    cloud.control("POST", f"projects/{PROJECT}:attach", {"host": "host"})
+    host, network = cloud.firewall.of("host"), "projects/host/global/networks/default"
+    request = labelled(cloud, tags=(TAG,), network=network)
+    if queued_resource:
+        cloud.tpu.create_queued(QueueRequest(request))
+        eventually(lambda: cloud.tpu.get_queued(ZONE, "demo").state == "ACTIVE")
+    else:
+        cloud.tpu.create(request)
     host.insert(FirewallRule(TAG, "default", ("192.0.2.7/32",), (TAG,)))()
-    end(prompt_cloud, prompt_cloud.tpu.get_queued(ZONE, "demo"))
-    assert TAG not in [each.name for each in host.list()]
+    thing = (cloud.tpu.get_queued if queued_resource else cloud.tpu.get)(ZONE, "demo")
+    calls: list[ApiCall] = []
+    by = cleanup(cloud)
+    if rehearsal:
+        provider, firewall = rehearsed(cloud.tpu, cloud.firewall, PROJECT, calls.append)
+        by = replace(by, provider=provider, firewall=firewall)
+    by.end(thing, cloud.deadline(60.0))
+    planned = any(call.url.endswith(f"/projects/host/global/firewalls/{TAG}") for call in calls)
+    assert planned == rehearsal
+    assert (TAG in [each.name for each in host.list()]) == rehearsal

@@ -7,6 +7,7 @@ import pty
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,16 @@ def alices(prompt_cloud: Cloud) -> Cloud:
     return prompt_cloud
 
 
-def answered(answer: str, words: list[str], environment: dict[str, str]) -> tuple[int, str]:
-    """Run words on a terminal, type an answer, and return the status and what stderr showed."""
+def answered(
+    answer: str,
+    words: list[str],
+    environment: dict[str, str],
+    meanwhile: Callable[[], object] = lambda: None,
+) -> tuple[int, str]:
+    """Run words on a terminal, type an answer, and return the status and what stderr showed.
+
+    `meanwhile` happens between the question and the answer.
+    """
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "tpukit", *words]
     process = subprocess.Popen(
@@ -37,8 +46,10 @@ def answered(answer: str, words: list[str], environment: dict[str, str]) -> tupl
     shown = b""
     while b"[y/N]" not in shown:
         shown += os.read(ours, 4096)
+    meanwhile()
     os.write(ours, f"{answer}\n".encode())
     status = process.wait(60)
+    shown += os.read(ours, 4096)
     os.close(ours)
     return status, shown.decode()
 
@@ -71,6 +82,18 @@ def test_on_a_terminal_the_question_names_the_owner(
     ended, shown = answered(answer, [verb, "pod"], alices.environment())
     assert f"{verb} pod ({ZONE}, of alice, made just now)? [y/N]" in shown
     assert ended == status
+
+
+def test_a_slice_that_takes_the_name_while_the_question_stands_stays(prompt_cloud: Cloud) -> None:
+    prompt_cloud.tpu.create(naming.labelled(prompt_cloud.request("pod"), "ada", "nonce"))
+
+    def swap() -> None:
+        prompt_cloud.vanish("pod")
+        prompt_cloud.tpu.create(naming.labelled(prompt_cloud.request("pod"), "bob", "bobs"))
+
+    status, shown = answered("y", ["delete", "pod"], prompt_cloud.environment(), swap)
+    assert (status, "gone; another slice has its name now" in shown) == (0, True)
+    assert prompt_cloud.tpu.get(ZONE, "pod").labels[naming.OWNER] == "bob"
 
 
 def test_one_s_own_and_nobody_s_are_changed_without_force(run: Run, prompt_cloud: Cloud) -> None:

@@ -16,7 +16,7 @@ from tpukit.errors import (
     TpukitError,
 )
 from tpukit.models import SliceList
-from tpukit.slices import change
+from tpukit.slices import change, naming
 
 
 def test_a_delete_returns_once_the_slice_is_not_found(cloud: Cloud) -> None:
@@ -51,6 +51,23 @@ def test_a_delete_of_what_is_gone_already_is_a_success(cloud: Cloud) -> None:
     delete(cloud, found)
 
 
+@pytest.mark.parametrize("failed", [True, False], ids=["asked for again", "under way"])
+def test_a_delete_ends_with_its_slice_and_leaves_another_of_the_name_alone(
+    cloud: Cloud, clock: FakeClock, failed: bool
+) -> None:
+    found = create(cloud).slice
+    if failed:
+        cloud.fault(method="nodes.delete", status="UNAVAILABLE", message="busy", times=1)
+
+    def swap() -> None:
+        cloud.vanish("demo")
+        cloud.tpu.create(naming.labelled(cloud.request(), "bob", "bobs"))
+
+    at_sleep(clock, 1, swap)
+    delete(cloud, found, seconds=20.0)
+    assert cloud.tpu.get(ZONE, "demo").labels[naming.OWNER] == "bob"
+
+
 def test_a_delete_beside_another_operation_is_asked_for_again(cloud: Cloud) -> None:
     found = create(cloud).slice
     cloud.fault(method="nodes.delete", status="ABORTED", message="in progress", times=20)
@@ -83,7 +100,7 @@ def test_a_delete_that_was_accepted_and_then_failed_is_asked_for_again(
 
 def test_a_delete_that_does_not_end_says_that_the_slice_bills(cloud: Cloud) -> None:
     found = create(cloud).slice
-    with pytest.raises(DeadlinePassed, match="not deleted yet") as caught:
+    with pytest.raises(DeadlinePassed, match="not gone yet") as caught:
         delete(cloud, found, seconds=5.0)
     assert "DELETING when last seen" in caught.value.exists[0]
 

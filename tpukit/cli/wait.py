@@ -53,7 +53,7 @@ def wait(
         return _gone(toolkit, name)
     on_state(found.state)
     if wanted == "gone":
-        change.wait_gone(toolkit.provider, found, deadline=deadline, on_state=on_state)
+        change.wait(toolkit.provider, found, change.GONE, deadline=deadline, on_state=on_state)
         return _gone(toolkit, name)
     word = "READY" if wanted == "ssh" else wanted.upper()
     result = change.wait(toolkit.provider, found, word, deadline=deadline, on_state=on_state)

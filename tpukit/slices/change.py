@@ -11,19 +11,12 @@ from tpukit.errors import DeadlinePassed, NotFound, SliceLost, TpukitError
 from tpukit.models import LOST_STATES, Slice
 from tpukit.slices.find import gone
 from tpukit.slices.journal import Journal
-from tpukit.slices.last_seen import (
-    Ask,
-    LastSeen,
-    OnState,
-    last_seen,
-    naming_what_exists,
-)
+from tpukit.slices.last_seen import LastSeen, OnState, last_seen, naming_what_exists
 
-#: States that a slice leaves only where somebody asks for it.
+#: States that a slice leaves only if somebody asks for it.
 AT_REST = frozenset({"READY", "STOPPED", "HIDDEN", *LOST_STATES})
-#: The states in which a start and a stop are asked for.
-_STOPPED, _READY = "STOPPED", "READY"
 HEALTHY = "HEALTHY"  #: a health of the API's, beside its states
+GONE = "gone"  #: what a wait calls a slice that the API has no longer
 #: Seconds for which a slice at rest may be busy with another operation, an update for one.
 BUSY_SECONDS = 60.0
 
@@ -47,43 +40,114 @@ def delete(
         DeadlinePassed: it still exists.
         TpukitError: the API refused; the error names what exists.
     """
-    provider = provider.within(deadline)
     seen = seen or last_seen(provider, found)
-    deletion = _Deletion(provider, seen, deadline, on_state)
-    with naming_what_exists(seen):
-        for current in seen.looks(provider, deadline, on_state):
-            if current is None:
-                seen.state = ""
-                place = (found.project, found.zone, found.name)
-                journal.record("delete", *place, found.data_disks)
-                return
-            with suppress(Doubtful):  # an operation that cannot be read now is read again
-                deletion.advance(current)
-        why = deletion.refusal.summary() if deletion.refusal else ""
-        what = f"slice {found.name} is not deleted yet"
-        raise DeadlinePassed(what, why=why, fix=seen.delete_command())
+    _Deletion(provider.within(deadline), found, GONE, deadline, on_state, seen).over()
+    journal.record("delete", found.project, found.zone, found.name, found.data_disks)
+
+
+def start(provider: SliceProvider, found: Slice, *, deadline: Deadline, on_state: OnState) -> Slice:
+    """Start a stopped slice and return it once it is READY. Raises as `wait` does."""
+    seen, provider = last_seen(provider, found), provider.within(deadline)
+    return _Change(provider, found, "READY", deadline, on_state, seen).over()
+
+
+def stop(provider: SliceProvider, found: Slice, *, deadline: Deadline, on_state: OnState) -> Slice:
+    """Stop a slice and return it once it is STOPPED. Raises as `wait` does."""
+    seen, provider = last_seen(provider, found), provider.within(deadline)
+    return _Change(provider, found, "STOPPED", deadline, on_state, seen).over()
+
+
+def wait(
+    provider: SliceProvider, found: Slice, state: str, *, deadline: Deadline, on_state: OnState
+) -> Slice:
+    """Return the slice once it is in `state`; nothing is asked for.
+
+    READY is a slice with every address that was asked for, `HEALTHY` a READY one that the API calls
+    healthy. `GONE` returns the slice as it was last.
+
+    Raises:
+        SliceLost: it was lost, or vanished, while it was waited for.
+        DeadlinePassed: it is in another state; it still exists.
+        TpukitError: the change was refused or failed.
+    """
+    seen = last_seen(provider, found)
+    return _Wait(provider.within(deadline), found, state, deadline, on_state, seen).over()
 
 
 @dataclass
-class _Deletion:
-    """A delete, asked for until it is under way; `refusal` is the last word against it."""
+class _Wait:
+    """A wait for a state; `refusal` is the last word against it."""
 
     provider: SliceProvider
-    seen: LastSeen
+    found: Slice
+    state: str
     deadline: Deadline
     on_state: OnState
+    seen: LastSeen
     operation: str = ""
     refusal: TpukitError | None = None
+
+    def over(self) -> Slice:
+        """Return the slice once it is in the state."""
+        with naming_what_exists(self.seen):
+            for current in self.seen.looks(self.provider, self.deadline, self.on_state):
+                if current is None:
+                    self.seen.state = ""
+                    if self.state == GONE:
+                        return self.found
+                    raise gone(self.found)
+                if self._reached(current):
+                    return current
+                self.found = current
+                if current.lost and self.state != GONE:
+                    raise SliceLost(
+                        f"slice {current.name} is {current.state}",
+                        exists=self.seen.exists(),
+                        fix=self.seen.delete_command(),
+                    )
+                with suppress(Doubtful):  # an operation that cannot be read now is read again
+                    self._advance(current)
+            why = self.refusal.summary() if self.refusal else ""
+            if self.state == HEALTHY:
+                why = f"its health is {self.found.health or 'not known'}"
+            raise DeadlinePassed(f"slice {self.found.name} is not {self.state} yet", why=why)
+
+    def _reached(self, current: Slice) -> bool:
+        if self.state == HEALTHY:
+            return current.ready and current.health == HEALTHY
+        return current.state == self.state and (current.ready or self.state != "READY")
+
+    def _advance(self, current: Slice) -> None:
+        """Ask for nothing."""
+
+
+class _Change(_Wait):
+    """A start or a stop: asked for while the slice is in the opposite state, until it fails."""
+
+    def _advance(self, current: Slice) -> None:
+        verb, due = ("start", "STOPPED") if self.state == "READY" else ("stop", "READY")
+        if current.state != due:
+            return
+        if not self.operation:
+            self.operation = self.seen.asked(getattr(self.provider, verb), current, self.on_state)
+        elif failure := self.seen.failure(
+            self.provider, self.operation, f"{verb} slice {current.name}"
+        ):
+            raise failure
+
+
+@dataclass
+class _Deletion(_Wait):
+    """A delete, asked for until it is under way; a slice that is busy is asked again later."""
+
     patience: Deadline | None = None
 
-    def advance(self, current: Slice) -> None:
-        """Ask, where it is not under way; a slice that is busy is asked again later."""
+    def _advance(self, current: Slice) -> None:
         if current.state == "DELETING":
             return
-        doing = f"delete slice {current.name}"
         if self.operation:
-            failure = self.seen.failure(self.provider, self.operation, doing)
-            if failure:
+            doing = f"delete slice {current.name}"
+            if failure := self.seen.failure(self.provider, self.operation, doing):
                 self.operation = ""
                 self._note(failure)
             return
@@ -103,105 +167,3 @@ class _Deletion:
         if self.refusal is None or self.refusal.what != refusal.what:
             self.on_state(f"{refusal.summary()}; asking again")
         self.refusal = refusal
-
-
-def start(provider: SliceProvider, found: Slice, *, deadline: Deadline, on_state: OnState) -> Slice:
-    """Start a stopped slice and return it once it is READY. Raises as `wait` does."""
-    change = _Change("start", _STOPPED, provider.within(deadline).start)
-    return wait(provider, found, "READY", deadline=deadline, on_state=on_state, change=change)
-
-
-def stop(provider: SliceProvider, found: Slice, *, deadline: Deadline, on_state: OnState) -> Slice:
-    """Stop a slice and return it once it is STOPPED. Raises as `wait` does."""
-    change = _Change("stop", _READY, provider.within(deadline).stop)
-    return wait(provider, found, "STOPPED", deadline=deadline, on_state=on_state, change=change)
-
-
-@dataclass
-class _Change:
-    """A change of state: asked for where the slice is in state `due`, until it is under way."""
-
-    verb: str
-    due: str
-    ask: Ask
-    operation: str = ""
-
-    def advance(
-        self, provider: SliceProvider, current: Slice, seen: LastSeen, on_state: OnState
-    ) -> None:
-        if current.state != self.due:
-            return
-        if self.operation:
-            doing = f"{self.verb} slice {current.name}"
-            failure = seen.failure(provider, self.operation, doing)
-            if failure:
-                raise failure
-        else:
-            self.operation = seen.asked(self.ask, current, on_state)
-
-
-def wait(
-    provider: SliceProvider,
-    found: Slice,
-    state: str,
-    *,
-    deadline: Deadline,
-    on_state: OnState,
-    change: _Change | None = None,
-) -> Slice:
-    """Return the slice once it is in `state`; without a `change` nothing is asked for.
-
-    READY is a slice with every address that was asked for, `HEALTHY` a READY one that the API calls
-    healthy.
-
-    Raises:
-        SliceLost: it was lost, or vanished, while it was waited for.
-        DeadlinePassed: it is in another state; it still exists.
-        TpukitError: the change was refused or failed.
-    """
-    provider = provider.within(deadline)
-    seen = last_seen(provider, found)
-    with naming_what_exists(seen):
-        for current in seen.looks(provider, deadline, on_state):
-            if current is None:
-                seen.state = ""
-                raise gone(found)
-            if _is(current, state):
-                return current
-            found = current
-            if current.lost:
-                raise SliceLost(
-                    f"slice {found.name} is {current.state}",
-                    exists=seen.exists(),
-                    fix=seen.delete_command(),
-                )
-            if change:
-                with suppress(Doubtful):  # an operation that cannot be read now is read again
-                    change.advance(provider, current, seen, on_state)
-        why = f"its health is {found.health or 'not known'}" if state == HEALTHY else ""
-        raise DeadlinePassed(f"slice {found.name} is not {state} yet", why=why)
-
-
-def _is(slice_: Slice, state: str) -> bool:
-    if state == HEALTHY:
-        return slice_.ready and slice_.health == HEALTHY
-    return slice_.state == state and (slice_.ready or state != "READY")
-
-
-def wait_gone(
-    provider: SliceProvider, found: Slice, *, deadline: Deadline, on_state: OnState
-) -> None:
-    """Return once the API answers that a slice is not found; nothing is asked for.
-
-    Raises:
-        DeadlinePassed: it still exists.
-        TpukitError: the API refused; the error names what exists.
-    """
-    provider = provider.within(deadline)
-    seen = last_seen(provider, found)
-    with naming_what_exists(seen):
-        for current in seen.looks(provider, deadline, on_state):
-            if current is None:
-                seen.state = ""
-                return
-        raise DeadlinePassed(f"slice {found.name} is not gone yet")

@@ -23,7 +23,6 @@ from tpukit.errors import (
 from tpukit.models import Slice
 
 OnState = Callable[[str], None]
-Ask = Callable[[str, str], str]
 
 
 @dataclass
@@ -93,7 +92,7 @@ class LastSeen:
                 raise Doubtful(error.what) from error
             raise
 
-    def asked(self, ask: Ask, slice_: Slice, on_state: OnState) -> str:
+    def asked(self, ask: Callable[[str, str], str], slice_: Slice, on_state: OnState) -> str:
         """Return the operation's name, or "" if the slice has to be looked at before asking again.
 
         A reason to ask again is told once.
