@@ -158,7 +158,7 @@ def test_a_loss_at_any_stage_is_a_loss_within_seconds(
         assert (len(error.exists), error.fix) == (1, None)
     else:
         assert f"slice demo in {ZONE}, PREEMPTED" in error.exists[0]
-        assert str(error.fix) == f"tpukit delete demo --zone {ZONE}"
+        assert str(error.fix) == f"tpukit up v2-8 demo --zone {ZONE} --recreate"
         assert cloud.nodes() == [cloud.full_name("demo")]
 
 

@@ -62,7 +62,7 @@ def test_the_owner_is_the_account_of_the_credentials(
 ) -> None:
     assert run("create", "v3-8", environment=as_robot).out == "robot-v3-8\n"
     found = prompt_cloud.tpu.get(ZONE, "robot-v3-8")
-    assert naming.owner(found) == "robot-demo-project-iam-gserviceaccount-com"
+    assert naming.owner(found).startswith("robot_demo-project-iam-gserviceaccount-com-")
     told = run("delete", "robot-v3-8", "--yes", environment=prompt_cloud.environment()).says(4).err
     assert f"belongs to {naming.owner(found)} (you are ada)" in told
     assert run("delete", "robot-v3-8", "--yes", environment=as_robot).status == 0

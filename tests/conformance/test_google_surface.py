@@ -151,7 +151,8 @@ def until(google: Google, name: str, wanted: str) -> Any:
 def test_a_node_lives_from_create_to_delete(google):
     client = google.client
     made = google.create("life", labels={"a": "b"}).result(timeout=120)
-    assert (made.state.name, made.health.name) == ("READY", "HEALTHY")
+    assert made.state.name == "READY"
+    made.health = type(made).Health.HEALTHY  # recorded: an operation's answer does not have it
     assert client.get_node(name=made.name) == made
     assert made.name in {node.name for node in client.list_nodes(parent=PARENT)}
     changed = google.types.Node(name=made.name, labels={"c": "d"})

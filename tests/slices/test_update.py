@@ -131,11 +131,12 @@ def fail(cloud: Cloud) -> None:
     """Let the update be accepted, and end without having changed anything."""
 
     def end_badly() -> None:
+        assert isinstance(cloud.clock, FakeClock)
         records = cloud.server.service.context.state.operations
         for name, record in list(records.items()):
             if record["verb"] == "update" and not record["done"]:
                 error = {"code": 13, "message": "broken"}
-                records[name] = {**record, "done": True, "error": error}
+                records[name] = {**record, "done": True, "ended": cloud.clock.now, "error": error}
 
     assert isinstance(cloud.clock, FakeClock)
     cloud.clock.on_sleep = end_badly

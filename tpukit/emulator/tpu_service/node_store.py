@@ -210,9 +210,7 @@ class NodeStore:
             self._change(name, record["change"])
         response = self.view(name) if name in self._records else None
         if response and verb == "create":
-            response.pop(
-                "health", None
-            )  # recorded: tests/recorded/exchanges/tpu-node/02-create-done
+            del response["health"]  # recorded: tests/recorded/exchanges/tpu-node/02-create-done
         self._operations.finish(operation, response, failure)
 
     def drop(self, name: str) -> Json | None:

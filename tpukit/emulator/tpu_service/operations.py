@@ -73,7 +73,8 @@ class TpuOperations:
 
     def pending(self, target: str = "") -> list[tuple[str, Json]]:
         """Return the operations that are not done, on one target or on all."""
-        found = [(name, self._records[name]) for name in self._begun if name in self._records]
+        begun = ((name, self._records.get(name)) for name in self._begun)
+        found = [(name, record) for name, record in begun if record and not record["done"]]
         return [item for item in found if target in ("", item[1]["target"])]
 
     def finish(self, name: str, response: Json | None, error: Json | None = None) -> None:
