@@ -55,7 +55,7 @@ def delete_all(
         on_state=on_state,
         on_warning=(warnings if warnings is not None else []).append,
     )
-    return deleter.end_all(slices, cloud.deadline(seconds))
+    return deleter.end_all({each.name: each for each in slices}, cloud.deadline(seconds))
 
 
 @pytest.mark.parametrize(

@@ -61,9 +61,8 @@ def test_the_slices_of_one_queued_resource_end_side_by_side_and_take_it_with_the
     prompt_cloud: Cloud,
 ) -> None:
     queued(prompt_cloud, 2)
-    done = cleanup(prompt_cloud).end_all(
-        prompt_cloud.tpu.list(ZONE).slices, prompt_cloud.deadline(60.0)
-    )
+    both = {each.name: each for each in prompt_cloud.tpu.list(ZONE).slices}
+    done = cleanup(prompt_cloud).end_all(both, prompt_cloud.deadline(60.0))
     assert (done.names, done.failed) == (["demo-0", "demo-1"], {})
     assert prompt_cloud.tpu.list_queued("-").requests == ()
 

@@ -13,8 +13,7 @@ from support.local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud
 from support.slices import labelled
 
 from tpukit.access import reaping, ssh_rule
-from tpukit.access.cleanup import Cleanup
-from tpukit.access.reaping import Reaped
+from tpukit.access.cleanup import Cleanup, Deleted
 from tpukit.errors import Interrupted, TpukitError
 from tpukit.models import FirewallRule
 from tpukit.slices import lifetime, naming
@@ -70,7 +69,7 @@ class World:
         self.cloud.clock.sleep(200.0)
         self.cloud.tpu.list("-")
 
-    def reap(self, found: Survey) -> Reaped:
+    def reap(self, found: Survey) -> Deleted:
         cleanup = Cleanup(
             self.cloud.tpu,
             self.cloud.firewall,
@@ -154,8 +153,8 @@ def test_of_fifty_in_six_zones_all_that_is_left_over_and_nothing_else_is_reaped(
     assert found.unreachable == (silent,)
     assert not found.whole
     done = world.reap(found)
-    assert {(each.name, each.zone) for each in done.deleted} == set(due)
-    assert (done.changed, done.failed) == ([], {})
+    assert done.names == [each.label for each in found.due]
+    assert (done.spared, done.failed) == ([], {})
     world.cloud.control("DELETE", "faults")
     left = {(each.name, each.zone) for each in world.cloud.tpu.list("-").slices}
     left |= {(each.name, each.zone) for each in world.cloud.tpu.list_queued("-").requests}
@@ -194,7 +193,7 @@ def test_what_was_put_off_or_made_anew_since_it_was_shown_stays(world: World) ->
     cloud.tpu.create(labelled(cloud, made_anew, labels=world.labels(EXPIRED)))
     cloud.clock.sleep(100.0)
     done = world.reap(found)
-    assert (done.deleted, len(done.changed)) == ([], 3)
+    assert (done.names, len(done.spared)) == ([], 3)
     assert len(cloud.nodes()) == 3
 
 
@@ -227,7 +226,7 @@ def test_all_rules_of_what_is_reaped_go_with_it(prompt_cloud: Cloud) -> None:
         *zip(tags, tags, strict=True),
     ):
         prompt_cloud.firewall.insert(FirewallRule(name, "default", ("192.0.2.7/32",), (tag,)))()
-    assert len(world.reap(world.survey()).deleted) == 2
+    assert len(world.reap(world.survey()).names) == 2
     assert not [each for each in prompt_cloud.firewall.list() if ssh_rule.is_ours(each)]
 
 
@@ -235,7 +234,7 @@ def test_a_delete_that_is_accepted_and_fails_is_asked_for_again(world: World) ->
     world.queued(ZONE, world.labels(EXPIRED))
     world.later()
     world.cloud.fault(preset="queued-delete-fails", times=2)
-    assert len(world.reap(world.survey()).deleted) == 1
+    assert len(world.reap(world.survey()).names) == 1
     assert world.cloud.served() == 2
 
 

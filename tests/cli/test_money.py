@@ -91,7 +91,7 @@ def test_what_reap_cannot_delete_is_named(run: Run, prompt_cloud: Cloud) -> None
         prompt_cloud.tpu.create(naming.labelled(request, "ada", "nonce"))
     prompt_cloud.fault(preset="permission-denied", method="nodes.delete", name="one", times=9)
     told = run("reap", "--yes", environment=prompt_cloud.environment()).says(4).err
-    assert "error: 1 of 2 were not deleted (one)" in told
+    assert "error: 1 of 2 things were not deleted (slice one (" in told
     assert prompt_cloud.nodes() == [prompt_cloud.full_name("one")]
 
 

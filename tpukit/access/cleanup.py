@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeGuard
 
 from tpukit.access import ssh_rule
 from tpukit.clock import Deadline
 from tpukit.cloud.provider import FirewallProvider, SliceProvider
-from tpukit.errors import BadInput, Fix, NotAllowed, NotFound, TpukitError, interruption
+from tpukit.errors import BadInput, Fix, NotAllowed, NotFound, TpukitError
 from tpukit.models import FirewallRule, QueuedResource, Slice
 from tpukit.remote.command.fan_out import fan_out
 from tpukit.slices import change, naming, queued
@@ -25,9 +24,13 @@ Place = tuple[str, str, str, str]  #: host project or "", zone, name of the slic
 
 @dataclass(frozen=True)
 class Deleted:
-    """What came of several deletes: errors by the name of what is left, and the rules that stay."""
+    """What came of several ends, by their labels: errors of what is left, and rules that stay.
+
+    `spared` was not due any more when its turn came.
+    """
 
     names: Sequence[str]
+    spared: Sequence[str]
     failed: Mapping[str, TpukitError]
     rules: Sequence[str]
 
@@ -52,26 +55,50 @@ class Cleanup:
     on_warning: OnWarning
     after: Callable[[Slice], object] = lambda slice_: None
 
-    def end_all(self, things: Sequence[Thing], deadline: Deadline) -> Deleted:
-        """End things side by side; a signal is raised with everything that is left.
+    def end_all(
+        self,
+        things: Mapping[str, Thing],
+        deadline: Deadline,
+        is_due: Callable[[Thing], bool] = lambda thing: True,
+    ) -> Deleted:
+        """End things, by their labels, side by side; a signal is raised with all that is left.
 
-        None holds up another, and a rule that cannot be removed no slice.
+        `is_due` looks at each right before. None holds up another, and a rule that cannot be
+        removed no slice.
         """
-        left = {thing.name: thing for thing in things}
-        seen = {each.name: last_seen(self.provider, each) for each in things if _is_slice(each)}
+        left, rules = dict(things), list[str]()
+        seen = {
+            label: last_seen(self.provider, thing)
+            for label, thing in things.items()
+            if isinstance(thing, Slice)
+        }
 
-        def one(thing: Thing) -> Sequence[str]:
-            rules = self.end(thing, deadline, seen=seen.get(thing.name))
-            left.pop(thing.name)
-            return rules
+        def one(label: str) -> bool:
+            due = is_due(things[label])
+            if due:
+                rules.extend(self.end(things[label], deadline, label=label, seen=seen.get(label)))
+            left.pop(label)
+            return due
 
         try:
-            outcomes = fan_out(things, one, window=len(things))
+            outcomes = fan_out([*things], one, window=len(things))
         except KeyboardInterrupt as signal:
-            raise (interrupted(signal, seen.values()) if seen else _left(signal, left)) from None
-        failed = {each.item.name: each.error for each in outcomes if each.error}
-        rules = [rule for each in outcomes for rule in each.value or ()]
-        return Deleted([each.item.name for each in outcomes if not each.error], failed, rules)
+            error = interrupted(signal, [seen[label] for label in left if label in seen])
+            queued = [each for each in left.values() if isinstance(each, QueuedResource)]
+            error.exists += tuple(
+                f"queued resource {each.name} in {each.zone}, {each.state} when last seen"
+                for each in queued
+            )
+            if queued and len(queued) == len(left):
+                names = [each.name for each in queued]
+                error.fix = Fix.command("tpukit", "queue", "delete", *names)
+            raise error from None
+        return Deleted(
+            [each.item for each in outcomes if each.value],
+            [each.item for each in outcomes if each.value is False],
+            {each.item: each.error for each in outcomes if each.error},
+            rules,
+        )
 
     def end(
         self, thing: Thing, deadline: Deadline, *, label: str = "", seen: LastSeen | None = None
@@ -153,21 +180,6 @@ class Cleanup:
         return stay
 
 
-def _is_slice(thing: Thing) -> TypeGuard[Slice]:
-    return isinstance(thing, Slice)
-
-
-def _left(signal: KeyboardInterrupt, left: Mapping[str, Thing]) -> TpukitError:
-    """Return the error for a signal while queued resources are ended."""
-    error = interruption(signal)
-    error.exists = tuple(
-        f"queued resource {each.name} in {each.zone}, {each.state} when last seen"
-        for each in left.values()
-    )
-    error.fix = Fix.command("tpukit", "queue", "delete", *left) if left else None
-    return error
-
-
 def _places(slices: Sequence[Slice], thing: Thing) -> Sequence[Place]:
     """Return the host project, zone, name and tag of each slice that may have rules.
 
@@ -191,22 +203,24 @@ def not_deleted(
     *,
     things: str = "slices",
     verbs: Sequence[str] = (),
+    fix: Fix | None = None,
 ) -> TpukitError:
-    """Return the error for deletes of which some failed; not found only where nothing is worse.
+    """Return the error for ends of which some failed; not found only if nothing is worse.
 
     Its details hold the names that were `deleted`, and what `failed` with each of the others.
-    `verbs` are the group of commands that the `things` have.
+    `verbs` are the group of commands that the `things` have, `fix` is what to type instead of them.
     """
     if len(failed) + len(deleted) == 1:
         return next(iter(failed.values()))
     left = [name for name, error in failed.items() if not isinstance(error, NotFound)]
-    fix = Fix.command("tpukit", *verbs, "list", note=f"shows the {things} there are")
+    again = Fix.command("tpukit", *verbs, "delete", *left) if left else None
+    shows = Fix.command("tpukit", *verbs, "list", note=f"shows the {things} there are")
     return type(failed[left[0]] if left else next(iter(failed.values())))(
         f"{len(failed)} of {len(failed) + len(deleted)} {things} were not deleted",
         reason=", ".join(failed),
         why="\n".join(f"{name}: {error.summary()}" for name, error in failed.items()),
         exists=[line for error in failed.values() for line in error.exists],
-        fix=Fix.command("tpukit", *verbs, "delete", *left) if left else fix,
+        fix=fix or again or shows,
         details={
             "deleted": list(deleted),
             "failed": {name: error.document() for name, error in failed.items()},

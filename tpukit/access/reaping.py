@@ -1,69 +1,24 @@
-"""What is left over goes, with its firewall rules and its hosts."""
+"""What is left over ends, if it is still what was shown."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from tpukit.access.cleanup import Cleanup
+from tpukit.access.cleanup import Cleanup, Deleted
 from tpukit.clock import Deadline
-from tpukit.errors import Fix, TpukitError, interruption
-from tpukit.remote.command.fan_out import fan_out
+from tpukit.errors import Fix, Interrupted, Terminated
 from tpukit.slices.survey import Leftover, still_due
 
 
-@dataclass(frozen=True)
-class Reaped:
-    """What came of what was left over; `changed` is what was another thing when its turn came."""
+def reap(due: Sequence[Leftover], cleanup: Cleanup, deadline: Deadline) -> Deleted:
+    """End what is left over, by its labels, with all that was made for it.
 
-    deleted: Sequence[Leftover]
-    changed: Sequence[Leftover]
-    failed: Mapping[Leftover, TpukitError]
-    rules: Sequence[str]
-
-
-def reap(due: Sequence[Leftover], cleanup: Cleanup, deadline: Deadline) -> Reaped:
-    """Delete what is left over, side by side, each with its firewall rules and its hosts.
-
-    Each is looked at once more before: its end may have been put off, or its name be another's now.
+    Its end may have been put off since it was shown, or its name be another's now: then it stays.
     """
-    rules: list[str] = []
-    left = dict.fromkeys(due)
-
-    def one(each: Leftover) -> bool:
-        label = f"{each.name} ({each.zone})"
-        if not still_due(cleanup.provider.within(deadline), each):
-            return False
-        if each.found:
-            rules.extend(cleanup.end(each.found, deadline, label=label))
-        left.pop(each)
-        return True
-
+    provider = cleanup.provider.within(deadline)
+    things = {each.label: each.found for each in due if each.found}
     try:
-        outcomes = fan_out(due, one)
-    except KeyboardInterrupt as signal:
-        error = interruption(signal)
-        error.exists = tuple(f"{each.label} when last seen" for each in left)
+        return cleanup.end_all(things, deadline, lambda thing: still_due(provider, thing))
+    except (Interrupted, Terminated) as error:
         error.fix = Fix.command("tpukit", "reap")
-        raise error from None
-    return Reaped(
-        [each.item for each in outcomes if each.value],
-        [each.item for each in outcomes if each.value is False],
-        {each.item: each.error for each in outcomes if each.error},
-        rules,
-    )
-
-
-def not_reaped(done: Reaped) -> TpukitError:
-    """Return the error for what was left over and is there still."""
-    return type(next(iter(done.failed.values())))(
-        f"{len(done.failed)} of {len(done.failed) + len(done.deleted)} were not deleted",
-        reason=", ".join(each.name for each in done.failed),
-        why="\n".join(f"{each.label}: {error.summary()}" for each, error in done.failed.items()),
-        exists=[line for error in done.failed.values() for line in error.exists],
-        fix=Fix.command("tpukit", "reap"),
-        details={
-            "deleted": [each.document() for each in done.deleted],
-            "failed": [each.document() for each in done.failed],
-        },
-    )
+        raise

@@ -66,13 +66,14 @@ def delete(
     if dry_run:
         if missing and not missing_ok:
             raise cleanup.not_deleted(missing, ())
-        return rehearse(toolkit, lambda by: by.cleanup.end_all(found, by.deadline(limit)).check())
+        things = {each.name: each for each in found}
+        return rehearse(toolkit, lambda by: by.cleanup.end_all(things, by.deadline(limit)).check())
     deadline = toolkit.deadline(limit)  # the answer may have taken its time
     places = [*((each.zone, each.name) for each in found)]
     places += [(toolkit.flags.zone, each) for each in missing]
     if end_watches(toolkit, places) & missing.keys():
         found, missing = sought(deadline)  # it was being made again
-    done = toolkit.cleanup.end_all(found, deadline)
+    done = toolkit.cleanup.end_all({each.name: each for each in found}, deadline)
     toolkit.name_hints.forget(missing)
     _remove_rules_of(toolkit, missing)
     failed = {**done.failed, **({} if missing_ok else missing)}

@@ -160,14 +160,15 @@ def delete(
     """
     deadline = toolkit.deadline(flag.seconds(timeout))
     found, missing = _sought(toolkit, names)
+    things = {each.name: each for each in found}
     if dry_run:
         if missing:
             raise _not_deleted(missing, ())
         limit = deadline.remaining()
-        return rehearse(toolkit, lambda by: by.cleanup.end_all(found, by.deadline(limit)).check())
+        return rehearse(toolkit, lambda by: by.cleanup.end_all(things, by.deadline(limit)).check())
     _confirm(toolkit, found, force)
     end_watches(toolkit, [(each.zone, name) for each in found for name in each.slices])
-    done = toolkit.cleanup.end_all(found, deadline)
+    done = toolkit.cleanup.end_all(things, deadline)
     shown = queue_views.deleted(done.names, done.rules)
     if failed := {**done.failed, **missing}:
         for fix in shown.next:

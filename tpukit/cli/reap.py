@@ -41,7 +41,8 @@ def reap(
       tpukit reap --dry-run
       tpukit reap --yes
     """
-    from tpukit.access import reaping
+    from tpukit.access.cleanup import not_deleted
+    from tpukit.access.reaping import reap as end
     from tpukit.slices.survey import survey
 
     limit = flag.seconds(timeout)
@@ -53,18 +54,19 @@ def reap(
     disks = _disks_left(toolkit, found.slices, limit) if all_seen else []
     _tell(toolkit, found)
     if dry_run:
-        shown = rehearse(
-            toolkit, lambda by: reaping.reap(found.due, by.cleanup, by.deadline(limit))
-        )
+        shown = rehearse(toolkit, lambda by: end(found.due, by.cleanup, by.deadline(limit)))
         return _view(found, (), rules, disks, shown=shown)
     if found.due:
         toolkit.confirm(f"delete these {len(found.due)}?" if len(found.due) > 1 else "delete it?")
-    done = reaping.reap(found.due, toolkit.cleanup, toolkit.deadline(limit))
-    shown = _view(found, done.deleted, [*rules, *done.rules], disks, changed=done.changed)
+    done = end(found.due, toolkit.cleanup, toolkit.deadline(limit))
+    deleted = [each for each in found.due if each.label in done.names]
+    changed = [each for each in found.due if each.label in done.spared]
+    shown = _view(found, deleted, [*rules, *done.rules], disks, changed=changed)
     if done.failed:
         for fix in shown.next:
             toolkit.console.suggest(fix)
-        raise reaping.not_reaped(done)
+        fix = Fix.command("tpukit", "reap")
+        raise not_deleted(done.failed, done.names, things="things", fix=fix)
     return shown
 
 

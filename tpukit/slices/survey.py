@@ -9,6 +9,7 @@ from tpukit.cloud.provider import SliceProvider
 from tpukit.errors import NotFound, TpukitError
 from tpukit.models import Documented, QueuedResource, Slice
 from tpukit.slices import lifetime
+from tpukit.slices.find import look
 from tpukit.slices.naming import MANAGED, OWNER, is_owner
 from tpukit.slices.queued import slices_of
 
@@ -93,22 +94,21 @@ def survey(
     return Survey(tuple(due), tuple(spared), listed.slices, silent, tuple(unseen))
 
 
-def still_due(provider: SliceProvider, each: Leftover) -> bool:
-    """Tell whether a thing is the one that was found, and dead or out of time as it was then.
+def still_due(provider: SliceProvider, thing: Slice | QueuedResource) -> bool:
+    """Return True if a thing is the one that was found, and dead or out of time as it was then.
 
     Somebody may have put its end off, or made another of its name, since it was shown.
     """
     try:
-        if each.kind == QUEUED:
-            request = provider.get_queued(each.zone, each.name)
-            slices = [] if request.dead else slices_of(provider, request)
-            return request.created == each.created and bool(
-                _end_of_request(request, slices, provider.now())
-            )
-        found = provider.get(each.zone, each.name)
+        if isinstance(thing, Slice):
+            now = look(provider, thing.target)
+            return now is not None and bool(_end_of_slice(now, provider.now()))
+        request = provider.get_queued(thing.zone, thing.name)
+        slices = [] if request.dead else slices_of(provider, request)
+        end = _end_of_request(request, slices, provider.now())
+        return request.created == thing.created and bool(end)
     except NotFound:
         return False
-    return found.created == each.created and bool(_end_of_slice(found, provider.now()))
 
 
 def _leftovers(
