@@ -51,6 +51,7 @@ def delete_all(
     deleter = cleanup.Cleanup(
         CloudTpu(Session(cloud.tokens, cloud.clock, timeout=1.0), PROJECT, cloud.url),
         cloud.firewall,
+        PROJECT,
         cloud.journal,
         on_state=on_state,
         on_warning=(warnings if warnings is not None else []).append,

@@ -24,6 +24,7 @@ def cleanup(cloud: Cloud) -> Cleanup:
     return Cleanup(
         cloud.tpu,
         cloud.firewall,
+        PROJECT,
         cloud.journal,
         on_state=lambda name: cloud.states.append,
         on_warning=pytest.fail,
@@ -97,6 +98,20 @@ def test_a_rule_whose_name_ends_as_that_of_the_slice_stays(prompt_cloud: Cloud) 
     rule(prompt_cloud, f"tpukit-demo-nfs-{TAG[-6:]}")
     end(prompt_cloud, prompt_cloud.tpu.get(ZONE, "demo"))
     assert rules(prompt_cloud) == [others]
+
+
+def test_rules_that_slices_have_left_in_the_project_of_the_network_are_found_and_removed(
+    prompt_cloud: Cloud,
+) -> None:
+    prompt_cloud.control("POST", f"projects/{PROJECT}:attach", {"host": "host"})
+    host, by = prompt_cloud.firewall.of("host"), cleanup(prompt_cloud)
+    host.insert(FirewallRule(TAG, "default", ("192.0.2.7/32",), (TAG,)))()
+    assert [rule.name for _, rule in by.left_over()] == [TAG]
+    rules, name = by.rule_of("demo", "")
+    assert (rules.list(), name) == (host.list(), TAG)
+    assert by.remove_left(["other"]) == []
+    assert by.remove_left(["demo"]) == [TAG]
+    assert TAG not in [rule.name for rule in host.list()]
 
 
 @pytest.mark.parametrize("queued_resource", [True, False])

@@ -73,6 +73,7 @@ class World:
         cleanup = Cleanup(
             self.cloud.tpu,
             self.cloud.firewall,
+            PROJECT,
             self.cloud.journal,
             on_state=lambda name: self.cloud.states.append,
             on_warning=self.cloud.states.append,

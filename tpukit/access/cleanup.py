@@ -10,7 +10,7 @@ from tpukit.access import ssh_rule
 from tpukit.clock import Deadline
 from tpukit.cloud.provider import FirewallProvider, SliceProvider
 from tpukit.errors import BadInput, Fix, NotAllowed, NotFound, TpukitError
-from tpukit.models import FirewallRule, QueuedResource, Slice
+from tpukit.models import FirewallRule, QueuedResource, Slice, SliceList
 from tpukit.remote.command.fan_out import fan_out
 from tpukit.slices import change, naming, queued
 from tpukit.slices.find import find
@@ -19,7 +19,6 @@ from tpukit.slices.last_seen import LastSeen, OnState, interrupted, last_seen
 
 OnWarning = Callable[[str], None]
 Thing = Slice | QueuedResource
-Place = tuple[str, str, str, str]  #: host project or "", zone, name of the slice, tag
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,7 @@ class Cleanup:
 
     provider: SliceProvider
     firewall: FirewallProvider
+    project: str
     journal: Journal
     on_state: Callable[[str], OnState]
     on_warning: OnWarning
@@ -130,7 +130,7 @@ class Cleanup:
             say("deleted" if request is thing else f"queued resource {request.name}: deleted")
         for slice_ in slices:
             self._forget(slice_)
-        return self._remove_rules(_places(slices, thing), deadline)
+        return self._remove_rules(thing, slices, deadline)
 
     def _request_of(self, slice_: Slice, provider: SliceProvider) -> QueuedResource | None:
         """Return the queued resource that a slice came from, or None if it cannot be read."""
@@ -161,17 +161,25 @@ class Cleanup:
             self.on_warning(f"data disk {disk.name} of {slice_.name} {stays}")
         self.after(slice_)
 
-    def _remove_rules(self, places: Sequence[Place], deadline: Deadline) -> Sequence[str]:
-        """Remove the rules made for slices at these places; return those that may stay.
+    def _remove_rules(
+        self, thing: Thing, slices: Sequence[Slice], deadline: Deadline
+    ) -> Sequence[str]:
+        """Remove the rules made for the slices of a thing; return those that may stay.
 
-        A slice that has the name and the tag now needs them: they are its own. Who may not read
-        firewall rules has made none: that is a warning alone.
+        Slices of a queued resource that are gone may have left theirs. A slice that has the name
+        and the tag now needs them: they are its own. Who may not read firewall rules has made none:
+        that is a warning alone.
         """
+        tied = [each for each in slices if ssh_rule.rule_name(each) in each.tags]
+        hosts = {each.name: each.network_project for each in tied}
+        if isinstance(thing, QueuedResource):
+            hosts = {**dict.fromkeys(thing.slices, thing.network_project), **hosts}
         provider, stay = self.provider.within(deadline), []
-        for host, zone, name, tag in places:
+        for name, host in hosts.items():
+            tag = ssh_rule.tag(thing.project, thing.zone, name)
             try:
                 with suppress(NotFound):
-                    if tag in provider.get(zone, name).tags:
+                    if tag in provider.get(thing.zone, name).tags:
                         continue
                 ssh_rule.remove_all(self.firewall.within(deadline).of(host), tag)
             except TpukitError as error:
@@ -179,22 +187,69 @@ class Cleanup:
                 stay += [] if isinstance(error, NotAllowed) else [tag]
         return stay
 
+    def remove_left(self, names: Sequence[str]) -> Sequence[str]:
+        """Remove the rules that slices of these names have left, and return those."""
+        removed: list[str] = []
+        for rules, rule in self.left_over(names):
+            try:
+                removed += [rule.name] if ssh_rule.remove(rules, rule.name) else []
+            except TpukitError as error:
+                self.on_warning(f"rule {rule.name} is still there: {error.summary()}")
+        return removed
 
-def _places(slices: Sequence[Slice], thing: Thing) -> Sequence[Place]:
-    """Return the host project, zone, name and tag of each slice that may have rules.
+    def rule_of(self, name: str, zone: str) -> tuple[FirewallProvider, str]:
+        """Return the rule of a slice, after the rules of its project; `name` may be the rule's.
 
-    Slices of a queued resource that are gone may have left theirs.
-    """
-    found = {
-        each.name: (each.network_project, each.zone, each.name, ssh_rule.rule_name(each))
-        for each in slices
-        if ssh_rule.rule_name(each) in each.tags
-    }
-    if isinstance(thing, QueuedResource):
-        for name in thing.slices:
-            tag = ssh_rule.tag(thing.project, thing.zone, name)
-            found.setdefault(name, (thing.network_project, thing.zone, name, tag))
-    return [*found.values()]
+        Raises:
+            NotFound: there is no such slice, and it has left no rule.
+            BadInput: several slices of that name have left a rule.
+        """
+        for rules, rule in self._rules():
+            if rule.name == name:
+                return rules, name
+        try:
+            found = find(self.provider, naming.check_name(name), zone)
+            return self.firewall.of(found.network_project), ssh_rule.rule_name(found)
+        except NotFound:
+            tag = ssh_rule.tag(self.project, zone, name)
+            gone = [(rules, rule.name) for rules, rule in self.left_over([name])]
+            left = [each for each in gone if not zone or each[1] == tag]
+            if not left:
+                raise
+        if len(left) > 1:
+            raise BadInput(
+                f"several slices {name} have left a rule: {', '.join(rule for _, rule in left)}",
+                fix=Fix.command("tpukit", "firewall", "remove", left[0][1]),
+            )
+        return left[0]
+
+    def left_over(
+        self, names: Sequence[str] | None = None
+    ) -> Sequence[tuple[FirewallProvider, FirewallRule]]:
+        """Return the rules whose slice is gone, each after the rules of its project.
+
+        `names` are those of the slices, None for all. If it cannot be told, that is a warning.
+        """
+        try:
+            there = [] if names == [] else self._rules()
+            if names is not None:
+                there = [each for each in there if any(ssh_rule.is_for(each[1], n) for n in names)]
+            listed = self.provider.list("-") if there else SliceList(())
+            if listed.unreachable:
+                raise TpukitError(f"no answer from {', '.join(listed.unreachable)}")
+        except TpukitError as error:
+            self.on_warning(f"which firewall rules are left over is not known: {error.summary()}")
+            return ()
+        gone = ssh_rule.left_over([rule for _, rule in there], listed.slices, self.project)
+        return [(rules, rule) for rules, rule in there if rule in gone]
+
+    def _rules(self) -> Sequence[tuple[FirewallProvider, FirewallRule]]:
+        """Return our rules of the project, and of the one whose Shared VPC it uses, if any."""
+        host = ""
+        with suppress(TpukitError):  # who may not ask has made no rule there
+            host = self.firewall.once().host_project()
+        both = [self.firewall, *([self.firewall.of(host)] if host else [])]
+        return [(rules, each) for rules in both for each in rules.list() if ssh_rule.is_ours(each)]
 
 
 def not_deleted(
@@ -226,90 +281,3 @@ def not_deleted(
             "failed": {name: error.document() for name, error in failed.items()},
         },
     )
-
-
-def remove_left(
-    provider: SliceProvider,
-    firewall: FirewallProvider,
-    names: Sequence[str],
-    project: str,
-    on_warning: OnWarning,
-) -> Sequence[str]:
-    """Remove the rules that slices of these names have left, and return those; failures are told.
-
-    Who may not read firewall rules has made none.
-    """
-    if not names:
-        return ()
-    removed: list[str] = []
-    for rules in with_host(firewall):
-        try:
-            own = [each for each in rules.list() if any(ssh_rule.is_for(each, n) for n in names)]
-            for rule in left_over(provider, own, project, on_warning):
-                removed += [rule.name] if ssh_rule.remove(rules, rule.name) else []
-        except TpukitError as error:
-            if not isinstance(error, NotAllowed):
-                on_warning(f"rules that were left are still there: {error.summary()}")
-    return removed
-
-
-def with_host(firewall: FirewallProvider) -> list[FirewallProvider]:
-    """Return the rules of the project, and of the one whose Shared VPC it uses, if any."""
-    host = ""
-    with suppress(TpukitError):  # who may not ask has made no rule there
-        host = firewall.once().host_project()
-    return [firewall, *([firewall.of(host)] if host else [])]
-
-
-def rule_of(
-    provider: SliceProvider,
-    rules: Sequence[FirewallRule],
-    name: str,
-    project: str,
-    zone: str,
-    on_warning: OnWarning,
-) -> tuple[str, str]:
-    """Return the name of a slice's rule; of a slice that is gone, that of the rule it has left.
-
-    With it the project of a Shared VPC that has the rule, or "".
-
-    Raises:
-        NotFound: there is no such slice, and it has left no rule.
-        BadInput: several slices of that name have left a rule.
-    """
-    if any(rule.name == name and ssh_rule.is_ours(rule) for rule in rules):
-        return name, ""
-    try:
-        found = find(provider, naming.check_name(name), zone)
-        return ssh_rule.rule_name(found), found.network_project
-    except NotFound:
-        gone = left_over(provider, rules, project, on_warning)
-        left = [rule.name for rule in gone if ssh_rule.is_for(rule, name)]
-        if zone:
-            left = [each for each in left if each == ssh_rule.tag(project, zone, name)]
-        if not left:
-            raise
-    if len(left) > 1:
-        raise BadInput(
-            f"several slices {name} have left a rule: {', '.join(left)}",
-            fix=Fix.command("tpukit", "firewall", "remove", left[0]),
-        )
-    return left[0], ""
-
-
-def left_over(
-    provider: SliceProvider, rules: Sequence[FirewallRule], project: str, on_warning: OnWarning
-) -> Sequence[FirewallRule]:
-    """Return the rules whose slice is gone; none, and a warning, where that cannot be told."""
-    if not rules:
-        return ()
-    unknown = "whose slice is gone cannot be told"
-    try:
-        listed = provider.list("-")
-    except TpukitError as error:  # the rules are there to be shown all the same
-        on_warning(f"{unknown}: {error.summary()}")
-        return ()
-    if listed.unreachable:
-        on_warning(f"{unknown}: no answer from {', '.join(listed.unreachable)}")
-        return ()
-    return ssh_rule.left_over(rules, listed.slices, project)

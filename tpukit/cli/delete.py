@@ -75,7 +75,9 @@ def delete(
         found, missing = sought(deadline)  # it was being made again
     done = toolkit.cleanup.end_all({each.name: each for each in found}, deadline)
     toolkit.name_hints.forget(missing)
-    _remove_rules_of(toolkit, missing)
+    # A delete that was cut off may have left them.
+    for rule in toolkit.cleanup.remove_left([name for name in missing if _PLAIN.fullmatch(name)]):
+        toolkit.console.say(f"rule {rule}: deleted")
     failed = {**done.failed, **({} if missing_ok else missing)}
     after = [Fix.command("tpukit", "firewall", "remove", rule) for rule in done.rules]
     if failed:
@@ -84,18 +86,6 @@ def delete(
         raise cleanup.not_deleted(failed, done.names)
     rows = [[name] for name in done.names]
     return View({"deleted": done.names}, rows=rows, next=after, status=int(bool(done.rules)))
-
-
-def _remove_rules_of(toolkit: Toolkit, missing: Iterable[str]) -> None:
-    """Remove the rules of slices that are gone: a delete that was cut off may have left them."""
-    for rule in cleanup.remove_left(
-        toolkit.provider,
-        toolkit.firewall,
-        [each for each in missing if _PLAIN.fullmatch(each)],
-        toolkit.settings.get("project"),
-        toolkit.console.warn,
-    ):
-        toolkit.console.say(f"rule {rule}: deleted")
 
 
 def end_watches(toolkit: Toolkit, places: Iterable[tuple[str, str]]) -> set[str]:

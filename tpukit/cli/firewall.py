@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from tpukit.access import cleanup, packet_filter, rule_opening, ssh_rule
+from tpukit.access import packet_filter, rule_opening, ssh_rule
 from tpukit.cli import parameters as flag
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verb import group
@@ -65,7 +65,7 @@ def list_rules(toolkit: Toolkit, everything: All = False) -> View:
     rules = toolkit.firewall.list()
     ours = [rule for rule in rules if rule.name.startswith(ssh_rule.PREFIX)]
     project = toolkit.settings.require("project")
-    gone = cleanup.left_over(toolkit.provider, ours, project, toolkit.console.warn)
+    gone = [rule for _, rule in toolkit.cleanup.left_over()]
     exposing = packet_filter.open_to_world(rules)
     return rule_views.listed_rules(rules if everything else ours, gone, exposing, project)
 
@@ -93,9 +93,7 @@ def remove(toolkit: Toolkit, name: RuleOwner) -> View:
       tpukit firewall remove demo
       tpukit firewall remove tpukit-demo-1a2b3c
     """
-    rules = toolkit.firewall.list()
-    project, zone = toolkit.settings.require("project"), toolkit.flags.zone.removeprefix("-")
-    rule, host = cleanup.rule_of(toolkit.provider, rules, name, project, zone, toolkit.console.warn)
-    removed = ssh_rule.remove(toolkit.firewall.of(host), rule)
+    rules, rule = toolkit.cleanup.rule_of(name, toolkit.flags.zone.removeprefix("-"))
+    removed = ssh_rule.remove(rules, rule)
     toolkit.console.say(f"rule {rule}: {'removed' if removed else 'not there'}")
     return View({"removed": removed, "rule": rule})

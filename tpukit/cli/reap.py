@@ -50,7 +50,7 @@ def reap(
     zone = toolkit.flags.zone or "-"
     found = survey(provider, toolkit.owner, zone=zone, others=force, foreign=foreign)
     all_seen = found.whole and zone == "-"
-    rules = _rules_left(toolkit, found.slices) if all_seen else []
+    rules = [rule.name for _, rule in toolkit.cleanup.left_over()] if all_seen else []
     disks = _disks_left(toolkit, found.slices, limit) if all_seen else []
     _tell(toolkit, found)
     if dry_run:
@@ -77,19 +77,6 @@ def _tell(toolkit: Toolkit, found: Survey) -> None:
         toolkit.console.say(f"stays: {each.label}: {each.why}, but {each.spared}")
     if not found.due:
         toolkit.console.say("nothing to delete")
-
-
-def _rules_left(toolkit: Toolkit, slices: Sequence[Slice]) -> list[str]:
-    """Return the names of tpukit's rules whose slice is none of these, which are all there are."""
-    from tpukit.access import ssh_rule
-
-    try:
-        rules = toolkit.firewall.list()
-    except TpukitError as error:
-        toolkit.console.warn(f"firewall rules were not looked at: {error.summary()}")
-        return []
-    project = toolkit.settings.get("project")
-    return [each.name for each in ssh_rule.left_over(rules, slices, project)]
 
 
 def _disks_left(toolkit: Toolkit, slices: Sequence[Slice], limit: float) -> list[UnusedDisk]:

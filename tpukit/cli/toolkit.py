@@ -226,6 +226,7 @@ class Toolkit:
         return Cleanup(
             self.provider,
             self.firewall,
+            self.settings.get("project"),
             self.journal,
             on_state=self.say_state,
             on_warning=self.console.warn,
