@@ -92,7 +92,7 @@ def test_an_insert_whose_answer_was_lost_is_found_again(
     [
         ({"disabled": True}, "disabled"),
         ({"targetTags": ["other"]}, "tag"),
-        ({"allowed": [{"IPProtocol": "tcp", "ports": ["80"]}]}, "port 22"),
+        ({"allowed": [{"IPProtocol": "tcp", "ports": ["80"]}]}, "tcp:22"),
     ],
 )
 def test_a_rule_that_somebody_closed_is_not_taken_for_open(

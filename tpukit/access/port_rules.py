@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from tpukit.access import rule_opening, ssh_rule
 from tpukit.access.context import Context
-from tpukit.cloud.provider import FirewallProvider
-from tpukit.errors import NameTaken
 from tpukit.models import FirewallRule, Slice
 
 
@@ -36,19 +34,9 @@ def open_ports(
     firewall = context.firewall.of(found.network_project)
     found = rule_opening.tied(context, found)
     wanted = port_rule(found, purpose, allow, ranges)
-    present = _present(firewall, wanted.name)
-    if present is None:
-        firewall.insert(wanted)()
-        return True
-    if present.disabled or present.allowed != wanted.allowed or present.network != wanted.network:
-        raise NameTaken(
-            f"firewall rule {present.name} exists and is not as tpukit makes it",
-            fix=ssh_rule.close_command(present, found.project),
-        )
-    new = [each for each in ranges if each not in present.source_ranges]
-    if new:
-        firewall.replace_source_ranges(present.name, (*present.source_ranges, *new))()
-    return bool(new)
+    opening = rule_opening.ask_for(firewall, wanted, firewall.list())
+    opening.wait()
+    return opening.changed
 
 
 def close_ports(
@@ -56,7 +44,7 @@ def close_ports(
 ) -> bool:
     """Let these ranges, or everybody, reach the ports no longer; return whether they could."""
     firewall = context.firewall.of(found.network_project)
-    present = _present(firewall, ssh_rule.purpose_name(found, purpose))
+    present = rule_opening.named(firewall.list(), ssh_rule.purpose_name(found, purpose))
     if present is None:
         return False
     gone = set(present.source_ranges if ranges is None else ranges)
@@ -65,7 +53,3 @@ def close_ports(
         firewall.replace_source_ranges(present.name, left)()
         return left != present.source_ranges
     return ssh_rule.remove(firewall, present.name)
-
-
-def _present(firewall: FirewallProvider, name: str) -> FirewallRule | None:
-    return next((rule for rule in firewall.list() if rule.name == name), None)

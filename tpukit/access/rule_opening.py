@@ -98,17 +98,19 @@ def ask(
     )
     exposing = packet_filter.open_to_world(rules, found)
     admitting = _admitting(rules, found, source_ranges)
-    if admitting and admitting not in exposing and not _named(rules, wanted.name):
+    if admitting and admitting not in exposing and not named(rules, wanted.name):
         return Opening(admitting, rules=rules, exposing=exposing)
+    found_out = not (context.source_ranges or context.proxied)
+    older = context.own_addresses.of(wanted.name) if found_out else ""
     try:
-        opening = _asked(context, firewall, wanted, rules)
+        opening = ask_for(firewall, wanted, rules, older)
     except NotAllowed as error:
         if isinstance(error, NotEnabled):
             raise
         if admitting:
             return Opening(admitting, rules=rules)
         raise _refused(error, wanted, found) from error
-    if not context.source_ranges and not context.proxied:
+    if found_out:
         context.own_addresses.remember(wanted.name, wanted.source_ranges[0])
     return replace(opening, rules=rules, exposing=exposing)
 
@@ -166,22 +168,20 @@ def tied(context: Context, found: Slice) -> Slice:
     return done.slice
 
 
-def _asked(
-    context: Context,
-    firewall: FirewallProvider,
-    wanted: FirewallRule,
-    rules: Sequence[FirewallRule],
+def ask_for(
+    firewall: FirewallProvider, wanted: FirewallRule, rules: Sequence[FirewallRule], older: str = ""
 ) -> Opening:
-    present = _named(rules, wanted.name)
+    """Ask for a rule of a slice's; ranges that it has already stay, except the `older` one.
+
+    `rules` are those that are there. Raises `NameTaken` if somebody has made it into another one.
+    """
+    present = named(rules, wanted.name)
     if present is None:
         try:
             return Opening(wanted, True, wait=firewall.insert(wanted))
         except NameTaken:  # made meanwhile, or by a call whose answer was lost
-            present = _named(_listed(firewall), wanted.name) or wanted
+            present = named(_listed(firewall), wanted.name) or wanted
     _check_ours(present, wanted)
-    older = (
-        "" if context.source_ranges or context.proxied else context.own_addresses.of(wanted.name)
-    )
     outdated = {older} & set(present.source_ranges) - set(wanted.source_ranges)
     kept = [each for each in present.source_ranges if each not in outdated]
     new = [each for each in wanted.source_ranges if each not in kept]
@@ -192,16 +192,17 @@ def _asked(
     return Opening(now, True, tuple(outdated), wait)
 
 
+def named(rules: Sequence[FirewallRule], name: str) -> FirewallRule | None:
+    """Return the rule of that name, if it is among them."""
+    return next((rule for rule in rules if rule.name == name), None)
+
+
 def _admitting(
     rules: Sequence[FirewallRule], found: Slice, source_ranges: Sequence[str]
 ) -> FirewallRule | None:
     """Return a rule that lets sources in, the first of several; None where one is kept out."""
     deciding = [packet_filter.deciding(rules, found, each) for each in source_ranges]
     return deciding[0] if all(each and each.allowed for each in deciding) else None
-
-
-def _named(rules: Sequence[FirewallRule], name: str) -> FirewallRule | None:
-    return next((rule for rule in rules if rule.name == name), None)
 
 
 def _listed(firewall: FirewallProvider) -> Sequence[FirewallRule]:
@@ -213,12 +214,14 @@ def _listed(firewall: FirewallProvider) -> Sequence[FirewallRule]:
 
 
 def _check_ours(present: FirewallRule, wanted: FirewallRule) -> None:
-    """Raise where a rule of our name would not admit anybody, however many ranges it had."""
+    """Raise if a rule of our name would not admit anybody, however many ranges it had."""
+    (port,) = wanted.allowed
+    opens = port in present.allowed or (port == SSH and packet_filter.opens_ssh(present.allowed))
     closed = {
         "it is disabled": present.disabled,
         f"it is of network {present.network}": present.network != wanted.network,
         "it has not the slice's tag": not set(wanted.target_tags) <= set(present.target_tags),
-        "it does not open port 22": not packet_filter.opens_ssh(present.allowed),
+        f"it does not open {port}": not opens,
     }
     reasons = [reason for reason, holds in closed.items() if holds]
     if reasons:
