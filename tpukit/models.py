@@ -146,6 +146,19 @@ class Slice(Documented):
     def lost(self) -> bool:
         return self.state in LOST_STATES
 
+    @property
+    def request(self) -> SliceRequest:
+        """What asks for such a slice: the inverse of `SliceRequest.expected`."""
+        same = {each.name: getattr(self, each.name) for each in fields(SliceRequest)}
+        host, region = self.network_project, self.zone.rpartition("-")[0]
+        if host and host != self.project:
+            same["network"] = f"projects/{host}/global/networks/{self.network}"
+            if self.subnetwork:
+                same["subnetwork"] = (
+                    f"projects/{host}/regions/{region}/subnetworks/{self.subnetwork}"
+                )
+        return SliceRequest(**{**same, "network": same["network"] or "default"})
+
 
 @dataclass(frozen=True)
 class SliceRequest:
@@ -230,6 +243,11 @@ class QueueRequest:
     valid_seconds: float | None = None  #: after which Google stops trying
 
     @property
+    def provisioning(self) -> str:
+        """How the capacity is bought, best effort included."""
+        return "best-effort" if self.best_effort else self.slice.provisioning
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of the slices."""
         name = self.slice.name
@@ -257,10 +275,11 @@ class ApiCall(Documented):
 class QueuedResource(Documented):
     """A request that waits in Google's queue and yields slices; `state` is the API's own word.
 
-    `labels` are those of its slices, and `error` is why it failed, in the API's words.
+    `labels` are those of its slices, and `error` is why it failed, in the API's words. `node` is
+    what it asks for each of its slices, None if that could not be read.
     """
 
-    _hidden = ("network_project",)
+    _hidden = ("network_project", "node", "valid_seconds")
     name: str
     project: str
     zone: str
@@ -275,6 +294,8 @@ class QueuedResource(Documented):
     created: str = ""  #: RFC 3339, as the API gives it
     network_project: str = ""  #: as of a slice
     unreadable: tuple[str, ...] = ()  #: the API's names of fields that could not be read
+    node: Slice | None = None
+    valid_seconds: float | None = None  #: after which Google stops trying
 
     @property
     def dead(self) -> bool:

@@ -10,7 +10,7 @@ from support.local_cloud import PROJECT, ZONE, Cloud, FakeClock
 from cli.conftest import Run
 from tpukit.access import ssh_rule
 from tpukit.models import FirewallRule, QueueRequest
-from tpukit.slices import naming
+from tpukit.slices import lifetime, naming
 
 
 def stand(cloud: Cloud, name: str, owner: str = "ada", count: int = 1) -> None:
@@ -128,3 +128,28 @@ def test_what_the_queue_does_not_have_is_refused_before_anything_is_asked(
         "is not a slice name" in run("queue", "create", *long, environment=environment).says(2).err
     )
     assert prompt_cloud.calls("queuedResources.create") == []
+
+
+def test_extend_reaches_a_request_that_waits_and_reap_leaves_it(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment, cloud = prompt_cloud.environment(), prompt_cloud
+    cloud.fault(method="queuedResources.create", kind="wait", seconds=7200.0, probability=1.0)
+    words = ("queue", "create", "v3-8", "late", "--spot", "--ttl", "5m", "--labels", "team=a")
+    assert run(*words, "--valid-until", "12h", environment=environment).status == 0
+    before = cloud.tpu.get_queued(ZONE, "late")
+    cloud.control("POST", "clock", {"advance": 600.0})
+    extend = ("extend", "late", "--ttl", "8h")
+    assert "loses its place" in run(*extend, environment=environment).says(2).err
+    done = run(*extend, "--yes", "--json", environment=environment)
+    assert done.status == 0, done.err
+    now = cloud.tpu.get_queued(ZONE, "late")
+    assert (now.provisioning, now.valid_seconds) == ("spot", 43200.0)
+    assert lifetime.asked(now.labels)["ttl"] == "28800 s"
+    assert now.labels["team"] == "a"
+    assert now.labels[naming.NONCE] != before.labels[naming.NONCE]
+    assert run("reap", "--yes", "--json", environment=environment).document["deleted"] == []
+    assert (
+        run("extend", "late", "--ttl", "never", "--yes", environment=environment).out == "never\n"
+    )
+    run("extend", "none", "--ttl", "8h", "--yes", environment=environment).says(3)

@@ -16,8 +16,8 @@ from tpukit.errors import (
     NotAllowed,
     SliceLost,
 )
-from tpukit.models import QueuedResource, QueueRequest
-from tpukit.slices import naming
+from tpukit.models import DataDisk, QueuedResource, QueueRequest
+from tpukit.slices import lifetime, naming
 from tpukit.slices import queue_requests as queue
 from tpukit.slices.find import find, find_named
 from tpukit.slices.queued import delete_queued
@@ -111,15 +111,59 @@ def test_a_request_whose_answer_was_lost_is_made_once(cloud: Cloud, phase: str) 
     assert len(cloud.tpu.list_queued("-").requests) == 1
 
 
-def test_another_spec_another_owner_and_a_slice_of_the_name_are_refused(cloud: Cloud) -> None:
+def lives(seconds: float | None, purpose: str = "") -> dict[str, object]:
+    return {"labels": lifetime.labels(1_700_000_000.0, seconds, purpose)}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"count": 3}, "slices is 2, not 3"),
+        ({"provisioning": "spot"}, "provisioning is on-demand, not spot"),
+        ({"accelerator_type": "v2-8"}, "accelerator type is v3-8, not v2-8"),
+        ({"runtime_version": "tpu-vm-base"}, "runtime version is tpu-ubuntu2204-base"),
+        ({"network": "other"}, "network is default, not other"),
+        ({"external_addresses": False}, "it has external addresses"),
+        ({"metadata": {"startup-script": "true"}}, "metadata: startup-script is not set"),
+        ({"labels": {"team": "vision"}}, "labels: team is not set, not vision"),
+        ({"service_account": "a@b.example"}, "service account is"),
+        ({"data_disks": (DataDisk("projects/p/zones/z/disks/d"),)}, "data disk d is not attached"),
+        (lives(7200.0), "ttl is not set, not 7200 s"),
+        (lives(None, "tests"), "purpose is not set, not tests"),
+    ],
+)
+def test_a_request_with_another_spec_is_refused(
+    cloud: Cloud, given: dict[str, object], told: str
+) -> None:
     ensure(cloud)
-    for wanted, told in (
-        (request(cloud, count=3), "slices is 2, not 3"),
-        (request(cloud, provisioning="spot"), "capacity is on-demand, not spot"),
-    ):
-        with pytest.raises(NameTaken, match="with another spec") as caught:
-            ensure(cloud, wanted)
-        assert told in caught.value.why
+    with pytest.raises(NameTaken, match="with another spec") as caught:
+        ensure(cloud, request(cloud, **given))  # type: ignore[arg-type]
+    assert told in caught.value.why
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_best_effort_and_on_demand_are_two_requests(cloud: Cloud, first: bool) -> None:
+    ensure(cloud, replace(request(cloud), best_effort=first))
+    with pytest.raises(NameTaken, match="with another spec"):
+        ensure(cloud, replace(request(cloud), best_effort=not first))
+    assert not ensure(cloud, replace(request(cloud), best_effort=first))[1]
+
+
+def test_the_same_request_is_taken_up_with_its_lifetime_and_the_time_it_is_tried(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    """Both count from when the request was made."""
+    wanted = replace(request(cloud, **lives(7200.0, "tests")), valid_seconds=600.0)
+    assert ensure(cloud, wanted)[1]
+    clock.sleep(100.0)
+    assert not ensure(cloud, wanted)[1]
+    with pytest.raises(NameTaken, match="with another spec") as caught:
+        ensure(cloud, replace(wanted, valid_seconds=None))
+    assert caught.value.why == "valid until is 600.0, not unset"
+
+
+def test_another_owner_and_a_slice_of_the_name_are_refused(cloud: Cloud) -> None:
+    ensure(cloud)
     eve = QueueRequest(naming.labelled(cloud.request("pair"), "eve", "n"), 2)
     with pytest.raises(NameTaken, match="belongs to ada"):
         ensure(cloud, eve)

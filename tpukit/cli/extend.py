@@ -9,8 +9,11 @@ from typer import Option
 from tpukit.cli import ownership
 from tpukit.cli import parameters as flag
 from tpukit.cli.toolkit import Toolkit
-from tpukit.cli.views import slice_views
+from tpukit.cli.views import queue_views, slice_views
+from tpukit.clock import Deadline
 from tpukit.console import View
+from tpukit.errors import NotFound
+from tpukit.models import QueuedResource
 from tpukit.slices import lifetime
 from tpukit.slices.update import Edits, update
 
@@ -28,7 +31,8 @@ def extend(
 ) -> View:
     """Change how long a slice may live.
 
-    The time counts from now on, whatever end was set before; a shorter one ends it sooner.
+    The time counts from now on, whatever end was set before; a shorter one ends it sooner. A
+    request that still waits in the queue is made anew, after a question: it loses its place.
 
     Examples:
       tpukit extend demo --ttl 8h
@@ -36,7 +40,11 @@ def extend(
     """
     seconds = None if ttl == "never" else flag.seconds(ttl, "--ttl")
     deadline = toolkit.deadline(flag.seconds(timeout))
-    found = toolkit.find(name, deadline)
+    try:
+        found = toolkit.find(name, deadline)
+    except NotFound as error:
+        request = _waiting(toolkit, name, error)
+        return _extend_request(toolkit, request, ttl, seconds, deadline, force=force)
     ownership.confirm(toolkit, "extend", [found], force=force, always=False, flags=("--ttl", ttl))
     now = toolkit.provider.now()
     end = "" if seconds is None else lifetime.moment(now + seconds)
@@ -49,3 +57,44 @@ def extend(
         toolkit.provider, found, edits, deadline=deadline, on_state=toolkit.say_state(name)
     )
     return slice_views.extended(done.slice, now)
+
+
+def _waiting(toolkit: Toolkit, name: str, missing: NotFound) -> QueuedResource:
+    """Return the request of that name whose slices are still to come, else raise `missing`."""
+    from tpukit.slices.queue_requests import WAITING, find_queued
+
+    try:
+        request = find_queued(toolkit.provider, name, toolkit.flags.zone)
+    except NotFound:
+        raise missing from None
+    if request.state not in WAITING or request.node is None:
+        raise missing
+    return request
+
+
+def _extend_request(
+    toolkit: Toolkit,
+    request: QueuedResource,
+    ttl: str,
+    seconds: float | None,
+    deadline: Deadline,
+    *,
+    force: bool,
+) -> View:
+    from tpukit.slices.queue_requests import extend_queued
+
+    what = [request.node] if request.node else []
+    ownership.confirm(toolkit, "extend", what, force=force, always=False, flags=("--ttl", ttl))
+    toolkit.confirm(
+        f"make queued resource {request.name} anew (the API changes none; it loses its place)?"
+    )
+    now = toolkit.provider.now()
+    made = extend_queued(
+        toolkit.provider,
+        request,
+        "" if seconds is None else lifetime.moment(now + seconds),
+        deadline=deadline,
+        journal=toolkit.journal,
+        on_state=toolkit.say_state(request.name),
+    )
+    return queue_views.extended(made, now)

@@ -29,6 +29,8 @@ from tpukit.text import one_line
 Json = Mapping[str, Any]
 Kind = TypeVar("Kind")
 
+#: The label of a request, and of its slices, for a tier that v2 has no field for.
+CAPACITY = "tpukit-capacity"
 #: The API that the slices of this module live in.
 API = "tpu"
 #: Characters that are kept of a text of one line.
@@ -111,7 +113,10 @@ def _queued(document: Any) -> QueuedResource:
     project, zone, name = _names(document)
     state = field(document, "state", dict, {})
     specs = field(field(document, "tpu", dict, {}), "nodeSpec", list, [])
-    node = field(specs[0], "node", dict, {}) if specs else {}
+    slices = tuple(slice_ for spec in specs for slice_ in _slices_of(spec, name))
+    asked = field(specs[0], "node", dict, {}) if specs else {}
+    node = _slice({**asked, "name": f"projects/{project}/locations/{zone}/nodes/{name}"})
+    bought = _queued_provisioning(document, node.labels)
     error = field(field(state, "failedData", dict, {}), "error", dict, {})
     return QueuedResource(
         name=name,
@@ -121,12 +126,14 @@ def _queued(document: Any) -> QueuedResource:
         initiator=_word(state, "stateInitiator", INITIATOR),
         error=_text(error, "message"),
         error_code=field(error, "code", int, 0),
-        slices=tuple(slice_ for spec in specs for slice_ in _slices_of(spec, name)),
-        accelerator_type=_text(node, "acceleratorType"),
-        provisioning=_queued_provisioning(document),
-        labels={_line(key): _line(value) for key, value in _texts(node, "labels").items()},
+        slices=slices,
+        accelerator_type=node.accelerator_type,
+        provisioning=bought,
+        labels=node.labels,
         created=_text(document, "createTime"),
-        network_project=_owner(field(field(node, "networkConfig", dict, {}), "network", str, "")),
+        network_project=node.network_project,
+        node=replace(node, provisioning=bought),
+        valid_seconds=_seconds(field(document, "queueingPolicy", dict, {}), "validUntilDuration"),
     )
 
 
@@ -143,11 +150,12 @@ def _provisioning(scheduling: Any) -> str:
     return next(bought, _model(scheduling))
 
 
-def _queued_provisioning(document: Any) -> str:
+def _queued_provisioning(document: Any, labels: Mapping[str, str]) -> str:
+    """Return how a request is bought. v2 does not say that it is best effort; our label does."""
     if document.get("spot") is not None:
         return "spot"
-    if document.get("bestEffort") is not None:
-        return "best-effort"
+    if document.get("bestEffort") is not None or CAPACITY in labels:
+        return labels.get(CAPACITY, "best-effort")
     reserved = field(field(document, "guaranteed", dict, {}), "reserved", bool, False)
     return "reserved" if reserved or _text(document, "reservationName") else _model(document)
 
@@ -156,6 +164,12 @@ def _model(document: Any) -> str:
     """Return how capacity is bought by `provisioningModel`: FLEX_START is "flex-start"."""
     model = _word(document, "provisioningModel", {}) or "STANDARD"
     return _MODELS.get(model, model.lower().replace("_", "-"))
+
+
+def _seconds(document: Any, name: str) -> float | None:
+    """Return a duration of the API, `3600s`, or None if it is not given."""
+    text = _text(document, name)
+    return float(text.removesuffix("s")) if text else None
 
 
 def _slices_of(spec: Any, request: str) -> Iterator[str]:
@@ -259,11 +273,13 @@ def queued_fields(request: QueueRequest, parent: str) -> Json:
     The request says how capacity is bought; its nodes do not (API reference, REST resource
     queuedResources). Best effort is for v2alpha1, which has another name for several nodes.
     """
-    name, count, bought = request.slice.name, request.count, request.slice.provisioning
+    name, count, bought = request.slice.name, request.count, request.provisioning
     several = "multiNodeParams" if request.best_effort else "multisliceParams"
+    tier = {CAPACITY: bought} if request.best_effort else {}
+    labels = {**request.slice.labels, **tier}
     spec = _given(
         parent=parent,
-        node=node_fields(replace(request.slice, provisioning="on-demand")),
+        node=node_fields(replace(request.slice, provisioning="on-demand", labels=labels)),
         nodeId=name if count == 1 else "",
     )
     if count > 1:

@@ -153,8 +153,10 @@ class _RehearsedSlices:
             state="ACTIVE",
             slices=request.names,
             accelerator_type=wanted.accelerator_type,
-            provisioning="best-effort" if request.best_effort else wanted.provisioning,
+            provisioning=request.provisioning,
             labels=wanted.labels,
+            node=replace(wanted.expected, provisioning=request.provisioning),
+            valid_seconds=request.valid_seconds,
         )
         for name in request.names:
             self._make(replace(wanted, name=name), queued_resource=wanted.name)

@@ -214,7 +214,7 @@ def check_same(found: Slice, request: SliceRequest) -> None:
     What the request leaves to the API, and what the slice has beside it, is no difference.
     """
     check_owner(found, request.labels[OWNER])
-    differences = list(_differences(found, request))
+    differences = list(unlike(found, request))
     if differences:
         raise NameTaken(
             f"slice {found.name} exists with another spec",
@@ -241,7 +241,7 @@ def check_owner(found: Slice, owner: str) -> None:
         )
 
 
-def _differences(found: Slice, request: SliceRequest) -> Iterator[str]:
+def unlike(found: Slice, request: SliceRequest) -> Iterator[str]:
     """Yield what the request asks for and the slice has not, as far as the API tells of it."""
     for field in _SPEC:
         has, wanted = (_last(getattr(each, field)) for each in (found, request))

@@ -59,6 +59,13 @@ def labels(now: float, ttl: float | None, purpose: str) -> Mapping[str, str]:
     return {CREATED: moment(now), **ends, **({PURPOSE: label(purpose)} if purpose else {})}
 
 
+def asked(labels: Mapping[str, str]) -> Mapping[str, str]:
+    """Return what the labels of a request ask for a slice's life, whenever it was made."""
+    made, ends = (seconds_of(labels.get(key, "")) for key in (CREATED, EXPIRES))
+    ttl = "" if made is None or ends is None else f"{ends - made:.0f} s"
+    return {"ttl": ttl, "idle": labels.get(IDLE, ""), "purpose": labels.get(PURPOSE, "")}
+
+
 def renewed(given: Mapping[str, str], now: float) -> Mapping[str, str]:
     """Return the labels of a request as if it were made `now`: its time is as long.
 

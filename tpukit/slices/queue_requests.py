@@ -29,6 +29,7 @@ from tpukit.errors import (
 )
 from tpukit.models import QueuedResource, QueueRequest
 from tpukit.slices import lifetime
+from tpukit.slices.ensure import unlike
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import OnState, passing
 from tpukit.slices.naming import NONCE, OWNER, is_owner
@@ -36,8 +37,11 @@ from tpukit.slices.queued import delete_queued
 
 #: Seconds from one look at a request to the next: it stays in the queue for minutes to days.
 _PAUSE = (2.0, 15.0)
-#: States in which a request was taken in.
-_STANDING = frozenset({"ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE"})
+#: How the account ends that the API gives to workers if a request names none.
+_DEFAULT = "-compute@developer.gserviceaccount.com"
+#: States in which a request was taken in and has no slices yet.
+WAITING = frozenset({"ACCEPTED", "WAITING_FOR_RESOURCES"})
+_STANDING = WAITING | {"PROVISIONING", "ACTIVE"}
 
 
 # Package data never changes while a process runs.
@@ -146,6 +150,51 @@ def ensure_queued(
                 on_state(f"{error.what}; reading back")
         raise DeadlinePassed(f"queued resource {name} was not taken in yet")
     raise AssertionError
+
+
+def extend_queued(
+    provider: SliceProvider,
+    found: QueuedResource,
+    end: str,
+    *,
+    deadline: Deadline,
+    journal: Journal,
+    on_state: OnState,
+) -> QueuedResource:
+    """Give a request that still waits another end, a label's value or "" for none; return it.
+
+    The API changes no request, so it is deleted and made anew: it loses its place in the queue.
+
+    Raises:
+        TpukitError: it is not deleted, as when its slices have come; or it was not made anew.
+    """
+    if found.node is None:
+        raise TpukitError(f"queued resource {found.name} could not be read")
+    labels = {**found.labels, lifetime.CREATED: lifetime.moment(provider.now())}
+    labels[lifetime.EXPIRES] = end
+    best_effort = found.provisioning == "best-effort"
+    asked = replace(
+        found.node.request,
+        labels={key: text for key, text in labels.items() if text},
+        provisioning="on-demand" if best_effort else found.provisioning,
+    )
+    request = QueueRequest(asked, len(found.slices), best_effort, found.valid_seconds)
+    delete_queued(
+        provider, found, force=False, deadline=deadline, journal=journal, on_state=on_state
+    )
+    try:
+        return ensure_queued(
+            provider,
+            _anew(request, found),
+            deadline=deadline,
+            journal=journal,
+            on_state=on_state,
+        )[0]
+    except TpukitError as error:
+        note = "with the flags of the first time: the request was deleted to be made anew"
+        place = (found.accelerator_type, found.name, "--zone", found.zone)
+        error.otherwise = Fix.command("tpukit", "queue", "create", *place, note=note)
+        raise
 
 
 def _anew(request: QueueRequest, failed: QueuedResource) -> QueueRequest:
@@ -259,24 +308,29 @@ def _check_same(found: QueuedResource, request: QueueRequest) -> None:
             f"queued resource {found.name} exists and {whose}",
             fix=Fix(note="choose another name"),
         )
+    if found.node is None:
+        raise TpukitError(f"queued resource {found.name} exists and could not be read")
+    account = found.node.service_account
     pairs = {
-        "accelerator type": (found.accelerator_type, asked.accelerator_type),
+        # A request that names no account may be answered with the project's default one.
+        "service account": ("" if account.endswith(_DEFAULT) else account, asked.service_account),
         "slices": (len(found.slices), request.count),
-        "capacity": (found.provisioning, _capacity(found, request)),
+        "valid until": (found.valid_seconds, request.valid_seconds),
+        **{
+            key: (lifetime.asked(found.labels)[key], want)
+            for key, want in lifetime.asked(asked.labels).items()
+        },
     }
     differences = [
-        f"{what} is {has}, not {want}" for what, (has, want) in pairs.items() if has != want
+        f"{what} is {has or 'not set'}, not {want or 'unset'}"
+        for what, (has, want) in pairs.items()
+        if has != want
     ]
+    differences += unlike(found.node, replace(asked, provisioning=request.provisioning))
     if differences:
         raise NameTaken(
             f"queued resource {found.name} exists with another spec",
-            why="; ".join(differences),
+            why="; ".join(dict.fromkeys(differences)),
             fix=Fix(note="choose another name"),
             otherwise=Fix.command("tpukit", "queue", "delete", found.name, "--zone", found.zone),
         )
-
-
-def _capacity(found: QueuedResource, request: QueueRequest) -> str:
-    """Return how a request asks for capacity; v2 has no field that tells best effort."""
-    best_effort = request.best_effort and found.provisioning == "best-effort"
-    return "best-effort" if best_effort else request.slice.provisioning

@@ -8,7 +8,7 @@ from typing import Any
 from tpukit.console import Cell, View
 from tpukit.errors import Fix
 from tpukit.models import QueuedResource, QueuedResourceList
-from tpukit.slices.lifetime import ago
+from tpukit.slices.lifetime import ago, lifetime
 from tpukit.slices.naming import OWNER
 from tpukit.slices.queue_requests import meaning, states
 
@@ -33,6 +33,12 @@ def one_request(
 ) -> View:
     """Show one request: its name alone where the caller is a script."""
     return View({"request": _document(found), **(extra or {})}, rows=[[found.name]], next=next)
+
+
+def extended(found: QueuedResource, now: float) -> View:
+    """Show when the life of a request's slices ends now: alone where the caller is a script."""
+    ends = lifetime(found.node, now).expires if found.node else ""
+    return View({"request": _document(found)}, rows=[[ends or "never"]])
 
 
 def described(found: QueuedResource) -> View:
