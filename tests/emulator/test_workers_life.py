@@ -267,7 +267,7 @@ def refused(workers: EmulatedWorkers) -> bool:
 def test_a_worker_that_is_given_up_while_it_starts_listens_no_more(tmp_path):
     """Where it is to begin frozen, it listens before that is so."""
     with emulated_workers(tmp_path, patience=0.002) as workers:
-        workers.allocate()
+        workers.allocate(16)  # enough that a busy machine does not start them in time
         workers.rules.worker_faults.add([{"fault": "frozen"}])
         with pytest.raises(TimeoutError):
             workers.boot()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-#: Names a file that gets the same lines, if it is set.
+#: Names a file to which the same lines are added, if it is set.
 VARIABLE = "SECOND_ATTEMPTS"
 
 
@@ -23,7 +23,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     text = told(reporter.stats)
     reporter.write(text)
     if text and (file := os.environ.get(VARIABLE)):
-        Path(file).write_text(text)
+        with Path(file).open("a") as told_file:
+            told_file.write(text)
 
 
 def told(reports: dict[str, list[Any]]) -> str:

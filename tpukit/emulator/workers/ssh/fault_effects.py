@@ -78,11 +78,11 @@ class FaultEffects:
         return self._faults.take(self._place, kind)
 
     async def wait_while_frozen(self) -> None:
-        """Hold a new connection while the worker is frozen, or dead where nothing drops packets."""
-        for kind in ("frozen", "dead"):
-            if self.in_force(kind) and self.take(kind):
-                while self.in_force(kind):
-                    await asyncio.sleep(_POLL_SECONDS)
+        """Hold a new connection while the worker is frozen, or dead although packets arrive."""
+        if self.in_force("frozen"):
+            self.take("frozen")
+        while self.in_force("frozen") or self.in_force("dead"):
+            await asyncio.sleep(_POLL_SECONDS)
 
     def through_link(self, connection: socket.socket) -> tuple[socket.socket, LimitedLink | None]:
         """Return the socket to serve in place of a connection, and what carries its bytes."""
