@@ -228,7 +228,7 @@ class Cleanup:
     ) -> Sequence[tuple[FirewallProvider, FirewallRule]]:
         """Return the rules whose slice is gone, each after the rules of its project.
 
-        `names` are those of the slices, None for all. If it cannot be told, that is a warning.
+        `names` are those of the slices, None for all. A `TpukitError` is a warning.
         """
         try:
             there = [] if names == [] else self._rules()

@@ -29,13 +29,9 @@ def install_key(
     Raises as `update`, for one `DeadlinePassed` if the key is not in the metadata yet.
     """
     edits = Edits(keys=(key_line(user, key),), ours=True)
-    return bool(update(provider, found, edits, deadline=deadline, on_state=_unsaid).changed)
+    return bool(update(provider, found, edits, deadline=deadline).changed)
 
 
 def key_line(user: str, key: KeyPair) -> str:
     """Return the entry of the `ssh-keys` metadata: `user:ssh-ed25519 AAAA… comment`."""
     return f"{user}:{key.public}"
-
-
-def _unsaid(state: str) -> None:
-    """Narrate nothing of it."""

@@ -164,8 +164,7 @@ def tied(context: Context, found: Slice) -> Slice:
     """
     edits = Edits(tags=(rule_name(found),), ours=True)
     limit = Deadline.after(context.clock, _TAG_SECONDS)
-    done = update(context.provider, found, edits, deadline=limit, on_state=lambda state: None)
-    return done.slice
+    return update(context.provider, found, edits, deadline=limit).slice
 
 
 def ask_for(

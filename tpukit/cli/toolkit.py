@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -364,7 +364,7 @@ class Toolkit:
         self.name_hints.saw([name])
         return found
 
-    def find_named(self, name: str, deadline: Deadline | None = None) -> list[Slice]:
+    def find_named(self, name: str, deadline: Deadline | None = None) -> Sequence[Slice]:
         """Return the named slice, or all slices of the multislice of that name."""
         from tpukit.slices import find, naming
 

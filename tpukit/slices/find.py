@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from typing import TypeVar
 
 from tpukit.cloud.provider import SliceProvider
 from tpukit.errors import BadInput, Fix, NotFound, SliceLost, TpukitError
-from tpukit.models import Slice, SliceTarget
+from tpukit.models import QueuedResource, Slice, SliceTarget
+
+Thing = TypeVar("Thing", Slice, QueuedResource)
 
 #: What a list of slices can be sorted by.
 SORTED: Mapping[str, Callable[[Slice], str]] = {
@@ -24,10 +27,7 @@ _LIST = Fix.command("tpukit", "list", note="shows the slices there are")
 def find(provider: SliceProvider, name: str, zone: str = "") -> Slice:
     """Return the slice of that name, looked for in every zone unless one is given.
 
-    Raises:
-        NotFound: every zone answered, and none has it.
-        BadInput: several zones have one, or it is the name of a multislice.
-        TpukitError: some zones did not answer and the others do not have it.
+    Raises as `find_named`, and `BadInput` for the name of a multislice.
     """
     found = find_named(provider, name, zone)
     if found[0].name != name:
@@ -38,15 +38,11 @@ def find(provider: SliceProvider, name: str, zone: str = "") -> Slice:
     return found[0]
 
 
-def find_named(provider: SliceProvider, name: str, zone: str = "") -> list[Slice]:
+def find_named(provider: SliceProvider, name: str, zone: str = "") -> Sequence[Slice]:
     """Return the slice of that name, or all slices of the multislice of that name, in their order.
 
-    A multislice has the name of its queued resource.
-
-    Raises:
-        NotFound: every zone answered, and none has it.
-        BadInput: several zones have one.
-        TpukitError: some zones did not answer and the others do not have it.
+    A multislice has the name of its queued resource. Raises `NotFound` if the zone that is given
+    does not have it, else as `in_one_zone`.
     """
     if zone:
         try:
@@ -59,25 +55,33 @@ def find_named(provider: SliceProvider, name: str, zone: str = "") -> list[Slice
     listed = provider.list("-")
     matches = [each for each in listed.slices if each.name == name]
     matches = matches or _multislice(listed.slices, name)
+    close = get_close_matches(name, [each.name for each in listed.slices], n=1)
+    near = (
+        Fix.command("tpukit", "describe", *close, note="did you mean that one?") if close else None
+    )
+    return in_one_zone(f"slice {name}", matches, listed.unreachable, near or _LIST)
+
+
+def in_one_zone(
+    what: str, matches: Sequence[Thing], unreachable: Sequence[str], missing: Fix
+) -> Sequence[Thing]:
+    """Return slices or requests of one name, which `what` says in words.
+
+    Raises:
+        NotFound: every zone answered, and none has it; `missing` is what to type then.
+        BadInput: several zones have one.
+        TpukitError: some zones did not answer and the others do not have it.
+    """
     zones = sorted({each.zone for each in matches})
     if len(zones) > 1:
-        raise BadInput(
-            f"slice {name} exists in several zones: {', '.join(zones)}",
-            fix=Fix(note=f"add --zone {zones[0]}"),
-        )
-    if matches:
-        return matches
-    if listed.unreachable:
-        silent = ", ".join(listed.unreachable)
-        raise TpukitError(
-            f"cannot tell whether slice {name} exists", why=f"no answer from {silent}"
-        )
-    close = get_close_matches(name, [each.name for each in listed.slices], n=1)
-    if close:
-        fix = Fix.command("tpukit", "describe", *close, note="did you mean that one?")
-    else:
-        fix = _LIST
-    raise NotFound(f"no slice {name} in any zone of the project", fix=fix)
+        fix = Fix(note=f"add --zone {zones[0]}")
+        raise BadInput(f"{what} exists in several zones: {', '.join(zones)}", fix=fix)
+    if not matches and unreachable:
+        silent = f"no answer from {', '.join(unreachable)}"
+        raise TpukitError(f"cannot tell whether {what} exists", why=silent)
+    if not matches:
+        raise NotFound(f"no {what} in any zone of the project", fix=missing)
+    return matches
 
 
 def _multislice(slices: Iterable[Slice], name: str) -> list[Slice]:
@@ -143,15 +147,8 @@ def matching(slices: Iterable[Slice], patterns: Iterable[str]) -> tuple[Slice, .
     """
     wanted = [*patterns]
     found = [each for each in slices if any(fnmatchcase(each.name, one) for one in wanted)]
-    places: dict[str, Slice] = {}
-    for each in found:
-        if other := places.get(each.name):
-            zones = f"{other.zone}, {each.zone}"
-            raise BadInput(
-                f"slice {each.name} exists in several zones: {zones}",
-                fix=Fix(note=f"add --zone {each.zone}"),
-            )
-        places[each.name] = each
+    for name in dict.fromkeys(each.name for each in found):
+        in_one_zone(f"slice {name}", [each for each in found if each.name == name], (), _LIST)
     return tuple(found)
 
 

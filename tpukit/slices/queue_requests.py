@@ -18,7 +18,6 @@ from tpukit.clock import Deadline, polls
 from tpukit.cloud.failures import from_operation, to_error
 from tpukit.cloud.provider import Doubtful, SliceProvider
 from tpukit.errors import (
-    BadInput,
     DeadlinePassed,
     Fix,
     NameTaken,
@@ -30,6 +29,7 @@ from tpukit.errors import (
 from tpukit.models import QueuedResource, QueueRequest
 from tpukit.slices import lifetime
 from tpukit.slices.ensure import unlike
+from tpukit.slices.find import in_one_zone
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import OnState, passing
 from tpukit.slices.naming import NONCE, OWNER, is_owner
@@ -64,32 +64,14 @@ def meaning(found: QueuedResource) -> str:
 def find_queued(provider: SliceProvider, name: str, zone: str = "") -> QueuedResource:
     """Return the request of that name, looked for in every zone unless one is given.
 
-    Raises:
-        NotFound: every zone answered, and none has it.
-        BadInput: several zones have one.
-        TpukitError: some zones did not answer and the others do not have it.
+    Raises as `in_one_zone`.
     """
     if zone:
         return provider.get_queued(zone, name)
     listed = provider.list_queued("-")
     matches = [each for each in listed.requests if each.name == name]
-    if len(matches) > 1:
-        zones = ", ".join(sorted(each.zone for each in matches))
-        raise BadInput(
-            f"queued resource {name} exists in several zones: {zones}",
-            fix=Fix(note=f"add --zone {matches[0].zone}"),
-        )
-    if matches:
-        return matches[0]
-    if listed.unreachable:
-        silent = ", ".join(listed.unreachable)
-        raise TpukitError(
-            f"cannot tell whether queued resource {name} exists", why=f"no answer from {silent}"
-        )
-    raise NotFound(
-        f"no queued resource {name} in any zone of the project",
-        fix=Fix.command("tpukit", "queue", "list", note="shows those there are"),
-    )
+    shows = Fix.command("tpukit", "queue", "list", note="shows those there are")
+    return in_one_zone(f"queued resource {name}", matches, listed.unreachable, shows)[0]
 
 
 def ensure_queued(

@@ -90,7 +90,12 @@ class Updated:
 
 
 def update(
-    provider: SliceProvider, found: Slice, edits: Edits, *, deadline: Deadline, on_state: OnState
+    provider: SliceProvider,
+    found: Slice,
+    edits: Edits,
+    *,
+    deadline: Deadline,
+    on_state: OnState = lambda state: None,
 ) -> Updated:
     """Make the slice have what the edits say, and return once it has been read so.
 
