@@ -6,6 +6,7 @@ import pytest
 
 from emulator.conftest import EmulatedCloud
 from tpukit.emulator.core.api_errors import ApiError, Status
+from tpukit.emulator.core.service_context import Views, page
 from tpukit.emulator.tpu_service.operations import KEPT
 from tpukit.errors import TpukitError
 
@@ -169,6 +170,17 @@ def test_a_listing_is_paged_without_loss_or_repetition_while_nodes_go(cloud):
     names = [node["name"].rsplit("/", 1)[1] for node in first["nodes"] + second["nodes"]]
     assert names == [f"n{number}" for number in range(7)]
     assert "nextPageToken" not in second
+
+
+def test_a_page_reads_its_own_documents_alone(cloud):
+    """A list of 10,000 nodes has 20 pages: each of them would read all 10,000."""
+    read: list[str] = []
+    names = [f"n{number}" for number in range(9, 0, -1)]
+    documents = Views(names, lambda name: read.append(name) or {"name": name})
+    shown, token = page(cloud.call(), documents, "2", 500)
+    assert read == ["n1", "n2"]
+    shown += page(cloud.call(query_pageToken=token), documents, "3", 500)[0]
+    assert read == [document["name"] for document in shown] == ["n1", "n2", "n3", "n4", "n5"]
 
 
 @pytest.mark.parametrize("query", [{"query_pageToken": "?"}, {"query_pageSize": "-1"}])

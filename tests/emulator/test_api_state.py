@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 import sqlite3
 import stat
 from contextlib import closing
@@ -33,7 +34,9 @@ def loaded(file: StateFile) -> EmulatorState:
 
 
 def test_what_was_saved_is_what_is_loaded(cloud, saved):
-    assert loaded(saved) == cloud.state
+    state = loaded(saved)
+    assert state == cloud.state
+    assert not state.has_changed()
 
 
 def test_every_later_change_is_saved_too(cloud, saved):
@@ -104,6 +107,49 @@ def test_the_files_are_readable_by_their_owner_alone_whatever_was_there(saved):
     assert modes() == {0o600}
 
 
+def test_a_power_cut_damages_nothing_and_no_memory_is_shared_with_other_processes(saved):
+    """Source: sqlite.org/pragma.html#pragma_synchronous, sqlite.org/wal.html#noshm."""
+    assert saved._database.execute("PRAGMA synchronous").fetchone() == (1,)
+    assert {path.name for path in saved.path.parent.iterdir()} == {"state.db", "state.db-wal"}
+
+
+def test_a_file_that_was_half_made_is_made_anew(tmp_path):
+    (tmp_path / ".state.db.new").write_bytes(b"half")
+    with closing(StateFile(tmp_path / "state.db")) as file:
+        assert file.load() == EmulatorState()
+    assert [path.name for path in tmp_path.iterdir()] == ["state.db"]
+
+
+@pytest.fixture
+def killed(saved, tmp_path):
+    """The file of an emulator that was killed: its last changes are in a file beside it."""
+    for path in tmp_path.iterdir():
+        shutil.copy(path, tmp_path / path.name.replace("state", "killed"))
+    assert (tmp_path / "killed.db-wal").stat().st_size
+    return StateFile(tmp_path / "killed.db")
+
+
+def test_what_a_killed_emulator_saved_is_there(cloud, killed):
+    with closing(killed):
+        assert killed.load() == cloud.state
+
+
+def test_nothing_of_a_database_that_was_put_aside_comes_back(killed):
+    killed.path.unlink()
+    with closing(killed):
+        assert killed.load() == EmulatorState()
+
+
+def test_a_file_that_was_emptied_is_refused_and_what_is_beside_it_stays(killed):
+    beside = killed.path.with_name("killed.db-wal")
+    before = beside.read_bytes()
+    killed.path.write_bytes(b"")
+    with pytest.raises(BadInput) as caught:
+        killed.load()
+    assert caught.value.reason == "it is empty"
+    assert (killed.path.read_bytes(), beside.read_bytes()) == (b"", before)
+
+
 def test_a_closed_file_stands_alone(saved):
     saved.close()
     assert [file.name for file in saved.path.parent.iterdir()] == ["state.db"]
@@ -116,7 +162,7 @@ def test_a_file_that_was_cut_is_refused_with_what_to_do_and_stays_as_it_is(cloud
     saved.close()
     whole = saved.path.read_bytes()
     assert len(whole) > 20_000
-    for length in (2, 99, 100, *range(511, len(whole), 1024), len(whole) - 1):
+    for length in (0, 2, 99, 100, *range(511, len(whole), 1024), len(whole) - 1):
         saved.path.write_bytes(whole[:length])
         with pytest.raises(BadInput) as caught:
             saved.load()
@@ -126,6 +172,20 @@ def test_a_file_that_was_cut_is_refused_with_what_to_do_and_stays_as_it_is(cloud
     assert caught.value.why == "it was cut or damaged; it is never read in part"
     saved.path.write_bytes(whole)
     assert saved.load() == cloud.state
+
+
+def test_a_file_that_was_damaged_inside_is_refused(cloud, saved):
+    for number in range(20):
+        cloud.create(f"more{number}")
+    saved.save(cloud.state)
+    saved.close()
+    pages = bytearray(saved.path.read_bytes())
+    index_leaf = b"\x0a"  # the type of a page: sqlite.org/fileformat.html#b_tree_pages
+    first = next(at for at in range(0, len(pages), 4096) if pages[at : at + 1] == index_leaf)
+    pages[first + 4000 : first + 4096] = bytes(96)
+    saved.path.write_bytes(pages)
+    with pytest.raises(BadInput):
+        saved.load()
 
 
 def test_a_file_of_another_version_is_refused_and_stays_as_it_is(saved):
@@ -156,7 +216,7 @@ def test_the_file_of_an_earlier_tpukit_is_named_with_what_to_do_and_stays(tmp_pa
     assert list(tmp_path.iterdir()) == [earlier]
 
 
-@pytest.mark.parametrize("content", [b"[]", b"\xff\xfe", b"null" * 1000])
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff\xfe", b"null" * 1000])
 def test_a_file_of_something_else_is_refused(tmp_path, content):
     (tmp_path / "state.db").write_bytes(content)
     with pytest.raises(BadInput):
@@ -174,11 +234,11 @@ def test_a_record_that_is_no_json_object_is_refused(saved, document):
 
 
 def test_a_link_in_the_place_of_the_file_is_not_followed(tmp_path):
-    (tmp_path / "victim").write_bytes(b"")
+    with closing(StateFile(tmp_path / "victim")) as victim:
+        victim.load()
     (tmp_path / "state.db").symlink_to(tmp_path / "victim")
     with pytest.raises(BadInput):
         StateFile(tmp_path / "state.db").load()
-    assert (tmp_path / "victim").read_bytes() == b""
 
 
 def test_a_save_that_fails_is_an_error_and_made_up_for_by_the_next(saved):

@@ -98,10 +98,12 @@ def test_a_text_decides_the_exit_code_after_a_single_call(
 def test_a_search_reads_each_refusal_and_finds_the_place_that_has_room(
     prompt_cloud: Cloud, name: str
 ) -> None:
-    serve(prompt_cloud, name, PLACES["operation"], zone=ZONE)
-    code, document, told = run(prompt_cloud, f"{CREATE} --zones {ZONE},{OTHER_ZONE}")
+    refusing, roomy = [ZONE, OTHER_ZONE], "europe-west4-a"
+    for zone in refusing:
+        serve(prompt_cloud, name, PLACES["operation"], zone=zone)
+    code, document, told = run(prompt_cloud, f"{CREATE} --zones {','.join([*refusing, roomy])}")
     assert code == 0, told
-    assert document["slice"]["zone"] == OTHER_ZONE
-    (refusal,) = document["refusals"]
-    assert (refusal["zone"], refusal["code"]) == (ZONE, TEXTS[name]["exit"])
-    assert len(prompt_cloud.calls("nodes.create")) == 2
+    assert document["slice"]["zone"] == roomy
+    refusals = [(refusal["zone"], refusal["code"]) for refusal in document["refusals"]]
+    assert refusals == [(zone, TEXTS[name]["exit"]) for zone in refusing]
+    assert len(prompt_cloud.calls("nodes.create")) == 3

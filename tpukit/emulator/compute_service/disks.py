@@ -13,7 +13,7 @@ from tpukit.emulator.compute_service.projects import (
 )
 from tpukit.emulator.core.api_errors import ApiError, Json, invalid
 from tpukit.emulator.core.emulator_clock import timestamp
-from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceContext
+from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceContext, Views
 from tpukit.emulator.tpu_service.catalogue import Catalogue
 
 #: What a disk has where its create says nothing else, in GB.
@@ -64,16 +64,16 @@ class Disks:
 
     def list(self, call: Call) -> Json:
         place = _place(call)
-        mine = ((name, self._view(name)) for name in self._records if name.startswith(place))
-        return {"kind": "compute#diskList", **found_page(call, mine)}
+        mine = (name for name in self._records if name.startswith(place))
+        return {"kind": "compute#diskList", **found_page(call, Views(mine, self._view))}
 
     def aggregated(self, call: Call) -> Json:
         """Return the disks of all zones, by `zones/ZONE`."""
         prefix = f"projects/{call.project}/zones/"
-        mine = ((name, self._view(name)) for name in self._records if name.startswith(prefix))
+        mine = (name for name in self._records if name.startswith(prefix))
         return {
             "kind": "compute#diskAggregatedList",
-            **aggregated_page(call, mine, "zones", "disks"),
+            **aggregated_page(call, Views(mine, self._view), "zones", "disks"),
         }
 
     def delete(self, call: Call) -> Json:

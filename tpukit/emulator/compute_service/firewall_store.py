@@ -9,7 +9,7 @@ from typing import Any
 from tpukit.emulator.compute_service.projects import ComputeOperations, found_page, not_found
 from tpukit.emulator.core.api_errors import ApiError, Json, invalid
 from tpukit.emulator.core.emulator_clock import timestamp
-from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceContext
+from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceContext, Views
 from tpukit.emulator.tpu_service.node_fields import is_address
 from tpukit.emulator.tpu_service.node_network import full_network
 
@@ -81,12 +81,12 @@ class Firewalls:
 
     def list(self, call: Call) -> Json:
         prefix = _full_name(call.project, "")
-        mine = ((name, self._view(name)) for name in self._records if name.startswith(prefix))
+        mine = (name for name in self._records if name.startswith(prefix))
         return {
             "kind": "compute#firewallList",
             "id": f"projects/{call.project}/global/firewalls",
             "selfLink": f"{self._context.compute_base}projects/{call.project}/global/firewalls",
-            **found_page(call, mine),
+            **found_page(call, Views(mine, self._view)),
         }
 
     def effective(self, call: Call) -> Json:

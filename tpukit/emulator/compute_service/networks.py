@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from tpukit.emulator.compute_service.projects import (
     ComputeOperations,
@@ -16,6 +17,7 @@ from tpukit.emulator.core.service_context import (
     RESOURCE_ID,
     Call,
     ServiceContext,
+    Views,
     project_number,
     resource_id,
 )
@@ -93,7 +95,7 @@ class Networks:
         own = [n for n in sorted(names) if self._context.has_network(call.project, base + n)]
         return {
             "kind": "compute#networkList",
-            **found_page(call, ((name, self._view(base + name)) for name in own)),
+            **found_page(call, Views(own, lambda name: self._view(base + name))),
         }
 
     def _check(self, project: str, full: str) -> None:
@@ -143,7 +145,7 @@ class Zones:
         return self._view(call.project, zone)
 
     def list(self, call: Call) -> Json:
-        found = ((zone, self._view(call.project, zone)) for zone in self._catalogue.zones)
+        found = Views(self._catalogue.zones, partial(self._view, call.project))
         return {"kind": "compute#zoneList", **found_page(call, found)}
 
     def _view(self, project: str, zone: str) -> Json:
@@ -174,8 +176,8 @@ class Instances:
     def list(self, call: Call) -> Json:
         if call.path["zone"] not in self._catalogue.zones:
             raise not_found(f"projects/{call.project}/zones/{call.path['zone']}")
-        return {"kind": "compute#instanceList", **found_page(call, ())}
+        return {"kind": "compute#instanceList", **found_page(call, {})}
 
     def aggregated(self, call: Call) -> Json:
-        empty = aggregated_page(call, (), "zones", "instances")
+        empty = aggregated_page(call, {}, "zones", "instances")
         return {"kind": "compute#instanceAggregatedList", **empty}

@@ -90,7 +90,7 @@ class ServiceUsage:
     def list(self, call: Call) -> Json:
         names = sorted({*_SERVED, *self._enabled(call.project)})
         views = (self._view(call.project, name) for name in names)
-        return listing(call, "services", ((view["name"], view) for view in views), 200)
+        return listing(call, "services", {view["name"]: view for view in views}, 200)
 
 
 class ResourceManager:
@@ -104,7 +104,7 @@ class ResourceManager:
 
     def list(self, call: Call) -> Json:
         """Return the projects that have been asked for by now."""
-        known = ((name, _project(name, "v1")) for name in self._context.projects)
+        known = {name: _project(name, "v1") for name in self._context.projects}
         return listing(call, "projects", known, 500)
 
     def test_permissions(self, call: Call) -> Json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 
 from tpukit.emulator.core.api_errors import ApiError, Json, invalid
@@ -13,6 +13,7 @@ from tpukit.emulator.core.emulator_clock import timestamp
 from tpukit.emulator.core.service_context import (
     Call,
     ServiceContext,
+    Views,
     default_account,
     listing,
     page,
@@ -65,8 +66,8 @@ class ComputeOperations:
 
     def list(self, call: Call) -> Json:
         prefix = f"{_operations(call)}/"
-        mine = ((name, self._view(name)) for name in self._records if name.startswith(prefix))
-        return {"kind": "compute#operationList", **found_page(call, mine)}
+        mine = (name for name in self._records if name.startswith(prefix))
+        return {"kind": "compute#operationList", **found_page(call, Views(mine, self._view))}
 
     def due(self, call: Call) -> float:
         """Return when the operation of a `wait` call will be done."""
@@ -184,17 +185,17 @@ def not_found(name: str) -> ApiError:
     return ApiError("NOT_FOUND", f"The resource '{name}' was not found")
 
 
-def found_page(call: Call, items: Iterable[tuple[str, Json]]) -> Json:
-    """Return what a list call of Compute Engine answers of some (name, document) pairs."""
-    shown, token = page(call, items, call.query.get("maxResults", ""), 500)
+def found_page(call: Call, documents: Mapping[str, Json]) -> Json:
+    """Return what a list call of Compute Engine answers of some documents by their names."""
+    shown, token = page(call, documents, call.query.get("maxResults", ""), 500)
     return {**({"items": shown} if shown else {}), **({"nextPageToken": token} if token else {})}
 
 
 def aggregated_page(
-    call: Call, items: Iterable[tuple[str, Json]], places: str, collection: str
+    call: Call, documents: Mapping[str, Json], places: str, collection: str
 ) -> Json:
     """Return what an aggregated list answers: the documents of a collection by `PLACES/NAME`."""
-    shown, token = page(call, items, call.query.get("maxResults", ""), 500)
+    shown, token = page(call, documents, call.query.get("maxResults", ""), 500)
     scopes: dict[str, Json] = {}
     for document in shown:
         name = document[places.removesuffix("s")].rpartition("/")[2]
@@ -227,7 +228,7 @@ class Accounts:
     def list_service_accounts(self, call: Call) -> Json:
         """Return the one account of a project: Compute Engine's, which workers have by default."""
         account = _service_account(call.project)
-        return listing(call, "accounts", [(account["name"], account)], 100)
+        return listing(call, "accounts", {account["name"]: account}, 100)
 
     def get_login_profile(self, call: Call) -> Json:
         return self._profile(call.path["user"])

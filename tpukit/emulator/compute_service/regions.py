@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tpukit.emulator.compute_service.projects import found_page, not_found
 from tpukit.emulator.core.api_errors import Json
 from tpukit.emulator.core.emulator_clock import timestamp
-from tpukit.emulator.core.service_context import Call, ServiceContext, project_number
+from tpukit.emulator.core.service_context import Call, ServiceContext, Views, project_number
 from tpukit.emulator.tpu_service.catalogue import Catalogue, region_of
 from tpukit.emulator.tpu_service.quotas import ADDRESS_METRIC
 
@@ -27,7 +29,7 @@ class Regions:
         return self._view(call.project, region)
 
     def list(self, call: Call) -> Json:
-        regions = ((name, self._view(call.project, name)) for name in self._catalogue.regions)
+        regions = Views(self._catalogue.regions, partial(self._view, call.project))
         return {"kind": "compute#regionList", **found_page(call, regions)}
 
     def _view(self, project: str, region: str) -> Json:

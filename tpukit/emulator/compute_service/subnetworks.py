@@ -17,6 +17,7 @@ from tpukit.emulator.core.service_context import (
     RESOURCE_ID,
     Call,
     ServiceContext,
+    Views,
     project_number,
 )
 from tpukit.emulator.tpu_service.catalogue import Catalogue
@@ -61,20 +62,17 @@ class Subnetworks:
         return self._view(self._find(call))
 
     def list(self, call: Call) -> Json:
-        region = self._region(call)
-        return {
-            "kind": "compute#subnetworkList",
-            **found_page(call, self._views(call.project, region)),
-        }
+        names = self._names(call.project, self._region(call))
+        return {"kind": "compute#subnetworkList", **found_page(call, Views(names, self._view))}
 
     def aggregated(self, call: Call) -> Json:
         """Return the subnetworks of all regions, by `regions/REGION`."""
-        views = [
-            item for region in self._catalogue.regions for item in self._views(call.project, region)
-        ]
+        names = (
+            name for region in self._catalogue.regions for name in self._names(call.project, region)
+        )
         return {
             "kind": "compute#subnetworkAggregatedList",
-            **aggregated_page(call, views, "regions", "subnetworks"),
+            **aggregated_page(call, Views(names, self._view), "regions", "subnetworks"),
         }
 
     def delete(self, call: Call) -> Json:
@@ -129,13 +127,13 @@ class Subnetworks:
             raise not_found(full)
         return full
 
-    def _views(self, project: str, region: str) -> Iterator[tuple[str, Json]]:
+    def _names(self, project: str, region: str) -> Iterator[str]:
         place = _place(project, region)
         networks = self._context.added(f"networks/projects/{project}/global/networks/")
         names = {"default", *networks, *self._context.added(f"subnetworks/{place}")}
         for name in sorted(names):
             if self._context.network_of(place + name):
-                yield place + name, self._view(place + name)
+                yield place + name
 
     def _view(self, full: str) -> Json:
         _, project, _, region, _, name = full.split("/")

@@ -7,7 +7,7 @@ Compute Engine has `eq` and `ne` besides, which take regular expressions: its AP
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tpukit.emulator.core.api_errors import Json, invalid
@@ -19,12 +19,12 @@ _TESTS = ("=", "!=", ":", "<", ">", "<=", ">=", "eq", "ne")
 _ORDER = re.compile(r"\s*([\w.]+)(?:\s+(asc|desc))?\s*")
 
 
-def filtered(items: Iterable[tuple[str, Json]], text: str) -> Iterator[tuple[str, Json]]:
-    """Yield the documents that satisfy a list filter; raise for one that is not understood."""
+def filtered(documents: Mapping[str, Json], text: str) -> Iterator[str]:
+    """Yield the names of what satisfies a list filter; raise for one that is not understood."""
     if not text.strip():
-        return iter(items)
+        return iter(documents)
     test, _ = _parsed(text)
-    return (item for item in items if test(item[1]))
+    return (name for name in documents if test(documents[name]))
 
 
 def filter_fields(text: str) -> Sequence[str]:
@@ -37,12 +37,12 @@ def order_fields(text: str) -> Sequence[str]:
     return [path for path, _ in _order(text)]
 
 
-def ordered(items: Iterable[tuple[str, Json]], text: str) -> list[tuple[str, Json]]:
-    """Return the documents as `orderBy` says, "type desc, name"; those alike by their keys."""
-    found = sorted(items, key=lambda item: item[0])
+def ordered(documents: Mapping[str, Json], names: Iterable[str], text: str) -> list[str]:
+    """Return names in the order of their documents, "type desc, name"; those alike by name."""
+    found = sorted(names)
     for path, backward in reversed(_order(text)):
         fields = path.split(".")
-        found.sort(key=lambda item: _texts(item[1], fields), reverse=backward)
+        found.sort(key=lambda name: _texts(documents[name], fields), reverse=backward)
     return found
 
 

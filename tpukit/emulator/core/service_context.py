@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -245,23 +245,41 @@ def default_account(project: str) -> str:
     return f"{project_number(project)}-compute@developer.gserviceaccount.com"
 
 
-def listing(call: Call, key: str, items: Iterable[tuple[str, Json]], most: int = 1000) -> Json:
+class Views(Mapping[str, Json]):
+    """Documents by their names. Each is made when it is read: a page needs few of them."""
+
+    def __init__(self, names: Iterable[str], view: Callable[[str], Json]) -> None:
+        self._names = tuple(names)
+        self._view = view
+
+    def __getitem__(self, name: str) -> Json:
+        return self._view(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def listing(call: Call, key: str, documents: Mapping[str, Json], most: int = 1000) -> Json:
     """Return one page of a Cloud TPU list call as the API answers it."""
-    heard = (each for each in items if not call.silent or each[0].split("/")[3] not in call.silent)
-    shown, token = page(call, heard, call.query.get("pageSize", ""), most)
+    if call.silent:
+        heard = (name for name in documents if name.split("/")[3] not in call.silent)
+        documents = Views(heard, documents.__getitem__)
+    shown, token = page(call, documents, call.query.get("pageSize", ""), most)
     more: Json = {"nextPageToken": token} if token else {}
     if call.silent:
         more["unreachable"] = [f"projects/{call.project}/locations/{zone}" for zone in call.silent]
     return {key: shown, **more}
 
 
-def page(
-    call: Call, items: Iterable[tuple[str, Json]], size: str, most: int
-) -> tuple[list[Json], str]:
+def page(call: Call, documents: Mapping[str, Json], size: str, most: int) -> tuple[list[Json], str]:
     """Return one page of what a list call selects, in its order, and the token of the next one.
 
-    `items` are pairs of a key and a document. The token holds the last key, so that pages stay
-    right while resources come and go, and which list it is of: AIP-158 refuses it for another.
+    The token holds the last name, so that pages stay right while resources come and go, and which
+    list it is of: AIP-158 refuses it for another. Without a filter and an order, only the documents
+    of the page are read.
     """
     token = call.query.get("pageToken", "")
     try:
@@ -275,13 +293,13 @@ def page(
     if limit < 0:
         raise invalid("The page size must not be negative.")
     limit = min(limit, most) or most
-    found = ordered(filtered(items, call.query.get("filter", "")), call.query.get("orderBy", ""))
-    keys = [key for key, _ in found]
-    start = keys.index(after) + 1 if after in keys else sum(key <= after for key in keys)
-    shown = found[start : start + limit]
-    more = len(found) > start + limit
-    text = f"{_scope(call)} {shown[-1][0]}" if more else ""
-    return [document for _, document in shown], base64.urlsafe_b64encode(text.encode()).decode()
+    selected = filtered(documents, call.query.get("filter", ""))
+    names = ordered(documents, selected, call.query.get("orderBy", ""))
+    start = names.index(after) + 1 if after in names else sum(name <= after for name in names)
+    shown = names[start : start + limit]
+    text = f"{_scope(call)} {shown[-1]}" if len(names) > start + limit else ""
+    token = base64.urlsafe_b64encode(text.encode()).decode()
+    return [documents[name] for name in shown], token
 
 
 def _scope(call: Call) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -129,8 +130,12 @@ class StateFile:
         if earlier.exists() and not self.path.exists():
             raise _refusal(earlier, "its format is that of an earlier version", _OTHER_VERSION)
         try:
+            if not self.path.exists():
+                _create(self.path)
+            os.close(os.open(self.path, os.O_RDWR | os.O_NOFOLLOW))
+            if not self.path.stat().st_size:  # SQLite would take it as new
+                raise ValueError("it is empty")
             # SQLite gives its other files the mode of this one.
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
             self.path.chmod(0o600)
             self._database = sqlite3.connect(self.path, check_same_thread=False)
             state = _read(self._database)
@@ -182,9 +187,21 @@ class NoFile:
         """There is nothing to let go of."""
 
 
+def _create(path: Path) -> None:
+    """Make an empty database in one step: a crash leaves no half of one under this name."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    with closing(sqlite3.connect(new)) as database:
+        database.executescript(_NEW)
+    for left in ("-wal", "-shm"):  # SQLite would read what a database of this name has left
+        path.with_name(path.name + left).unlink(missing_ok=True)
+    new.replace(path)
+
+
 def _read(database: sqlite3.Connection) -> EmulatorState:
     (version,) = database.execute("PRAGMA user_version").fetchone()
-    if version not in (0, VERSION):
+    if version != VERSION:
         raise _OtherVersionError(f"version {version}, and this emulator reads version {VERSION}")
     # No other process opens it: then SQLite needs no memory shared between processes.
     database.execute("PRAGMA locking_mode=EXCLUSIVE")
@@ -193,8 +210,6 @@ def _read(database: sqlite3.Connection) -> EmulatorState:
     (damage,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if damage != "ok":
         raise ValueError(damage)
-    if version == 0:
-        database.executescript(_NEW)
     state = EmulatorState()
     collections = dict(state.collections())
     for kind, name, document in database.execute("SELECT * FROM record ORDER BY rowid"):

@@ -17,7 +17,7 @@ from tpukit.emulator.core.api_errors import (
     not_found,
 )
 from tpukit.emulator.core.places import REGIONS, ZONE
-from tpukit.emulator.core.service_context import Call, ServiceContext, listing
+from tpukit.emulator.core.service_context import Call, ServiceContext, Views, listing
 
 #: Names of the Cloud TPU page "TPU software versions", in use on v6e, and in public recordings. A
 #: runtime version that does not fit a generation is accepted, as by the real service.
@@ -138,7 +138,7 @@ class Catalogue:
 
     def list_locations(self, call: Call) -> Json:
         documents = (_location(call.project, zone) for zone in self.zones)
-        return listing(call, "locations", ((d["name"], d) for d in documents))
+        return listing(call, "locations", {d["name"]: d for d in documents})
 
     def get_location(self, call: Call) -> Json:
         self.check_zone(call)
@@ -150,7 +150,7 @@ class Catalogue:
             for zone, parent in self._places(call)
             for kind in self.in_zone(zone)
         )
-        return listing(call, "acceleratorTypes", ((d["name"], d) for d in documents))
+        return listing(call, "acceleratorTypes", {d["name"]: d for d in documents})
 
     def get_type(self, call: Call) -> Json:
         self.check_zone(call)
@@ -161,7 +161,7 @@ class Catalogue:
 
     def list_runtime_versions(self, call: Call) -> Json:
         documents = (_runtime(p, v) for _, p in self._places(call) for v in self.runtime_versions)
-        return listing(call, "runtimeVersions", ((d["name"], d) for d in documents))
+        return listing(call, "runtimeVersions", {d["name"]: d for d in documents})
 
     def get_runtime_version(self, call: Call) -> Json:
         self.check_zone(call)
@@ -218,8 +218,8 @@ class Reservations:
 
     def list(self, call: Call) -> Json:
         prefix = self._catalogue.prefix(call, "reservations")
-        found = ((name, doc) for name, doc in self._records.items() if name.startswith(prefix))
-        return listing(call, "reservations", found)
+        found = (name for name in self._records if name.startswith(prefix))
+        return listing(call, "reservations", Views(found, self._records.__getitem__))
 
     def claimed(self, call: Call, name: str = "") -> Call:
         """Return a create that uses a reservation: it fails later if there is no such one.

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tpukit.emulator.core.api_errors import ApiError, Json, camel, invalid, not_found
-from tpukit.emulator.core.service_context import Call, ServiceContext, listing
+from tpukit.emulator.core.service_context import Call, ServiceContext, Views, listing
 from tpukit.emulator.tpu_service.catalogue import Catalogue, Reservations
 from tpukit.emulator.tpu_service.node_fields import is_reserved
 from tpukit.emulator.tpu_service.node_request import parse_fields, parse_node
@@ -56,8 +56,8 @@ class Nodes:
     def list(self, call: Call) -> Json:
         """List a zone's nodes, or every zone's for the zone `-`."""
         prefix = self._catalogue.prefix(call, "nodes")
-        found = ((n, self._store.view(n)) for n in self._store if n.startswith(prefix))
-        return listing(call, "nodes", found)
+        found = (name for name in self._store if name.startswith(prefix))
+        return listing(call, "nodes", Views(found, self._store.view))
 
     def delete(self, call: Call) -> Json:
         """Delete in any state."""

@@ -7,7 +7,7 @@ from collections import deque
 from tpukit.emulator.core.api_errors import ApiError, Json, Status, not_found
 from tpukit.emulator.core.emulator_clock import timestamp
 from tpukit.emulator.core.operation_metadata import metadata_type
-from tpukit.emulator.core.service_context import Call, ServiceContext, listing
+from tpukit.emulator.core.service_context import Call, ServiceContext, Views, listing
 from tpukit.emulator.tpu_service.catalogue import Catalogue
 
 #: The real service forgets operations after some 30 days (AIP-151); here their number is bounded.
@@ -115,8 +115,9 @@ class TpuOperations:
 
     def list(self, call: Call) -> Json:
         prefix = self._catalogue.prefix(call, "operations")
-        found = ((n, self.view(n, call.version)) for n in self._records if n.startswith(prefix))
-        return listing(call, "operations", found, 500)
+        found = (name for name in self._records if name.startswith(prefix))
+        views = Views(found, lambda name: self.view(name, call.version))
+        return listing(call, "operations", views, 500)
 
     def delete(self, call: Call) -> Json:
         """Forget a finished operation."""

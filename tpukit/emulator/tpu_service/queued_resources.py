@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpukit.emulator.core.api_errors import ApiError, Json, not_found
-from tpukit.emulator.core.service_context import Call, ServiceContext, listing
+from tpukit.emulator.core.service_context import Call, ServiceContext, Views, listing
 from tpukit.emulator.tpu_service.catalogue import Catalogue, Reservations
 from tpukit.emulator.tpu_service.node_store import NodeStore
 from tpukit.emulator.tpu_service.nodes import conflict
@@ -57,8 +57,8 @@ class QueuedResources:
 
     def list(self, call: Call) -> Json:
         prefix = self._catalogue.prefix(call, "queuedResources")
-        found = ((n, self._queue.view(n)) for n in self._queue if n.startswith(prefix))
-        return listing(call, "queuedResources", found)
+        found = (name for name in self._queue if name.startswith(prefix))
+        return listing(call, "queuedResources", Views(found, self._queue.view))
 
     def delete(self, call: Call) -> Json:
         """Delete a request without nodes, or with `force` in any state."""

@@ -31,7 +31,7 @@ class TpuNodes:
 
     def list(self, call: Call) -> Json:
         self._catalogue.prefix(call, "nodes")
-        return listing(call, "nodes", ())
+        return listing(call, "nodes", {})
 
     def find(self, call: Call) -> Json:
         """Answer every method on a node: there is none."""
@@ -41,7 +41,7 @@ class TpuNodes:
     def list_versions(self, call: Call) -> Json:
         self._catalogue.prefix(call, "tensorflowVersions")
         found = [_version(call, version) for version in _VERSIONS]
-        return listing(call, "tensorflowVersions", ((v["name"], v) for v in found))
+        return listing(call, "tensorflowVersions", {v["name"]: v for v in found})
 
     def get_version(self, call: Call) -> Json:
         self._catalogue.check_zone(call)
