@@ -15,6 +15,7 @@ import pytest
 from support.local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud, FakeClock
 from support.slices import OWNER, create, delete, labelled
 
+from tpukit.access.cleanup import Cleanup
 from tpukit.clock import Deadline
 from tpukit.errors import (
     Interrupted,
@@ -29,9 +30,9 @@ from tpukit.errors import (
 )
 from tpukit.models import DataDisk, Slice, SliceRequest
 from tpukit.recovery.condition import condition
+from tpukit.recovery.next_request import request_of
 from tpukit.recovery.watch_file import NotWritten, Record, Watch, WatchFile, WatchFiles, WatchSpec
 from tpukit.recovery.watcher import Ended, Watcher
-from tpukit.recovery.workload import request_of
 from tpukit.slices import lifetime, naming
 from tpukit.slices.capacity import Search, obtain
 from tpukit.slices.ensure import Ensured, ensure
@@ -85,6 +86,12 @@ class PaperWork:
         self.running = False
 
 
+def cleanup_of(cloud: Cloud) -> Cleanup:
+    """Return what ends slices, and says nothing of it."""
+    quiet = lambda state: None  # noqa: E731
+    return Cleanup(cloud.tpu, cloud.firewall, cloud.journal, lambda name: quiet, quiet)
+
+
 @dataclass
 class Scene:
     """A cloud with a READY slice, a watch of it, and what happens between two looks."""
@@ -97,15 +104,8 @@ class Scene:
     said: list[str] = field(default_factory=list)
 
     def watcher(self) -> Watcher:
-        return Watcher(
-            self.cloud.tpu,
-            self.record,
-            self.work,
-            self.cloud.journal,
-            self.clock,
-            OWNER,
-            self.said.append,
-        )
+        say = self.said.append
+        return Watcher(cleanup_of(self.cloud), self.record, self.work, self.clock, OWNER, say)
 
     def watch(self, *acts: Callable[[], object]) -> int:
         """Watch while these happen, one after the other, each after some quiet looks."""
@@ -139,6 +139,12 @@ class Scene:
     @property
     def events(self) -> list[str]:
         return [each.event for each in self.record.watch.history]
+
+    def lives(self, seconds: float) -> None:
+        """Set the end of the slice."""
+        found = self.cloud.tpu.get(ZONE, "demo")
+        end = lifetime.moment(self.clock.time() + seconds)
+        self.cloud.change("demo", labels={**found.labels, lifetime.EXPIRES: end})
 
     def spec(self, **changes: object) -> None:
         watch = self.record.watch
@@ -260,7 +266,7 @@ def test_room_that_comes_later_is_waited_for_and_none_ends_the_watch_in_time(
     assert scene.cloud.served() == 6
     scene.cloud.fault(preset="stockout", probability=1.0)
     scene.work.ends, scene.work.running = [], False
-    scene.record.watch = replace(scene.record.watch, state="watching")
+    scene.record.watch = replace(scene.record.watch, state="watching", status=None)
     began = scene.clock.time()
     with pytest.raises(NoCapacity) as caught:
         scene.watch(scene.preempt)
@@ -295,7 +301,6 @@ def test_a_slice_of_a_queued_resource_is_suspended_with_it_and_made_again_withou
     scene.spec(request=request_of(found[0]), queued_resource="wish")
     assert scene.watch(scene.preempt, scene.end) == 0
     assert "suspended" in scene.events
-    assert "queued resource deleted" in scene.events
     assert cloud.tpu.list_queued("-").requests == ()
     assert cloud.nodes() == [cloud.full_name("demo")]
     assert scene.record.watch.spec.queued_resource == ""
@@ -329,12 +334,60 @@ def test_the_recoveries_are_bounded(scene: Scene) -> None:
 
 
 def test_a_slice_whose_lifetime_is_over_is_not_made_again(scene: Scene) -> None:
-    request = scene.record.watch.spec.request
-    ends = lifetime.moment(scene.clock.time() + 60)
-    scene.spec(request=replace(request, labels={**request.labels, lifetime.EXPIRES: ends}))
-    with pytest.raises(SliceLost, match="lifetime is over"):
+    scene.lives(60)
+    with pytest.raises(SliceLost, match="lifetime is over") as caught:
         scene.watch(lambda: (scene.clock.sleep(60.0), scene.preempt()))
     assert len(scene.cloud.calls("nodes.create")) == 1
+    assert scene.cloud.nodes() == []
+    assert caught.value.exists == ()
+
+
+def test_a_slice_is_asked_for_until_its_end_and_no_longer(scene: Scene) -> None:
+    """Of six hours for capacity, those before its end count."""
+    scene.lives(3600)
+    scene.cloud.fault(preset="stockout", probability=1.0)
+    end = scene.clock.time() + 3600
+    with pytest.raises(SliceLost, match="lifetime is over"):
+        scene.watch(scene.preempt)
+    assert end - 60 < scene.clock.time() < end + 60
+    assert scene.record.watch.state == "ended"
+
+
+def test_what_changes_on_a_slice_reaches_the_next_one(scene: Scene) -> None:
+    """Its end is put off, and labels, tags and metadata are updated, while it is watched."""
+    scene.lives(60)
+    later = lifetime.moment(scene.clock.time() + 7200)
+
+    def update() -> None:
+        found = scene.cloud.tpu.get(ZONE, "demo")
+        labels = {**found.labels, lifetime.EXPIRES: later, "team": "vision"}
+        scene.cloud.change("demo", labels=labels, tags=["web"], metadata={"a": "b"})
+
+    def lose() -> None:
+        scene.clock.sleep(60.0)
+        scene.preempt()
+
+    assert scene.watch(update, lose, scene.end) == 0
+    assert len(scene.work.begun) == 2
+    found = scene.cloud.tpu.get(ZONE, "demo")
+    assert (found.labels[lifetime.EXPIRES], found.labels["team"]) == (later, "vision")
+    assert (found.tags, found.metadata) == (("web",), {"a": "b"})
+
+
+def test_the_time_of_a_slice_that_is_kept_begins_when_it_is_made(scene: Scene) -> None:
+    """By the API's clock, however long there was no room: `up --keep --ttl`."""
+    scene.vanish()
+    wanted = lifetime.labels(scene.clock.time() - 7200, 1800.0, "")  # by a clock that is slow
+    request = replace(scene.record.watch.spec.request, labels=wanted)
+    scene.record.watch = replace(scene.record.watch, state="recovering", id="")
+    scene.spec(request=request, command="")
+    scene.cloud.fault(preset="stockout", times=4)
+    assert scene.watch(scene.end) == 0
+    found = scene.cloud.tpu.get(ZONE, "demo")
+    left = lifetime.lifetime(found, scene.clock.time()).seconds_left
+    assert left is not None
+    assert 1500 < left <= 1800
+    assert lifetime.CREATED not in scene.record.watch.spec.request.labels
 
 
 def test_a_command_that_fails_is_not_begun_again_unless_its_slice_was_lost(scene: Scene) -> None:
@@ -383,14 +436,54 @@ def test_a_beginning_that_fails_is_tried_again_and_not_for_ever(scene: Scene) ->
     assert scene.watch(scene.end) == 0
     scene.work.failures = [TransportFailed("no way")] * 9
     scene.work.running, scene.work.ends = False, []
-    scene.record.watch = replace(scene.record.watch, state="watching")
+    scene.record.watch = replace(scene.record.watch, state="watching", status=None)
     with pytest.raises(TransportFailed):
         scene.watch()
     assert len(scene.work.failures) == 6
-    scene.work.failures = [NotAllowed("not you")] * 2
+
+
+@pytest.mark.parametrize(
+    ("method", "status"),
+    [
+        ("nodes.get", "PERMISSION_DENIED"),
+        ("*", "UNAUTHENTICATED"),
+        ("nodes.create", "PERMISSION_DENIED"),
+    ],
+)
+def test_an_api_that_has_accepted_us_may_refuse_us_for_some_minutes(
+    scene: Scene, method: str, status: str
+) -> None:
+    """A login is renewed, or a role set anew, at rest or in the middle of a recovery."""
+
+    def refuse() -> None:
+        scene.preempt()
+        scene.cloud.fault(method=method, status=status, message="not you", probability=1.0)
+        usual, until = scene.clock.on_sleep, scene.clock.now + 300.0
+
+        def sleep() -> None:
+            if scene.clock.now > until:
+                scene.cloud.control("DELETE", "faults")
+                scene.clock.on_sleep = usual
+
+        scene.clock.on_sleep = sleep
+
+    assert scene.watch(refuse, refuse, scene.end) == 0
+    assert len(scene.work.begun) == 3
+    assert len([line for line in scene.said if line.endswith("; trying again")]) == 2
+
+
+def test_a_refusal_that_lasts_ends_the_watch_and_so_does_the_first_one(scene: Scene) -> None:
+    scene.work.failures = [NotAllowed("not you")] * 99
+    began = scene.clock.time()
     with pytest.raises(NotAllowed):
         scene.watch()
-    assert len(scene.work.failures) == 1
+    assert 600 <= scene.clock.time() - began < 660
+    assert scene.record.watch.open, "it can be taken up"
+    scene.cloud.fault(method="nodes.get", status="PERMISSION_DENIED", message="no", probability=1.0)
+    began = scene.clock.time()
+    with pytest.raises(NotAllowed):
+        scene.watch()
+    assert scene.clock.time() == began
 
 
 @pytest.mark.parametrize("signal", [KeyboardInterrupt, TerminationSignal])
@@ -529,7 +622,7 @@ def _ended(cloud: Cloud, clock: FakeClock, files: WatchFiles, steps: Steps) -> b
         assert kept is not None
         record = Record(Mortal(file.path), kept, clock.time)
         said: list[str] = []
-        args = (cloud.tpu, record, work, cloud.journal, clock, OWNER, said.append)
+        args = (cleanup_of(cloud), record, work, clock, OWNER, said.append)
         return Watcher(*args).watch() if kept.open else 0
 
     steps.armed = True
@@ -680,13 +773,13 @@ def test_a_request_is_made_from_a_slice_without_what_tpukit_adds_by_itself(cloud
         cloud,
         labels={"team": "vision"},
         tags=("web",),
-        metadata={"ssh-keys": "ada:ssh-ed25519 A\nours:ssh-ed25519 B", "startup-script": "true"},
+        metadata={"ssh-keys": "ada:ssh-ed25519 A", "startup-script": "true"},
         subnetwork="default",
     )
     found = create(cloud, asked).slice
-    request = request_of(found, ["ours:ssh-ed25519 B"])
+    request = request_of(found)
     assert request.labels == {k: v for k, v in asked.labels.items() if k != naming.NONCE}
-    assert request.metadata == {"ssh-keys": "ada:ssh-ed25519 A", "startup-script": "true"}
+    assert request.metadata == asked.metadata
     assert (request.tags, request.network) == (("web",), "default")
     shared = request_of(replace(found, network_project="host", subnetwork="sub"))
     assert shared.network == "projects/host/global/networks/default"

@@ -16,7 +16,7 @@ from tpukit.slices.update import KEYS, Edits, update
 def with_access(request: SliceRequest, context: Context) -> SliceRequest:
     """Return the request with our key in the slice's own metadata, and the tag of its rule."""
     given = request.metadata.get(KEYS, "").splitlines()
-    keys = "\n".join([*given, key_line(context.user, context.key)])
+    keys = "\n".join(dict.fromkeys([*given, key_line(context.user, context.key)]))
     tag = ssh_rule.tag(request.project, request.zone, request.name)
     return replace(request, metadata={**request.metadata, KEYS: keys}, tags=(*request.tags, tag))
 

@@ -110,13 +110,6 @@ def end_watches(toolkit: Toolkit, places: Iterable[tuple[str, str]]) -> set[str]
     return ended
 
 
-def remove(toolkit: Toolkit, name: str, zone: str) -> None:
-    """Delete a slice of ours that is not needed any more, with what goes with it."""
-    deadline = toolkit.deadline(flag.seconds("20m"))
-    found = toolkit.provider.within(deadline).get(zone, name)
-    toolkit.cleanup.end(found, deadline)
-
-
 def _sought(
     toolkit: Toolkit, names: list[str], label: str, foreign: bool, deadline: Deadline
 ) -> tuple[list[Slice], dict[str, TpukitError]]:

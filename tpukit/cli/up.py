@@ -158,15 +158,15 @@ def _kept(
     firewall: bool,
 ) -> WatchSpec:
     """Return how the slice is kept; raise `BadInput` where it could be of several types."""
+    from tpukit.recovery.next_request import check_places
     from tpukit.recovery.watch_file import WatchSpec
-    from tpukit.recovery.workload import check_places, repeatable
 
     request, zones = sought.requests[0], [each.zone for each in sought.requests[1:]]
     if capacity.types:
         raise BadInput("--keep keeps one type", fix=Fix(note="leave out --types"))
     check_places(request, zones)
     return WatchSpec(
-        repeatable(request),
+        request,
         zones=tuple(zones),
         recipe=recipe,
         requirements=flags.file,

@@ -157,6 +157,17 @@ def _taken(before: Watch) -> NameTaken:
     )
 
 
+def _over(before: Watch) -> BadInput:
+    """Return the error for a watch that is over: its command is not run again unasked."""
+    name, last = before.name, before.history[-1]
+    again = ("tpukit", "watch", name, "--zone", before.zone, "--", before.spec.command)
+    return BadInput(
+        f"the watch of slice {name} has ended",
+        reason=f"{last.event}: {last.detail}" if last.detail else last.event,
+        fix=Fix.command(*again, note="runs the command once more, if the slice is there"),
+    )
+
+
 @contextmanager
 def _telling_what_exists(file: WatchFile) -> Iterator[None]:
     """Give an interrupt before the watch itself begins what is known to exist."""
@@ -194,11 +205,7 @@ def _attend(toolkit: Toolkit, file: WatchFile, found: Watch) -> View:
     from tpukit.cli import watching
 
     status, ended = watching.attend(toolkit, file, found)
-    if found.spec.delete_when_done and status == 0:
-        from tpukit.cli.delete import remove
-
-        remove(toolkit, ended.name, ended.zone)
-    else:
+    if status or not found.spec.delete_when_done:
         delete = ("tpukit", "delete", ended.name, "--zone", ended.zone)
         toolkit.console.suggest(Fix.command(*delete, note=f"the slice {toolkit.costs} until then"))
     return View({"watch": ended.document()}, status=status)
@@ -217,25 +224,23 @@ def _watch(
 
     Raises:
         NameTaken: a watch of another command is to be taken up.
-        BadInput: there is neither a watch nor a command.
+        BadInput: the watch has ended, or there is neither a watch nor a command.
         TpukitError: there is no such slice, or it is not ours.
     """
-    from tpukit.cli import watching
+    from tpukit.recovery.watch_file import ENDED
 
     before = file.load()
-    if before and not line:
-        toolkit.console.say(f"{name}: taken up, after {before.recoveries} recoveries")
-        return watching.taken_up(before)
-    if before and before.open and before.spec.command != line:
+    if before and before.open and line not in ("", before.spec.command):
         raise _taken(before)
+    if before and (before.open or not line):
+        if before.state == ENDED:
+            raise _over(before)
+        spec = _spec(before.spec, line, how, environment, on_top) if line else before.spec
+        toolkit.console.say(f"{name}: taken up, after {before.recoveries} recoveries")
+        return replace(before, spec=spec, stopped=False)
     if not line:
         fix = Fix.command("tpukit", "watch", name, "--", "hostname", note="for example")
         raise BadInput("there is no command to watch", fix=fix)
-    if before and before.open:
-        toolkit.console.say(f"{name}: taken up, after {before.recoveries} recoveries")
-        return watching.taken_up(
-            replace(before, spec=_spec(before.spec, line, how, environment, on_top))
-        )
     return _new(toolkit, name, line, how, environment, on_top)
 
 
@@ -247,15 +252,14 @@ def _new(
     environment: VariableFlags,
     on_top: RequirementFlags,
 ) -> Watch:
+    from tpukit.recovery.next_request import request_of
     from tpukit.recovery.watch_file import Event, Watch, WatchSpec
-    from tpukit.recovery.workload import request_of
     from tpukit.slices.ensure import check_same
     from tpukit.work.runs import new_run_id
 
     toolkit.hints.forget(name)
     found = toolkit.find(name)
-    context = toolkit.context()
-    request = request_of(found, [f"{context.user}:{context.key.public}"])
+    request = request_of(found)
     check_same(found, naming.labelled(request, toolkit.owner, ""))
     spec = WatchSpec(
         request,
@@ -279,7 +283,7 @@ def _spec(
     on_top: RequirementFlags,
 ) -> WatchSpec:
     """Return a spec with what was asked for now; raise `BadInput` for what makes no sense."""
-    from tpukit.recovery.workload import check_places
+    from tpukit.recovery.next_request import check_places
     from tpukit.work.pushes import target_path
     from tpukit.work.worktree import source_folder
 

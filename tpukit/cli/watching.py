@@ -79,9 +79,8 @@ def attend(toolkit: Toolkit, file: WatchFile, watch: Watch) -> tuple[int, Watch]
         output=lambda workers: _output(toolkit, workers),
         say=say,
     )
-    watcher = Watcher(
-        toolkit.provider, record, work, toolkit.journal, toolkit.clock, toolkit.owner, say
-    )
+    cleanup = replace(toolkit.cleanup, on_state=lambda name: say, on_warning=say)
+    watcher = Watcher(cleanup, record, work, toolkit.clock, toolkit.owner, say)
     return watcher.watch(), record.watch
 
 
@@ -130,15 +129,6 @@ def stop(toolkit: Toolkit, file: WatchFile) -> bool:
         if left and left.open:
             Record(file, left, toolkit.clock.time).note("stopped", stopped=True)
     return bool(watch and watch.open)
-
-
-def taken_up(watch: Watch) -> Watch:
-    """Return a watch that goes on from where it was; one that had ended may recover once more."""
-    from tpukit.recovery.watch_file import RECOVERING, WATCHING
-
-    state = RECOVERING if watch.state == RECOVERING else WATCHING
-    fresh = {} if watch.open else {"recoveries": 0, "status": None}
-    return replace(watch, state=state, stopped=False, **fresh)  # type: ignore[arg-type]
 
 
 def _environment(toolkit: Toolkit, watch: Watch) -> str:

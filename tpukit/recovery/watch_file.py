@@ -238,8 +238,11 @@ class Record:
     def note(self, event: str, detail: str = "", **changes: Any) -> None:
         """Change the watch and add to its history; raise `NotWritten` where that is not written."""
         happened = Event(event, detail, round(self.now(), 3))
-        history = (*self.watch.history, happened)
-        watch = replace(self.watch, history=history, **changes)
+        self.change(history=(*self.watch.history, happened), **changes)
+
+    def change(self, **changes: Any) -> None:
+        """Change the watch; raise `NotWritten` if that cannot be written."""
+        watch = replace(self.watch, **changes)
         self.file.save(watch)
         self.watch = watch
 

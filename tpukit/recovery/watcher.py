@@ -9,9 +9,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Protocol
 
+from tpukit.access import ssh_rule
+from tpukit.access.cleanup import Cleanup
 from tpukit.clock import Clock, Deadline
 from tpukit.cloud.provider import SliceProvider
 from tpukit.errors import (
@@ -19,6 +22,8 @@ from tpukit.errors import (
     Fix,
     Interrupted,
     NameTaken,
+    NotAllowed,
+    NotAuthenticated,
     NotFound,
     SliceLost,
     Terminated,
@@ -30,21 +35,22 @@ from tpukit.errors import (
 from tpukit.models import Slice, SliceRequest
 from tpukit.recovery import condition as conditions
 from tpukit.recovery.condition import LOST, condition
+from tpukit.recovery.next_request import refreshed
 from tpukit.recovery.watch_file import ENDED, RECOVERING, WATCHING, NotWritten, Record
-from tpukit.slices import change, lifetime, naming
+from tpukit.slices import lifetime, naming
 from tpukit.slices.capacity import Search
 from tpukit.slices.ensure import check_owner
-from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import LastSeen, passing
-from tpukit.slices.queued import delete_queued
 
 #: Seconds between two looks at a slice at rest, at most.
 LOOK_SECONDS = 15.0
 #: Seconds for which a slice is looked at after its command has failed: what is taken away ends its
 #: programs before the API says so.
 SETTLE_SECONDS = 30.0
-#: Seconds that a delete may take until it is verified.
-DELETE_SECONDS = 1200.0
+#: Seconds that the end of a slice may take until it is verified.
+END_SECONDS = 1200.0
+#: Seconds for which an API that has accepted us may refuse us: a login is renewed, a role set anew.
+REFUSED_SECONDS = 600.0
 #: Failures in a row to begin the command on a slice that is there.
 _TRIES = 3
 
@@ -91,10 +97,9 @@ class Work(Protocol):
 class Watcher:
     """One watch, from where its file says that it is."""
 
-    provider: SliceProvider
+    cleanup: Cleanup
     record: Record
     work: Work
-    journal: Journal
     clock: Clock
     owner: str
     say: Callable[[str], None]
@@ -104,6 +109,7 @@ class Watcher:
     settling: Deadline | None = field(default=None, init=False)
     maintenance: bool = field(default=False, init=False)
     trouble: str = field(default="", init=False)  #: that was told last, and may pass
+    refused: Deadline | None = field(default=None, init=False)  #: until when refusals may pass
 
     def watch(self) -> int:
         """Return the exit status of the command once it has ended.
@@ -114,33 +120,58 @@ class Watcher:
                 cannot be begun.
             Interrupted, Terminated: the slice and the command go on; each says how to take it up.
         """
-        zone, name, id_ = astuple(self.record.watch.target)
-        self.seen = LastSeen(name, zone, "unknown", self.provider.bills, id=id_)
+        watch = self.record.watch
+        state = "unknown" if watch.state == WATCHING else ""
+        self.seen = LastSeen(watch.name, watch.zone, state, self.provider.bills, id=watch.id)
         try:
-            status = self._loop()
+            return self._loop()
         except KeyboardInterrupt as signal:
             raise self._left(interruption(signal)) from None
         except TpukitError as error:
             raise self._left(error) from None
-        try:
-            self.record.note(ENDED, f"status {status}", state=ENDED, status=status)
-        except NotWritten as error:
-            self.say(error.summary())
-        return status
 
     @property
     def name(self) -> str:
         return self.record.watch.name
 
+    @property
+    def provider(self) -> SliceProvider:
+        return self.cleanup.provider
+
     def _loop(self) -> int:
         while True:
             try:
                 status = self._until_recovered()
+                if status is not None:
+                    self._finish(status)
+                    return status
+                self.refused = None
             except _Again as again:
                 self._wait_on(again.cause)
-                continue
-            if status is not None:
-                return status
+            except (NotAllowed, NotAuthenticated) as refusal:
+                self._wait_out(refusal)
+
+    def _finish(self, status: int) -> None:
+        """Note how the command ended, and end the slice if that was asked for."""
+        spec = self.record.watch.spec
+        ends = spec.delete_when_done and status == 0
+        if self.record.watch.status is None:
+            state = WATCHING if ends else ENDED
+            try:
+                self.record.note(ENDED, f"status {status}", state=state, status=status)
+            except NotWritten as error:
+                self.say(error.summary())
+        if ends:
+            self._end_slice(None, state=ENDED)
+
+    def _wait_out(self, refusal: TpukitError) -> None:
+        """Wait after a refusal; raise it if it lasts, or if the API has never accepted us."""
+        if not (self.seen.looked and self.record.watch.id):
+            raise refusal
+        self.refused = self.refused or Deadline.after(self.clock, REFUSED_SECONDS)
+        if self.refused.passed():
+            raise refusal
+        self._wait_on(refusal)
 
     def _wait_on(self, cause: TpukitError) -> None:
         """Say once what stands in the way, and wait: neither an outage nor a full disk ends it."""
@@ -151,27 +182,30 @@ class Watcher:
 
     def _until_recovered(self) -> int | None:
         """Look until the command has ended, and return its status; None after a step to recover."""
-        never = Deadline.never(self.clock)
-        for found in self.seen.looks(self.provider, never, self.say, most=LOOK_SECONDS):
+        if self.record.watch.status is not None:
+            return self.record.watch.status
+        for found in self._looks():
             if found and not self.seen.id:
                 self._take(found)
+            if found and self.record.watch.state == WATCHING:
+                self._refresh(found)
             now = condition(found, self._queued_state(found))
             self.created = found.created if found else self.created
             if now == "vanished" and self._was_deleted():
-                now = conditions.DELETING
-                self.began, self.seen.state = False, ""
+                now, self.seen.state = conditions.DELETING, ""
             if now in LOST and self.record.watch.state == WATCHING:
                 self._lose(now, found)
             if self.record.watch.state == RECOVERING:
                 self._recover(now, found)
                 return None
             if now in (conditions.STOPPED, conditions.DELETING):
-                raise self._somebodys(now)
+                raise self._ended_by_others(now)
             self._tell_maintenance(now, found)
             if found is None or now == conditions.COMING:
                 continue
             if not self.began:
                 self._begin(found)
+            self.refused = None if self.began else self.refused
             ended = self.work.ended() if self.began else None
             if ended is None:
                 self.settling = None
@@ -183,6 +217,22 @@ class Watcher:
                 self._count(f"run {self.record.watch.spec.run_id} was lost", ended.why)
                 self.began = False
         raise AssertionError("a watch has no deadline")
+
+    def _looks(self) -> Iterator[Slice | None]:
+        never = Deadline.never(self.clock)
+        looks = self.seen.looks(self.provider, never, self.say, most=LOOK_SECONDS)
+        while True:
+            with _outlasted():
+                found = next(looks)
+            yield found
+
+    def _refresh(self, found: Slice) -> None:
+        """Ask for the next slice as this one is now: its end may have been put off."""
+        spec = self.record.watch.spec
+        request = refreshed(spec.request, found)
+        if request != spec.request:
+            with _outlasted(NotWritten):
+                self.record.change(spec=replace(spec, request=request))
 
     def _take(self, found: Slice) -> None:
         """Watch this slice from now on, and no other of its name; raise `NameTaken` for others'."""
@@ -267,68 +317,56 @@ class Watcher:
     def _recover(self, now: str, found: Slice | None) -> None:
         """Take the next step to a slice that is there again."""
         if now == conditions.STOPPED:
-            raise self._somebodys(now)
+            raise self._ended_by_others(now)
         if now in LOST or now == conditions.DELETING:
-            self._check_lifetime()
-            self._remove(found)
-            self._remove_queued()
-            self._make()
-        else:  # it was being made when the watch ended last
-            self._make()
+            self._end_slice(found)
+            if self._seconds_left() <= 0:
+                raise self._expired()
+        self._make()
 
-    def _check_lifetime(self) -> None:
-        ends = self.record.watch.spec.request.labels.get(lifetime.EXPIRES, "")
-        end = lifetime.seconds_of(ends)
-        if end is not None and end <= self.provider.now():
-            self._note("its lifetime is over", state=ENDED)
-            raise SliceLost(f"slice {self.name} is lost and not made again: its lifetime is over")
+    def _seconds_left(self) -> float:
+        """Return the seconds until the slice's end, by the API's clock.
 
-    def _remove(self, found: Slice | None) -> None:
-        """Return once the API has the slice no longer."""
-        if found is None:
-            return
-        zone = found.zone
+        Its time begins when it is made: until then its request has the moment that it was made at.
+        """
+        labels = self.record.watch.spec.request.labels
+        end = lifetime.seconds_of(labels.get(lifetime.EXPIRES, ""))
+        return inf if end is None or lifetime.CREATED in labels else end - self.provider.now()
+
+    def _expired(self) -> SliceLost:
+        self._note("its lifetime is over", state=ENDED)
+        return SliceLost(f"slice {self.name} is not made again: its lifetime is over")
+
+    def _end_slice(self, found: Slice | None, **changes: object) -> None:
+        """Return once nothing of the slice is left, neither its queued resource nor its rule."""
+        watch, spec = self.record.watch, self.record.watch.spec
+        if not (found or watch.id):
+            return  # a slice of that name is not known to be ours
+        last = replace(spec.request.expected, zone=watch.zone, id=watch.id)
+        last = found or replace(last, tags=(ssh_rule.rule_name(last),))
+        limit = Deadline.after(self.clock, END_SECONDS)
         with _outlasted(DeadlinePassed):
-            change.delete(
-                self.provider,
-                found,
-                deadline=Deadline.after(self.clock, DELETE_SECONDS),
-                journal=self.journal,
-                on_state=lambda state: self.say(f"{zone}: {state}"),
-            )
+            self.cleanup.end(replace(last, queued_resource=spec.queued_resource), limit)
         self.seen.state = ""
-        self._note("deleted", zone)
-
-    def _remove_queued(self) -> None:
-        """Delete the queued resource that the slice came from: it holds quota, and may refill."""
-        watch = self.record.watch
-        queued = watch.spec.queued_resource
-        if not queued:
-            return
-        with _outlasted(DeadlinePassed), suppress(NotFound):
-            delete_queued(
-                self.provider,
-                self.provider.get_queued(watch.zone, queued),
-                force=True,
-                deadline=Deadline.after(self.clock, DELETE_SECONDS),
-                journal=self.journal,
-                on_state=lambda state: self.say(f"queued resource {queued}: {state}"),
-            )
-        spec = replace(watch.spec, queued_resource="")
-        self._note("queued resource deleted", queued, spec=spec)
+        if found or spec.queued_resource or changes:
+            self._note("deleted", watch.zone, spec=replace(spec, queued_resource=""), **changes)
 
     def _make(self) -> None:
-        """Make the slice where it was, then elsewhere, until there is room."""
+        """Make the slice where it was, then elsewhere, until there is room or its time is over."""
         spec, home = self.record.watch.spec, self.record.watch.zone
         places = dict.fromkeys([home, *spec.zones])
         self._note("making it again", ", ".join(places))
-        asking = Deadline.after(self.clock, spec.max_wait)
+        asking = Deadline.after(self.clock, min(spec.max_wait, self._seconds_left()))
         requests = [self._request(zone, {naming.SEARCH: "1"}) for zone in places]
         try:
             found = self.work.make(Search(requests, asking))
         except SliceLost as lost:
             self.say(lost.summary())  # the next look tells; the making goes on from there
             return
+        except TpukitError as error:
+            if self._seconds_left() > 0:
+                raise
+            raise self._expired() from error
         self.seen.zone, self.seen.state, self.seen.id = found.zone, found.state, found.id
         self._note("made again", found.zone, state=WATCHING, zone=found.zone, id=found.id)
 
@@ -339,14 +377,27 @@ class Watcher:
         return naming.labelled(request, self.owner, secrets.token_hex(6))
 
     def _note(self, event: str, detail: str = "", **changes: object) -> None:
+        last = self.record.watch.history[-1:]
+        if last and (last[0].event, last[0].detail) == (event, detail) and not changes:
+            return
         with _outlasted(NotWritten):
             self.record.note(event, detail, **changes)
         self.trouble = ""
         self.say(f"{event} ({detail})" if detail else event)
 
-    def _somebodys(self, now: str) -> TpukitError:
-        """Return the error for what somebody has done to the slice on purpose: it is left so."""
-        self._note(f"{now}, by somebody", self.seen.zone, state=ENDED)
+    def _ended_by_others(self, now: str) -> TpukitError:
+        """Return the error for an end that the slice's guard or somebody wanted: it is left so."""
+        self.began = False
+        spec = self.record.watch.spec
+        idle = spec.request.labels.get(lifetime.IDLE, "") if now == conditions.DELETING else ""
+        if now == conditions.DELETING and self._seconds_left() <= 0:
+            return self._expired()
+        self._note(
+            f"{now}, by {'its guard or ' if idle else ''}somebody", self.seen.zone, state=ENDED
+        )
+        if idle:
+            guard = f"its guard ends it if no device is in use for {idle} s"
+            return SliceLost(f"slice {self.name} is {now}", why=guard)
         start = Fix.command("tpukit", "start", self.name, "--zone", self.record.watch.zone)
         return TpukitError(
             f"slice {self.name} is {now}, and not by this watch",

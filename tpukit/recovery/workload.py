@@ -8,13 +8,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from tpukit.access import slice_workers, ssh_rule
+from tpukit.access import slice_workers
 from tpukit.access.context import Context
 from tpukit.access.preflight import ensure_somewhere, wait_reachable
 from tpukit.clock import Deadline
-from tpukit.errors import BadInput, Fix, NameTaken, TpukitError
+from tpukit.errors import Fix, NameTaken, TpukitError
 from tpukit.models import Slice, SliceRequest
 from tpukit.provision.recipes import Recipe
 from tpukit.provision.requirements import Requirements
@@ -25,7 +24,6 @@ from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.job.detached_job import JobLost, JobResult
 from tpukit.remote.transfer.upload import TransferContext
-from tpukit.slices import lifetime, naming
 from tpukit.slices.capacity import Search
 from tpukit.up import Progress, up
 from tpukit.work import pushes, runs
@@ -248,56 +246,3 @@ class _Follower:
             return worker.connect()
 
         return connect
-
-
-def repeatable(request: SliceRequest) -> SliceRequest:
-    """Return the request without the labels that are of one create alone."""
-    # Without the moment of the first create its end stays, however often it is made again.
-    own = (naming.NONCE, naming.SEARCH, lifetime.CREATED)
-    labels = {key: value for key, value in request.labels.items() if key not in own}
-    return replace(request, labels=labels)
-
-
-def request_of(found: Slice, own_keys: Sequence[str] = ()) -> SliceRequest:
-    """Return the request that makes such a slice; `own_keys` are lines of ssh-keys that we add.
-
-    What tpukit adds by itself, the label of a call and the tag of a rule, is left out.
-    """
-    keys = [
-        each for each in found.metadata.get("ssh-keys", "").splitlines() if each not in own_keys
-    ]
-    metadata = {key: value for key, value in found.metadata.items() if key != "ssh-keys"}
-    host, region = found.network_project, found.zone.rpartition("-")[0]
-    shared: dict[str, Any] = {}
-    if host and host != found.project:
-        network = f"projects/{host}/global/networks/{found.network}"
-        subnetwork = f"projects/{host}/regions/{region}/subnetworks/{found.subnetwork}"
-        shared = {"network": network, "subnetwork": subnetwork if found.subnetwork else ""}
-    usual = {"network": found.network or "default", "subnetwork": found.subnetwork}
-    rule = ssh_rule.rule_name(found)
-    request = SliceRequest(
-        name=found.name,
-        project=found.project,
-        zone=found.zone,
-        accelerator_type=found.accelerator_type,
-        runtime_version=found.runtime_version,
-        provisioning=found.provisioning,
-        **{**usual, **shared},
-        external_addresses=found.external_addresses,
-        labels=found.labels,
-        tags=tuple(each for each in found.tags if each != rule),
-        metadata={**metadata, **({"ssh-keys": "\n".join(keys)} if keys else {})},
-        data_disks=found.data_disks,
-        service_account=found.service_account,
-    )
-    return repeatable(request)
-
-
-def check_places(request: SliceRequest, zones: Sequence[str]) -> None:
-    """Raise `BadInput` where the slice could not be made in one of the zones."""
-    if zones and request.data_disks:
-        raise BadInput(
-            "a slice with data disks is made again in its own zone alone",
-            why="a disk is in one zone",
-            fix=Fix(note="leave out --zones"),
-        )

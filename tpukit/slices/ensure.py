@@ -130,6 +130,10 @@ class _Creation:
             raise self.refusal
 
     def _create(self) -> None:
+        end = lifetime.seconds_of(self.request.labels.get(lifetime.EXPIRES, ""))
+        if end is not None and end <= self.provider.now():
+            over = f"slice {self.request.name} is not made: its lifetime is over"
+            raise SliceLost(over, retry="never")
         self._record("create")
         self.seen.state, self.seen.doubt = "", True
         try:

@@ -142,7 +142,8 @@ class LastSeen:
 
     @property
     def _costs(self) -> str:
-        return f"{'bills' if self.bills else 'stays'} until it is deleted"
+        until = "gone" if self.state == "DELETING" else "deleted"
+        return f"{'bills' if self.bills else 'stays'} until it is {until}"
 
     def _command(self, verb: str) -> Fix:
         return Fix.command("tpukit", verb, self.name, *(["--zone", self.zone] if self.zone else []))
