@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from support.local_cloud import OTHER_ZONE, ZONE, Cloud
 from support.openssh_server import eventually
 
 from cli.conftest import Run
 from tpukit.models import SliceRequest
-from tpukit.recovery.watch_file import Watch, WatchFiles, WatchSpec
+from tpukit.recovery.watch_file import Event, Watch, WatchFiles, WatchSpec
 from tpukit.slices import naming
 
 pytestmark = pytest.mark.process
@@ -54,14 +56,70 @@ def test_a_watch_is_taken_up_by_its_name_ended_and_not_mixed_up_with_another(
     file.save(Watch(WatchSpec(request, run_id="one", command="train"), zone=ZONE))
     told = run("watch", "demo", "--", "other", environment=environment).says(5).err
     assert "fix: tpukit watch demo --stop" in told
-    (listed,) = run("watch", "--list", "--json", environment=environment).document["watches"]
-    assert (listed["state"], listed["process"], listed["run"]) == ("watching", None, "one")
+    shown = run("watch", "--list", "--json", environment=environment)
+    (listed,) = shown.document["watches"]
+    assert (listed["state"], listed["process"], listed["run"]) == ("not running", None, "one")
+    assert f"next: tpukit watch demo --zone {ZONE}" in shown.err
     with file.held():
-        told = run("watch", "demo", environment=environment).says(5).err
-        assert "is being watched already" in told
+        (listed,) = run("watch", "--list", "--json", environment=environment).document["watches"]
+        assert (listed["state"], listed["process"]) == ("watching", os.getpid())
+        for words in ((), ("--", "train"), ("--run-id", "two", "--", "train")):
+            told = run("watch", "demo", *words, environment=environment).says(5).err
+            assert "is being watched already" in told
     assert run("delete", "demo", "--yes", environment=environment).status == 0
     (listed,) = run("watch", "--list", "--json", environment=environment).document["watches"]
     assert listed["state"] == "stopped"
+
+
+def test_a_watch_that_has_ended_stays_ended(run: Run, prompt_cloud: Cloud) -> None:
+    """Its name alone runs nothing again, and without the slice its command does not either."""
+    environment = prompt_cloud.environment()
+    watches = prompt_cloud.directory / "home/tpukit/state/watches"
+    endpoint = environment["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"]
+    file = WatchFiles(watches, endpoint, environment["CLOUDSDK_CORE_PROJECT"]).of(ZONE, "demo")
+    spec = WatchSpec(prompt_cloud.request("demo"), command="train")
+    file.save(Watch(spec, "ended", zone=ZONE, status=0, history=(Event("ended", "status 0"),)))
+    told = run("watch", "demo", environment=environment).says(2).err
+    assert "the watch of slice demo has ended (ended: status 0)" in told
+    run("watch", "demo", "--", "train", environment=environment).says(3)
+    assert prompt_cloud.calls("nodes.create") == []
+
+
+def test_reap_leaves_to_a_watch_what_that_makes_again(run: Run, prompt_cloud: Cloud) -> None:
+    """As long as a process watches."""
+    environment = prompt_cloud.environment()
+    prompt_cloud.tpu.create(naming.labelled(prompt_cloud.request("demo"), "ada", "n"))
+    eventually(lambda: prompt_cloud.tpu.get(ZONE, "demo").ready)
+    prompt_cloud.change("demo", state="PREEMPTED")
+    watches = prompt_cloud.directory / "home/tpukit/state/watches"
+    endpoint = environment["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"]
+    file = WatchFiles(watches, endpoint, environment["CLOUDSDK_CORE_PROJECT"]).of(ZONE, "demo")
+    file.save(Watch(WatchSpec(prompt_cloud.request("demo"), command="train"), zone=ZONE))
+    with file.held():
+        assert "its watch makes it again" in run("reap", "--yes", environment=environment).err
+        assert len(prompt_cloud.nodes()) == 1
+    run("reap", "--yes", environment=environment)
+    assert prompt_cloud.nodes() == []
+
+
+def test_capacity_that_no_create_buys_is_not_bought_on_demand_unasked(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    words = ("create", "v3-8", "demo", "--best-effort", "--source-range", "192.0.2.7/32")
+    assert run(*words, environment=environment).status == 0
+    told = run("watch", "demo", "--", "train", "me", environment=environment).says(2).err
+    assert "was bought as best-effort" in told
+    assert "fix: tpukit watch demo --on-demand -- 'train me'" in told
+    words = ("up", "v3-8", "demo", "--keep", "--best-effort")
+    assert "best-effort" in run(*words, environment=environment).says(2).err
+
+
+def test_a_slice_that_was_never_made_does_not_exist(run: Run, prompt_cloud: Cloud) -> None:
+    prompt_cloud.fault(method="nodes.create", status="PERMISSION_DENIED", message="no")
+    words = ("up", "v3-8", "demo", "--keep", "--no-firewall")
+    told = run(*words, environment=prompt_cloud.environment()).says(4).err
+    assert "exists:" not in told
 
 
 def test_watches_of_one_name_in_two_zones_never_mix(run: Run, prompt_cloud: Cloud) -> None:

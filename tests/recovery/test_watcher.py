@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,6 +15,7 @@ import pytest
 from support.local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud, FakeClock
 from support.slices import OWNER, create, delete, labelled
 
+from tpukit.access import ssh_rule
 from tpukit.access.cleanup import Cleanup
 from tpukit.clock import Deadline
 from tpukit.errors import (
@@ -28,7 +29,7 @@ from tpukit.errors import (
     TpukitError,
     TransportFailed,
 )
-from tpukit.models import DataDisk, Slice, SliceRequest
+from tpukit.models import DataDisk, FirewallRule, Slice, SliceRequest
 from tpukit.recovery.condition import condition
 from tpukit.recovery.next_request import request_of
 from tpukit.recovery.watch_file import NotWritten, Record, Watch, WatchFile, WatchFiles, WatchSpec
@@ -49,6 +50,8 @@ class PaperWork:
     unlucky: list[Callable[[], object]] = field(default_factory=list)  #: what a make meets
     running: bool = False
     lost: bool = False  #: whether the run's processes are gone
+    bought: set[str] = field(default_factory=set)  #: how all slices were
+    labels: Mapping[str, str] = field(default_factory=dict)  #: of the last slice
 
     def make(self, search: Search) -> Slice:
         deadline = Deadline.after(self.cloud.clock, search.asking.remaining() + 1200.0)
@@ -68,6 +71,8 @@ class PaperWork:
         if self.failures:
             raise self.failures.pop(0)
         own = found.labels[naming.NONCE]
+        self.bought.add(found.provisioning)
+        self.labels = found.labels
         alive = {
             each.labels[naming.NONCE] for each in self.cloud.tpu.list("-").slices if each.ready
         }
@@ -86,10 +91,9 @@ class PaperWork:
         self.running = False
 
 
-def cleanup_of(cloud: Cloud) -> Cleanup:
-    """Return what ends slices, and says nothing of it."""
-    quiet = lambda state: None  # noqa: E731
-    return Cleanup(cloud.tpu, cloud.firewall, cloud.journal, lambda name: quiet, quiet)
+def cleanup_of(cloud: Cloud, say: Callable[[str], object]) -> Cleanup:
+    place = (cloud.tpu, cloud.firewall, PROJECT, cloud.journal)
+    return Cleanup(*place, on_state=lambda name: say, on_warning=say)
 
 
 @dataclass
@@ -105,7 +109,7 @@ class Scene:
 
     def watcher(self) -> Watcher:
         say = self.said.append
-        return Watcher(cleanup_of(self.cloud), self.record, self.work, self.clock, OWNER, say)
+        return Watcher(cleanup_of(self.cloud, say), self.record, self.work, self.clock, OWNER, say)
 
     def watch(self, *acts: Callable[[], object]) -> int:
         """Watch while these happen, one after the other, each after some quiet looks."""
@@ -247,6 +251,77 @@ def test_a_slice_that_somebody_has_deleted_is_not_made_again(scene: Scene) -> No
     assert caught.value.exists == ()
     assert scene.cloud.nodes() == []
     assert len(scene.work.begun) == 2
+
+
+@pytest.mark.parametrize("state", ["DELETING", ""])
+def test_an_end_by_the_slice_s_own_guard_is_a_loss(scene: Scene, state: str) -> None:
+    """Its lifetime is over, or its devices were idle; nothing goes on, and nothing is left."""
+    scene.lives(60)
+
+    def end() -> None:
+        scene.clock.sleep(60.0)
+        if state:
+            scene.cloud.change("demo", state=state)
+        else:
+            scene.cloud.tpu.delete(ZONE, "demo")
+            scene.clock.sleep(60.0)
+
+    with pytest.raises(SliceLost, match="lifetime is over") as caught:
+        scene.watch(end)
+    gone = "slice demo in us-central1-a, DELETING when last seen; it bills until it is gone"
+    assert caught.value.exists == ((gone,) if state else ())
+    assert scene.record.watch.state == "ended"
+
+
+def test_an_end_after_idle_hours_may_be_the_guard_s(scene: Scene) -> None:
+    found = scene.cloud.tpu.get(ZONE, "demo")
+    scene.cloud.change("demo", labels={**found.labels, lifetime.IDLE: "1800"})
+    with pytest.raises(SliceLost, match="being deleted") as caught:
+        scene.watch(lambda: scene.cloud.change("demo", state="DELETING"))
+    assert "if no device is in use for 1800 s" in caught.value.why
+
+
+def test_a_slice_that_was_preempted_and_then_deleted_by_somebody_is_made_again(
+    scene: Scene,
+) -> None:
+    """The watch saw the one, and was ended before it saw the other."""
+
+    class Heard(list[str]):
+        def append(self, line: str) -> None:
+            super().append(line)
+            if line.startswith("preempted"):
+                scene.cloud.tpu.delete(ZONE, "demo")
+                raise Killed
+
+    scene.said = Heard()
+    with pytest.raises(Killed):
+        scene.watch(scene.preempt)
+    scene.said, scene.work.running = [], False
+    assert scene.watch(scene.end) == 0
+    assert len(scene.work.begun) == 2
+
+
+def test_a_slice_that_is_not_needed_any_more_is_deleted_although_the_watch_is_killed(
+    scene: Scene,
+) -> None:
+    """Between the end of its command and the delete; the command is not run again."""
+    scene.spec(delete_when_done=True)
+
+    class Heard(list[str]):
+        def append(self, line: str) -> None:
+            super().append(line)
+            if "DELETING" in line:
+                raise Killed
+
+    scene.said = Heard()
+    with pytest.raises(Killed):
+        scene.watch(scene.end)
+    assert scene.record.watch.open
+    scene.said, scene.work.ends = [], []
+    assert scene.watch() == 0
+    assert len(scene.work.begun) == 1
+    assert scene.cloud.nodes() == []
+    assert scene.record.watch.state == "ended"
 
 
 def test_no_room_where_it_was_leads_elsewhere_and_nothing_is_left_behind(scene: Scene) -> None:
@@ -622,7 +697,7 @@ def _ended(cloud: Cloud, clock: FakeClock, files: WatchFiles, steps: Steps) -> b
         assert kept is not None
         record = Record(Mortal(file.path), kept, clock.time)
         said: list[str] = []
-        args = (cleanup_of(cloud), record, work, clock, OWNER, said.append)
+        args = (cleanup_of(cloud, said.append), record, work, clock, OWNER, said.append)
         return Watcher(*args).watch() if kept.open else 0
 
     steps.armed = True
@@ -809,3 +884,58 @@ def test_each_state_has_its_word(cloud: Cloud) -> None:
     assert condition(found, "SUSPENDED") == "ready"
     assert condition(replace(found, health="UNHEALTHY_MAINTENANCE")) == "maintenance"
     assert condition(replace(found, health="UNHEALTHY_TENSORFLOW")) == "ready"
+
+
+def test_a_weekend_leaves_one_copy_of_the_job_at_a_time_and_nothing_at_the_end(
+    scene: Scene,
+) -> None:
+    """60 hours: preemptions, extensions, an update, expired logins, a suspended laptop."""
+    hour = 3600.0
+    scene.spec(delete_when_done=True)
+    scene.lives(20 * hour)
+    rule = ssh_rule.tag(PROJECT, ZONE, "demo")
+    scene.cloud.firewall.insert(FirewallRule(rule, "default", ("192.0.2.7/32",), (rule,)))()
+
+    def lose() -> None:
+        scene.clock.now += 1.5 * hour
+        scene.preempt()
+
+    def extend() -> None:
+        assert [each.name for each in scene.cloud.firewall.list()] == [rule]
+        scene.lives(20 * hour)
+
+    def update() -> None:
+        found = scene.cloud.tpu.get(ZONE, "demo")
+        scene.cloud.change("demo", labels={**found.labels, "team": "vision"})
+
+    def expire() -> None:
+        """Let the API refuse our login for five minutes, in which the slice is lost."""
+        scene.preempt()
+        scene.cloud.fault(method="*", status="UNAUTHENTICATED", message="login", probability=1.0)
+        usual, until = scene.clock.on_sleep, scene.clock.now + 300.0
+
+        def sleep() -> None:
+            if scene.clock.now > until:
+                scene.cloud.control("DELETE", "faults")
+                scene.clock.on_sleep = usual
+
+        scene.clock.on_sleep = sleep
+
+    def suspend() -> None:
+        scene.preempt()
+        scene.clock.now += 8 * hour
+
+    night = [*[lose] * 9, extend, expire]
+    began = scene.clock.now
+    weekend = [*night, update, *night, suspend, extend, *[lose] * 9]
+    assert scene.watch(*weekend, scene.end) == 0
+    assert scene.clock.now - began > 48 * hour
+    losses = sum(act in (lose, expire, suspend) for act in weekend)
+    assert losses == 30
+    assert len(scene.work.begun) == len({*scene.work.begun}) == losses + 1
+    assert scene.work.bought == {"spot"}
+    assert scene.work.labels["team"] == "vision"
+    assert scene.record.watch.recoveries == losses
+    assert scene.cloud.nodes() == []
+    assert scene.cloud.firewall.list() == ()
+    assert scene.record.watch.state == "ended"

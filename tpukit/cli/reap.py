@@ -35,7 +35,7 @@ def reap(
     Dead are slices that are PREEMPTED or TERMINATED, and queued resources that are FAILED or
     SUSPENDED. It is all shown first, and asked about once. Zones that did not answer are named, and
     the status is 1 then. Firewall rules whose slice is gone are listed, and data disks that slices
-    made or deleted from here had.
+    made or deleted from here had. What is dead stays if a watch on this machine makes it again.
 
     Examples:
       tpukit reap --dry-run
@@ -49,6 +49,7 @@ def reap(
     provider = toolkit.provider.within(toolkit.deadline(limit))
     zone = toolkit.flags.zone or "-"
     found = survey(provider, toolkit.owner, zone=zone, others=force, foreign=foreign)
+    found = _spare_watched(toolkit, found)
     all_seen = found.whole and zone == "-"
     rules = [rule.name for _, rule in toolkit.cleanup.left_over()] if all_seen else []
     disks = _disks_left(toolkit, found.slices, limit) if all_seen else []
@@ -68,6 +69,24 @@ def reap(
         fix = Fix.command("tpukit", "reap")
         raise not_deleted(done.failed, done.names, things="things", fix=fix)
     return shown
+
+
+def _spare_watched(toolkit: Toolkit, found: Survey) -> Survey:
+    """Return the survey with what a watch on this machine makes again among the spared."""
+    if not toolkit.paths.watches.is_dir():
+        return found
+    from tpukit.cli import watching
+    from tpukit.models import DEAD_STATES, LOST_STATES
+    from tpukit.slices.survey import QUEUED, SLICE
+
+    running = [each for file, each in watching.files(toolkit).all() if file.process() is not None]
+    slices = {(SLICE, each.zone, each.name) for each in running}
+    slices |= {(QUEUED, each.zone, each.spec.queued_resource) for each in running}
+    due = [each for each in found.due if (each.kind, each.zone, each.name) in slices]
+    dead = [each for each in due if each.state in LOST_STATES | DEAD_STATES]
+    spared = [replace(each, spared="its watch makes it again") for each in dead]
+    left = tuple(each for each in found.due if each not in dead)
+    return replace(found, due=left, spared=(*found.spared, *spared))
 
 
 def _tell(toolkit: Toolkit, found: Survey) -> None:

@@ -83,7 +83,7 @@ class RunFlags:
 
 @dataclass(frozen=True)
 class VariableFlags:
-    """The command's variables: sent over the connection, on no command line."""
+    """What the command finds: its variables go over the connection, on no command line."""
 
     env: Annotated[
         list[str] | None,
@@ -94,6 +94,9 @@ class VariableFlags:
     ] = ""
     with_: Annotated[
         str, Option("--with", metavar="RECIPE", help="Use the provisioned environment's programs.")
+    ] = ""
+    workdir: Annotated[
+        str, Option(metavar="PATH", help="Folder on the workers to start in; default: home.")
     ] = ""
 
 
@@ -190,7 +193,7 @@ def shell_lines(given: VariableFlags, toolkit: Toolkit) -> str:
     variables |= environment.parse_assignments(given.env or (), own)
     if given.with_:
         flag.check_recipe(given.with_, toolkit.own_recipes.names())
-    return environment.shell_lines(variables, given.with_)
+    return environment.shell_lines(variables, given.with_, given.workdir)
 
 
 def _detach(

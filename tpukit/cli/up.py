@@ -164,6 +164,9 @@ def _kept(
     request, zones = sought.requests[0], [each.zone for each in sought.requests[1:]]
     if capacity.types:
         raise BadInput("--keep keeps one type", fix=Fix(note="leave out --types"))
+    if sought.best_effort:
+        what = "a slice that is lost cannot be made again as best-effort"
+        raise BadInput(what, fix=Fix(note="leave out --keep or --best-effort"))
     check_places(request, zones)
     return WatchSpec(
         request,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -52,6 +52,9 @@ class WatchFlags:
     delete_when_done: Annotated[
         bool, Option("--delete-when-done", help="Delete the slice after an end with status 0.")
     ] = False
+    on_demand: Annotated[
+        bool, Option("--on-demand", help="Buy the next slices on demand; default: as this one.")
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,10 @@ class AttendanceFlags:
     """Who is at the watch."""
 
     detach: Annotated[
-        bool, Option("--detach", "-d", help="Watch in a process of its own on this machine.")
+        bool,
+        Option(
+            "--detach", "-d", help="Watch in a background process; return once the command runs."
+        ),
     ] = False
     list_: Annotated[bool, Option("--list", help="List the watches of this machine.")] = False
     stop: Annotated[bool, Option("--stop", help="End the watch; the slice and the run go on.")] = (
@@ -113,7 +119,7 @@ def watch(
         _tell_checkpoints(toolkit, found)
         if not attendance.detach:
             return _attend(toolkit, file, found)
-    pid = watching.spawn(toolkit, file, name, route.words)
+    pid = watching.spawn(toolkit, file, found, route.words)
     toolkit.console.say(f"{name}: watched by process {pid}, which writes to {file.log}")
     after = Fix.command("tpukit", "watch", name, "--stop", note="ends the watch")
     document = {"watch": found.document(), "process": pid, "log": str(file.log)}
@@ -261,8 +267,9 @@ def _new(
     found = toolkit.find(name)
     request = request_of(found)
     check_same(found, naming.labelled(request, toolkit.owner, ""))
+    bought = "on-demand" if how.on_demand else _bought(toolkit, found, line)
     spec = WatchSpec(
-        request,
+        replace(request, provisioning=bought),
         run_id=how.run_id or new_run_id(toolkit.clock),
         queued_resource=found.queued_resource,
     )
@@ -273,6 +280,23 @@ def _new(
     began = Event("watched", f"{found.state} in {found.zone}", now)
     toolkit.console.say(f"run {spec.run_id}")
     return Watch(spec, zone=found.zone, id=found.id, history=(began,))
+
+
+def _bought(toolkit: Toolkit, found: Slice, line: str) -> str:
+    """Return how the slice was bought; raise `BadInput` if a create cannot buy another one so."""
+    from tpukit.slices.find import REMADE
+
+    bought = found.provisioning
+    if found.queued_resource:
+        with suppress(NotFound):
+            bought = toolkit.provider.get_queued(found.zone, found.queued_resource).provisioning
+    if bought not in REMADE:
+        again = ("tpukit", "watch", found.name, "--on-demand", "--", line)
+        raise BadInput(
+            f"slice {found.name} was bought as {bought}, and a lost slice cannot be made again so",
+            fix=Fix.command(*again, note="makes it again on demand, at another price"),
+        )
+    return bought
 
 
 def _spec(
@@ -305,6 +329,7 @@ def _spec(
         editable=on_top.editable,
         push=str(root) if root else "",
         push_to=target_path(how.to or root.name) if root else "",
+        workdir=environment.workdir,
         variables=tuple(environment.env or ()),
         variable_file=str(Path(named).absolute()) if named else "",
         recoveries=how.recoveries,

@@ -18,7 +18,7 @@ from tpukit.cli.requirement_flags import RequirementFlags, on_top
 from tpukit.cli.stages import Stages, job_progress, timed
 from tpukit.cli.toolkit import Toolkit
 from tpukit.clock import Deadline, polls
-from tpukit.errors import BadInput, Fix, TpukitError
+from tpukit.errors import BadInput, Fix, TpukitError, interruption
 from tpukit.recovery.watch_file import Record, Watch, WatchFile, WatchFiles
 from tpukit.text import shown_path
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tpukit.up import Progress
     from tpukit.work.runs import OnLog
 
-#: Seconds for a process to begin with a watch, and to leave it once it was told to.
-_BEGIN_SECONDS, _LEAVE_SECONDS = 60.0, 20.0
+#: Seconds for a process to leave a watch once it was told to.
+_LEAVE_SECONDS = 20.0
 
 
 def files(toolkit: Toolkit) -> WatchFiles:
@@ -84,26 +84,37 @@ def attend(toolkit: Toolkit, file: WatchFile, watch: Watch) -> tuple[int, Watch]
     return watcher.watch(), record.watch
 
 
-def spawn(toolkit: Toolkit, file: WatchFile, name: str, flags: Sequence[str]) -> int:
-    """Begin a process of its own that takes up the watch of that file; return its number.
+def spawn(toolkit: Toolkit, file: WatchFile, watch: Watch, flags: Sequence[str]) -> int:
+    """Begin a process of its own that takes up a watch; return its number once the command runs.
 
-    Raises `TpukitError` with what it said where it does not come up.
+    Raises `TpukitError` with what the process said if it ends before that.
     """
-    words = ["--project", toolkit.settings.require("project")]
+    name, known = watch.name, len(watch.history)
+    words = ["--project", toolkit.settings.require("project"), "--zone", watch.zone]
     words += ["--local"] if toolkit.flags.local else []
     command = [sys.executable, "-P", "-m", "tpukit", *words, "watch", name, *flags]
     with _opened(file) as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
-    for _ in polls(Deadline.after(toolkit.clock, _BEGIN_SECONDS), first=0.1, most=0.5):
-        if process.poll() is not None:
-            break
-        if file.process() == process.pid:
-            return process.pid
+    try:
+        for _ in polls(Deadline.never(toolkit.clock), first=0.1, most=0.5):
+            ended, now = process.poll() is not None, file.load() or watch
+            for event in now.history[known:]:
+                toolkit.console.say(f"{name}: {event.event}")
+                if event.event in watch.spec.begun:
+                    return process.pid
+            known = len(now.history)
+            if ended:
+                break
+    except KeyboardInterrupt as signal:
+        error = interruption(signal)
+        error.exists = (f"the watch of slice {name} goes on, as process {process.pid}",)
+        error.fix = Fix.command("tpukit", "watch", name, "--stop", note="ends it")
+        raise error from None
     said = file.log.read_text(encoding="utf-8", errors="replace").splitlines()
     raise TpukitError(
-        f"the watch of slice {name} did not begin",
+        f"the watch of slice {name} ended before its command began",
         why="\n".join(said[-5:]),
         fix=Fix.command("tpukit", "watch", name, note="takes it up in the foreground"),
     )
@@ -135,7 +146,8 @@ def _environment(toolkit: Toolkit, watch: Watch) -> str:
     from tpukit.cli.run import VariableFlags, shell_lines
 
     spec = watch.spec
-    return shell_lines(VariableFlags([*spec.variables], spec.variable_file, spec.activate), toolkit)
+    given = (spec.variable_file, spec.activate, spec.workdir or spec.push_to)
+    return shell_lines(VariableFlags([*spec.variables], *given), toolkit)
 
 
 def _output(toolkit: Toolkit, workers: Sequence[RemoteWorker]) -> OnLog:

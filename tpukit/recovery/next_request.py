@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tpukit.access import ssh_rule
+from tpukit.cloud.node_json import CAPACITY
 from tpukit.errors import BadInput, Fix
 from tpukit.models import Slice, SliceChange, SliceRequest
 from tpukit.slices import lifetime, naming
@@ -18,7 +19,7 @@ def request_of(slice_: Slice) -> SliceRequest:
     It lacks the labels of one create and the tag of the slice's rule. It keeps the slice's end, but
     not the moment of its create: the next slice has no more time than this one.
     """
-    once = (naming.NONCE, naming.SEARCH, lifetime.CREATED)
+    once = (naming.NONCE, naming.SEARCH, lifetime.CREATED, CAPACITY)
     host, region = slice_.network_project, slice_.zone.rpartition("-")[0]
     place: dict[str, Any] = {"network": slice_.network or "default"}
     place["subnetwork"] = slice_.subnetwork

@@ -56,6 +56,7 @@ class WatchSpec:
     editable: str = ""
     push: str = ""  #: a folder here, by its full path
     push_to: str = ""
+    workdir: str = ""  #: a folder on the workers
     variables: tuple[str, ...] = ()
     variable_file: str = ""
     firewall: bool = True
@@ -63,6 +64,11 @@ class WatchSpec:
     recoveries: int = 100  #: at most
     max_wait: float = 6 * 3600.0  #: seconds for capacity, each time
     delete_when_done: bool = False
+
+    @property
+    def begun(self) -> tuple[str, str]:
+        """The events that say that the command runs: it was started, or found."""
+        return f"run {self.run_id} started", f"run {self.run_id} found"
 
 
 @dataclass(frozen=True)

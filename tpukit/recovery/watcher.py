@@ -162,7 +162,7 @@ class Watcher:
             except NotWritten as error:
                 self.say(error.summary())
         if ends:
-            self._end_slice(None, state=ENDED)
+            self._end_slice(None, for_good=True, state=ENDED)
 
     def _wait_out(self, refusal: TpukitError) -> None:
         """Wait after a refusal; raise it if it lasts, or if the API has never accepted us."""
@@ -266,7 +266,8 @@ class Watcher:
         """Begin the command. What may pass is tried again."""
         try:
             with _outlasted():
-                how = self.work.begin(found, self._request(found.zone))
+                request = replace(self._request(found.zone), provisioning=found.provisioning)
+                how = self.work.begin(found, request)
         except SliceLost as lost:
             self.say(lost.summary())  # the next look tells what has become of it
             return
@@ -319,8 +320,9 @@ class Watcher:
         if now == conditions.STOPPED:
             raise self._ended_by_others(now)
         if now in LOST or now == conditions.DELETING:
-            self._end_slice(found)
-            if self._seconds_left() <= 0:
+            over = self._seconds_left() <= 0
+            self._end_slice(found, for_good=over)
+            if over:
                 raise self._expired()
         self._make()
 
@@ -337,16 +339,16 @@ class Watcher:
         self._note("its lifetime is over", state=ENDED)
         return SliceLost(f"slice {self.name} is not made again: its lifetime is over")
 
-    def _end_slice(self, found: Slice | None, **changes: object) -> None:
-        """Return once nothing of the slice is left, neither its queued resource nor its rule."""
+    def _end_slice(self, found: Slice | None, *, for_good: bool, **changes: object) -> None:
+        """Return once the slice and its queued resource are gone, and `for_good` its rules too."""
         watch, spec = self.record.watch, self.record.watch.spec
         if not (found or watch.id):
             return  # a slice of that name is not known to be ours
-        last = replace(spec.request.expected, zone=watch.zone, id=watch.id)
-        last = found or replace(last, tags=(ssh_rule.rule_name(last),))
-        limit = Deadline.after(self.clock, END_SECONDS)
+        last = found or replace(spec.request.expected, zone=watch.zone, id=watch.id)
+        tags = (ssh_rule.rule_name(last),) if for_good else ()
+        last = replace(last, queued_resource=spec.queued_resource, tags=tags)
         with _outlasted(DeadlinePassed):
-            self.cleanup.end(replace(last, queued_resource=spec.queued_resource), limit)
+            self.cleanup.end(last, Deadline.after(self.clock, END_SECONDS))
         self.seen.state = ""
         if found or spec.queued_resource or changes:
             self._note("deleted", watch.zone, spec=replace(spec, queued_resource=""), **changes)

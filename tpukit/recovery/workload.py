@@ -90,7 +90,7 @@ class Workload(Work):
                 self._clear(workers)
             self._start(found, request)
         self._follower = _Follower(self.context, workers, self.spec.run_id, self.output, self.say)
-        return f"run {self.spec.run_id} {'found' if whole else 'started'}"
+        return self.spec.begun[whole]
 
     def ended(self) -> Ended | None:
         return self._follower.ended() if self._follower else None

@@ -153,7 +153,7 @@ def matching(slices: Iterable[Slice], patterns: Iterable[str]) -> tuple[Slice, .
 
 
 #: The flags of `up` for the ways to buy capacity that a create can repeat.
-_REMADE = {
+REMADE = {
     "on-demand": (),
     "spot": ("--spot",),
     "preemptible": ("--preemptible",),
@@ -165,10 +165,10 @@ def loss(slice_: Slice) -> SliceLost:
     """Return the error for a preempted or terminated slice: make it again, or delete it."""
     place = (slice_.name, "--zone", slice_.zone)
     remake = None
-    if slice_.provisioning in _REMADE and not slice_.queued_resource:
+    if slice_.provisioning in REMADE and not slice_.queued_resource:
         remake = Fix.command(
             *("tpukit", "up", slice_.accelerator_type, *place),
-            *_REMADE[slice_.provisioning],
+            *REMADE[slice_.provisioning],
             "--recreate",
             note="tpukit watch does this by itself and restarts your command",
         )

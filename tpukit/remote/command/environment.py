@@ -15,18 +15,20 @@ _WORDS = "worker|workers|coordinator|slice|slice_index|slices"
 _IN_BRACES = re.compile(rf"(?<!\$)(?<!\$\{{)(?:\{{(\{{(?:{_WORDS})\}})\}}|\{{({_WORDS})\}})")
 
 
-def shell_lines(variables: Mapping[str, str], recipe: str = "") -> str:
+def shell_lines(variables: Mapping[str, str], recipe: str = "", folder: str = "") -> str:
     """Return the POSIX shell lines that set up a command's environment.
 
-    `recipe` names the provisioned environment whose programs come first in PATH. Where it is not,
-    they end with 127, as for a program that is not there.
+    `recipe` names the provisioned environment whose programs come first in PATH, `folder` the one
+    that the command starts in. Without that environment they end with 127, as for a program that is
+    not there; without the folder with 1.
     """
     lines = "".join(f"export {name}={quote([value])}\n" for name, value in variables.items())
+    lines += f"cd -- {quote([folder])} || exit 1\n" if folder else ""
     if not recipe:
         return lines
-    folder = worker_files.shell_word(worker_files.venv(recipe))
-    there = f"[ -x {folder}/bin/python ] || exit 127\n"
-    return f'{there}export VIRTUAL_ENV={folder} PATH={folder}/bin:"$PATH"\n{lines}'
+    venv = worker_files.shell_word(worker_files.venv(recipe))
+    there = f"[ -x {venv}/bin/python ] || exit 127\n"
+    return f'{there}export VIRTUAL_ENV={venv} PATH={venv}/bin:"$PATH"\n{lines}'
 
 
 def shell_with(recipe: str) -> str:
