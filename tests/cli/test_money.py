@@ -20,8 +20,9 @@ pytestmark = pytest.mark.process
 def test_an_end_is_set_shown_put_off_and_taken_away(run: Run, prompt_cloud: Cloud) -> None:
     environment = {**prompt_cloud.environment(), "TPUKIT_RATES": "v3=1.5"}
     words = ("create", "v3-8", "demo", "--ttl", "90m", "--purpose", "Try It")
-    labels = run(*words, "--json", environment=environment).document["slice"]["labels"]
-    assert labels[PURPOSE] == "try-it"
+    made = run(*words, "--json", environment=environment)
+    assert made.document["slice"]["labels"][PURPOSE] == "try-it"
+    assert "demo ends by itself only under a guard" in made.err
     row = run("list", environment=environment).out.splitlines()[0].split("\t")
     assert (row[9], row[11], row[12]) == ("0.00", "0.00", "try-it")
     assert 5300 < float(row[10]) <= 5400
@@ -30,7 +31,9 @@ def test_an_end_is_set_shown_put_off_and_taken_away(run: Run, prompt_cloud: Clou
         for line in run("describe", "demo", environment=environment).out.splitlines()
     )
     assert shown["expires"].endswith("(89 min left)")
-    later = run("extend", "demo", "--ttl", "3d", environment=environment).out.strip()
+    extended = run("extend", "demo", "--ttl", "3d", environment=environment)
+    assert "demo ends by itself only under a guard" in extended.err
+    later = extended.out.strip()
     listed = run("list", "--json", environment=environment).document["slices"][0]["lifetime"]
     assert listed["expires"] == later
     assert 259_000 < listed["seconds_left"] <= 259_200
@@ -115,7 +118,15 @@ def test_ages_and_ends_are_by_the_clock_of_the_api_where_this_machine_s_is_wrong
 ) -> None:
     with running_cloud(tmp_path, 0.0, AwayClock(hours * 3600.0)) as cloud:
         now, environment = cloud.clock.time(), cloud.environment()
-        made = run("create", "v3-8", "made", "--ttl", "90m", "--json", environment=environment)
+        create = ("create", "v3-8", "made", "--ttl", "90m", "--json")
+        (call,) = (
+            each
+            for each in run(*create, "--dry-run", environment=environment).document["dry_run"]
+            if "/nodes" in each["url"]
+        )
+        shown = lifetime.seconds_of(call["body"]["labels"][EXPIRES]) or 0
+        assert now + 5398 <= shown < now + 5700
+        made = run(*create, environment=environment)
         labels = made.document["slice"]["labels"]
         assert now - 2 <= (lifetime.seconds_of(labels[lifetime.CREATED]) or 0) < now + 300
         assert now + 5398 <= (lifetime.seconds_of(labels[EXPIRES]) or 0) < now + 5700

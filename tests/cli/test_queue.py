@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import pytest
 from support.local_cloud import PROJECT, ZONE, Cloud, FakeClock
+from support.openssh_server import eventually
 
 from cli.conftest import Run
 from tpukit.access import ssh_rule
@@ -85,6 +86,39 @@ def test_of_several_requests_all_are_tried_and_all_that_are_left_are_said(
     assert "fix: tpukit queue delete held" in done.err
     assert [each.name for each in prompt_cloud.tpu.list_queued("-").requests] == ["held"]
     run("queue", "delete", "none", "b%d", "--yes", environment=environment).says(2)
+
+
+def test_the_name_of_a_multislice_stands_for_its_slices_in_extend_and_delete(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    stand(prompt_cloud, "pair", count=2)
+    eventually(lambda: len(prompt_cloud.nodes()) == 2)
+    ends = run("extend", "pair", "--ttl", "3h", environment=environment).out.split()
+    labels = [each.labels for each in prompt_cloud.tpu.list("-").slices]
+    assert (len(ends), [lifetime.EXPIRES in each for each in labels]) == (2, [True, True])
+    told = run("describe", "pair", environment=environment).says(2).err
+    assert "fix: tpukit queue describe pair" in told
+    done = run("delete", "pair", "--yes", environment=environment)
+    assert (done.out.split(), "gcloud" in done.err) == (["pair-0", "pair-1"], False)
+    assert prompt_cloud.nodes() == []
+    assert prompt_cloud.tpu.list_queued("-").requests == ()
+
+
+def test_recreate_ends_the_queued_resource_that_a_lost_slice_has_left(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    stand(prompt_cloud, "demo")
+    eventually(lambda: prompt_cloud.tpu.get(ZONE, "demo").ready)
+    prompt_cloud.control("POST", f"nodes/{prompt_cloud.full_name('demo')}:preempt")
+    eventually(lambda: prompt_cloud.nodes() == [])
+    words = ("up", "v3-8", "demo", "--recreate", "--no-firewall", "--timeout", "2s")
+    planned = run(*words, "--dry-run", "--json", environment=environment).document["dry_run"]
+    assert [each["method"] for each in planned] == ["DELETE", "POST"]
+    run(*words, environment=environment)  # no worker answers on paper
+    assert prompt_cloud.tpu.list_queued("-").requests == ()
+    assert prompt_cloud.tpu.get(ZONE, "demo").ready
 
 
 @pytest.mark.process

@@ -90,6 +90,8 @@ def create(
         with _naming_others(made, toolkit.costs):
             made.append(_obtained(toolkit, context, sought, deadline, firewall=firewall))
     after = [_after(found, options, route) for found, _ in made]
+    for line in slice_views.unguarded(found for found, _ in made):
+        toolkit.console.warn(line)
     if count == 1:
         ((found, extra),) = made
         return slice_views.one_slice(found, extra=dict(extra), next=tuple(after))

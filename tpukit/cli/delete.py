@@ -50,7 +50,8 @@ def delete(
 ) -> View:
     """Delete slices and wait until they are gone.
 
-    Their firewall rules go too, and a queued resource that has no other slice. It returns once the
+    Their firewall rules go too, and a queued resource that has no other slice; the name of a
+    multislice stands for all its slices. It returns once the
     API answers "not found" for each; one that is missing or fails does not stop the others. What
     belongs to another owner is asked about, or refused if nobody can answer. Patterns and --label
     select slices of yours, with --foreign others' too. With names and --label, both have to fit.
@@ -130,7 +131,7 @@ def _sought(
     for name in plain:
         toolkit.hints.forget(name)
         try:
-            found.append(toolkit.find(name, deadline))
+            found += toolkit.find_named(name, deadline)
         except NotFound as error:
             missing[name] = error
     if label or len(plain) < len(names):

@@ -31,7 +31,8 @@ def extend(
 ) -> View:
     """Change how long a slice may live.
 
-    The time counts from now on, whatever end was set before; a shorter one ends it sooner. A
+    The time counts from now on, whatever end was set before; a shorter one ends it sooner. The name
+    of a multislice stands for all its slices. A
     request that still waits in the queue is made anew, after a question: it loses its place.
 
     Examples:
@@ -41,22 +42,20 @@ def extend(
     seconds = None if ttl == "never" else flag.seconds(ttl, "--ttl")
     deadline = toolkit.deadline(flag.seconds(timeout))
     try:
-        found = toolkit.find(name, deadline)
+        found = toolkit.find_named(name, deadline)
     except NotFound as error:
         request = _waiting(toolkit, name, error)
         return _extend_request(toolkit, request, ttl, seconds, deadline, force=force)
-    ownership.confirm(toolkit, "extend", [found], force=force, always=False, flags=("--ttl", ttl))
+    ownership.confirm(toolkit, "extend", found, force=force, always=False, flags=("--ttl", ttl))
     now = toolkit.provider.now()
-    end = "" if seconds is None else lifetime.moment(now + seconds)
-    label = lifetime.EXPIRES
-    gone = (label,) if not end and label in found.labels else ()
-    if not end and not gone:
-        return slice_views.extended(found, now)
-    edits = Edits(labels={label: end} if end else {}, without_labels=gone, ours=True)
-    done = update(
-        toolkit.provider, found, edits, deadline=deadline, on_state=toolkit.say_state(name)
-    )
-    return slice_views.extended(done.slice, now)
+    edits = Edits(without_labels=(lifetime.EXPIRES,), ours=True)
+    if seconds is not None:
+        edits = Edits(labels={lifetime.EXPIRES: lifetime.moment(now + seconds)}, ours=True)
+    done = [
+        update(toolkit.provider, each, edits, deadline=deadline, on_state=toolkit.say_state(name))
+        for each in found
+    ]
+    return slice_views.extended([each.slice for each in done], now)
 
 
 def _waiting(toolkit: Toolkit, name: str, missing: NotFound) -> QueuedResource:

@@ -136,13 +136,22 @@ def _check_route(route: flag.RouteFlags, *, needs_address: bool) -> None:
 
 
 def _remove_lost(toolkit: Toolkit, requests: Sequence[SliceRequest], deadline: Deadline) -> None:
-    """End the slice of that name if it is lost, and ours and as it is asked for."""
+    """End the slice of that name if it is lost, and ours and as it is asked for.
+
+    If it is gone, its queued resource may be left: that ends too.
+    """
+    from tpukit.slices import naming
     from tpukit.slices.ensure import check_same
 
+    provider = toolkit.provider.within(deadline)
     for request in requests:
         try:
-            found = toolkit.provider.within(deadline).get(request.zone, request.name)
+            found = provider.get(request.zone, request.name)
         except NotFound:
+            for left in provider.list_queued(request.zone).requests:
+                ours = naming.is_owner(request.labels[naming.OWNER], left.labels)
+                if left.dead and ours and request.name in left.slices:
+                    toolkit.cleanup.end(left, deadline)
             continue
         if found.lost:
             check_same(found, request)

@@ -33,7 +33,8 @@ def find(provider: SliceProvider, name: str, zone: str = "") -> Slice:
     if found[0].name != name:
         names = ", ".join(each.name for each in found)
         raise BadInput(
-            f"{name} is a multislice of {len(found)} slices: {names}", fix=Fix(note="name one")
+            f"{name} is a multislice of {len(found)} slices: {names}",
+            fix=Fix.command("tpukit", "queue", "describe", name, note="shows it; or name a slice"),
         )
     return found[0]
 

@@ -113,10 +113,22 @@ def described(found: Slice, now: float, rates: Mapping[str, float]) -> View:
     return View(document, ("FIELD", "VALUE"), list(fields.items()), warnings=unread([found]))
 
 
-def extended(found: Slice, now: float) -> View:
-    """Show when a slice's life ends now: alone where the caller is a script."""
-    document = {"slice": _with_lifetime(found, now, {})}
-    return View(document, rows=[[lifetime.lifetime(found, now).expires or "never"]])
+def extended(found: Sequence[Slice], now: float) -> View:
+    """Show when the life of a slice, or of several, ends now: alone if the caller is a script."""
+    documents = [_with_lifetime(each, now, {}) for each in found]
+    document = {"slice": documents[0]} if len(documents) == 1 else {"slices": documents}
+    rows = [[lifetime.lifetime(each, now).expires or "never"] for each in found]
+    return View(document, rows=rows, warnings=unguarded(found))
+
+
+def unguarded(slices: Iterable[Slice]) -> list[str]:
+    """Return a warning for each slice with an end: no label tells whether it has a guard."""
+    return [
+        f"slice {slice_.name} ends by itself only under a guard, which tpukit up puts on it; "
+        "tpukit reap ends it otherwise"
+        for slice_ in slices
+        if lifetime.EXPIRES in slice_.labels
+    ]
 
 
 def _slice_row(found: Slice, now: float, rates: Mapping[str, float]) -> list[object]:
