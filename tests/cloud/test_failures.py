@@ -42,7 +42,9 @@ def detail(kind: str, **fields: Any) -> dict[str, Any]:
 def failed(code: int | str, message: str) -> errors.TpukitError:
     """Return our error for a create whose operation failed so."""
     number = Code.Value(code) if isinstance(code, str) else code
-    return to_error(from_operation({"code": number, "message": message}), "create slice demo")
+    return to_error(
+        from_operation({"code": number, "message": message}, capacity=True), "create slice demo"
+    )
 
 
 def test_each_text_that_a_user_reported_is_told_apart() -> None:
@@ -88,7 +90,7 @@ def test_what_an_operation_does_not_find_is_never_the_slice() -> None:
 
 def test_a_failure_without_a_word_says_so() -> None:
     for empty in ({}, {"code": 13}, {"message": ""}):
-        error = to_error(from_operation(empty), "fill queued resource demo")
+        error = to_error(from_operation(empty, capacity=True), "fill queued resource demo")
         assert error.what == "cannot fill queued resource demo: Google gave no reason"
 
 
@@ -233,9 +235,9 @@ def test_an_error_tells_when_the_same_may_succeed() -> None:
 
 def test_a_failed_operation_is_read_by_its_code() -> None:
     for name, number in Code.items():
-        assert from_operation({"code": number}).status == name
-    assert from_operation({"code": 999, "message": "?"}).status == "UNKNOWN"
-    assert from_operation({}).status == "UNKNOWN"
+        assert from_operation({"code": number}, capacity=False).status == name
+    assert from_operation({"code": 999, "message": "?"}, capacity=False).status == "UNKNOWN"
+    assert from_operation({}, capacity=False).status == "UNKNOWN"
 
 
 def test_each_library_s_exceptions_are_read() -> None:

@@ -99,6 +99,20 @@ def test_an_operation_is_read_whatever_message_it_carries(cloud: Cloud, kind: st
         assert "Insufficient capacity" in str(tpu.failure(name, "create slice demo"))
 
 
+@pytest.mark.parametrize("code", [8, 13])
+@pytest.mark.parametrize("verb", ["create", "start", "of tomorrow", 7, "delete", "stop", "update"])
+def test_a_code_without_a_cause_means_no_capacity_only_if_the_operation_asked_for_it(
+    cloud: Cloud, code: int, verb: object
+) -> None:
+    error = {"code": code, "message": "an internal error has occurred"}
+    done = {"done": True, "metadata": {"verb": verb}, "error": error}
+    with scripted(json_reply(200, done)) as server:
+        failure = CloudTpu(cloud.session, PROJECT, server.url).failure("o", "change slice demo")
+    assert failure
+    asks = verb not in ("delete", "stop", "update")
+    assert (type(failure).__name__ == "NoCapacity") is asks
+
+
 @pytest.mark.parametrize("answer", [{}, {"name": ""}, {"name": 7}, {"name": "demo"}, [], None])
 def test_a_create_that_is_answered_without_an_operation_is_doubtful(
     cloud: Cloud, answer: object

@@ -91,6 +91,9 @@ class Failure:
     #: Whether the call was on one resource by its name: NOT_FOUND means that resource then. What an
     #: operation or a create does not find is something that it needs, a network for example.
     named: bool = True
+    #: Whether an operation or a queued resource that asked for capacity failed. Codes 8 and 13
+    #: without a known text mean then that there is none.
+    capacity: bool = False
 
     @property
     def doubtful(self) -> bool:
@@ -158,15 +161,17 @@ def parsed(content: bytes) -> Any:
         raise ValueError("the answer is nested too deeply") from error
 
 
-def from_operation(error: Mapping[str, Any]) -> Failure:
+def from_operation(error: Mapping[str, Any], *, capacity: bool) -> Failure:
     """Read the `google.rpc.Status` of a failed operation, as a dict of its JSON form.
 
-    A status without anything in it, as queued resources have been seen with, is UNKNOWN.
+    `capacity` is whether the operation asked for capacity, as `Failure` has it. A status without
+    anything in it, as queued resources have been seen with, is UNKNOWN.
     """
     code: Any = error.get("code")
     known = isinstance(code, int) and code in range(len(_CODES))
     failure = _with_details(_CODES[code] if known else "UNKNOWN", error, 0, {})
-    return replace(failure, message=failure.message or "Google gave no reason", named=False)
+    message = failure.message or "Google gave no reason"
+    return replace(failure, message=message, named=False, capacity=capacity)
 
 
 def from_exception(error: Exception) -> Failure | None:
@@ -284,7 +289,7 @@ def _known(failure: Failure) -> Row | None:
     """
     message = one_line(failure.message).replace('\\"', '"')
     for pattern, row in _table():
-        here = not failure.http and not failure.named and row.get("operation") == failure.status
+        here = failure.capacity and row.get("operation") == failure.status
         if ("operation" not in row or here) and (match := pattern.search(message)):
             named = {f"{{{name}}}": text for name, text in match.groupdict("").items()}
             command = [named.get(word, word) for word in row.get("command", ())]

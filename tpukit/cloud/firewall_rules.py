@@ -163,7 +163,7 @@ def _raise_failed(doing: str, operation: dict[str, Any]) -> None:
         code, message = str(problem.get("code", "")), str(problem.get("message", ""))
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise to_error(unreadable(error), doing) from error
-    failed = to_error(from_operation({"code": 2, "message": message}), doing)
+    failed = to_error(from_operation({"code": 2, "message": message}, capacity=False), doing)
     raise NotFound(failed.what) if "NOT_FOUND" in code else failed
 
 

@@ -48,6 +48,8 @@ PAGE_SIZE = 500
 #: Addresses such as workers have: of an API on this machine, of Google, of the networks that Google
 #: makes in new projects (VPC documentation, "Auto mode IPv4 ranges").
 _LOOPBACK, _EXTERNAL, _INTERNAL = "127.0.0.1", "216.239.32.10", "10.128.0.2"
+#: Verbs of operations that ask for no capacity. One that names no verb may be a create.
+_NO_CAPACITY = ("delete", "stop", "update")
 
 
 class CloudTpu(SliceProvider):
@@ -169,7 +171,10 @@ class CloudTpu(SliceProvider):
         error = answer.get("error")
         if not answer.get("done") or not error:
             return None
-        return to_error(from_operation(error if isinstance(error, dict) else {}), doing)
+        about = answer.get("metadata")
+        capacity = not isinstance(about, dict) or about.get("verb") not in _NO_CAPACITY
+        known = error if isinstance(error, dict) else {}
+        return to_error(from_operation(known, capacity=capacity), doing)
 
     def identities(self, zone: str, name: str) -> tuple[WorkerIdentity, ...]:
         doing = f"read the guest attributes of slice {name}"

@@ -274,7 +274,7 @@ def _check_alive(found: QueuedResource) -> None:
             fix=delete,
         )
     error = to_error(
-        from_operation({"code": found.error_code or None, "message": found.error}),
+        from_operation({"code": found.error_code or None, "message": found.error}, capacity=True),
         f"fill queued resource {found.name}",
     )
     error.exists, error.fix = exists, delete
