@@ -256,7 +256,7 @@ class QueueRequest:
 
 @dataclass(frozen=True)
 class SliceList:
-    """The slices that were seen, and the locations that did not answer."""
+    """The slices that were seen, and the zones that did not answer."""
 
     slices: tuple[Slice, ...]
     unreachable: tuple[str, ...] = ()
@@ -305,7 +305,7 @@ class QueuedResource(Documented):
 
 @dataclass(frozen=True)
 class QueuedResourceList:
-    """The queued resources that were seen, and the locations that did not answer."""
+    """The queued resources that were seen, and the zones that did not answer."""
 
     requests: tuple[QueuedResource, ...]
     unreachable: tuple[str, ...] = ()

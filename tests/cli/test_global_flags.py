@@ -29,11 +29,19 @@ def test_a_command_that_asks_a_cloud_says_which_and_any_other_is_left_alone() ->
         "tpukit --local list",
         "tpukit --help",
         "tpukit cp --help",
-        "gcloud projects list",
+        "gcloud config configurations list",
         "less tpukit",
     )
     assert [completed(local, each) for each in alone] == [*alone]
     assert local.complete(Fix(note="tpukit list"), {}) == Fix(note="tpukit list")
+
+
+def test_a_command_of_gcloud_reaches_the_emulator_of_a_local_command_line() -> None:
+    line = "gcloud compute disks delete 'a b'"
+    led = shlex.split(completed(GlobalFlags(local=True), line))
+    assert led == ["sh", "-c", f'eval "$(tpukit emulator env)"; {line}']
+    assert completed(GlobalFlags(), line, {"TPUKIT_LOCAL": "1"}) == shlex.join(led)
+    assert completed(GlobalFlags(), line) == line
 
 
 def test_project_and_zone_are_repeated_and_quoted_where_the_command_has_none() -> None:

@@ -78,6 +78,9 @@ def test_reap_shows_asks_and_says_what_it_did_not_see(run: Run, prompt_cloud: Cl
     assert done.status == 1
     assert [each["name"] for each in done.document["deleted"]] == ["mine"]
     assert done.document["unreachable"] == [FAR]
+    for words in (("list",), ("queue", "list")):
+        shown = run(*words, "--json", environment=environment).document
+        assert shown["unreachable"] == [FAR], words
     assert done.document["spared"][0]["spared"] == "it belongs to bob"
     assert f"warning: {FAR} did not answer: what is left there was not seen" in done.err
     prompt_cloud.control("DELETE", "faults")

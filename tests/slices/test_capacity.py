@@ -23,9 +23,10 @@ from tpukit.errors import (
     TpukitError,
 )
 from tpukit.models import SliceRequest
-from tpukit.slices import capacity, change, lifetime, naming
+from tpukit.slices import capacity, lifetime, naming
 from tpukit.slices.capacity import Obtained, Search
 from tpukit.slices.ensure import Ensured, ensure
+from tpukit.slices.refusals import documents, removals
 
 #: Zones that offer a v3-8.
 FULL = ("europe-west4-a", "us-central1-a", "us-central1-b")
@@ -240,8 +241,12 @@ def test_a_slice_that_no_search_made_is_taken_up_and_never_deleted(
 def test_a_slice_of_another_owner_is_none_of_ours(ada: Hunter, cloud: Cloud) -> None:
     create(cloud, naming.labelled(cloud.request(zone=FREE), "eve", "n0"))
     assert ada.search(FULL[0], FREE).made.slice.zone == FULL[0]
-    with pytest.raises(NameTaken, match="belongs to eve"):
+    with pytest.raises(NameTaken) as caught:
         Hunter(cloud, owner="bob").search(FREE)
+    assert "belongs to eve" in caught.value.why
+    found = Hunter(cloud, owner="bob").search(FREE, FULL[1])
+    assert found.made.slice.zone == FULL[1]
+    assert [(each.zone, each.again) for each in found.refusals] == [(FREE, "elsewhere")]
 
 
 def test_a_slice_that_was_preempted_is_deleted_and_asked_for_again(
@@ -302,22 +307,47 @@ def test_where_waiting_mends_nothing_the_search_ends_at_once(
     assert [asked(cloud, zone) for zone in FULL] == [2, 1, 1]
 
 
-def test_nothing_is_asked_for_before_every_place_has_said_what_it_has(
+def test_a_zone_that_a_list_leaves_out_is_read_by_itself(
     ada: Hunter, cloud: Cloud, clock: FakeClock
 ) -> None:
     cloud.tpu.create(ada.requests(FREE)[0])
     clock.sleep(31.0)
-    cloud.fault(method="nodes.list", kind="unreachable", zone=FREE, times=2)
-    assert ada.search(FULL[0], FREE).made.slice.zone == FREE
-    assert any(f"no answer from {FREE}" in each for each in cloud.states)
-    change.delete(
-        cloud.tpu,
-        cloud.tpu.get(FREE, "demo"),
-        deadline=cloud.deadline(),
-        journal=cloud.journal,
-        on_state=cloud.states.append,
-    )
-    cloud.fault(method="nodes.list", kind="unreachable", zone=FREE, times=1000)
+    cloud.fault(method="nodes.list", kind="unreachable", zone=FREE, probability=1.0)
+    assert ada.search(FULL[0], FREE, seconds=300.0).made.slice.zone == FREE
+    assert cloud.nodes() == [cloud.full_name("demo", FREE)]
+
+
+def silent(cloud: Cloud, zone: str) -> None:
+    cloud.fault(method="nodes.list", kind="unreachable", zone=zone, probability=1.0)
+    cloud.fault(method="nodes.get", status="UNAVAILABLE", zone=zone, probability=1.0)
+
+
+def test_a_zone_that_stays_silent_is_left_out_and_not_asked(
+    ada: Hunter, cloud: Cloud, clock: FakeClock
+) -> None:
+    silent(cloud, FREE)
+    began = clock.now
+    found = ada.search(FREE, FULL[0], seconds=1800.0)
+    assert found.made.slice.zone == FULL[0]
+    assert clock.now - began < 180.0
+    assert asked(cloud, FREE) == 0
+    (refusal,) = found.refusals
+    assert (refusal.zone, refusal.reason, refusal.again) == (FREE, "no answer", "later")
+    assert "not known" in refusal.why
+
+
+def test_a_search_goes_on_until_a_silent_zone_answers(
+    ada: Hunter, cloud: Cloud, clock: FakeClock
+) -> None:
+    silent(cloud, FREE)
+    cloud.fault(preset="quota", zone=CLOSED, probability=1.0)
+    at_sleep(clock, 30, lambda: cloud.control("DELETE", "faults"))
+    assert ada.search(CLOSED, FREE, asking=6 * HOUR).made.slice.zone == FREE
+
+
+def test_nothing_is_asked_for_if_no_zone_says_what_it_has(ada: Hunter, cloud: Cloud) -> None:
+    for zone in (FULL[0], FREE):
+        silent(cloud, zone)
     with pytest.raises(DeadlinePassed, match="cannot tell whether slice demo exists"):
         ada.search(FULL[0], FREE, seconds=300.0)
     assert cloud.nodes() == []
@@ -342,7 +372,11 @@ def test_what_may_still_appear_elsewhere_is_told_and_deleted_by_the_same_search(
 ) -> None:
     cloud.fault(method="nodes.create", kind="reset", zone=FULL[0])
     cloud.fault(preset="quota", zone=FULL[0], probability=1.0)
-    assert ada.search(FULL[0], FREE).made.slice.zone == FREE
+    refusals = ada.search(FULL[0], FREE).refusals
+    (line,) = documents(refusals)["exists"]
+    assert f"slice demo in {FULL[0]} may still appear" in line
+    (fix,) = removals("demo", refusals)
+    assert str(fix) == f"tpukit delete demo --missing-ok --zone {FULL[0]}"
     assert any(f"{FULL[0]} may still appear" in each for each in cloud.states)
     cloud.control("DELETE", "faults")
     clock.sleep(60.0)

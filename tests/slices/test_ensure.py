@@ -308,6 +308,44 @@ def test_a_create_after_a_deadline_takes_up_the_same_slice(cloud: Cloud) -> None
     assert len(cloud.calls("nodes.create")) == 1
 
 
+def test_a_create_that_was_accepted_and_that_nobody_ever_sees_ends_early(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    began = clock.now
+    operation = {"name": f"projects/{PROJECT}/locations/{ZONE}/operations/o"}
+    unseen = json_reply(404, {"error": {"status": "NOT_FOUND", "message": "no"}})
+    with scripted(unseen, json_reply(200, operation), unseen) as server:
+        with pytest.raises(TpukitError, match="took the create of slice demo and shows no") as end:
+            ensure(
+                CloudTpu(cloud.session, PROJECT, server.url),
+                labelled(cloud),
+                deadline=cloud.deadline(1800.0),
+                journal=cloud.journal,
+                on_state=cloud.states.append,
+            )
+        assert [verb for verb, _ in server.seen].count("POST") == 1
+    assert clock.now - began < 180.0
+    assert (end.value.exit_code, end.value.exists) == (1, ())
+    assert "may still appear" in end.value.why
+
+
+def test_a_name_that_is_taken_for_ever_ends_with_the_api_s_words(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    began = clock.now
+    words = "Resource 'demo' already exists in the future"
+    cloud.fault(method="nodes.create", status="ALREADY_EXISTS", message=words, probability=1.0)
+    with pytest.raises(NameTaken) as caught:
+        create(cloud, seconds=1800.0)
+    assert words in caught.value.summary()
+    assert clock.now - began < 180.0
+
+
+def test_a_name_that_is_taken_for_a_moment_is_asked_for_again(cloud: Cloud) -> None:
+    cloud.fault(method="nodes.create", status="ALREADY_EXISTS", times=3)
+    assert create(cloud).created
+
+
 def test_a_slice_that_is_slow_to_be_seen_is_waited_for(cloud: Cloud, clock: FakeClock) -> None:
     """The API accepts a create and does not show the node yet; at the deadline it may bill."""
     operation = {"name": f"projects/{PROJECT}/locations/{ZONE}/operations/o"}

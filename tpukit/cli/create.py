@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,15 +20,15 @@ from tpukit.errors import Fix, TpukitError
 from tpukit.models import Slice
 from tpukit.slices import naming
 from tpukit.slices.quota_names import needs
-from tpukit.slices.refusals import documents
+from tpukit.slices.refusals import Refusal, documents, removals
 
 if TYPE_CHECKING:
     from tpukit.access.context import Context
     from tpukit.clock import Deadline
     from tpukit.slices.capacity import Search
 
-#: A slice, and what its document has beside it.
-Made = tuple[Slice, Mapping[str, object]]
+#: A slice, whether this command made it, and who refused before.
+Made = tuple[Slice, bool, Sequence[Refusal]]
 
 Unlisted = Annotated[
     bool, Option("--allow-unlisted-type", help="A type that `tpukit types` does not know: tpu7x-8.")
@@ -89,19 +89,21 @@ def create(
     for sought in wishes:
         with _naming_others(made, toolkit.costs):
             made.append(_obtained(toolkit, context, sought, deadline, firewall=firewall))
-    after = [_after(found, options, route) for found, _ in made]
-    for line in slice_views.unguarded(found for found, _ in made):
+    after = [_after(found, options, route) for found, *_ in made]
+    after += [fix for found, _, said in made for fix in removals(found.name, said)]
+    shown = [(one, {"created": created, **documents(said)}) for one, created, said in made]
+    for line in slice_views.unguarded(found for found, *_ in made):
         toolkit.console.warn(line)
     if count == 1:
-        ((found, extra),) = made
-        return slice_views.one_slice(found, extra=dict(extra), next=tuple(after))
-    return slice_views.several_slices(made, after)
+        ((found, extra),) = shown
+        return slice_views.one_slice(found, extra=extra, next=tuple(after))
+    return slice_views.several_slices(shown, after)
 
 
 def _obtained(
     toolkit: Toolkit, context: Context, sought: Search, deadline: Deadline, *, firewall: bool
 ) -> Made:
-    """Return the slice that there is once it can be reached, and what else there is to say."""
+    """Return the slice that there is once it can be reached."""
     from tpukit.access.preflight import ensure_somewhere, wait_reachable
 
     on_state = toolkit.say_state(sought.requests[0].name)
@@ -111,7 +113,7 @@ def _obtained(
     one = wait_reachable(context, obtained.made)
     if one.opening:
         toolkit.console.say(f"rule {one.opening.rule.name}: {one.opening.summary}")
-    return one.slice, {"created": one.created, **documents(obtained.refusals)}
+    return one.slice, one.created, obtained.refusals
 
 
 def _names(toolkit: Toolkit, accelerator: AcceleratorType, name: str, count: int) -> Sequence[str]:
@@ -130,7 +132,7 @@ def _naming_others(made: Sequence[Made], costs: str) -> Iterator[None]:
         yield
     except TpukitError as error:
         lines = [
-            f"slice {one.name} in {one.zone}, READY; it {costs} until deleted" for one, _ in made
+            f"slice {one.name} in {one.zone}, READY; it {costs} until deleted" for one, *_ in made
         ]
         error.exists = (*error.exists, *lines)
         raise

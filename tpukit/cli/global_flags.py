@@ -14,6 +14,7 @@ from tpukit.errors import Fix
 _NO = ("", "0", "false", "no", "off")
 #: The verbs and groups that ask no cloud.
 _OFFLINE = ("config", "emulator", "types")
+_GCLOUD_OFFLINE = ("auth", "config")
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,17 @@ class GlobalFlags:
         """Return a fix whose command, typed as it stands, reaches the cloud of this command line.
 
         It has `--local` even if `TPUKIT_LOCAL` is set: pasted into another shell it must not reach
-        the real cloud.
+        the real cloud. So a command of gcloud is led to the emulator too.
         """
         program, verb = (*fix.arguments, "", "")[:2]
+        local = self.local or local_by_environment(environ)
+        if program == "gcloud" and local and verb not in _GCLOUD_OFFLINE:
+            line = f'eval "$(tpukit emulator env)"; {fix}'
+            return replace(fix, arguments=("sh", "-c", line))
         asks_none = verb in ("", *_OFFLINE) and "--live" not in fix.arguments
         if program != "tpukit" or asks_none or "--help" in fix.arguments:
             return fix
-        words = ["--local"] if self.local or local_by_environment(environ) else []
+        words = ["--local"] if local else []
         words += ["--project", self.project] if self.project else []
         words += ["--zone", self.zone] if self.zone else []
         for flag in ("--local", "--project", "--zone"):

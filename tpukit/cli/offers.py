@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 
 from tpukit.accelerators import all_types
 from tpukit.cli.toolkit import Toolkit
+from tpukit.errors import NotAllowed, TpukitError
 from tpukit.remote.command.fan_out import fan_out
 
 
 @dataclass(frozen=True)
 class Offers:
-    """Names by the zone that offers them, and the zones that did not answer, with why."""
+    """Names by the zone that offers them, and the zones whose list failed, with the error."""
 
     by_zone: Mapping[str, frozenset[str]]
-    silent: Mapping[str, str] = field(default_factory=dict)
+    silent: Mapping[str, TpukitError] = field(default_factory=dict)
 
     def zones_of(self, name: str) -> tuple[str, ...]:
         """Return the zones that offer it, in order."""
@@ -28,7 +29,11 @@ class Offers:
 
     @property
     def warnings(self) -> list[str]:
-        return [f"{zone} did not answer: {why}" for zone, why in sorted(self.silent.items())]
+        """One line for all zones that failed for the same reason."""
+        zones: dict[str, list[str]] = {}
+        for zone, error in sorted(self.silent.items()):
+            zones.setdefault(error.reason, []).append(zone)
+        return [_warning(each, self.silent[each[0]]) for each in zones.values()]
 
 
 def accelerator_types(toolkit: Toolkit, zones: Sequence[str] = ()) -> Offers:
@@ -46,7 +51,13 @@ def _read(zones: Sequence[str], read: Callable[[str], frozenset[str]]) -> Offers
     if outcomes and len(failed) == len(outcomes):
         raise next(iter(failed.values()))
     answered = {each.item: each.value for each in outcomes if each.value is not None}
-    return Offers(answered, {zone: error.what for zone, error in failed.items()})
+    return Offers(answered, failed)
+
+
+def _warning(zones: Sequence[str], error: TpukitError) -> str:
+    more = f" and {len(zones) - 1} more zones" if len(zones) > 1 else ""
+    answered = "answered 403" if isinstance(error, NotAllowed) else "did not answer"
+    return f"{zones[0]}{more} {answered}: {error.what}"
 
 
 def table_types(zone: str) -> frozenset[str]:

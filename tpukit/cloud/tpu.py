@@ -187,14 +187,15 @@ class CloudTpu(SliceProvider):
     def _listed(
         self, doing: str, zone: str, collection: str, read: Callable[[Any], Listed]
     ) -> tuple[tuple[Listed, ...], tuple[str, ...]]:
-        """Return what a list call has, and the locations that did not answer, each once."""
+        """Return what a list call has, and the zones that did not answer, each once."""
         found: list[Listed] = []
         unreachable: list[str] = []
         url = self._url(f"{self._location(zone)}/{collection}")
         for page in self._session.pages(doing, url, {"pageSize": PAGE_SIZE}):
             with _reading(doing):
                 found += [read(each) for each in field(page, collection, list, [])]
-                unreachable += [one_line(each) for each in field(page, "unreachable", list, [])]
+                silent = field(page, "unreachable", list, [])  # projects/P/locations/Z
+                unreachable += [one_line(each).rpartition("/")[2] for each in silent]
         return tuple(found), tuple(dict.fromkeys(unreachable))
 
     def _names(self, what: str, path: str, name: str) -> frozenset[str]:

@@ -24,6 +24,7 @@ from tpukit.errors import (
     Fix,
     Interrupted,
     NameTaken,
+    NotFound,
     Terminated,
     TpukitError,
     interruption,
@@ -33,12 +34,14 @@ from tpukit.slices import change
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import OnState, last_seen, passing
 from tpukit.slices.naming import OWNER, SEARCH, is_owner
-from tpukit.slices.refusals import LATER, NEVER, Refusal, documents, noted, nowhere
+from tpukit.slices.refusals import LATER, NEVER, Refusal, documents, doubts, noted, nowhere
 
 #: Seconds between two rounds, in which every place is asked once: from and to.
 _PAUSE = (30.0, 120.0)
 #: Seconds from one look at zones that do not answer to the next: at first, and at most.
 _SILENT_PAUSE = (5.0, 30.0)
+#: Seconds for which a search waits for a zone that does not answer, while others do.
+_SILENT_SECONDS = 60.0
 
 Place = tuple[str, str]  #: a zone and an accelerator type
 Jitter = Callable[[float, float], float]  #: a number between two
@@ -109,7 +112,10 @@ def obtain(
 
 @dataclass
 class _Rounds(Generic[Got]):
-    """One search: `seen` are the zones that have said what they have, `left` those of a round."""
+    """One search: `seen` are the zones that have said what they have, `left` those of a round.
+
+    Nothing is asked for in a zone that has not. It is waited for until `patience`, then left out.
+    """
 
     provider: SliceProvider
     search: Search
@@ -122,6 +128,7 @@ class _Rounds(Generic[Got]):
     left: list[SliceRequest] = field(default_factory=list)
     begun: bool = False
     there: Slice | None = None  #: what was there when it was looked last
+    patience: Deadline | None = None
 
     @property
     def name(self) -> str:
@@ -138,9 +145,11 @@ class _Rounds(Generic[Got]):
             living = self._living()
             self.there = living[0] if living else None
             request = self._request_of(living[0]) if living else self._next()
+            if request is None:
+                continue
             made = self._attempt(request, standing=bool(living))
             if made and self._alone(made.slice):
-                for line in self.doubts:
+                for line in doubts(self.refusals).values():
                     self.on_state(f"{line}; the same command deletes it then")
                 return made
 
@@ -154,19 +163,13 @@ class _Rounds(Generic[Got]):
             if self.there:
                 seen = last_seen(self.provider, self.there)
                 error.exists, error.fix = tuple(seen.exists()), seen.delete_command()
-            elif not self.doubts:
+            elif not doubts(self.refusals):
                 error.why = f"there is no slice {self.name} yet"
             self._complete(error)
             raise error from None
         except TpukitError as error:
             self._complete(error)
             raise
-
-    @property
-    def doubts(self) -> list[str]:
-        """What may still appear: creates that were never confirmed."""
-        lines = [line for each in self.refusals for line in each.why.splitlines()]
-        return [line for line in lines if "may still appear" in line]
 
     def _complete(self, error: TpukitError) -> None:
         if self.refusals and "refusals" not in error.details:
@@ -182,7 +185,7 @@ class _Rounds(Generic[Got]):
     def _living(self) -> list[Slice]:
         """Return the slices of our name that may become ours, the oldest first; remove lost ones.
 
-        Before anything is asked for, every place has to have said what it has.
+        Nothing is asked for in a place that has not said what it has.
         """
         found = self._standing()
         for each in found:
@@ -208,12 +211,14 @@ class _Rounds(Generic[Got]):
                     raise
                 self.on_state(f"{error.what}; waiting on")
                 continue
-            silent = {each.rpartition("/")[2] for each in listed.unreachable} & zones
-            unknown = sorted(silent - self.seen)
+            silent = zones.intersection(listed.unreachable)
             self.seen |= zones - silent
-            if not unknown:
+            read = [one for zone in sorted(silent) for one in self._read(zone)]
+            unknown = sorted(silent - self.seen)
+            if not unknown or (self.seen and self._out_of_patience()):
+                self._leave_out(unknown)
                 whose = self.search.requests[0].labels[OWNER]
-                mine = [each for each in listed.slices if self._is_ours(each, whose)]
+                mine = [each for each in (*listed.slices, *read) if self._is_ours(each, whose)]
                 return sorted(mine, key=lambda each: (not each.created, each.created, each.zone))
             self.on_state(f"no answer from {', '.join(unknown)}: whether it has one is not known")
         raise DeadlinePassed(
@@ -221,6 +226,30 @@ class _Rounds(Generic[Got]):
             why=f"no answer from {', '.join(unknown) or 'the API'}",
             fix=Fix(note="the same command goes on; leave out of --zones what has none for sure"),
         )
+
+    def _read(self, zone: str) -> list[Slice]:
+        """Return what a zone that a list leaves out says by itself, if it says anything."""
+        try:
+            found = [self.provider.once().get(zone, self.name)]
+        except NotFound:
+            found = []
+        except TpukitError as error:
+            if not passing(error):
+                raise
+            return []
+        self.seen.add(zone)
+        return found
+
+    def _out_of_patience(self) -> bool:
+        self.patience = self.patience or self.deadline.within(_SILENT_SECONDS)
+        return self.patience.passed()
+
+    def _leave_out(self, zones: Sequence[str]) -> None:
+        for request in self.search.requests:
+            if request.zone in zones:
+                why = f"whether {request.zone} has a slice {self.name} is not known"
+                error = TpukitError("it did not answer", reason="no answer", why=why)
+                self.said.setdefault(_place(request), noted(None, request, error))
 
     def _is_ours(self, found: Slice, whose: str) -> bool:
         named = found.name == self.name and found.state != "DELETING"
@@ -268,9 +297,11 @@ class _Rounds(Generic[Got]):
         self.on_state(f"{place}: {'taking up what is there' if standing else 'asking'}")
         try:
             return self.attempt(request)
-        except (NameTaken, DeadlinePassed, Interrupted, Terminated):
+        except (DeadlinePassed, Interrupted, Terminated):
             raise
         except TpukitError as error:
+            if isinstance(error, NameTaken) and error.retry != "other-zone":
+                raise
             refusal = noted(self.said.get(_place(request)), request, error)
             if refusal.again == NEVER or (standing and refusal.again != LATER):
                 raise
@@ -280,21 +311,22 @@ class _Rounds(Generic[Got]):
                 self._pause()
             return None
 
-    def _next(self) -> SliceRequest:
-        """Return whom to ask now; raise where nobody is left, or the time is over."""
+    def _next(self) -> SliceRequest | None:
+        """Return whom to ask now, None after a pause; raise if nobody is left or time is over."""
         if not self.left:
             hopeful = [each for each in self.search.requests if self._may_ask(each)]
-            if not hopeful or (self.begun and self._over()):
-                keeps = self.search.asking is not None
+            keeps = self.search.asking is not None
+            silent = keeps and any(each.zone not in self.seen for each in self.search.requests)
+            if not (hopeful or silent) or (self.begun and self._over()):
                 raise nowhere(self.name, self.refusals, keeps_trying=keeps)
-            if self.begun:
+            if self.begun or not hopeful:
                 self._pause()
             self.begun, self.left = True, hopeful
-        return self.left.pop(0)
+        return self.left.pop(0) if self.left else None
 
     def _may_ask(self, request: SliceRequest) -> bool:
         said = self.said.get(_place(request))
-        return said is None or said.again == LATER
+        return request.zone in self.seen and (said is None or said.again == LATER)
 
     def _over(self) -> bool:
         return self.search.asking is None or self.search.asking.passed()

@@ -25,6 +25,9 @@ from tpukit.slices.update import Edits, update
 #: Seconds after a refusal for which a create that was not answered before it is looked for: the
 #: service may be carrying it out, and the slice that it makes may be what used up the quota.
 READ_BACK_SECONDS = 60.0
+#: Seconds after an accepted create, or a first answer that the name is taken, for which a slice
+#: that nobody sees is looked for.
+APPEAR_SECONDS = 120.0
 #: The most seconds from one look at a slice to the next: a refusal is told no later than that.
 LOOK_SECONDS = 3.0
 #: Fields in which an existing slice must equal what the request asks for.
@@ -74,7 +77,8 @@ class _Creation:
     """One convergence; `operation` is that of our own call, once it was answered.
 
     `unconfirmed` is what came of the last call that was not. A call that is refused after that ends
-    nothing at once: the slice is looked for until `until`.
+    nothing at once: the slice is looked for until `until`. So is one that the API took, or of which
+    it says that the name is taken, and that it does not show.
     """
 
     provider: SliceProvider
@@ -124,10 +128,19 @@ class _Creation:
             if failure or self.appeared:
                 gone = f"slice {self.request.name} vanished while it was being created"
                 raise SliceLost(gone, why=failure.what if failure else "")
+            if not self.deadline.passed():
+                self._look_on(self._unseen())
         elif self.refusal is None:
             self._create()
         elif self.until is None or self.until.passed():
             raise self.refusal
+
+    def _look_on(self, error: TpukitError) -> None:
+        """Raise `error` once the slice has been looked for long enough."""
+        self.until = self.until or self.deadline.within(APPEAR_SECONDS)
+        if self.until.passed():
+            self.seen.state, self.seen.doubt = "", True
+            raise error
 
     def _create(self) -> None:
         end = lifetime.seconds_of(self.request.labels.get(lifetime.EXPIRES, ""))
@@ -138,9 +151,9 @@ class _Creation:
         self.seen.state, self.seen.doubt = "", True
         try:
             self.operation = self.provider.create(self.request)
-            self.seen.state = "requested"
-        except NameTaken:
-            pass  # it appeared meanwhile: the next look tells whose it is
+            self.seen.state, self.until = "requested", None
+        except NameTaken as taken:  # it appeared meanwhile: the next look tells whose it is
+            self._look_on(taken)
         except Doubtful as doubt:
             if self.unconfirmed is None:
                 self.on_state(f"{doubt.what}; reading back")
@@ -198,6 +211,10 @@ class _Creation:
     def _is_ours(self, found: Slice) -> bool:
         return found.labels.get(NONCE) == self.request.labels[NONCE]
 
+    def _unseen(self) -> TpukitError:
+        what = f"the API took the create of slice {self.request.name} and shows no such slice"
+        return TpukitError(what, why="neither the slice nor a reason came of it")
+
     def _overdue(self) -> TpukitError:
         name, zone = self.request.name, self.request.zone
         if self.refusal:
@@ -237,11 +254,13 @@ def check_owner(found: Slice, owner: str) -> None:
                 *("tpukit", "provision", found.name, "--zone", found.zone),
                 note="sets it up as it is; or choose another name",
             ),
+            retry="other-zone",
         )
     if not naming.is_owner(owner, found.labels):
         raise NameTaken(
             f"slice {found.name} exists and belongs to {naming.owner(found)}",
             fix=Fix(note="choose another name"),
+            retry="other-zone",
         )
 
 

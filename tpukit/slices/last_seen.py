@@ -128,7 +128,7 @@ class LastSeen:
             error.fix = error.fix or delete
         elif self.doubt:
             lines += [error.fix.note or str(error.fix)] if error.fix else []
-            lines += [f"{self._place} may still appear: a create of it was not answered"]
+            lines += [f"{self._place} may still appear: a create of it was not confirmed"]
             lines += [f"then it {self._costs}, and the same command takes it up"]
             error.fix, error.otherwise = self._command("describe"), delete
         elif not self.looked and isinstance(error, (Interrupted, Terminated)):

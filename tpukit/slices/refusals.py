@@ -6,7 +6,7 @@ a quota and a rate limit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,6 +109,23 @@ def nowhere(
     )
 
 
+def doubts(refusals: Sequence[Refusal]) -> Mapping[str, str]:
+    """Return by zone what may still appear there: a create of it was never confirmed."""
+    lines = [(each.zone, line) for each in refusals for line in each.why.splitlines()]
+    return {zone: line for zone, line in lines if "may still appear" in line}
+
+
+def removals(name: str, refusals: Sequence[Refusal]) -> tuple[Fix, ...]:
+    """Return the commands that delete what may still appear beside the slice that was made."""
+    note = "it may still appear there, and bills then"
+    delete = ("tpukit", "delete", name, "--missing-ok", "--zone")
+    return tuple(Fix.command(*delete, zone, note=note) for zone in doubts(refusals))
+
+
 def documents(refusals: Sequence[Refusal]) -> dict[str, Any]:
-    """Return refusals as a key of a JSON document, none where there are none."""
-    return {"refusals": [each.document() for each in refusals]} if refusals else {}
+    """Return refusals, and what may still appear after them, as keys of a JSON document."""
+    exists = [*doubts(refusals).values()]
+    return {
+        **({"refusals": [each.document() for each in refusals]} if refusals else {}),
+        **({"exists": exists} if exists else {}),
+    }

@@ -90,7 +90,7 @@ def survey(
     for each in _leftovers(listed.slices, requests, provider.now()):
         why = each.spared or _protection(each, owner, others, foreign)
         (spared if why else due).append(replace(each, spared=why))
-    silent = tuple(sorted({each.rpartition("/")[2] for each in unreachable}))
+    silent = tuple(sorted(set(unreachable)))
     return Survey(tuple(due), tuple(spared), listed.slices, silent, tuple(unseen))
 
 

@@ -10,6 +10,7 @@ from tpukit.cli.views.slice_views import unhealthy
 from tpukit.cli.views.smoke_views import smoke
 from tpukit.console import View
 from tpukit.errors import Fix
+from tpukit.slices.refusals import removals
 
 if TYPE_CHECKING:
     from tpukit.up import UpReport
@@ -21,7 +22,7 @@ def up(report: UpReport, bills: bool) -> View:
     name, until = report.slice.name, f"until then it {'bills' if bills else 'stays'}"
     shell = Fix.command("tpukit", "ssh", name)
     delete = Fix.command("tpukit", "delete", name, note=until)
-    shown = replace(smoke(report.smoke), next=(shell, delete))
+    shown = replace(smoke(report.smoke), next=(shell, delete, *removals(name, report.refusals)))
     project = report.slice.network_project or report.slice.project
     shown = with_exposing(shown, report.exposing, project)
     warnings = (*shown.warnings, *unhealthy(report.slice), *_unguarded(report.guard))
