@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -132,6 +133,33 @@ def gcloud_deletes(tpukit: Tpukit, name: str) -> None:
     gcloud("delete", name, "--quiet")
     assert gcloud("list", "--format", "value(name)").strip() == ""
     assert tpukit.slices(name) == []
+
+
+def test_a_detached_watch_says_whether_its_command_runs_and_where_it_starts(
+    portable: Tpukit, tmp_path: Path
+) -> None:
+    """In the pushed folder, or in --workdir as `run`; a second watch of the slice is refused."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "train.sh").write_text("pwd; touch begun; sleep 999\n")
+    portable.succeeds("create", "v3-8", "demo")
+    watch = ("watch", "demo", "--run-id", "train", "--detach")
+    failed = portable(*watch, "--push", str(folder), "--with", "none-of-ours", "--", "true")
+    assert failed.returncode == 1, failed.stderr
+    assert "ended before its command began" in failed.stderr
+    assert "none-of-ours" in failed.stderr
+    portable.succeeds("watch", "demo", "--stop")
+    portable.succeeds(*watch, "--push", str(folder), "--", "sh", "train.sh")
+    (listed,) = portable.document("watch", "--list")["watches"]
+    assert (listed["state"], listed["history"][-1]["event"]) == ("watching", "run train started")
+    ran = portable.succeeds("run", "demo", "--workdir", "project", "--", "ls; pwd")
+    assert "begun" in ran.stdout
+    assert "/project" in ran.stdout
+    assert portable("run", "demo", "--workdir", "nowhere", "--", "true").returncode == 1
+    second = portable("watch", "demo", "--run-id", "other", "--", "true")
+    assert second.returncode == 5, second.stderr
+    os.kill(listed["process"], signal.SIGKILL)
+    eventually("it is gone", lambda: "not running" in portable.succeeds("watch", "--list").stdout)
 
 
 def test_up_keep_comes_through_a_loss_at_each_of_its_stages(portable: Tpukit) -> None:
