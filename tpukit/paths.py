@@ -184,11 +184,14 @@ def read_own(path: Path) -> str:
 
 
 @contextmanager
-def exclusively(lock: Path) -> Iterator[None]:
-    """Run the block while no other process has this lock file."""
+def exclusively(lock: Path, *, wait: bool = True) -> Iterator[None]:
+    """Run the block while no other process has this lock file.
+
+    Raises `BlockingIOError` if another one has it and `wait` is false.
+    """
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
     finally:
         os.close(descriptor)

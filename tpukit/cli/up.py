@@ -167,7 +167,7 @@ def _kept(
     firewall: bool,
 ) -> WatchSpec:
     """Return how the slice is kept; raise `BadInput` where it could be of several types."""
-    from tpukit.recovery.next_request import check_places
+    from tpukit.cli.watch import check_places
     from tpukit.recovery.watch_file import WatchSpec
 
     request, zones = sought.requests[0], [each.zone for each in sought.requests[1:]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from tpukit.provision import recipe_names
 from tpukit.slices import naming
 
 if TYPE_CHECKING:
-    from tpukit.models import Slice
+    from tpukit.models import Slice, SliceRequest
     from tpukit.recovery.watch_file import Watch, WatchFile, WatchSpec
 
 Name = Annotated[str, Argument(metavar="[NAME]", help="Name of the slice.")]
@@ -189,6 +189,16 @@ def _telling_what_exists(file: WatchFile) -> Iterator[None]:
         raise error from None
 
 
+def check_places(request: SliceRequest, zones: Sequence[str]) -> None:
+    """Raise `BadInput` if the slice cannot be made in one of the zones."""
+    if zones and request.data_disks:
+        raise BadInput(
+            "a slice with data disks is made again in its own zone alone",
+            why="a disk is in one zone",
+            fix=Fix(note="leave out --zones"),
+        )
+
+
 def keep_slice(toolkit: Toolkit, spec: WatchSpec) -> View:
     """Make a slice and keep it, in the foreground, without a command; Ctrl-C ends it."""
     from tpukit.cli import watching
@@ -307,7 +317,6 @@ def _spec(
     on_top: RequirementFlags,
 ) -> WatchSpec:
     """Return a spec with what was asked for now; raise `BadInput` for what makes no sense."""
-    from tpukit.recovery.next_request import check_places
     from tpukit.work.pushes import target_path
     from tpukit.work.worktree import source_folder
 

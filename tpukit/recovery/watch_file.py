@@ -11,14 +11,14 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tpukit.errors import Fix, NameTaken, TpukitError
-from tpukit.models import DataDisk, Documented, SliceRequest, SliceTarget
-from tpukit.paths import private_directory, recall_json, replace_file
+from tpukit.models import DataDisk, Documented, SliceRequest
+from tpukit.paths import exclusively, private_directory, recall_json, replace_file
 from tpukit.text import shown_path
 
 #: The states of a watch that is to go on: at work, and with its slice lost.
@@ -92,11 +92,6 @@ class Watch:
         return self.spec.request.name
 
     @property
-    def target(self) -> SliceTarget:
-        """The slice that is watched, and no other of its name."""
-        return SliceTarget(self.zone, self.name, self.id)
-
-    @property
     def open(self) -> bool:
         """Whether it is to be taken up where nobody is at it."""
         return self.state != ENDED and not self.stopped
@@ -128,7 +123,7 @@ class WatchFile:
     path: Path
 
     def load(self) -> Watch | None:
-        """Return the watch, or None where there is none that can be read."""
+        """Return the watch, or None if there is none that can be read."""
         try:
             return _watch(recall_json(self.path))
         except (KeyError, TypeError, ValueError):
@@ -147,23 +142,15 @@ class WatchFile:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Run the block as the one process that is at the watch.
-
-        Raises `NameTaken` where another one is.
-        """
+        """Run the block as the one process that watches; raise `NameTaken` if another one does."""
         private_directory(self.path.parent)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(self._lock, flags, 0o600)
-        try:
+        with ExitStack() as stack:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+                stack.enter_context(exclusively(self._lock, wait=False))
+            except BlockingIOError:
                 raise self._taken() from None
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, str(os.getpid()).encode())
+            self._lock.write_text(str(os.getpid()))
             yield
-        finally:
-            os.close(descriptor)
 
     def process(self) -> int | None:
         """Return the number of the process that is at it, or None where there is none."""

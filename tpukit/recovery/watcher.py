@@ -7,11 +7,10 @@ any moment the same loop finds out from the cloud and the workers what is there.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Protocol
 
 from tpukit.access import ssh_rule
 from tpukit.access.cleanup import Cleanup
@@ -37,6 +36,7 @@ from tpukit.recovery import condition as conditions
 from tpukit.recovery.condition import LOST, condition
 from tpukit.recovery.next_request import refreshed
 from tpukit.recovery.watch_file import ENDED, RECOVERING, WATCHING, NotWritten, Record
+from tpukit.recovery.workload import Ended, Workload
 from tpukit.slices import lifetime, naming
 from tpukit.slices.capacity import Search
 from tpukit.slices.ensure import check_owner
@@ -55,17 +55,6 @@ REFUSED_SECONDS = 600.0
 _TRIES = 3
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How the command ended: the highest of all workers' statuses, or that its processes are gone.
-
-    `status` is None where a worker has restarted under it, `why` says so.
-    """
-
-    status: int | None
-    why: str = ""
-
-
 class _Again(Exception):
     """A step cannot be taken now, for a cause that passes by itself; nothing depends on it."""
 
@@ -74,32 +63,13 @@ class _Again(Exception):
         self.cause = cause
 
 
-class Work(Protocol):
-    """What is done on slices and their workers; every method raises `TpukitError`."""
-
-    def make(self, search: Search) -> Slice:
-        """Make sure of one slice that is READY and lets us in, where there is room; return it."""
-
-    def begin(self, found: Slice, request: SliceRequest) -> str:
-        """Make sure that the command runs on the slice, once, and follow it; return how it went.
-
-        Where nothing of it is there the slice is provisioned and pushed to before.
-        """
-
-    def ended(self) -> Ended | None:
-        """Return how the command ended, or None while it runs, or nobody can say."""
-
-    def leave(self) -> None:
-        """Follow the command no longer: its slice is lost."""
-
-
 @dataclass
 class Watcher:
     """One watch, from where its file says that it is."""
 
     cleanup: Cleanup
     record: Record
-    work: Work
+    work: Workload
     clock: Clock
     owner: str
     say: Callable[[str], None]
@@ -359,7 +329,7 @@ class Watcher:
         places = dict.fromkeys([home, *spec.zones])
         self._note("making it again", ", ".join(places))
         asking = Deadline.after(self.clock, min(spec.max_wait, self._seconds_left()))
-        requests = [self._request(zone, {naming.SEARCH: "1"}) for zone in places]
+        requests = [self._request(zone, **{naming.SEARCH: "1"}) for zone in places]
         try:
             found = self.work.make(Search(requests, asking))
         except SliceLost as lost:
@@ -372,10 +342,9 @@ class Watcher:
         self.seen.zone, self.seen.state, self.seen.id = found.zone, found.state, found.id
         self._note("made again", found.zone, state=WATCHING, zone=found.zone, id=found.id)
 
-    def _request(self, zone: str, labels: Mapping[str, str] | None = None) -> SliceRequest:
+    def _request(self, zone: str, **labels: str) -> SliceRequest:
         request = self.record.watch.spec.request
-        marked = {**request.labels, **(labels or {})}
-        request = replace(request, zone=zone, labels=marked)
+        request = replace(request, zone=zone, labels={**request.labels, **labels})
         return naming.labelled(request, self.owner, secrets.token_hex(6))
 
     def _note(self, event: str, detail: str = "", **changes: object) -> None:

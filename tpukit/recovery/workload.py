@@ -12,13 +12,12 @@ from pathlib import Path
 from tpukit.access import slice_workers
 from tpukit.access.context import Context
 from tpukit.access.preflight import ensure_somewhere, wait_reachable
-from tpukit.clock import Deadline
+from tpukit.clock import Clock, Deadline
 from tpukit.errors import Fix, NameTaken, TpukitError
 from tpukit.models import Slice, SliceRequest
 from tpukit.provision.recipes import Recipe
 from tpukit.provision.requirements import Requirements
 from tpukit.recovery.watch_file import WatchSpec
-from tpukit.recovery.watcher import Ended, Work
 from tpukit.remote.command.fan_out import Outcome, values
 from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.worker import RemoteWorker
@@ -40,12 +39,24 @@ PATIENCE_SECONDS = 60.0
 Followed = list[Outcome[RemoteWorker, JobResult | None]]
 
 
-@dataclass
-class Workload(Work):
-    """The real thing. `environment` are the command's shell lines, and `setup` what its workers are
-    provisioned with; both are read anew for each beginning.
+@dataclass(frozen=True)
+class Ended:
+    """How the command ended: the highest of all workers' statuses, or that its processes are gone.
 
-    `output` gets the workers whose log is shown and returns what takes it.
+    `status` is None where a worker has restarted under it, `why` says so.
+    """
+
+    status: int | None
+    why: str = ""
+
+
+@dataclass
+class Workload:
+    """What is done on slices and their workers; every method raises `TpukitError`.
+
+    `environment` are the command's shell lines, and `setup` what its workers are provisioned with;
+    both are read anew for each beginning. `output` gets the workers whose log is shown and returns
+    what takes it.
     """
 
     context: Context
@@ -60,22 +71,25 @@ class Workload(Work):
     _follower: _Follower | None = field(default=None, init=False)
 
     def make(self, search: Search) -> Slice:
+        """Make sure of one slice that is READY and lets us in, where there is room; return it."""
         waits = search.asking.remaining() if search.asking else 0.0
         deadline = Deadline.after(self.context.clock, waits + READY_SECONDS)
-        context, home = self.context.within(deadline), search.requests[0].zone
+        context = self.context.within(deadline)
         obtained = ensure_somewhere(
             context,
             search,
             firewall=self.spec.firewall,
             deadline=deadline,
-            on_state=lambda state: self.say(
-                state if len(search.requests) > 1 else f"{home}: {state}"
-            ),
+            on_state=self.say,
         )
         return wait_reachable(context, obtained.made).slice
 
     def begin(self, found: Slice, request: SliceRequest) -> str:
-        """Begin it, or find it; raise `NameTaken` where another run is on the slice."""
+        """Make sure that the command runs on the slice, once, and follow it; return the event.
+
+        If nothing of it is there, the slice is provisioned and pushed to before. Raises `NameTaken`
+        if another run is there.
+        """
         if not self.spec.command:
             self._prepare(request)
             return "ready"
@@ -89,13 +103,16 @@ class Workload(Work):
             if ours:
                 self._clear(workers)
             self._start(found, request)
-        self._follower = _Follower(self.context, workers, self.spec.run_id, self.output, self.say)
+        clock = self.context.clock
+        self._follower = _Follower(clock, workers, self.spec.run_id, self.output, self.say)
         return self.spec.begun[whole]
 
     def ended(self) -> Ended | None:
+        """Return how the command ended, or None while it runs, or nobody can say."""
         return self._follower.ended() if self._follower else None
 
     def leave(self) -> None:
+        """Follow the command no longer: its slice is lost."""
         if self._follower:
             self._follower.leave()
         self._follower = None
@@ -157,26 +174,23 @@ class Workload(Work):
                 raise NameTaken(f"run {run} still runs, and cannot be ended")
 
 
+@dataclass
 class _Follower:
     """Follows a run's log in a thread, from its beginning, as often as that takes.
 
     A slice that is lost ends the connections; `leave` ends what would make others.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        workers: Sequence[RemoteWorker],
-        run_id: str,
-        output: Callable[[Sequence[RemoteWorker]], runs.OnLog],
-        say: Callable[[str], None],
-    ) -> None:
-        self._clock = context.clock
-        self._run_id = run_id
-        self._say = say
+    clock: Clock
+    workers: Sequence[RemoteWorker]
+    run_id: str
+    output: Callable[[Sequence[RemoteWorker]], runs.OnLog]
+    say: Callable[[str], None]
+
+    def __post_init__(self) -> None:
         self._left = threading.Event()
-        self._workers = [replace(each, connect=self._guarded(each)) for each in workers]
-        self._write = output(self._workers)
+        self._workers = [replace(each, connect=self._guarded(each)) for each in self.workers]
+        self._write = self.output(self._workers)
         self._shown: dict[int, int] = {}
         self._outcomes: Followed | None = None
         self._defect: Exception | None = None
@@ -195,7 +209,7 @@ class _Follower:
         results = [each.value for each in self._outcomes or () if each.value]
         if errors or len(results) < len(self._workers):
             for error in errors[:1]:
-                self._say(f"{error.summary()}; following on")
+                self.say(f"{error.summary()}; following on")
             self._thread = self._begun()
             return None
         return Ended(max(each.status for each in results))
@@ -214,10 +228,10 @@ class _Follower:
         try:
             self._outcomes = runs.follow(
                 self._workers,
-                self._run_id,
+                self.run_id,
                 self._on_log,
-                self._clock,
-                notice=lambda worker, word: self._say(f"{worker.label}: {word}"),
+                self.clock,
+                notice=lambda worker, word: self.say(f"{worker.label}: {word}"),
                 patience=PATIENCE_SECONDS,
             )
         except Exception as defect:  # noqa: BLE001 - raised in the thread that asks
