@@ -10,6 +10,7 @@ import faults
 import imports
 import installs
 import latency
+import losses
 import polling
 import provisioning
 import scale
@@ -25,6 +26,7 @@ BENCHES = {
     "imports": imports,
     "installs": installs,
     "latency": latency,
+    "losses": losses,
     "emulator": emulated,
     "faults": faults,
     "transfer": transfer,

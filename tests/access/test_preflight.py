@@ -14,9 +14,11 @@ from tpukit.access.context import Context
 from tpukit.access.preflight import Reachable
 from tpukit.cloud.firewall_rules import ComputeFirewall
 from tpukit.cloud.tpu import CloudTpu
-from tpukit.errors import Fix, QuotaExceeded, TpukitError
+from tpukit.errors import Fix, Interrupted, QuotaExceeded, TpukitError
 from tpukit.models import SliceRequest
 from tpukit.remote.connection.keys import KeyPair
+from tpukit.slices import naming
+from tpukit.slices.capacity import Search
 
 
 def made(cloud: Cloud, context: Context, request: SliceRequest) -> Reachable:
@@ -146,3 +148,26 @@ def test_addresses_that_a_region_does_not_have_are_told_before_anything_is_made(
             ("GET", f"/compute/v1/projects/{PROJECT}/regions/us-central1?fields=quotas")
         ]
     assert len(prompt_cloud.nodes()) == (0 if refused else 1)
+
+
+def test_ctrl_c_between_two_rounds_names_the_rule_that_is_left(
+    cloud: Cloud, clock: FakeClock, key: KeyPair
+) -> None:
+    def interrupt() -> None:
+        if any("places again" in line for line in cloud.states):
+            raise KeyboardInterrupt
+
+    cloud.fault(preset="stockout", probability=1.0)
+    clock.on_sleep = interrupt
+    request = labelled(cloud, labels={naming.SEARCH: "1"})
+    with pytest.raises(Interrupted) as caught:
+        preflight.ensure_somewhere(
+            context_on(cloud, key, clock, source_ranges=("192.0.2.7/32",)),
+            Search([request], cloud.deadline(3600.0)),
+            firewall=True,
+            deadline=cloud.deadline(3600.0),
+            on_state=cloud.states.append,
+        )
+    (rule,) = [each.name for each in cloud.firewall.list() if each.name.startswith("tpukit-")]
+    assert caught.value.exists == (f"firewall rule {rule}, which costs nothing",)
+    assert str(caught.value.otherwise) == f"tpukit firewall remove {rule}"

@@ -34,6 +34,20 @@ def test_a_search_leaves_one_slice_and_no_rule_of_the_places_that_refused(
     assert f"as a v3-8 in {OTHER_ZONE}" in elsewhere.err
 
 
+def test_a_stockout_offers_the_same_command_that_searches_on(run: Run, prompt_cloud: Cloud) -> None:
+    environment = prompt_cloud.environment()
+    full(prompt_cloud, ZONE)
+    words = ("create", "v3-8", "demo", "--source-range", "192.0.2.7/32", "--labels", "a=b")
+    told = run(*words, environment=environment).says(6).err
+    line = f"tpukit {' '.join(words)}"
+    fixes = [each for each in told.splitlines() if each.startswith("fix: ")]
+    assert fixes == [f"fix: {line} --keep-trying", f"fix: {line} --anywhere"]
+    done = run(*fixes[1].split()[2:], environment=environment)
+    assert done.status == 0, done.err
+    (found,) = prompt_cloud.nodes()
+    assert ZONE not in found
+
+
 def test_refused_everywhere_is_6_with_every_place_and_leaves_nothing(
     run: Run, prompt_cloud: Cloud
 ) -> None:

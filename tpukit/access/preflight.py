@@ -57,8 +57,11 @@ def ensure_reachable(
     firewall: bool,
     deadline: Deadline,
     on_state: OnState,
+    on_opening: Callable[[Opening], None] = lambda opening: None,
 ) -> Reachable:
     """Make sure of a slice and, beside it, of its firewall rule where `firewall` asks for one.
+
+    `on_opening` gets the rule once it is asked for.
 
     Raises:
         TpukitError: what stands in the way, before anything is made: the first of it, the others
@@ -66,6 +69,8 @@ def ensure_reachable(
     """
     request = with_access(request, context)
     opening = prepare(context, request, firewall=firewall, deadline=deadline)
+    if opening:
+        on_opening(opening)
     with opening.named() if opening else nullcontext():
         ensured = ensure(
             context.provider,
@@ -87,11 +92,18 @@ def ensure_somewhere(
 ) -> Obtained[Reachable]:
     """Make sure of a slice in one of the places of a search, as `ensure_reachable` does of one.
 
-    The rules of the places that came to nothing are removed.
+    The rules of the places that came to nothing are removed; an error that ends the search before
+    that names them.
 
     Raises:
         TpukitError: as `ensure_reachable` raises for one place, and `capacity.obtain` for several.
     """
+
+    opened: dict[str, Opening] = {}
+
+    def note(opening: Opening) -> None:
+        if opening.changed:
+            opened[opening.rule.name] = opening
 
     def attempt(request: SliceRequest) -> Reachable:
         if search.best_effort:
@@ -99,7 +111,11 @@ def ensure_somewhere(
             _wait_in_queue(context, request, deadline=until, on_state=on_state)
         limit = deadline.within(search.seconds)
         return ensure_reachable(
-            context, request, firewall=firewall, deadline=limit, on_state=on_state
+            *(context, request),
+            firewall=firewall,
+            deadline=limit,
+            on_state=on_state,
+            on_opening=note,
         )
 
     if search.single:
@@ -116,6 +132,10 @@ def ensure_somewhere(
     except (NoCapacity, QuotaExceeded):
         if firewall:
             _remove_rules(context, search.requests)
+        raise
+    except TpukitError as error:
+        for opening in opened.values():
+            opening.note_left(error)
         raise
     if firewall:
         lost = [each for each in search.requests if each.zone != found.made.slice.zone]

@@ -64,9 +64,11 @@ class Opening:
 
     def note_left(self, error: TpukitError) -> None:
         """Say in an error that the slice's rule is left."""
-        if is_ours(self.rule):
-            remains = f"firewall rule {self.rule.name}, which costs nothing"
+        remains = f"firewall rule {self.rule.name}, which costs nothing"
+        if is_ours(self.rule) and remains not in error.exists:
             error.exists = (*error.exists, remains)
+            if not (error.otherwise or (error.fix and error.fix.arguments)):
+                error.otherwise = Fix.command("tpukit", "firewall", "remove", self.rule.name)
 
 
 def ask(

@@ -26,6 +26,7 @@ from tpukit.cli.verb import Invocation, ReaderGone, flat, parameters, verb
 from tpukit.errors import (
     BadInput,
     Fix,
+    NoCapacity,
     NotAuthenticated,
     NotFound,
     TpukitError,
@@ -120,6 +121,12 @@ def _root(context: typer.Context, *, version: Version = False, flags: GlobalFlag
 
 def _application_for(arguments: Sequence[str]) -> typer.Typer:
     """Return the command tree with the verb that is asked for alone: half of the time to start."""
+    verb = _verb(arguments)
+    return application([verb]) if verb else _table_of_contents()
+
+
+def _verb(arguments: Sequence[str]) -> str:
+    """Return the verb or group that is asked for, or "" if there is none."""
     takes_value = {
         f"--{each.name}" for each in fields(GlobalFlags) if isinstance(each.default, str)
     }
@@ -128,10 +135,10 @@ def _application_for(arguments: Sequence[str]) -> typer.Typer:
         if word in takes_value:
             next(words, None)
         elif word in (*VERBS, *GROUPS):
-            return application([word])
+            return word
         elif not word.startswith("-") or word in ("--help", "-h"):
             break
-    return _table_of_contents()
+    return ""
 
 
 def _run(arguments: list[str], invocation: Invocation) -> int:
@@ -235,6 +242,10 @@ def _report_address() -> str:
 def _fail(error: TpukitError, arguments: list[str], invocation: Invocation) -> int:
     toolkit = invocation.toolkit
     shown = toolkit.console if toolkit else _plain_console(arguments)
+    if isinstance(error, NoCapacity) and _verb(arguments) in ("create", "up"):
+        from tpukit.cli.places import offer_search
+
+        offer_search(error, arguments)
     if isinstance(error, (BadInput, NotAuthenticated, NotFound)):
         for word in _misplaced(arguments):
             shown.warn(f"{word} after -- is a word of the remote command, not a flag of tpukit's")

@@ -15,7 +15,7 @@ from tpukit.cli.parameters import seconds, words, zone_names
 from tpukit.cli.request import RequestFlags, say_wanted, slice_requests
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
-from tpukit.errors import BadInput, Fix
+from tpukit.errors import BadInput, Fix, NoCapacity, TpukitError
 from tpukit.slices.capacity import Search
 from tpukit.slices.naming import SEARCH
 from tpukit.slices.quota_names import needs
@@ -131,6 +131,17 @@ def planned_search(
             wait_reachable(context, made.made)
 
     return rehearse(toolkit, act, full=len(wishes[0].requests) - 1)
+
+
+def offer_search(error: TpukitError, words: Sequence[str]) -> None:
+    """Offer a create that found no capacity as it was typed, with what makes it search on."""
+    if not isinstance(error, NoCapacity) or {"--keep-trying", "--dry-run"} & {*words}:
+        return
+    note = error.fix.note if error.fix else ""
+    error.fix = Fix.command("tpukit", *words, "--keep-trying", note=note)
+    flags = {word.partition("=")[0] for word in words}
+    if not flags & {"--anywhere", "--zones", "--best-effort", "--data-disk", "--subnetwork"}:
+        error.otherwise = Fix.command("tpukit", *words, "--anywhere")
 
 
 def _places(
