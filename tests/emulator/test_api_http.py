@@ -84,6 +84,7 @@ def test_600_half_open_connections_of_a_stranger_keep_nobody_out(api):
 def test_of_many_half_open_connections_the_youngest_stay(api):
     with half_open(api.server.url.removeprefix("http://"), MOST_STRANGERS + 10) as ends:
         for end in ends[:10]:
+            end.settimeout(5)  # before its silence ends it
             assert end.recv(1) == b""
         ends[-1].sendall(b"\r\n")
         assert ends[-1].recv(4) == b"HTTP"

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.client import HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -23,6 +23,7 @@ from emulator.conftest import PLACE, Api, Emulators
 from tpukit.emulator.api.exchange import GOOGLE_NAMES
 from tpukit.emulator.api.http_server import MOST_STRANGERS
 from tpukit.emulator.api.tls import identity
+from tpukit.emulator.api.tls_listener import MOST_GRPC
 
 
 @pytest.fixture
@@ -99,6 +100,14 @@ def test_the_address_is_the_same_after_a_restart_and_two_emulators_have_two(emul
     assert again == one
 
 
+def is_ended(connection: socket.socket) -> bool:
+    """Read until the other end closes the connection; raise TimeoutError if it does not."""
+    with contextlib.suppress(ConnectionResetError, ssl.SSLEOFError):
+        while connection.recv(1000):
+            pass
+    return True
+
+
 def test_strangers_who_say_nothing_keep_nobody_out_of_tls_or_grpc(api, names):
     """Some stop before the handshake, some after it: with HTTP/1.1 as with HTTP/2."""
     plain = api.call("POST", "/_emulator/v1/grpc", {})[1]["address"].split(":")
@@ -107,13 +116,39 @@ def test_strangers_who_say_nothing_keep_nobody_out_of_tls_or_grpc(api, names):
             opened.enter_context(socket.create_connection(plain, timeout=60))
             silent = (names["address"], names["port"])
             opened.enter_context(socket.create_connection(silent, timeout=60))
-        for protocol in ("http/1.1", "h2"):
-            for _ in range(MOST_STRANGERS + 10):
-                opened.enter_context(secured(names, "tpu.googleapis.com", (protocol,)))
+        host = "tpu.googleapis.com"
+        for protocol, most in (("http/1.1", MOST_STRANGERS), ("h2", MOST_GRPC)):
+            oldest, *_ = [
+                opened.enter_context(secured(names, host, (protocol,), "authority"))
+                for _ in range(most + 1)
+            ]
+            oldest.settimeout(5)  # before its silence ends it
+            assert is_ended(oldest)
         path = f"/v2/{PLACE}/nodes"
-        assert ask(names, "tpu.googleapis.com", "GET", path, token="secret")[0] == 200
+        assert ask(names, host, "GET", path, token="secret")[0] == 200
         channel = opened.enter_context(grpc.insecure_channel(":".join(plain)))
         grpc.channel_ready_future(channel).result(timeout=60)
+
+
+@pytest.mark.full_size
+def test_who_says_nothing_is_let_go_in_seconds_and_the_owner_stays(api, names):
+    plain = api.server.url.removeprefix("http://")
+    remote = api.call("POST", "/_emulator/v1/grpc", {})[1]["address"]
+    with contextlib.closing(HTTPConnection(plain, timeout=60)) as owner:
+        owner.connect()
+        own = owner.sock.getsockname()
+        for _ in range(2):
+            owner.request("GET", "/v2/projects", headers={"Authorization": "Bearer secret"})
+            assert owner.getresponse().read()
+            assert owner.sock.getsockname() == own, "it was closed, and connected anew"
+            with contextlib.ExitStack() as opened:
+                tls = f"{names['address']}:{names['port']}"
+                silent = [
+                    opened.enter_context(socket.create_connection(at.split(":"), timeout=40))
+                    for at in (plain, remote, tls)
+                ]
+                silent[0].sendall(b"GET / HTTP/1.1\r\n")
+                assert all(map(is_ended, silent))
 
 
 def _free_port() -> int:

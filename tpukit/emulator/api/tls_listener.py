@@ -16,7 +16,7 @@ _CHUNK = 64 * 1024
 _HANDSHAKE_SECONDS = 10.0
 #: gRPC connections at the same time: the oldest is cut for one more, and its client connects anew.
 #: The plain listener bounds those that speak HTTP/1.1.
-_MOST_GRPC = 512
+MOST_GRPC = 128
 
 
 class TlsListener:
@@ -82,7 +82,7 @@ class TlsListener:
             writer.close()
 
     def _make_room_for_grpc(self, task: asyncio.Task[None]) -> None:
-        if len(self._grpc_connections) >= _MOST_GRPC:
+        if len(self._grpc_connections) >= MOST_GRPC:
             oldest = next(iter(self._grpc_connections))
             del self._grpc_connections[oldest]
             oldest.cancel()
