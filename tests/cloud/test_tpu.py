@@ -18,7 +18,7 @@ from support.local_cloud import (
 
 from tpukit.cloud.provider import Doubtful
 from tpukit.cloud.tpu import CloudTpu
-from tpukit.errors import NotFound, TpukitError
+from tpukit.errors import BadInput, NotFound, TpukitError
 from tpukit.models import Slice, SliceChange
 
 LOCATION = f"projects/{PROJECT}/locations/{ZONE}"
@@ -253,6 +253,18 @@ def test_a_stockout_in_the_operation_is_told_under_whatever_code(
     assert cloud.tpu.failure(operation, "create slice demo") is None
     cloud.clock.sleep(31.0)
     assert type(cloud.tpu.failure(operation, "create slice demo")).__name__ == kind
+
+
+def test_what_a_list_or_a_create_does_not_find_is_never_the_slice(cloud: Cloud) -> None:
+    error = {"error": {"code": 404, "status": "NOT_FOUND", "message": "Network n was not found"}}
+    with scripted(json_reply(404, error)) as server:
+        tpu = CloudTpu(cloud.session, PROJECT, server.url)
+        with pytest.raises(BadInput, match="Network n"):
+            tpu.list("-")
+        with pytest.raises(BadInput, match="Network n"):
+            tpu.create(cloud.request())
+        with pytest.raises(NotFound, match="Network n"):
+            tpu.start(ZONE, "demo")
 
 
 def test_a_service_account_gets_every_scope(cloud: Cloud) -> None:

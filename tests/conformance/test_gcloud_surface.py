@@ -260,8 +260,7 @@ def test_the_project_of_a_reservation_s_short_name_is_looked_up_here(cloud):
 
 def test_a_queued_resource_is_listed_with_its_nodes(cloud, queued):
     row = cloud(*QR, "list").stdout.splitlines()[1].split()
-    # Recorded: the node of a request has no acceleratorConfig (tests/recorded/exchanges/tpu-queued),
-    # so that gcloud leaves two columns empty.
+    # Recorded: the node of a request has no acceleratorConfig, so that two columns are empty.
     assert row == ["queued", "emulator-local1-a", "2", "v3-8", "ACTIVE"]
 
 
