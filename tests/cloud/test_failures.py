@@ -218,6 +218,7 @@ def test_an_error_tells_when_the_same_may_succeed() -> None:
     cases = [
         (Failure("", "reset"), "same-zone"),
         (Failure("UNAVAILABLE", "busy", http=503), "same-zone"),
+        (Failure("ABORTED", "another operation is in progress", http=409), "same-zone"),
         (Failure("RESOURCE_EXHAUSTED", "slow down", http=429), "same-zone"),
         (
             Failure("RESOURCE_EXHAUSTED", "Quota 'TPUX' exhausted. Limit 1 in zone z", 429),

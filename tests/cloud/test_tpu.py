@@ -255,6 +255,29 @@ def test_a_stockout_in_the_operation_is_told_under_whatever_code(
     assert type(cloud.tpu.failure(operation, "create slice demo")).__name__ == kind
 
 
+def test_what_was_done_to_a_slice_is_found_by_verb_and_time_whatever_names_the_project(
+    cloud: Cloud,
+) -> None:
+    rows = {
+        "by-number": (f"projects/123/locations/{ZONE}/nodes/demo", "update", "12:00:01.5Z"),
+        "by-id": (f"{LOCATION}/nodes/demo", "update", "12:00:00.1Z"),
+        "earlier": (f"{LOCATION}/nodes/demo", "update", "11:59:59.9Z"),
+        "other-verb": (f"{LOCATION}/nodes/demo", "stop", "12:00:01Z"),
+        "other-slice": (f"{LOCATION}/nodes/not-demo", "update", "12:00:01Z"),
+    }
+    operations = [
+        {
+            "name": name,
+            "metadata": {"target": target, "verb": verb, "createTime": f"2026-01-01T{at}"},
+        }
+        for name, (target, verb, at) in rows.items()
+    ]
+    with scripted(json_reply(200, {"operations": operations})) as server:
+        tpu = CloudTpu(cloud.session, PROJECT, server.url)
+        found = tpu.operations(ZONE, "demo", "update", "2026-01-01T12:00:00.9Z")
+    assert found == {"by-number", "by-id"}
+
+
 def test_what_a_list_or_a_create_does_not_find_is_never_the_slice(cloud: Cloud) -> None:
     error = {"error": {"code": 404, "status": "NOT_FOUND", "message": "Network n was not found"}}
     with scripted(json_reply(404, error)) as server:
