@@ -140,7 +140,7 @@ def batches(comparison: Comparison) -> None:
 
     def judge(run: Callable[[str], Finished]) -> Did:
         mark = comparison.scratch("ran")
-        done = run(f"touch {mark}-$TPUKIT_WORKER; exit 3")
+        done = run(f"touch {mark}-$(hostname); exit 3")
         ran = len(list(mark.parent.glob("ran-*")))
         return Did(f"exit {done.returncode}, ran on {ran} of 4", (ran, done.returncode) == (4, 3))
 

@@ -119,4 +119,4 @@ def _timed(run: Callable[[], Finished]) -> tuple[Finished, float]:
 
 def _mark(path: Path) -> str:
     """Return a command that leaves a file of its worker's."""
-    return f"touch {path}-$TPUKIT_WORKER"
+    return f"touch {path}-$(hostname)"

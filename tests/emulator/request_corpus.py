@@ -18,6 +18,7 @@ COMPUTE = "/compute/v1/projects/p"
 VERSIONS = ("v2", "v2alpha1")
 UUID = "7f3c9a52-5f0f-4c7f-9f2e-2f6a8d9b1c3{}"
 NODE = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-vm-base"}
+SPEC = {"parent": PLACE, "nodeId": "n", "node": NODE}
 RULE = {"allowed": [{"IPProtocol": "tcp", "ports": ["22"]}]}
 NETWORKS = "projects/p/global/networks"
 DISK = f"projects/p/zones/{ZONE}/disks/{{}}"
@@ -106,6 +107,7 @@ WRONG_VALUES: list[tuple[str, Any, str]] = [
     *(("metadata", {key: "v"}, "metadata") for key in ("", "a b", "é", "k" * 129, "a/b")),
     ("metadata", {"k": "v" * 262_145}, "metadata[k]"),
     ("metadata", {f"k{number}": "v" * 200_000 for number in range(5)}, "metadata"),
+    ("metadata", dict.fromkeys("ab", "v" * 262_144), "metadata"),
     ("metadata", {"k": 5}, "metadata"),
     ("description", "d" * 513, "description"),
     *(
@@ -217,6 +219,14 @@ WRONG_QUEUED: list[tuple[dict[str, Any], str]] = [
     ({"queueingPolicy": {"validUntilDuration": "-5s"}}, "validUntilDuration"),
     ({"queueingPolicy": {"validUntilDuration": "5s", "validAfterDuration": "1s"}}, "only one of"),
     ({"queueingPolicy": {"validUntilTime": "tomorrow"}}, "valid_until_time"),
+    ({"tpu": {"nodeSpec": [SPEC, SPEC]}}, "same id"),
+    (
+        {
+            "reservationName": f"{PLACE}/reservations/held",
+            "tpu": {"nodeSpec": [{**SPEC, "node": {**NODE, "schedulingConfig": {"spot": True}}}]},
+        },
+        "spot and reserved",
+    ),
     ({"tpu": {"nodeSpec": []}}, "node_spec"),
     ({"tpu": {}}, "node_spec"),
 ]
@@ -385,13 +395,12 @@ def _wrong_queued() -> Iterator[Wrong]:
             spec = {"parent": PLACE, "nodeId": "n", "node": {**NODE, **fields}}
             yield Wrong("POST", path, {"tpu": {"nodeSpec": [spec]}}, word)
         for change, word in WRONG_SPECS:
-            spec = {"parent": PLACE, "nodeId": "n", "node": NODE, **change}
+            spec = {**SPEC, **change}
             yield Wrong("POST", path, {"tpu": {"nodeSpec": [spec]}}, word)
-        spec = {"parent": PLACE, "nodeId": "n", "node": NODE}
         for fields, word in WRONG_QUEUED:
-            yield Wrong("POST", path, {"tpu": {"nodeSpec": [spec]}, **fields}, word)
+            yield Wrong("POST", path, {"tpu": {"nodeSpec": [SPEC]}, **fields}, word)
         for wrong in ("r", "00000000-0000-0000-0000-000000000000", UUID.format("x"), ""):
-            body = {"tpu": {"nodeSpec": [spec]}}
+            body = {"tpu": {"nodeSpec": [SPEC]}}
             yield Wrong("POST", f"{path}&requestId={wrong}", body, "requestId")
         spec = {"parent": PLACE, "nodeId": "taken", "node": NODE}
         yield Wrong("POST", path, {"tpu": {"nodeSpec": [spec]}}, "already exists", 409)

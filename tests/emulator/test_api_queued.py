@@ -124,14 +124,18 @@ def test_without_a_prefix_the_id_of_the_request_is_the_prefix(cloud):
     assert cloud.get("q-1")["state"] == "READY"
 
 
-def reserve(cloud):
-    body = {"name": f"{PLACE}/reservations/held", "resourceType": "v3", "size": 8}
+ELSEWHERE = "projects/p/locations/us-central1-b"
+
+
+def reserve(cloud, place=PLACE):
+    body = {"name": f"{place}/reservations/held", "resourceType": "v3", "size": 8}
     cloud.service.reservations.add(cloud.call(body=body))
 
 
-@pytest.mark.parametrize("name", ["-", "gone"])
-def test_a_request_without_its_reservation_fails_and_never_becomes_active(cloud, name):
-    ask(cloud, reservationName=f"{PLACE}/reservations/{name}")
+@pytest.mark.parametrize(("place", "name"), [(PLACE, "-"), (PLACE, "gone"), (ELSEWHERE, "held")])
+def test_a_request_without_its_reservation_fails_and_never_becomes_active(cloud, place, name):
+    reserve(cloud, ELSEWHERE)
+    ask(cloud, reservationName=f"{place}/reservations/{name}")
     cloud.pass_time(100)
     state = call(cloud, "get")["state"]
     assert state["state"] == "FAILED"

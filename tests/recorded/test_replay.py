@@ -14,7 +14,16 @@ from typing import Any
 
 import pytest
 
-from recorded.replay import Conversation, Difference, compared, conversations, is_as
+from recorded.replay import (
+    ABSENT,
+    Answer,
+    Conversation,
+    Difference,
+    Exchange,
+    compared,
+    conversations,
+    is_as,
+)
 from tpukit.emulator.api.http_server import build_server
 from tpukit.emulator.core.service_context import project_number
 from tpukit.emulator.faults.presets import PRESETS, filled
@@ -110,6 +119,14 @@ def test_each_exchange_says_where_it_is_from_and_how_sure_it_is() -> None:
     exchanges = [each for found in conversations().values() for each in found]
     assert {each.certainty for each in exchanges} <= {"google", "mock", "pasted"}
     assert all(each.source for each in exchanges)
+
+
+def test_a_pasted_answer_is_compared_by_its_own_fields_and_by_those_that_it_lacks() -> None:
+    talk = Conversation("", "", "1")
+    pasted = Exchange("e", "s", "pasted", "GET /", 200, {"quoted": 1}, absent=("lacked",))
+    answer = Answer(200, (), {"quoted": 1, "lacked": 2, "not-quoted": 3})
+    (difference,) = filter(None, compared(pasted, answer, talk))
+    assert (difference.field, difference.recorded) == ("lacked", ABSENT)
 
 
 def test_the_replay_compares_what_there_is(replay: Replay, record_property: Any) -> None:
