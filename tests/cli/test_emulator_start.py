@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,6 +136,24 @@ def test_a_damaged_state_file_is_named_with_what_to_type(tpukit: Tpukit) -> None
     assert told[3] == "note: it then starts without slices, and removes the files of their workers"
     state.rename(f"{state}.old")
     assert tpukit.document("--local", "list")["slices"] == []
+
+
+@pytest.mark.full_size
+def test_an_emulator_that_does_not_answer_is_told_as_that_and_is_there_afterwards(
+    tpukit: Tpukit,
+) -> None:
+    """Nothing is started beside it; "another one runs" would lead to `stop`."""
+    pid = tpukit.document("emulator", "start", "--engine", "paper")["emulator"]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        for words in (("--local", "list"), ("emulator", "status"), ("emulator", "start")):
+            told = tpukit.ends_with(1, *words).stderr.splitlines()
+            assert "runs and does not answer" in told[0]
+            assert told[1] == "fix: tpukit emulator status"
+            assert "another" not in " ".join(told)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert tpukit.document("emulator", "status")["emulator"]["pid"] == pid
 
 
 def test_a_port_that_is_taken_is_an_error_of_one_line(tpukit: Tpukit) -> None:
