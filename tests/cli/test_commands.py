@@ -224,7 +224,7 @@ def test_list_warns_of_zones_that_did_not_answer(run: Run, prompt_cloud: Cloud) 
         }
         result = run("list", environment=environment)
     assert result.status == 0
-    assert "locations/x\\x1b[2J did not answer" in result.err
+    assert "warning: x\\x1b[2J did not answer" in result.err
 
 
 def test_list_remembers_slices_made_in_another_project(run: Run, prompt_cloud: Cloud) -> None:

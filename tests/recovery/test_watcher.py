@@ -199,9 +199,15 @@ def test_a_watch_that_is_taken_up_leaves_a_stranger_of_the_name_alone(scene: Sce
     scene.cloud.tpu.create(stranger)
     scene.clock.sleep(60.0)
     before = scene.cloud.tpu.get(ZONE, "demo")
-    with pytest.raises(NameTaken, match="belongs to bob"):
+    scene.spec(zones=())
+    with pytest.raises(NameTaken) as refused:
         scene.watch()
+    assert "belongs to bob" in refused.value.why
     assert scene.work.begun == []
+    assert scene.cloud.tpu.get(ZONE, "demo") == before
+    scene.spec(zones=(OTHER_ZONE,))
+    assert scene.watch(scene.end) == 0
+    assert scene.record.watch.zone == OTHER_ZONE
     assert scene.cloud.tpu.get(ZONE, "demo") == before
 
 
@@ -355,10 +361,11 @@ def test_room_that_comes_later_is_waited_for_and_none_ends_the_watch_in_time(
 
 def test_another_s_slice_of_that_name_elsewhere_is_left_alone(scene: Scene) -> None:
     scene.cloud.tpu.create(naming.labelled(scene.cloud.request(zone=OTHER_ZONE), "eve", "hers"))
+    hers = scene.cloud.tpu.get(OTHER_ZONE, "demo")
     scene.cloud.fault(preset="stockout", zone=ZONE, times=1)
-    with pytest.raises(NameTaken, match="belongs to eve"):
-        scene.watch(scene.preempt)
-    assert scene.cloud.nodes() == [scene.cloud.full_name("demo", OTHER_ZONE)]
+    assert scene.watch(scene.preempt, scene.end) == 0
+    assert scene.record.watch.zone == ZONE
+    assert scene.cloud.tpu.get(OTHER_ZONE, "demo").id == hers.id
 
 
 def test_a_slice_of_a_queued_resource_is_suspended_with_it_and_made_again_without(
