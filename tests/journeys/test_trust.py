@@ -162,8 +162,8 @@ def test_who_follows_a_slice_that_is_made_anew_is_told_that_the_run_is_gone(pod:
         with asleep(followed.process):  # else it may look while there is no slice
             make_anew(pod)
         status, told = followed.rest()
-    assert status == 1, told
-    assert "pod worker 0: job run.old was lost" in told
+    assert status == 7, told
+    assert "slice pod is gone" in told
     assert followed.lines == [f"line {number}" for number in range(1, MARKS[0] + 1)]
 
 
