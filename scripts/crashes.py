@@ -129,7 +129,7 @@ class Subject:
             self._ask("DELETE", f"{RULES}/{rule['name']}")
         # Not those of the ledger alone: of some creates the answer was lost.
         give_up_at = time.monotonic() + 180
-        while nodes := self._ask("GET", f"{PLACE}/nodes?pageSize=1000")[1]["nodes"]:
+        while nodes := self._ask("GET", f"{PLACE}/nodes?pageSize=1000")[1].get("nodes"):
             for node in nodes:
                 self._ask("DELETE", f"/v2/{node['name']}")
             left = Counter(node["state"] for node in nodes)

@@ -200,12 +200,14 @@ def _create(path: Path) -> None:
 
 
 def _read(database: sqlite3.Connection) -> EmulatorState:
+    # No other process opens it: then SQLite needs no memory shared between processes.
+    database.execute("PRAGMA locking_mode=EXCLUSIVE")
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if version != VERSION:
         raise _OtherVersionError(f"version {version}, and this emulator reads version {VERSION}")
-    # No other process opens it: then SQLite needs no memory shared between processes.
-    database.execute("PRAGMA locking_mode=EXCLUSIVE")
     database.execute("PRAGMA journal_mode=WAL")
+    # Of 4 KiB each. SQLite's own 1,000 would need 4 MB beside the records.
+    database.execute("PRAGMA wal_autocheckpoint=100")
     database.execute("PRAGMA synchronous=NORMAL")
     (damage,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if damage != "ok":
