@@ -379,18 +379,23 @@ class Watcher:
     def _left(self, error: TpukitError) -> TpukitError:
         """Say in what ends the watch early what exists, and how it is taken up."""
         watch, spec = self.record.watch, self.record.watch.spec
+        interrupted = isinstance(error, (Interrupted, Terminated))
+        unseen = interrupted and not self.seen.state and not self.seen.looked
         if self.seen.state and not error.exists:
             error.exists = tuple(self.seen.exists())
+        elif unseen:
+            self.seen.complete(error)
         if self.began and spec.command:
             error.exists += (f"run {spec.run_id} of slice {watch.name} goes on",)
         if watch.open:
-            kind = "interrupted" if isinstance(error, (Interrupted, Terminated)) else "failed"
+            kind = "interrupted" if interrupted else "failed"
             with suppress(NotWritten):  # what ends it is what is told
                 self.record.note(kind, error.summary(), stopped=isinstance(error, Terminated))
             again = ("tpukit", "watch", watch.name)
             own = error.fix if kind == "failed" and error.fix and error.fix.arguments else None
             error.fix = own or Fix.command(*again, note="takes the watch up again")
-            error.otherwise = self.seen.delete_command() if self.seen.state else None
+            known = self.seen.state or unseen
+            error.otherwise = self.seen.delete_command() if known else None
         return error
 
 
