@@ -58,14 +58,16 @@ def test_a_command_that_fails_is_no_recording() -> None:
 def test_the_picture_in_the_tutorial_ends_well_and_tells_nothing_of_its_machine() -> None:
     lines = last_picture(PAGE)
     assert "✓ smoke passed" in lines
-    close = "gcloud compute firewall-rules update default-allow-ssh --disabled"
-    assert lines[-5:] == [
+    assert lines[-6:-3] == [
         "next: tpukit --local ssh demo",
         "next: tpukit --local delete demo",
         "note: until then it stays",
-        f"next: {close} --project tpukit-local",
-        "note: --no-disabled opens it again",
     ]
+    assert "".join(lines[-3:-1]) == (  # two lines of the terminal
+        'next: sh -c \'eval "$(tpukit emulator env)"; gcloud compute '
+        "firewall-rules update default-allow-ssh --disabled --project tpukit-local'"
+    )
+    assert lines[-1] == "note: --no-disabled opens it again"
     assert not re.search(r"/root|/home/|/tmp/|WARNING", PAGE.read_text(encoding="utf-8"))
 
 

@@ -55,7 +55,7 @@ def test_up_is_refused_before_the_create_where_os_login_does_not_know_us(
 ) -> None:
     result = run("up", "v3-8", "demo", environment=environment).says(4)
     assert "slice demo lets people in by OS Login, which does not know us" in result.err
-    assert "fix: gcloud compute os-login ssh-keys add --key-file" in result.err
+    assert "gcloud compute os-login ssh-keys add --key-file" in result.err
     assert run("list", "--json", environment=environment).document["slices"] == []
 
 
