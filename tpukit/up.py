@@ -123,14 +123,13 @@ def up(
     """
     context = context.within(deadline)
     say, done = progress.on_stage, progress.on_done
-    obtained = ensure_somewhere(
+    ensured = ensure_somewhere(
         context,
         search,
         firewall=firewall,
         deadline=deadline,
         on_state=lambda state: say("create", state),
     )
-    ensured = obtained.made
     found, opening = ensured.slice, ensured.opening
     deadline = deadline.within(search.seconds)
     context = context.within(deadline, patient=True)
@@ -167,7 +166,7 @@ def up(
             on_report=lambda tested: progress.on_smoke(found, tested),
         )
         done("smoke", "passed")
-    return UpReport(found, ensured.created, opening, guard, report, result, obtained.refusals)
+    return UpReport(found, ensured.created, opening, guard, report, result, ensured.refusals)
 
 
 def _guarded(

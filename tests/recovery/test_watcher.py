@@ -66,7 +66,7 @@ class PaperWork:
         if search.single:  # as `ensure_somewhere` has it
             return attempt(search.requests[0]).slice
         steady = replace(search, jitter=lambda least, most: most)
-        return obtain(self.cloud.tpu, steady, attempt, deadline=deadline, **given).made.slice
+        return obtain(self.cloud.tpu, steady, attempt, deadline=deadline, **given)[0].slice
 
     def begin(self, found: Slice, request: SliceRequest) -> str:
         if self.failures:

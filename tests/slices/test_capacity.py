@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,9 +24,9 @@ from tpukit.errors import (
 )
 from tpukit.models import SliceRequest
 from tpukit.slices import capacity, lifetime, naming
-from tpukit.slices.capacity import Obtained, Search
+from tpukit.slices.capacity import Search
 from tpukit.slices.ensure import Ensured, ensure
-from tpukit.slices.refusals import documents, removals
+from tpukit.slices.refusals import Refusal, documents, removals
 
 #: Zones that offer a v3-8.
 FULL = ("europe-west4-a", "us-central1-a", "us-central1-b")
@@ -61,7 +61,7 @@ class Hunter:
         seconds: float = 12 * HOUR,
         before: Callable[[SliceRequest], object] = lambda request: None,
         types: tuple[str, ...] = ("v3-8",),
-    ) -> Obtained[Ensured]:
+    ) -> tuple[Ensured, Sequence[Refusal]]:
         cloud = self.cloud
 
         def attempt(request: SliceRequest) -> Ensured:
@@ -122,11 +122,11 @@ def room_later(cloud: Cloud, clock: FakeClock, seconds: float) -> None:
     clock.on_sleep = pass_time
 
 
-def check_found(cloud: Cloud, found: Obtained[Ensured]) -> None:
+def check_found(cloud: Cloud, made: Ensured, refusals: Sequence[Refusal]) -> None:
     """Hold a search of `room_later` to what it has to end with."""
     assert cloud.nodes() == [cloud.full_name("demo", FREE)]
-    assert found.made.slice.ready
-    last = {each.zone: (each.again, type(each.error)) for each in found.refusals}
+    assert made.slice.ready
+    last = {each.zone: (each.again, type(each.error)) for each in refusals}
     assert last[CLOSED] == ("after a fix", QuotaExceeded)
     assert {last[zone] for zone in FULL} == {("later", NoCapacity)}
 
@@ -137,15 +137,15 @@ def test_a_search_ends_with_one_slice_where_there_is_room_after_a_while_and_says
 ) -> None:
     began = clock.now
     room_later(cloud, clock, 20 * 60.0)
-    found = ada.search(*ZONES, asking=6 * HOUR)
-    check_found(cloud, found)
-    assert found.made.created
+    made, refusals = ada.search(*ZONES, asking=6 * HOUR)
+    check_found(cloud, made, refusals)
+    assert made.created
     assert 20 * 60.0 < clock.now - began < 30 * 60.0
     assert asked(cloud, CLOSED) == 1  # never hammers on what waiting does not mend
     assert 3 < asked(cloud, FULL[0]) < 12
     assert clock.slept.count(75.0) == asked(cloud, FULL[0]) - 1  # a pause between two rounds
-    assert next(each.times for each in found.refusals) == asked(cloud, FULL[0])
-    text = "\n".join(each.line for each in found.refusals)
+    assert next(each.times for each in refusals) == asked(cloud, FULL[0])
+    text = "\n".join(each.line for each in refusals)
     assert "us-central1-f v3-8: after a fix (RESOURCE_EXHAUSTED, quota-limit-named)" in text
     assert "Google has no free slice of this type" in text
 
@@ -170,7 +170,7 @@ def test_an_interrupted_search_goes_on_where_another_machine_starts_it_again(
     assert "us-central1-f v3-8: after a fix" in told
     assert "takes the search up again" in told
     clock.on_sleep = passing
-    check_found(cloud, Hunter(cloud, nonce="n2").search(*ZONES, asking=6 * HOUR))
+    check_found(cloud, *Hunter(cloud, nonce="n2").search(*ZONES, asking=6 * HOUR))
 
 
 @pytest.mark.parametrize("state", ["CREATING", "READY"])
@@ -183,8 +183,8 @@ def test_what_an_earlier_search_has_left_is_taken_up_and_nothing_else_asked_for(
     if state == "READY":
         clock.sleep(31.0)
     assert cloud.tpu.get(FREE, "demo").state == state
-    found = Hunter(cloud, nonce="n2").search(FULL[0], FREE)
-    assert not found.made.created
+    found, _ = Hunter(cloud, nonce="n2").search(FULL[0], FREE)
+    assert not found.created
     assert cloud.nodes() == [cloud.full_name("demo", FREE)]
     assert asked(cloud, FULL[0]) == 0
 
@@ -200,12 +200,12 @@ def test_of_two_searches_slices_the_oldest_that_becomes_ready_stays(
             cloud.tpu.create(other.requests(FREE)[0])
             clock.sleep(2.0)
 
-    found = ada.search(FULL[0], FREE, before=rival)
-    assert found.made.slice.zone == FREE
+    found, _ = ada.search(FULL[0], FREE, before=rival)
+    assert found.slice.zone == FREE
     assert cloud.nodes() == [cloud.full_name("demo", FREE)]
     assert [len(cloud.calls("nodes.delete")), asked(cloud, FULL[0])] == [1, 1]
-    again = other.search(FULL[0], FREE)
-    assert again.made.slice.zone == FREE
+    again, _ = other.search(FULL[0], FREE)
+    assert again.slice.zone == FREE
 
 
 def test_of_two_searches_slices_the_younger_stays_where_the_older_comes_to_nothing(
@@ -219,8 +219,8 @@ def test_of_two_searches_slices_the_younger_stays_where_the_older_comes_to_nothi
             cloud.tpu.create(other.requests(FREE)[0])
             clock.sleep(2.0)
 
-    found = ada.search(FULL[0], FREE, before=rival)
-    assert found.made.slice.zone == FULL[0]
+    found, _ = ada.search(FULL[0], FREE, before=rival)
+    assert found.slice.zone == FULL[0]
     assert cloud.nodes() == [cloud.full_name("demo", FULL[0])]
 
 
@@ -229,7 +229,7 @@ def test_a_slice_that_no_search_made_is_taken_up_and_never_deleted(
 ) -> None:
     plain = [naming.labelled(cloud.request(zone=zone), "ada", "n0") for zone in (FULL[0], FREE)]
     create(cloud, plain[1])
-    assert not ada.search(FULL[0], FREE).made.created
+    assert not ada.search(FULL[0], FREE)[0].created
     with pytest.raises(NameTaken, match=f"as a v3-8 in {FREE}"):
         ada.search(*FULL)
     create(cloud, plain[0])
@@ -240,13 +240,13 @@ def test_a_slice_that_no_search_made_is_taken_up_and_never_deleted(
 
 def test_a_slice_of_another_owner_is_none_of_ours(ada: Hunter, cloud: Cloud) -> None:
     create(cloud, naming.labelled(cloud.request(zone=FREE), "eve", "n0"))
-    assert ada.search(FULL[0], FREE).made.slice.zone == FULL[0]
+    assert ada.search(FULL[0], FREE)[0].slice.zone == FULL[0]
     with pytest.raises(NameTaken) as caught:
         Hunter(cloud, owner="bob").search(FREE)
     assert "belongs to eve" in caught.value.why
-    found = Hunter(cloud, owner="bob").search(FREE, FULL[1])
-    assert found.made.slice.zone == FULL[1]
-    assert [(each.zone, each.again) for each in found.refusals] == [(FREE, "elsewhere")]
+    found, refusals = Hunter(cloud, owner="bob").search(FREE, FULL[1])
+    assert found.slice.zone == FULL[1]
+    assert [(each.zone, each.again) for each in refusals] == [(FREE, "elsewhere")]
 
 
 def test_a_slice_that_was_preempted_is_deleted_and_asked_for_again(
@@ -256,13 +256,13 @@ def test_a_slice_that_was_preempted_is_deleted_and_asked_for_again(
     name = cloud.full_name("demo", FREE)
     cloud.control("POST", f"nodes/{name}:preempt", {})
     assert cloud.tpu.get(FREE, "demo").lost
-    assert Hunter(cloud, nonce="n2").search(FREE).made.created
+    assert Hunter(cloud, nonce="n2").search(FREE)[0].created
     assert cloud.tpu.get(FREE, "demo").ready
 
 
 def test_types_are_asked_for_in_their_order_in_every_zone(ada: Hunter, cloud: Cloud) -> None:
     cloud.fault(preset="stockout", accelerator_type="v3-8", probability=1.0)
-    found = ada.search(*FULL[:2], types=("v3-8", "v2-8")).made.slice
+    found = ada.search(*FULL[:2], types=("v3-8", "v2-8"))[0].slice
     assert (found.accelerator_type, found.zone) == ("v2-8", FULL[0])
     assert [asked(cloud, zone) for zone in FULL] == [2, 1, 0]
 
@@ -313,7 +313,7 @@ def test_a_zone_that_a_list_leaves_out_is_read_by_itself(
     cloud.tpu.create(ada.requests(FREE)[0])
     clock.sleep(31.0)
     cloud.fault(method="nodes.list", kind="unreachable", zone=FREE, probability=1.0)
-    assert ada.search(FULL[0], FREE, seconds=300.0).made.slice.zone == FREE
+    assert ada.search(FULL[0], FREE, seconds=300.0)[0].slice.zone == FREE
     assert cloud.nodes() == [cloud.full_name("demo", FREE)]
 
 
@@ -327,11 +327,11 @@ def test_a_zone_that_stays_silent_is_left_out_and_not_asked(
 ) -> None:
     silent(cloud, FREE)
     began = clock.now
-    found = ada.search(FREE, FULL[0], seconds=1800.0)
-    assert found.made.slice.zone == FULL[0]
+    found, refusals = ada.search(FREE, FULL[0], seconds=1800.0)
+    assert found.slice.zone == FULL[0]
     assert clock.now - began < 180.0
     assert asked(cloud, FREE) == 0
-    (refusal,) = found.refusals
+    (refusal,) = refusals
     assert (refusal.zone, refusal.reason, refusal.again) == (FREE, "no answer", "later")
     assert "not known" in refusal.why
 
@@ -342,7 +342,7 @@ def test_a_search_goes_on_until_a_silent_zone_answers(
     silent(cloud, FREE)
     cloud.fault(preset="quota", zone=CLOSED, probability=1.0)
     at_sleep(clock, 30, lambda: cloud.control("DELETE", "faults"))
-    assert ada.search(CLOSED, FREE, asking=6 * HOUR).made.slice.zone == FREE
+    assert ada.search(CLOSED, FREE, asking=6 * HOUR)[0].slice.zone == FREE
 
 
 def test_nothing_is_asked_for_if_no_zone_says_what_it_has(ada: Hunter, cloud: Cloud) -> None:
@@ -362,7 +362,7 @@ def test_a_slice_lives_as_long_as_was_asked_for_from_when_it_was_asked_for(
     given = lifetime.labels(began, HOUR, "")
     requests = [replace(each, labels={**each.labels, **given}) for each in ada.requests(FREE)]
     ada.requests = lambda *zones, **_: requests  # type: ignore[method-assign]
-    found = ada.search(FREE, asking=6 * HOUR).made.slice
+    found = ada.search(FREE, asking=6 * HOUR)[0].slice
     ends = lifetime.seconds_of(found.labels[lifetime.EXPIRES]) or 0.0
     assert ends > began + HOUR + 120.0
 
@@ -372,7 +372,7 @@ def test_what_may_still_appear_elsewhere_is_told_and_deleted_by_the_same_search(
 ) -> None:
     cloud.fault(method="nodes.create", kind="reset", zone=FULL[0])
     cloud.fault(preset="quota", zone=FULL[0], probability=1.0)
-    refusals = ada.search(FULL[0], FREE).refusals
+    refusals = ada.search(FULL[0], FREE)[1]
     (line,) = documents(refusals)["exists"]
     assert f"slice demo in {FULL[0]} may still appear" in line
     (fix,) = removals("demo", refusals)
@@ -381,7 +381,7 @@ def test_what_may_still_appear_elsewhere_is_told_and_deleted_by_the_same_search(
     cloud.control("DELETE", "faults")
     clock.sleep(60.0)
     cloud.tpu.create(ada.requests(FULL[0])[0])  # as the service does it late
-    found = Hunter(cloud, nonce="n2").search(FULL[0], FREE).made
+    found = Hunter(cloud, nonce="n2").search(FULL[0], FREE)[0]
     assert (found.slice.zone, found.created) == (FREE, False)
     assert cloud.nodes() == [cloud.full_name("demo", FREE)]
 
@@ -389,8 +389,8 @@ def test_what_may_still_appear_elsewhere_is_told_and_deleted_by_the_same_search(
 def test_an_outage_in_the_middle_ends_no_search(ada: Hunter, cloud: Cloud) -> None:
     cloud.fault(method="nodes.create", status="UNAVAILABLE", http=503, times=3)
     cloud.fault(method="nodes.list", status="UNAVAILABLE", http=503, times=20)
-    found = ada.search(*FULL, asking=6 * HOUR)
-    assert cloud.nodes() == [cloud.full_name("demo", found.made.slice.zone)]
+    found, _ = ada.search(*FULL, asking=6 * HOUR)
+    assert cloud.nodes() == [cloud.full_name("demo", found.slice.zone)]
     assert cloud.served() == 23
 
 

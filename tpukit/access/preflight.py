@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
@@ -31,23 +31,23 @@ from tpukit.errors import (
 from tpukit.models import QueueRequest, Slice, SliceRequest
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.slices import capacity
-from tpukit.slices.capacity import Obtained, Search
-from tpukit.slices.ensure import check_same, ensure
+from tpukit.slices.capacity import Search
+from tpukit.slices.ensure import Ensured, check_same, ensure
 from tpukit.slices.last_seen import OnState, last_seen, naming_what_exists
 from tpukit.slices.queue_requests import ensure_queued, wait_queued
 from tpukit.slices.quota_names import addresses
+from tpukit.slices.refusals import Refusal
 
 Read = Callable[[], Any]
 Outcomes = Mapping[str, Outcome[Read, Any]]
 
 
 @dataclass(frozen=True)
-class Reachable:
-    """A slice that is READY, and the rule that lets us reach it, where one was asked for."""
+class Reachable(Ensured):
+    """A slice that is READY, the rule that lets us reach it, if any, and who refused before."""
 
-    slice: Slice
     opening: Opening | None
-    created: bool
+    refusals: Sequence[Refusal] = ()
 
 
 def ensure_reachable(
@@ -79,7 +79,7 @@ def ensure_reachable(
             journal=context.journal,
             on_state=on_state,
         )
-    return Reachable(ensured.slice, opening, ensured.created)
+    return Reachable(ensured.slice, ensured.created, opening)
 
 
 def ensure_somewhere(
@@ -89,7 +89,7 @@ def ensure_somewhere(
     firewall: bool,
     deadline: Deadline,
     on_state: OnState,
-) -> Obtained[Reachable]:
+) -> Reachable:
     """Make sure of a slice in one of the places of a search, as `ensure_reachable` does of one.
 
     The rules of the places that came to nothing are removed; an error that ends the search before
@@ -119,9 +119,9 @@ def ensure_somewhere(
         )
 
     if search.single:
-        return Obtained(attempt(search.requests[0]))
+        return attempt(search.requests[0])
     try:
-        found = capacity.obtain(
+        made, refusals = capacity.obtain(
             context.provider,
             search,
             attempt,
@@ -138,9 +138,9 @@ def ensure_somewhere(
             opening.note_left(error)
         raise
     if firewall:
-        lost = [each for each in search.requests if each.zone != found.made.slice.zone]
+        lost = [each for each in search.requests if each.zone != made.slice.zone]
         _remove_rules(context, lost)
-    return found
+    return replace(made, refusals=refusals)
 
 
 def _wait_in_queue(
@@ -175,7 +175,7 @@ def wait_reachable(context: Context, made: Reachable) -> Reachable:
         return made
     with naming_what_exists(last_seen(context.provider, made.slice)):
         found, opening = rule_opening.finish(context, made.slice, made.opening)
-    return Reachable(found, opening, made.created)
+    return replace(made, slice=found, opening=opening)
 
 
 def prepare(

@@ -107,13 +107,13 @@ def _obtained(
     from tpukit.access.preflight import ensure_somewhere, wait_reachable
 
     on_state = toolkit.say_state(sought.requests[0].name)
-    obtained = ensure_somewhere(
+    made = ensure_somewhere(
         context, sought, firewall=firewall, deadline=deadline, on_state=on_state
     )
-    one = wait_reachable(context, obtained.made)
+    one = wait_reachable(context, made)
     if one.opening:
         toolkit.console.say(f"rule {one.opening.rule.name}: {one.opening.summary}")
-    return one.slice, one.created, obtained.refusals
+    return one.slice, one.created, one.refusals
 
 
 def _names(toolkit: Toolkit, accelerator: AcceleratorType, name: str, count: int) -> Sequence[str]:

@@ -128,7 +128,7 @@ def planned_search(
             made = ensure_somewhere(
                 context, sought, firewall=firewall, deadline=limit, on_state=by.say_state(name)
             )
-            wait_reachable(context, made.made)
+            wait_reachable(context, made)
 
     return rehearse(toolkit, act, full=len(wishes[0].requests) - 1)
 

@@ -75,14 +75,14 @@ class Workload:
         waits = search.asking.remaining() if search.asking else 0.0
         deadline = Deadline.after(self.context.clock, waits + READY_SECONDS)
         context = self.context.within(deadline)
-        obtained = ensure_somewhere(
+        made = ensure_somewhere(
             context,
             search,
             firewall=self.spec.firewall,
             deadline=deadline,
             on_state=self.say,
         )
-        return wait_reachable(context, obtained.made).slice
+        return wait_reachable(context, made).slice
 
     def begin(self, found: Slice, request: SliceRequest) -> str:
         """Make sure that the command runs on the slice, once, and follow it; return the event.

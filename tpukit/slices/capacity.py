@@ -9,12 +9,11 @@ the others are deleted: whoever looks comes to the same result.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from random import uniform
-from typing import Generic, Protocol, TypeVar
+from typing import TypeVar
 
 from tpukit.clock import Deadline, polls
 from tpukit.cloud.provider import SliceProvider
@@ -31,6 +30,7 @@ from tpukit.errors import (
 )
 from tpukit.models import Slice, SliceRequest
 from tpukit.slices import change
+from tpukit.slices.ensure import Ensured
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import OnState, last_seen, passing
 from tpukit.slices.naming import OWNER, SEARCH, is_owner
@@ -44,17 +44,7 @@ _SILENT_PAUSE = (5.0, 30.0)
 _SILENT_SECONDS = 60.0
 
 Place = tuple[str, str]  #: a zone and an accelerator type
-Jitter = Callable[[float, float], float]  #: a number between two
-
-
-class Made(Protocol):
-    """What an attempt returns."""
-
-    @property
-    def slice(self) -> Slice: ...
-
-
-Got = TypeVar("Got", bound=Made)
+Got = TypeVar("Got", bound=Ensured)
 
 
 @dataclass(frozen=True)
@@ -68,21 +58,13 @@ class Search:
     requests: Sequence[SliceRequest]
     asking: Deadline | None = None
     seconds: float = inf
-    jitter: Jitter = uniform
+    jitter: Callable[[float, float], float] = uniform
     best_effort: bool = False
 
     @property
     def single(self) -> bool:
         """Whether there is one place, asked once, whatever other places may have."""
         return SEARCH not in self.requests[0].labels
-
-
-@dataclass(frozen=True)
-class Obtained(Generic[Got]):
-    """What the one attempt that succeeded has made, and who refused before."""
-
-    made: Got
-    refusals: Sequence[Refusal] = ()
 
 
 def obtain(
@@ -93,8 +75,8 @@ def obtain(
     deadline: Deadline,
     journal: Journal,
     on_state: OnState,
-) -> Obtained[Got]:
-    """Make sure of one slice in one of the places, and return what `attempt` made of its request.
+) -> tuple[Got, Sequence[Refusal]]:
+    """Make sure of one slice in one of the places; return what `attempt` made, and who refused.
 
     The requests carry `naming.SEARCH` and their owner. An attempt returns a slice that is READY, or
     raises as `ensure` does.
@@ -105,13 +87,24 @@ def obtain(
         DeadlinePassed: one is not READY yet, or a zone did not say whether it has one.
         TpukitError: of the class of the first refusal, where none was for want of room.
     """
-    hunt = _Rounds(provider.within(deadline), search, attempt, deadline, journal, on_state)
-    with hunt.telling_refusals():
-        return Obtained(hunt.run(), hunt.refusals)
+    rounds = _Rounds(provider.within(deadline), search, deadline, journal, on_state)
+    try:
+        return rounds.run(attempt), rounds.refusals
+    except KeyboardInterrupt as signal:
+        error = interruption(signal)
+        if rounds.there:
+            last_seen(provider, rounds.there).complete(error)
+        elif not doubts(rounds.refusals):
+            error.why = f"there is no slice {rounds.name} yet"
+        rounds.complete(error)
+        raise error from None
+    except TpukitError as error:
+        rounds.complete(error)
+        raise
 
 
 @dataclass
-class _Rounds(Generic[Got]):
+class _Rounds:
     """One search: `seen` are the zones that have said what they have, `left` those of a round.
 
     Nothing is asked for in a zone that has not. It is waited for until `patience`, then left out.
@@ -119,7 +112,6 @@ class _Rounds(Generic[Got]):
 
     provider: SliceProvider
     search: Search
-    attempt: Callable[[SliceRequest], Got]
     deadline: Deadline
     journal: Journal
     on_state: OnState
@@ -140,38 +132,21 @@ class _Rounds(Generic[Got]):
         places = [_place(each) for each in self.search.requests]
         return [self.said[each] for each in places if each in self.said]
 
-    def run(self) -> Got:
+    def run(self, attempt: Callable[[SliceRequest], Got]) -> Got:
         while True:
             living = self._living()
             self.there = living[0] if living else None
             request = self._request_of(living[0]) if living else self._next()
             if request is None:
                 continue
-            made = self._attempt(request, standing=bool(living))
+            made = self._made(attempt, request, standing=bool(living))
             if made and self._alone(made.slice):
                 for line in doubts(self.refusals).values():
                     self.on_state(f"{line}; the same command deletes it then")
                 return made
 
-    @contextmanager
-    def telling_refusals(self) -> Iterator[None]:
-        """Give every error that leaves here what the places have said so far."""
-        try:
-            yield
-        except KeyboardInterrupt as signal:
-            error = interruption(signal)
-            if self.there:
-                seen = last_seen(self.provider, self.there)
-                error.exists, error.fix = tuple(seen.exists()), seen.delete_command()
-            elif not doubts(self.refusals):
-                error.why = f"there is no slice {self.name} yet"
-            self._complete(error)
-            raise error from None
-        except TpukitError as error:
-            self._complete(error)
-            raise
-
-    def _complete(self, error: TpukitError) -> None:
+    def complete(self, error: TpukitError) -> None:
+        """Give an error what the places have said so far."""
         if self.refusals and "refusals" not in error.details:
             lines = [error.why, *(each.line for each in self.refusals)]
             error.why = "\n".join(filter(None, lines))
@@ -187,11 +162,12 @@ class _Rounds(Generic[Got]):
 
         Nothing is asked for in a place that has not said what it has.
         """
-        found = self._standing()
-        for each in found:
+        living = []
+        for each in self._standing():
             if each.lost and SEARCH in each.labels:
                 self._delete(each, f"{each.state}: it does not come back")
-        living = [each for each in found if not (each.lost and SEARCH in each.labels)]
+            else:
+                living.append(each)
         if len(living) > 1 and not all(SEARCH in each.labels for each in living):
             zones = ", ".join(each.zone for each in living)
             raise BadInput(
@@ -291,12 +267,14 @@ class _Rounds(Generic[Got]):
 
     # Whom to ask
 
-    def _attempt(self, request: SliceRequest, *, standing: bool) -> Got | None:
+    def _made(
+        self, attempt: Callable[[SliceRequest], Got], request: SliceRequest, *, standing: bool
+    ) -> Got | None:
         """Ask in one place; None where it refused, or where what was there is not any more."""
         place = " ".join(_place(request))
         self.on_state(f"{place}: {'taking up what is there' if standing else 'asking'}")
         try:
-            return self.attempt(request)
+            return attempt(request)
         except (DeadlinePassed, Interrupted, Terminated):
             raise
         except TpukitError as error:
@@ -315,10 +293,11 @@ class _Rounds(Generic[Got]):
         """Return whom to ask now, None after a pause; raise if nobody is left or time is over."""
         if not self.left:
             hopeful = [each for each in self.search.requests if self._may_ask(each)]
-            keeps = self.search.asking is not None
-            silent = keeps and any(each.zone not in self.seen for each in self.search.requests)
-            if not (hopeful or silent) or (self.begun and self._over()):
-                raise nowhere(self.name, self.refusals, keeps_trying=keeps)
+            asking = self.search.asking
+            silent = asking and any(each.zone not in self.seen for each in self.search.requests)
+            over = self.begun and (asking is None or asking.passed())
+            if over or not (hopeful or silent):
+                raise nowhere(self.name, self.refusals, keeps_trying=asking is not None)
             if self.begun or not hopeful:
                 self._pause()
             self.begun, self.left = True, hopeful
@@ -327,9 +306,6 @@ class _Rounds(Generic[Got]):
     def _may_ask(self, request: SliceRequest) -> bool:
         said = self.said.get(_place(request))
         return request.zone in self.seen and (said is None or said.again == LATER)
-
-    def _over(self) -> bool:
-        return self.search.asking is None or self.search.asking.passed()
 
     def _pause(self) -> None:
         limit = self.search.asking or self.deadline

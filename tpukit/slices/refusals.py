@@ -84,9 +84,7 @@ def noted(before: Refusal | None, request: SliceRequest, error: TpukitError) -> 
     return Refusal(request.zone, request.accelerator_type, outlook(error), times, error)
 
 
-def nowhere(
-    name: str, refusals: Sequence[Refusal], *, keeps_trying: bool, until: str = ""
-) -> TpukitError:
+def nowhere(name: str, refusals: Sequence[Refusal], *, keeps_trying: bool) -> TpukitError:
     """Return the error for a slice that every place has refused: of the class of the best hope."""
     first = next(
         (each for each in refusals if isinstance(each.error, (NoCapacity, QuotaExceeded))),
@@ -100,7 +98,7 @@ def nowhere(
         fix = Fix(note="add --keep-trying, or more places: --zones, --anywhere, --types")
     places = "its place" if len(refusals) == 1 else f"all {len(refusals)} places"
     return type(first.error)(
-        f"slice {name} was refused in {places}{until}",
+        f"slice {name} was refused in {places}",
         reason=first.error.reason,
         why="\n".join(each.line for each in refusals),
         fix=fix,
