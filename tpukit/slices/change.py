@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 
 from tpukit.clock import Deadline
 from tpukit.cloud.provider import Doubtful, SliceProvider
@@ -40,21 +39,48 @@ def delete(
         DeadlinePassed: it still exists.
         TpukitError: the API refused; the error names what exists.
     """
-    seen = seen or last_seen(provider, found)
-    _Deletion(provider.within(deadline), found, GONE, deadline, on_state, seen).over()
-    journal.record("delete", found.project, found.zone, found.name, found.data_disks)
+    seen, provider = seen or last_seen(provider, found), provider.within(deadline)
+    operation, doing = "", f"delete slice {found.name}"
+    refusal: TpukitError | None = None
+    patience: Deadline | None = None
+    with naming_what_exists(seen):
+        for current in seen.looks(provider, deadline, on_state):
+            if current is None:
+                seen.state = ""
+                journal.record("delete", found.project, found.zone, found.name, found.data_disks)
+                return
+            if current.state == "DELETING":
+                continue
+            try:
+                if not operation:
+                    operation = seen.asked(provider.delete, current, on_state)
+                    continue
+                failure = seen.failure(provider, operation, doing)
+            except (Doubtful, NotFound):
+                continue
+            except TpukitError as error:
+                if not error.reason.startswith("FAILED_PRECONDITION"):
+                    raise
+                patience = patience or deadline.within(BUSY_SECONDS)
+                if current.state in AT_REST and patience.passed():
+                    raise
+                failure = error
+            if failure:
+                if refusal is None or refusal.what != failure.what:
+                    on_state(f"{failure.summary()}; asking again")
+                operation, refusal = "", failure
+        why = refusal.summary() if refusal else ""
+        raise DeadlinePassed(f"slice {found.name} is not {GONE} yet", why=why)
 
 
 def start(provider: SliceProvider, found: Slice, *, deadline: Deadline, on_state: OnState) -> Slice:
     """Start a stopped slice and return it once it is READY. Raises as `wait` does."""
-    seen, provider = last_seen(provider, found), provider.within(deadline)
-    return _Change(provider, found, "READY", deadline, on_state, seen).over()
+    return _wait(provider, found, "READY", deadline, on_state, ("start", "STOPPED"))
 
 
 def stop(provider: SliceProvider, found: Slice, *, deadline: Deadline, on_state: OnState) -> Slice:
     """Stop a slice and return it once it is STOPPED. Raises as `wait` does."""
-    seen, provider = last_seen(provider, found), provider.within(deadline)
-    return _Change(provider, found, "STOPPED", deadline, on_state, seen).over()
+    return _wait(provider, found, "STOPPED", deadline, on_state, ("stop", "READY"))
 
 
 def wait(
@@ -70,100 +96,45 @@ def wait(
         DeadlinePassed: it is in another state; it still exists.
         TpukitError: the change was refused or failed.
     """
-    seen = last_seen(provider, found)
-    return _Wait(provider.within(deadline), found, state, deadline, on_state, seen).over()
+    return _wait(provider, found, state, deadline, on_state)
 
 
-@dataclass
-class _Wait:
-    """A wait for a state; `refusal` is the last word against it."""
-
-    provider: SliceProvider
-    found: Slice
-    state: str
-    deadline: Deadline
-    on_state: OnState
-    seen: LastSeen
-    operation: str = ""
-    refusal: TpukitError | None = None
-
-    def over(self) -> Slice:
-        """Return the slice once it is in the state."""
-        with naming_what_exists(self.seen):
-            for current in self.seen.looks(self.provider, self.deadline, self.on_state):
-                if current is None:
-                    self.seen.state = ""
-                    if self.state == GONE:
-                        return self.found
-                    raise gone(self.found)
-                if self._reached(current):
-                    return current
-                self.found = current
-                if current.lost and self.state != GONE:
-                    raise SliceLost(
-                        f"slice {current.name} is {current.state}",
-                        exists=self.seen.exists(),
-                        fix=self.seen.delete_command(),
-                    )
-                with suppress(Doubtful):  # an operation that cannot be read now is read again
-                    self._advance(current)
-            why = self.refusal.summary() if self.refusal else ""
-            if self.state == HEALTHY:
-                why = f"its health is {self.found.health or 'not known'}"
-            raise DeadlinePassed(f"slice {self.found.name} is not {self.state} yet", why=why)
-
-    def _reached(self, current: Slice) -> bool:
-        if self.state == HEALTHY:
-            return current.ready and current.health == HEALTHY
-        return current.state == self.state and (current.ready or self.state != "READY")
-
-    def _advance(self, current: Slice) -> None:
-        """Ask for nothing."""
+def _wait(
+    provider: SliceProvider,
+    found: Slice,
+    state: str,
+    deadline: Deadline,
+    on_state: OnState,
+    call: tuple[str, str] = ("", ""),
+) -> Slice:
+    """Return the slice once it is in `state`; make a call, a verb, while it is in the other."""
+    seen, provider = last_seen(provider, found), provider.within(deadline)
+    (verb, due), operation = call, ""
+    with naming_what_exists(seen):
+        for current in seen.looks(provider, deadline, on_state):
+            if current is None:
+                seen.state = ""
+                if state == GONE:
+                    return found
+                raise gone(found)
+            if _reached(current, state):
+                return current
+            found = current
+            if current.lost and state != GONE:
+                what = f"slice {current.name} is {current.state}"
+                raise SliceLost(what, exists=seen.exists(), fix=seen.delete_command())
+            if current.state != due:
+                continue
+            with suppress(Doubtful):  # an operation that cannot be read now is read again
+                if not operation:
+                    operation = seen.asked(getattr(provider, verb), current, on_state)
+                elif failure := seen.failure(provider, operation, f"{verb} slice {found.name}"):
+                    raise failure
+        why = f"its health is {found.health or 'not known'}" if state == HEALTHY else ""
+        raise DeadlinePassed(f"slice {found.name} is not {state} yet", why=why)
 
 
-class _Change(_Wait):
-    """A start or a stop: asked for while the slice is in the opposite state, until it fails."""
-
-    def _advance(self, current: Slice) -> None:
-        verb, due = ("start", "STOPPED") if self.state == "READY" else ("stop", "READY")
-        if current.state != due:
-            return
-        if not self.operation:
-            self.operation = self.seen.asked(getattr(self.provider, verb), current, self.on_state)
-        elif failure := self.seen.failure(
-            self.provider, self.operation, f"{verb} slice {current.name}"
-        ):
-            raise failure
-
-
-@dataclass
-class _Deletion(_Wait):
-    """A delete, asked for until it is under way; a slice that is busy is asked again later."""
-
-    patience: Deadline | None = None
-
-    def _advance(self, current: Slice) -> None:
-        if current.state == "DELETING":
-            return
-        if self.operation:
-            doing = f"delete slice {current.name}"
-            if failure := self.seen.failure(self.provider, self.operation, doing):
-                self.operation = ""
-                self._note(failure)
-            return
-        try:
-            self.operation = self.seen.asked(self.provider.delete, current, self.on_state)
-        except NotFound:
-            return
-        except TpukitError as error:
-            if not error.reason.startswith("FAILED_PRECONDITION"):
-                raise
-            self._note(error)
-            self.patience = self.patience or self.deadline.within(BUSY_SECONDS)
-            if current.state in AT_REST and self.patience.passed():
-                raise
-
-    def _note(self, refusal: TpukitError) -> None:
-        if self.refusal is None or self.refusal.what != refusal.what:
-            self.on_state(f"{refusal.summary()}; asking again")
-        self.refusal = refusal
+def _reached(current: Slice, state: str) -> bool:
+    if state == HEALTHY:
+        return current.ready and current.health == HEALTHY
+    return current.state == state and (current.ready or state != "READY")

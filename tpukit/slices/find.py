@@ -200,13 +200,3 @@ def check_reachable(found: Slice) -> None:
             f"slice {found.name} is {found.state} and has no workers yet",
             fix=Fix.command("tpukit", "wait", found.name, "--zone", found.zone),
         )
-
-
-def check_readable(slice_: Slice, *fields: str) -> None:
-    """Raise `TpukitError` if one of the API's fields, which a change replaces, is unknown."""
-    unknown = ", ".join(sorted(set(fields) & set(slice_.unreadable)))
-    if unknown:
-        raise TpukitError(
-            f"cannot change {unknown} of slice {slice_.name}",
-            why="the API's answer could not be read there, and a change replaces all of it",
-        )

@@ -10,12 +10,10 @@ from tpukit.clock import Deadline
 from tpukit.cloud.provider import Doubtful, SliceProvider
 from tpukit.errors import BadInput, DeadlinePassed, Fix, NotFound, TpukitError
 from tpukit.models import DataDisk, Slice, SliceChange
-from tpukit.slices.find import check_reachable, check_readable, gone
+from tpukit.slices.find import check_reachable, gone
 from tpukit.slices.last_seen import LastSeen, OnState, last_seen, naming_what_exists, passing
 from tpukit.slices.naming import OURS
 
-#: Parts of a change that the API calls otherwise.
-_FIELDS = {"data_disks": "dataDisks"}
 #: The metadata that admits SSH keys, one a line: `user:ssh-ed25519 AAAA… comment`.
 KEYS = "ssh-keys"
 
@@ -156,7 +154,10 @@ class _Update:
         if current.lost or current.state not in ("READY", "STOPPED"):
             check_reachable(current)
             raise TpukitError(f"slice {current.name} is {current.state} and cannot be updated")
-        check_readable(current, *(_FIELDS.get(part, part) for part in change.parts))
+        fields = {"dataDisks" if part == "data_disks" else part for part in change.parts}
+        if unknown := ", ".join(sorted(fields & {*current.unreadable})):
+            why = "the API's answer could not be read there, and a change replaces all of it"
+            raise TpukitError(f"cannot change {unknown} of slice {current.name}", why=why)
         if self.operation:
             self._follow(current, change)
             return
