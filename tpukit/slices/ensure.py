@@ -99,7 +99,9 @@ class _Creation:
         for found in looks:
             with suppress(Doubtful):  # an operation that cannot be read now is read again
                 if not (self.operation or self.unconfirmed):
-                    self._count_from_now()
+                    # Its time begins with what is asked for next, by the cloud's clock.
+                    labels = lifetime.renewed(self.request.labels, self.provider.now())
+                    self.request = replace(self.request, labels=labels)
                 if found is None:
                     self._ask()
                     continue
@@ -107,14 +109,10 @@ class _Creation:
                 if found.state == "READY":
                     check_same(found, self.request)
                 if found.ready:
-                    return Ensured(self._with_lifetime(found), self._is_ours(found))
+                    ours = found.labels.get(NONCE) == self.request.labels[NONCE]
+                    return Ensured(self._with_lifetime(found), ours)
                 self._wait_for(found)
         raise self._overdue()
-
-    def _count_from_now(self) -> None:
-        """Let its time begin with what is asked for next, by the cloud's clock."""
-        labels = lifetime.renewed(self.request.labels, self.provider.now())
-        self.request = replace(self.request, labels=labels)
 
     def _ask(self) -> None:
         """Make the one call, or learn why the one that was made came to nothing."""
@@ -122,14 +120,15 @@ class _Creation:
             failure = self._failure()
             if failure or self.appeared:
                 self._nothing_is_left()
-            if failure and not isinstance(failure, SliceLost):
-                raise failure
-            # What an operation says of a lost slice is how to delete it, and it is gone.
-            if failure or self.appeared:
+                if failure and not isinstance(failure, SliceLost):
+                    raise failure
+                # What an operation says of a lost slice is how to delete it, and it is gone.
                 gone = f"slice {self.request.name} vanished while it was being created"
                 raise SliceLost(gone, why=failure.what if failure else "")
             if not self.deadline.passed():
-                self._look_on(self._unseen())
+                what = f"the API took the create of slice {self.request.name}"
+                why = "neither the slice nor a reason came of it"
+                self._look_on(TpukitError(f"{what} and shows no such slice", why=why))
         elif self.refusal is None:
             self._create()
         elif self.until is None or self.until.passed():
@@ -207,13 +206,6 @@ class _Creation:
     def _record(self, event: str) -> None:
         asked = self.request
         self.journal.record(event, asked.project, asked.zone, asked.name, asked.data_disks)
-
-    def _is_ours(self, found: Slice) -> bool:
-        return found.labels.get(NONCE) == self.request.labels[NONCE]
-
-    def _unseen(self) -> TpukitError:
-        what = f"the API took the create of slice {self.request.name} and shows no such slice"
-        return TpukitError(what, why="neither the slice nor a reason came of it")
 
     def _overdue(self) -> TpukitError:
         name, zone = self.request.name, self.request.zone

@@ -100,7 +100,7 @@ class LastSeen:
         try:
             operation = ask(slice_.zone, slice_.name)
         except TpukitError as error:
-            if not (isinstance(error, Doubtful) or passing(error)):
+            if not passing(error):
                 raise
             if error.what != self.refusal:
                 on_state(f"{error.what}; asking again")
@@ -198,8 +198,9 @@ def naming_what_exists(seen: LastSeen) -> Iterator[None]:
 
 
 def passing(error: TpukitError) -> bool:
-    """Tell whether the error is one of an outage: a proxy's page is no answer of the API either."""
-    return error.retry == "same-zone" or error.reason.startswith(UNREADABLE)
+    """Return True if the API gave no answer of its own, so that another look tells more."""
+    lost = isinstance(error, Doubtful) or error.reason.startswith(UNREADABLE)
+    return lost or error.retry == "same-zone"
 
 
 def _shown(found: Slice) -> str:

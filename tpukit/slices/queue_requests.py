@@ -16,7 +16,7 @@ from importlib.resources import files
 
 from tpukit.clock import Deadline, polls
 from tpukit.cloud.failures import from_operation, to_error
-from tpukit.cloud.provider import Doubtful, SliceProvider
+from tpukit.cloud.provider import SliceProvider
 from tpukit.errors import (
     DeadlinePassed,
     Fix,
@@ -123,15 +123,17 @@ def ensure_queued(
                         labels = lifetime.renewed(asked.labels, provider.now())
                         request = replace(request, slice=replace(asked, labels=labels))
                     tried = True
-                    operation, taken = _asked(provider, request)
+                    try:
+                        operation = provider.create_queued(request)
+                    except NameTaken as error:  # the next look tells by what
+                        taken = error
                 elif found is None and (failure := once.failure(operation, doing)):
                     raise failure
             except TpukitError as error:
-                if not (isinstance(error, Doubtful) or passing(error)):
+                if not passing(error):
                     raise
                 on_state(f"{error.what}; reading back")
         raise DeadlinePassed(f"queued resource {name} was not taken in yet")
-    raise AssertionError
 
 
 def extend_queued(
@@ -187,14 +189,6 @@ def _anew(request: QueueRequest, failed: QueuedResource) -> QueueRequest:
     return replace(request, slice=replace(slice_, labels=labels))
 
 
-def _asked(provider: SliceProvider, request: QueueRequest) -> tuple[str, NameTaken | None]:
-    """Return the operation's name, or that a name is taken: the next look tells by what."""
-    try:
-        return provider.create_queued(request), None
-    except NameTaken as error:
-        return "", error
-
-
 def wait_queued(
     provider: SliceProvider, found: QueuedResource, *, deadline: Deadline, on_state: OnState
 ) -> QueuedResource:
@@ -233,7 +227,6 @@ def wait_queued(
             why=f"{found.state}: {meaning(found)}",
             fix=Fix.command("tpukit", "queue", "wait", found.name, "--zone", found.zone),
         )
-    raise AssertionError
 
 
 def _look(provider: SliceProvider, zone: str, name: str) -> QueuedResource | None:
@@ -267,16 +260,12 @@ def _check_alive(found: QueuedResource) -> None:
     delete = Fix.command("tpukit", "queue", "delete", found.name, "--zone", found.zone)
     exists = (f"queued resource {found.name} in {found.zone}, {found.state}; it keeps its quota",)
     if found.state == "SUSPENDED":
-        raise SliceLost(
-            f"queued resource {found.name} is SUSPENDED",
-            why=meaning(found),
-            exists=exists,
-            fix=delete,
-        )
-    error = to_error(
-        from_operation({"code": found.error_code or None, "message": found.error}, capacity=True),
-        f"fill queued resource {found.name}",
-    )
+        what = f"queued resource {found.name} is SUSPENDED"
+        error: TpukitError = SliceLost(what, why=meaning(found))
+    else:
+        said = {"code": found.error_code or None, "message": found.error}
+        doing = f"fill queued resource {found.name}"
+        error = to_error(from_operation(said, capacity=True), doing)
     error.exists, error.fix = exists, delete
     raise error
 
@@ -293,15 +282,13 @@ def _check_same(found: QueuedResource, request: QueueRequest) -> None:
     if found.node is None:
         raise TpukitError(f"queued resource {found.name} exists and could not be read")
     account = found.node.service_account
+    life, wanted = lifetime.asked(found.labels), lifetime.asked(asked.labels)
     pairs = {
         # A request that names no account may be answered with the project's default one.
         "service account": ("" if account.endswith(_DEFAULT) else account, asked.service_account),
         "slices": (len(found.slices), request.count),
         "valid until": (found.valid_seconds, request.valid_seconds),
-        **{
-            key: (lifetime.asked(found.labels)[key], want)
-            for key, want in lifetime.asked(asked.labels).items()
-        },
+        **{key: (life[key], wanted[key]) for key in life},
     }
     differences = [
         f"{what} is {has or 'not set'}, not {want or 'unset'}"

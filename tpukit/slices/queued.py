@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from tpukit.clock import Deadline, polls
-from tpukit.cloud.provider import Doubtful, SliceProvider
+from tpukit.cloud.provider import SliceProvider
 from tpukit.errors import DeadlinePassed, Fix, NotFound, TpukitError
 from tpukit.models import QueuedResource, Slice
 from tpukit.slices.journal import Journal
@@ -60,8 +60,7 @@ def delete_queued(
                 journal.record("delete", found.project, found.zone, name)
             return
         except TpukitError as error:
-            waits = isinstance(error, Doubtful) or passing(error)
-            if not waits and not error.reason.startswith("FAILED_PRECONDITION"):
+            if not (passing(error) or error.reason.startswith("FAILED_PRECONDITION")):
                 raise
             refusal = error
     raise DeadlinePassed(

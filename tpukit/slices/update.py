@@ -167,7 +167,7 @@ class _Update:
             self.operation = self.provider.update(current.zone, current.name, change)
             self.own.add(self.operation)
         except TpukitError as error:
-            if not (isinstance(error, Doubtful) or passing(error)):
+            if not passing(error):
                 raise
             self.unanswered = self.unanswered or isinstance(error, Doubtful)
 
