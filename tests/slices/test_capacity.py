@@ -332,8 +332,8 @@ def test_a_zone_that_stays_silent_is_left_out_and_not_asked(
     assert clock.now - began < 180.0
     assert asked(cloud, FREE) == 0
     (refusal,) = refusals
-    assert (refusal.zone, refusal.reason, refusal.again) == (FREE, "no answer", "later")
-    assert "not known" in refusal.why
+    assert (refusal.zone, refusal.error.reason, refusal.again) == (FREE, "no answer", "later")
+    assert "not known" in refusal.error.why
 
 
 def test_a_search_goes_on_until_a_silent_zone_answers(

@@ -16,7 +16,7 @@ def reap(due: Sequence[Leftover], cleanup: Cleanup, deadline: Deadline) -> Delet
     Its end may have been put off since it was shown, or its name be another's now: then it stays.
     """
     provider = cleanup.provider.within(deadline)
-    things = {each.label: each.found for each in due if each.found}
+    things = {each.label: each.found for each in due}
     try:
         return cleanup.end_all(things, deadline, lambda thing: still_due(provider, thing))
     except (Interrupted, Terminated) as error:

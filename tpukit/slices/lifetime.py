@@ -160,12 +160,10 @@ def _rate(found: Slice, rates: Mapping[str, float]) -> float | None:
     price = rates.get(bought, rates.get(generation) if found.provisioning == "on-demand" else None)
     if price is None:
         return None
-    from tpukit.accelerators import AcceleratorType
+    from tpukit.accelerators import AcceleratorType, is_listed
 
-    try:
-        return price * AcceleratorType.parse(found.accelerator_type).chips
-    except BadInput:
-        return None
+    listed = is_listed(found.accelerator_type)
+    return price * AcceleratorType.parse(found.accelerator_type).chips if listed else None
 
 
 def ending(found: Slice, wanted: Mapping[str, str], now: float) -> Mapping[str, str]:

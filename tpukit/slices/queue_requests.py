@@ -154,8 +154,8 @@ def extend_queued(
     """
     if found.node is None:
         raise TpukitError(f"queued resource {found.name} could not be read")
-    labels = {**found.labels, lifetime.CREATED: lifetime.moment(provider.now())}
-    labels[lifetime.EXPIRES] = end
+    made = lifetime.moment(provider.now())
+    labels = {**found.labels, lifetime.CREATED: made, lifetime.EXPIRES: end}
     best_effort = found.provisioning == "best-effort"
     asked = replace(
         found.node.request,
@@ -243,14 +243,11 @@ def _naming(name: str, zone: str) -> Iterator[None]:
     left = f"queued resource {name} in {zone}; what it yields bills until it is deleted"
     try:
         yield
-    except KeyboardInterrupt as signal:
-        error = interruption(signal)
-        error.exists, error.fix = (left,), delete
-        raise error from None
-    except DeadlinePassed as error:
+    except (KeyboardInterrupt, DeadlinePassed) as ended:
+        error = interruption(ended) if isinstance(ended, KeyboardInterrupt) else ended
         error.exists = (left,)
         error.fix, error.otherwise = error.fix or delete, delete if error.fix else None
-        raise
+        raise error from None
 
 
 def _check_alive(found: QueuedResource) -> None:

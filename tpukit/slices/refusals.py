@@ -19,7 +19,7 @@ from tpukit.errors import (
     SliceLost,
     TpukitError,
 )
-from tpukit.models import Documented, SliceRequest
+from tpukit.models import SliceRequest
 
 #: What a refusal means for who asks on: here later, only elsewhere, here once something was mended,
 #: nowhere.
@@ -29,31 +29,14 @@ _PASSING = ("UNKNOWN", "ABORTED", "INTERNAL", "UNAVAILABLE", "DEADLINE_EXCEEDED"
 
 
 @dataclass(frozen=True)
-class Refusal(Documented):
+class Refusal:
     """The last word of one place against a type, and how often it was asked."""
 
-    _derived, _hidden = ("code", "message", "reason", "why"), ("error",)
     zone: str
     accelerator_type: str
     again: str  #: `LATER`, `ELSEWHERE`, `AFTER_FIX` or `NEVER`
     times: int
     error: TpukitError = field(compare=False)
-
-    @property
-    def code(self) -> int:
-        return self.error.exit_code
-
-    @property
-    def message(self) -> str:
-        return self.error.what
-
-    @property
-    def reason(self) -> str:
-        return self.error.reason
-
-    @property
-    def why(self) -> str:
-        return self.error.why
 
     @property
     def line(self) -> str:
@@ -65,6 +48,19 @@ class Refusal(Documented):
         note = self.error.fix.note if self.error.fix and self.again == AFTER_FIX else ""
         fix = f" Fix: {note}." if note else ""
         return f"{self.zone} {self.accelerator_type}: {self.again}{asked}{reason}: {said}{fix}"
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON value."""
+        return {
+            "zone": self.zone,
+            "code": self.error.exit_code,
+            "message": self.error.what,
+            "reason": self.error.reason,
+            "why": self.error.why,
+            "accelerator_type": self.accelerator_type,
+            "again": self.again,
+            "times": self.times,
+        }
 
 
 def outlook(error: TpukitError) -> str:
@@ -109,7 +105,7 @@ def nowhere(name: str, refusals: Sequence[Refusal], *, keeps_trying: bool) -> Tp
 
 def doubts(refusals: Sequence[Refusal]) -> Mapping[str, str]:
     """Return by zone what may still appear there: a create of it was never confirmed."""
-    lines = [(each.zone, line) for each in refusals for line in each.why.splitlines()]
+    lines = [(each.zone, line) for each in refusals for line in each.error.why.splitlines()]
     return {zone: line for zone, line in lines if "may still appear" in line}
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tpukit.cloud.provider import SliceProvider
 from tpukit.errors import NotFound, TpukitError
@@ -29,9 +29,9 @@ class Leftover(Documented):
     state: str
     owner: str
     why: str
-    spared: str = ""
-    created: str = ""
-    found: Slice | QueuedResource | None = field(default=None, compare=False)
+    spared: str
+    created: str
+    found: Slice | QueuedResource = field(compare=False)
 
     @property
     def label(self) -> str:
@@ -87,9 +87,12 @@ def survey(
         unreachable += queued.unreachable
     due: list[Leftover] = []
     spared: list[Leftover] = []
-    for each in _leftovers(listed.slices, requests, provider.now()):
-        why = each.spared or _protection(each, owner, others, foreign)
-        (spared if why else due).append(replace(each, spared=why))
+    for thing, why, busy in _leftovers(listed.slices, requests, provider.now()):
+        kind, whose = SLICE if isinstance(thing, Slice) else QUEUED, thing.labels.get(OWNER, "")
+        stays = busy or _protection(thing.labels, owner, others, foreign)
+        place = (thing.name, thing.zone, thing.state)
+        left = Leftover(kind, *place, whose, why, stays, thing.created, thing)
+        (spared if stays else due).append(left)
     silent = tuple(sorted(set(unreachable)))
     return Survey(tuple(due), tuple(spared), listed.slices, silent, tuple(unseen))
 
@@ -113,7 +116,8 @@ def still_due(provider: SliceProvider, thing: Slice | QueuedResource) -> bool:
 
 def _leftovers(
     slices: Sequence[Slice], requests: Sequence[QueuedResource], now: float
-) -> Iterable[Leftover]:
+) -> Iterator[tuple[Slice | QueuedResource, str, str]]:
+    """Yield what is left over, why, and why it stays all the same, if it does."""
     by_place = {(each.zone, each.name): each for each in requests}
     own: Mapping[tuple[str, str], list[Slice]] = {place: [] for place in by_place}
     alone: list[Slice] = []
@@ -121,15 +125,15 @@ def _leftovers(
         own.get((each.zone, each.queued_resource), alone).append(each)
     for place, request in by_place.items():
         if why := _end_of_request(request, own[place], now):
-            yield _of(QUEUED, request, why)
+            yield request, why, ""
             continue
         for each in own[place]:
             if why := _end_of_slice(each, now):
                 busy = f"queued resource {request.name} is {request.state} and has other slices"
-                yield _of(SLICE, each, why, busy if len(own[place]) > 1 else "")
+                yield each, why, busy if len(own[place]) > 1 else ""
     for each in alone:
         if why := _end_of_slice(each, now):
-            yield _of(SLICE, each, why)
+            yield each, why, ""
 
 
 def _end_of_slice(found: Slice, now: float) -> str:
@@ -161,17 +165,10 @@ def _time_is_up(labels: Mapping[str, str], now: float) -> str:
     return f"its time was up {lifetime.span(now - end)} ago"
 
 
-def _protection(each: Leftover, owner: str, others: bool, foreign: bool) -> str:
-    """Return why something that is left over is not ours to delete, or ""."""
-    labels = each.found.labels if each.found else {}
+def _protection(labels: Mapping[str, str], owner: str, others: bool, foreign: bool) -> str:
+    """Return why what has these labels is not ours to delete, or ""."""
     if labels.get(MANAGED) != "1":
         return "" if foreign else "tpukit did not make it"
     if not is_owner(owner, labels) and not others:
-        return f"it belongs to {each.owner or 'nobody that it names'}"
+        return f"it belongs to {labels.get(OWNER) or 'nobody that it names'}"
     return ""
-
-
-def _of(kind: str, found: Slice | QueuedResource, why: str, spared: str = "") -> Leftover:
-    owner = found.labels.get(OWNER, "")
-    place = (found.name, found.zone, found.state)
-    return Leftover(kind, *place, owner, why, spared, found.created, found)
