@@ -29,15 +29,13 @@ def test_labels_say_when_it_was_asked_for_what_for_and_until_when() -> None:
     seen = lifetime.lifetime(some(dict(made)), NOW)
     expires = "2023-11-14T23:43:20Z"
     assert seen == Lifetime("sweep--3-of-resnet", expires, seconds_left=5400.0, hours=2.0)
-    assert not seen.over
-    assert lifetime.lifetime(some(dict(made)), NOW + 5400.0).over
+    assert lifetime.lifetime(some(dict(made)), NOW + 5400.0).seconds_left == 0.0
 
 
 def test_who_sets_no_end_has_none_and_one_that_nobody_can_read_is_none_and_is_shown() -> None:
     assert EXPIRES not in lifetime.labels(NOW, None, "")
     seen = lifetime.lifetime(some({EXPIRES: "tomorrow"}), NOW)
     assert (seen.expires, seen.seconds_left, seen.unreadable) == ("", None, "tomorrow")
-    assert not seen.over
 
 
 def test_a_cost_is_the_user_s_own_rate_for_the_chips_and_the_hours_or_none() -> None:

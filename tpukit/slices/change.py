@@ -75,18 +75,24 @@ def delete(
 
 def start(provider: SliceProvider, found: Slice, *, deadline: Deadline, on_state: OnState) -> Slice:
     """Start a stopped slice and return it once it is READY. Raises as `wait` does."""
-    return _wait(provider, found, "READY", deadline, on_state, ("start", "STOPPED"))
+    return wait(provider, found, "READY", deadline=deadline, on_state=on_state, verb="start")
 
 
 def stop(provider: SliceProvider, found: Slice, *, deadline: Deadline, on_state: OnState) -> Slice:
     """Stop a slice and return it once it is STOPPED. Raises as `wait` does."""
-    return _wait(provider, found, "STOPPED", deadline, on_state, ("stop", "READY"))
+    return wait(provider, found, "STOPPED", deadline=deadline, on_state=on_state, verb="stop")
 
 
 def wait(
-    provider: SliceProvider, found: Slice, state: str, *, deadline: Deadline, on_state: OnState
+    provider: SliceProvider,
+    found: Slice,
+    state: str,
+    *,
+    deadline: Deadline,
+    on_state: OnState,
+    verb: str = "",
 ) -> Slice:
-    """Return the slice once it is in `state`; nothing is asked for.
+    """Return the slice once it is in `state`; `verb` is asked for while it is in the opposite one.
 
     READY is a slice with every address that was asked for, `HEALTHY` a READY one that the API calls
     healthy. `GONE` returns the slice as it was last.
@@ -96,20 +102,8 @@ def wait(
         DeadlinePassed: it is in another state; it still exists.
         TpukitError: the change was refused or failed.
     """
-    return _wait(provider, found, state, deadline, on_state)
-
-
-def _wait(
-    provider: SliceProvider,
-    found: Slice,
-    state: str,
-    deadline: Deadline,
-    on_state: OnState,
-    call: tuple[str, str] = ("", ""),
-) -> Slice:
-    """Return the slice once it is in `state`; make a call, a verb, while it is in the other."""
     seen, provider = last_seen(provider, found), provider.within(deadline)
-    (verb, due), operation = call, ""
+    due, operation = {"start": "STOPPED", "stop": "READY"}.get(verb), ""
     with naming_what_exists(seen):
         for current in seen.looks(provider, deadline, on_state):
             if current is None:

@@ -39,11 +39,6 @@ class Lifetime(Documented):
     cost: float | None = None
     unreadable: str = field(default="", compare=False)  #: an end that somebody else has written
 
-    @property
-    def over(self) -> bool:
-        """Whether the time that was set is up."""
-        return self.seconds_left is not None and self.seconds_left <= 0
-
 
 def labels(now: float, ttl: float | None, purpose: str) -> Mapping[str, str]:
     """Return the labels of a request that is made `now`, in seconds since the epoch.

@@ -155,7 +155,7 @@ def _left(lives: lifetime.Lifetime) -> str:
     """Return how much time is left, in the largest unit of which there are two."""
     if lives.seconds_left is None:
         return lives.unreadable
-    if lives.over:
+    if lives.seconds_left <= 0:
         return "time is up"
     return f"{lifetime.span(lives.seconds_left)} left"
 
