@@ -40,9 +40,9 @@ def test_what_is_not_named_stays_and_a_second_update_changes_nothing(cloud: Clou
     assert apply(cloud, now, edits).changed == []
     assert len(cloud.calls("nodes.patch")) == 1
     undone = Edits(
-        without_labels=("team", "stage"),
+        labels={"team": None, "stage": None},
         without_tags=("web",),
-        without_metadata=("startup-script",),
+        metadata={"startup-script": None},
         without_disks=("data",),
     )
     done = apply(cloud, now, undone)

@@ -48,9 +48,8 @@ def extend(
         return _extend_request(toolkit, request, ttl, seconds, deadline, force=force)
     ownership.confirm(toolkit, "extend", found, force=force, always=False, flags=("--ttl", ttl))
     now = toolkit.provider.now()
-    edits = Edits(without_labels=(lifetime.EXPIRES,), ours=True)
-    if seconds is not None:
-        edits = Edits(labels={lifetime.EXPIRES: lifetime.moment(now + seconds)}, ours=True)
+    end = None if seconds is None else lifetime.moment(now + seconds)
+    edits = Edits(labels={lifetime.EXPIRES: end}, ours=True)
     done = [
         update(toolkit.provider, each, edits, deadline=deadline, on_state=toolkit.say_state(name))
         for each in found

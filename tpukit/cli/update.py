@@ -56,13 +56,13 @@ class EditFlags:
 
     def edits(self, workers: int) -> Edits:
         """Return the edits for a slice of so many workers; raise `BadInput` for what is none."""
+        labels = check_labels(flag.pairs(self.update_labels, "--update-labels"))
+        metadata = flag.pairs(self.update_metadata, "--update-metadata")
         found = Edits(
-            labels=check_labels(flag.pairs(self.update_labels, "--update-labels")),
-            without_labels=flag.words(self.remove_labels),
+            labels={**labels, **dict.fromkeys(flag.words(self.remove_labels))},
             tags=flag.words(self.add_tags),
             without_tags=flag.words(self.remove_tags),
-            metadata=flag.pairs(self.update_metadata, "--update-metadata"),
-            without_metadata=flag.words(self.remove_metadata),
+            metadata={**metadata, **dict.fromkeys(flag.words(self.remove_metadata))},
             disks=tuple(data_disk(each, workers) for each in self.attach_disk or ()),
             without_disks=tuple(self.detach_disk or ()),
         )

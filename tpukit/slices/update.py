@@ -22,12 +22,10 @@ KEYS = "ssh-keys"
 class Edits:
     """What is to be there, and what is not, of each part; the rest of it stays."""
 
-    labels: Mapping[str, str] = field(default_factory=dict)
-    without_labels: Sequence[str] = ()
+    labels: Mapping[str, str | None] = field(default_factory=dict)  #: None for what is to go
     tags: Sequence[str] = ()
     without_tags: Sequence[str] = ()
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    without_metadata: Sequence[str] = ()
+    metadata: Mapping[str, str | None] = field(default_factory=dict)
     keys: Sequence[str] = ()  #: lines of the metadata `ssh-keys`
     disks: Sequence[DataDisk] = ()
     without_disks: Sequence[str] = ()  #: by their whole path, or its last part
@@ -37,7 +35,7 @@ class Edits:
         """Raise `BadInput` where nothing is asked for, or what only tpukit itself may change."""
         if self == Edits():
             raise BadInput("there is nothing to update", fix=Fix(note="--update-labels a=b, …"))
-        named = (*self.labels, *self.without_labels, *self.tags, *self.without_tags)
+        named = (*self.labels, *self.tags, *self.without_tags)
         ours = next((each for each in named if each.startswith(OURS)), "")
         if ours and not self.ours:
             raise BadInput(f"{ours} is tpukit's own: it says whose the slice is, or lets us in")
@@ -45,7 +43,7 @@ class Edits:
     def applied(self, to: Slice) -> SliceChange:
         """Return the change that makes the slice be so: it has only parts that differ."""
         parts = {
-            "labels": _merged(to.labels, self.labels, self.without_labels),
+            "labels": _merged(to.labels, self.labels),
             "tags": tuple(
                 each
                 for each in dict.fromkeys((*to.tags, *self.tags))
@@ -58,7 +56,7 @@ class Edits:
         return SliceChange(**differ)  # type: ignore[arg-type]
 
     def _metadata(self, to: Slice) -> dict[str, str]:
-        merged = _merged(to.metadata, self.metadata, self.without_metadata)
+        merged = _merged(to.metadata, self.metadata)
         lines = merged.get(KEYS, "").splitlines()
         new = [line for line in self.keys if line not in lines]
         return {**merged, KEYS: "\n".join([*lines, *new])} if new else merged
@@ -196,7 +194,5 @@ class _Update:
         return sorted((self._updates() or frozenset()) - before - self.own)
 
 
-def _merged(
-    has: Mapping[str, str], wanted: Mapping[str, str], without: Sequence[str]
-) -> dict[str, str]:
-    return {key: value for key, value in {**has, **wanted}.items() if key not in without}
+def _merged(has: Mapping[str, str], wanted: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in {**has, **wanted}.items() if value is not None}
