@@ -1,9 +1,8 @@
-"""Get a slice where there is room: in one place after the other, until one has it.
+"""Get a slice where there is room: ask in one place after the other, until one has it.
 
-Under one name, a slice is asked for in one place at a time. Who starts takes up what is there, so
-that a search goes on after Ctrl-C, a reboot, or on another machine: the labels tell what a search
-has made. Of several slices that two searches made at once, the oldest that becomes READY stays, and
-the others are deleted: whoever looks comes to the same result.
+A search takes up what is there, so that it goes on after Ctrl-C, a reboot, or on another machine:
+labels tell what a search has made. Of several slices that two searches made at once, the oldest
+that becomes READY stays, and the others are deleted: whoever looks comes to the same result.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from tpukit.errors import (
     Fix,
     Interrupted,
     NameTaken,
-    NotFound,
     Terminated,
     TpukitError,
     interruption,
 )
-from tpukit.models import Slice, SliceRequest
+from tpukit.models import Slice, SliceRequest, SliceTarget
 from tpukit.slices import change
 from tpukit.slices.ensure import Ensured
+from tpukit.slices.find import look
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import OnState, last_seen, passing
 from tpukit.slices.naming import OWNER, SEARCH, is_owner
@@ -158,10 +157,7 @@ class _Rounds:
     # What is there
 
     def _living(self) -> list[Slice]:
-        """Return the slices of our name that may become ours, the oldest first; remove lost ones.
-
-        Nothing is asked for in a place that has not said what it has.
-        """
+        """Return the slices of our name that may become ours, oldest first; remove lost ones."""
         living = []
         for each in self._standing():
             if each.lost and SEARCH in each.labels:
@@ -206,15 +202,13 @@ class _Rounds:
     def _read(self, zone: str) -> list[Slice]:
         """Return what a zone that a list leaves out says by itself, if it says anything."""
         try:
-            found = [self.provider.once().get(zone, self.name)]
-        except NotFound:
-            found = []
+            found = look(self.provider.once(), SliceTarget(zone, self.name))
         except TpukitError as error:
             if not passing(error):
                 raise
             return []
         self.seen.add(zone)
-        return found
+        return [found] if found else []
 
     def _out_of_patience(self) -> bool:
         self.patience = self.patience or self.deadline.within(_SILENT_SECONDS)

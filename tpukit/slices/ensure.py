@@ -76,9 +76,9 @@ def ensure(
 class _Creation:
     """One convergence; `operation` is that of our own call, once it was answered.
 
-    `unconfirmed` is what came of the last call that was not. A call that is refused after that ends
-    nothing at once: the slice is looked for until `until`. So is one that the API took, or of which
-    it says that the name is taken, and that it does not show.
+    `unconfirmed` is what came of the last call that was not. The slice is looked for until `until`
+    if another call is refused after that, or if the API took the call or says that the name is
+    taken, and shows no slice.
     """
 
     provider: SliceProvider

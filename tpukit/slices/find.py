@@ -25,10 +25,7 @@ _LIST = Fix.command("tpukit", "list", note="shows the slices there are")
 
 
 def find(provider: SliceProvider, name: str, zone: str = "") -> Slice:
-    """Return the slice of that name, looked for in every zone unless one is given.
-
-    Raises as `find_named`, and `BadInput` for the name of a multislice.
-    """
+    """Return the slice of that name; raise as `find_named`, and `BadInput` for a multislice."""
     found = find_named(provider, name, zone)
     if found[0].name != name:
         names = ", ".join(each.name for each in found)
@@ -42,8 +39,8 @@ def find(provider: SliceProvider, name: str, zone: str = "") -> Slice:
 def find_named(provider: SliceProvider, name: str, zone: str = "") -> Sequence[Slice]:
     """Return the slice of that name, or all slices of the multislice of that name, in their order.
 
-    A multislice has the name of its queued resource. Raises `NotFound` if the zone that is given
-    does not have it, else as `in_one_zone`.
+    It is looked for in every zone unless one is given. A multislice has the name of its queued
+    resource. Raises `NotFound` if the given zone does not have it, else as `in_one_zone`.
     """
     if zone:
         try:
@@ -101,10 +98,7 @@ def look(provider: SliceProvider, target: SliceTarget) -> Slice | None:
 
 
 def check_still_there(provider: SliceProvider, found: Slice) -> None:
-    """Raise `SliceLost` if the slice was lost since it was found; a silent API is no loss.
-
-    Whatever fails on a slice may fail because it was preempted.
-    """
+    """Raise `SliceLost` if the slice was lost since it was found; a silent API is no loss."""
     try:
         now = look(provider.once(), found.target)
     except TpukitError:

@@ -1,8 +1,7 @@
 """A local, append-only hint of what was asked for, written before each call that can bill.
 
-The cloud is the truth and everything works with the journal deleted. It serves two purposes: a
-slice that was made in another project stays visible from here, and so does a data disk whose slice
-is gone.
+The cloud is the truth and everything works with the journal deleted. It keeps in sight slices that
+were made in another project, and data disks whose slices are gone.
 """
 
 from __future__ import annotations

@@ -53,14 +53,11 @@ class LastSeen:
         *,
         most: float = 5.0,
     ) -> Iterator[Slice | None]:
-        """Yield the slice, or None if there is none, again and again until the deadline.
+        """Yield the slice, or None if there is none or another one, until the deadline.
 
-        If `id` is known, another slice under the name counts as none.
-
-        `on_state` gets each new state. What is not found keeps its last state: whoever looks knows
-        whether that means that it is gone. Once the API has answered, an outage ends nothing: it is
-        told when it begins and when it is over. `most` are the seconds between two looks, at most.
-        Raises whatever else a read raises.
+        `on_state` gets each new state; a slice that is not found keeps its last one. Once the API
+        has answered, an outage ends nothing: `on_state` is told when it begins and ends. `most` are
+        the seconds between two looks, at most. Raises whatever else a read raises.
         """
         clock, provider = deadline.clock, provider.within(deadline)
         poll = provider.once()

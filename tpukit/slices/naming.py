@@ -49,10 +49,7 @@ def check_name(name: str) -> str:
 
 
 def default_name(account: str, accelerator_type: str) -> str:
-    """Return the name of a slice that was not given one: the same for the same account and type.
-
-    A command typed again therefore finds the slice that the first one made.
-    """
+    """Return the name for an account and type, by which a command typed again finds its slice."""
     user = account.partition("@")[0].lower()
     safe = re.sub(r"[^a-z0-9]+", "-", user).strip("-0123456789") or "user"
     return f"{safe[: 62 - len(accelerator_type)].strip('-')}-{accelerator_type}"

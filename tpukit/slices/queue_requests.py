@@ -1,7 +1,6 @@
 """Requests in Google's queue: made once, waited for, and never deleted because a wait ended.
 
-The API's words for their states are kept; what each means, and what to do, is
-`data/queue_states.toml`.
+What each of the API's states means, and what to do, is in `data/queue_states.toml`.
 """
 
 from __future__ import annotations
@@ -62,10 +61,7 @@ def meaning(found: QueuedResource) -> str:
 
 
 def find_queued(provider: SliceProvider, name: str, zone: str = "") -> QueuedResource:
-    """Return the request of that name, looked for in every zone unless one is given.
-
-    Raises as `in_one_zone`.
-    """
+    """Return the request of that name, from any zone or the given one; raise as `in_one_zone`."""
     if zone:
         return provider.get_queued(zone, name)
     listed = provider.list_queued("-")
@@ -154,8 +150,8 @@ def extend_queued(
     """
     if found.node is None:
         raise TpukitError(f"queued resource {found.name} could not be read")
-    made = lifetime.moment(provider.now())
-    labels = {**found.labels, lifetime.CREATED: made, lifetime.EXPIRES: end}
+    now = lifetime.moment(provider.now())
+    labels = {**found.labels, lifetime.CREATED: now, lifetime.EXPIRES: end}
     best_effort = found.provisioning == "best-effort"
     asked = replace(
         found.node.request,
@@ -163,17 +159,15 @@ def extend_queued(
         provisioning="on-demand" if best_effort else found.provisioning,
     )
     request = QueueRequest(asked, len(found.slices), best_effort, found.valid_seconds)
+    request = _anew(request, found)
     delete_queued(
         provider, found, force=False, deadline=deadline, journal=journal, on_state=on_state
     )
     try:
-        return ensure_queued(
-            provider,
-            _anew(request, found),
-            deadline=deadline,
-            journal=journal,
-            on_state=on_state,
-        )[0]
+        made, _ = ensure_queued(
+            provider, request, deadline=deadline, journal=journal, on_state=on_state
+        )
+        return made
     except TpukitError as error:
         note = "with the flags of the first time: the request was deleted to be made anew"
         place = (found.accelerator_type, found.name, "--zone", found.zone)

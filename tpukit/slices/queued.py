@@ -32,9 +32,8 @@ def delete_queued(
 ) -> None:
     """Delete a request, by `force` with its slices; return once the API has it no longer.
 
-    Another one that has its name now, made at another time, is none of it.
-
-    A delete that was accepted and then failed is asked for again until the deadline.
+    Another one that has its name now, made at another time, stays. A delete that was accepted and
+    then failed is asked for again until the deadline.
 
     Raises:
         DeadlinePassed: it still exists.
@@ -46,33 +45,29 @@ def delete_queued(
     refusal: TpukitError | None = None
     for _ in polls(deadline):
         try:
-            state = _state(once, found)
-            if state != told:
-                told = state
-                on_state(state)
+            current = once.get_queued(found.zone, found.name)
+            if current.created != found.created:
+                break  # another one has its name
+            if current.state != told:
+                told = current.state
+                on_state(told)
             refusal = (operation and once.failure(operation, doing)) or refusal
-            if state != "DELETING" and not (operation and not refusal):
+            if told != "DELETING" and not (operation and not refusal):
                 operation = ""
                 operation = provider.delete_queued(found.zone, found.name, force=force)
                 refusal = None
         except NotFound:
-            for name in found.slices:
-                journal.record("delete", found.project, found.zone, name)
-            return
+            break
         except TpukitError as error:
             if not (passing(error) or error.reason.startswith("FAILED_PRECONDITION")):
                 raise
             refusal = error
-    raise DeadlinePassed(
-        f"queued resource {found.name} is not deleted yet",
-        why=refusal.summary() if refusal else "",
-        exists=(f"queued resource {found.name} in {found.zone}, {told} when last seen",),
-        fix=Fix.command("tpukit", "queue", "delete", found.name, "--zone", found.zone),
-    )
-
-
-def _state(provider: SliceProvider, found: QueuedResource) -> str:
-    current = provider.get_queued(found.zone, found.name)
-    if current.created != found.created:
-        raise NotFound(f"queued resource {found.name} is gone, and another one has its name")
-    return current.state
+    else:
+        raise DeadlinePassed(
+            f"queued resource {found.name} is not deleted yet",
+            why=refusal.summary() if refusal else "",
+            exists=(f"queued resource {found.name} in {found.zone}, {told} when last seen",),
+            fix=Fix.command("tpukit", "queue", "delete", found.name, "--zone", found.zone),
+        )
+    for name in found.slices:
+        journal.record("delete", found.project, found.zone, name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tpukit.cloud.provider import SliceProvider
 from tpukit.errors import NotFound, TpukitError
-from tpukit.models import Documented, QueuedResource, Slice
+from tpukit.models import Documented, QueuedResource, QueuedResourceList, Slice
 from tpukit.slices import lifetime
 from tpukit.slices.find import look
 from tpukit.slices.naming import MANAGED, OWNER, is_owner
@@ -69,32 +69,26 @@ def survey(
 ) -> Survey:
     """Return what is left over for `owner`, by the clock of the cloud.
 
-    With `others`, what tpukit made for somebody else is due too; with `foreign`, what it did not
-    make. A slice that came from a queued resource goes with it, and stays while that has others in
-    use.
-
-    Raises TpukitError where the slices cannot be listed.
+    `others` makes due what tpukit made for somebody else, `foreign` what it did not make. A slice
+    that came from a queued resource goes with it, and stays while that has others in use. Raises
+    `TpukitError` if the slices cannot be listed.
     """
     listed = provider.list(zone)
-    unreachable, unseen = list(listed.unreachable), []
-    requests: tuple[QueuedResource, ...] = ()
+    unseen: tuple[str, ...] = ()
     try:
         queued = provider.list_queued(zone)
     except TpukitError as error:
-        unseen.append(error.summary())
-    else:
-        requests = queued.requests
-        unreachable += queued.unreachable
+        queued, unseen = QueuedResourceList(()), (error.summary(),)
     due: list[Leftover] = []
     spared: list[Leftover] = []
-    for thing, why, busy in _leftovers(listed.slices, requests, provider.now()):
+    for thing, why, busy in _leftovers(listed.slices, queued.requests, provider.now()):
         kind, whose = SLICE if isinstance(thing, Slice) else QUEUED, thing.labels.get(OWNER, "")
         stays = busy or _protection(thing.labels, owner, others, foreign)
         place = (thing.name, thing.zone, thing.state)
         left = Leftover(kind, *place, whose, why, stays, thing.created, thing)
         (spared if stays else due).append(left)
-    silent = tuple(sorted(set(unreachable)))
-    return Survey(tuple(due), tuple(spared), listed.slices, silent, tuple(unseen))
+    silent = tuple(sorted({*listed.unreachable, *queued.unreachable}))
+    return Survey(tuple(due), tuple(spared), listed.slices, silent, unseen)
 
 
 def still_due(provider: SliceProvider, thing: Slice | QueuedResource) -> bool:
