@@ -147,23 +147,18 @@ def matching(slices: Iterable[Slice], patterns: Iterable[str]) -> tuple[Slice, .
     return tuple(found)
 
 
-#: The flags of `up` for the ways to buy capacity that a create can repeat.
-REMADE = {
-    "on-demand": (),
-    "spot": ("--spot",),
-    "preemptible": ("--preemptible",),
-    "reserved": ("--reserved",),
-}
+#: The ways to buy capacity that a create can repeat: each except the first has a flag of `up`.
+REMADE = ("on-demand", "spot", "preemptible", "reserved")
 
 
 def loss(slice_: Slice) -> SliceLost:
     """Return the error for a preempted or terminated slice: make it again, or delete it."""
     place = (slice_.name, "--zone", slice_.zone)
-    remake = None
-    if slice_.provisioning in REMADE and not slice_.queued_resource:
+    remake, bought = None, slice_.provisioning
+    if bought in REMADE and not slice_.queued_resource:
         remake = Fix.command(
             *("tpukit", "up", slice_.accelerator_type, *place),
-            *REMADE[slice_.provisioning],
+            *([] if bought == "on-demand" else [f"--{bought}"]),
             "--recreate",
             note="tpukit watch does this by itself and restarts your command",
         )
