@@ -321,6 +321,11 @@ def _owner(path: str) -> str:
     return _line(match[1]) if match else ""
 
 
+def last_part(value: object) -> str:
+    """Return the last part of a resource's name; raise ValueError for what is no text."""
+    return _line(value).rpartition("/")[2]
+
+
 def _line(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("a text is not of the type that the API gives it")
@@ -332,8 +337,7 @@ def _text(document: Any, name: str) -> str:
 
 
 def _last(document: Any, name: str) -> str:
-    """Return the last part of a resource's name."""
-    return _text(document, name).rpartition("/")[2]
+    return last_part(_text(document, name))
 
 
 def _texts(document: Any, name: str) -> dict[str, str]:
