@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
 from importlib.resources import files
@@ -55,6 +56,8 @@ def test_the_zones_of_a_generation_have_the_shape_of_zones() -> None:
     for facts in FACTS:
         assert facts.zones == tuple(sorted(set(facts.zones))), facts.name
         assert [check_zone(zone) for zone in facts.zones] == list(facts.zones), facts.name
+        # Google's page has misprinted us-central1-ai1a without its letter.
+        assert all(re.fullmatch(r"[a-z]+-[a-z]+\d+-(ai\d+)?[a-z]", zone) for zone in facts.zones)
 
 
 def test_every_source_is_used() -> None:

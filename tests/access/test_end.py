@@ -139,3 +139,18 @@ def test_the_rule_in_the_project_of_the_network_goes_too(
     planned = any(call.url.endswith(f"/projects/host/global/firewalls/{TAG}") for call in calls)
     assert planned == rehearsal
     assert (TAG in [each.name for each in host.list()]) == rehearsal
+
+
+def test_a_rule_in_the_project_of_the_network_goes_with_a_request_whose_slice_is_gone(
+    prompt_cloud: Cloud,
+) -> None:
+    cloud = prompt_cloud
+    cloud.control("POST", f"projects/{PROJECT}:attach", {"host": "host"})
+    host, network = cloud.firewall.of("host"), "projects/host/global/networks/default"
+    cloud.tpu.create_queued(QueueRequest(labelled(cloud, tags=(TAG,), network=network)))
+    eventually(lambda: cloud.tpu.get_queued(ZONE, "demo").state == "ACTIVE")
+    host.insert(FirewallRule(TAG, "default", ("192.0.2.7/32",), (TAG,)))()
+    cloud.tpu.delete(ZONE, "demo")
+    eventually(lambda: not cloud.nodes())
+    end(cloud, cloud.tpu.get_queued(ZONE, "demo"))
+    assert TAG not in [each.name for each in host.list()]

@@ -10,7 +10,7 @@ from support.local_cloud import PROJECT, Cloud, FakeClock, Reply, json_reply, sc
 
 from tpukit.cloud.firewall_rules import ComputeFirewall
 from tpukit.cloud.session import Session
-from tpukit.errors import DeadlinePassed, NameTaken, NotAllowed, NotFound, TpukitError
+from tpukit.errors import BadInput, DeadlinePassed, NameTaken, NotAllowed, NotFound, TpukitError
 from tpukit.models import FirewallRule
 
 RULE = FirewallRule("tpukit-demo", "default", ("192.0.2.7/32",), ("tag",), description="why")
@@ -168,6 +168,16 @@ def test_an_operation_that_failed_is_an_error(
     with scripted(json_reply(200, done)) as server, pytest.raises(TpukitError) as caught:
         ComputeFirewall(cloud.session, PROJECT, server.url).delete("r")
     assert type(caught.value) is kind
+
+
+def test_what_an_insert_does_not_find_is_never_the_slice(cloud: Cloud) -> None:
+    """The network may be gone by then. Exit code 3 would say that there is no such slice."""
+    text = "The resource 'projects/p/global/networks/n' was not found"
+    error = {"errors": [{"code": "RESOURCE_NOT_FOUND", "message": text}]}
+    with scripted(json_reply(200, {"status": "DONE", "error": error})) as server:
+        firewall = ComputeFirewall(cloud.session, PROJECT, server.url)
+        with pytest.raises(BadInput, match="networks/n"):
+            firewall.insert(FirewallRule("r", "n", ("192.0.2.7/32",), ("t",)))()
 
 
 @pytest.mark.parametrize("error", [7, "x", [7], {"errors": 7}, {"errors": [7]}, {"errors": {}}])

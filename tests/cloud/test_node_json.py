@@ -277,6 +277,12 @@ def test_a_request_for_several_slices_names_them(name: str) -> None:
     assert read_queued({**QUEUED, "tpu": {"nodeSpec": [spec]}}).slices == ("pod-0", "pod-1")
 
 
+def test_a_request_for_more_slices_than_there_can_be_fills_no_memory() -> None:
+    spec = {"multisliceParams": {"nodeCount": 10**12, "nodeIdPrefix": "pod"}}
+    request = read_queued({**QUEUED, "tpu": {"nodeSpec": [spec]}})
+    assert (request.slices, request.unreadable) == ((), ("tpu",))
+
+
 def test_the_code_of_a_failed_request_is_kept() -> None:
     state = {"state": "FAILED", "failedData": {"error": {"code": 13, "message": "internal"}}}
     request = read_queued({**QUEUED, "state": state})

@@ -425,3 +425,10 @@ def test_a_zone_that_did_not_answer_is_named_beside_what_the_others_have(
     assert listed.unreachable == (OTHER_ZONE,)
     assert prompt_cloud.tpu.list_queued("-").unreachable == listed.unreachable
     assert len(prompt_cloud.tpu.list("-").slices) == 2
+
+
+@pytest.mark.parametrize("silent", [[None], [7], [{}], "all"])
+def test_zones_that_cannot_be_read_are_an_error_of_ours(cloud: Cloud, silent: Any) -> None:
+    answer, unread = json_reply(200, {"unreachable": silent}), "could not be read"
+    with scripted(answer) as server, pytest.raises(TpukitError, match=unread):
+        CloudTpu(cloud.session, PROJECT, server.url).list("-")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 
 pytestmark = pytest.mark.process
@@ -43,3 +45,12 @@ def test_a_disk_is_made_listed_kept_while_a_node_has_it_and_deleted(api):
 def test_a_disk_is_in_a_zone_and_has_a_name(api, place, body, status):
     assert api.call("POST", f"{BASE}/zones/{place}/disks", body)[0] == status
     assert api.call("GET", f"{BASE}/aggregated/disks")[1]["items"] == {}
+
+
+@pytest.mark.parametrize("text", ["labels.my-key=x", 'labels.my-key eq "x.*"', "labels.my-key:*"])
+def test_a_filter_names_labels_with_hyphens(api, text):
+    """Ray asks Compute Engine for `labels.ray-cluster-name`: autoscaler/_private/gcp/node.py."""
+    for name, labels in (("data", {"my-key": "x"}), ("more", {"other-key": "x"})):
+        assert api.call("POST", DISKS, {"name": name, "labels": labels})[0] == 200
+    listed = api.call("GET", f"{DISKS}?filter={quote(text)}")[1]["items"]
+    assert [each["name"] for each in listed] == ["data"]

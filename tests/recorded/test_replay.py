@@ -56,8 +56,8 @@ class Replay:
 
 @contextmanager
 def talking(directory: Path) -> Iterator[Conversation]:
-    """Talk to an emulator of which changes fall due only as time is let pass."""
-    server = build_server(directory, "secret", PaperHost, 100.0, operation_metadata="common")
+    """Talk to an emulator as it is by default; changes fall due only as time is let pass."""
+    server = build_server(directory, "secret", PaperHost, 100.0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield Conversation(server.url, "secret", project_number("p"))

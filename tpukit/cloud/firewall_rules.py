@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from tpukit.clock import Deadline, polls
@@ -108,14 +109,15 @@ class ComputeFirewall(FirewallProvider):
         if self._note:
             self._note(ApiCall(method, url, body))
             return lambda: None
-        operation = self._session.rest(doing, method, url, body=body, named=method != "POST")
-        return lambda: self._wait(doing, operation)
+        named = method != "POST"
+        operation = self._session.rest(doing, method, url, body=body, named=named)
+        return lambda: self._wait(doing, operation, named)
 
-    def _wait(self, doing: str, operation: dict[str, Any]) -> None:
+    def _wait(self, doing: str, operation: dict[str, Any], named: bool) -> None:
         deadline = Deadline.after(self._session.clock, OPERATION_SECONDS)
         for _ in polls(deadline):
             if operation.get("status") == "DONE":
-                return _raise_failed(doing, operation)
+                return _raise_failed(doing, operation, named)
             wait = f"{self._global}/operations/{_operation_name(doing, operation)}/wait"
             held = self._session.holding(HELD_SECONDS, deadline)
             operation = held.rest(doing, "POST", wait)
@@ -155,7 +157,8 @@ def _operation_name(doing: str, operation: dict[str, Any]) -> str:
     raise to_error(unreadable(ValueError("an operation without a name")), doing)
 
 
-def _raise_failed(doing: str, operation: dict[str, Any]) -> None:
+def _raise_failed(doing: str, operation: dict[str, Any], named: bool) -> None:
+    """Raise the error of an operation that failed. `named` is as `Failure` has it."""
     if not operation.get("error"):
         return
     try:
@@ -163,8 +166,9 @@ def _raise_failed(doing: str, operation: dict[str, Any]) -> None:
         code, message = str(problem.get("code", "")), str(problem.get("message", ""))
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise to_error(unreadable(error), doing) from error
-    failed = to_error(from_operation({"code": 2, "message": message}, capacity=False), doing)
-    raise NotFound(failed.what) if "NOT_FOUND" in code else failed
+    status = {"code": 5 if "NOT_FOUND" in code else 2, "message": message}
+    failure = from_operation(status, capacity=False)
+    raise to_error(replace(failure, named=named), doing)
 
 
 def _is_ingress(item: dict[str, Any]) -> bool:

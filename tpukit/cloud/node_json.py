@@ -35,6 +35,8 @@ CAPACITY = "tpukit-capacity"
 API = "tpu"
 #: Characters that are kept of a text of one line.
 _LONGEST = 2048
+#: Slices that one queued resource can ask for.
+_MOST_SLICES = 10_000
 _BOUGHT = ("spot", "preemptible", "reserved")
 #: `provisioningModel` of SchedulingConfig and QueuedResource, in v2alpha1's discovery document.
 _MODELS = {"STANDARD": "on-demand", "RESERVATION_BOUND": "reserved"}
@@ -180,7 +182,10 @@ def _slices_of(spec: Any, request: str) -> Iterator[str]:
     several = field(spec, "multisliceParams", dict, {}) or field(spec, "multiNodeParams", dict, {})
     if several:
         prefix = _text(several, "nodeIdPrefix") or request
-        for number in range(field(several, "nodeCount", int, 0)):
+        count = field(several, "nodeCount", int, 0)
+        if count > _MOST_SLICES:  # an answer of a few bytes would fill memory
+            raise ValueError("a request for more slices than there can be")
+        for number in range(count):
             yield f"{prefix}-{number}"
     elif name := _text(spec, "nodeId"):
         yield name
@@ -316,6 +321,11 @@ def _owner(path: str) -> str:
     return _line(match[1]) if match else ""
 
 
+def last_part(value: object) -> str:
+    """Return the last part of a resource's name; raise ValueError for what is no text."""
+    return _line(value).rpartition("/")[2]
+
+
 def _line(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("a text is not of the type that the API gives it")
@@ -327,8 +337,7 @@ def _text(document: Any, name: str) -> str:
 
 
 def _last(document: Any, name: str) -> str:
-    """Return the last part of a resource's name."""
-    return _text(document, name).rpartition("/")[2]
+    return last_part(_text(document, name))
 
 
 def _texts(document: Any, name: str) -> dict[str, str]:

@@ -18,6 +18,7 @@ from tpukit.cloud.failures import from_operation, to_error, unreadable
 from tpukit.cloud.node_json import (
     change_fields,
     field,
+    last_part,
     node_fields,
     queued_fields,
     read_identity,
@@ -195,7 +196,7 @@ class CloudTpu(SliceProvider):
             with _reading(doing):
                 found += [read(each) for each in field(page, collection, list, [])]
                 silent = field(page, "unreachable", list, [])  # projects/P/locations/Z
-                unreachable += [one_line(each).rpartition("/")[2] for each in silent]
+                unreachable += [last_part(each) for each in silent]
         return tuple(found), tuple(dict.fromkeys(unreachable))
 
     def _names(self, what: str, path: str, name: str) -> frozenset[str]:

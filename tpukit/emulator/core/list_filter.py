@@ -112,7 +112,7 @@ class _Parser:
         return self._comparison(*(self._next() for _ in range(3)))
 
     def _comparison(self, name: str, test: str, value: str) -> Test:
-        if test not in _TESTS or not re.fullmatch(r"-?[\w.]+", name) or value in "()":
+        if test not in _TESTS or not re.fullmatch(r"-?[\w.-]+", name) or value in "()":
             raise ValueError(name)
         self.fields.append(name.removeprefix("-"))
         wanted, fields = value.strip("\"'"), self.fields[-1].split(".")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from tpukit.emulator.core.api_errors import Json
+from tpukit.emulator.core.api_errors import Json, invalid
 from tpukit.emulator.core.service_context import Call, ServiceContext
 from tpukit.emulator.tpu_service.catalogue import region_of
 
-_NETWORK = re.compile(r"projects/[^/]+/global/networks/[^/]+$")
-_SUBNETWORK = re.compile(r"projects/[^/]+/regions/[^/]+/subnetworks/[^/]+$")
-_REGIONAL = re.compile(r"regions/([^/]+)/subnetworks/[^/]+$")
+#: What may stand before `projects/`: a link's beginning, or the service of a full resource name.
+_ROOT = r"(?:(?:https?://[^/\s]+)?/compute/\w+/|//compute\.googleapis\.com/)?"
+_NETWORK = re.compile(rf"(?:(?:{_ROOT}projects/([^/\s]+)/)?global/networks/)?([^/\s]+)")
+_SUBNETWORK = re.compile(
+    rf"(?:(?:{_ROOT}projects/([^/\s]+)/)?regions/([^/\s]+)/subnetworks/)?([^/\s]+)"
+)
 
 
 def parse_network(context: ServiceContext, call: Call, config: Json) -> Json:
@@ -41,10 +45,8 @@ def parse_network(context: ServiceContext, call: Call, config: Json) -> Json:
 
 def full_network(context: ServiceContext, project: str, text: str | None) -> str:
     """Return `projects/P/global/networks/N` for a name, a partial path, a whole link or none."""
-    match = _NETWORK.search(text or "")
-    if match:
-        return context.by_id(match[0])
-    return f"projects/{project}/global/networks/{(text or 'default').rsplit('/', 1)[-1]}"
+    owner, name = _parts(_NETWORK, "network", text or "default")
+    return context.by_id(f"projects/{owner or project}/global/networks/{name}")
 
 
 def _full_subnetwork(context: ServiceContext, call: Call, network: str, text: str | None) -> str:
@@ -53,9 +55,16 @@ def _full_subnetwork(context: ServiceContext, call: Call, network: str, text: st
     An auto mode network has a subnetwork of its own name in each region: that one, if the call
     names none.
     """
-    _, owner, *_, name = network.split("/")
-    if match := _SUBNETWORK.search(text or ""):
-        return context.by_id(match[0])
-    match = _REGIONAL.search(text or "")
-    region = match[1] if match else region_of(call.path["zone"])
-    return f"projects/{owner}/regions/{region}/subnetworks/{(text or name).rsplit('/', 1)[-1]}"
+    _, its_owner, *_, its_name = network.split("/")
+    owner, region, name = _parts(_SUBNETWORK, "subnetwork", text or its_name)
+    region = region or region_of(call.path["zone"])
+    return context.by_id(f"projects/{owner or its_owner}/regions/{region}/subnetworks/{name}")
+
+
+def _parts(form: re.Pattern[str], field: str, text: str) -> Sequence[str | None]:
+    """Return the parts of a resource's name; raise `ApiError` for a text that is none."""
+    match = form.fullmatch(text)
+    if match is None:
+        # The words are Compute Engine's: GoogleCloudPlatform/cloud-image-tests#537.
+        raise invalid(f"Invalid value for field '{field}': '{text}'. The URL is malformed.")
+    return match.groups()
