@@ -89,6 +89,20 @@ def test_another_queued_resource_of_the_same_name_is_left_alone(prompt_cloud: Cl
     assert prompt_cloud.tpu.get_queued(ZONE, "demo").state == "ACTIVE"
 
 
+def test_a_queued_resource_that_was_made_after_the_slice_is_not_the_slice_s(
+    prompt_cloud: Cloud,
+) -> None:
+    """Its slices are not there yet, so nothing but its age tells that it is another one."""
+    queued(prompt_cloud)
+    ours = prompt_cloud.tpu.get(ZONE, "demo")
+    end(prompt_cloud, prompt_cloud.tpu.get_queued(ZONE, "demo"))
+    prompt_cloud.fault(method="queuedResources.create", kind="wait", seconds=7200.0, times=1)
+    prompt_cloud.tpu.create_queued(QueueRequest(labelled(prompt_cloud, nonce="n2")))
+    end(prompt_cloud, ours)
+    (left,) = prompt_cloud.tpu.list_queued("-").requests
+    assert (left.labels[naming.NONCE], left.slices) == ("n2", ("demo",))
+
+
 def test_a_rule_whose_name_ends_as_that_of_the_slice_stays(prompt_cloud: Cloud) -> None:
     """Names end with 24 bits of a digest: two slices of a large project may share them."""
     prompt_cloud.tpu.create(labelled(prompt_cloud, tags=(TAG,)))

@@ -8,6 +8,7 @@ import pytest
 from support.clocks import AwayClock
 from support.local_cloud import OTHER_ZONE as FAR
 from support.local_cloud import PROJECT, ZONE, Cloud, running_cloud
+from support.openssh_server import eventually
 
 from cli.conftest import Run
 from tpukit.paths import Paths
@@ -209,3 +210,18 @@ def test_a_rule_is_left_over_only_where_every_slice_was_seen_or_where_it_could_n
     done = run("reap", "--yes", "--json", environment=environment)
     assert (prompt_cloud.nodes(), done.document["rules_left_over"]) == ([], [rule.name])
     assert "far" not in names.read_text()
+
+
+def test_reap_names_no_rule_that_it_has_removed(run: Run, prompt_cloud: Cloud) -> None:
+    """The slices of a dead queued resource are gone before it, and their rules are not."""
+    environment = prompt_cloud.environment()
+    run("queue", "create", "v3-8", "pair", "--count", "2", environment=environment)
+    run("queue", "wait", "pair", environment=environment)
+    run("firewall", "apply", "pair", "--source-range", "192.0.2.7/32", environment=environment)
+    assert len(prompt_cloud.firewall.list()) == 2
+    prompt_cloud.control("POST", f"nodes/{prompt_cloud.full_name('pair-0')}:preempt")
+    eventually(lambda: prompt_cloud.nodes() == [])
+    done = run("reap", "--yes", "--json", environment=environment)
+    assert prompt_cloud.firewall.list() == ()
+    assert (done.status, done.document["rules_left_over"]) == (0, [])
+    assert "firewall remove" not in done.err

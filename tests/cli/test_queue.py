@@ -105,6 +105,21 @@ def test_the_name_of_a_multislice_stands_for_its_slices_in_extend_and_delete(
     assert prompt_cloud.tpu.list_queued("-").requests == ()
 
 
+def test_a_delete_of_one_slice_of_a_multislice_says_before_that_the_others_go_too(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    run("queue", "create", "v3-8", "pair", "--count", "2", environment=environment)
+    run("queue", "wait", "pair", environment=environment)
+    warning = "queued resource pair loses all its slices with the first one: also pair-1"
+    assert warning in run("delete", "pair-0", environment=environment).says(2).err
+    assert len(prompt_cloud.nodes()) == 2
+    assert "also" not in run("delete", "pair", environment=environment).says(2).err
+    done = run("delete", "pair-0", "--yes", environment=environment)
+    assert warning in done.err
+    eventually(lambda: prompt_cloud.nodes() == [])
+
+
 def test_recreate_ends_the_queued_resource_that_a_lost_slice_has_left(
     run: Run, prompt_cloud: Cloud
 ) -> None:

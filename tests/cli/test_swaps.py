@@ -56,6 +56,16 @@ def make_queued(cloud: Cloud) -> None:
     assert cloud.tpu.get(ZONE, "demo").ready
 
 
+def refused_once(method: str) -> Callable[[Cloud], None]:
+    """Return what makes a slice, of which a call is answered 503 at first."""
+
+    def make(cloud: Cloud) -> None:
+        make_one(cloud)
+        cloud.fault(method=method, kind="status", status="UNAVAILABLE", times=1)
+
+    return make
+
+
 def watched(toolkit: Toolkit) -> object:
     how = watch.WatchFlags(max_wait="2m", recoveries=2)
     variables = VariableFlags(with_="jax")
@@ -76,6 +86,18 @@ VERBS: Mapping[str, tuple[Callable[[Cloud], None], Verb]] = {
     ),
     "reap": (make_expired, lambda toolkit: reap.reap(toolkit)),
     "queue delete": (make_queued, lambda toolkit: queue.delete(toolkit, ["demo"])),
+    "delete that is refused once": (
+        refused_once("nodes.delete"),
+        lambda toolkit: delete.delete(toolkit, ["demo"]),
+    ),
+    "stop that is refused once": (
+        refused_once("nodes.stop"),
+        lambda toolkit: stop.stop(toolkit, "demo"),
+    ),
+    "update that is refused once": (
+        refused_once("nodes.patch"),
+        lambda toolkit: update.update(toolkit, "demo", update.EditFlags(update_labels="a=b")),
+    ),
     "up": (make_one, lambda toolkit: up.up(toolkit, "v3-8", "demo", timeout="20s")),
     "watch": (make_one, watched),
     "watch of a lost slice": (make_lost, watched),

@@ -239,6 +239,14 @@ def test_a_request_whose_slices_were_taken_is_lost(cloud: Cloud) -> None:
     assert "Google took them" in caught.value.why
 
 
+def test_a_wait_ends_if_another_request_has_the_name(cloud: Cloud) -> None:
+    found, _ = ensure(cloud)
+    delete(cloud, found)
+    wait(cloud, ensure(cloud, request(cloud, nonce="n2"))[0])
+    with pytest.raises(SliceLost, match="is gone"):
+        wait(cloud, found)
+
+
 def test_every_state_of_the_api_has_a_meaning() -> None:
     from google.cloud import tpu_v2
 

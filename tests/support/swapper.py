@@ -56,13 +56,18 @@ class Swapper:
 
     @property
     def wrote_at_once(self) -> bool:
-        """Return True if the call after the swap was a write by name, which nothing can hold up."""
-        if self.stranger is None:
+        """Return True if the swap came between a look at the slice and a write right after it.
+
+        The API writes by name, so nothing can hold up that write. One without a look before it is
+        no such write.
+        """
+        if self.stranger is None or self._at == 0:
             return False
-        verb, path = self.calls[self._at].split()
-        by_name = path.endswith(f"/nodes/{self._name}") or f"/nodes/{self._name}:" in path
-        reads = ("GET",), (":getGuestAttributes",)
-        return by_name and verb not in reads[0] and not path.endswith(reads[1])
+        (look, there), (verb, path) = (each.split() for each in self.calls[self._at - 1 :][:2])
+        node = f"/nodes/{self._name}"
+        read = verb == "GET" or path.endswith(":getGuestAttributes")
+        looked = look == "GET" and there.endswith(node)
+        return looked and not read and (path.endswith(node) or f"{node}:" in path)
 
     def harmed(self) -> str:
         """Return how the stranger's slice is another than it was made, or ""."""
@@ -88,8 +93,8 @@ class Swapper:
                 self._cloud.clock.sleep(5.0)
 
     def _swap(self) -> None:
-        self._rest("DELETE", f"nodes/{self._name}")
         while self._rest("GET", f"nodes/{self._name}")[0] == 200:
+            self._rest("DELETE", f"nodes/{self._name}")
             self._cloud.clock.sleep(5.0)
         node = {
             "acceleratorType": "v3-8",

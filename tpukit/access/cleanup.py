@@ -133,11 +133,15 @@ class Cleanup:
         return self._remove_rules(thing, slices, deadline)
 
     def _request_of(self, slice_: Slice, provider: SliceProvider) -> QueuedResource | None:
-        """Return the queued resource that a slice came from, or None if it cannot be read."""
+        """Return the queued resource that a slice came from, or None if it cannot be read.
+
+        Another one may have its name by now, and wait for its first slice.
+        """
         if not slice_.queued_resource:
             return None
         try:
-            return provider.get_queued(slice_.zone, slice_.queued_resource)
+            request = provider.get_queued(slice_.zone, slice_.queued_resource)
+            return request if _came_from(slice_, request) else None
         except NotFound:
             return None
         except TpukitError as error:
@@ -250,6 +254,12 @@ class Cleanup:
             host = self.firewall.once().host_project()
         both = [self.firewall, *([self.firewall.of(host)] if host else [])]
         return [(rules, each) for rules in both for each in rules.list() if ssh_rule.is_ours(each)]
+
+
+def _came_from(slice_: Slice, request: QueuedResource) -> bool:
+    """Return False if a queued resource is younger than a slice, or another owner's."""
+    younger = bool(slice_.created) and request.created[:19] > slice_.created[:19]
+    return not younger and naming.owner(slice_) == request.labels.get(naming.OWNER, "")
 
 
 def not_deleted(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Annotated
 
@@ -63,6 +64,7 @@ def delete(
     limit = flag.seconds(timeout)
     sought = partial(_sought, toolkit, names or [], label, foreign)
     found, missing = sought(toolkit.deadline(limit))
+    _warn_of_others(toolkit, found, toolkit.deadline(limit))
     ownership.confirm(toolkit, "delete", found, force=force, always=not dry_run)
     if dry_run:
         if missing and not missing_ok:
@@ -87,6 +89,19 @@ def delete(
         raise cleanup.not_deleted(failed, done.names)
     rows = [[name] for name in done.names]
     return View({"deleted": done.names}, rows=rows, next=after, status=int(bool(done.rules)))
+
+
+def _warn_of_others(toolkit: Toolkit, found: Sequence[Slice], deadline: Deadline) -> None:
+    """Name the slices that nobody asked to delete and that share a queued resource with these."""
+    chosen = {(each.zone, each.name) for each in found}
+    shared = {(each.zone, each.queued_resource) for each in found if each.queued_resource}
+    for zone, name in sorted(shared):
+        with suppress(TpukitError):  # then nobody knows of any
+            request = toolkit.provider.within(deadline).get_queued(zone, name)
+            others = [each for each in request.slices if (zone, each) not in chosen]
+            if others and not request.dead:
+                lost = f"queued resource {name} loses all its slices with the first one"
+                toolkit.console.warn(f"{lost}: also {', '.join(others)}")
 
 
 def end_watches(toolkit: Toolkit, places: Iterable[tuple[str, str]]) -> set[str]:

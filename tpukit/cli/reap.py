@@ -51,24 +51,29 @@ def reap(
     found = survey(provider, toolkit.owner, zone=zone, others=force, foreign=foreign)
     found = _spare_watched(toolkit, found)
     all_seen = found.whole and zone == "-"
-    rules = [rule.name for _, rule in toolkit.cleanup.left_over()] if all_seen else []
     disks = _disks_left(toolkit, found.slices, limit) if all_seen else []
     _tell(toolkit, found)
     if dry_run:
         shown = rehearse(toolkit, lambda by: end(found.due, by.cleanup, by.deadline(limit)))
-        return _view(found, (), rules, disks, shown=shown)
+        return _view(found, (), _rules_left(toolkit, all_seen), disks, shown=shown)
     if found.due:
         toolkit.confirm(f"delete these {len(found.due)}?" if len(found.due) > 1 else "delete it?")
     done = end(found.due, toolkit.cleanup, toolkit.deadline(limit))
     deleted = [each for each in found.due if each.label in done.names]
     changed = [each for each in found.due if each.label in done.spared]
-    shown = _view(found, deleted, [*rules, *done.rules], disks, changed=changed)
+    rules = dict.fromkeys([*_rules_left(toolkit, all_seen), *done.rules])
+    shown = _view(found, deleted, [*rules], disks, changed=changed)
     if done.failed:
         for fix in shown.next:
             toolkit.console.suggest(fix)
         fix = Fix.command("tpukit", "reap")
         raise not_deleted(done.failed, done.names, things="things", fix=fix)
     return shown
+
+
+def _rules_left(toolkit: Toolkit, all_seen: bool) -> list[str]:
+    """Return the rules whose slice is gone by now, if every slice was seen."""
+    return [rule.name for _, rule in toolkit.cleanup.left_over()] if all_seen else []
 
 
 def _spare_watched(toolkit: Toolkit, found: Survey) -> Survey:

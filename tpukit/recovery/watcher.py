@@ -314,7 +314,8 @@ class Watcher:
         watch, spec = self.record.watch, self.record.watch.spec
         if not (found or watch.id):
             return  # a slice of that name is not known to be ours
-        last = found or replace(spec.request.expected, zone=watch.zone, id=watch.id)
+        expected = spec.request.expected
+        last = found or replace(expected, zone=watch.zone, id=watch.id, created=self.created)
         tags = (ssh_rule.rule_name(last),) if for_good else ()
         last = replace(last, queued_resource=spec.queued_resource, tags=tags)
         with _outlasted(DeadlinePassed):

@@ -207,7 +207,7 @@ def wait_queued(
                 silent = True
                 continue
             silent = False
-            if now is None:
+            if now is None or now.created != found.created:
                 raise SliceLost(f"queued resource {found.name} is gone")
             found = now
             if found.state != told:
