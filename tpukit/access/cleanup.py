@@ -9,13 +9,22 @@ from dataclasses import dataclass
 from tpukit.access import ssh_rule
 from tpukit.clock import Deadline
 from tpukit.cloud.provider import FirewallProvider, SliceProvider
-from tpukit.errors import BadInput, Fix, NotAllowed, NotFound, TpukitError
+from tpukit.errors import (
+    BadInput,
+    Fix,
+    Interrupted,
+    NotAllowed,
+    NotFound,
+    Terminated,
+    TpukitError,
+)
 from tpukit.models import FirewallRule, QueuedResource, Slice, SliceList
 from tpukit.remote.command.fan_out import fan_out
 from tpukit.slices import change, naming, queued
 from tpukit.slices.find import find
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import LastSeen, OnState, interrupted, last_seen
+from tpukit.slices.survey import Leftover, still_due
 
 OnWarning = Callable[[str], None]
 Thing = Slice | QueuedResource
@@ -54,6 +63,19 @@ class Cleanup:
     on_state: Callable[[str], OnState]
     on_warning: OnWarning
     after: Callable[[Slice], object] = lambda slice_: None
+
+    def reap(self, due: Sequence[Leftover], deadline: Deadline) -> Deleted:
+        """End what is left over, by its labels, with everything that was made for it.
+
+        What has another end or is another thing of that name since it was shown stays.
+        """
+        provider = self.provider.within(deadline)
+        things = {each.label: each.found for each in due}
+        try:
+            return self.end_all(things, deadline, lambda thing: still_due(provider, thing))
+        except (Interrupted, Terminated) as error:
+            error.fix = Fix.command("tpukit", "reap")
+            raise
 
     def end_all(
         self,
