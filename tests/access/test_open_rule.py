@@ -97,7 +97,7 @@ def test_an_address_that_was_found_out_gives_way_to_the_next_one(
     (rule,) = prompt_cloud.firewall.list()
     assert rule.source_ranges == ("192.0.2.0/24", "203.0.113.5/32")
     assert not at("203.0.113.5").changed
-    context.own_addresses.path.unlink()  # a hint: without it rules widen
+    context.own_addresses.unlink()  # a hint: without it rules widen
     assert at("198.51.100.7").replaced == ()
 
 

@@ -27,6 +27,7 @@ from tpukit.errors import (
     TpukitError,
 )
 from tpukit.models import FirewallRule, Slice
+from tpukit.paths import keep_json, recall_json
 from tpukit.slices.update import Edits, update
 
 #: Seconds for a slice to have a new tag: its update takes 10 to 20.
@@ -103,7 +104,9 @@ def ask(
     if admitting and admitting not in exposing and not _named(rules, wanted.name):
         return Opening(admitting, rules=rules, exposing=exposing)
     found_out = not (context.source_ranges or context.proxied)
-    older = context.own_addresses.of(wanted.name) if found_out else ""
+    # With the file lost, the rule keeps an older address.
+    admitted = str(recall_json(context.own_addresses).get(wanted.name, ""))
+    older = admitted if found_out else ""
     try:
         opening = _ask_for(firewall, wanted, rules, older)
     except NotAllowed as error:
@@ -112,8 +115,9 @@ def ask(
         if admitting:
             return Opening(admitting, rules=rules)
         raise _refused(error, wanted, found) from error
-    if found_out:
-        context.own_addresses.remember(wanted.name, wanted.source_ranges[0])
+    if found_out and older != wanted.source_ranges[0]:
+        known = recall_json(context.own_addresses)
+        keep_json(context.own_addresses, {**known, wanted.name: wanted.source_ranges[0]})
     return replace(opening, rules=rules, exposing=exposing)
 
 
