@@ -23,9 +23,9 @@ from tpukit.slices.capacity import Search
 
 def made(cloud: Cloud, context: Context, request: SliceRequest) -> Reachable:
     unrestricted = replace(context, source_ranges=())
-    asked = preflight.ensure_reachable(
+    asked = preflight.ensure_somewhere(
         unrestricted,
-        request,
+        Search([request]),
         firewall=True,
         deadline=cloud.deadline(),
         on_state=cloud.states.append,
@@ -134,8 +134,8 @@ def test_addresses_that_a_region_does_not_have_are_told_before_anything_is_made(
         given = {"firewall": False, "deadline": prompt_cloud.deadline()}
 
         def make() -> None:
-            preflight.ensure_reachable(
-                replace(context, firewall=compute), wanted, on_state=print, **given
+            preflight.ensure_somewhere(
+                replace(context, firewall=compute), Search([wanted]), on_state=print, **given
             )
 
         if refused:

@@ -7,7 +7,7 @@ way of the whole is looked for first. A read that fails is no reason to refuse.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -26,6 +26,7 @@ from tpukit.errors import (
     NotAuthenticated,
     NotEnabled,
     QuotaExceeded,
+    SliceLost,
     TpukitError,
 )
 from tpukit.models import QueueRequest, Slice, SliceRequest
@@ -50,38 +51,6 @@ class Reachable(Ensured):
     refusals: Sequence[Refusal] = ()
 
 
-def ensure_reachable(
-    context: Context,
-    request: SliceRequest,
-    *,
-    firewall: bool,
-    deadline: Deadline,
-    on_state: OnState,
-    on_opening: Callable[[Opening], None] = lambda opening: None,
-) -> Reachable:
-    """Make sure of a slice and, beside it, of its firewall rule where `firewall` asks for one.
-
-    `on_opening` gets the rule once it is asked for.
-
-    Raises:
-        TpukitError: what stands in the way, before anything is made: the first of it, the others
-            in `also`; else as `ensure`, `rule_opening.ask` and `rule_opening.finish` raise.
-    """
-    request = with_access(request, context)
-    opening = prepare(context, request, firewall=firewall, deadline=deadline)
-    if opening:
-        on_opening(opening)
-    with opening.named() if opening else nullcontext():
-        ensured = ensure(
-            context.provider,
-            request,
-            deadline=deadline,
-            journal=context.journal,
-            on_state=on_state,
-        )
-    return Reachable(ensured.slice, ensured.created, opening)
-
-
 def ensure_somewhere(
     context: Context,
     search: Search,
@@ -90,33 +59,39 @@ def ensure_somewhere(
     deadline: Deadline,
     on_state: OnState,
 ) -> Reachable:
-    """Make sure of a slice in one of the places of a search, as `ensure_reachable` does of one.
+    """Make sure of a slice in one of the places of a search and, beside it, of its firewall rule.
 
-    The rules of the places that came to nothing are removed; an error that ends the search before
-    that names them.
+    The rules of places where no slice came about are removed; an error that ends the search before
+    that names them. Without `firewall` no rule is made.
 
     Raises:
-        TpukitError: as `ensure_reachable` raises for one place, and `capacity.obtain` for several.
+        TpukitError: what stands in the way, before anything is made: the first of it, the others
+            in `also`; else as `ensure`, `rule_opening.ask` and, of several places,
+            `capacity.obtain` raise.
     """
-
-    opened: dict[str, Opening] = {}
-
-    def note(opening: Opening) -> None:
-        if opening.changed:
-            opened[opening.rule.name] = opening
+    opened: list[Opening] = []
 
     def attempt(request: SliceRequest) -> Reachable:
         if search.best_effort:
             until = search.asking or deadline.within(search.seconds)
             _wait_in_queue(context, request, deadline=until, on_state=on_state)
         limit = deadline.within(search.seconds)
-        return ensure_reachable(
-            *(context, request),
-            firewall=firewall,
-            deadline=limit,
-            on_state=on_state,
-            on_opening=note,
-        )
+        request = with_access(request, context)
+        opening = prepare(context, request, firewall=firewall, deadline=limit)
+        opened.extend([opening] if opening else ())
+        try:
+            ensured = ensure(
+                context.provider,
+                request,
+                deadline=limit,
+                journal=context.journal,
+                on_state=on_state,
+            )
+        except TpukitError as error:
+            if opening and (opening.changed or isinstance(error, SliceLost)):
+                opening.note_left(error)
+            raise
+        return Reachable(ensured.slice, ensured.created, opening)
 
     if search.single:
         return attempt(search.requests[0])
@@ -134,8 +109,9 @@ def ensure_somewhere(
             _remove_rules(context, search.requests)
         raise
     except TpukitError as error:
-        for opening in opened.values():
-            opening.note_left(error)
+        for opening in opened:
+            if opening.changed:
+                opening.note_left(error)
         raise
     if firewall:
         lost = [each for each in search.requests if each.zone != made.slice.zone]

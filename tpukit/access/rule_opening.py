@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tpukit.access import packet_filter
@@ -23,7 +22,6 @@ from tpukit.errors import (
     NameTaken,
     NotAllowed,
     NotEnabled,
-    SliceLost,
     TpukitError,
 )
 from tpukit.models import FirewallRule, Slice
@@ -59,16 +57,6 @@ class Opening:
         others = ", ".join(rule.name for rule in self.exposing)
         why = f"; it lets you in when {others}, open to everybody, is closed" if others else ""
         return f"{'opened' if self.changed else 'already open'}: {SSH} from {ranges}{older}{why}"
-
-    @contextmanager
-    def named(self) -> Iterator[None]:
-        """Give every error that leaves here the rule that was made and is left."""
-        try:
-            yield
-        except TpukitError as error:
-            if self.changed or isinstance(error, SliceLost):
-                self.note_left(error)
-            raise
 
     def note_left(self, error: TpukitError) -> None:
         """Say in an error that the slice's rule is left."""

@@ -10,9 +10,9 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +151,11 @@ class WatchFile:
             try:
                 stack.enter_context(exclusively(self._lock, wait=False))
             except BlockingIOError:
-                raise self._taken() from None
+                name, process = self.path.name.partition(".")[0], self.process() or "unknown"
+                raise NameTaken(
+                    f"slice {name} is being watched already, by process {process}",
+                    fix=Fix.command("tpukit", "watch", name, "--stop", note="ends that watch"),
+                ) from None
             self._lock.write_text(str(os.getpid()))
             yield
 
@@ -176,13 +180,6 @@ class WatchFile:
     @property
     def _lock(self) -> Path:
         return self.path.with_suffix(".lock")
-
-    def _taken(self) -> TpukitError:
-        name = self.path.name.partition(".")[0]
-        return NameTaken(
-            f"slice {name} is being watched already, by process {self.process() or 'unknown'}",
-            fix=Fix.command("tpukit", "watch", name, "--stop", note="ends that watch"),
-        )
 
 
 @dataclass(frozen=True)
@@ -229,7 +226,7 @@ class Record:
 
     file: WatchFile
     watch: Watch
-    now: Any = field(repr=False)  #: returns the seconds since the epoch
+    now: Callable[[], float]  #: the seconds since the epoch
 
     def note(self, event: str, detail: str = "", **changes: Any) -> None:
         """Change the watch and add to its history; raise `NotWritten` where that is not written."""

@@ -83,10 +83,6 @@ _SUSPENDED = ("SUSPENDED", "SUSPENDING")
 class _Again(Exception):
     """A step cannot be taken now, for a cause that passes by itself; nothing depends on it."""
 
-    def __init__(self, cause: TpukitError) -> None:
-        super().__init__(cause.what)
-        self.cause = cause
-
 
 @dataclass
 class Watcher:
@@ -146,7 +142,7 @@ class Watcher:
                     return status
                 self.refused = None
             except _Again as again:
-                self._wait_on(again.cause)
+                self._wait_on(*again.args)
             except (NotAllowed, NotAuthenticated) as refusal:
                 self._wait_out(refusal)
 
@@ -254,9 +250,9 @@ class Watcher:
         """Tell whether somebody has deleted the slice that is gone: an operation of it is left."""
         if not self.created or self._watch.state == RECOVERING:
             return False
-        place = self._watch.zone, self._watch.name
+        zone, name = self._watch.zone, self._watch.name
         with suppress(TpukitError), _outlasted():
-            return bool(self.provider.operations(*place, "delete", self.created))
+            return bool(self.provider.operations(zone, name, "delete", self.created))
         return False
 
     def _begin(self, found: Slice) -> None:

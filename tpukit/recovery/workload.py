@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from tpukit.access import slice_workers
@@ -94,12 +95,11 @@ class Workload:
             self._prepare(request)
             return "ready"
         workers = self._workers(found)
-        states = values(runs.states(workers, self.context.clock))
-        ours = [each for state in states for each in state if each.run == self.spec.run_id]
-        others = [each for state in states for each in state if each.state == "running"]
+        states = [run for own in values(runs.states(workers, self.context.clock)) for run in own]
+        ours = [each for each in states if each.run == self.spec.run_id]
         whole = len(ours) == len(workers) and not any(each.state == "lost" for each in ours)
         if not whole:
-            self._refuse_beside([each.run for each in others if each.run != self.spec.run_id])
+            self._check_alone([each.run for each in states if each.state == "running"])
             if ours:
                 self._clear(workers)
             self._start(found, request)
@@ -120,9 +120,8 @@ class Workload:
 
     def _workers(self, found: Slice) -> list[RemoteWorker]:
         limit = Deadline.after(self.context.clock, CONNECT_SECONDS)
-        patience = limit.remaining()
         return slice_workers.workers(
-            self.context, [found], "all", limit, patience, on_wait=self.say
+            self.context, [found], "all", limit, CONNECT_SECONDS, on_wait=self.say
         )
 
     def _prepare(self, request: SliceRequest) -> None:
@@ -155,9 +154,9 @@ class Workload:
         command, lines = self.spec.command, self.environment()
         runs.start(workers, self.spec.run_id, command, lines, self.context.clock)
 
-    def _refuse_beside(self, others: Sequence[str]) -> None:
-        for run in dict.fromkeys(others):
-            name = self.spec.request.name
+    def _check_alone(self, running: Sequence[str]) -> None:
+        name = self.spec.request.name
+        for run in (run for run in running if run != self.spec.run_id):
             raise NameTaken(
                 f"run {run} is on slice {name} already",
                 why="two runs at once disturb each other, and use the devices of one",
@@ -189,7 +188,9 @@ class _Follower:
 
     def __post_init__(self) -> None:
         self._left = threading.Event()
-        self._workers = [replace(each, connect=self._guarded(each)) for each in self.workers]
+        self._workers = [
+            replace(each, connect=partial(self._connect, each)) for each in self.workers
+        ]
         self._write = self.output(self._workers)
         self._shown: dict[int, int] = {}
         self._outcomes: Followed | None = None
@@ -253,10 +254,7 @@ class _Follower:
                 if error.errno != errno.ENOSPC:  # then only what is shown is lost
                     raise
 
-    def _guarded(self, worker: RemoteWorker) -> Callable[[], Connection]:
-        def connect() -> Connection:
-            if self._left.is_set():
-                raise TpukitError("it is followed no longer")
-            return worker.connect()
-
-        return connect
+    def _connect(self, worker: RemoteWorker) -> Connection:
+        if self._left.is_set():
+            raise TpukitError("it is followed no longer")
+        return worker.connect()
