@@ -94,4 +94,5 @@ def _missing_rule(
         certain = not firewall.has_policies(slice_.network or "default")
     except TpukitError:
         certain = False
-    return Suspicion(missing, ssh_rule.apply_command(slice_, context.route), certain)
+    command = ("tpukit", "firewall", "apply", slice_.name, *context.route, "--zone", slice_.zone)
+    return Suspicion(missing, Fix.command(*command), certain)

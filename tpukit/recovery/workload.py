@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tpukit.access import slice_workers
 from tpukit.access.context import Context
-from tpukit.access.preflight import ensure_somewhere, wait_reachable
+from tpukit.access.creation import ensure_somewhere, wait_reachable
 from tpukit.clock import Clock, Deadline
 from tpukit.errors import Fix, NameTaken, TpukitError
 from tpukit.models import Slice, SliceRequest

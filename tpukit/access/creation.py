@@ -77,7 +77,7 @@ def ensure_somewhere(
             _wait_in_queue(context, request, deadline=until, on_state=on_state)
         limit = deadline.within(search.seconds)
         request = with_access(request, context)
-        opening = prepare(context, request, firewall=firewall, deadline=limit)
+        opening = _prepare(context, request, firewall=firewall, deadline=limit)
         opened.extend([opening] if opening else ())
         try:
             ensured = ensure(
@@ -124,7 +124,7 @@ def _wait_in_queue(
 ) -> None:
     """Return once the queue has made the slice as best effort."""
     request = with_access(request, context)
-    prepare(context, request, firewall=False, deadline=deadline)
+    _prepare(context, request, firewall=False, deadline=deadline)
     wanted, provider = QueueRequest(request, best_effort=True), context.provider
     found, _ = ensure_queued(
         provider, wanted, deadline=deadline, journal=context.journal, on_state=on_state
@@ -154,15 +154,10 @@ def wait_reachable(context: Context, made: Reachable) -> Reachable:
     return replace(made, slice=found, opening=opening)
 
 
-def prepare(
+def _prepare(
     context: Context, request: SliceRequest, *, firewall: bool, deadline: Deadline
 ) -> Opening | None:
-    """Look for what stands in the way of a slice, then ask for its rule.
-
-    Raises:
-        TpukitError: the first of what stands in the way, the others in `also`.
-        NameTaken: the slice is there and another one; as `rule_opening.ask` raises.
-    """
+    """Look for what stands in the way of a slice, then ask for its rule."""
     ssh_rule.check_ranges(context.source_ranges)
     context = context.within(deadline)
     expected = request.expected
@@ -260,28 +255,23 @@ def _missing_network(context: Context, seen: Outcomes, expected: Slice) -> Tpuki
     if "network" not in seen or seen["network"].value is not False:
         return None
     project = expected.network_project or expected.project
-    host = _host(context) if not expected.network_project else ""
+    what, host = f"project {project} has no network {expected.network}", ""
+    with suppress(TpukitError):  # not allowed to look
+        host = "" if expected.network_project else context.firewall.once().host_project()
     if host:
         return BadInput(
-            f"project {project} has no network {expected.network}",
+            what,
             why=f"it uses the Shared VPC of project {host}, which has the firewall rules too",
             fix=Fix(note=f"--network projects/{host}/global/networks/{expected.network}"),
         )
     return BadInput(
-        f"project {project} has no network {expected.network}",
+        what,
         fix=Fix.command(
             *("gcloud", "compute", "networks", "create", expected.network),
             *("--project", project, "--subnet-mode", "auto"),
             note="or --network with one that is there",
         ),
     )
-
-
-def _host(context: Context) -> str:
-    try:
-        return context.firewall.once().host_project()
-    except TpukitError:  # not allowed to look
-        return ""
 
 
 def _raise_all(problems: list[TpukitError]) -> None:
