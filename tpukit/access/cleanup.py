@@ -127,9 +127,8 @@ class Cleanup:
     ) -> Sequence[str]:
         """End a slice, or a queued resource with its slices; return the names of rules that stay.
 
-        First the node goes, then its queued resource unless another slice uses that, then the
-        firewall rules that were made for it, then what this machine keeps of it. Data disks belong
-        to those who made them: they stay, and a warning says so.
+        The queued resource of a slice goes too, unless another slice uses it. Data disks belong to
+        those who made them: they stay, and a warning says so.
 
         Raises as `change.delete` and `queued.delete_queued`; `seen` is as there.
         """
@@ -188,9 +187,8 @@ class Cleanup:
     ) -> Sequence[str]:
         """Remove the rules made for the slices of a thing; return those that may stay.
 
-        Slices of a queued resource that are gone may have left theirs. A slice that has the name
-        and the tag now needs them: they are its own. Who may not read firewall rules has made none:
-        that is a warning alone.
+        Slices of a queued resource that are gone may have left theirs. If a slice has the name and
+        the tag now, they are its own. If you may not read firewall rules, you have made none.
         """
         tied = [each for each in slices if ssh_rule.rule_name(each) in each.tags]
         hosts = {each.name: each.network_project for each in tied}

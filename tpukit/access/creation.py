@@ -1,7 +1,6 @@
-"""What a few reads tell before a create, all at once; then the slice, and its rule beside it.
+"""A slice that can be reached: what stands in its way is read first, then it and its rule are made.
 
-A create that fails costs nothing, but a slice that nobody can reach bills: whatever stands in the
-way of the whole is looked for first. A read that fails is no reason to refuse.
+A slice that nobody can reach bills. A read that fails is no reason to refuse.
 """
 
 from __future__ import annotations

@@ -75,10 +75,9 @@ def ask(
 ) -> Opening:
     """Ask for a rule that admits these sources to the slice's port 22; a refusal is raised here.
 
-    Ranges that the rule has already stay, but for an address of this machine's that was found out
-    before and is another one now. Where a rule of others admits the sources, none is made; one that
-    admits the whole world does not count, since it ought to be closed. `rules` are those of the
-    slice's network, read here unless given.
+    Ranges that the rule has already stay, except an older address of this machine that we found
+    out. If a rule of others admits the sources, none is made; one that admits the whole world does
+    not count. `rules` are those of the slice's network, read here unless given.
 
     Raises:
         NameTaken: somebody changed the rule so that it admits nobody to this slice.

@@ -115,6 +115,7 @@ class _SliceAccess:
     def __post_init__(self) -> None:
         self.suspicions = Suspicions(self.context)
         self._targets: dict[int, Target] = {}
+        self._doubted: TpukitError | None = None  #: why the API could not tell more than a hint
         self._fresh_until = 0.0
         self._lock = threading.Lock()
 
@@ -282,13 +283,13 @@ class _SliceAccess:
     def _doubt(self, index: int, deadline: Deadline) -> None:
         """Go on as if there had been no hint; what one worker finds out holds for all."""
         with self._lock:
-            self._just_looked()
+            if self._doubted:
+                raise self._doubted
             try:
                 if index in self.unproved:
-                    with self._looking():
-                        self._find_out(deadline)
+                    self._find_out(deadline)
             except TpukitError as error:
-                error.common = True
+                error.common, self._doubted = True, error
                 self.context.hints.forget(self.slice.name)
                 raise
 

@@ -60,7 +60,6 @@ REFUSED_SECONDS = 600.0
 #: Failures in a row to begin the command on a slice that is there.
 _TRIES = 3
 
-
 #: From which a slice does not come back. A slice of a queued resource is suspended where that is.
 LOST = frozenset({"preempted", "terminated", "vanished", "suspended"})
 #: What somebody has asked for, or a moment that passes by itself.

@@ -37,8 +37,6 @@ CONNECT_SECONDS, UP_SECONDS = 300.0, 3600.0
 #: Seconds for which workers that are out of reach are tried before the API is believed alone.
 PATIENCE_SECONDS = 60.0
 
-Followed = list[Outcome[RemoteWorker, JobResult | None]]
-
 
 @dataclass(frozen=True)
 class Ended:
@@ -193,7 +191,7 @@ class _Follower:
         ]
         self._write = self.output(self._workers)
         self._shown: dict[int, int] = {}
-        self._outcomes: Followed | None = None
+        self._outcomes: list[Outcome[RemoteWorker, JobResult | None]] = []
         self._defect: Exception | None = None
         self._thread = self._begun()
 
@@ -203,11 +201,11 @@ class _Follower:
             return None
         if self._defect:
             raise self._defect
-        errors = [each.error for each in self._outcomes or () if each.error]
+        errors = [each.error for each in self._outcomes if each.error]
         lost = next((each for each in errors if isinstance(each, JobLost)), None)
         if lost:
             return Ended(None, lost.summary())
-        results = [each.value for each in self._outcomes or () if each.value]
+        results = [each.value for each in self._outcomes if each.value]
         if errors or len(results) < len(self._workers):
             for error in errors[:1]:
                 self.say(f"{error.summary()}; following on")
