@@ -112,7 +112,7 @@ class Workload:
     def leave(self) -> None:
         """Follow the command no longer: its slice is lost."""
         if self._follower:
-            self._follower.leave()
+            self._follower.left.set()
         self._follower = None
         self.context.hints.forget(self.spec.request.name)
 
@@ -175,7 +175,7 @@ class Workload:
 class _Follower:
     """Follows a run's log in a thread, from its beginning, as often as that takes.
 
-    A slice that is lost ends the connections; `leave` ends what would make others.
+    A slice that is lost ends the connections; once it is `left`, no others are made.
     """
 
     clock: Clock
@@ -185,7 +185,7 @@ class _Follower:
     say: Callable[[str], None]
 
     def __post_init__(self) -> None:
-        self._left = threading.Event()
+        self.left = threading.Event()
         self._workers = [
             replace(each, connect=partial(self._connect, each)) for each in self.workers
         ]
@@ -213,9 +213,6 @@ class _Follower:
             return None
         return Ended(max(each.status for each in results))
 
-    def leave(self) -> None:
-        self._left.set()
-
     def _begun(self) -> threading.Thread:
         # A daemon: a worker that is silent must not keep an interrupted command.
         thread = threading.Thread(target=self._follow, name="tpukit-follow", daemon=True)
@@ -239,7 +236,7 @@ class _Follower:
 
     def _on_log(self, worker: RemoteWorker, data: bytes, epoch: int) -> None:
         """Hand on what was not shown before: a log that is followed again begins at its start."""
-        if self._left.is_set():
+        if self.left.is_set():
             return
         begin = self._sent.get(worker.index, 0)
         self._sent[worker.index] = begin + len(data)
@@ -253,6 +250,6 @@ class _Follower:
                     raise
 
     def _connect(self, worker: RemoteWorker) -> Connection:
-        if self._left.is_set():
+        if self.left.is_set():
             raise TpukitError("it is followed no longer")
         return worker.connect()
