@@ -14,7 +14,7 @@ from typing import Any
 from tpukit.accelerators import AcceleratorType
 from tpukit.access import packet_filter, rule_opening, slice_workers
 from tpukit.access.context import Context
-from tpukit.access.preflight import ensure_somewhere
+from tpukit.access.creation import ensure_somewhere
 from tpukit.access.rule_opening import Opening
 from tpukit.clock import Deadline
 from tpukit.errors import SliceLost, TpukitError

@@ -10,6 +10,7 @@ from support.access import ready
 from support.local_cloud import PROJECT, ZONE, Cloud, FakeClock, json_reply, scripted
 
 from tpukit.access import host_keys
+from tpukit.access.os_login import WorkerLogin
 from tpukit.access.pinned_keys import PinnedKeys
 from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import BadInput, SecurityRefusal, TpukitError
@@ -35,7 +36,7 @@ class Silent:
 def test_each_worker_s_target_pins_its_own_host_keys(cloud: Cloud) -> None:
     found = ready(cloud, kind="v3-32")
     identities = host_keys.published(cloud.tpu, found, cloud.deadline())
-    targets = host_keys.targets(found, "ada", identities)
+    targets = host_keys.targets(found, WorkerLogin("ada", ""), identities)
     assert {index: each.worker for index, each in targets.items()} == {0: 0, 1: 1, 2: 2, 3: 3}
     assert len({each.host_keys for each in targets.values()}) == 4
     assert {each.user for each in targets.values()} == {"ada"}
@@ -97,8 +98,12 @@ def test_the_host_key_that_was_seen_before_stands_in_for_a_silent_worker(cloud: 
 
     assert published(pinned={0: "ssh-ed25519 AAAA"}).host_keys == ("ssh-ed25519 AAAA",)
     assert published(accept_new=True) == WorkerIdentity(0, (), "host-0")
-    assert host_keys.targets(found, "ada", {0: published(accept_new=True)})[0].accept_new
-    known = host_keys.targets(found, "ada", {0: published(pinned={0: "ssh-ed25519 AAAA"})})
+    assert host_keys.targets(found, WorkerLogin("ada", ""), {0: published(accept_new=True)})[
+        0
+    ].accept_new
+    known = host_keys.targets(
+        found, WorkerLogin("ada", ""), {0: published(pinned={0: "ssh-ed25519 AAAA"})}
+    )
     assert not known[0].accept_new
 
 

@@ -10,7 +10,6 @@ from support.local_cloud import PROJECT, ZONE, Cloud
 from tpukit.access import rule_opening
 from tpukit.access.context import Context
 from tpukit.access.key import with_access
-from tpukit.access.port_rules import close_ports, open_ports
 from tpukit.errors import (
     NameTaken,
     SecurityRefusal,
@@ -98,7 +97,7 @@ def test_an_address_that_was_found_out_gives_way_to_the_next_one(
     (rule,) = prompt_cloud.firewall.list()
     assert rule.source_ranges == ("192.0.2.0/24", "203.0.113.5/32")
     assert not at("203.0.113.5").changed
-    context.own_addresses.path.unlink()  # a hint: without it rules widen
+    context.own_addresses.unlink()  # a hint: without it rules widen
     assert at("198.51.100.7").replaced == ()
 
 
@@ -145,12 +144,12 @@ def test_ports_are_opened_for_each_range_once_and_closed_with_the_last(
     prompt_cloud.tpu.create(prompt_cloud.request())
     found, ports = prompt_cloud.tpu.get(ZONE, "demo"), ("nfs", "tcp:2049")
     one, two = ["192.0.2.1/32"], ["192.0.2.2/32"]
-    opened = [open_ports(context, found, *ports, ranges) for ranges in (one, one, two)]
+    opened = [rule_opening.open_ports(context, found, *ports, ranges) for ranges in (one, one, two)]
     assert opened == [True, False, True]
     (rule,) = prompt_cloud.firewall.list()
     assert (rule.allowed, list(rule.source_ranges)) == (("tcp:2049",), [*one, *two])
     with pytest.raises(NameTaken, match="admits nobody"):
-        open_ports(context, found, "nfs", "udp:2049", one)
-    closed = [close_ports(context, found, "nfs", ranges) for ranges in (one, one, two)]
+        rule_opening.open_ports(context, found, "nfs", "udp:2049", one)
+    closed = [rule_opening.close_ports(context, found, "nfs", ranges) for ranges in (one, one, two)]
     assert closed == [True, False, True]
     assert prompt_cloud.firewall.list() == ()

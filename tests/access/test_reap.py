@@ -12,7 +12,7 @@ import pytest
 from support.local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud
 from support.slices import labelled
 
-from tpukit.access import reaping, ssh_rule
+from tpukit.access import ssh_rule
 from tpukit.access.cleanup import Cleanup, Deleted
 from tpukit.errors import Interrupted, TpukitError
 from tpukit.models import FirewallRule
@@ -78,7 +78,7 @@ class World:
             on_state=lambda name: self.cloud.states.append,
             on_warning=self.cloud.states.append,
         )
-        return reaping.reap(found.due, cleanup, self.cloud.deadline(1200.0))
+        return cleanup.reap(found.due, self.cloud.deadline(1200.0))
 
     def survey(self, **given: Any) -> Survey:
         return survey(self.cloud.tpu, "ada", **given)

@@ -30,10 +30,16 @@ from tpukit.errors import (
     TransportFailed,
 )
 from tpukit.models import DataDisk, FirewallRule, Slice, SliceRequest
-from tpukit.recovery.condition import condition
-from tpukit.recovery.next_request import request_of
-from tpukit.recovery.watch_file import NotWritten, Record, Watch, WatchFile, WatchFiles, WatchSpec
-from tpukit.recovery.watcher import Watcher
+from tpukit.recovery.watch_file import (
+    NotWritten,
+    Record,
+    Watch,
+    WatchFile,
+    WatchFiles,
+    WatchSpec,
+    request_of,
+)
+from tpukit.recovery.watcher import Watcher, condition
 from tpukit.recovery.workload import Ended
 from tpukit.slices import lifetime, naming
 from tpukit.slices.capacity import Search, obtain

@@ -7,7 +7,6 @@ from typing import Any
 from support.local_cloud import Cloud
 from tpukit.access.context import Context
 from tpukit.access.hints import Hints
-from tpukit.access.own_addresses import OwnAddresses
 from tpukit.access.pinned_keys import PinnedKeys
 from tpukit.clock import Clock
 from tpukit.remote.connection.client import Connector
@@ -26,7 +25,7 @@ def context_on(cloud: Cloud, key: KeyPair, clock: Clock, **other: Any) -> Contex
         "source_address": lambda address: "198.51.100.9",
         "clock": clock,
         "journal": cloud.journal,
-        "own_addresses": OwnAddresses(cloud.directory / "own_addresses.json"),
+        "own_addresses": cloud.directory / "own_addresses.json",
         "hints": Hints(cloud.directory / "hints", "a place", clock),
         "pinned": PinnedKeys(cloud.directory / "pinned_keys"),
     }

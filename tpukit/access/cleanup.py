@@ -9,13 +9,22 @@ from dataclasses import dataclass
 from tpukit.access import ssh_rule
 from tpukit.clock import Deadline
 from tpukit.cloud.provider import FirewallProvider, SliceProvider
-from tpukit.errors import BadInput, Fix, NotAllowed, NotFound, TpukitError
+from tpukit.errors import (
+    BadInput,
+    Fix,
+    Interrupted,
+    NotAllowed,
+    NotFound,
+    Terminated,
+    TpukitError,
+)
 from tpukit.models import FirewallRule, QueuedResource, Slice, SliceList
 from tpukit.remote.command.fan_out import fan_out
 from tpukit.slices import change, naming, queued
 from tpukit.slices.find import find
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import LastSeen, OnState, interrupted, last_seen
+from tpukit.slices.survey import Leftover, still_due
 
 OnWarning = Callable[[str], None]
 Thing = Slice | QueuedResource
@@ -54,6 +63,19 @@ class Cleanup:
     on_state: Callable[[str], OnState]
     on_warning: OnWarning
     after: Callable[[Slice], object] = lambda slice_: None
+
+    def reap(self, due: Sequence[Leftover], deadline: Deadline) -> Deleted:
+        """End what is left over, by its labels, with everything that was made for it.
+
+        What has another end or is another thing of that name since it was shown stays.
+        """
+        provider = self.provider.within(deadline)
+        things = {each.label: each.found for each in due}
+        try:
+            return self.end_all(things, deadline, lambda thing: still_due(provider, thing))
+        except (Interrupted, Terminated) as error:
+            error.fix = Fix.command("tpukit", "reap")
+            raise
 
     def end_all(
         self,
@@ -105,9 +127,8 @@ class Cleanup:
     ) -> Sequence[str]:
         """End a slice, or a queued resource with its slices; return the names of rules that stay.
 
-        First the node goes, then its queued resource unless another slice uses that, then the
-        firewall rules that were made for it, then what this machine keeps of it. Data disks belong
-        to those who made them: they stay, and a warning says so.
+        The queued resource of a slice goes too, unless another slice uses it. Data disks belong to
+        those who made them: they stay, and a warning says so.
 
         Raises as `change.delete` and `queued.delete_queued`; `seen` is as there.
         """
@@ -170,9 +191,8 @@ class Cleanup:
     ) -> Sequence[str]:
         """Remove the rules made for the slices of a thing; return those that may stay.
 
-        Slices of a queued resource that are gone may have left theirs. A slice that has the name
-        and the tag now needs them: they are its own. Who may not read firewall rules has made none:
-        that is a warning alone.
+        Slices of a queued resource that are gone may have left theirs. If a slice has the name and
+        the tag now, they are its own. If you may not read firewall rules, you have made none.
         """
         tied = [each for each in slices if ssh_rule.rule_name(each) in each.tags]
         hosts = {each.name: each.network_project for each in tied}

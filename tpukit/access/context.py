@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tpukit.access.hints import Hints
 from tpukit.access.os_login import OsLogins
-from tpukit.access.own_addresses import OwnAddresses
 from tpukit.access.pinned_keys import PinnedKeys
 from tpukit.clock import Clock, Deadline
 from tpukit.cloud.provider import FirewallProvider, SliceProvider
@@ -32,7 +32,7 @@ class Context:
     source_address: Callable[[str], str]
     clock: Clock
     journal: Journal
-    own_addresses: OwnAddresses
+    own_addresses: Path  #: of the file with the range that each rule admits, if we found it out
     hints: Hints  #: where slices that are found are remembered
     pinned: PinnedKeys
     route: Sequence[str] = ()  #: the flags of the way in

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from tpukit.access.os_login import WorkerLogin
 from tpukit.clock import Deadline, polls
 from tpukit.cloud.provider import SliceProvider
 from tpukit.errors import Fix, NotAllowed, SecurityRefusal, TpukitError
-from tpukit.models import Slice, Worker, WorkerIdentity
+from tpukit.models import Slice, WorkerIdentity
 from tpukit.remote.connection.target import Target
 from tpukit.slices.find import check_still_there
 
@@ -74,37 +75,36 @@ def _forbidden(error: TpukitError) -> bool:
 
 
 def targets(
-    found: Slice, user: str, identities: Mapping[int, WorkerIdentity], *, internal: bool = False
+    slice_: Slice,
+    login: WorkerLogin,
+    identities: Mapping[int, WorkerIdentity],
+    *,
+    internal: bool = False,
 ) -> dict[int, Target]:
     """Return a target for each worker whose identity is known, by number.
 
     With `internal`, the addresses are those inside the network.
     """
     return {
-        each.index: _target(found, user, each, identities[each.index], internal)
-        for each in found.workers
-        if each.index in identities
+        worker.index: Target(
+            label=f"{slice_.name} worker {worker.index}",
+            worker=worker.index,
+            address=worker.internal_address if internal else worker.address,
+            port=identity.ssh_port,
+            user=login.user,
+            host_keys=identity.host_keys,
+            hostname=identity.hostname,
+            zone=slice_.zone,
+            alias=alias(slice_, worker.index),
+            accept_new=not identity.host_keys,
+            identity_file=login.identity_file,
+            internal_address=worker.internal_address,
+        )
+        for worker in slice_.workers
+        if (identity := identities.get(worker.index))
     }
 
 
-def alias(found: Slice, worker: int) -> str:
+def alias(slice_: Slice, worker: int) -> str:
     """Return the name under which a worker's host keys are pinned for OpenSSH."""
-    return f"tpukit.{found.project}.{found.zone}.{found.name}.{worker}".lower()
-
-
-def _target(
-    found: Slice, user: str, worker: Worker, identity: WorkerIdentity, internal: bool
-) -> Target:
-    return Target(
-        label=f"{found.name} worker {worker.index}",
-        worker=worker.index,
-        address=worker.internal_address if internal else worker.address,
-        port=identity.ssh_port,
-        user=user,
-        host_keys=identity.host_keys,
-        hostname=identity.hostname,
-        zone=found.zone,
-        alias=alias(found, worker.index),
-        accept_new=not identity.host_keys,
-        internal_address=worker.internal_address,
-    )
+    return f"tpukit.{slice_.project}.{slice_.zone}.{slice_.name}.{worker}".lower()

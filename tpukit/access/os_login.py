@@ -62,12 +62,10 @@ class OsLogins:
             profile = self.provider.profile(account)
         except TpukitError as error:
             raise self._refused(what, where, error.summary()) from error
-        own = WorkerLogin(profile.user, str(self.key.private_path))
-        theirs = WorkerLogin(profile.user, str(self.gcloud_key))
         if profile.user and _has(profile, self.key.public):
-            return own
+            return WorkerLogin(profile.user, str(self.key.private_path))
         if profile.user and _has(profile, _public_line(self.gcloud_key)):
-            return theirs
+            return WorkerLogin(profile.user, str(self.gcloud_key))
         raise self._refused(what, where, f"the login profile of {account} has none of our keys")
 
     def _refused(self, what: str, where: str, why: str) -> NotAllowed:

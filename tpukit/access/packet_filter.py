@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
 
 from tpukit.errors import BadInput, Fix
 from tpukit.models import FirewallRule, Slice
 
-Interval = tuple[int, int]  #: first and last address, as numbers
 #: Half of all IPv4 addresses, and half of the IPv6 ones that are routed, 2000::/3.
 _WORLD = {4: 1 << 31, 6: 1 << 124}
 
@@ -34,12 +35,20 @@ def opens_ssh(entries: Iterable[str]) -> bool:
     return any(map(_is_ssh, entries))
 
 
-def is_world(ranges: Iterable[str], except_for: Iterable[str] = ()) -> bool:
-    """Tell whether ranges are half of the internet or more, in however many parts."""
-    return any(
-        sum(last - first + 1 for first, last in _without(ranges, except_for, version)) >= least
-        for version, least in _WORLD.items()
-    )
+def is_world(ranges: Collection[str], except_for: Collection[str] = ()) -> bool:
+    """Return True if ranges are half of the internet or more, in however many parts."""
+    for version, least in _WORLD.items():
+        admitted, taken = _networks(ranges, version), _networks(except_for, version)
+        # Of two networks that overlap one holds the other.
+        both = [
+            min(one.num_addresses, other.num_addresses)
+            for one in admitted
+            for other in taken
+            if one.overlaps(other)
+        ]
+        if sum(network.num_addresses for network in admitted) - sum(both) >= least:
+            return True
+    return False
 
 
 def deciding(rules: Iterable[FirewallRule], found: Slice, source: str) -> FirewallRule | None:
@@ -97,13 +106,12 @@ def _entries(rule: FirewallRule) -> tuple[str, ...]:
 
 
 def _names(rule: FirewallRule, source: str) -> bool:
-    """Tell whether a rule is about an address or range: all of it, where it allows."""
+    """Return True if a rule is about an address or range: all of it, if the rule allows."""
     wanted = parse_range(source)
-    low, high = int(wanted[0]), int(wanted[-1])
-    found = _intervals(rule.source_ranges, wanted.version)
+    networks = _networks(rule.source_ranges, wanted.version)
     if rule.denied:
-        return any(first <= high and low <= last for first, last in found)
-    return any(first <= low and high <= last for first, last in found)
+        return any(network.overlaps(wanted) for network in networks)
+    return any(network.supernet_of(wanted) for network in networks)
 
 
 def _is_ssh(entry: str) -> bool:
@@ -114,32 +122,10 @@ def _is_ssh(entry: str) -> bool:
     return not ports or bool(match and int(match[1]) <= 22 <= int(match[2] or match[1]))
 
 
-def _without(ranges: Iterable[str], taken: Iterable[str], version: int) -> list[Interval]:
-    left = _intervals(ranges, version)
-    for low, high in _intervals(taken, version):
-        parts = [
-            ((first, min(last, low - 1)), (max(first, high + 1), last)) for first, last in left
-        ]
-        left = [part for pair in parts for part in pair if part[0] <= part[1]]
-    return left
-
-
-def _intervals(ranges: Iterable[str], version: int) -> list[Interval]:
-    """Return the addresses of one version, each once; what cannot be read admits nobody."""
-    found: list[Interval] = []
-    for first, last in sorted(_readable(ranges, version)):
-        if found and first <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], max(found[-1][1], last))
-        else:
-            found.append((first, last))
-    return found
-
-
-def _readable(ranges: Iterable[str], version: int) -> Iterable[Interval]:
+def _networks(ranges: Iterable[str], version: int) -> list[Any]:
+    """Return the networks of one version, each address once; what cannot be read admits nobody."""
+    networks: list[Any] = []
     for text in ranges:
-        try:
-            network = parse_range(text)
-        except BadInput:
-            continue
-        if network.version == version:
-            yield int(network.network_address), int(network.broadcast_address)
+        with suppress(BadInput):
+            networks.append(parse_range(text))
+    return [*ipaddress.collapse_addresses(each for each in networks if each.version == version)]

@@ -1,7 +1,6 @@
-"""Host keys that were taken at first sight, and are held to from then on.
+"""Host keys that were taken at first sight, as OpenSSH's accept-new does, and hold from then on.
 
-For organisations that hide guest attributes, and only where it was asked for: whoever answers
-first is believed, as OpenSSH's accept-new does.
+For organisations that hide guest attributes, and only if you ask for it.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ class PinnedKeys:
     def of(self, found: Slice) -> Mapping[int, str]:
         """Return the host key (`ssh-ed25519 AAAA…`) of each worker that has been seen.
 
-        Raises `BadInput` where they cannot be read: they must not be taken for none; and
-        `SecurityRefusal` where somebody else could have written them.
+        Raises `BadInput` if they cannot be read, `SecurityRefusal` if somebody else could have
+        written them.
         """
         path = self.path(found)
         try:

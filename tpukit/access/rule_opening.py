@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tpukit.access import packet_filter
 from tpukit.access.context import Context
-from tpukit.access.ssh_rule import SSH, check_ranges, is_ours, rule_name
+from tpukit.access.ssh_rule import (
+    SSH,
+    check_ranges,
+    is_ours,
+    purpose_name,
+    remove,
+    rule_name,
+)
 from tpukit.clock import Deadline
 from tpukit.cloud.provider import FirewallProvider, Wait
 from tpukit.errors import (
@@ -16,10 +22,10 @@ from tpukit.errors import (
     NameTaken,
     NotAllowed,
     NotEnabled,
-    SliceLost,
     TpukitError,
 )
 from tpukit.models import FirewallRule, Slice
+from tpukit.paths import keep_json, recall_json
 from tpukit.slices.update import Edits, update
 
 #: Seconds for a slice to have a new tag: its update takes 10 to 20.
@@ -52,16 +58,6 @@ class Opening:
         why = f"; it lets you in when {others}, open to everybody, is closed" if others else ""
         return f"{'opened' if self.changed else 'already open'}: {SSH} from {ranges}{older}{why}"
 
-    @contextmanager
-    def named(self) -> Iterator[None]:
-        """Give every error that leaves here the rule that was made and is left."""
-        try:
-            yield
-        except TpukitError as error:
-            if self.changed or isinstance(error, SliceLost):
-                self.note_left(error)
-            raise
-
     def note_left(self, error: TpukitError) -> None:
         """Say in an error that the slice's rule is left."""
         remains = f"firewall rule {self.rule.name}, which costs nothing"
@@ -79,10 +75,9 @@ def ask(
 ) -> Opening:
     """Ask for a rule that admits these sources to the slice's port 22; a refusal is raised here.
 
-    Ranges that the rule has already stay, but for an address of this machine's that was found out
-    before and is another one now. Where a rule of others admits the sources, none is made; one that
-    admits the whole world does not count, since it ought to be closed. `rules` are those of the
-    slice's network, read here unless given.
+    Ranges that the rule has already stay, except an older address of this machine that we found
+    out. If a rule of others admits the sources, none is made; one that admits the whole world does
+    not count. `rules` are those of the slice's network, read here unless given.
 
     Raises:
         NameTaken: somebody changed the rule so that it admits nobody to this slice.
@@ -90,30 +85,26 @@ def ask(
     """
     firewall = context.firewall.of(found.network_project)
     rules = _listed(firewall) if rules is None else rules
-    wanted = FirewallRule(
-        name=rule_name(found),
-        network=found.network or "default",
-        source_ranges=tuple(source_ranges),
-        target_tags=(rule_name(found),),
-        description=f"SSH to projects/{found.project}/locations/{found.zone}/nodes/{found.name}, "
-        "made by tpukit and removed with the slice",
-    )
+    wanted = _rule(found, rule_name(found), "SSH to", SSH, source_ranges)
     exposing = packet_filter.open_to_world(rules, found)
     admitting = _admitting(rules, found, source_ranges)
-    if admitting and admitting not in exposing and not named(rules, wanted.name):
+    if admitting and admitting not in exposing and not _named(rules, wanted.name):
         return Opening(admitting, rules=rules, exposing=exposing)
     found_out = not (context.source_ranges or context.proxied)
-    older = context.own_addresses.of(wanted.name) if found_out else ""
+    # With the file lost, the rule keeps an older address.
+    admitted = str(recall_json(context.own_addresses).get(wanted.name, ""))
+    older = admitted if found_out else ""
     try:
-        opening = ask_for(firewall, wanted, rules, older)
+        opening = _ask_for(firewall, wanted, rules, older)
     except NotAllowed as error:
         if isinstance(error, NotEnabled):
             raise
         if admitting:
             return Opening(admitting, rules=rules)
         raise _refused(error, wanted, found) from error
-    if found_out:
-        context.own_addresses.remember(wanted.name, wanted.source_ranges[0])
+    if found_out and older != wanted.source_ranges[0]:
+        known = recall_json(context.own_addresses)
+        keep_json(context.own_addresses, {**known, wanted.name: wanted.source_ranges[0]})
     return replace(opening, rules=rules, exposing=exposing)
 
 
@@ -125,7 +116,7 @@ def open_for(context: Context, found: Slice, world: bool = False) -> tuple[Slice
         SliceLost, NameTaken, BadInput, TpukitError: as `Context.check_reachable` and `ask` raise.
     """
     context.check_reachable(found)
-    found = tied(context, found)
+    found = _tied(context, found)
     opening = ask(context, found, sources(context, found.workers[0].address, world))
     opening.wait()
     return found, opening
@@ -139,7 +130,7 @@ def finish(context: Context, found: Slice, opening: Opening) -> tuple[Slice, Ope
     opening.wait()
     if opening.rule.name != rule_name(found) or not found.workers:
         return found, opening
-    found = tied(context, found)
+    found = _tied(context, found)
     ranges = sources(context, found.workers[0].address)
     if set(ranges) <= set(opening.rule.source_ranges):
         return found, opening
@@ -159,7 +150,7 @@ def sources(context: Context, worker_address: str, world: bool = False) -> tuple
     return check_ranges(given, world=world)
 
 
-def tied(context: Context, found: Slice) -> Slice:
+def _tied(context: Context, found: Slice) -> Slice:
     """Return the slice with the tag of its rule, which is added if it lacks it.
 
     Raises as `update`.
@@ -169,19 +160,64 @@ def tied(context: Context, found: Slice) -> Slice:
     return update(context.provider, found, edits, deadline=limit).slice
 
 
-def ask_for(
+def open_ports(
+    context: Context, found: Slice, purpose: str, allow: str, ranges: Sequence[str]
+) -> bool:
+    """Let ranges reach ports (`udp:60000-61000`) of a slice too; return True if that is new.
+
+    Raises:
+        NameTaken: somebody has made that rule into another one.
+        TpukitError: rules may not be made, or the call failed.
+    """
+    firewall = context.firewall.of(found.network_project)
+    found = _tied(context, found)
+    wanted = _rule(found, purpose_name(found, purpose), f"{purpose} of", allow, ranges)
+    opening = _ask_for(firewall, wanted, firewall.list())
+    opening.wait()
+    return opening.changed
+
+
+def close_ports(
+    context: Context, found: Slice, purpose: str, ranges: Sequence[str] | None = None
+) -> bool:
+    """Let these ranges, or everybody, reach the ports no longer; return True if they could."""
+    firewall = context.firewall.of(found.network_project)
+    present = _named(firewall.list(), purpose_name(found, purpose))
+    if present is None:
+        return False
+    gone = set(present.source_ranges if ranges is None else ranges)
+    left = tuple(each for each in present.source_ranges if each not in gone)
+    if left:
+        firewall.replace_source_ranges(present.name, left)()
+        return left != present.source_ranges
+    return remove(firewall, present.name)
+
+
+def _rule(found: Slice, name: str, purpose: str, allow: str, ranges: Sequence[str]) -> FirewallRule:
+    return FirewallRule(
+        name=name,
+        network=found.network or "default",
+        source_ranges=tuple(ranges),
+        target_tags=(rule_name(found),),
+        allowed=(allow,),
+        description=f"{purpose} projects/{found.project}/locations/{found.zone}/nodes/"
+        f"{found.name}, made by tpukit and removed with the slice",
+    )
+
+
+def _ask_for(
     firewall: FirewallProvider, wanted: FirewallRule, rules: Sequence[FirewallRule], older: str = ""
 ) -> Opening:
     """Ask for a rule of a slice's; ranges that it has already stay, except the `older` one.
 
     `rules` are those that are there. Raises `NameTaken` if somebody has made it into another one.
     """
-    present = named(rules, wanted.name)
+    present = _named(rules, wanted.name)
     if present is None:
         try:
             return Opening(wanted, True, wait=firewall.insert(wanted))
         except NameTaken:  # made meanwhile, or by a call whose answer was lost
-            present = named(_listed(firewall), wanted.name) or wanted
+            present = _named(_listed(firewall), wanted.name) or wanted
     _check_ours(present, wanted)
     outdated = {older} & set(present.source_ranges) - set(wanted.source_ranges)
     kept = [each for each in present.source_ranges if each not in outdated]
@@ -193,7 +229,7 @@ def ask_for(
     return Opening(now, True, tuple(outdated), wait)
 
 
-def named(rules: Sequence[FirewallRule], name: str) -> FirewallRule | None:
+def _named(rules: Sequence[FirewallRule], name: str) -> FirewallRule | None:
     """Return the rule of that name, if it is among them."""
     return next((rule for rule in rules if rule.name == name), None)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -80,7 +80,7 @@ class SshConfig:
         if not self.path.exists():
             return []
         with self._exclusively():
-            blocks = list(self._blocks())
+            blocks = self._blocks()
             removed = [block[1] for block in blocks if gone(block)]
             if removed:
                 self._write([block[0] for block in blocks if not gone(block)])
@@ -88,11 +88,10 @@ class SshConfig:
                 self._known_hosts(name).unlink(missing_ok=True)
         return removed
 
-    def _blocks(self) -> Iterator[tuple[str, ...]]:
-        """Yield (text, slice, project, zone) of what is there."""
+    def _blocks(self) -> list[tuple[str, ...]]:
+        """Return (text, slice, project, zone, …) of what is there."""
         text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
-        for found in _BLOCK.finditer(text):
-            yield found[0], found[1], found[2], found[3]
+        return [(block[0], *block.groups()) for block in _BLOCK.finditer(text)]
 
     def _write(self, blocks: Sequence[str]) -> None:
         replace_file(self.path, _HEAD + "".join(f"\n{block}" for block in blocks), 0o600)

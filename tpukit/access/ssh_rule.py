@@ -99,11 +99,6 @@ def missing(provider: FirewallProvider, found: Slice, source: str) -> str:
     return f"no firewall rule of network {network} admits {SSH} from {source} to the tags {tags}"
 
 
-def apply_command(found: Slice, route: Sequence[str]) -> Fix:
-    """Return the command that opens the rule of a slice to who comes by a route."""
-    return Fix.command("tpukit", "firewall", "apply", found.name, *route, "--zone", found.zone)
-
-
 def close_command(rule: FirewallRule, project: str) -> Fix:
     """Return the command that closes a rule; one that others made is only disabled."""
     if is_ours(rule):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from math import inf
 
 from tpukit.access import ssh_rule
 from tpukit.access.context import Context
@@ -27,30 +28,6 @@ class Suspicion:
     certain: bool
 
 
-def of_health(found: Slice) -> Suspicion | None:
-    """Return the health of a slice as a possible cause of its silence; None if it is healthy.
-
-    Under UNHEALTHY_MAINTENANCE a READY slice was seen out of reach, and another at work: the health
-    proves neither (docs/reference/real-workers.md).
-    """
-    if found.health in ("", "HEALTHY"):
-        return None
-    described = f" ({found.health_description})" if found.health_description else ""
-    why = (
-        f"the API says that the slice is {found.health}{described}: its workers may be out of reach"
-    )
-    command = ("tpukit", "wait", found.name, "--zone", found.zone, "--for", "ssh")
-    return Suspicion(why, Fix.command(*command, note="waits until every worker answers"), False)
-
-
-def combined(health: Suspicion | None, rules: Suspicion | None) -> Suspicion | None:
-    """Return both as one suspicion; a rule that is certainly missing decides what to do first."""
-    if not health or not rules:
-        return health or rules
-    first = rules if rules.certain else health
-    return Suspicion(f"{health.why}; {rules.why}", first.fix, first.certain)
-
-
 def may_be_filtered(error: TransportFailed, proxied: bool) -> bool:
     """Return True if an error leaves open that packets were dropped.
 
@@ -61,34 +38,61 @@ def may_be_filtered(error: TransportFailed, proxied: bool) -> bool:
 
 
 class Suspicions:
-    """What the firewall rules of one slice say, read at most every half a minute."""
+    """The causes that may silence the workers of a slice; one reading of rules serves them all."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._last: Suspicion | None = None
-        self._fresh_until = 0.0
+        self._missing: Suspicion | None = None
+        self._read_at = -inf
         self._lock = threading.Lock()
 
-    def of(self, found: Slice, address: str, deadline: Deadline) -> Suspicion | None:
-        """Return what the rules have to do with it that nobody answers there, where they can."""
-        now = self._context.clock.monotonic()
-        with self._lock:
-            if now >= self._fresh_until:
-                self._fresh_until = now + _FRESH_SECONDS
-                self._last = self._read(found, address, deadline)
-            return self._last
+    def of(self, slice_: Slice, address: str, deadline: Deadline, began: float) -> Suspicion | None:
+        """Return the slice's health and the rule that `address` lacks, as far as they are causes.
 
-    def _read(self, found: Slice, address: str, deadline: Deadline) -> Suspicion | None:
-        context = self._context
-        firewall = context.firewall.of(found.network_project).within(deadline)
-        try:
-            missing = ssh_rule.missing(firewall, found, context.source_address(address))
-        except TpukitError:  # not allowed to read the rules, or our address is unknown
-            return None
-        if not missing:
-            return None
-        try:
-            certain = not firewall.has_policies(found.network or "default")
-        except TpukitError:
-            certain = False
-        return Suspicion(missing, ssh_rule.apply_command(found, context.route), certain)
+        Without an address no rule is. One reading serves for half a minute, and for every search
+        that `began` before it.
+        """
+        with self._lock:
+            now = self._context.clock.monotonic()
+            if address and self._read_at < min(began, now - _FRESH_SECONDS):
+                self._read_at = now
+                self._missing = _missing_rule(self._context, slice_, address, deadline)
+            missing = self._missing if address else None
+        health = _health(slice_)
+        if not health or not missing:
+            return health or missing
+        first = missing if missing.certain else health  # the one to do something about
+        return Suspicion(f"{health.why}; {missing.why}", first.fix, first.certain)
+
+
+def _health(slice_: Slice) -> Suspicion | None:
+    """Return the health of a slice as a possible cause of its silence; None if it is healthy.
+
+    Under UNHEALTHY_MAINTENANCE a READY slice was seen out of reach, and another at work: the health
+    proves neither (docs/reference/real-workers.md).
+    """
+    if slice_.health in ("", "HEALTHY"):
+        return None
+    described = f" ({slice_.health_description})" if slice_.health_description else ""
+    health = f"{slice_.health}{described}"
+    why = f"the API says that the slice is {health}: its workers may be out of reach"
+    command = ("tpukit", "wait", slice_.name, "--zone", slice_.zone, "--for", "ssh")
+    return Suspicion(why, Fix.command(*command, note="waits until every worker answers"), False)
+
+
+def _missing_rule(
+    context: Context, slice_: Slice, address: str, deadline: Deadline
+) -> Suspicion | None:
+    firewall = context.firewall.of(slice_.network_project).within(deadline)
+    try:
+        missing = ssh_rule.missing(firewall, slice_, context.source_address(address))
+    except TpukitError:  # not allowed to read the rules, or our address is unknown
+        return None
+    if not missing:
+        return None
+    try:
+        certain = not firewall.has_policies(slice_.network or "default")
+    except TpukitError:
+        certain = False
+    command = ("tpukit", "firewall", "apply", slice_.name, *context.route, "--zone", slice_.zone)
+    return Suspicion(missing, Fix.command(*command), certain)

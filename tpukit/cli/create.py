@@ -104,7 +104,7 @@ def _obtained(
     toolkit: Toolkit, context: Context, sought: Search, deadline: Deadline, *, firewall: bool
 ) -> Made:
     """Return the slice that there is once it can be reached."""
-    from tpukit.access.preflight import ensure_somewhere, wait_reachable
+    from tpukit.access.creation import ensure_somewhere, wait_reachable
 
     on_state = toolkit.say_state(sought.requests[0].name)
     made = ensure_somewhere(

@@ -118,7 +118,7 @@ def planned_search(
 
     `before` is done first in the rehearsal.
     """
-    from tpukit.access.preflight import ensure_somewhere, wait_reachable
+    from tpukit.access.creation import ensure_somewhere, wait_reachable
 
     def act(by: Toolkit) -> None:
         before(by)

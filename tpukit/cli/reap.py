@@ -42,7 +42,6 @@ def reap(
       tpukit reap --yes
     """
     from tpukit.access.cleanup import not_deleted
-    from tpukit.access.reaping import reap as end
     from tpukit.slices.survey import survey
 
     limit = flag.seconds(timeout)
@@ -54,11 +53,11 @@ def reap(
     disks = _disks_left(toolkit, found.slices, limit) if all_seen else []
     _tell(toolkit, found)
     if dry_run:
-        shown = rehearse(toolkit, lambda by: end(found.due, by.cleanup, by.deadline(limit)))
+        shown = rehearse(toolkit, lambda by: by.cleanup.reap(found.due, by.deadline(limit)))
         return _view(found, (), _rules_left(toolkit, all_seen), disks, shown=shown)
     if found.due:
         toolkit.confirm(f"delete these {len(found.due)}?" if len(found.due) > 1 else "delete it?")
-    done = end(found.due, toolkit.cleanup, toolkit.deadline(limit))
+    done = toolkit.cleanup.reap(found.due, toolkit.deadline(limit))
     deleted = [each for each in found.due if each.label in done.names]
     changed = [each for each in found.due if each.label in done.spared]
     rules = dict.fromkeys([*_rules_left(toolkit, all_seen), *done.rules])

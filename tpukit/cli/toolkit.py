@@ -265,7 +265,6 @@ class Toolkit:
     def context(self, source_ranges: tuple[str, ...] = ()) -> Context:
         """Return what access to workers, and the main job, work with."""
         from tpukit.access.context import Context
-        from tpukit.access.own_addresses import OwnAddresses
         from tpukit.access.pinned_keys import PinnedKeys
 
         return Context(
@@ -278,7 +277,7 @@ class Toolkit:
             source_address=self.dialer.source_address,
             clock=self.clock,
             journal=self.journal,
-            own_addresses=OwnAddresses(self.paths.own_addresses),
+            own_addresses=self.paths.own_addresses,
             route=self.route.words,
             internal=self.route.inside,
             proxied=self.route.proxied,

@@ -268,8 +268,7 @@ def _new(
     environment: VariableFlags,
     on_top: RequirementFlags,
 ) -> Watch:
-    from tpukit.recovery.next_request import request_of
-    from tpukit.recovery.watch_file import Event, Watch, WatchSpec
+    from tpukit.recovery.watch_file import Event, Watch, WatchSpec, request_of
     from tpukit.slices.ensure import check_same
     from tpukit.work.runs import new_run_id
 

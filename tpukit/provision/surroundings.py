@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from tpukit.access import rule_opening
 from tpukit.access.context import Context
-from tpukit.access.port_rules import close_ports, open_ports
 from tpukit.clock import Deadline
 from tpukit.errors import BadInput, Fix, NotFound, TpukitError
 from tpukit.models import Slice
@@ -61,7 +60,9 @@ class Surroundings:
             return
         for step in opening:
             ranges = rule_opening.sources(self.context, self.slice.workers[0].address)
-            if open_ports(self.context, self.slice, step.step.name, step.step.opening, ranges):
+            if rule_opening.open_ports(
+                self.context, self.slice, step.step.name, step.step.opening, ranges
+            ):
                 self.say(f"opened {step.step.opening} from {', '.join(ranges)} for {step.word}")
 
     def undone(self, words: Iterable[str], deadline: Deadline, on_event: OnEvent) -> None:
@@ -71,7 +72,7 @@ class Surroundings:
                 continue
             step = system_steps.parse(word)
             if step.step.opening:
-                close_ports(self.context, self.slice, step.step.name)
+                rule_opening.close_ports(self.context, self.slice, step.step.name)
             elif step.step.name == SHARED:
                 self._unshare(step, deadline, on_event)
 
@@ -119,7 +120,7 @@ class Surroundings:
             )
         )
         ranges = [f"{address}/32" for address in addresses]
-        if open_ports(self.context, found, SHARED, _NFS_PORTS, ranges):
+        if rule_opening.open_ports(self.context, found, SHARED, _NFS_PORTS, ranges):
             self.say(f"opened {_NFS_PORTS} of {found.name} to {', '.join(addresses)}")
 
     def _unshare(self, step: WantedStep, deadline: Deadline, on_event: OnEvent) -> None:
@@ -137,7 +138,7 @@ class Surroundings:
         (facts,) = read_plan(server, (), deadline).facts.values()
         if not any(word.endswith(f":{self.slice.name}") for word in facts.ledgers):
             ranges = [f"{address}/32" for address in self._addresses()]
-            close_ports(self.context, found, SHARED, ranges)
+            rule_opening.close_ports(self.context, found, SHARED, ranges)
 
     def _addresses(self) -> list[str]:
         return [worker.internal_address for worker in self.slice.workers]

@@ -10,15 +10,18 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tpukit.access import ssh_rule
+from tpukit.cloud.node_json import CAPACITY
 from tpukit.errors import Fix, NameTaken, TpukitError
-from tpukit.models import DataDisk, Documented, SliceRequest
+from tpukit.models import DataDisk, Documented, Slice, SliceChange, SliceRequest
 from tpukit.paths import exclusively, private_directory, recall_json, replace_file
+from tpukit.slices import lifetime, naming
 from tpukit.text import shown_path
 
 #: The states of a watch that is to go on: at work, and with its slice lost.
@@ -148,7 +151,11 @@ class WatchFile:
             try:
                 stack.enter_context(exclusively(self._lock, wait=False))
             except BlockingIOError:
-                raise self._taken() from None
+                name, process = self.path.name.partition(".")[0], self.process() or "unknown"
+                raise NameTaken(
+                    f"slice {name} is being watched already, by process {process}",
+                    fix=Fix.command("tpukit", "watch", name, "--stop", note="ends that watch"),
+                ) from None
             self._lock.write_text(str(os.getpid()))
             yield
 
@@ -173,13 +180,6 @@ class WatchFile:
     @property
     def _lock(self) -> Path:
         return self.path.with_suffix(".lock")
-
-    def _taken(self) -> TpukitError:
-        name = self.path.name.partition(".")[0]
-        return NameTaken(
-            f"slice {name} is being watched already, by process {self.process() or 'unknown'}",
-            fix=Fix.command("tpukit", "watch", name, "--stop", note="ends that watch"),
-        )
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class Record:
 
     file: WatchFile
     watch: Watch
-    now: Any = field(repr=False)  #: returns the seconds since the epoch
+    now: Callable[[], float]  #: the seconds since the epoch
 
     def note(self, event: str, detail: str = "", **changes: Any) -> None:
         """Change the watch and add to its history; raise `NotWritten` where that is not written."""
@@ -238,6 +238,27 @@ class Record:
         watch = replace(self.watch, **changes)
         self.file.save(watch)
         self.watch = watch
+
+
+def request_of(slice_: Slice) -> SliceRequest:
+    """Return the request that makes such a slice again.
+
+    It lacks the labels of one create and the tag of the slice's rule. It keeps the slice's end: the
+    next one has no more time.
+    """
+    once = (naming.NONCE, naming.SEARCH, lifetime.CREATED, CAPACITY)
+    labels = {key: value for key, value in slice_.labels.items() if key not in once}
+    tags = tuple(each for each in slice_.tags if each != ssh_rule.rule_name(slice_))
+    return replace(slice_.request, labels=labels, tags=tags)
+
+
+def refreshed(request: SliceRequest, slice_: Slice) -> SliceRequest:
+    """Return the request with the labels, tags, metadata and data disks that the slice has now."""
+    if slice_.unreadable:
+        return request
+    now = request_of(slice_)
+    parts = SliceChange(now.labels, now.tags, now.metadata, now.data_disks).parts
+    return replace(request, **parts)
 
 
 def _watch(document: Mapping[str, Any]) -> Watch:

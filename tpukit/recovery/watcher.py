@@ -32,10 +32,16 @@ from tpukit.errors import (
     interruption,
 )
 from tpukit.models import Slice, SliceRequest
-from tpukit.recovery import condition as conditions
-from tpukit.recovery.condition import LOST, condition
-from tpukit.recovery.next_request import refreshed
-from tpukit.recovery.watch_file import ENDED, RECOVERING, WATCHING, NotWritten, Record
+from tpukit.recovery.watch_file import (
+    ENDED,
+    RECOVERING,
+    WATCHING,
+    NotWritten,
+    Record,
+    Watch,
+    WatchSpec,
+    refreshed,
+)
 from tpukit.recovery.workload import Ended, Workload
 from tpukit.slices import lifetime, naming
 from tpukit.slices.capacity import Search
@@ -54,13 +60,27 @@ REFUSED_SECONDS = 600.0
 #: Failures in a row to begin the command on a slice that is there.
 _TRIES = 3
 
+#: From which a slice does not come back. A slice of a queued resource is suspended where that is.
+LOST = frozenset({"preempted", "terminated", "vanished", "suspended"})
+#: What somebody has asked for, or a moment that passes by itself.
+MAINTENANCE, READY, COMING = "maintenance", "ready", "coming"
+STOPPED, DELETING = "stopped", "being deleted"
+
+_WORDS = {
+    "PREEMPTED": "preempted",
+    "TERMINATED": "terminated",
+    "SUSPENDED": "suspended",
+    "STOPPED": STOPPED,
+    "STOPPING": STOPPED,
+    "DELETING": DELETING,
+}
+#: The states of a queued resource that has lost its slices, or is losing them: Cloud TPU API
+#: reference, `QueuedResourceState`.
+_SUSPENDED = ("SUSPENDED", "SUSPENDING")
+
 
 class _Again(Exception):
     """A step cannot be taken now, for a cause that passes by itself; nothing depends on it."""
-
-    def __init__(self, cause: TpukitError) -> None:
-        super().__init__(cause.what)
-        self.cause = cause
 
 
 @dataclass
@@ -90,7 +110,7 @@ class Watcher:
                 cannot be begun.
             Interrupted, Terminated: the slice and the command go on; each says how to take it up.
         """
-        watch = self.record.watch
+        watch = self._watch
         state = "unknown" if watch.state == WATCHING else ""
         self.seen = LastSeen(watch.name, watch.zone, state, self.provider.bills, id=watch.id)
         try:
@@ -101,8 +121,12 @@ class Watcher:
             raise self._left(error) from None
 
     @property
-    def name(self) -> str:
-        return self.record.watch.name
+    def _watch(self) -> Watch:
+        return self.record.watch
+
+    @property
+    def _spec(self) -> WatchSpec:
+        return self.record.watch.spec
 
     @property
     def provider(self) -> SliceProvider:
@@ -117,15 +141,14 @@ class Watcher:
                     return status
                 self.refused = None
             except _Again as again:
-                self._wait_on(again.cause)
+                self._wait_on(*again.args)
             except (NotAllowed, NotAuthenticated) as refusal:
                 self._wait_out(refusal)
 
     def _finish(self, status: int) -> None:
         """Note how the command ended, and end the slice if that was asked for."""
-        spec = self.record.watch.spec
-        ends = spec.delete_when_done and status == 0
-        if self.record.watch.status is None:
+        ends = self._spec.delete_when_done and status == 0
+        if self._watch.status is None:
             state = WATCHING if ends else ENDED
             try:
                 self.record.note(ENDED, f"status {status}", state=state, status=status)
@@ -136,7 +159,7 @@ class Watcher:
 
     def _wait_out(self, refusal: TpukitError) -> None:
         """Wait after a refusal; raise it if it lasts, or if the API has never accepted us."""
-        if not (self.seen.looked and self.record.watch.id):
+        if not (self.seen.looked and self._watch.id):
             raise refusal
         self.refused = self.refused or Deadline.after(self.clock, REFUSED_SECONDS)
         if self.refused.passed():
@@ -152,26 +175,26 @@ class Watcher:
 
     def _until_recovered(self) -> int | None:
         """Look until the command has ended, and return its status; None after a step to recover."""
-        if self.record.watch.status is not None:
-            return self.record.watch.status
+        if self._watch.status is not None:
+            return self._watch.status
         for found in self._looks():
             if found and not self.seen.id:
                 self._take(found)
-            if found and self.record.watch.state == WATCHING:
+            if found and self._watch.state == WATCHING:
                 self._refresh(found)
             now = condition(found, self._queued_state(found))
             self.created = found.created if found else self.created
             if now == "vanished" and self._was_deleted():
-                now, self.seen.state = conditions.DELETING, ""
-            if now in LOST and self.record.watch.state == WATCHING:
+                now, self.seen.state = DELETING, ""
+            if now in LOST and self._watch.state == WATCHING:
                 self._lose(now, found)
-            if self.record.watch.state == RECOVERING:
+            if self._watch.state == RECOVERING:
                 self._recover(now, found)
                 return None
-            if now in (conditions.STOPPED, conditions.DELETING):
+            if now in (STOPPED, DELETING):
                 raise self._ended_by_others(now)
             self._tell_maintenance(now, found)
-            if found is None or now == conditions.COMING:
+            if found is None or now == COMING:
                 continue
             if not self.began:
                 self._begin(found)
@@ -184,7 +207,7 @@ class Watcher:
             elif self._settled(ended):
                 if ended.status is not None:
                     return ended.status
-                self._count(f"run {self.record.watch.spec.run_id} was lost", ended.why)
+                self._count(f"run {self._spec.run_id} was lost", ended.why)
                 self.began = False
         raise AssertionError("a watch has no deadline")
 
@@ -198,11 +221,10 @@ class Watcher:
 
     def _refresh(self, found: Slice) -> None:
         """Ask for the next slice as this one is now: its end may have been put off."""
-        spec = self.record.watch.spec
-        request = refreshed(spec.request, found)
-        if request != spec.request:
+        request = refreshed(self._spec.request, found)
+        if request != self._spec.request:
             with _outlasted(NotWritten):
-                self.record.change(spec=replace(spec, request=request))
+                self.record.change(spec=replace(self._spec, request=request))
 
     def _take(self, found: Slice) -> None:
         """Watch this slice from now on, and no other of its name; raise `NameTaken` for others'."""
@@ -212,24 +234,24 @@ class Watcher:
             self.seen.state = ""
             raise
         self.seen.id = found.id
-        self.record.watch = replace(self.record.watch, id=found.id)
+        self.record.watch = replace(self._watch, id=found.id)
 
     def _queued_state(self, found: Slice | None) -> str:
         """Return the state of the queued resource where that may say why the slice is gone."""
-        queued = self.record.watch.spec.queued_resource
-        if not queued or condition(found) not in (*LOST, conditions.DELETING):
+        queued = self._spec.queued_resource
+        if not queued or condition(found) not in (*LOST, DELETING):
             return ""
         with _outlasted(), suppress(NotFound):
-            return self.provider.get_queued(self.record.watch.zone, queued).state
+            return self.provider.get_queued(self._watch.zone, queued).state
         return ""
 
     def _was_deleted(self) -> bool:
         """Tell whether somebody has deleted the slice that is gone: an operation of it is left."""
-        if not self.created or self.record.watch.state == RECOVERING:
+        if not self.created or self._watch.state == RECOVERING:
             return False
-        place = self.record.watch.zone, self.name
+        zone, name = self._watch.zone, self._watch.name
         with suppress(TpukitError), _outlasted():
-            return bool(self.provider.operations(*place, "delete", self.created))
+            return bool(self.provider.operations(zone, name, "delete", self.created))
         return False
 
     def _begin(self, found: Slice) -> None:
@@ -259,7 +281,7 @@ class Watcher:
         return self.settling.passed()
 
     def _tell_maintenance(self, now: str, found: Slice | None) -> None:
-        under = now == conditions.MAINTENANCE
+        under = now == MAINTENANCE
         if found and under != self.maintenance:
             self.maintenance = under
             word = "UNHEALTHY_MAINTENANCE: it may restart or be lost" if under else "healthy again"
@@ -271,11 +293,11 @@ class Watcher:
         self.began, self.maintenance, self.settling = False, False, None
         detail = found.state if found else "the API answers that there is no such slice"
         self.seen.state = found.state if found else ""
-        self._count(what, f"{detail} in {self.record.watch.zone}", state=RECOVERING)
+        self._count(what, f"{detail} in {self._watch.zone}", state=RECOVERING)
 
     def _count(self, what: str, detail: str, **changes: object) -> None:
         """Note what another attempt is needed for; raise `SliceLost` where it is one too many."""
-        watch = self.record.watch
+        watch = self._watch
         if watch.recoveries >= watch.spec.recoveries:
             self._note(f"{what}, and given up", detail, state=ENDED)
             raise SliceLost(
@@ -287,9 +309,9 @@ class Watcher:
 
     def _recover(self, now: str, found: Slice | None) -> None:
         """Take the next step to a slice that is there again."""
-        if now == conditions.STOPPED:
+        if now == STOPPED:
             raise self._ended_by_others(now)
-        if now in LOST or now == conditions.DELETING:
+        if now in LOST or now == DELETING:
             over = self._seconds_left() <= 0
             self._end_slice(found, for_good=over)
             if over:
@@ -301,17 +323,17 @@ class Watcher:
 
         Its time begins when it is made: until then its request has the moment that it was made at.
         """
-        labels = self.record.watch.spec.request.labels
+        labels = self._spec.request.labels
         end = lifetime.seconds_of(labels.get(lifetime.EXPIRES, ""))
         return inf if end is None or lifetime.CREATED in labels else end - self.provider.now()
 
     def _expired(self) -> SliceLost:
         self._note("its lifetime is over", state=ENDED)
-        return SliceLost(f"slice {self.name} is not made again: its lifetime is over")
+        return SliceLost(f"slice {self._watch.name} is not made again: its lifetime is over")
 
     def _end_slice(self, found: Slice | None, *, for_good: bool, **changes: object) -> None:
         """Return once the slice and its queued resource are gone, and `for_good` its rules too."""
-        watch, spec = self.record.watch, self.record.watch.spec
+        watch, spec = self._watch, self._spec
         if not (found or watch.id):
             return  # a slice of that name is not known to be ours
         expected = spec.request.expected
@@ -326,10 +348,9 @@ class Watcher:
 
     def _make(self) -> None:
         """Make the slice where it was, then elsewhere, until there is room or its time is over."""
-        spec, home = self.record.watch.spec, self.record.watch.zone
-        places = dict.fromkeys([home, *spec.zones])
+        places = dict.fromkeys([self._watch.zone, *self._spec.zones])
         self._note("making it again", ", ".join(places))
-        asking = Deadline.after(self.clock, min(spec.max_wait, self._seconds_left()))
+        asking = Deadline.after(self.clock, min(self._spec.max_wait, self._seconds_left()))
         requests = [self._request(zone, **{naming.SEARCH: "1"}) for zone in places]
         try:
             found = self.work.make(Search(requests, asking))
@@ -344,12 +365,12 @@ class Watcher:
         self._note("made again", found.zone, state=WATCHING, zone=found.zone, id=found.id)
 
     def _request(self, zone: str, **labels: str) -> SliceRequest:
-        request = self.record.watch.spec.request
+        request = self._spec.request
         request = replace(request, zone=zone, labels={**request.labels, **labels})
         return naming.labelled(request, self.owner, secrets.token_hex(6))
 
     def _note(self, event: str, detail: str = "", **changes: object) -> None:
-        last = self.record.watch.history[-1:]
+        last = self._watch.history[-1:]
         if last and (last[0].event, last[0].detail) == (event, detail) and not changes:
             return
         with _outlasted(NotWritten):
@@ -360,26 +381,25 @@ class Watcher:
     def _ended_by_others(self, now: str) -> TpukitError:
         """Return the error for an end that the slice's guard or somebody wanted: it is left so."""
         self.began = False
-        spec = self.record.watch.spec
-        idle = spec.request.labels.get(lifetime.IDLE, "") if now == conditions.DELETING else ""
-        if now == conditions.DELETING and self._seconds_left() <= 0:
+        idle = self._spec.request.labels.get(lifetime.IDLE, "") if now == DELETING else ""
+        if now == DELETING and self._seconds_left() <= 0:
             return self._expired()
         self._note(
             f"{now}, by {'its guard or ' if idle else ''}somebody", self.seen.zone, state=ENDED
         )
         if idle:
             guard = f"its guard ends it if no device is in use for {idle} s"
-            return SliceLost(f"slice {self.name} is {now}", why=guard)
-        start = Fix.command("tpukit", "start", self.name, "--zone", self.record.watch.zone)
+            return SliceLost(f"slice {self._watch.name} is {now}", why=guard)
+        start = Fix.command("tpukit", "start", self._watch.name, "--zone", self._watch.zone)
         return TpukitError(
-            f"slice {self.name} is {now}, and not by this watch",
+            f"slice {self._watch.name} is {now}, and not by this watch",
             why="what somebody has asked for is not undone: the watch is over",
-            fix=start if now == conditions.STOPPED else None,
+            fix=start if now == STOPPED else None,
         )
 
     def _left(self, error: TpukitError) -> TpukitError:
         """Say in what ends the watch early what exists, and how it is taken up."""
-        watch, spec = self.record.watch, self.record.watch.spec
+        watch, spec = self._watch, self._spec
         interrupted = isinstance(error, (Interrupted, Terminated))
         unseen = interrupted and not self.seen.state and not self.seen.looked
         if self.seen.state and not error.exists:
@@ -409,3 +429,19 @@ def _outlasted(*kinds: type[TpukitError]) -> Iterator[None]:
         if isinstance(error, kinds) or passing(error):
             raise _Again(error) from error
         raise
+
+
+def condition(found: Slice | None, queued_state: str = "") -> str:
+    """Return one word: one of `LOST`, or one of the constants above.
+
+    None is a slice that the API has answered there is not; `queued_state` is the state of the
+    queued resource that it came from, where it did.
+    """
+    word = "vanished" if found is None else _WORDS.get(found.state, "")
+    if word and queued_state in _SUSPENDED:
+        return "suspended"
+    if word or found is None:
+        return word
+    if not found.ready:
+        return COMING
+    return MAINTENANCE if found.health == "UNHEALTHY_MAINTENANCE" else READY

@@ -7,11 +7,12 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from tpukit.access import slice_workers
 from tpukit.access.context import Context
-from tpukit.access.preflight import ensure_somewhere, wait_reachable
+from tpukit.access.creation import ensure_somewhere, wait_reachable
 from tpukit.clock import Clock, Deadline
 from tpukit.errors import Fix, NameTaken, TpukitError
 from tpukit.models import Slice, SliceRequest
@@ -35,8 +36,6 @@ READY_SECONDS = 1200.0
 CONNECT_SECONDS, UP_SECONDS = 300.0, 3600.0
 #: Seconds for which workers that are out of reach are tried before the API is believed alone.
 PATIENCE_SECONDS = 60.0
-
-Followed = list[Outcome[RemoteWorker, JobResult | None]]
 
 
 @dataclass(frozen=True)
@@ -94,12 +93,11 @@ class Workload:
             self._prepare(request)
             return "ready"
         workers = self._workers(found)
-        states = values(runs.states(workers, self.context.clock))
-        ours = [each for state in states for each in state if each.run == self.spec.run_id]
-        others = [each for state in states for each in state if each.state == "running"]
+        states = [run for own in values(runs.states(workers, self.context.clock)) for run in own]
+        ours = [each for each in states if each.run == self.spec.run_id]
         whole = len(ours) == len(workers) and not any(each.state == "lost" for each in ours)
         if not whole:
-            self._refuse_beside([each.run for each in others if each.run != self.spec.run_id])
+            self._check_alone([each.run for each in states if each.state == "running"])
             if ours:
                 self._clear(workers)
             self._start(found, request)
@@ -114,15 +112,14 @@ class Workload:
     def leave(self) -> None:
         """Follow the command no longer: its slice is lost."""
         if self._follower:
-            self._follower.leave()
+            self._follower.left.set()
         self._follower = None
         self.context.hints.forget(self.spec.request.name)
 
     def _workers(self, found: Slice) -> list[RemoteWorker]:
         limit = Deadline.after(self.context.clock, CONNECT_SECONDS)
-        patience = limit.remaining()
         return slice_workers.workers(
-            self.context, [found], "all", limit, patience, on_wait=self.say
+            self.context, [found], "all", limit, CONNECT_SECONDS, on_wait=self.say
         )
 
     def _prepare(self, request: SliceRequest) -> None:
@@ -155,9 +152,9 @@ class Workload:
         command, lines = self.spec.command, self.environment()
         runs.start(workers, self.spec.run_id, command, lines, self.context.clock)
 
-    def _refuse_beside(self, others: Sequence[str]) -> None:
-        for run in dict.fromkeys(others):
-            name = self.spec.request.name
+    def _check_alone(self, running: Sequence[str]) -> None:
+        name = self.spec.request.name
+        for run in (run for run in running if run != self.spec.run_id):
             raise NameTaken(
                 f"run {run} is on slice {name} already",
                 why="two runs at once disturb each other, and use the devices of one",
@@ -178,7 +175,7 @@ class Workload:
 class _Follower:
     """Follows a run's log in a thread, from its beginning, as often as that takes.
 
-    A slice that is lost ends the connections; `leave` ends what would make others.
+    A slice that is lost ends the connections; once it is `left`, no others are made.
     """
 
     clock: Clock
@@ -188,11 +185,13 @@ class _Follower:
     say: Callable[[str], None]
 
     def __post_init__(self) -> None:
-        self._left = threading.Event()
-        self._workers = [replace(each, connect=self._guarded(each)) for each in self.workers]
+        self.left = threading.Event()
+        self._workers = [
+            replace(each, connect=partial(self._connect, each)) for each in self.workers
+        ]
         self._write = self.output(self._workers)
         self._shown: dict[int, int] = {}
-        self._outcomes: Followed | None = None
+        self._outcomes: list[Outcome[RemoteWorker, JobResult | None]] = []
         self._defect: Exception | None = None
         self._thread = self._begun()
 
@@ -202,20 +201,17 @@ class _Follower:
             return None
         if self._defect:
             raise self._defect
-        errors = [each.error for each in self._outcomes or () if each.error]
+        errors = [each.error for each in self._outcomes if each.error]
         lost = next((each for each in errors if isinstance(each, JobLost)), None)
         if lost:
             return Ended(None, lost.summary())
-        results = [each.value for each in self._outcomes or () if each.value]
+        results = [each.value for each in self._outcomes if each.value]
         if errors or len(results) < len(self._workers):
             for error in errors[:1]:
                 self.say(f"{error.summary()}; following on")
             self._thread = self._begun()
             return None
         return Ended(max(each.status for each in results))
-
-    def leave(self) -> None:
-        self._left.set()
 
     def _begun(self) -> threading.Thread:
         # A daemon: a worker that is silent must not keep an interrupted command.
@@ -240,7 +236,7 @@ class _Follower:
 
     def _on_log(self, worker: RemoteWorker, data: bytes, epoch: int) -> None:
         """Hand on what was not shown before: a log that is followed again begins at its start."""
-        if self._left.is_set():
+        if self.left.is_set():
             return
         begin = self._sent.get(worker.index, 0)
         self._sent[worker.index] = begin + len(data)
@@ -253,10 +249,7 @@ class _Follower:
                 if error.errno != errno.ENOSPC:  # then only what is shown is lost
                     raise
 
-    def _guarded(self, worker: RemoteWorker) -> Callable[[], Connection]:
-        def connect() -> Connection:
-            if self._left.is_set():
-                raise TpukitError("it is followed no longer")
-            return worker.connect()
-
-        return connect
+    def _connect(self, worker: RemoteWorker) -> Connection:
+        if self.left.is_set():
+            raise TpukitError("it is followed no longer")
+        return worker.connect()

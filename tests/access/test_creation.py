@@ -9,9 +9,9 @@ from support.contexts import context_on
 from support.local_cloud import PROJECT, ZONE, Cloud, FakeClock, json_reply, scripted
 from support.slices import labelled
 
-from tpukit.access import preflight, ssh_rule
+from tpukit.access import creation, ssh_rule
 from tpukit.access.context import Context
-from tpukit.access.preflight import Reachable
+from tpukit.access.creation import Reachable
 from tpukit.cloud.firewall_rules import ComputeFirewall
 from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import Fix, Interrupted, QuotaExceeded, TpukitError
@@ -23,14 +23,14 @@ from tpukit.slices.capacity import Search
 
 def made(cloud: Cloud, context: Context, request: SliceRequest) -> Reachable:
     unrestricted = replace(context, source_ranges=())
-    asked = preflight.ensure_reachable(
+    asked = creation.ensure_somewhere(
         unrestricted,
-        request,
+        Search([request]),
         firewall=True,
         deadline=cloud.deadline(),
         on_state=cloud.states.append,
     )
-    return preflight.wait_reachable(unrestricted, asked)
+    return creation.wait_reachable(unrestricted, asked)
 
 
 def test_an_own_address_that_nobody_knows_is_told_before_anything_is_made(
@@ -134,8 +134,8 @@ def test_addresses_that_a_region_does_not_have_are_told_before_anything_is_made(
         given = {"firewall": False, "deadline": prompt_cloud.deadline()}
 
         def make() -> None:
-            preflight.ensure_reachable(
-                replace(context, firewall=compute), wanted, on_state=print, **given
+            creation.ensure_somewhere(
+                replace(context, firewall=compute), Search([wanted]), on_state=print, **given
             )
 
         if refused:
@@ -161,7 +161,7 @@ def test_ctrl_c_between_two_rounds_names_the_rule_that_is_left(
     clock.on_sleep = interrupt
     request = labelled(cloud, labels={naming.SEARCH: "1"})
     with pytest.raises(Interrupted) as caught:
-        preflight.ensure_somewhere(
+        creation.ensure_somewhere(
             context_on(cloud, key, clock, source_ranges=("192.0.2.7/32",)),
             Search([request], cloud.deadline(3600.0)),
             firewall=True,

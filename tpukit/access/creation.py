@@ -1,13 +1,12 @@
-"""What a few reads tell before a create, all at once; then the slice, and its rule beside it.
+"""A slice that can be reached: what stands in its way is read first, then it and its rule are made.
 
-A create that fails costs nothing, but a slice that nobody can reach bills: whatever stands in the
-way of the whole is looked for first. A read that fails is no reason to refuse.
+A slice that nobody can reach bills. A read that fails is no reason to refuse.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -26,6 +25,7 @@ from tpukit.errors import (
     NotAuthenticated,
     NotEnabled,
     QuotaExceeded,
+    SliceLost,
     TpukitError,
 )
 from tpukit.models import QueueRequest, Slice, SliceRequest
@@ -50,38 +50,6 @@ class Reachable(Ensured):
     refusals: Sequence[Refusal] = ()
 
 
-def ensure_reachable(
-    context: Context,
-    request: SliceRequest,
-    *,
-    firewall: bool,
-    deadline: Deadline,
-    on_state: OnState,
-    on_opening: Callable[[Opening], None] = lambda opening: None,
-) -> Reachable:
-    """Make sure of a slice and, beside it, of its firewall rule where `firewall` asks for one.
-
-    `on_opening` gets the rule once it is asked for.
-
-    Raises:
-        TpukitError: what stands in the way, before anything is made: the first of it, the others
-            in `also`; else as `ensure`, `rule_opening.ask` and `rule_opening.finish` raise.
-    """
-    request = with_access(request, context)
-    opening = prepare(context, request, firewall=firewall, deadline=deadline)
-    if opening:
-        on_opening(opening)
-    with opening.named() if opening else nullcontext():
-        ensured = ensure(
-            context.provider,
-            request,
-            deadline=deadline,
-            journal=context.journal,
-            on_state=on_state,
-        )
-    return Reachable(ensured.slice, ensured.created, opening)
-
-
 def ensure_somewhere(
     context: Context,
     search: Search,
@@ -90,33 +58,39 @@ def ensure_somewhere(
     deadline: Deadline,
     on_state: OnState,
 ) -> Reachable:
-    """Make sure of a slice in one of the places of a search, as `ensure_reachable` does of one.
+    """Make sure of a slice in one of the places of a search and, beside it, of its firewall rule.
 
-    The rules of the places that came to nothing are removed; an error that ends the search before
-    that names them.
+    The rules of places where no slice came about are removed; an error that ends the search before
+    that names them. Without `firewall` no rule is made.
 
     Raises:
-        TpukitError: as `ensure_reachable` raises for one place, and `capacity.obtain` for several.
+        TpukitError: what stands in the way, before anything is made: the first of it, the others
+            in `also`; else as `ensure`, `rule_opening.ask` and, of several places,
+            `capacity.obtain` raise.
     """
-
-    opened: dict[str, Opening] = {}
-
-    def note(opening: Opening) -> None:
-        if opening.changed:
-            opened[opening.rule.name] = opening
+    opened: list[Opening] = []
 
     def attempt(request: SliceRequest) -> Reachable:
         if search.best_effort:
             until = search.asking or deadline.within(search.seconds)
             _wait_in_queue(context, request, deadline=until, on_state=on_state)
         limit = deadline.within(search.seconds)
-        return ensure_reachable(
-            *(context, request),
-            firewall=firewall,
-            deadline=limit,
-            on_state=on_state,
-            on_opening=note,
-        )
+        request = with_access(request, context)
+        opening = _prepare(context, request, firewall=firewall, deadline=limit)
+        opened.extend([opening] if opening else ())
+        try:
+            ensured = ensure(
+                context.provider,
+                request,
+                deadline=limit,
+                journal=context.journal,
+                on_state=on_state,
+            )
+        except TpukitError as error:
+            if opening and (opening.changed or isinstance(error, SliceLost)):
+                opening.note_left(error)
+            raise
+        return Reachable(ensured.slice, ensured.created, opening)
 
     if search.single:
         return attempt(search.requests[0])
@@ -134,8 +108,9 @@ def ensure_somewhere(
             _remove_rules(context, search.requests)
         raise
     except TpukitError as error:
-        for opening in opened.values():
-            opening.note_left(error)
+        for opening in opened:
+            if opening.changed:
+                opening.note_left(error)
         raise
     if firewall:
         lost = [each for each in search.requests if each.zone != made.slice.zone]
@@ -148,7 +123,7 @@ def _wait_in_queue(
 ) -> None:
     """Return once the queue has made the slice as best effort."""
     request = with_access(request, context)
-    prepare(context, request, firewall=False, deadline=deadline)
+    _prepare(context, request, firewall=False, deadline=deadline)
     wanted, provider = QueueRequest(request, best_effort=True), context.provider
     found, _ = ensure_queued(
         provider, wanted, deadline=deadline, journal=context.journal, on_state=on_state
@@ -178,15 +153,10 @@ def wait_reachable(context: Context, made: Reachable) -> Reachable:
     return replace(made, slice=found, opening=opening)
 
 
-def prepare(
+def _prepare(
     context: Context, request: SliceRequest, *, firewall: bool, deadline: Deadline
 ) -> Opening | None:
-    """Look for what stands in the way of a slice, then ask for its rule.
-
-    Raises:
-        TpukitError: the first of what stands in the way, the others in `also`.
-        NameTaken: the slice is there and another one; as `rule_opening.ask` raises.
-    """
+    """Look for what stands in the way of a slice, then ask for its rule."""
     ssh_rule.check_ranges(context.source_ranges)
     context = context.within(deadline)
     expected = request.expected
@@ -284,28 +254,23 @@ def _missing_network(context: Context, seen: Outcomes, expected: Slice) -> Tpuki
     if "network" not in seen or seen["network"].value is not False:
         return None
     project = expected.network_project or expected.project
-    host = _host(context) if not expected.network_project else ""
+    what, host = f"project {project} has no network {expected.network}", ""
+    with suppress(TpukitError):  # not allowed to look
+        host = "" if expected.network_project else context.firewall.once().host_project()
     if host:
         return BadInput(
-            f"project {project} has no network {expected.network}",
+            what,
             why=f"it uses the Shared VPC of project {host}, which has the firewall rules too",
             fix=Fix(note=f"--network projects/{host}/global/networks/{expected.network}"),
         )
     return BadInput(
-        f"project {project} has no network {expected.network}",
+        what,
         fix=Fix.command(
             *("gcloud", "compute", "networks", "create", expected.network),
             *("--project", project, "--subnet-mode", "auto"),
             note="or --network with one that is there",
         ),
     )
-
-
-def _host(context: Context) -> str:
-    try:
-        return context.firewall.once().host_project()
-    except TpukitError:  # not allowed to look
-        return ""
 
 
 def _raise_all(problems: list[TpukitError]) -> None:
