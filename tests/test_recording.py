@@ -59,7 +59,7 @@ def test_the_picture_in_the_tutorial_ends_well_and_tells_nothing_of_its_machine(
     lines = last_picture(PAGE)
     assert "✓ smoke passed" in lines
     assert lines[-6:-3] == [
-        "next: tpukit --local ssh demo",
+        "next: tpukit --local ssh demo --with jax",
         "next: tpukit --local delete demo",
         "note: until then it stays",
     ]

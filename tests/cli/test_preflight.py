@@ -174,6 +174,7 @@ def test_a_type_and_a_version_that_the_zone_lacks_are_told_together(
     words = (verb, "v4-8", "demo", "--runtime-version", "tpu-ubuntu2204-bass")
     result = refused(run, prompt_cloud, 2, *words)
     assert f"error: v4-8 is not offered in {ZONE}" in result.err
+    assert lines(result, "fix")[0] == "tpukit types v4-8"
     assert "us-central2-b" in result.err
     assert "also: there is no runtime version tpu-ubuntu2204-bass" in result.err
     assert "--runtime-version tpu-ubuntu2204-base" in result.err

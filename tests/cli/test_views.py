@@ -30,7 +30,7 @@ def up_report(*others: FirewallRule) -> UpReport:
 @pytest.mark.parametrize(("bills", "word"), [(True, "bills"), (False, "stays")])
 def test_up_says_what_comes_next_and_whether_it_bills(bills: bool, word: str) -> None:
     ssh, delete = up_views.up(up_report(), bills).next
-    assert (str(ssh), str(delete)) == ("tpukit ssh demo", "tpukit delete demo")
+    assert (str(ssh), str(delete)) == ("tpukit ssh demo --with jax", "tpukit delete demo")
     assert delete.note == f"until then it {word}"
 
 

@@ -219,7 +219,7 @@ def _unlisted_type(seen: Outcomes, request: SliceRequest) -> TpukitError | None:
     return BadInput(
         f"{wanted} is not offered in {request.zone}",
         why="the zone's list of accelerator types, as this project sees it, does not have it",
-        fix=Fix.command("tpukit", "types", note=f"--zone with one of {', '.join(zones)}"),
+        fix=Fix.command("tpukit", "types", wanted, note=f"--zone with one of {', '.join(zones)}"),
     )
 
 

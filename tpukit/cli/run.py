@@ -263,16 +263,30 @@ def _attached(
         for line in remains(command):
             console.warn(line)
     missing = [each.item for each in results if each.value and each.value.status == _NO_PROGRAM]
-    if recipe and missing:
-        from tpukit.work.environments import require_environment
-
-        require_environment(missing, recipe, toolkit.clock)
+    if missing:
+        _explain_missing_program(toolkit, missing, recipe, request.command)
     if how.json_lines:
         for result in results:
             console.write_json_line(outcome_views.ending(result))
     failed = [each.item for each in results if not (each.value and each.value.ok)]
     view = outcome_views.results(results, as_lines=how.json_lines)
     return replace(view, afterwards=lambda: memory.remember(chosen, failed))
+
+
+def _explain_missing_program(
+    toolkit: Toolkit, workers: list[RemoteWorker], recipe: str, command: str
+) -> None:
+    """Raise `NotFound` if the workers lack the environment; without one, suggest one they have."""
+    from tpukit.work.environments import environments, require_environment
+
+    if recipe:
+        require_environment(workers, recipe, toolkit.clock)
+        return
+    with suppress(TpukitError):  # it is a hint alone
+        for there in environments(workers[0], toolkit.clock)[:1]:
+            words = ("tpukit", "run", workers[0].slice, "--with", there, "--", command)
+            note = f"uses the programs of the environment {there}"
+            toolkit.console.suggest(Fix.command(*words, note=note))
 
 
 def _read_input() -> bytes:

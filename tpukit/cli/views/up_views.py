@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def up(report: UpReport, bills: bool) -> View:
     """Show the smoke test of a slice that is up, a worker a row."""
     name, until = report.slice.name, f"until then it {'bills' if bills else 'stays'}"
-    shell = Fix.command("tpukit", "ssh", name)
+    shell = Fix.command("tpukit", "ssh", name, "--with", report.provision.recipe)
     delete = Fix.command("tpukit", "delete", name, note=until)
     shown = replace(smoke(report.smoke), next=(shell, delete, *removals(name, report.refusals)))
     project = report.slice.network_project or report.slice.project
