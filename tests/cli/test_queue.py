@@ -51,6 +51,21 @@ def test_the_queue_is_made_listed_described_and_deleted(
     assert run("queue", "describe", "none", environment=environment).says(3)
 
 
+def test_delete_ends_the_request_that_a_slice_has_left(run: Run, prompt_cloud: Cloud) -> None:
+    environment = prompt_cloud.environment()
+    for name, owner in (("mine", "ada"), ("hers", "eve")):
+        stand(prompt_cloud, name, owner=owner)
+        eventually(lambda name=name: prompt_cloud.tpu.get_queued(ZONE, name).state == "ACTIVE")
+        prompt_cloud.tpu.delete(ZONE, name)
+        eventually(lambda name=name: prompt_cloud.tpu.get_queued(ZONE, name).dead)
+    asked = run("delete", "mine", environment=environment).says(2)
+    assert "queued resource mine" in asked.err
+    done = run("delete", "mine", "--yes", environment=environment)
+    assert (done.status, done.out) == (0, "mine\n")
+    assert "no slice hers" in run("delete", "hers", "--yes", environment=environment).says(3).err
+    assert [each.name for each in prompt_cloud.tpu.list_queued("-").requests] == ["hers"]
+
+
 def test_a_request_of_another_owner_stays_without_force_and_goes_with_its_rules(
     run: Run, prompt_cloud: Cloud
 ) -> None:

@@ -217,6 +217,17 @@ def test_a_watch_that_is_taken_up_leaves_a_stranger_of_the_name_alone(scene: Sce
     assert scene.cloud.tpu.get(ZONE, "demo") == before
 
 
+def test_a_watch_that_knows_no_id_yet_does_not_take_a_stranger_of_the_name(scene: Scene) -> None:
+    scene.vanish()
+    scene.cloud.tpu.create(naming.labelled(scene.cloud.request("demo"), "bob", "bobs"))
+    scene.clock.sleep(60.0)
+    with pytest.raises(NameTaken, match="belongs to bob") as refused:
+        scene.watch()
+    assert scene.work.begun == []
+    assert scene.record.watch.id == ""
+    assert str(refused.value.fix) == "tpukit watch demo --stop"
+
+
 def test_an_api_that_is_silent_is_no_loss(scene: Scene) -> None:
     def silence() -> None:
         scene.cloud.fault(method="nodes.get", status="UNAVAILABLE", message="busy", times=30)

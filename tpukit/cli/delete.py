@@ -19,7 +19,7 @@ from tpukit.cli.views import slice_views
 from tpukit.clock import Deadline
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, NotFound, TpukitError
-from tpukit.models import Slice
+from tpukit.models import QueuedResource, Slice
 from tpukit.slices import naming
 from tpukit.slices.find import chosen, matching
 from tpukit.text import one_line
@@ -63,20 +63,25 @@ def delete(
     """
     limit = flag.seconds(timeout)
     sought = partial(_sought, toolkit, names or [], label, foreign)
-    found, missing = sought(toolkit.deadline(limit))
+    found, requests, missing = sought(toolkit.deadline(limit))
     _warn_of_others(toolkit, found, toolkit.deadline(limit))
     ownership.confirm(toolkit, "delete", found, force=force, always=not dry_run)
+    for request in requests:
+        left = f"queued resource {request.name} ({request.zone}, {request.state})"
+        if not dry_run:
+            toolkit.confirm(f"its slices are gone; delete {left}?")
     if dry_run:
         if missing and not missing_ok:
             raise cleanup.not_deleted(missing, ())
-        things = {each.name: each for each in found}
+        things = _by_name(found, requests)
         return rehearse(toolkit, lambda by: by.cleanup.end_all(things, by.deadline(limit)).check())
     deadline = toolkit.deadline(limit)  # the answer may have taken its time
     places = [*((each.zone, each.name) for each in found)]
     places += [(toolkit.flags.zone, each) for each in missing]
     if end_watches(toolkit, places) & missing.keys():
-        found, missing = sought(deadline)  # it was being made again
-    done = toolkit.cleanup.end_all({each.name: each for each in found}, deadline)
+        found, requests, missing = sought(deadline)  # it was being made again
+    things = _by_name(found, requests)
+    done = toolkit.cleanup.end_all(things, deadline)
     toolkit.name_hints.forget(missing)
     # A delete that was cut off may have left them.
     for rule in toolkit.cleanup.remove_left([name for name in missing if _PLAIN.fullmatch(name)]):
@@ -89,6 +94,10 @@ def delete(
         raise cleanup.not_deleted(failed, done.names)
     rows = [[name] for name in done.names]
     return View({"deleted": done.names}, rows=rows, next=after, status=int(bool(done.rules)))
+
+
+def _by_name(*things: Sequence[cleanup.Thing]) -> dict[str, cleanup.Thing]:
+    return {thing.name: thing for kind in things for thing in kind}
 
 
 def _warn_of_others(toolkit: Toolkit, found: Sequence[Slice], deadline: Deadline) -> None:
@@ -128,8 +137,8 @@ def end_watches(toolkit: Toolkit, places: Iterable[tuple[str, str]]) -> set[str]
 
 def _sought(
     toolkit: Toolkit, names: list[str], label: str, foreign: bool, deadline: Deadline
-) -> tuple[list[Slice], dict[str, TpukitError]]:
-    """Return the slices that are there, and what there is to say of each that is not.
+) -> tuple[list[Slice], list[QueuedResource], dict[str, TpukitError]]:
+    """Return the slices, the dead queued resources that slices have left, and what is missing.
 
     Raises:
         BadInput: nothing says which.
@@ -140,6 +149,7 @@ def _sought(
         raise BadInput("which slices to delete is not said", fix=fix)
     plain = [each for each in dict.fromkeys(names) if not _PATTERN.fullmatch(each)]
     found: list[Slice] = []
+    requests: list[QueuedResource] = []
     missing: dict[str, TpukitError] = {}
     for name in plain:
         toolkit.about(naming.check_name(name))  # all of them, before the first is looked for
@@ -148,6 +158,13 @@ def _sought(
         try:
             found += toolkit.find_named(name, deadline)
         except NotFound as error:
+            request = None if label else _request_of(toolkit, name, deadline)
+            if request and request.dead:
+                requests.append(request)
+                continue
+            if request:
+                end = ("tpukit", "queue", "delete", name, "--zone", request.zone)
+                error.fix = Fix.command(*end, note=f"the queued resource is {request.state}")
             missing[name] = error
     if label or len(plain) < len(names):
         patterns = [each for each in names if each not in plain]
@@ -162,7 +179,17 @@ def _sought(
             fix = Fix.command("tpukit", "list", "--label", label)
             what = f"no slice {yours}has the label {one_line(label)}"
             missing[label] = NotFound(what, fix=fix)
-    return found, missing
+    return found, requests, missing
+
+
+def _request_of(toolkit: Toolkit, name: str, deadline: Deadline) -> QueuedResource | None:
+    """Return our queued resource of that name, if there is one and we may read it."""
+    from tpukit.slices.queue_requests import find_queued
+
+    with suppress(TpukitError):
+        request = find_queued(toolkit.provider.within(deadline), name, toolkit.flags.zone)
+        return request if naming.is_owner(toolkit.owner, request.labels) else None
+    return None
 
 
 def _fitting(

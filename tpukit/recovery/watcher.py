@@ -415,6 +415,8 @@ class Watcher:
             again = ("tpukit", "watch", watch.name)
             own = error.fix if kind == "failed" and error.fix and error.fix.arguments else None
             error.fix = own or Fix.command(*again, note="takes the watch up again")
+            if isinstance(error, NameTaken):  # it would end the same way
+                error.fix = Fix.command(*again, "--stop", note="ends the watch")
             known = self.seen.state or unseen
             error.otherwise = self.seen.delete_command() if known else None
         return error
