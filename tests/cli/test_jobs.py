@@ -175,8 +175,11 @@ def test_ctrl_c_names_the_run_that_goes_on(local: Local, team: str) -> None:
             process.send_signal(signal.SIGINT)
             _, told = process.communicate(timeout=60)
         assert process.returncode == 130
-        assert f"exists: run {run} goes on" in told
-        assert f"fix: tpukit --local kill {team} {run}" in told
+        assert told.splitlines()[-3:] == [
+            f"run {run} goes on",
+            f"next: tpukit --local kill {team} {run}",
+            "note: ends it",
+        ]
     assert local.run("kill", team, run).status == 0
 
 

@@ -9,6 +9,7 @@ from support.local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud
 
 from cli.conftest import Local, Run
 from tpukit.slices import naming
+from tpukit.slices.lifetime import EXPIRES
 
 pytestmark = pytest.mark.process
 
@@ -44,6 +45,19 @@ def test_slices_are_deleted_by_pattern_and_by_label(run: Run, prompt_cloud: Clou
     for words in (["exp-*"], ["--label", "team=b"]):
         assert run("delete", *words, "--yes", environment=environment).says(3)
         assert run("delete", *words, "--yes", "--missing-ok", environment=environment).status == 0
+
+
+def test_slices_of_yours_are_extended_by_pattern(run: Run, prompt_cloud: Cloud) -> None:
+    environment = prompt_cloud.environment()
+    for name in ("exp-1", "exp-2", "other"):
+        make(prompt_cloud, name)
+    make(prompt_cloud, "exp-3", owner="eve")
+    done = run("extend", "exp-*", "--ttl", "3h", environment=environment)
+    assert [line.split("\t")[0] for line in done.out.splitlines()] == ["exp-1", "exp-2"]
+    ends = {each.name for each in prompt_cloud.tpu.list("-").slices if EXPIRES in each.labels}
+    assert ends == {"exp-1", "exp-2"}
+    told = run("extend", "none-*", "--ttl", "3h", environment=environment).says(3).err
+    assert "no slice of yours fits none-*" in told
 
 
 def test_nothing_of_what_fits_is_deleted_where_that_is_not_sure(

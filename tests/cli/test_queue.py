@@ -109,9 +109,10 @@ def test_the_name_of_a_multislice_stands_for_its_slices_in_extend_and_delete(
     environment = prompt_cloud.environment()
     stand(prompt_cloud, "pair", count=2)
     eventually(lambda: len(prompt_cloud.nodes()) == 2)
-    ends = run("extend", "pair", "--ttl", "3h", environment=environment).out.split()
+    ends = run("extend", "pair", "--ttl", "3h", environment=environment).out.splitlines()
     labels = [each.labels for each in prompt_cloud.tpu.list("-").slices]
-    assert (len(ends), [lifetime.EXPIRES in each for each in labels]) == (2, [True, True])
+    assert [line.split("\t")[0] for line in ends] == ["pair-0", "pair-1"]
+    assert [lifetime.EXPIRES in each for each in labels] == [True, True]
     told = run("describe", "pair", environment=environment).says(2).err
     assert "fix: tpukit queue describe pair" in told
     done = run("delete", "pair", "--yes", environment=environment)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from tpukit.cli import parameters as flag
-from tpukit.cli.logs import EVERYTHING, LogFlags, OutputFlags, read
+from tpukit.cli.logs import EVERYTHING, LEFT, LogFlags, OutputFlags, read
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.views import outcome_views
 from tpukit.console import View
@@ -27,6 +27,8 @@ def attach(
       tpukit attach demo 20261121-143355-3f2a
     """
     found = read(toolkit.by(route), name, run, LogFlags(**asdict(flags), follow=True))
+    if found is None:
+        return LEFT
     for each in found:
         if each.value and each.value.status:
             toolkit.console.warn(f"{each.item.label} exited with status {each.value.status}")

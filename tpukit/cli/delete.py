@@ -15,7 +15,6 @@ from tpukit.cli import ownership
 from tpukit.cli import parameters as flag
 from tpukit.cli.dry_run import DryRun, rehearse
 from tpukit.cli.toolkit import Toolkit
-from tpukit.cli.views import slice_views
 from tpukit.clock import Deadline
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, NotFound, TpukitError
@@ -32,7 +31,6 @@ Labels = Annotated[
     str, Option("--label", metavar="KEY[=VALUE],…", help="Those with all of these labels.")
 ]
 _PLAIN = re.compile(r"[-a-z0-9]+")
-_PATTERN = re.compile(r"(?=.*[*?[])[-a-z0-9*?!\[\]]+")
 Foreign = Annotated[
     bool, Option("--foreign", help="Patterns and --label also select slices that are not yours.")
 ]
@@ -147,7 +145,7 @@ def _sought(
     if not names and not flag.words(label):
         fix = Fix.command("tpukit", "delete", "--help")
         raise BadInput("which slices to delete is not said", fix=fix)
-    plain = [each for each in dict.fromkeys(names) if not _PATTERN.fullmatch(each)]
+    plain = [each for each in dict.fromkeys(names) if not ownership.is_pattern(each)]
     found: list[Slice] = []
     requests: list[QueuedResource] = []
     missing: dict[str, TpukitError] = {}
@@ -168,7 +166,9 @@ def _sought(
             missing[name] = error
     if label or len(plain) < len(names):
         patterns = [each for each in names if each not in plain]
-        fitting = _fitting(toolkit, (*patterns, *([] if names else ["*"])), foreign, deadline)
+        fitting = ownership.fitting(
+            toolkit, (*patterns, *([] if names else ["*"])), foreign, deadline
+        )
         yours = "" if foreign else "of yours "
         here = {(each.zone, each.name): each for each in (*found, *fitting)}
         found = [*chosen(here.values(), flag.words(label), (), "name")]
@@ -190,21 +190,3 @@ def _request_of(toolkit: Toolkit, name: str, deadline: Deadline) -> QueuedResour
         request = find_queued(toolkit.provider.within(deadline), name, toolkit.flags.zone)
         return request if naming.is_owner(toolkit.owner, request.labels) else None
     return None
-
-
-def _fitting(
-    toolkit: Toolkit, patterns: Sequence[str], foreign: bool, deadline: Deadline
-) -> tuple[Slice, ...]:
-    listed = toolkit.provider.within(deadline).list(toolkit.flags.zone or "-")
-    if listed.unreachable:
-        silent = ", ".join(listed.unreachable)
-        fix = Fix(note="name the slices, or add --zone")
-        raise TpukitError("which slices fit is not known", why=f"no answer from {silent}", fix=fix)
-    for line in slice_views.unread(listed.slices):
-        toolkit.console.warn(line)
-    owner = toolkit.owner
-    slices = [each for each in listed.slices if foreign or naming.is_owner(owner, each.labels)]
-    fitting = matching(slices, patterns)
-    for each in fitting:
-        toolkit.hints.forget(each.name)
-    return fitting

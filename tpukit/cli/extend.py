@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from typer import Option
@@ -12,8 +13,8 @@ from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.views import queue_views, slice_views
 from tpukit.clock import Deadline
 from tpukit.console import View
-from tpukit.errors import NotFound
-from tpukit.models import QueuedResource
+from tpukit.errors import Fix, NotFound
+from tpukit.models import QueuedResource, Slice
 from tpukit.slices import lifetime
 from tpukit.slices.update import Edits, update
 
@@ -32,18 +33,21 @@ def extend(
     """Change how long a slice may live.
 
     The time counts from now on, whatever end was set before; a shorter one ends it sooner. The name
-    of a multislice stands for all its slices. A
+    of a multislice stands for all its slices, a pattern for all slices of yours that fit it. A
     request that still waits in the queue is made anew, after a question: it loses its place.
 
     Examples:
       tpukit extend demo --ttl 8h
+      tpukit extend 'exp-*' --ttl 8h
       tpukit extend demo --ttl never
     """
     seconds = None if ttl == "never" else flag.seconds(ttl, "--ttl")
     deadline = toolkit.deadline(flag.seconds(timeout))
     try:
-        found = toolkit.find_named(name, deadline)
+        found = _named(toolkit, name, deadline)
     except NotFound as error:
+        if ownership.is_pattern(name):
+            raise
         request = _waiting(toolkit, name, error)
         return _extend_request(toolkit, request, ttl, seconds, deadline, force=force)
     ownership.confirm(toolkit, "extend", found, force=force, always=False, flags=("--ttl", ttl))
@@ -51,10 +55,27 @@ def extend(
     end = None if seconds is None else lifetime.moment(now + seconds)
     edits = Edits(labels={lifetime.EXPIRES: end}, ours=True)
     done = [
-        update(toolkit.provider, each, edits, deadline=deadline, on_state=toolkit.say_state(name))
-        for each in found
+        update(
+            toolkit.provider,
+            slice_,
+            edits,
+            deadline=deadline,
+            on_state=toolkit.say_state(slice_.name),
+        )
+        for slice_ in found
     ]
     return slice_views.extended([each.slice for each in done], now)
+
+
+def _named(toolkit: Toolkit, name: str, deadline: Deadline) -> Sequence[Slice]:
+    """Return the slices of that name, or those of yours that fit a pattern."""
+    if not ownership.is_pattern(name):
+        return toolkit.find_named(name, deadline)
+    slices = ownership.fitting(toolkit, [name], False, deadline)
+    if not slices:
+        fix = Fix.command("tpukit", "list", note="shows the slices there are")
+        raise NotFound(f"no slice of yours fits {name}", fix=fix)
+    return slices
 
 
 def _waiting(toolkit: Toolkit, name: str, missing: NotFound) -> QueuedResource:

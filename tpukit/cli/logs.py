@@ -13,7 +13,7 @@ from tpukit.cli.output import Stamped, chosen_output
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.views import outcome_views
 from tpukit.console import View
-from tpukit.errors import BadInput, Fix, interruption
+from tpukit.errors import BadInput, Fix, Interrupted, interruption
 from tpukit.text import one_line
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ class LogFlags(OutputFlags):
 
 
 EVERYTHING, WHOLE = OutputFlags(), LogFlags()
+#: What a verb shows that Ctrl-C ended while the run goes on.
+LEFT = View({}, status=Interrupted.exit_code)
 
 
 def logs(
@@ -75,11 +77,15 @@ def logs(
       tpukit logs demo --since 10m --timestamps
       tpukit logs demo 20261121-143355-3f2a --worker 0 > log.txt
     """
-    return View({}, status=outcome_views.worst(read(toolkit.by(route), name, run, flags)))
+    found = read(toolkit.by(route), name, run, flags)
+    return LEFT if found is None else View({}, status=outcome_views.worst(found))
 
 
-def read(toolkit: Toolkit, names: str, run: str, flags: LogFlags) -> Followed:
-    """Print a run's output on all workers, and say on which it was lost or out of reach."""
+def read(toolkit: Toolkit, names: str, run: str, flags: LogFlags) -> Followed | None:
+    """Print a run's output on all workers, and say on which it was lost or out of reach.
+
+    Returns None if Ctrl-C ended it while the run goes on: that is how one leaves a run.
+    """
     from tpukit.remote.job.detached_job import LogPart
     from tpukit.work import runs
 
@@ -118,6 +124,10 @@ def read(toolkit: Toolkit, names: str, run: str, flags: LogFlags) -> Followed:
         ):
             error.exists = (f"run {chosen} goes on",)
             error.fix = Fix.command("tpukit", "kill", names, chosen, note="ends it")
+            if isinstance(error, Interrupted):
+                console.say(error.exists[0])
+                console.suggest(error.fix)
+                return None
         raise error from None
     finally:
         output.finish()

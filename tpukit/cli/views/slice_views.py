@@ -114,10 +114,12 @@ def described(found: Slice, now: float, rates: Mapping[str, float]) -> View:
 
 
 def extended(found: Sequence[Slice], now: float) -> View:
-    """Show when the life of a slice, or of several, ends now: alone if the caller is a script."""
+    """Show when the life of a slice, or of several, ends now: of one slice the end alone."""
     documents = [_with_lifetime(each, now, {}) for each in found]
     document = {"slice": documents[0]} if len(documents) == 1 else {"slices": documents}
-    rows = [[lifetime.lifetime(each, now).expires or "never"] for each in found]
+    ends = [lifetime.lifetime(slice_, now).expires or "never" for slice_ in found]
+    rows = [[slice_.name, end] for slice_, end in zip(found, ends, strict=True)]
+    rows = rows if len(rows) > 1 else [ends]
     return View(document, rows=rows, warnings=unguarded(found))
 
 
