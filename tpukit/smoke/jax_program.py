@@ -33,8 +33,7 @@ def compute(workers: int, side: int) -> dict:
 
     def multiply(device: jax.Device) -> str:
         factors = jax.device_put((left, right), device)
-        product = jnp.matmul(*factors, preferred_element_type=jnp.float32)
-        return digest(numpy.asarray(product))  # noqa: F821  smoke_program.py
+        return digest(numpy.asarray(product(*factors)))  # noqa: F821  smoke_program.py
 
     summed, received = exchange(devices)
     return {
@@ -46,11 +45,30 @@ def compute(workers: int, side: int) -> dict:
         "processes": jax.process_count(),
         "indices": [devices.index(device) for device in own],
         "digests": [[multiply(device), multiply(device)] for device in own],
-        "memory_bytes": [int((each.memory_stats() or {}).get("bytes_limit", 0)) for each in own],
+        "memory_bytes": [memory_stats(device).get("bytes_limit") for device in own],
         "global_sum": float(summed.sum()),
         "missing": [index for index, number in enumerate(summed.tolist()) if number != index + 1],
         "ring": [received[device] for device in own],
     }
+
+
+def product(left: object, right: object) -> object:
+    """Return the float32 product of bfloat16 matrices."""
+    import jax.numpy as jnp
+
+    return jnp.matmul(left, right, preferred_element_type=jnp.float32)
+
+
+def memory_stats(device: object) -> dict:
+    """Return what a device says of its memory: nothing if it does not know.
+
+    `memory_stats` returns None or raises on some runtimes (AI-Hypercomputer/maxtext pull request
+    739).
+    """
+    try:
+        return device.memory_stats() or {}
+    except Exception:
+        return {}
 
 
 def exchange(devices: list) -> tuple:
@@ -61,14 +79,23 @@ def exchange(devices: list) -> tuple:
     """
     import jax
     import numpy
+
+    rows = numpy.diag(numpy.arange(1, len(devices) + 1, dtype=numpy.int32))
+    shared, spread = exchanging(devices)
+    begin = jax.make_array_from_callback(rows.shape, spread, lambda index: rows[index])
+    summed, received = shared(begin)
+    numbers = {each.device: int(each.data.sum()) for each in received.addressable_shards}
+    return numpy.asarray(summed), numbers
+
+
+def exchanging(devices: list) -> tuple:
+    """Return the compiled exchange over all devices, and the sharding of what it takes."""
+    import jax
+    import numpy
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     count = len(devices)
-    rows = numpy.diag(numpy.arange(1, count + 1, dtype=numpy.int32))
     mesh, split = Mesh(numpy.array(devices), ("device",)), PartitionSpec("device")
-    spread = jax.make_array_from_callback(
-        rows.shape, NamedSharding(mesh, split), lambda index: rows[index]
-    )
 
     def step(row: jax.Array) -> tuple:
         ring = [(index, (index + 1) % count) for index in range(count)]
@@ -76,6 +103,4 @@ def exchange(devices: list) -> tuple:
 
     whole = PartitionSpec()
     shared = jax.shard_map(step, mesh=mesh, in_specs=split, out_specs=(whole, split))
-    summed, received = jax.jit(shared)(spread)
-    numbers = {each.device: int(each.data.sum()) for each in received.addressable_shards}
-    return numpy.asarray(summed), numbers
+    return jax.jit(shared), NamedSharding(mesh, split)
