@@ -1,11 +1,13 @@
 """Compile the smoke test's JAX programs for TPUs, with libtpu and without a chip.
 
-    python compiled_for_tpus.py TOPOLOGY… <PROGRAMS
+    python compiled_for_tpus.py <REQUESTS
 
-A topology is one of libtpu's, such as `v6e:2x2`, and may name a chip's configuration:
-`v4:2x2x1:megacore`. Each program prints one JSON line: the topology, the program, and of a chain
-the bytes that its figure counts in a step, those that the compiled loop reads and writes in a
-step, and how many copies of arrays are in the loop. It needs no package but jax and libtpu.
+A request is a line of JSON: the programs' text, a topology of libtpu's, such as `v6e:2x2`, and how
+the names of the programs to compile begin. A topology may end with `:megacore`, which makes a
+device of both cores of a v4 chip, as JAX has them. Each program prints a line of JSON: the number
+of the request, the topology, the program, and of a chain what its figure counts in a step and what
+the compiled loop does: operations, bytes that it reads and writes, and copies of arrays. It needs
+no package but jax and libtpu.
 """
 
 import json
@@ -32,24 +34,26 @@ _NAMES = ("parameter", "get-tuple-element", "tuple", "constant", "bitcast")
 _SMALL = 1 << 16
 
 
-def main(topology_names: list, text: str) -> None:
-    program = types.ModuleType("program")
-    exec(text, program.__dict__)
-    for name in topology_names:
-        shape, _, configuration = name.partition(":megacore")
+def main() -> None:
+    for number, line in enumerate(sys.stdin):
+        text, name, begins = json.loads(line)
+        shape = name.removesuffix(":megacore")
         options = {"chip_config_name": "megacore"} if name != shape else {}
-        found = topologies.get_topology_desc(shape, "tpu", **options)
-        for what, counted, function, *arguments in programs(program, list(found.devices)):
-            compiled = function.lower(*arguments).compile()
-            told = {"topology": name, "program": what, "devices": len(found.devices)}
-            if counted:
-                told |= {"counted": round(counted), **loop(compiled.as_text())}
-                told["operations"] = compiled.cost_analysis().get("flops", 0)
-            print(json.dumps(told), flush=True)
+        devices = list(topologies.get_topology_desc(shape, "tpu", **options).devices)
+        program = types.ModuleType("program")
+        exec(text, program.__dict__)
+        for what, counted, function, arguments in programs(program, devices):
+            if what.startswith(begins):
+                compiled = function.lower(*arguments()).compile()
+                told = {"request": number, "topology": name, "program": what}
+                if counted:
+                    told |= {"devices": len(devices), **counted, **loop(compiled.as_text())}
+                    told["operations"] = compiled.cost_analysis().get("flops", 0)
+                sys.stdout.write(f"{json.dumps(told)}\n")
 
 
 def programs(program: types.ModuleType, devices: list):
-    """Yield each program's name, the bytes that its figure counts, and what to lower."""
+    """Yield each program's name, what its figure counts in a step, and what to lower."""
     sizes, count = program.SIZES[False], len(devices)
     one = SingleDeviceSharding(devices[0])
 
@@ -62,39 +66,49 @@ def programs(program: types.ModuleType, devices: list):
 
     sides = (program.SIDE, program.INNER), (program.INNER, program.SIDE)
     factors = on_one(*(jax.ShapeDtypeStruct(shape, "bfloat16") for shape in sides))
-    yield "product", 0, jax.jit(program.product), *factors
+    yield "product", None, jax.jit(program.product), lambda: factors
     shared, spread = program.exchanging(devices)
-    yield "exchange", 0, shared, jax.ShapeDtypeStruct((count, count), "int32", sharding=spread)
+    rows = jax.ShapeDtypeStruct((count, count), "int32", sharding=spread)
+    yield "exchange", None, shared, lambda: [rows]
 
-    chain = program._matmul(sizes["side"])
-    # A product of square matrices takes two operations for each of its terms.
-    side = round((chain.amount * 1e12 / 4) ** (1 / 3))
-    arguments = on_one(*chain.make())
-    yield "matmul", 2 * 3 * 2 * side**2, chain.run, steps(), *arguments
-    yield "hash of matmul", 0, program._hashing(), arguments[0]
-    chain = program._memory(sizes["memory"])
-    arguments = on_one(*chain.make())
-    yield "hbm", chain.amount * 1e9, chain.run, steps(), *arguments
-    yield "hash of hbm", 0, program._hashing(), arguments[0]
+    matmul, memory = program._matmul(sizes["side"]), program._memory(sizes["memory"])
+    words = 2 * 3 * sizes["side"] ** 2  # two products, each of two matrices that make a third
+    counted = {"counted_operations": matmul.amount * 1e12, "counted": 2 * words}
+    yield "matmul", counted, matmul.run, lambda: [steps(), *on_one(*matmul.make())]
+    counted = {"counted": round(memory.amount * 1e9)}
+    yield "hbm", counted, memory.run, lambda: [steps(), *on_one(*memory.make())]
+    for chain in (matmul, memory):
+        yield "hash", None, program._hashing(), lambda made=chain.make: on_one(made()[0])
 
     for size in sizes["all-reduce"]:
-        run, array = program._reducing(devices, size)
-        yield f"all-reduce of {size >> 20} MiB", 2 * size, run, steps(array), array
+        run, array, amount = program._reducing(devices, size)
+        # All is read and written; its figure counts what goes over the links of a device.
+        counted = {"counted": round(amount * 1e9 * count / (count - 1))}
+        yield (
+            f"all-reduce of {size >> 20} MiB",
+            counted,
+            run,
+            lambda given=array: [steps(given), given],
+        )
     for pairs in program._matchings(devices):
-        run, array = program._exchanging(devices, pairs, sizes["link"])
-        # What it sends it reads, and what arrives it writes: twice a step.
-        yield f"link of {len(pairs)} pairs", 4 * sizes["link"], run, steps(array), array
+        run, array, amount = program._exchanging(devices, pairs, sizes["link"])
+        # What it sends it reads, and as much arrives and is written.
+        counted = {"counted": round(2 * amount * 1e9)}
+        yield f"link of {len(pairs)} pairs", counted, run, lambda given=array: [steps(given), given]
 
     write, differing = program._patterns(program._BUFFER[False] // 4)
     which = on_one(*(jax.ShapeDtypeStruct((), kind) for kind in ("int32", "uint32")))
     buffer = jax.ShapeDtypeStruct((program._BUFFER[False] // 4,), "uint32")
-    yield "pattern", 0, write, *which
-    yield "pattern read", 0, differing, *on_one(buffer), *which
+    yield "pattern", None, write, lambda: which
+    yield "pattern read", None, differing, lambda: [*on_one(buffer), *which]
 
 
 def loop(text: str) -> dict:
     """Return what the loop of a compiled program reads and writes in a step, and its copies."""
-    (body,) = _WHILE.findall(text)
+    bodies = _WHILE.findall(text)
+    if not bodies:  # it does nothing that its end needs
+        return {"accessed": 0, "copies": 0, "instructions": []}
+    body = bodies[0]
     lines = text[text.index(f"\n{body} (") :].split("\n}\n")[0].splitlines()
     kinds, moved, copies, instructions = {}, 0, 0, []
     for line in filter(None, map(_INSTRUCTION.match, lines)):
@@ -128,10 +142,12 @@ def _bytes(kind: str) -> int:
     for _, bits, shape, order, tile in _ARRAY.findall(kind):
         sides = [int(side) for side in shape.split(",") if side]
         inner = [int(axis) for axis in order.split(",") if axis]
-        for axis, part in zip(inner, reversed([int(n) for n in tile.split(",") if n])):
+        for axis, part in zip(
+            inner, reversed([int(n) for n in tile.split(",") if n]), strict=False
+        ):
             sides[axis] = -(-sides[axis] // part) * part
         total += math.prod(sides) * int(bits) // 8
     return total
 
 
-main(sys.argv[1:], sys.stdin.read())
+main()

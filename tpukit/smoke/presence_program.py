@@ -8,6 +8,8 @@ From /proc: a process or a listener of Google's vbarcontrolagent, which libtpu a
 a v6e (docs/reference/real-workers.md).
 """
 
+from __future__ import annotations
+
 import glob
 import json
 import os
@@ -26,7 +28,7 @@ def text(path: str) -> str:
         return ""
 
 
-def functions() -> list:
+def functions() -> list[dict[str, str]]:
     found = []
     # The first function of each device: later chips show more than one.
     for path in sorted(glob.glob("/sys/bus/pci/devices/*.0")):

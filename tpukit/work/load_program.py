@@ -7,6 +7,8 @@ From /proc: anything that a system does not tell is left out. What the TPU does 
 figure a chip.
 """
 
+from __future__ import annotations
+
 import glob
 import json
 import os
@@ -14,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
+from typing import Any
 
 _METRICS = ("duty_cycle_pct", "tensorcore_util", "hbm_capacity_usage", "hbm_capacity_total")
 _ASK = """
@@ -36,13 +39,13 @@ def read(path: str) -> str:
         return file.read()
 
 
-def processor_times() -> tuple:
+def processor_times() -> tuple[int, int]:
     """Return the time that all processors had, and that they were busy, since the start."""
     times = [int(each) for each in read("/proc/stat").split("\n")[0].split()[1:9]]
     return sum(times), sum(times) - times[3] - times[4]
 
 
-def bytes_moved() -> tuple:
+def bytes_moved() -> tuple[int, int]:
     """Return what all interfaces but loopback have received and sent."""
     received = sent = 0
     for line in read("/proc/net/dev").splitlines()[2:]:
@@ -53,13 +56,13 @@ def bytes_moved() -> tuple:
     return received, sent
 
 
-def memory() -> tuple:
+def memory() -> tuple[int, int]:
     lines = (line.split() for line in read("/proc/meminfo").splitlines())
     sizes = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
     return sizes["MemTotal"] - sizes["MemAvailable"], sizes["MemTotal"]
 
 
-def chips() -> dict:
+def chips() -> dict[str, Any]:
     """Return libtpu's figures, from the first environment whose libtpu has them."""
     pattern = os.path.expanduser("~/.tpukit/venvs/*/lib/python*/site-packages/libtpu/sdk*")
     for found in sorted(glob.glob(pattern)):
@@ -67,7 +70,7 @@ def chips() -> dict:
         try:
             asked = [python, "-I", "-c", _ASK % (_METRICS,)]
             done = subprocess.run(asked, capture_output=True, timeout=_ASK_SECONDS, check=True)
-            return json.loads(done.stdout)
+            return dict(json.loads(done.stdout))
         except (OSError, ValueError, subprocess.SubprocessError):
             continue
     return {}
