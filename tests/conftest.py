@@ -21,6 +21,7 @@ from tpukit.remote.worker_files import venv_python
 pytest_plugins = [
     "support.run_servers",
     "support.coverage_files",
+    "support.passed_tests",
     "support.second_attempts",
     "support.fixes",
     "support.ssh_fixtures",

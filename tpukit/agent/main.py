@@ -45,6 +45,7 @@ def say(answer: Request) -> None:
 
 
 def main() -> None:
+    """Do what the command line and the first line of standard input say."""
     folder, temporary, emulated, verb = sys.argv[1:]
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):

@@ -202,7 +202,10 @@ def ask(
 
 
 def answer(label: str, done: Completed, failure: str) -> AgentAnswer:
-    """Return the last answer on standard output; raise as `ask` does."""
+    """Return the last answer on standard output.
+
+    Raises `TpukitError` (`failure`, and the end of stderr) if the agent failed or did not answer.
+    """
     answers = _ANSWER.findall(done.stdout)
     if not done.ok or not answers:
         raise TpukitError(failure, reason=done.reason)
