@@ -130,7 +130,8 @@ class AttachedRun:
     def _doubt(self, running: Sequence[_Begun]) -> None:
         silent = [begun.worker for begun in running if begun.state and not begun.answered]
         if silent:
-            self.say(f"no answer from {listed(silent)} yet; Ctrl-C leaves the command there")
+            names = listed(silent)
+            self.say(f"no answer has come from {names} yet; Ctrl-C leaves the command there")
 
     @property
     def unreached(self) -> dict[RemoteWorker, str]:
