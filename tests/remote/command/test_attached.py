@@ -316,6 +316,8 @@ def test_an_interrupt_says_at_once_whom_it_ends_and_then_who_is_silent(
     sshd_path()  # a server of ours lives in this process and cannot stand still
     assert isinstance(servers[1], UbuntuServer)
     stalled = servers[1].stalled
+    for server in servers:
+        (server.home / ".bashrc").write_text("")  # what it prints would be an answer too
     lasting = f"trap : INT; {LASTING.removesuffix('; sleep 1000')}; while :; do sleep 0.1; done"
     said: list[str] = []
 
