@@ -1,20 +1,24 @@
-"""The program that puts a tree in place: whatever ends it half-way, each file is old or new."""
+"""Pushes on a worker: wherever one ends, each file is old or new, and the user's files stay."""
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import shutil
 import subprocess
+import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.agent_program import agent_words
 
-from tpukit.remote.programs import program_text
 from tpukit.work.pushes import Push
-from tpukit.work.worktree import Tree
+from tpukit.work.worktree import Manifest, Tree
 
 pytestmark = pytest.mark.process
 
@@ -48,13 +52,32 @@ NEW: Files = {
 THIRD: Files = {"kept": "kept", "train.py": "third"}
 #: What a program on the worker has made in the tree.
 OWN: Files = {"checkpoints/1": "precious", "sub/own": "precious"}
-#: Programs that change something: each of their calls is a point at which all may end.
-CHANGING = ("mkdir", "tar", "mv", "rm", "rmdir", "xargs", "find", "sort")
-WRAPPER = """#!/bin/sh
-echo x >>"$CALLS"
-if [ "$(wc -l <"$CALLS")" -eq "$ENDS_AT" ]; then {end}; fi
-PATH=$REAL_PATH exec {name} "$@"
+#: What Python audits before it changes something: each of these calls is a point at which all may end.
+CHANGING = (
+    *("open", "os.chmod", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.utime"),
+)
+#: Runs an archive, and at one of these calls does something.
+HOOKED = """
+import os, runpy, sys
+calls, at, end, events, archive = sys.argv[1:6]
+sys.argv[:] = sys.argv[5:]
+counted = os.open(calls, os.O_WRONLY | os.O_APPEND)
+number = 0
+
+def hook(event, words):
+    global number
+    if event in events.split() and (event != "open" or words[2] & (os.O_WRONLY | os.O_RDWR)):
+        number += 1
+        os.write(counted, b"x")
+        if number == int(at):
+            exec(end)
+
+sys.addaudithook(hook)
+sys.path.insert(0, archive)
+runpy.run_path(archive, run_name="__main__")
 """
+KILL = "os.kill(os.getpid(), 9)"
+FULL_DISK = "raise OSError(28, 'No space left on device')"
 
 
 def write(root: Path, files: Files) -> None:
@@ -79,62 +102,66 @@ def read(root: Path) -> dict[str, str]:
 
 @dataclass
 class Worker:
-    """A home folder, in which the program runs as a worker's shell would run it."""
+    """A home folder, and the agent as it runs for it."""
 
     folder: Path
-    variables: dict[str, str] = field(default_factory=lambda: {"PATH": os.environ["PATH"]})
+    hooked: Sequence[str] = ()
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
 
     @property
     def tree(self) -> Path:
-        return self.folder / "home" / "project"
+        return self.home / "project"
 
-    def push(self, wanted: Files, changed: Sequence[str] | None = None) -> str:
-        """Return what `apply` answers to a payload with these files, by default with all."""
-        source = self.folder / "source"
-        shutil.rmtree(source, ignore_errors=True)
-        write(source, wanted)
-        tree = Tree(source, list(wanted))
-        payload = Push(tree, "project", (), list(wanted) if changed is None else changed).payload
-        arrived = self.folder / "home" / ".tpukit" / "transfers" / payload.digest
+    def push(self, wanted: Files, base: Files | None = None, *, overwrite: bool = False) -> str:
+        """Return the state that `apply_push` answers, or what it says, to what changed in `base`."""
+        answer = self.apply(wanted, base, overwrite=overwrite)
+        return answer if isinstance(answer, str) else answer["state"]
+
+    def apply(
+        self, wanted: Files, base: Files | None = None, *, overwrite: bool = False
+    ) -> dict | str:
+        last = Manifest({}) if base is None else self._source("base", base).manifest
+        tree = self._source("source", wanted)
+        payload = Push(tree, "project", (), last).payload
+        arrived = self.home / ".tpukit" / "transfers" / payload.digest
         arrived.parent.mkdir(parents=True, exist_ok=True)
         arrived.write_bytes(b"".join(payload.chunks()))
-        return self.run("apply", "project", payload.digest, tree.manifest.digest)
+        return self.ask(
+            "apply_push",
+            payload=str(arrived),
+            digest=tree.manifest.digest,
+            overwrite=overwrite,
+        )
 
     def look(self) -> str:
-        return self.run("look", "project").split()[0]
+        answer = self.ask("inspect_tree")
+        return "intact" if answer["digest"] else "changed"
 
-    def run(self, *words: str) -> str:
-        program = "tpukit=$HOME/.tpukit\n" + program_text("work/push.sh")
-        home = self.folder / "home"
-        done = subprocess.run(
-            ["sh", "-c", program, "sh", *words],
-            cwd=home,
-            env={**self.variables, "HOME": str(home)},
-            capture_output=True,
-            text=True,
-            check=False,
-            start_new_session=True,
-        )
-        return done.stdout.removeprefix("tpukit-push ").strip() or f"no answer: {done.stderr}"
+    def ask(self, verb: str, **request: object) -> dict | str:
+        python, *words = agent_words(self.home, verb)
+        words = [python, *words[:2], "-c", HOOKED, *self.hooked, *words[2:]] if self.hooked else [python, *words]
+        given = json.dumps({"target": "project", **request}).encode() + b"\n"
+        done = subprocess.run(words, input=given, capture_output=True, check=False)
+        said = done.stdout.decode().partition("tpukit-agent ")[2]
+        return json.loads(said) if said else f"no answer: {done.stderr.decode()}"
 
     @contextmanager
-    def ending(self, at: int, end: str, programs: Sequence[str] = CHANGING) -> Iterator[Path]:
-        """Let the call of that number, of all calls of these programs, do `end` instead."""
-        before, calls, folder = self.variables, self.folder / "calls", self.folder / "wrappers"
+    def ending(self, at: int, end: str, events: Sequence[str] = CHANGING) -> Iterator[Path]:
+        """Let the call of that number, of all that Python audits as these events, do `end`."""
+        calls = self.folder / "calls"
         calls.write_text("")
-        folder.mkdir(exist_ok=True)
-        for name in programs:
-            (folder / name).write_text(WRAPPER.format(name=name, end=end))
-            (folder / name).chmod(0o755)
-        real = before["PATH"]
-        self.variables = {
-            "PATH": f"{folder}:{real}",
-            "REAL_PATH": real,
-            "CALLS": str(calls),
-            "ENDS_AT": str(at),
-        }
+        self.hooked = (str(calls), str(at), end, " ".join(events))
         yield calls
-        self.variables = before
+        self.hooked = ()
+
+    def _source(self, name: str, files: Files) -> Tree:
+        root = self.folder / name
+        shutil.rmtree(root, ignore_errors=True)
+        write(root, files)
+        return Tree(root, sorted(files))
 
 
 @pytest.fixture
@@ -147,20 +174,18 @@ def test_a_tree_becomes_another_one_and_what_was_made_there_stays(worker: Worker
     assert worker.push(OLD) == "applied"
     assert (worker.look(), read(worker.tree)) == ("intact", OLD)
     write(worker.tree, OWN)
-    changed = [name for name in NEW if OLD.get(name) != NEW[name]]
-    assert worker.push(NEW, changed) == "applied"
+    assert worker.push(NEW, OLD) == "applied"
     assert (worker.look(), read(worker.tree)) == ("intact", {**NEW, **OWN})
     assert not (worker.tree / "going").exists()
-    assert {each.name for each in (worker.tree / ".tpukit").iterdir()} == {"manifest", "lock"}
+    assert {each.name for each in (worker.tree / ".tpukit").iterdir()} == {"pushed", "lock"}
 
 
 @pytest.mark.journey
-@pytest.mark.parametrize("end", ["kill -9 0", "exit 1"], ids=["killed", "failed"])
+@pytest.mark.parametrize("end", [KILL, FULL_DISK], ids=["killed", "full disk"])
 def test_wherever_it_ends_every_file_is_old_or_new_and_the_next_push_finishes(
     worker: Worker, end: str
 ) -> None:
-    """At each call of a program in turn all is killed, or that program fails as on a full disk."""
-    changed = [name for name in NEW if OLD.get(name) != NEW[name]]
+    """At each call that changes something the agent is killed, or that fails."""
     home, pristine = worker.folder / "home", worker.folder / "pristine"
     worker.push(OLD)
     write(worker.tree, OWN)
@@ -171,8 +196,8 @@ def test_wherever_it_ends_every_file_is_old_or_new_and_the_next_push_finishes(
         shutil.rmtree(home)
         shutil.copytree(pristine, home, symlinks=True)
         with worker.ending(at, end) as calls:
-            answer = worker.push(NEW, changed)
-            if len(calls.read_text().splitlines()) < at:
+            answer = worker.push(NEW, OLD)
+            if len(calls.read_text()) < at:
                 break
         found, look = read(worker.tree), worker.look()
         words.add(look)
@@ -204,7 +229,7 @@ def test_a_program_goes_on_in_its_folder_and_with_the_file_that_it_has_open(work
 
 @pytest.mark.parametrize(
     ("own", "in_the_way"),
-    [("becomes a file/own", "./becomes a file/own"), ("fresh", "./fresh")],
+    [("becomes a file/own", "becomes a file/own"), ("fresh", "fresh")],
 )
 def test_what_a_worker_has_made_is_never_replaced_by_a_file_or_folder(
     worker: Worker, own: str, in_the_way: str
@@ -219,14 +244,13 @@ def test_what_was_changed_there_since_the_look_is_not_taken_for_what_was_pushed(
     worker: Worker,
 ) -> None:
     """Of what is to stay as it is nothing is sent: the worker has to have it."""
-    sent = [name for name in NEW if name != "kept"]
     assert worker.push(OLD) == "applied"
     (worker.tree / "kept").write_text("changed there")
     before = read(worker.tree)
-    assert worker.push(NEW, sent) == "differs"
+    assert worker.push(NEW, OLD) == "differs"
     assert read(worker.tree) == before
     (worker.tree / "kept").write_text("kept")
-    assert worker.push(NEW, sent) == "applied"
+    assert worker.push(NEW, OLD) == "applied"
     assert read(worker.tree) == NEW
 
 
@@ -234,7 +258,8 @@ def test_what_was_changed_there_since_the_look_is_not_taken_for_what_was_pushed(
 def test_nothing_is_removed_through_a_link_that_took_a_folders_place(
     worker: Worker, leads_to: str
 ) -> None:
-    worker.push({"data/set": "held", "data/more/set": "held", "moved/set": "held"})
+    first = {"data/set": "held", "data/more/set": "held", "moved/set": "held"}
+    worker.push(first)
     write(worker.tree.parent / "elsewhere", {"set": "precious"})
     empty = [
         folder / "more" for folder in (worker.tree / "moved", worker.tree.parent / "elsewhere")
@@ -243,10 +268,10 @@ def test_nothing_is_removed_through_a_link_that_took_a_folders_place(
         folder.mkdir()
     linked = {"data": f"-> {leads_to}", "moved/set": "held"}
     # The first try ends when the link is there; the second one knows the old names still.
-    with worker.ending(3, "exit 1", ["mv"]):
-        assert "no answer" in worker.push(linked, ["data"])
+    with worker.ending(3, FULL_DISK, ["os.rename"]):
+        assert "No space left" in worker.push(linked, first)
     assert (worker.tree / "data").is_symlink()
-    assert worker.push(linked, ["data"]) == "applied"
+    assert worker.push(linked, first) == "applied"
     assert (worker.look(), read(worker.tree)) == ("intact", linked)
     assert read(worker.tree.parent / "elsewhere") == {"set": "precious"}
     assert all(folder.is_dir() for folder in empty)
@@ -254,14 +279,14 @@ def test_nothing_is_removed_through_a_link_that_took_a_folders_place(
 
 def test_what_cannot_be_removed_is_said(worker: Worker) -> None:
     worker.push(OLD)
-    with worker.ending(2, "exit 1", ["xargs"]):
-        assert "cannot be removed" in worker.push({"kept": "kept"})
+    with worker.ending(1, "raise OSError(13, 'Permission denied', words[0])", ["os.remove"]):
+        assert f"{worker.tree}/-dash: Permission denied" in worker.push({"kept": "kept"})
     assert worker.look() == "changed"
 
 
 def test_what_has_moved_is_at_its_new_place_before_it_leaves_the_old_one(worker: Worker) -> None:
     worker.push({"old/module": "code"})
-    with worker.ending(2, "exit 1", ["xargs"]):
+    with worker.ending(1, FULL_DISK, ["os.remove"]):
         worker.push({"new/module": "code"})
     assert read(worker.tree) == {"old/module": "code", "new/module": "code"}
 
@@ -270,5 +295,6 @@ def test_another_first_push_to_a_folder_that_workers_share_is_in_nobodys_way(
     worker: Worker,
 ) -> None:
     """It begins while this one looks whether the folder is empty."""
-    with worker.ending(1, "mkdir .tpukit", ["ls"]):
+    worker.tree.mkdir()
+    with worker.ending(1, f"os.mkdir('{worker.tree}/.tpukit')", ["os.listdir"]):
         assert worker.push(OLD) == "applied"
