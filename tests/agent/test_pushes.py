@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.agent_program import agent_words
+from support.openssh_server import eventually
 
 from tpukit.work.pushes import Push
 from tpukit.work.worktree import Manifest, Tree
@@ -48,14 +48,18 @@ NEW: Files = {
     "link": "-> kept",
     "link that becomes a folder/inside": "new",
     "link to nothing that becomes a folder/inside": "new",
+    "here and there": "made on both sides",
 }
 THIRD: Files = {"kept": "kept", "train.py": "third"}
 #: What a program on the worker has made in the tree.
-OWN: Files = {"checkpoints/1": "precious", "sub/own": "precious"}
-#: What Python audits before it changes something: each of these calls is a point at which all may end.
-CHANGING = (
-    *("open", "os.chmod", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.utime"),
-)
+OWN: Files = {
+    "checkpoints/1": "precious",
+    "sub/own": "precious",
+    "here and there": "made on both sides",
+}
+#: Python audits these calls before it changes something: all may end at each of them.
+_CALLS = ("chmod", "mkdir", "remove", "rename", "rmdir", "symlink", "utime")
+CHANGING = ("open", *(f"os.{name}" for name in _CALLS))
 #: Runs an archive, and at one of these calls does something.
 HOOKED = """
 import os, runpy, sys
@@ -116,42 +120,44 @@ class Worker:
         return self.home / "project"
 
     def push(self, wanted: Files, base: Files | None = None, *, overwrite: bool = False) -> str:
-        """Return the state that `apply_push` answers, or what it says, to what changed in `base`."""
+        """Return the state that `apply_push` answers to what changed since `base`, or its error."""
         answer = self.apply(wanted, base, overwrite=overwrite)
-        return answer if isinstance(answer, str) else answer["state"]
+        return answer.get("state") or answer["error"]
 
     def apply(
         self, wanted: Files, base: Files | None = None, *, overwrite: bool = False
-    ) -> dict | str:
+    ) -> dict[str, Any]:
         last = Manifest({}) if base is None else self._source("base", base).manifest
         tree = self._source("source", wanted)
         payload = Push(tree, "project", (), last).payload
         arrived = self.home / ".tpukit" / "transfers" / payload.digest
         arrived.parent.mkdir(parents=True, exist_ok=True)
         arrived.write_bytes(b"".join(payload.chunks()))
-        return self.ask(
-            "apply_push",
-            payload=str(arrived),
-            digest=tree.manifest.digest,
-            overwrite=overwrite,
-        )
+        digest = tree.manifest.digest
+        return self.ask("apply_push", payload=str(arrived), digest=digest, overwrite=overwrite)
 
     def look(self) -> str:
-        answer = self.ask("inspect_tree")
-        return "intact" if answer["digest"] else "changed"
+        return "intact" if self.ask("inspect_tree")["digest"] else "changed"
 
-    def ask(self, verb: str, **request: object) -> dict | str:
-        python, *words = agent_words(self.home, verb)
-        words = [python, *words[:2], "-c", HOOKED, *self.hooked, *words[2:]] if self.hooked else [python, *words]
-        given = json.dumps({"target": "project", **request}).encode() + b"\n"
-        done = subprocess.run(words, input=given, capture_output=True, check=False)
+    def ask(self, verb: str, **request: object) -> dict[str, Any]:
+        python, isolated, bare, *words = agent_words(self.home, verb)
+        hooked = ["-c", HOOKED, *self.hooked] if self.hooked else []
+        done = subprocess.run(
+            [python, isolated, bare, *hooked, *words],
+            input=json.dumps({"target": "project", **request}).encode() + b"\n",
+            capture_output=True,
+            check=False,
+        )
         said = done.stdout.decode().partition("tpukit-agent ")[2]
-        return json.loads(said) if said else f"no answer: {done.stderr.decode()}"
+        return json.loads(said) if said else {"error": done.stderr.decode()}
 
     @contextmanager
     def ending(self, at: int, end: str, events: Sequence[str] = CHANGING) -> Iterator[Path]:
-        """Let the call of that number, of all that Python audits as these events, do `end`."""
-        calls = self.folder / "calls"
+        """Let the call of that number, of all that Python audits as these events, do `end`.
+
+        Yields the file that counts these calls, a letter for each.
+        """
+        calls = self.folder / f"calls-{at}"
         calls.write_text("")
         self.hooked = (str(calls), str(at), end, " ".join(events))
         yield calls
@@ -238,6 +244,100 @@ def test_what_a_worker_has_made_is_never_replaced_by_a_file_or_folder(
     write(worker.tree, {own: "precious"})
     assert f"{in_the_way} is in the way" in worker.push(NEW)
     assert (worker.look(), read(worker.tree)) == ("intact", {**OLD, own: "precious"})
+
+
+def test_a_file_that_no_push_has_brought_is_named_and_kept_unless_it_may_be_overwritten(
+    worker: Worker,
+) -> None:
+    worker.push(OLD)
+    names = [f"results/{number}" for number in range(7)]
+    before = OLD | dict.fromkeys(names, "precious") | {"a link": "-> kept"}
+    write(worker.tree, dict.fromkeys(names, "precious") | {"a link": "-> kept"})
+    wanted = THIRD | dict.fromkeys(names, "old copy") | {"a link": "-> train.py"}
+    conflict = {"state": "conflict", "count": 8, "names": ["a link", *names[:4]]}
+    assert worker.apply(wanted, OLD) == conflict
+    assert (worker.look(), read(worker.tree)) == ("intact", before)
+    assert worker.push(wanted, OLD, overwrite=True) == "applied"
+    assert (worker.look(), read(worker.tree)) == ("intact", wanted)
+    # A push has brought them now.
+    following = THIRD | dict.fromkeys(names, "new")
+    assert worker.push(following, wanted) == "applied"
+    assert read(worker.tree) == following
+
+
+def test_a_file_with_the_same_content_stays_that_of_the_program_that_has_it_open(
+    worker: Worker,
+) -> None:
+    worker.push(OLD)
+    table = worker.tree / "results.csv"
+    with table.open("w") as file:
+        file.write("1\n")
+        file.flush()
+        table.chmod(0o600)
+        with_results = OLD | {"results.csv": "1\n"}
+        assert worker.push(with_results, OLD) == "applied"
+        assert (worker.look(), table.stat().st_mode & 0o777) == ("intact", 0o644)
+        file.write("2\n")
+    assert table.read_text() == "1\n2\n"
+    # That push has not brought it: no other one replaces or removes it.
+    assert worker.push(with_results) == "conflict"
+    assert worker.push(NEW) == "applied"
+    assert table.read_text() == "1\n2\n"
+
+
+def test_what_is_no_file_is_in_the_way_of_one(worker: Worker) -> None:
+    worker.push(OLD)
+    os.mkfifo(worker.tree / "here and there")
+    assert worker.apply(NEW)["names"] == ["here and there"]
+    assert worker.push(NEW, overwrite=True) == "applied"
+
+
+def test_without_its_state_a_tree_is_the_users(worker: Worker) -> None:
+    """The disk was full of errors, say: what is not known to be a push's is not replaced."""
+    worker.push(OLD)
+    (worker.tree / ".tpukit/pushed").write_text('{"files"')
+    assert worker.look() == "changed"
+    assert worker.apply(THIRD)["names"] == ["train.py"]
+    assert worker.push(THIRD, overwrite=True) == "applied"
+    assert worker.look() == "intact"
+
+
+def test_a_name_may_hold_anything(worker: Worker) -> None:
+    odd = dict.fromkeys(
+        ["line\nend", "back\\slash", os.fsdecode(b"\xff"), " ", "-> x", "ü"], "held"
+    )
+    assert worker.push(odd) == "applied"
+    assert (worker.look(), read(worker.tree)) == ("intact", odd)
+    assert worker.push(THIRD, odd) == "applied"
+    assert read(worker.tree) == THIRD
+
+
+def test_another_disk_that_is_mounted_in_the_tree_gets_its_files(worker: Worker) -> None:
+    crossing = "raise OSError(18, 'Invalid cross-device link')"
+    with worker.ending(2, crossing, ["os.rename"]):
+        assert worker.push({"only": "held"}) == "applied"
+    assert (worker.look(), read(worker.tree)) == ("intact", {"only": "held"})
+
+
+def test_of_two_pushes_at_once_one_waits(worker: Worker, tmp_path: Path) -> None:
+    """As on workers that share a home folder: both get the same payload."""
+    worker.push(OLD)
+    os.mkfifo(tmp_path / "go on")
+    answers = []
+    with worker.ending(2, f"open('{tmp_path}/go on').read()", ["os.rename"]) as renames:
+        first = threading.Thread(target=lambda: answers.append(worker.push(NEW, OLD)))
+        first.start()
+        eventually(lambda: len(renames.read_text()) == 2)
+    other = Worker(tmp_path)
+    with other.ending(0, "", ["fcntl.flock"]) as tries:
+        second = threading.Thread(target=lambda: answers.append(other.push(NEW, OLD)))
+        second.start()
+        eventually(lambda: len(tries.read_text()) > 1)
+    (tmp_path / "go on").write_text("")
+    first.join()
+    second.join()
+    assert answers == ["applied", "applied"]
+    assert (worker.look(), read(worker.tree)) == ("intact", NEW)
 
 
 def test_what_was_changed_there_since_the_look_is_not_taken_for_what_was_pushed(
