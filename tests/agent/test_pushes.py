@@ -73,7 +73,7 @@ def hook(event, words):
     if event in events.split() and (event != "open" or words[2] & (os.O_WRONLY | os.O_RDWR)):
         number += 1
         os.write(counted, b"x")
-        if number == int(at):
+        if at in ("every", str(number)):
             exec(end)
 
 sys.addaudithook(hook)
@@ -152,8 +152,8 @@ class Worker:
         return json.loads(said) if said else {"error": done.stderr.decode()}
 
     @contextmanager
-    def ending(self, at: int, end: str, events: Sequence[str] = CHANGING) -> Iterator[Path]:
-        """Let the call of that number, of all that Python audits as these events, do `end`.
+    def ending(self, at: int | str, end: str, events: Sequence[str] = CHANGING) -> Iterator[Path]:
+        """Let the call of that number, or every call that Python audits as these events, do `end`.
 
         Yields the file that counts these calls, a letter for each.
         """
@@ -324,18 +324,21 @@ def test_of_two_pushes_at_once_one_waits(worker: Worker, tmp_path: Path) -> None
     worker.push(OLD)
     os.mkfifo(tmp_path / "go on")
     answers = []
-    with worker.ending(2, f"open('{tmp_path}/go on').read()", ["os.rename"]) as renames:
+    wait = f"open('{tmp_path}/go on').read()"
+    with worker.ending(2, wait, ["os.rename"]) as renames:
         first = threading.Thread(target=lambda: answers.append(worker.push(NEW, OLD)))
         first.start()
         eventually(lambda: len(renames.read_text()) == 2)
-    other = Worker(tmp_path)
-    with other.ending(0, "", ["fcntl.flock"]) as tries:
-        second = threading.Thread(target=lambda: answers.append(other.push(NEW, OLD)))
-        second.start()
-        eventually(lambda: len(tries.read_text()) > 1)
-    (tmp_path / "go on").write_text("")
-    first.join()
-    second.join()
+    try:
+        other = Worker(tmp_path)
+        with other.ending(0, "", ["fcntl.flock"]) as tries:
+            second = threading.Thread(target=lambda: answers.append(other.push(NEW, OLD)))
+            second.start()
+            eventually(lambda: len(tries.read_text()) > 1)
+    finally:
+        (tmp_path / "go on").write_text("")
+        first.join()
+        second.join()
     assert answers == ["applied", "applied"]
     assert (worker.look(), read(worker.tree)) == ("intact", NEW)
 
@@ -396,5 +399,6 @@ def test_another_first_push_to_a_folder_that_workers_share_is_in_nobodys_way(
 ) -> None:
     """It begins while this one looks whether the folder is empty."""
     worker.tree.mkdir()
-    with worker.ending(1, f"os.mkdir('{worker.tree}/.tpukit')", ["os.listdir"]):
+    begin = f"if words[0] == '{worker.tree}': os.makedirs('{worker.tree}/.tpukit', exist_ok=True)"
+    with worker.ending("every", begin, ["os.listdir"]):
         assert worker.push(OLD) == "applied"

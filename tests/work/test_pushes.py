@@ -344,8 +344,8 @@ def test_a_manifest_that_is_not_the_one_that_all_have_counts_for_none(
     """The worker that is asked for it sends another one: of the tree that is pushed only now."""
     again()
     (root / "a.py").write_text("print(3)\n")
-    lie = manifest_answer(json.dumps(read_tree(root).manifest.files))
-    replace_program(three, tmp_path / "tools", "python3", lie)
+    lie = packed(json.dumps(read_tree(root).manifest.files))
+    let_answer(three, tmp_path / "tools", read_manifest={"manifest": lie})
     assert again() == ["sent"] * 3
     for index in range(3):
         assert files(three.home(index))["a.py"] == "print(3)\n"
@@ -353,20 +353,29 @@ def test_a_manifest_that_is_not_the_one_that_all_have_counts_for_none(
 
 @pytest.mark.parametrize("manifest", ["[]", "{", "[" * 100_000, '{"a.py": [null]}'])
 def test_a_worker_that_sends_an_odd_manifest_gets_everything(
-    three: Fleet, root: Path, again: Again, tmp_path: Path, manifest: str
+    three: Fleet, root: Path, context: TransferContext, again: Again, tmp_path: Path, manifest: str
 ) -> None:
     again()
     (root / "a.py").write_text("print(3)\n")
-    replace_program(three, tmp_path / "tools", "python3", manifest_answer(manifest))
-    assert again() == ["sent"] * 3
+    digest = {"digest": hashlib.sha256(manifest.encode()).hexdigest()}
+    told = {"manifest": packed(manifest)}
+    let_answer(three, tmp_path / "tools", inspect_tree=digest, read_manifest=told)
+    (outcome,) = push(read_tree(root), TARGET, three.workers[:1], context)
+    assert outcome.value == "sent"
     assert files(three.home(0))["a.py"] == "print(3)\n"
 
 
-def manifest_answer(manifest: str) -> str:
-    """Return the shell text that answers with a manifest if the agent is asked for one."""
-    packed = base64.b64encode(zlib.compress(manifest.encode())).decode()
-    answer = f"tpukit-agent {json.dumps({'manifest': packed})}"
-    return f"case \"$*\" in *read_manifest) cat >/dev/null; echo; echo '{answer}'; exit ;; esac"
+def packed(manifest: str) -> str:
+    return base64.b64encode(zlib.compress(manifest.encode())).decode()
+
+
+def let_answer(to: Fleet, folder: Path, **answers: dict[str, str]) -> None:
+    """Let the agent of worker 0 give other answers to some verbs."""
+    cases = [
+        f"*{verb}) cat >/dev/null; echo; echo 'tpukit-agent {json.dumps(fields)}'; exit ;;"
+        for verb, fields in answers.items()
+    ]
+    replace_program(to, folder, "python3", f'case "$*" in {" ".join(cases)} esac')
 
 
 def test_a_hostile_manifest_removes_nothing_on_other_workers(
@@ -378,7 +387,8 @@ def test_a_hostile_manifest_removes_nothing_on_other_workers(
         (three.home(index) / "precious").write_text("kept")
         file = three.home(index) / "project" / ".tpukit" / "pushed"
         state = json.loads(file.read_text())
-        state["files"]["../precious"] = hashlib.sha256(b"kept").hexdigest()
+        for name in ("../precious", str(three.home(index) / "precious")):
+            state["files"][name] = hashlib.sha256(b"kept").hexdigest()
         file.write_text(json.dumps(state))
     (root / "a.py").write_text("print(3)\n")
     assert again() == ["sent"] * 3

@@ -114,8 +114,7 @@ class _Tree:
     @property
     def brought(self) -> set[str]:
         """The names that pushes have brought."""
-        names = (set(self.files) - self.own) | self.unfinished
-        return {name for name in names if not {"", "..", STATE_FOLDER} & set(name.split("/"))}
+        return (set(self.files) - self.own) | self.unfinished
 
     def write(self) -> None:
         """Keep what pushes have done, in one step."""
@@ -137,9 +136,10 @@ class _Tree:
         return all(_holds(self.path(name), manifest[name]) for name in manifest)
 
     def has(self, name: str) -> bool:
-        """Return True if a name is there, and not through a link: that may lead out of the tree."""
+        """Return True if a name is there: in the tree itself, and not through a link."""
         folder = os.path.dirname(self.path(name))
-        return os.path.lexists(self.path(name)) and os.path.realpath(folder) == folder
+        inside = (folder + "/").startswith(self.root + "/") and os.path.realpath(folder) == folder
+        return inside and os.path.lexists(self.path(name))
 
     @property
     def _state(self) -> str:
