@@ -20,6 +20,9 @@ INCOMPLETE = 75
 #: The module of each verb. It has a function of the verb's name.
 VERBS = {
     "hold_lock": "locks",
+    "inspect_tree": "pushes",
+    "read_manifest": "pushes",
+    "apply_push": "pushes",
 }
 
 Request = Dict[str, Any]
