@@ -4,7 +4,8 @@
 
 The first line of standard input is the request, a JSON object. What follows it is the verb's own.
 FOLDER is the user's ~/.tpukit, TEMPORARY the folder for temporary files; EMULATED is the number of
-devices that an emulated worker stands in for, empty or 0 on a real one. An answer is a line that begins with "tpukit-agent " and holds a JSON object.
+devices that an emulated worker stands in for, 0 or empty on a real worker. An answer is a line that
+begins with "tpukit-agent " and holds a JSON object.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ INCOMPLETE = 75
 #: The module of each verb. It has a function of the verb's name.
 VERBS = {
     "hold_lock": "locks",
+    "look_for_chips": "presence",
+    "look_for_python": "presence",
+    "sample_load": "loads",
+    "install_guard": "guard",
+    "guard": "guard",
+    "serve_notebook": "notebook",
 }
 
 Request = Dict[str, Any]
