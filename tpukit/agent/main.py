@@ -21,11 +21,11 @@ INCOMPLETE = 75
 #: The module of each verb. It has a function of the verb's name.
 VERBS = {
     "hold_lock": "locks",
-    "look_for_chips": "presence",
-    "look_for_python": "presence",
-    "sample_load": "loads",
-    "install_guard": "guard",
-    "guard": "guard",
+    "look_for_chips": "chips",
+    "look_for_python": "chips",
+    "sample_load": "load_sample",
+    "install_guard": "slice_guard",
+    "guard": "slice_guard",
     "serve_notebook": "notebook",
 }
 
@@ -53,6 +53,7 @@ def say(answer: Request) -> None:
 
 
 def main() -> None:
+    """Do what the command line and standard input ask for."""
     folder, temporary, emulated, verb = sys.argv[1:]
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):

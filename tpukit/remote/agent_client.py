@@ -104,7 +104,7 @@ class AgentAnswer:
         return [AgentAnswer(self._label, value) for value in values]
 
     def model(self, kind: type[Model]) -> Model:
-        """Return the whole answer as a model, whose rules it has to obey."""
+        """Return the whole answer as a model; raise `TpukitError` if it breaks its rules."""
         try:
             return kind.model_validate(self._fields)
         except ValueError as error:
@@ -223,7 +223,7 @@ def ask(
 
 
 def answer(label: str, done: Completed, failure: str) -> AgentAnswer:
-    """Return the last answer on standard output; raise as `ask` does."""
+    """Return the last answer on standard output; raise `TpukitError` as `ask` does."""
     answers = _ANSWER.findall(done.stdout)
     if not done.ok or not answers:
         raise TpukitError(failure, reason=done.reason)

@@ -74,12 +74,8 @@ def guard(home: Home, request: Request) -> None:
     while True:
         pause = _LOOK_SECONDS
         try:
-            status, node = _call("GET", f"{location}/nodes/{name}")
-            if status == 404:
-                return
-            if status != 200:
-                raise OSError(f"cannot read the slice: {status}: {node.get('message')}")
-            if node.get("id") != request["id"]:
+            node = _node(location, name)
+            if not node or node["id"] != request["id"]:
                 return
             labels, now = node.get("labels", {}), node["date"]
             end, idle = _end_of(labels), _idle_of(labels)
@@ -130,6 +126,14 @@ def _call(method: str, url: str) -> tuple[int, dict[str, Any]]:
             return error.code, {"message": json.loads(text)["error"]["message"]}
         except (ValueError, KeyError, TypeError):
             return error.code, {"message": text[:200]}
+
+
+def _node(location: str, name: str) -> dict[str, Any]:
+    """Return the slice as the API has it now, empty if it is gone; raise OSError if unreadable."""
+    status, node = _call("GET", f"{location}/nodes/{name}")
+    if status not in (200, 404):
+        raise OSError(f"cannot read the slice: {status}: {node.get('message')}")
+    return node if status == 200 else {}
 
 
 def _rights(location: str, name: str) -> tuple[bool | None, str]:
