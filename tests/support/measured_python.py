@@ -84,7 +84,7 @@ def main(packages: str, *words: str) -> None:
 
 
 def _is_agent(words: tuple[str, ...]) -> bool:
-    return words[:2] == ("-I", "-S") and words[2:3] > ("",) and "/.tpukit/agent/" in words[2]
+    return words[:2] == ("-I", "-S") and words[2:3] > ("",) and words[2].endswith(".pyz")
 
 
 def _run_agent(packages: str, words: tuple[str, ...]) -> None:

@@ -174,7 +174,7 @@ class AttachedRun:
         head = f"{request.environment}{begun.mark}\n".encode() if reads else b""
         never = Deadline.never(self.clock)
         limit = Deadline.after(self.clock, request.limit) if request.limit else never
-        program = program_text("remote/command/device.sh", "remote/command/run.sh")
+        program = program_text("remote/command/run.sh")
         launched = launch(request.command, worker.words, sudo=request.sudo)
         line = shell_line(shell_lines(worker.variables) + program + launched, [begun.mark, *reads])
         try:

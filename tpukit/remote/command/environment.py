@@ -13,6 +13,12 @@ from tpukit.text import is_utf8, one_line, quote
 #: A word in braces, or doubled ones for the braces themselves; `${worker}` is a shell's.
 _WORDS = "worker|workers|coordinator|slice|slice_index|slices"
 _IN_BRACES = re.compile(rf"(?<!\$)(?<!\$\{{)(?:\{{(\{{(?:{_WORDS})\}})\}}|\{{({_WORDS})\}})")
+#: torch_xla asks for its device: pytorch/xla:torch_xla/_internal/__init__.py. What the worker or
+#: the user has set stays.
+_DEVICE = """\
+: "${PJRT_DEVICE:=${TPUKIT_EMULATED_DEVICES:+CPU}}"
+export PJRT_DEVICE="${PJRT_DEVICE:-TPU}"
+"""
 
 
 def shell_lines(variables: Mapping[str, str], recipe: str = "", folder: str = "") -> str:
@@ -50,7 +56,7 @@ def launch(command: str, words: Mapping[str, str], *, sudo: bool = False) -> str
     line = quote([_IN_BRACES.sub(lambda found: found[1] or words.get(found[2], found[0]), command)])
     # sudo would set a PATH of its own.
     root = 'sudo -n -E -- env PATH="$PATH"' if sudo else "env"
-    return f'exec {root} SHLVL=1 "${{SHELL:-/bin/sh}}" -c {line}\n'
+    return f'{_DEVICE}exec {root} SHLVL=1 "${{SHELL:-/bin/sh}}" -c {line}\n'
 
 
 def parse_assignments(words: Iterable[str], own: Mapping[str, str]) -> dict[str, str]:
