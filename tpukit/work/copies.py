@@ -97,7 +97,7 @@ def packed(copy: Copy) -> tuple[Payload, Placement]:
     target = copy.destination.rstrip("/") or "/"
     if len(paths) == 1 and first.is_file():
         mode = stat.S_IMODE(first.stat().st_mode) & 0o777
-        return file_payload(first), Placement(target, name, into, mode)
+        return file_payload(first), Placement(target, name, into, mode, "file")
     members: dict[str, Path] = {}
     names = [_name(path) for path in paths]
     _check_names(names)
