@@ -18,7 +18,7 @@ import zlib
 from typing import IO, BinaryIO, Iterator, NamedTuple, cast
 
 from tpukit.agent.main import Home, Request, say
-from tpukit.agent.progress import Progress
+from tpukit.agent.progress import ProgressReport
 from tpukit.agent.trees import BLOCK, CHUNK
 
 SAMPLE = 4 << 20
@@ -69,17 +69,9 @@ def send_download(home: Home, request: Request) -> None:
     special, unread or changed, with `names`. A whole tree lacks so many as are `left_out`, since
     they hold no bytes, and `names` has the first of them.
     """
-    progress = Progress(sys.stderr)
+    progress = ProgressReport(sys.stderr)
     try:
-        path = os.path.join(home.path, request["path"])
-        kind, members = _content(path, request["pattern"], progress)
-        files = [member.path for member in members if member.holds_bytes]
-        if unread := [path for path in files if not os.access(path, os.R_OK)]:
-            raise Refused("unread", *unread)
-        left_out = [member.name for member in members if member.is_special]
-        digest = _send(Sender(request, progress), kind, members)
-        answer: Request = {"state": "whole", "digest": digest, "names": left_out[:NAMES]}
-        answer["left_out"] = len(left_out)
+        answer = _answer(os.path.join(home.path, request["path"]), request, progress)
     except Refused as refused:
         answer = {"state": refused.state, "names": refused.names[:NAMES]}
     except (FileNotFoundError, NotADirectoryError):
@@ -90,10 +82,21 @@ def send_download(home: Home, request: Request) -> None:
     say(answer, sys.stderr)
 
 
+def _answer(path: str, request: Request, progress: ProgressReport) -> Request:
+    kind, members = _content(path, request["pattern"], progress)
+    files = [member.path for member in members if member.holds_bytes]
+    if unread := [path for path in files if not os.access(path, os.R_OK)]:
+        raise Refused("unread", *unread)
+    left_out = [member.name for member in members if member.is_special]
+    digest = _send(Sender(request, progress), kind, members)
+    names = left_out[:NAMES]
+    return {"state": "whole", "digest": digest, "names": names, "left_out": len(left_out)}
+
+
 class Sender:
     """Sends what is written to it from an offset on, and hashes all."""
 
-    def __init__(self, request: Request, progress: Progress) -> None:
+    def __init__(self, request: Request, progress: ProgressReport) -> None:
         self.have, self._given, self.progress = request["have"], request["digest"], progress
         self._header: Request = {}
         self._hash, self._size = hashlib.sha256(), 0
@@ -107,9 +110,14 @@ class Sender:
         self._header["modified"] = int(status.st_mtime)
 
     def tell(self) -> int:
+        """Return how many bytes were written, as tarfile asks."""
         return self._size
 
     def write(self, data: bytes) -> int:
+        """Hash bytes, and send those that the client does not have.
+
+        Raises `Refused` if the client has others.
+        """
         ahead = max(0, self.have - self._size)
         self._take(data[:ahead])
         if ahead and self._size == self.have and self._hash.hexdigest() != self._given:
@@ -124,7 +132,7 @@ class Sender:
         return len(data)
 
     def finish(self) -> str:
-        """Send what is left; return the digest of all."""
+        """Send what is left; return the digest of all. Raises `Refused` as `write` does."""
         if self._size < self.have:
             raise Refused("differs")
         if self._held is not None:
@@ -153,11 +161,12 @@ class Sender:
 class Snapshot:
     """An open file as long as it was, which knows what was read of it."""
 
-    def __init__(self, file: BinaryIO, progress: Progress) -> None:
+    def __init__(self, file: BinaryIO, progress: ProgressReport) -> None:
         self.status = os.fstat(file.fileno())
         self._file, self._progress, self._sum, self._position = file, progress, 0, 0
 
     def read(self, size: int = CHUNK) -> bytes:
+        """Read so many bytes, fewer at the end; raise `Refused` if the file became shorter."""
         size = min(size, self.status.st_size - self._position)
         data = self._file.read(size)
         if len(data) < size:
@@ -178,7 +187,7 @@ class Snapshot:
                 raise Refused("changed", self._file.name)
 
 
-def _content(path: str, pattern: str, progress: Progress) -> tuple[str, list[Member]]:
+def _content(path: str, pattern: str, progress: ProgressReport) -> tuple[str, list[Member]]:
     """Return the kind and the members, what changed last at the end."""
     if pattern:
         os.chdir(path)
@@ -198,7 +207,7 @@ def _content(path: str, pattern: str, progress: Progress) -> tuple[str, list[Mem
     return kind, sorted(members, key=lambda member: member.status.st_mtime_ns)
 
 
-def _tree(name: str, path: str, progress: Progress) -> Iterator[Member]:
+def _tree(name: str, path: str, progress: ProgressReport) -> Iterator[Member]:
     """Yield what is there and all that is below it, except what is removed meanwhile."""
     try:
         status = os.lstat(path)
@@ -246,7 +255,7 @@ def _add(
     archive: tarfile.TarFile,
     member: Member,
     first_names: dict[tuple[int, int], str],
-    progress: Progress,
+    progress: ProgressReport,
 ) -> None:
     """Add a member as it is now; a file that has come under another name comes as a hard link."""
     info, mode = tarfile.TarInfo(member.name), member.status.st_mode

@@ -8,10 +8,10 @@ from typing import TextIO
 from tpukit.agent.main import say
 
 #: Seconds between two of them.
-PAUSE = 1.0
+PAUSE = 0.25
 
 
-class Progress:
+class ProgressReport:
     """Counts what has been done, in bytes or files, and says it while it grows."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -19,6 +19,7 @@ class Progress:
         self._stream, self._due = stream, time.monotonic() + PAUSE
 
     def advance(self, amount: int) -> None:
+        """Count what has been done; say it if the last time was a while ago."""
         self.done += amount
         if time.monotonic() >= self._due:
             say({"progress": self.done}, self._stream)

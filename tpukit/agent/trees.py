@@ -8,7 +8,7 @@ import shutil
 import tarfile
 from typing import IO
 
-from tpukit.agent.progress import Progress
+from tpukit.agent.progress import ProgressReport
 
 CHUNK = 1 << 20
 #: Zeros of this size become a hole in a file that has holes where it comes from.
@@ -25,7 +25,7 @@ def unpack(file: IO[bytes], folder: str, sparse: bool) -> int:
     Return how many hard links became files of their own, on a file system that has none.
     """
     folders: list[tuple[str, tarfile.TarInfo]] = []
-    copied, progress = 0, Progress()
+    copied, progress = 0, ProgressReport()
     with tarfile.open(fileobj=file, mode="r:") as archive:
         for member in iter(archive.next, None):
             archive.members = []  # type: ignore[attr-defined]  # it keeps all that it has seen
@@ -99,7 +99,11 @@ def write(file: IO[bytes], data: bytes, position: int, sparse: bool) -> None:
 
 
 def _extract(
-    archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, sparse: bool, progress: Progress
+    archive: tarfile.TarFile,
+    member: tarfile.TarInfo,
+    path: str,
+    sparse: bool,
+    progress: ProgressReport,
 ) -> None:
     source = archive.extractfile(member)
     assert source is not None

@@ -21,7 +21,7 @@ from io import BufferedReader
 from typing import IO, Iterable, Iterator, cast
 
 from tpukit.agent.main import Home, Request, say
-from tpukit.agent.progress import Progress
+from tpukit.agent.progress import ProgressReport
 from tpukit.agent.trees import CHUNK, merge, put_file, unpack, write
 
 VERIFIED = 0o400
@@ -49,7 +49,7 @@ def look_at_upload(home: Home, request: Request) -> None:
     staged = request["path"] or os.path.join(_stage(place, request["kind"]), request["staged"])
     folder = _standing(os.path.dirname(staged))
     _remove_old(folder)
-    state, size = _state(staged, place, request, Progress())
+    state, size = _state(staged, place, request, ProgressReport())
     room = os.statvfs(folder)
     free = room.f_bavail * room.f_frsize
     into = request["into"]
@@ -67,8 +67,9 @@ def keep(request: Request, chunks: Iterable[bytes]) -> None:
     """Write what comes to the staged file, and answer what is here of it.
 
     `state` is complete, partial with `size` bytes, or corrupt: then nothing is here any more.
+    Raises `OSError` if the disk is full, and leaves nothing there.
     """
-    whole, progress = request["path"], Progress()
+    whole, progress = request["path"], ProgressReport()
     part = whole + ".part"
     os.makedirs(os.path.dirname(part), mode=0o700, exist_ok=True)
     with open(os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b", 0) as file:
@@ -102,7 +103,7 @@ def place_upload(home: Home, request: Request) -> None:
 
 
 def _write_all(
-    file: IO[bytes], part: str, request: Request, chunks: Iterable[bytes], progress: Progress
+    file: IO[bytes], part: str, request: Request, chunks: Iterable[bytes], progress: ProgressReport
 ) -> None:
     """Write what comes while the part has its name: who completes or places it takes that away."""
     position = request["offset"]
@@ -159,7 +160,7 @@ def _remove_old(folder: str) -> None:
                     os.unlink(entry.path)
 
 
-def _state(staged: str, place: str, request: Request, progress: Progress) -> tuple[str, int]:
+def _state(staged: str, place: str, request: Request, progress: ProgressReport) -> tuple[str, int]:
     size = request["size"]
     if request["kind"] == "file" and _has(place, request, progress):
         if stat.S_IMODE(os.stat(place).st_mode) == request["mode"]:
@@ -174,7 +175,7 @@ def _state(staged: str, place: str, request: Request, progress: Progress) -> tup
         return "partial", 0
 
 
-def _has(path: str, request: Request, progress: Progress) -> bool:
+def _has(path: str, request: Request, progress: ProgressReport) -> bool:
     """Tell whether a file has the bytes of the upload."""
     try:
         with open(path, "rb") as file:
@@ -183,7 +184,7 @@ def _has(path: str, request: Request, progress: Progress) -> bool:
         return False
 
 
-def _verified(whole: str, request: Request, progress: Progress) -> str:
+def _verified(whole: str, request: Request, progress: ProgressReport) -> str:
     """Return complete if a staged file is what was sent; remove it if it is corrupt.
 
     Return partial if there is none.
@@ -199,7 +200,7 @@ def _verified(whole: str, request: Request, progress: Progress) -> str:
         return "partial"
 
 
-def _is_whole(file: IO[bytes], request: Request, progress: Progress) -> bool:
+def _is_whole(file: IO[bytes], request: Request, progress: ProgressReport) -> bool:
     if os.fstat(file.fileno()).st_size != request["size"]:
         return False
     hashed = hashlib.sha256()
