@@ -87,7 +87,7 @@ def _answer(path: str, request: Request, progress: ProgressReport) -> Request:
     files = [member.path for member in members if member.holds_bytes]
     if unread := [path for path in files if not os.access(path, os.R_OK)]:
         raise Refused("unread", *unread)
-    left_out = [member.name for member in members if member.is_special]
+    left_out = [os.path.normpath(member.name) for member in members if member.is_special]
     digest = _send(Sender(request, progress), kind, members)
     names = left_out[:NAMES]
     return {"state": "whole", "digest": digest, "names": names, "left_out": len(left_out)}
@@ -214,6 +214,9 @@ def _tree(name: str, path: str, progress: ProgressReport) -> Iterator[Member]:
         yield Member(name, path, status)
         progress.advance(1)
         for inside in sorted(os.listdir(path)) if stat.S_ISDIR(status.st_mode) else ():
+            # What pushes have noted in a tree is no part of it.
+            if inside == ".tpukit" and os.path.isfile(os.path.join(path, inside, "pushed")):
+                continue
             below = os.path.join(name, inside), os.path.join(path, inside)
             yield from _tree(*below, progress)
     except FileNotFoundError:
