@@ -130,8 +130,7 @@ class Worker:
         last = Manifest({}) if base is None else self._source("base", base).manifest
         tree = self._source("source", wanted)
         payload = Push(tree, "project", (), last).payload
-        arrived = self.home / ".tpukit" / "transfers" / payload.digest
-        arrived.parent.mkdir(parents=True, exist_ok=True)
+        arrived = self.folder / "payload"
         arrived.write_bytes(b"".join(payload.chunks()))
         digest = tree.manifest.digest
         return self.ask("apply_push", payload=str(arrived), digest=digest, overwrite=overwrite)
@@ -148,7 +147,7 @@ class Worker:
             capture_output=True,
             check=False,
         )
-        said = done.stdout.decode().partition("tpukit-agent ")[2]
+        said = done.stdout.decode().rpartition("tpukit-agent ")[2]
         return json.loads(said) if said else {"error": done.stderr.decode()}
 
     @contextmanager

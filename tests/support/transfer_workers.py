@@ -64,18 +64,20 @@ class Fleet:
         self.servers[index].close()
         self.dead.add(index)
 
-    def uploads(self, index: int) -> list[tuple[str, str]]:
-        """Return (offset, program) of what this worker received from the client."""
-        received = [line for line in asked(self.servers[index]) if line[:1] == ["receive"]]
-        return [(line[3], line[4]) for line in received if line[4] in ("cat", "gzip")]
-
     def taken(self, index: int) -> int:
-        return len(self.uploads(index))
+        """Return how often this worker received something from the client."""
+        return verbs(self.servers[index]).count("receive_upload")
 
     def _connect(self, index: int) -> Connection:
         target = self.servers[index].target()
         patience = 2.0 if index in self.dead else self.patience
         return self.connector.connect(target, Deadline.after(SystemClock(), patience))
+
+
+def verbs(server: Server | UbuntuServer) -> list[str]:
+    """Return what the agent on a worker was asked to do, and an empty text for other commands."""
+    ends = [re.search(r"DEVICES:-\}\" ([a-z_]+)", command) for command in server.commands]
+    return [end[1] if end else "" for end in ends]
 
 
 def asked(server: Server | UbuntuServer) -> list[list[str]]:
