@@ -372,6 +372,7 @@ def test_a_worker_that_reads_much_or_waits_says_how_far_it_is(worker: Worker) ->
     os.truncate(worker.tree / "train.py", 1 << 30)
     worker.look()
     assert progress(worker.output)
+    worker.output.write_text("")
     with (worker.tree / ".tpukit/lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         push = threading.Thread(target=worker.push, args=(NEW,))
