@@ -19,10 +19,13 @@ from typing import Any, Dict, TextIO
 INCOMPLETE = 75
 #: The module of each verb. It has a function of the verb's name.
 VERBS = {
+    "apply_push": "pushes",
     "fetch_upload": "relay",
     "hold_lock": "locks",
+    "inspect_tree": "pushes",
     "look_at_upload": "uploads",
     "place_upload": "uploads",
+    "read_manifest": "pushes",
     "receive_upload": "uploads",
     "send_download": "downloads",
     "serve_upload": "relay",

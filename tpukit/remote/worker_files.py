@@ -11,7 +11,6 @@ ROOT = ".tpukit"
 JOBS = f"{ROOT}/jobs"
 PYTHONS = f"{ROOT}/pythons"
 NOTEBOOK_PROGRAM = f"{ROOT}/notebook.py"
-TRANSFERS = f"{ROOT}/transfers"
 GUARD = f"{ROOT}/guard"
 DIAGNOSES = f"{ROOT}/diagnose"
 #: What whoever tests the devices, or changes what a worker has, has locked.

@@ -31,7 +31,7 @@ def distribute(
     workers: Sequence[RemoteWorker],
     put: Callable[[Delivery], bool],
     context: TransferContext,
-    placement: Placement | None = None,
+    placement: Placement,
 ) -> list[Outcome[RemoteWorker, str]]:
     """Bring the payload to every worker, and have `put` put it where it goes.
 
@@ -39,9 +39,7 @@ def distribute(
     True if the payload was still there. One failed worker stops no other.
     """
     with ExitStack() as stack:
-        deliveries = [
-            Delivery(payload, worker, context, placement or Placement()) for worker in workers
-        ]
+        deliveries = [Delivery(payload, worker, context, placement) for worker in workers]
         for delivery in deliveries:
             stack.enter_context(delivery.connection)
         _each(deliveries, Delivery.look, _FETCHES)

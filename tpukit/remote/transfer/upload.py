@@ -18,7 +18,6 @@ from tpukit.remote.agent_client import AgentAnswer
 from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection
 from tpukit.remote.transfer.payload import Payload, compressed
-from tpukit.remote.worker_files import TRANSFERS
 from tpukit.text import one_line
 
 #: Times that all is sent before what arrived has to be right: the first may go on after a broken
@@ -89,8 +88,8 @@ class Placement:
     is not put anywhere: it stays in the folder `target` for another verb of the agent.
     """
 
-    target: str = TRANSFERS
-    name: str = ""
+    target: str
+    name: str
     into: bool = False
     mode: int = 0o644  #: of a file; what is in a tree brings its own
     kind: Literal["file", "tree", "payload"] = "payload"
@@ -107,7 +106,7 @@ class Delivery:
     payload: Payload
     worker: RemoteWorker
     context: TransferContext
-    placement: Placement = Placement()
+    placement: Placement
     state: str = "partial"
     size: int = 0
     path: str = ""
@@ -197,7 +196,6 @@ class Delivery:
         """Return what every request about this payload says."""
         words = (self.payload.digest, self.placement.target, self.placement.name, self.worker.label)
         key = hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape")).hexdigest()
-        is_payload = self.placement.kind == "payload"
         return {
             **asdict(self.placement),
             "into": self.into,
@@ -205,7 +203,7 @@ class Delivery:
             "size": self.payload.size,
             "sparse": self.payload.sparse,
             # Workers that share a folder do not write to each other's files.
-            "staged": self.payload.digest if is_payload else f".tpukit-upload-{key[:32]}",
+            "staged": f".tpukit-upload-{key[:32]}",
             "path": self.path,
         }
 
@@ -231,15 +229,16 @@ class Delivery:
 
     def _check_room(self, free: int) -> None:
         missing = max(0, self.payload.stored - self.size)
-        tree = self.placement.kind == "tree"
-        needed = missing + tree * self.payload.stored
+        is_archive = self.placement.kind != "file"
+        needed = missing + is_archive * self.payload.stored
         if needed <= free:
             return
-        name, folder = one_line(self.placement.name or "it"), one_line(self.path).rpartition("/")[0]
+        name = one_line(self.placement.name)
+        folder = one_line(self.path.rpartition("/")[0] or "/")
         raise TpukitError(
             f"there is no room for {name} on {self.worker.name}",
-            reason=f"it needs {amount(needed)}, and {amount(free)} are free in {folder or '/'}",
-            why="a folder needs twice its size: as an archive first" if tree else "",
+            reason=f"it needs {amount(needed)}, and {amount(free)} are free in {folder}",
+            why="a folder needs twice its size: as an archive first" if is_archive else "",
             fix=Fix(note="free some room there, or copy to another disk"),
         )
 
