@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -78,16 +77,6 @@ def verbs(server: Server | UbuntuServer) -> list[str]:
     """Return what the agent on a worker was asked to do, and an empty text for other commands."""
     ends = [re.search(r"DEVICES:-\}\" ([a-z_]+)", command) for command in server.commands]
     return [end[1] if end else "" for end in ends]
-
-
-def asked(server: Server | UbuntuServer) -> list[list[str]]:
-    """Return the words that our programs on a worker were given."""
-    texts = [re.sub(r"\\0(\d{3})", _character, shlex.split(each)[-1]) for each in server.commands]
-    return [shlex.split(text.partition("\ntpukit=$HOME/")[0])[2:] for text in texts]
-
-
-def _character(coded: re.Match[str]) -> str:
-    return chr(int(coded[1], 8))
 
 
 def openssh_account(request: pytest.FixtureRequest) -> Account | None:

@@ -19,6 +19,7 @@ from typing import IO, BinaryIO, Iterator, NamedTuple, cast
 
 from tpukit.agent.main import Home, Request, say
 from tpukit.agent.progress import ProgressReport
+from tpukit.agent.pushes import is_state_folder
 from tpukit.agent.trees import BLOCK, CHUNK
 
 SAMPLE = 4 << 20
@@ -214,11 +215,9 @@ def _tree(name: str, path: str, progress: ProgressReport) -> Iterator[Member]:
         yield Member(name, path, status)
         progress.advance(1)
         for inside in sorted(os.listdir(path)) if stat.S_ISDIR(status.st_mode) else ():
-            # What pushes have noted in a tree is no part of it.
-            if inside == ".tpukit" and os.path.isfile(os.path.join(path, inside, "pushed")):
-                continue
-            below = os.path.join(name, inside), os.path.join(path, inside)
-            yield from _tree(*below, progress)
+            below = os.path.join(path, inside)
+            if not is_state_folder(below):
+                yield from _tree(os.path.join(name, inside), below, progress)
     except FileNotFoundError:
         return
 

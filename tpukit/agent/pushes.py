@@ -82,6 +82,11 @@ def apply_push(home: Home, request: Request) -> None:
     say(answer)
 
 
+def is_state_folder(path: str) -> bool:
+    """Return True if a folder is no part of a pushed tree, but says what pushes have done there."""
+    return os.path.basename(path) == STATE_FOLDER and os.path.isfile(os.path.join(path, "pushed"))
+
+
 class _Tree:
     """A folder that pushes keep, by its real path, and what they have done there.
 

@@ -70,6 +70,7 @@ def keep(request: Request, chunks: Iterable[bytes]) -> None:
     """
     whole, progress = request["path"], ProgressReport()
     part = whole + ".part"
+    os.umask(0o022)
     os.makedirs(os.path.dirname(part), mode=0o700, exist_ok=True)
     with open(os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b", 0) as file:
         try:
@@ -134,7 +135,7 @@ def _place(home: Home, request: Request) -> str:
 
 def _stage(place: str, kind: str) -> str:
     """Return the folder in which an upload is staged, on the file system of its place."""
-    if kind == "payload":
+    if kind == "payload":  # the folder is made for it
         return place
     return _standing(place if os.path.isdir(place) else os.path.dirname(place))
 

@@ -58,7 +58,7 @@ def push(
     pushed one again if it was changed there, and goes if it is gone here.
 
     Keys and passwords, which are known by their names, are left out. The home folder is never
-    pushed. The timeout is for connecting.
+    pushed. A worker that says nothing for as long as the timeout is given up.
 
     Examples:
       tpukit push demo

@@ -103,8 +103,9 @@ class Push:
             return state == "applied"
 
         pending = self.pending
-        staged = Placement(f"{self.target}/{STATE_FOLDER}", "the push", into=True, kind="payload")
-        sent = distribute(self.payload, pending, apply, context, staged) if pending else []
+        name = PurePosixPath(self.target).name
+        placement = Placement(f"{self.target}/{STATE_FOLDER}", name)
+        sent = distribute(self.payload, pending, apply, context, placement) if pending else []
         done = {outcome.item: outcome for outcome in sent}
         for look in self.looks:
             if look.item not in done:

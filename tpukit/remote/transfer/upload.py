@@ -113,9 +113,9 @@ class Placement:
 
     target: str
     name: str
-    into: bool
+    into: bool = False
     mode: int = 0o644  #: of a file; what is in a tree brings its own
-    kind: Literal["file", "tree", "payload"] = "file"
+    kind: Literal["file", "tree", "payload"] = "payload"
 
 
 @dataclass(eq=False)
@@ -252,15 +252,16 @@ class Delivery:
 
     def _check_room(self, free: int) -> None:
         missing = max(0, self.payload.stored - self.size)
-        tree = self.placement.kind != "file"
-        needed = missing + tree * self.payload.stored
+        is_archive = self.placement.kind != "file"
+        needed = missing + is_archive * self.payload.stored
         if needed <= free:
             return
-        name, folder = one_line(self.placement.name), one_line(self.path).rpartition("/")[0]
+        name = one_line(self.placement.name)
+        folder = one_line(self.path.rpartition("/")[0] or "/")
         raise TpukitError(
             f"there is no room for {name} on {self.worker.name}",
-            reason=f"it needs {amount(needed)}, and {amount(free)} are free in {folder or '/'}",
-            why="a folder needs twice its size: as an archive first" if tree else "",
+            reason=f"it needs {amount(needed)}, and {amount(free)} are free in {folder}",
+            why="a folder needs twice its size: as an archive first" if is_archive else "",
             fix=Fix(note="free some room there, or copy to another disk"),
         )
 
