@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from tpukit.emulator.workers.addresses import AddressBook, free_port, listening
-from tpukit.emulator.workers.engines.engine import EmulatedWorker, Engine, WorkerSockets
+from tpukit.emulator.workers.engines.engine import BootingEngine, EmulatedWorker, Engine, WorkerSockets
 from tpukit.emulator.workers.guest_attributes import read_attributes
 from tpukit.emulator.workers.metadata_server import start_metadata_server
 from tpukit.emulator.workers.slice_facts import SliceFacts
@@ -75,7 +75,7 @@ class _Vm:
 
     async def _run_startup_script(self, script: str) -> None:
         await self._start_worker()
-        if self._stopped:
+        if self._stopped or isinstance(self._engine, BootingEngine):  # that has a service for it
             return
         try:
             await run_startup_script(self._worker, self._engine, script)
@@ -144,7 +144,7 @@ class LocalWorkerHost:
         """Choose addresses, names and host keys for a node's workers; nothing listens yet."""
         slice_id = f"{self._randomness.getrandbits(32):08x}"
         return [
-            _new_record(index, address, f"t1v-n-{slice_id}-w-{index}")
+            new_record(index, address, f"t1v-n-{slice_id}-w-{index}")
             for index, address in enumerate(self._choose(node, count))
         ]
 
@@ -271,7 +271,8 @@ def _remove(folder: Path) -> None:
     remove(folder)
 
 
-def _new_record(index: int, address: str, hostname: str) -> WorkerRecord:
+def new_record(index: int, address: str, hostname: str) -> WorkerRecord:
+    """Return a new worker with a host key of its own, and a port that is free."""
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
