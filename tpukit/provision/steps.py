@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from tpukit.errors import Fix, ProvisionFailed
 from tpukit.provision.facts import Facts, Python, Venv, minor
+from tpukit.provision.kernel_log import kernel_log_advice
 from tpukit.provision.packages import Package
 from tpukit.provision.recipes import UV_VERSION, Recipe, Release
 from tpukit.provision.requirements import VARIABLES, Requirements
@@ -133,6 +134,7 @@ def check_room(facts: Facts, plans: Sequence[Plan], besides: int = 0) -> None:
             f"{' and '.join(names)} {'needs' if len(names) == 1 else 'need'} {whole} MB of disk"
             f"{beyond}, {free} MB are free",
             reason=facts.host.home,
+            why=kernel_log_advice(facts.host.kernel_log_bytes),
             fix=Fix(note="make room on the worker"),
         )
 
@@ -147,7 +149,7 @@ def room(facts: Facts, plan: Plan) -> int:
 def uv(facts: Facts, plan: Plan) -> Decision:
     """Put uv into a folder of its own, with whatever Python is there.
 
-    Raises `ProvisionFailed` where no Python has pip or venv.
+    Raises `ProvisionFailed` if no Python has pip or venv.
     """
     if UV_VERSION in facts.uvs:
         return Decision(f"uv {UV_VERSION}")
@@ -155,6 +157,12 @@ def uv(facts: Facts, plan: Plan) -> Decision:
     python = _first(facts.pythons, lambda each: each.pip)
     if python is None:
         by, python = "venv", _first(facts.pythons, lambda each: each.venv)
+    if python is None and facts.minimal:
+        raise ProvisionFailed(
+            f"{facts.minimal[0]} on the worker has no standard library",
+            why="its system has python3-minimal without python3",
+            fix=Fix(note="install it on the worker: sudo apt-get install --yes python3-venv"),
+        )
     if python is None:
         raise ProvisionFailed(
             "no Python on the worker can install uv: none has pip or venv",

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tpukit.accelerators import AcceleratorType
 from tpukit.clock import Deadline
 from tpukit.errors import TpukitError
+from tpukit.provision.kernel_log import kernel_log_advice
 from tpukit.remote.command.end import Holder, device_holders, stop_runtime
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.worker import RemoteWorker
@@ -48,6 +49,7 @@ class Presence(BaseModel):
     lock: bool
     free_bytes: Count
     disk_bytes: Count
+    kernel_log_bytes: Count = 0
     libtpu: Annotated[tuple[Word, ...], Field(max_length=1024)]
     emulated: Count
 
@@ -156,6 +158,7 @@ def _notes(found: Outcome[RemoteWorker, Seen]) -> Iterable[str]:
     if seen.lock and not holders:
         yield "libtpu's lock is left and nobody holds a device: tpukit kill removes it"
     if seen.free_bytes < _FREE_DISK * seen.disk_bytes:
-        yield f"only {seen.free_bytes / seen.disk_bytes:.0%} of the disk is free"
+        why = kernel_log_advice(seen.kernel_log_bytes)
+        yield f"only {seen.free_bytes / seen.disk_bytes:.0%} of the disk is free{why and f'; {why}'}"
     if not seen.libtpu and not seen.emulated:
         yield "no environment has libtpu yet"

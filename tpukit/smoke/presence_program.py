@@ -3,7 +3,8 @@
     python3 -I -c PROGRAM
 
 From sysfs and /dev: functions of Google's on the PCI bus (its network card is one, too) with the
-driver that each is bound to, device files, libtpu's lock, free disk, and libtpu by environment.
+driver that each is bound to, device files, libtpu's lock, free disk, the size of the kernel's log,
+and libtpu by environment.
 From /proc: a process or a listener of Google's vbarcontrolagent, which libtpu asks for the chips of
 a v6e (docs/reference/real-workers.md).
 """
@@ -24,6 +25,13 @@ def text(path: str) -> str:
             return file.read().strip()
     except OSError:
         return ""
+
+
+def size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
 
 
 def functions() -> list:
@@ -66,6 +74,7 @@ def main() -> None:
         "lock": os.path.exists("/tmp/libtpu_lockfile"),
         "free_bytes": disk.free,
         "disk_bytes": disk.total,
+        "kernel_log_bytes": size("/var/log/kern.log"),
         "libtpu": sorted(each.split("/.tpukit/venvs/")[1].split("/")[0] for each in libraries),
         "emulated": int(os.environ.get("TPUKIT_EMULATED_DEVICES") or 0),
     }
