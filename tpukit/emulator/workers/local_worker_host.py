@@ -34,6 +34,8 @@ from tpukit.emulator.workers.worker_host import WorkerOracle, WorkerRecord
 from tpukit.errors import TpukitError
 
 _STOP_SECONDS = 10.0
+#: How long a worker that has a system of its own may be off before it is booted again.
+_REBOOT_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -60,8 +62,10 @@ class _Vm:
         self._startup: asyncio.Task[None] | None = None
 
     def boot(self) -> None:
-        """Let the worker do what its metadata asks for at each boot."""
-        if script := self._worker.facts.metadata.get(KEY):
+        """Boot the worker's system, or let it do what its metadata asks for at each boot."""
+        if isinstance(self._engine, BootingEngine):  # which has a service for that
+            self._startup = asyncio.create_task(self._keep_booted())
+        elif script := self._worker.facts.metadata.get(KEY):
             self._startup = asyncio.create_task(self._run_startup_script(script))
 
     async def stop(self) -> None:
@@ -73,9 +77,15 @@ class _Vm:
             server.close()
         await self.ssh.stop()
 
+    async def _keep_booted(self) -> None:
+        """Boot the worker, and again whenever it has rebooted or powered itself off."""
+        while not self._stopped:
+            await self._start_worker()
+            await asyncio.sleep(_REBOOT_SECONDS)
+
     async def _run_startup_script(self, script: str) -> None:
         await self._start_worker()
-        if self._stopped or isinstance(self._engine, BootingEngine):  # that has a service for it
+        if self._stopped:
             return
         try:
             await run_startup_script(self._worker, self._engine, script)
@@ -104,6 +114,8 @@ class _Vm:
             from tpukit.emulator.workers.engines.namespaces.http_proxy import start_proxy
 
             self._servers.append(await start_proxy(sockets.proxy, sockets.upstream))
+            if sockets.api:
+                self._servers.append(await start_proxy(sockets.api, sockets.api.getsockname()))
         if sockets.ssh:
             self.ssh.accept_from_workers(sockets.ssh)
 

@@ -114,6 +114,7 @@ class WorkerSockets:
     ssh: socket.socket | None = None  #: for its neighbours, where it has a network of its own
     proxy: socket.socket | None = None  #: an HTTP proxy, where it has no other way out
     upstream: tuple[str, int] | None = None  #: the proxy that this one forwards to
+    api: socket.socket | None = None  #: on 127.0.0.1 and the port of the emulator's own API
 
 
 @dataclass(frozen=True)

@@ -35,11 +35,17 @@ class EngineChoice:
     reason: str
 
 
-def choose(name: str, folder: Path, identity: str, environment: Mapping[str, str]) -> EngineChoice:
+def choose(
+    name: str,
+    folder: Path,
+    identity: str,
+    environment: Mapping[str, str],
+    api_port: Callable[[], int] = int,
+) -> EngineChoice:
     """Return the engine of a name; `auto` is the portable one, which every machine can run.
 
-    `folder` keeps the workers' files, `identity` marks their processes. Raises `TpukitError` where
-    the machine cannot run the engine.
+    `folder` keeps the workers' files, `identity` marks their processes, `api_port` is that of
+    `WorkerNetworks`. Raises `TpukitError` if the machine cannot run the engine.
     """
     inherited = inherited_environment(environment, Path.home())
     if name == "namespaces":
@@ -48,14 +54,17 @@ def choose(name: str, folder: Path, identity: str, environment: Mapping[str, str
         if missing := _missing():
             raise TpukitError("the namespaces engine cannot run here", reason=f"it needs {missing}")
         hidden = namespaces_engine.hidden_folders(Path.home(), folder.parent)
-        engine = namespaces_engine.NamespacesEngine(inherited, base_interpreter(), hidden)
+        engine = namespaces_engine.NamespacesEngine(
+            inherited, base_interpreter(), hidden, api_port
+        )
         return _tried(engine, folder, identity)
     if name == "machines":
         from tpukit.emulator.workers.engines.machines import machines_engine, root_file_system
 
         cache = Paths.from_environment(environment).machines
         root = root_file_system.ensure_root(cache, _log.warning)
-        return _tried(machines_engine.MachinesEngine(inherited, root, identity), folder, identity)
+        machines = machines_engine.MachinesEngine(inherited, root, identity, api_port)
+        return _tried(machines, folder, identity)
     missing = _missing()
     other = f"namespaces needs {missing}" if missing else "--engine namespaces is possible here"
     portable = PortableEngine(inherited, base_interpreter(), is_root=os.geteuid() == 0)
@@ -102,7 +111,7 @@ def _tried(engine: Engine, folder: Path, identity: str) -> EngineChoice:
         raise TpukitError(f"a trial worker of the {engine.name} engine is silent") from error
     finally:
         engine.end(marker)
-        for socket in (sockets.metadata, sockets.ssh, sockets.proxy) if sockets else ():
+        for socket in (sockets.metadata, sockets.ssh, sockets.proxy, sockets.api) if sockets else ():
             if socket:
                 socket.close()
         remove(folder)

@@ -7,7 +7,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tpukit.emulator.workers import processes
@@ -44,10 +44,11 @@ _SHUTDOWN_SECONDS = 5.0
 
 
 class MachinesEngine:
-    """Boots a worker's machine at its first login; after a reboot, at the next one.
+    """Boots a worker's machine, and again once it has rebooted inside.
 
     `inherited` is that of the portable engine; `root` is the root file system that every machine
-    starts from, which `ensure_root` builds; `identity` marks this emulator's control groups.
+    starts from, which `ensure_root` builds; `identity` marks this emulator's control groups;
+    `api_port` is that of `WorkerNetworks`.
     """
 
     name = "machines"
@@ -60,9 +61,15 @@ class MachinesEngine:
         " have no effect: lock apt and fill the disk instead",
     )
 
-    def __init__(self, inherited: Mapping[str, str], root: Path, identity: str) -> None:
+    def __init__(
+        self,
+        inherited: Mapping[str, str],
+        root: Path,
+        identity: str,
+        api_port: Callable[[], int] = int,
+    ) -> None:
         self._inherited = without_proxies(inherited)
-        self._networks = WorkerNetworks(inherited)
+        self._networks = WorkerNetworks(inherited, api_port)
         self._root = root
         self._groups = f"tpukit-{identity[:16]}-"
         self._machines: dict[str, Machine] = {}

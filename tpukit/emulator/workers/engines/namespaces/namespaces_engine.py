@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tpukit.emulator.workers import processes
@@ -49,7 +49,8 @@ class NamespacesEngine:
     """Makes a worker's namespaces at its first login.
 
     `inherited` and `interpreter` are those of the portable engine; `hidden` are folders of this
-    machine that workers do not see, but for what `inherited` names there.
+    machine that workers do not see, but for what `inherited` names there; `api_port` is that of
+    `WorkerNetworks`.
     """
 
     name = "namespaces"
@@ -63,10 +64,14 @@ class NamespacesEngine:
     )
 
     def __init__(
-        self, inherited: Mapping[str, str], interpreter: Path, hidden: Sequence[Path]
+        self,
+        inherited: Mapping[str, str],
+        interpreter: Path,
+        hidden: Sequence[Path],
+        api_port: Callable[[], int] = int,
     ) -> None:
         self._inherited = without_proxies(inherited)
-        self._networks = WorkerNetworks(inherited)
+        self._networks = WorkerNetworks(inherited, api_port)
         self._interpreter = interpreter
         self._hidden = tuple(hidden)
         self._namespaces: dict[str, WorkerNamespaces] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 from tpukit.emulator.workers.engines.engine import EmulatedWorker, WorkerSockets
@@ -20,10 +20,15 @@ _SECONDS = 10.0
 
 
 class WorkerNetworks:
-    """Makes the network of each worker; `inherited` may name this machine's own proxy."""
+    """Makes the network of each worker; `inherited` may name this machine's own proxy.
 
-    def __init__(self, inherited: Mapping[str, str]) -> None:
+    `api_port` returns the port of the emulator's API on 127.0.0.1, which a worker calls by the same
+    address; 0 for none.
+    """
+
+    def __init__(self, inherited: Mapping[str, str], api_port: Callable[[], int]) -> None:
         self._proxy = _proxy_of(inherited)
+        self._api_port = api_port
         self._bridge: Bridge | None = None
         self._changing = threading.Lock()
 
@@ -34,7 +39,7 @@ class WorkerNetworks:
 
         Without `serve_ssh`, port 22 is left to the worker.
         """
-        network = NetworkNamespace()
+        network, api_port = NetworkNamespace(), self._api_port()
         try:
             with self._changing:
                 self._bridge = self._bridge or Bridge()
@@ -44,6 +49,7 @@ class WorkerNetworks:
                 ssh=network.listening(worker.address, 22) if serve_ssh else None,
                 proxy=network.listening("127.0.0.1", http_proxy.PORT),
                 upstream=self._upstream,
+                api=network.listening("127.0.0.1", api_port) if api_port else None,
             )
         except (OSError, TpukitError):
             network.close()
