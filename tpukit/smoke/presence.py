@@ -158,7 +158,7 @@ def _notes(found: Outcome[RemoteWorker, Seen]) -> Iterable[str]:
     if seen.lock and not holders:
         yield "libtpu's lock is left and nobody holds a device: tpukit kill removes it"
     if seen.free_bytes < _FREE_DISK * seen.disk_bytes:
-        why = kernel_log_advice(seen.kernel_log_bytes)
-        yield f"only {seen.free_bytes / seen.disk_bytes:.0%} of the disk is free{why and f'; {why}'}"
+        free = f"only {seen.free_bytes / seen.disk_bytes:.0%} of the disk is free"
+        yield "; ".join(filter(None, (free, kernel_log_advice(seen.kernel_log_bytes))))
     if not seen.libtpu and not seen.emulated:
         yield "no environment has libtpu yet"

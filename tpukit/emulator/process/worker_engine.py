@@ -46,7 +46,6 @@ def _machines(name: str, home: EmulatorHome) -> WorkerEngine:
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
     identity, randomness = home.identity(), random.SystemRandom()
 
-
     def api_port() -> int:
         running = home.published()
         return urlsplit(running.url).port or 0 if running else 0

@@ -23,7 +23,12 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from tpukit.emulator.workers.addresses import AddressBook, free_port, listening
-from tpukit.emulator.workers.engines.engine import BootingEngine, EmulatedWorker, Engine, WorkerSockets
+from tpukit.emulator.workers.engines.engine import (
+    BootingEngine,
+    EmulatedWorker,
+    Engine,
+    WorkerSockets,
+)
 from tpukit.emulator.workers.guest_attributes import read_attributes
 from tpukit.emulator.workers.metadata_server import start_metadata_server
 from tpukit.emulator.workers.slice_facts import SliceFacts

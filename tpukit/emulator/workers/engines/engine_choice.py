@@ -54,9 +54,7 @@ def choose(
         if missing := _missing():
             raise TpukitError("the namespaces engine cannot run here", reason=f"it needs {missing}")
         hidden = namespaces_engine.hidden_folders(Path.home(), folder.parent)
-        engine = namespaces_engine.NamespacesEngine(
-            inherited, base_interpreter(), hidden, api_port
-        )
+        engine = namespaces_engine.NamespacesEngine(inherited, base_interpreter(), hidden, api_port)
         return _tried(engine, folder, identity)
     if name == "machines":
         from tpukit.emulator.workers.engines.machines import machines_engine, root_file_system
@@ -111,7 +109,9 @@ def _tried(engine: Engine, folder: Path, identity: str) -> EngineChoice:
         raise TpukitError(f"a trial worker of the {engine.name} engine is silent") from error
     finally:
         engine.end(marker)
-        for socket in (sockets.metadata, sockets.ssh, sockets.proxy, sockets.api) if sockets else ():
+        for socket in (
+            (sockets.metadata, sockets.ssh, sockets.proxy, sockets.api) if sockets else ()
+        ):
             if socket:
                 socket.close()
         remove(folder)

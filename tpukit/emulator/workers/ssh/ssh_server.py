@@ -140,7 +140,9 @@ class SshServer:
     async def _forward_or_serve(self, connection: socket.socket) -> None:
         engine = self.engine
         # Another machine in its place has another key, and is served here.
-        if isinstance(engine, BootingEngine) and not self.fault_effects.in_force("swapped-host-key"):
+        if isinstance(engine, BootingEngine) and not self.fault_effects.in_force(
+            "swapped-host-key"
+        ):
             await self._forward(connection, engine)
         else:
             await self._serve_ssh(connection)

@@ -125,5 +125,5 @@ def _leader(first: int) -> int:
         with contextlib.suppress(psutil.Error):
             parent = process.parent()
             if parent and parent.name() == "systemd-nspawn":
-                return process.pid
+                return int(process.pid)
     raise TpukitError("a worker's machine has ended")

@@ -177,7 +177,9 @@ class MachinesEngine:
         record = worker.record
         identity = hashlib.sha256(worker.marker.encode()).hexdigest()[:32]
         chips = worker.facts.accelerator.chips_per_worker if worker.facts.devices else 0
-        environment = "".join(f"{name}={value}\n" for name, value in self._environment(worker).items())
+        environment = "".join(
+            f"{name}={value}\n" for name, value in self._environment(worker).items()
+        )
         for path, text in {
             "etc/hostname": f"{record.hostname}\n",
             "etc/hosts": self._networks.hosts(worker),

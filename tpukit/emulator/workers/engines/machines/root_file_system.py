@@ -19,8 +19,12 @@ from tpukit.text import one_line
 
 #: Programs that the engine needs, and their Debian packages.
 _PROGRAMS = {
-    **{"debootstrap": "debootstrap", "systemd-nspawn": "systemd-container", "ip": "iproute2"},
-    **{"unshare": "util-linux", "nsenter": "util-linux", "mount": "mount"},
+    "debootstrap": "debootstrap",
+    "systemd-nspawn": "systemd-container",
+    "ip": "iproute2",
+    "mount": "mount",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
 }
 _PACKAGES = (
     *("systemd", "systemd-sysv", "libpam-systemd", "dbus", "openssh-server", "sudo"),
