@@ -140,7 +140,7 @@ TABLE = {
         fails="no Python on the worker can install uv",
     ),
     "a Python without its standard library": Row(
-        "uv",
+        "system",
         facts().model_copy(update={"minimal": ("/usr/bin/python3.11",)}),
         fails="/usr/bin/python3.11 on the worker has no standard library",
     ),

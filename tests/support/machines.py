@@ -11,6 +11,7 @@ from tpukit.emulator.workers.engines.machines.root_file_system import check_prog
 from tpukit.errors import BadInput
 
 from .command_line import Finished, Tpukit
+from .emulated_workers import eventually
 
 #: Where the cloud's folder of a slice's files is, below `Tpukit.home`.
 STATE = "tpukit/state/emulator"
@@ -56,11 +57,10 @@ class Machine:
 
     def reboot(self) -> None:
         """Reboot, and return when the worker is up again."""
-        before = self("cat /proc/sys/kernel/random/boot_id")
+        boot = ("--local", "ssh", self.name, "--", "cat /proc/sys/kernel/random/boot_id")
+        before = self.tpukit.succeeds(*boot).stdout
         self.tpukit("--local", "ssh", self.name, "--", "sudo systemctl reboot")
-        self.tpukit.succeeds("--local", "wait", self.name, "--for", "ssh")
-        while self("cat /proc/sys/kernel/random/boot_id") == before:
-            pass
+        assert eventually(lambda: self.tpukit(*boot).stdout not in ("", before))
 
     def packages(self, *packages: str) -> None:
         """Have apt know these alone: each `NAME VERSION DEPENDS`, with a shell line if installed."""

@@ -86,10 +86,17 @@ class Step:
 def system(facts: Facts, plan: Plan) -> Decision:
     """Refuse a worker that the framework's wheels do not run on.
 
-    Raises `ProvisionFailed` unless it is Linux of the architecture, with a C library new enough;
-    and for an emulated worker where nothing stands in for the framework.
+    Raises `ProvisionFailed` unless it is Linux of the architecture, with a C library new enough and
+    a Python that has its standard library; and for an emulated worker if nothing stands in for the
+    framework.
     """
     host, recipe = facts.host, plan.recipe
+    if facts.minimal and not any(_is_system_s(python, facts) for python in facts.pythons):
+        raise ProvisionFailed(
+            f"{facts.minimal[0]} on the worker has no standard library",
+            why="its system has python3-minimal without python3",
+            fix=Fix(note="install it on the worker: sudo apt-get install --yes python3-venv"),
+        )
     seen = f"{host.system} {host.architecture}" + (f", glibc {host.glibc}" if host.glibc else "")
     if host.emulated and recipe.no_stand_in:
         raise ProvisionFailed(
@@ -157,12 +164,6 @@ def uv(facts: Facts, plan: Plan) -> Decision:
     python = _first(facts.pythons, lambda each: each.pip)
     if python is None:
         by, python = "venv", _first(facts.pythons, lambda each: each.venv)
-    if python is None and facts.minimal:
-        raise ProvisionFailed(
-            f"{facts.minimal[0]} on the worker has no standard library",
-            why="its system has python3-minimal without python3",
-            fix=Fix(note="install it on the worker: sudo apt-get install --yes python3-venv"),
-        )
     if python is None:
         raise ProvisionFailed(
             "no Python on the worker can install uv: none has pip or venv",
@@ -299,6 +300,10 @@ STEPS = tuple(
 
 def _free(facts: Facts) -> int:
     return facts.host.free_kilobytes // 1024
+
+
+def _is_system_s(python: Python, facts: Facts) -> bool:
+    return not python.path.startswith(_in_home(facts, worker_files.PYTHONS))
 
 
 def _in_home(facts: Facts, path: str) -> str:
