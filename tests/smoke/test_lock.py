@@ -5,13 +5,14 @@ from __future__ import annotations
 import fcntl
 import re
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
+from support.agent_program import agent_words
 from support.ssh_server import Server
 
 from tpukit.clock import Deadline, SystemClock
@@ -19,7 +20,6 @@ from tpukit.errors import DeadlinePassed
 from tpukit.remote.connection.client import Connector
 from tpukit.remote.connection.keys import ensure_key_pair
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.programs import program_text
 from tpukit.smoke.runner import smoke_lock
 
 pytestmark = pytest.mark.process
@@ -63,7 +63,7 @@ def test_the_second_client_waits_until_the_first_is_done(
 ) -> None:
     with smoke_lock(worker, within(300)):
         thread, locked = second_client(worker, 300)
-        server.wait_until(lambda: len(server.commands) == 2)
+        server.wait_until(lambda: len(server.commands) == 4)  # two of them sent the agent
         assert not locked.wait(0.5)
     assert locked.wait(60)
     thread.join(60)
@@ -98,36 +98,42 @@ def test_a_worker_without_python_holds_nobody_up(server: Server, worker: RemoteW
         assert time.monotonic() - started < 60
 
 
-def test_who_waited_for_a_lock_that_is_gone_waits_for_the_next_and_leaves_no_trace(
+def test_who_waited_for_a_lock_that_is_gone_waits_for_the_next_and_leaves_no_lock(
     tmp_path: Path,
 ) -> None:
     """Else two have it: one by the file that was removed, one by the file of now."""
     file = tmp_path / "things/it.lock"
     file.parent.mkdir()
-    program = program_text("remote/command/lock_program.py")
     with file.open("w") as gone:
         fcntl.flock(gone, fcntl.LOCK_EX)
         second = subprocess.Popen(
-            [sys.executable, "-I", "-c", program, "things/it.lock"],
-            env={"HOME": str(tmp_path)},
+            agent_words(tmp_path, "hold_lock"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         assert second.stdin
         assert second.stdout
-        assert [second.stdout.readline() for _ in range(2)] == ["\n", "TPUKIT-WAITING \n"]
+        second.stdin.write('{"path": "things/it.lock"}\n')
+        second.stdin.flush()
+        assert answers(second.stdout, 1) == ['tpukit-agent {"waiting": ""}']
         file.unlink()
         with file.open("w") as now:
             now.write("somebody else")
             fcntl.flock(now, fcntl.LOCK_EX)
             now.flush()
             gone.close()
-            lines = [second.stdout.readline() for _ in range(2)]
-            assert lines == ["\n", "TPUKIT-WAITING somebody else\n"]
-    assert [second.stdout.readline() for _ in range(2)] == ["\n", "TPUKIT-LOCKED\n"]
+            assert answers(second.stdout, 1) == ['tpukit-agent {"waiting": "somebody else"}']
+    assert answers(second.stdout, 1) == ['tpukit-agent {"locked": true}']
     assert file.read_text().startswith("PID ")
     second.stdin.close()
     assert second.wait(60) == 0
     second.stdout.close()
-    assert list(tmp_path.iterdir()) == []
+    assert list(file.parent.iterdir()) == []
+
+
+def answers(stdout: IO[str], count: int) -> list[str]:
+    """Return the next answers: each is a line after an empty one."""
+    lines = [stdout.readline().rstrip("\n") for _ in range(2 * count)]
+    assert lines[::2] == [""] * count
+    return lines[1::2]

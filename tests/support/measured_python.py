@@ -61,6 +61,9 @@ def _measured_folder(settings: str) -> Path:
 
 
 def main(packages: str, *words: str) -> None:
+    if _is_agent(words):
+        _run_agent(packages, words)
+        return
     text, arguments = _program(words)
     files = _files(text)
     if not files and not _was_on_stdin(words):
@@ -78,6 +81,25 @@ def main(packages: str, *words: str) -> None:
     variables = {"__name__": "__main__"}
     for name, part in files or [("<stdin>", text)]:
         exec(compile(part, str(name), "exec"), variables)
+
+
+def _is_agent(words: tuple[str, ...]) -> bool:
+    return words[:2] == ("-I", "-S") and words[2:3] > ("",) and words[2].endswith(".pyz")
+
+
+def _run_agent(packages: str, words: tuple[str, ...]) -> None:
+    """Run the agent from the package's files, of which its archive was made."""
+    sys.path[:0] = [str(PACKAGE.parent)]
+    sys.path.append(packages)
+    import coverage
+
+    coverage.process_startup()
+    sys.path.remove(packages)
+    os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
+    sys.argv = list(words[2:])
+    from tpukit.agent.main import main as agent_main
+
+    agent_main()
 
 
 def _was_on_stdin(words: tuple[str, ...]) -> bool:

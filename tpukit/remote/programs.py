@@ -34,13 +34,13 @@ def program_text(*names: str) -> str:
 def shell_line(text: str, words: Sequence[str] = ()) -> str:
     """Return the line on which any login shell lets sh run POSIX shell text with `words`.
 
-    The text knows the folder of our things as $tpukit.
+    The text knows the folder of our things as $tpukit; the shell's own errors begin with `tpukit:`.
     It is one line of ASCII without what means something between single quotes: to csh an
     exclamation mark and a line's end, to fish a backslash that stands before another or a quote.
     """
     whole = f"set -- {quote(words)}\ntpukit=$HOME/{ROOT}\n{text}".encode("utf-8", "surrogateescape")
     coded = _UNSAFE.sub(lambda found: b"\\0%03o" % ord(found[0]), whole).decode()
-    return f"sh -c 'eval \"$(printf %b \"$0\")\"' '{coded}'"
+    return f"sh -c 'eval \"$(printf %b \"$1\")\"' tpukit '{coded}'"
 
 
 def program_line(*names: str, words: Sequence[str] = ()) -> str:

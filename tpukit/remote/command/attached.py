@@ -17,13 +17,15 @@ from tpukit.remote.command.end import GRACE_SECONDS, NotEnded, end_processes
 from tpukit.remote.command.environment import launch, shell_lines
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.target import Completed
-from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection
+from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection, listed
 from tpukit.remote.programs import program_text, shell_line
 
 if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
 
 _SAME_INTERRUPT_SECONDS = 1.0
+#: Seconds after which a worker that is to end a command, and is silent, is worth a word.
+_ANSWER_SECONDS = 3.0
 
 OnWorkerOutput = Callable[[RemoteWorker, str, bytes], None]
 CommandOutcome = Outcome[RemoteWorker, Completed]
@@ -65,18 +67,21 @@ class _Begun:
     link: RetryingConnection
     mark: str
     state: str = "may still run: not reached"  #: empty once it has ended
+    answered: bool = False  #: whether it has answered since it was told to end the command
 
 
 @dataclass
 class AttachedRun:
     """One command on its way over the workers; `on_output` is called from a thread for each.
 
-    A command is started at most once on each worker.
+    A command is started at most once on each worker. `say` gets a line when the command is to end,
+    and another one if workers do not answer to that.
     """
 
     request: CommandRequest
     clock: Clock
     on_output: OnWorkerOutput
+    say: Callable[[str], object] = lambda line: None
     _begun: list[_Begun] = field(default_factory=list)
     _lock: threading.RLock = field(default_factory=threading.RLock)  #: held while it is ended
     _failure: OSError | TpukitError | None = None
@@ -110,8 +115,23 @@ class AttachedRun:
         """Start nothing more and end the command wherever it runs."""
         with self._lock:
             self._stopped = True
-            running = [each for each in self._begun if each.state]
-            fan_out(running, self._end, window=len(running))
+            running = [begun for begun in self._begun if begun.state]
+            if not running:
+                return
+            self.say(f"ending the command on {listed(begun.worker for begun in running)}")
+            doubt = threading.Timer(_ANSWER_SECONDS, self._doubt, [running])
+            doubt.daemon = True
+            doubt.start()
+            try:
+                fan_out(running, self._end, window=len(running))
+            finally:
+                doubt.cancel()
+
+    def _doubt(self, running: Sequence[_Begun]) -> None:
+        silent = [begun.worker for begun in running if begun.state and not begun.answered]
+        if silent:
+            names = listed(silent)
+            self.say(f"no answer has come from {names} yet; Ctrl-C leaves the command there")
 
     @property
     def unreached(self) -> dict[RemoteWorker, str]:
@@ -154,7 +174,7 @@ class AttachedRun:
         head = f"{request.environment}{begun.mark}\n".encode() if reads else b""
         never = Deadline.never(self.clock)
         limit = Deadline.after(self.clock, request.limit) if request.limit else never
-        program = program_text("remote/command/device.sh", "remote/command/run.sh")
+        program = program_text("remote/command/run.sh")
         launched = launch(request.command, worker.words, sudo=request.sudo)
         line = shell_line(shell_lines(worker.variables) + program + launched, [begun.mark, *reads])
         try:
@@ -191,8 +211,19 @@ class AttachedRun:
             raise
 
     def _end(self, begun: _Begun) -> None:
-        first, grace = self.request.first, self.request.grace
-        end = partial(end_processes, clock=self.clock, marks=[begun.mark], first=first, grace=grace)
+        def end(connection: Connection) -> None:
+            end_processes(
+                connection,
+                self.clock,
+                marks=[begun.mark],
+                first=self.request.first,
+                grace=self.request.grace,
+                on_answer=answered,
+            )
+
+        def answered(stream: str, chunk: bytes) -> None:
+            begun.answered = True
+
         try:
             begun.link.retry(end)  # what a connection was lost with runs on there
         except NotEnded as error:

@@ -16,6 +16,7 @@ from tpukit.remote.worker_files import run_of
 from tpukit.text import one_line
 
 if TYPE_CHECKING:
+    from tpukit.remote.connection.channel import OnOutput
     from tpukit.remote.connection.client import Connection
 
 #: Seconds between a command's first signal and KILL, unless somebody says otherwise.
@@ -24,8 +25,9 @@ GRACE_SECONDS = 10.0
 _OVERHEAD_SECONDS = 40.0
 _ANSWER = re.compile(rb"^tpukit-end (\{.*\})$", re.MULTILINE)
 #: As root where that needs no password, as on TPU VMs: sudo's children and a device's holder may be
-#: another user's.
+#: another user's. The empty line says at once that the worker answers.
 _PYTHON = """
+echo
 run='python3 -I -'; if sudo -n true 2>/dev/null; then run="sudo -n $run"; fi
 exec $run "$tpukit" "${TMPDIR:-/tmp}" "${TPUKIT_EMULATED_DEVICES:-}" "$1"
 """
@@ -117,18 +119,20 @@ def end_processes(
     holders: Holders = "none",
     first: str = "TERM",
     grace: float = GRACE_SECONDS,
+    on_answer: OnOutput | None = None,
 ) -> EndReport:
     """End processes and return what came of it: the first signal, TERM, after `grace` seconds KILL.
 
     `marks` name commands without a folder, `jobs` those with one. libtpu's lock file goes only when
-    nobody holds a device.
+    nobody holds a device. `on_answer` gets what the worker writes: something at once, then the end.
 
     Raises:
         NotEnded: it names the processes that are left.
         TpukitError: the program failed; and what `Connection.run` raises.
     """
     request = {"marks": [*marks], "jobs": jobs, "holders": holders, "signal": first, "grace": grace}
-    document = _ask(connection, request, Deadline.after(clock, grace + _OVERHEAD_SECONDS))
+    limit = Deadline.after(clock, grace + _OVERHEAD_SECONDS)
+    document = _ask(connection, request, limit, on_answer)
     if left := _held(document["left"]):
         what = f"processes on {connection.label} go on"
         raise NotEnded(what, reason=", ".join(map(str, left)), why=str(document["why"]))
@@ -153,10 +157,16 @@ def _held(found: Sequence[dict[str, Any]]) -> tuple[Holder, ...]:
     )
 
 
-def _ask(connection: Connection, request: dict[str, Any], deadline: Deadline) -> Any:
+def _ask(
+    connection: Connection,
+    request: dict[str, Any],
+    deadline: Deadline,
+    on_answer: OnOutput | None = None,
+) -> Any:
     done = connection.run(
         shell_line(_PYTHON, words=[json.dumps(request)]),
         stdin=program_text("remote/command/end_program.py").encode(),
+        on_output=on_answer,
         deadline=deadline,
     )
     found = answer(done, _ANSWER, f"{connection.label} could not look at its processes")

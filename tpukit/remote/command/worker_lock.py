@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import queue
-import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from tpukit.clock import Deadline
 from tpukit.errors import DeadlinePassed, TpukitError
+from tpukit.remote import agent_client
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.programs import python_line
 from tpukit.text import one_line
 
-_LOCKED = b"TPUKIT-LOCKED"
-_WAITING = re.compile(rb"^TPUKIT-WAITING (.*)$", re.MULTILINE)
 _RELEASE_SECONDS = 5.0
 
 
@@ -37,14 +34,20 @@ def worker_lock(
 
     Raises `DeadlinePassed`, which says `late`, where another client has the lock until then.
     """
-    said, release = queue.SimpleQueue[bytes](), queue.SimpleQueue[bytes]()
+    said, release = queue.SimpleQueue[bytes](), threading.Event()
+
+    def until_released() -> Iterator[bytes]:
+        release.wait()
+        yield b""
 
     def hold() -> None:
         try:
             with suppress(TpukitError), worker.connect() as connection:
-                connection.run(
-                    python_line("remote/command/lock_program.py", file),
-                    stdin=iter(release.get, b""),
+                agent_client.run(
+                    connection,
+                    "hold_lock",
+                    {"path": file},
+                    stdin=until_released,
                     on_output=lambda stream, chunk: said.put(chunk),
                     deadline=deadline,
                 )
@@ -53,17 +56,19 @@ def worker_lock(
 
     holder = threading.Thread(target=hold, name="tpukit-worker-lock", daemon=True)
     holder.start()
-    heard, waits = b"", ""
+    heard, waits, locked = b"", "", False
     try:
         with suppress(queue.Empty):
-            while _LOCKED not in heard and (chunk := said.get(timeout=deadline.remaining())):
+            while not locked and (chunk := said.get(timeout=deadline.remaining())):
                 heard += chunk
-                if not waits and (found := _WAITING.search(heard)):
-                    waits = f"{ahead}: {one_line(found[1])}"
-                    on_wait(waits)
-        if waits and _LOCKED not in heard and deadline.passed():
+                for answer in agent_client.answers_in(worker.label, heard):
+                    locked = answer.has("locked")
+                    if not (waits or locked):
+                        waits = f"{ahead}: {one_line(answer.text('waiting'))}"
+                        on_wait(waits)
+        if waits and not locked and deadline.passed():
             raise DeadlinePassed(late, why=waits)
         yield bool(waits)
     finally:
-        release.put(b"")
+        release.set()
         holder.join(_RELEASE_SECONDS)

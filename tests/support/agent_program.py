@@ -1,0 +1,42 @@
+"""The agent as a worker runs it, without a connection."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tpukit.remote import agent_client
+from tpukit.remote.agent_client import AgentAnswer
+
+
+def agent_words(
+    home: Path, verb: str, *, emulated: bool = True, python: str = sys.executable
+) -> list[str]:
+    """Return the command that does `verb` for a home folder; the archive is put there."""
+    archive = home / ".tpukit/agent" / agent_client.archive_name()
+    if not archive.exists():
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        archive.write_bytes(agent_client.archive())
+    folder, temporary = str(home / ".tpukit"), str(home / "tmp")
+    marked = "8" if emulated else ""
+    return [python, "-I", "-S", str(archive), folder, temporary, marked, verb]
+
+
+def ask_agent(
+    home: Path, verb: str, request: Mapping[str, Any], *, stdin: bytes = b"", **how: Any
+) -> subprocess.CompletedProcess[bytes]:
+    """Have the agent do `verb`, and return how that ended."""
+    given = json.dumps(request).encode() + b"\n" + stdin
+    words = agent_words(home, verb, **how)
+    environment = {"HOME": str(home), "PATH": "/usr/local/bin:/usr/bin:/bin"}
+    return subprocess.run(words, input=given, capture_output=True, check=False, env=environment)
+
+
+def answers(done: subprocess.CompletedProcess[bytes]) -> list[AgentAnswer]:
+    """Return what the agent answered."""
+    assert (done.returncode, done.stderr) == (0, b"")
+    return agent_client.answers_in("worker 0", done.stdout)

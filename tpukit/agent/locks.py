@@ -1,0 +1,44 @@
+"""A lock on this worker that is held as long as a connection."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import sys
+import time
+
+from tpukit.agent.main import Home, Request, say
+
+
+def hold_lock(home: Home, request: Request) -> None:
+    """Lock the file `path`, answer `locked`, and unlock it when standard input ends.
+
+    If another one has the lock, `waiting` comes first, with what that one has left in the file. The
+    file goes with the lock, so whoever has waited for a file that is gone by then begins anew.
+    """
+    path = os.path.join(home.path, request["path"])
+    folder = os.path.dirname(path)
+    lock = None
+    while lock is None:
+        with contextlib.suppress(FileNotFoundError):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say({"waiting": os.pread(file, 200, 0).decode(errors="replace").strip()})
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(file), os.stat(path)):
+                lock = file
+    client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
+    since = time.strftime("%H:%M:%S UTC", time.gmtime())
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"PID {os.getpid()}{client and ', for ' + client}, since {since}\n".encode(), 0)
+    say({"locked": True})
+    sys.stdin.buffer.read()
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+        if os.listdir(home.folder) == ["agent"]:  # what was undone leaves nothing behind
+            shutil.rmtree(home.folder)

@@ -1,0 +1,72 @@
+"""Do one thing on a worker, and answer.
+
+    python3 -I -S ARCHIVE FOLDER TEMPORARY EMULATED VERB
+
+The first line of standard input is the request, a JSON object. What follows it is the verb's own.
+FOLDER is the user's ~/.tpukit, TEMPORARY the folder for temporary files; EMULATED is the number of
+devices that an emulated worker stands in for, 0 or empty on a real worker. An answer is a line that
+begins with "tpukit-agent " and holds a JSON object.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from typing import Any, Dict
+
+#: A command uses this status if its request was cut short. Nothing has been done then.
+INCOMPLETE = 75
+#: The module of each verb. It has a function of the verb's name.
+VERBS = {
+    "hold_lock": "locks",
+    "inspect_tree": "pushes",
+    "read_manifest": "pushes",
+    "apply_push": "pushes",
+    "look_for_chips": "chips",
+    "look_for_python": "chips",
+    "sample_load": "load_sample",
+    "install_guard": "slice_guard",
+    "guard": "slice_guard",
+    "serve_notebook": "notebook",
+}
+
+Request = Dict[str, Any]
+
+
+class Home:
+    """Where the agent works: for whom, and with what.
+
+    `folder` holds everything that tpukit keeps there, `path` is the user's home folder. Files in
+    `emulated-devices` stand in for so many TPU devices if `emulated` is true.
+    """
+
+    def __init__(self, folder: str, temporary: str, emulated: str) -> None:
+        self.folder = folder
+        self.path = os.path.dirname(folder)
+        self.temporary = temporary
+        self.emulated_devices = int(emulated or 0)
+        self.emulated = self.emulated_devices > 0
+
+
+def say(answer: Request) -> None:
+    """Answer, on a line of its own: a login script may have left half a line before it."""
+    print("\ntpukit-agent " + json.dumps(answer), flush=True)
+
+
+def main() -> None:
+    """Do what the command line and the first line of standard input say."""
+    folder, temporary, emulated, verb = sys.argv[1:]
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):
+        sys.exit(INCOMPLETE)
+    module = importlib.import_module("tpukit.agent." + VERBS[verb])
+    try:
+        getattr(module, verb)(Home(folder, temporary, emulated), json.loads(line))
+    except BrokenPipeError:  # nobody listens any more
+        os._exit(0)
+    except OSError as error:
+        path = error.filename
+        words = [os.fsdecode(path)] if path and not isinstance(path, int) else []
+        sys.exit(": ".join([*words, error.strerror or str(error)]))

@@ -1,0 +1,257 @@
+"""tpukit's agent: the program on a worker that does what a line of shell cannot.
+
+It is one archive of `tpukit/agent`. A worker gets it once, and keeps it in a file named by its
+digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import secrets
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from importlib import resources
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from tpukit.clock import Deadline
+from tpukit.errors import Fix, TpukitError
+from tpukit.remote.connection.target import Completed
+from tpukit.remote.programs import shell_line
+from tpukit.remote.worker_files import ROOT, shell_word
+from tpukit.text import one_line, quote
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from tpukit.remote.connection.channel import OnOutput
+    from tpukit.remote.connection.client import Connection
+
+Value = TypeVar("Value")
+Model = TypeVar("Model", bound="BaseModel")
+#: Who the agent runs as: the user; root if sudo asks for no password; or root in any case.
+Root = Literal["no", "if possible", "yes"]
+#: The statuses of a worker that has no python3, and of one that does not have the archive.
+_NO_PYTHON, _ABSENT = 127, 69
+_ANSWER = re.compile(rb"^tpukit-agent (\{.*\})$", re.MULTILINE)
+#: Archives that nobody has sent for so many days are removed with the next one that is sent.
+_KEPT_DAYS = 30
+#: Root may be unable to read the user's home folder, if that is on NFS.
+_SUDO = {
+    "no": "",
+    "if possible": 'if sudo -n test -r "$agent" 2>/dev/null; then set -- sudo -n; fi\n',
+    "yes": "set -- sudo -n\n",
+}
+_START = """\
+agent=$tpukit/agent/{name}
+[ -f "$agent" ] || exit {absent}
+set --
+{sudo}set -- "$@" python3 -I -S "$agent" "$tpukit" "${{TMPDIR:-/tmp}}"
+exec "$@" "${{TPUKIT_EMULATED_DEVICES:-}}" {verb}
+"""
+_STORE = f"""\
+umask 077
+mkdir -p "$tpukit/agent" && cd "$tpukit/agent" || exit 1
+new=$1.$3
+trap 'rm -f "$new"' EXIT
+cat >"$new" && [ "$(($(wc -c <"$new")))" -eq "$2" ] && mv -f "$new" "$1" || exit 1
+find . -type f -mtime +{_KEPT_DAYS} -exec rm -f {{}} +
+"""
+_MAIN = """\
+import sys
+try:
+    from tpukit.agent.main import main
+except ImportError as error:
+    sys.exit("python3 on this worker lacks its standard library (%s): install python3" % error)
+main()
+"""
+
+
+class AgentAnswer:
+    """What the agent answered. A field that is missing or of another type raises `TpukitError`."""
+
+    def __init__(self, label: str, fields: Mapping[str, Any]) -> None:
+        self._label, self._fields = label, fields
+
+    def text(self, name: str) -> str:
+        """Return a field that is text."""
+        return self._get(name, str)
+
+    def number(self, name: str) -> int:
+        """Return a field that is an integer."""
+        return self._get(name, int)
+
+    def flag(self, name: str) -> bool:
+        """Return a field that is true or false."""
+        return self._get(name, bool)
+
+    def texts(self, name: str) -> list[str]:
+        """Return a field that is a list of texts."""
+        values = self._get(name, list)
+        if not all(isinstance(value, str) for value in values):
+            raise self._odd(name)
+        return values
+
+    def rows(self, name: str) -> list[AgentAnswer]:
+        """Return a field that is a list of objects."""
+        values = self._get(name, list)
+        if not all(isinstance(value, dict) for value in values):
+            raise self._odd(name)
+        return [AgentAnswer(self._label, value) for value in values]
+
+    def model(self, kind: type[Model]) -> Model:
+        """Return the whole answer as a model; raise `TpukitError` if it breaks its rules."""
+        try:
+            return kind.model_validate(self._fields)
+        except ValueError as error:
+            what = f"{self._label} gave an answer that makes no sense"
+            raise TpukitError(what, reason=one_line(str(error))[:200]) from error
+
+    def has(self, name: str) -> bool:
+        """Return True if the field is there and not null."""
+        return self._fields.get(name) is not None
+
+    def _get(self, name: str, kind: type[Value]) -> Value:
+        value = self._fields.get(name)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise self._odd(name)
+        return value
+
+    def _odd(self, name: str) -> TpukitError:
+        shown = one_line(json.dumps(self._fields))[:200]
+        return TpukitError(f"{self._label} gave an answer without a valid {name}", reason=shown)
+
+
+@cache
+def archive() -> bytes:
+    """Return the archive: the same bytes for the same sources."""
+    sources = {"__main__.py": _MAIN, "tpukit/__init__.py": ""}
+    for file in resources.files("tpukit.agent").iterdir():
+        if file.name.endswith(".py"):
+            sources[f"tpukit/agent/{file.name}"] = file.read_text("utf-8")
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archived:
+        for name in sorted(sources):
+            archived.writestr(zipfile.ZipInfo(name), sources[name], zipfile.ZIP_DEFLATED)
+    return packed.getvalue()
+
+
+@cache
+def archive_name() -> str:
+    """Return the name of the archive's file on a worker."""
+    return f"{hashlib.sha256(archive()).hexdigest()[:32]}.pyz"
+
+
+def start_line(verb: str, root: Root = "no") -> str:
+    """Return the shell line that starts the agent, in any login shell."""
+    text = _START.format(name=archive_name(), absent=_ABSENT, sudo=_SUDO[root], verb=verb)
+    return shell_line(text)
+
+
+def job_command(verb: str, request: Mapping[str, Any], python: str) -> str:
+    """Return the command of a job for which the agent, which is there, does something.
+
+    The interpreter `python` is a shell word. The line is for any shell, and listings show it.
+    """
+    given, archive = quote([json.dumps(request)]), shell_word(f"{ROOT}/agent/{archive_name()}")
+    return f"echo {given} | {python} -I -S {archive} {shell_word(ROOT)} /tmp 0 {verb}"
+
+
+def run(
+    connection: Connection,
+    verb: str,
+    request: Mapping[str, Any],
+    *,
+    deadline: Deadline,
+    stdin: Callable[[], Iterable[bytes]] | None = None,
+    on_output: OnOutput | None = None,
+    keep: int = 4 << 20,
+    root: Root = "no",
+) -> Completed:
+    """Have the agent do something, and return how it ended. It is sent if it is not there yet.
+
+    `stdin` returns what follows the request on standard input. It is called again if the agent has
+    to be sent.
+
+    Raises:
+        TpukitError: the worker has no python3, or cannot keep the agent; and what
+            `Connection.run` raises.
+    """
+    head = json.dumps(request).encode() + b"\n"
+
+    def start() -> Completed:
+        return connection.run(
+            start_line(verb, root),
+            stdin=chain([head], stdin()) if stdin else head,
+            on_output=on_output,
+            deadline=deadline,
+            keep=keep,
+        )
+
+    done = start()
+    if done.status == _ABSENT:
+        _store(connection, deadline)
+        done = start()
+    if done.status == _NO_PYTHON:
+        fix = Fix(note="install python3 there; ssh and run work without it")
+        raise TpukitError(f"{connection.label} has no python3, which tpukit's agent needs", fix=fix)
+    return done
+
+
+def ask(
+    connection: Connection,
+    verb: str,
+    request: Mapping[str, Any],
+    failure: str,
+    *,
+    deadline: Deadline,
+    stdin: Callable[[], Iterable[bytes]] | None = None,
+    keep: int = 4 << 20,
+    root: Root = "no",
+) -> AgentAnswer:
+    """Have the agent do something, and return its answer.
+
+    Raises `TpukitError` (`failure`, and the end of stderr) if it failed or did not answer, and as
+    `run` does.
+    """
+    done = run(connection, verb, request, deadline=deadline, stdin=stdin, keep=keep, root=root)
+    return answer(connection.label, done, failure)
+
+
+def answer(label: str, done: Completed, failure: str) -> AgentAnswer:
+    """Return the last answer on standard output.
+
+    Raises `TpukitError` (`failure`, and the end of stderr) if the agent failed or did not answer.
+    """
+    answers = _ANSWER.findall(done.stdout)
+    if not done.ok or not answers:
+        raise TpukitError(failure, reason=done.reason)
+    return parsed(label, answers[-1])
+
+
+def answers_in(label: str, output: bytes) -> list[AgentAnswer]:
+    """Return all answers in what a verb has written so far; raise as `parsed` does."""
+    return [parsed(label, text) for text in _ANSWER.findall(output)]
+
+
+def parsed(label: str, text: bytes) -> AgentAnswer:
+    """Return an answer as JSON text holds it; raise `TpukitError` if it holds none."""
+    try:
+        fields = json.loads(text)
+    except ValueError:
+        fields = None
+    if not isinstance(fields, dict):
+        raise TpukitError(f"{label} gave an answer that is not JSON", reason=one_line(text[:200]))
+    return AgentAnswer(label, fields)
+
+
+def _store(connection: Connection, deadline: Deadline) -> None:
+    words = (archive_name(), str(len(archive())), secrets.token_hex(8))
+    done = connection.run(shell_line(_STORE, words), stdin=archive(), deadline=deadline)
+    if not done.ok:
+        what = f"{connection.label} cannot keep tpukit's agent in ~/{ROOT}"
+        raise TpukitError(what, reason=done.reason)
