@@ -1,4 +1,4 @@
-"""The emulator's machines: the root file system that all tests of a run share, and a slice of one."""
+"""Machines of the emulator: the root file system that a run of tests shares, and one slice."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Machine:
         assert eventually(lambda: self.tpukit(*boot).stdout not in ("", before))
 
     def packages(self, *packages: str) -> None:
-        """Have apt know these alone: each `NAME VERSION DEPENDS`, with a shell line if installed."""
+        """Let apt know only these, each `NAME|VERSION|DEPENDS|LINE`; LINE runs once installed."""
         lines = [base64.b64encode(package.encode()).decode() for package in packages]
         self(f"sudo sh -s {' '.join(lines)} <<'END'\n{_REPOSITORY}\nEND")
 

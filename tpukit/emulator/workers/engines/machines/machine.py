@@ -32,7 +32,7 @@ _ENTER = ("--mount", "--uts", "--ipc", "--net", "--pid")
 
 
 @dataclass
-class Machine:
+class BootedMachine:
     """A worker's machine, as long as its first process lives."""
 
     worker: EmulatedWorker
@@ -103,14 +103,14 @@ class Machine:
 
 def boot(
     worker: EmulatedWorker, network: NetworkNamespace, root: Path, groups: str, options: list[str]
-) -> Machine:
+) -> BootedMachine:
     """Start a machine on a root file system; `options` are systemd-nspawn's.
 
     Raises `TpukitError` if the system does not allow it, or if the machine does not boot.
     """
     folders = make_groups(groups)
     words = [str(root), str(len(folders)), *map(str, folders), *options]
-    machine = Machine(worker, make_namespaces(worker, network, "machine", *words), groups)
+    machine = BootedMachine(worker, make_namespaces(worker, network, "machine", *words), groups)
     try:
         machine.wait_for_ssh()
     except TpukitError:

@@ -27,7 +27,7 @@ from tpukit.emulator.workers.engines.engine import (
     tpu_env,
 )
 from tpukit.emulator.workers.engines.machines.control_groups import remove_groups
-from tpukit.emulator.workers.engines.machines.machine import Machine, boot
+from tpukit.emulator.workers.engines.machines.machine import BootedMachine, boot
 from tpukit.emulator.workers.engines.namespaces.worker_networks import (
     METADATA,
     WorkerNetworks,
@@ -72,7 +72,7 @@ class MachinesEngine:
         self._networks = WorkerNetworks(inherited, api_port)
         self._root = root
         self._groups = f"tpukit-{identity[:16]}-"
-        self._machines: dict[str, Machine] = {}
+        self._machines: dict[str, BootedMachine] = {}
         self._changing = threading.Lock()
         remove_groups(self._groups)  # those of a predecessor that was killed
 
@@ -142,7 +142,7 @@ class MachinesEngine:
         machine.pull_plug(0)  # it was rebooted or powered off inside
         return False
 
-    def _machine_of(self, worker: EmulatedWorker) -> Machine:
+    def _machine_of(self, worker: EmulatedWorker) -> BootedMachine:
         machine = self._machines.get(worker.marker)
         if machine is None:
             raise TpukitError("the worker's machine does not run")
