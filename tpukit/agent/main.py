@@ -19,7 +19,12 @@ from typing import Any, Dict
 INCOMPLETE = 75
 #: The module of each verb. It has a function of the verb's name.
 VERBS = {
+    "end_runs": "ends",
+    "find_holders": "ends",
+    "follow_job": "jobs",
     "hold_lock": "locks",
+    "list_jobs": "jobs",
+    "start_job": "jobs",
 }
 
 Request = Dict[str, Any]
