@@ -45,8 +45,9 @@ def end_runs(home: Home, request: Request) -> None:
     file of libtpu is removed if every holder that was seen is gone.
     """
     first, grace = signal.Signals["SIG" + request["signal"]], request["grace"]
-    runs = requested(home, request)
-    there = sum(run.is_there() for run in runs)
+    named = requested(home, request)
+    there = [run for run in named if run.is_there()]
+    runs = there or named  # a command may have been sent, and its record not yet be there
     looks = request["holders"] != "none"
     watched = devices(home) | {lock_file(home)} if looks else set()
     seen: dict[int, int] = {}  # when each holder was born: its files are closed before it is gone
@@ -79,7 +80,7 @@ def end_runs(home: Home, request: Request) -> None:
     held = holding(alive)
     say(
         {
-            "runs": there,
+            "runs": len(there),
             "ended": len(ended & known),
             "holders_ended": len(ended - known),
             "forced": len(forced),

@@ -7,13 +7,20 @@ enclose() {
         [ "${container:-}" = systemd-nspawn ] || return
     fi
     command -v busctl || return
-    root='sudo -n'
-    [ "$(id -u)" != 0 ] || root=
+    sudo='sudo -n'
+    command -v sudo || sudo=
     manager=org.freedesktop.systemd1
-    timeout 5 $root busctl call $manager /org/freedesktop/systemd1 $manager.Manager \
+    $sudo busctl --timeout=5 call $manager /org/freedesktop/systemd1 $manager.Manager \
         StartTransientUnit 'ssa(sv)a(sa(sv))' "tpukit-$1-$2.scope" fail 1 PIDs au 1 "$1" 0 || return
     tries=0
-    until grep -q "/tpukit-$1-$2.scope" "/proc/$1/cgroup"; do
+    until is_enclosed "$1" "/tpukit-$1-$2.scope"; do
         [ $((tries += 1)) -lt 50 ] && sleep 0.02 || return
     done
 } </dev/null >/dev/null 2>&1
+
+is_enclosed() { # PID SCOPE
+    while read -r group; do
+        case $group in *"$2") return ;; esac
+    done <"/proc/$1/cgroup"
+    return 1
+}

@@ -22,6 +22,7 @@ keep_record() (
     "$PPID") look "$PPID" || return ;;
     *) leader=0 ;;
     esac
+    enclose "$$" "$ours" &
     client=$parent
     look "$client"
     umask 077
@@ -29,7 +30,7 @@ keep_record() (
     echo "$client $born" >"$TPUKIT_JOB/client"
     printf '%s\n' "$2" >"$TPUKIT_JOB/about"
     echo "$leader $boot $ours" >"$TPUKIT_JOB/pid"
-    if enclose "$$" "$ours"; then echo "tpukit-$$-$ours.scope" >"$TPUKIT_JOB/scope"; fi
+    if wait $!; then echo "tpukit-$$-$ours.scope" >"$TPUKIT_JOB/scope"; fi
     set -- "$tpukit"/jobs/run.*@"${1##*@}"
     [ $# -gt 100 ] || return
     for folder; do
