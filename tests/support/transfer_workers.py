@@ -66,7 +66,7 @@ class Fleet:
 
     def uploads(self, index: int) -> list[tuple[str, str]]:
         """Return (offset, program) of what this worker received from the client."""
-        received = [line for line in asked(self.servers[index]) if line[0] == "receive"]
+        received = [line for line in asked(self.servers[index]) if line[:1] == ["receive"]]
         return [(line[3], line[4]) for line in received if line[4] in ("cat", "gzip")]
 
     def taken(self, index: int) -> int:

@@ -1,4 +1,4 @@
-"""The TPU devices of this worker, and who holds them."""
+"""The TPU devices of this worker, and who has them open."""
 
 from __future__ import annotations
 
@@ -12,21 +12,28 @@ from tpukit.agent.main import Home
 from tpukit.agent.processes import Process
 
 
-def devices(home: Home) -> set[str]:
-    """Return the paths of the devices."""
+def device_files(home: Home) -> set[str]:
+    """Return the files of the devices: /dev/accelN on v2 to v4, /dev/vfio/N from v5e on.
+
+    Source: docs/reference/real-workers.md.
+    """
     if home.emulated:
-        return set(glob.glob(os.path.join(glob.escape(home.folder), "emulated-devices/*")))
-    return set(glob.glob("/dev/accel*") + glob.glob("/dev/vfio/[0-9]*"))
+        return set(glob.glob(f"{home.folder}/emulated-devices/*"))
+    return {*glob.glob("/dev/accel[0-9]*"), *glob.glob("/dev/vfio/[0-9]*")}
 
 
-def lock_file(home: Home) -> str:
-    """Return the path of libtpu's lock file."""
-    return os.path.join(home.temporary if home.emulated else "/tmp", "libtpu_lockfile")
+def open_files(process: str = "[0-9]*") -> set[str]:
+    """Return the files that a process has open, or that any has, as far as this user may see."""
+    files: set[str] = set()
+    for link in glob.iglob(f"/proc/{process}/fd/*"):
+        with contextlib.suppress(OSError):
+            files.add(os.readlink(link))
+    return files
 
 
-def holders(paths: set[str], alive: Mapping[int, Process]) -> dict[int, Process]:
+def holders(files: set[str], alive: Mapping[int, Process]) -> dict[int, Process]:
     """Return the processes that have one of these files open."""
-    return {pid: process for pid, process in alive.items() if paths & process.open_files()}
+    return {pid: process for pid, process in alive.items() if files & open_files(str(pid))}
 
 
 def described(processes: Mapping[int, Process]) -> list[dict[str, Any]]:
@@ -35,6 +42,11 @@ def described(processes: Mapping[int, Process]) -> list[dict[str, Any]]:
         {"pid": pid, "job": process.job, "command": process.command(), "user": process.user()}
         for pid, process in sorted(processes.items())
     ]
+
+
+def lock_file(home: Home) -> str:
+    """Return the path of libtpu's lock file."""
+    return os.path.join(home.temporary if home.emulated else "/tmp", "libtpu_lockfile")
 
 
 def remove_lock(path: str) -> bool:

@@ -13,7 +13,7 @@ import signal
 import time
 from typing import Callable, Mapping, Set, Tuple
 
-from tpukit.agent.devices import described, devices, holders, lock_file, remove_lock
+from tpukit.agent.devices import described, device_files, holders, lock_file, remove_lock
 from tpukit.agent.main import Home, Request, say
 from tpukit.agent.processes import Process, look
 from tpukit.agent.runs import Run, requested
@@ -34,7 +34,7 @@ Sent = Set[Tuple[int, int]]
 
 def find_holders(home: Home, request: Request) -> None:
     """Answer who holds a device."""
-    say({"held": described(holders(devices(home), look()))})
+    say({"held": described(holders(device_files(home), look()))})
 
 
 def end_runs(home: Home, request: Request) -> None:
@@ -49,7 +49,7 @@ def end_runs(home: Home, request: Request) -> None:
     there = [run for run in named if run.is_there()]
     runs = there or named  # a command may have been sent, and its record not yet be there
     looks = request["holders"] != "none"
-    watched = devices(home) | {lock_file(home)} if looks else set()
+    watched = device_files(home) | {lock_file(home)} if looks else set()
     seen: dict[int, int] = {}  # when each holder was born: its files are closed before it is gone
 
     def of_runs(alive: Processes) -> set[int]:
@@ -109,7 +109,7 @@ def end(find: Find, first: int, grace: float) -> tuple[Sent, dict[int, Process]]
     last = began + (0 if first == signal.SIGKILL else grace)
     sent: Sent = set()
     left: dict[int, Process] = {}
-    empty, beat = 0, began + BEAT_SECONDS
+    empty, beat = 0, began
     while time.monotonic() < last + KILL_SECONDS:
         alive = look()
         left = {pid: alive[pid] for pid in find(alive)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import pwd
 import re
@@ -51,14 +50,6 @@ class Process:
         """Return True if it ignores a signal."""
         ignored = re.search(rb"SigIgn:\s*(\w+)", self.read("status"))
         return bool(ignored and int(ignored[1], 16) >> (number - 1) & 1)
-
-    def open_files(self) -> set[str]:
-        """Return the paths of the files that it has open, as far as we may see."""
-        paths = set()
-        for link in glob.glob(f"/proc/{self.pid}/fd/*"):
-            with contextlib.suppress(OSError):
-                paths.add(os.readlink(link))
-        return paths
 
 
 def look() -> dict[int, Process]:

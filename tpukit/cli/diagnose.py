@@ -69,7 +69,7 @@ def diagnose(
     lines += diagnosis.shell_lines(run, steps)
     request = CommandRequest(line, lines, limit=limit, fail_fast=True)
     output = chosen_output(console, workers, "", False)
-    command_run = AttachedRun(request, toolkit.clock, output.write, run)
+    command_run = AttachedRun(request, toolkit.clock, output.write, console.say, run)
     try:
         results = command_run.on_all(workers)
     except KeyboardInterrupt as signal:

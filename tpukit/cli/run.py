@@ -234,7 +234,7 @@ def _attached(
     recipe: str,
 ) -> View:
     from tpukit.remote.command.attached import AttachedRun
-    from tpukit.remote.command.stdin import Broadcast
+    from tpukit.remote.command.stdin import readers
     from tpukit.work.failed_workers import FailedWorkers
 
     console, settings = toolkit.console, toolkit.settings
@@ -242,10 +242,10 @@ def _attached(
     memory = FailedWorkers(toolkit.paths.last_run, place)
     chosen = memory.among(workers) if how.failed else workers
     in_document = min(4 << 20, _DOCUMENT_BYTES // (2 * len(chosen)))
-    stdin = Broadcast(iter(_read_input, b"")).reader if how.stdin else None
+    stdin = readers(iter(_read_input, b""), len(chosen)) if how.stdin else None
     request = replace(request, stdin=stdin, keep=in_document if console.as_json else 16 << 10)
     output = chosen_output(console, chosen, how.output_directory, how.json_lines)
-    command = AttachedRun(request, toolkit.clock, output.write)
+    command = AttachedRun(request, toolkit.clock, output.write, console.say)
     if not how.output_directory:
         _end_with_the_reader(command, console)
     try:
@@ -270,8 +270,7 @@ def _attached(
     if missing:
         _explain_missing_program(toolkit, missing, recipe, request.command)
     if how.json_lines:
-        for result in results:
-            console.write_json_line(outcome_views.ending(result))
+        console.write_json_lines(map(outcome_views.ending, results))
     failed = [each.item for each in results if not (each.value and each.value.ok)]
     view = outcome_views.results(results, as_lines=how.json_lines)
     return replace(view, afterwards=lambda: memory.remember(chosen, failed))

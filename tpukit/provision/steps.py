@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tpukit.errors import Fix, ProvisionFailed
 from tpukit.provision.facts import Facts, Python, Venv, minor
 from tpukit.provision.packages import Package
-from tpukit.provision.recipes import UV_VERSION, Recipe, Release
+from tpukit.provision.recipes import UV_VERSION, Recipe, Release, uv_requirement
 from tpukit.provision.requirements import VARIABLES, Requirements
 from tpukit.remote import worker_files
 from tpukit.remote.programs import program_text
@@ -166,7 +166,7 @@ def uv(facts: Facts, plan: Plan) -> Decision:
             ),
         )
     folder = _in_home(facts, worker_files.uv_folder(UV_VERSION))
-    install = _program("install_uv.sh", python.path, by, folder, UV_VERSION)
+    install = _program("install_uv.sh", python.path, by, folder, uv_requirement())
     return Decision(f"no uv {UV_VERSION} yet; installing it with {python.path}", (Run((install,)),))
 
 

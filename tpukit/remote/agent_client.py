@@ -22,17 +22,23 @@ from tpukit.clock import Deadline
 from tpukit.errors import Fix, TpukitError
 from tpukit.remote.connection.target import Completed
 from tpukit.remote.programs import shell_line
-from tpukit.text import one_line
+from tpukit.remote.worker_files import ROOT, shell_word
+from tpukit.text import one_line, quote
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from tpukit.remote.connection.channel import OnOutput
     from tpukit.remote.connection.client import Connection
 
 Value = TypeVar("Value")
+Model = TypeVar("Model", bound="BaseModel")
 #: Who the agent runs as: the user; root if sudo asks for no password; or root in any case.
 Root = Literal["no", "if possible", "yes"]
 #: The statuses of a worker that has no python3, and of one that does not have the archive.
 _NO_PYTHON, _ABSENT = 127, 69
+#: What an answer begins with, and an answer.
+ANSWERS = b"tpukit-agent "
 _ANSWER = re.compile(rb"^tpukit-agent (\{.*\})$", re.MULTILINE)
 #: Archives that nobody has sent for so many days are removed with the next one that is sent.
 _KEPT_DAYS = 30
@@ -110,6 +116,14 @@ class AgentAnswer:
             raise self._odd(name)
         return [AgentAnswer(self._label, value) for value in values]
 
+    def model(self, kind: type[Model]) -> Model:
+        """Return the whole answer as a model; raise `TpukitError` if it breaks its rules."""
+        try:
+            return kind.model_validate(self._fields)
+        except ValueError as error:
+            what = f"{self._label} gave an answer that makes no sense"
+            raise TpukitError(what, reason=one_line(str(error))[:200]) from error
+
     def has(self, name: str) -> bool:
         """Return True if the field is there and not null."""
         return self._fields.get(name) is not None
@@ -149,6 +163,15 @@ def start_line(verb: str, root: Root = "no") -> str:
     """Return the shell line that starts the agent, in any login shell."""
     text = _START.format(name=archive_name(), absent=_ABSENT, sudo=_SUDO[root], verb=verb)
     return shell_line(text)
+
+
+def job_command(verb: str, request: Mapping[str, Any], python: str) -> str:
+    """Return the command of a job for which the agent, which is there, does something.
+
+    The interpreter `python` is a shell word. The line is for any shell, and listings show it.
+    """
+    given, archive = quote([json.dumps(request)]), shell_word(f"{ROOT}/agent/{archive_name()}")
+    return f"echo {given} | {python} -I -S {archive} {shell_word(ROOT)} /tmp 0 {verb}"
 
 
 def run(
@@ -213,7 +236,10 @@ def ask(
 
 
 def answer(label: str, done: Completed, failure: str) -> AgentAnswer:
-    """Return the last answer on standard output; raise as `ask` does."""
+    """Return the last answer on standard output.
+
+    Raises `TpukitError` (`failure`, and the end of stderr) if the agent failed or did not answer.
+    """
     answers = _ANSWER.findall(done.stdout)
     if not done.ok or not answers:
         raise TpukitError(failure, reason=done.reason)
@@ -240,5 +266,5 @@ def _store(connection: Connection, deadline: Deadline) -> None:
     words = (archive_name(), str(len(archive())), secrets.token_hex(8))
     done = connection.run(shell_line(_STORE, words), stdin=archive(), deadline=deadline)
     if not done.ok:
-        what = f"{connection.label} cannot keep tpukit's agent in ~/.tpukit"
+        what = f"{connection.label} cannot keep tpukit's agent in ~/{ROOT}"
         raise TpukitError(what, reason=done.reason)

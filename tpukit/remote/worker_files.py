@@ -13,8 +13,6 @@ from tpukit.text import one_line, quote
 ROOT = ".tpukit"
 JOBS = f"{ROOT}/jobs"
 PYTHONS = f"{ROOT}/pythons"
-NOTEBOOK_PROGRAM = f"{ROOT}/notebook.py"
-GUARD = f"{ROOT}/guard"
 DIAGNOSES = f"{ROOT}/diagnose"
 #: What whoever tests the devices, or changes what a worker has, has locked.
 SMOKE_LOCK, PROVISION_LOCK = f"{ROOT}/smoke.lock", f"{ROOT}/provision.lock"

@@ -40,7 +40,6 @@ from tpukit.remote.job.job_list import (
     remove_jobs,
     run_names,
 )
-from tpukit.remote.programs import program_text
 from tpukit.remote.worker_files import job_name
 
 #: Seconds for one short question to a worker.
@@ -95,7 +94,7 @@ def start(
         if notify and worker is workers[0] and lines is environment:
             told = shell_lines({"TPUKIT_RUN": run_id, **worker.variables}) + notify
         # The same start asked for twice is one job, another one under this run id is refused.
-        script = f"# {nonce}\n{program_text('remote/command/device.sh')}{launched}"
+        script = f"# {nonce}\n{launched}"
         return JobRequest(script, text, about(command, text), told, log_limit)
 
     def begin(worker: RemoteWorker) -> None:

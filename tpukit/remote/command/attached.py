@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from tpukit.clock import Clock, Deadline
 from tpukit.errors import DeadlinePassed, TpukitError, TransportFailed
-from tpukit.remote.command.end import GRACE_SECONDS, NotEnded, end_processes
+from tpukit.remote.command.end import GRACE_SECONDS, EndReport, NotEnded, end_processes
 from tpukit.remote.command.environment import launch, shell_lines
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.target import Completed
-from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection
+from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection, listed
 from tpukit.remote.job.job_list import about
 from tpukit.remote.programs import program_text, shell_line
 from tpukit.remote.worker_files import attached_name, new_run_id
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
 
 _SAME_INTERRUPT_SECONDS = 1.0
+#: Seconds after which a worker that is to end a command, and is silent, is worth a word.
+_ANSWER_SECONDS = 3.0
 
 OnWorkerOutput = Callable[[RemoteWorker, str, bytes], None]
 CommandOutcome = Outcome[RemoteWorker, Completed]
@@ -67,18 +69,22 @@ class _Begun:
     name: str
     state: str = "may still run: not reached"  #: empty once it has ended
     certain: bool = True  #: whether no process of it can have been missed when it was ended
+    answered: bool = False  #: whether it has answered since it was told to end the command
 
 
 @dataclass
 class AttachedRun:
     """One command on its way over the workers; `on_output` is called from a thread for each.
 
-    A command is started at most once on each worker. `run_id` names it there, in `jobs` and `kill`.
+    A command is started at most once on each worker. `say` gets a line when the command is to end,
+    and another one if workers do not answer to that. `run_id` names the command on the workers, for
+    `jobs` and `kill`.
     """
 
     request: CommandRequest
     clock: Clock
     on_output: OnWorkerOutput
+    say: Callable[[str], object] = lambda line: None
     run_id: str = ""
     _begun: list[_Begun] = field(default_factory=list)
     _lock: threading.RLock = field(default_factory=threading.RLock)  #: held while it is ended
@@ -116,8 +122,23 @@ class AttachedRun:
         """Start nothing more and end the command wherever it runs."""
         with self._lock:
             self._stopped = True
-            running = [each for each in self._begun if each.state]
-            fan_out(running, self._end, window=len(running))
+            running = [begun for begun in self._begun if begun.state]
+            if not running:
+                return
+            self.say(f"ending the command on {listed(begun.worker for begun in running)}")
+            doubt = threading.Timer(_ANSWER_SECONDS, self._doubt, [running])
+            doubt.daemon = True
+            doubt.start()
+            try:
+                fan_out(running, self._end, window=len(running))
+            finally:
+                doubt.cancel()
+
+    def _doubt(self, running: Sequence[_Begun]) -> None:
+        silent = [begun.worker for begun in running if begun.state and not begun.answered]
+        if silent:
+            names = listed(silent)
+            self.say(f"no answer has come from {names} yet; Ctrl-C leaves the command there")
 
     @property
     def unreached(self) -> dict[RemoteWorker, str]:
@@ -169,9 +190,7 @@ class AttachedRun:
         head = f"{request.environment}{begun.name}\n".encode() if reads else b""
         never = Deadline.never(self.clock)
         limit = Deadline.after(self.clock, request.limit) if request.limit else never
-        program = program_text(
-            "remote/command/device.sh", "agent/scope.sh", "remote/command/run.sh"
-        )
+        program = program_text("agent/scope.sh", "remote/command/run.sh")
         launched = launch(request.command, worker.words, sudo=request.sudo)
         line = shell_line(
             shell_lines(worker.variables) + program + launched,
@@ -212,8 +231,19 @@ class AttachedRun:
             raise
 
     def _end(self, begun: _Begun) -> None:
-        first, grace = self.request.first, self.request.grace
-        end = partial(end_processes, clock=self.clock, jobs=[begun.name], first=first, grace=grace)
+        def end(connection: Connection) -> EndReport:
+            return end_processes(
+                connection,
+                self.clock,
+                jobs=[begun.name],
+                first=self.request.first,
+                grace=self.request.grace,
+                on_answer=answered,
+            )
+
+        def answered() -> None:
+            begun.answered = True
+
         try:  # what a connection was lost with runs on there
             begun.certain = begun.link.retry(end).certain
         except NotEnded as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -122,11 +122,13 @@ def end_processes(
     first: str = "TERM",
     grace: float = GRACE_SECONDS,
     patience: float = _PATIENCE_SECONDS,
+    on_answer: Callable[[], object] = lambda: None,
 ) -> EndReport:
     """End processes and return what came of it: the first signal, TERM, after `grace` seconds KILL.
 
     `jobs` name jobs, runs and attached runs; None stands for all runs of `worker`. libtpu's lock
-    file goes only when nobody holds a device. The worker says every second that it goes on.
+    file goes only when nobody holds a device. The worker says at once, and then every second, that
+    it is there: `on_answer` is called each time.
 
     Raises:
         NotEnded: it names the processes that are left.
@@ -134,14 +136,20 @@ def end_processes(
         TpukitError: the agent failed; and what `Connection.run` raises.
     """
     request = {"jobs": jobs and [*jobs], "worker": worker, "holders": holders}
+    deadline = Patience(Deadline.after(clock, grace + _OVERHEAD_SECONDS), patience)
+
+    def heard(stream: str, chunk: bytes) -> None:
+        if agent_client.ANSWERS in chunk:  # endless noise is no sign of life
+            deadline.renew()
+            on_answer()
+
     # As root if that needs no password, as on TPU VMs: sudo's children and a device's holder may
     # be another user's.
-    deadline = Patience(Deadline.after(clock, grace + _OVERHEAD_SECONDS), patience)
     done = agent_client.run(
         connection,
         "end_runs",
         {**request, "signal": first, "grace": grace},
-        on_output=lambda stream, chunk: deadline.renew(),
+        on_output=heard,
         deadline=deadline,
         keep=1 << 20,
         root="if possible",

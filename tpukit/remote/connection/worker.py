@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
@@ -86,6 +86,25 @@ class RemoteWorker:
             return self.target
         with self.connect() as connection:
             return connection.target
+
+
+def listed(workers: Iterable[RemoteWorker]) -> str:
+    """Return workers as one message names them: `demo worker 0,2-3`, and so on for each slice."""
+    indexes: dict[str, list[int]] = {}
+    for worker in workers:
+        indexes.setdefault(worker.slice, []).append(worker.index)
+    return ", ".join(f"{name} worker {_ranges(each)}".strip() for name, each in indexes.items())
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Return numbers as `--worker` takes them: `0,2-3`."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and number == ranges[-1][-1] + 1:
+            ranges[-1] = [ranges[-1][0], number]
+        else:
+            ranges.append([number])
+    return ",".join("-".join(map(str, range_)) for range_ in ranges)
 
 
 @dataclass(eq=False)

@@ -159,6 +159,9 @@ def tree(name, place):
         found = os.lstat(place)
         yield name, place, found
         for each in sorted(os.listdir(place)) if stat.S_ISDIR(found.st_mode) else ():
+            # What pushes have done in a tree is no part of it.
+            if each == ".tpukit" and os.path.isfile(os.path.join(place, each, "pushed")):
+                continue
             yield from tree(os.path.join(name, each), os.path.join(place, each))
     except FileNotFoundError:
         return
