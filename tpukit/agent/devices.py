@@ -8,8 +8,8 @@ import glob
 import os
 from typing import Any, Mapping
 
+from tpukit.agent.live_processes import Process
 from tpukit.agent.main import Home
-from tpukit.agent.processes import Process
 
 
 def device_files(home: Home) -> set[str]:

@@ -14,9 +14,9 @@ import time
 from typing import Callable, Mapping, Set, Tuple
 
 from tpukit.agent.devices import described, device_files, holders, lock_file, remove_lock
+from tpukit.agent.live_processes import Process, look
 from tpukit.agent.main import Home, Request, say
-from tpukit.agent.processes import Process, look
-from tpukit.agent.runs import Run, requested
+from tpukit.agent.run_records import RunRecord, requested
 
 KILL_SECONDS = 5.0
 #: A command may have been sent and not yet be there: the first look that finds nothing is doubted.
@@ -93,7 +93,7 @@ def end_runs(home: Home, request: Request) -> None:
     )
 
 
-def close(run: Run, forced: set[int]) -> None:
+def close(run: RunRecord, forced: set[int]) -> None:
     """Note how a run has ended if its runner could not; an attached one has no record any more."""
     if run.attached:
         shutil.rmtree(run.folder, ignore_errors=True)

@@ -10,10 +10,10 @@ import sys
 import time
 
 from tpukit.agent.job_log import PIECE, Log, Pieces, Times
+from tpukit.agent.job_runner import lead
+from tpukit.agent.live_processes import identity
 from tpukit.agent.main import Home, Request, say
-from tpukit.agent.processes import identity
-from tpukit.agent.runner import lead
-from tpukit.agent.runs import Run, jobs_folder, requested, save, text
+from tpukit.agent.run_records import RunRecord, jobs_folder, requested, save, text
 
 LOOK_SECONDS = 0.1
 
@@ -65,7 +65,7 @@ def start_job(home: Home, request: Request) -> None:
         os.dup2(null, standard)
     for descriptor in (lock, ready, said, null):
         os.close(descriptor)
-    run = Run(folder)
+    run = RunRecord(folder)
     os.umask(umask)
     return lead(run, request, log)
 
@@ -77,7 +77,7 @@ def follow_job(home: Home, request: Request) -> None:
     for times. A part without bytes says every `beat` seconds that this worker is there. Unless
     `on`, it ends where the log ends now. It also ends if nobody listens any more.
     """
-    run = Run(os.path.join(jobs_folder(home), request["job"]))
+    run = RunRecord(os.path.join(jobs_folder(home), request["job"]))
     if not run.is_there():
         return say(run.state())
     folder, offset, since = run.folder, request["offset"], request["since"]
@@ -135,7 +135,7 @@ def list_jobs(home: Home, request: Request) -> None:
     say({"jobs": rows})
 
 
-def removed(run: Run, older: float) -> int | None:
+def removed(run: RunRecord, older: float) -> int | None:
     """Remove what does not live and ended so many seconds ago; return the bytes that this frees."""
     if run.lives():  # it gives its files other names
         return None

@@ -467,8 +467,8 @@ def test_what_is_left_of_ended_runs_is_removed_and_counted(jobs: Jobs) -> None:
 _RENAMED = """
 import itertools, os, sys, threading
 from tpukit.agent.jobs import removed
-from tpukit.agent.processes import identity
-from tpukit.agent.runs import Run, save
+from tpukit.agent.live_processes import identity
+from tpukit.agent.run_records import RunRecord, save
 folder = sys.argv[1]
 save(f"{os.getpid()} {identity(os.getpid())}", folder, "pid")
 save("", folder, "log.0")
@@ -478,7 +478,7 @@ def rename():
         os.rename(f"{folder}/log.{number}", f"{folder}/log.{number + 1}")
 
 threading.Thread(target=rename, daemon=True).start()
-assert not any(removed(Run(folder), 0.0) for _ in range(5000))
+assert not any(removed(RunRecord(folder), 0.0) for _ in range(5000))
 """
 
 

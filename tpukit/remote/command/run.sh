@@ -4,7 +4,7 @@
 # NAME is the run's folder among the jobs, ABOUT what listings show. With a third word, standard input
 # is: shell lines, a line that is NAME, then the command's own input. Status 75 with nothing run when
 # the lines did not arrive whole. The command and all that it starts carry TPUKIT_JOB, the path of
-# that folder, which names their session and control group (tpukit/agent/runs.py).
+# that folder, which names their session and control group (tpukit/agent/run_records.py).
 export TPUKIT_JOB="$tpukit/jobs/$1"
 
 look() { # PID: set what /proc says of a process

@@ -18,12 +18,12 @@ from typing import Any
 
 from tpukit.agent.job_log import PIECE, Log
 from tpukit.agent.main import Request
-from tpukit.agent.runs import Run, save, text
+from tpukit.agent.run_records import RunRecord, save, text
 
 _ENCLOSE = (pkgutil.get_data("tpukit.agent", "scope.sh") or b"").decode() + 'enclose "$@"'
 
 
-def lead(run: Run, request: Request, log: Log) -> None:
+def lead(run: RunRecord, request: Request, log: Log) -> None:
     """Run the command, write its log, then its status; stay while anything else writes to it."""
     enclose(run)
     output, ours = os.pipe()
@@ -72,7 +72,7 @@ def lead(run: Run, request: Request, log: Log) -> None:
             log.write(data)
 
 
-def enclose(run: Run) -> None:
+def enclose(run: RunRecord) -> None:
     """Have systemd put this process into a control group of its own, if it can."""
     words = ["sh", "-c", _ENCLOSE, "sh", str(run.leader), str(run.born)]
     if subprocess.run(words, check=False).returncode == 0:

@@ -20,8 +20,8 @@ import os
 import stat
 from typing import Any, Mapping
 
+from tpukit.agent.live_processes import Process, boot, identity, look
 from tpukit.agent.main import Home, Request
-from tpukit.agent.processes import Process, boot, identity, look
 
 
 def text(*path: str) -> str:
@@ -47,17 +47,17 @@ def jobs_folder(home: Home) -> str:
     return os.path.join(home.folder, "jobs")
 
 
-def requested(home: Home, request: Request) -> list[Run]:
+def requested(home: Home, request: Request) -> list[RunRecord]:
     """Return the jobs named in `jobs`, or all runs of `worker` if that is null."""
     folder, names = jobs_folder(home), request["jobs"]
     if names is None:
         names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
         ours = ("", request["worker"])
         names = [name for name in names if name[:4] == "run." and name.partition("@")[2] in ours]
-    return [Run(os.path.join(folder, name)) for name in names]
+    return [RunRecord(os.path.join(folder, name)) for name in names]
 
 
-class Run:
+class RunRecord:
     """A run or job by its folder, and the processes that were once found of it.
 
     Its processes are those that carry its mark, those of its session and its control group, and all
