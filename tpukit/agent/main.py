@@ -21,11 +21,15 @@ INCOMPLETE = 75
 #: The module of each verb. It has a function of the verb's name.
 VERBS = {
     "apply_push": "pushes",
+    "end_runs": "ends",
     "fetch_upload": "relay",
+    "find_holders": "ends",
+    "follow_job": "jobs",
     "guard": "slice_guard",
     "hold_lock": "locks",
     "inspect_tree": "pushes",
     "install_guard": "slice_guard",
+    "list_jobs": "jobs",
     "look_at_upload": "uploads",
     "look_for_chips": "chips",
     "look_for_python": "chips",
@@ -36,6 +40,7 @@ VERBS = {
     "send_download": "downloads",
     "serve_notebook": "notebook",
     "serve_upload": "relay",
+    "start_job": "jobs",
 }
 
 Request = Dict[str, Any]

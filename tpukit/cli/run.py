@@ -205,11 +205,12 @@ def _detach(
     recipe: str,
     log_limit: int,
 ) -> View:
+    from tpukit.remote.worker_files import new_run_id
     from tpukit.work import environments, runs
 
     if recipe:
         environments.require_environment(workers, recipe, toolkit.clock)
-    chosen = how.run_id or runs.new_run_id(toolkit.clock)
+    chosen = how.run_id or new_run_id(toolkit.clock)
     toolkit.console.say(f"run {chosen}")
     runs.start(
         workers,
@@ -251,17 +252,20 @@ def _attached(
         results = command.on_all(chosen)
     except KeyboardInterrupt as signal:
         error = interruption(signal)
-        error.why = "" if command.unreached else "the command was ended on every worker"
+        error.why = "" if command.unreached else command.ended
         error.exists = remains(command)
+        error.fix = ends(command)
         raise error from None
     except TpukitError as error:
         error.exists += remains(command)
+        error.fix = error.fix or ends(command)
         raise
     finally:
         output.finish()
-    if how.fail_fast:
-        for line in remains(command):
-            console.warn(line)
+    for line in remains(command) if how.fail_fast else ():
+        console.warn(line)
+    if fix := ends(command):
+        console.suggest(fix)
     missing = [each.item for each in results if each.value and each.value.status == _NO_PROGRAM]
     if missing:
         _explain_missing_program(toolkit, missing, recipe, request.command)
@@ -298,6 +302,13 @@ def remains(command: AttachedRun) -> tuple[str, ...]:
     return tuple(
         f"the command on {each.label} {state}" for each, state in command.unreached.items()
     )
+
+
+def ends(command: AttachedRun) -> Fix | None:
+    """Return the command that ends what may still run, if anything may."""
+    slices = ",".join(sorted({worker.slice for worker in command.unreached}))
+    words = ("tpukit", "kill", slices, command.run_id)
+    return Fix.command(*words, note="ends it there") if slices else None
 
 
 def _end_with_the_reader(command: AttachedRun, console: Console) -> None:

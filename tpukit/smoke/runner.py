@@ -297,7 +297,7 @@ def _busy(worker: RemoteWorker, connection: Connection, limit: Deadline) -> Devi
     what = f"the devices of {worker.label} are busy with {', '.join(map(str, held))}"
     if any(each.of_runtime for each in held):
         return DevicesBusy(what, fix=stop_runtime(worker.slice))
-    run = next((each.run for each in held if each.run), "")
+    run = next((each.run for each in held if each.run and not each.attached), "")
     attach = Fix.command("tpukit", "attach", worker.slice, run, note="waits until it has ended")
     return DevicesBusy(
         what,

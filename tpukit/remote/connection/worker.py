@@ -66,6 +66,11 @@ class RemoteWorker:
         return {"worker": str(self.index)} | {name: str(getattr(self, name)) for name in names}
 
     @property
+    def record(self) -> str:
+        """The worker in names of files that several workers may share: `demo.0`."""
+        return f"{self.slice}.{self.index}"
+
+    @property
     def label(self) -> str:
         """The worker as messages name it: `demo worker 0`."""
         return f"{self.slice} worker {self.index}".strip()
