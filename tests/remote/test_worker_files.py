@@ -10,13 +10,11 @@ from tpukit.remote import worker_files
 
 PACKAGE = Path(tpukit.__file__).parent
 #: Others' folders of that name: the one in a pushed tree.
-TREES = {"work/worktree.py", "work/push.sh"}
+TREES = {"agent/pushes.py", "work/worktree.py"}
 #: They arrive as a whole, and say themselves where they look.
 ALONE = {
     "provision/facts.sh": f"root=$HOME/{worker_files.ROOT}",
     "provision/system_steps/common.sh": f"tpukit=$HOME/{worker_files.ROOT}",
-    "smoke/presence_program.py": f"{worker_files.ROOT}/venvs/",
-    "work/load_program.py": f"{worker_files.ROOT}/venvs/",
 }
 
 

@@ -145,4 +145,4 @@ def test_no_framework_is_named_in_code_but_the_default_one_in_one_place() -> Non
 def test_every_smoke_program_belongs_to_a_recipe() -> None:
     programs = {path.name for path in (PACKAGE / "smoke").glob("*_program.py")}
     named = {file for name in recipe_names() for file in Recipe.named(name).smoke.files(3) if file}
-    assert {*named, "presence_program.py", "smoke_program.py"} == programs
+    assert {*named, "smoke_program.py"} == programs
