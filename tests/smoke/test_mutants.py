@@ -101,10 +101,10 @@ SOAKED = [
     ("self._found = bits, _hash(end), used", "self._found = bits, 0, used", "wrong bits"),
     ("[each.wrong for each in workers]", "[]", "a part of level 3"),
 ]
-HONEST = ("", "\0", "")
+HONEST = ("", "", "")
 #: How devices and program lie, the level that finds it, and what its report says.
 MUTANTS = [
-    *(((lies, "\0", ""), level, words) for lies, level, words in DEVICES),
+    *(((lies, "", ""), level, words) for lies, level, words in DEVICES),
     *((("", before, after), 1, words) for before, after, words in PROGRAMS),
     *((("", before, after), 2, words) for before, after, words in CHAINS),
     *((("", before, after), 3, words) for before, after, words in SOAKED),
@@ -116,7 +116,7 @@ class LyingConnection(LocalConnection):
 
     def run(self, command, *, stdin=b"", **options):
         lies, before, after = self.worker.lies
-        if before.encode() in stdin:
+        if before and before.encode() in stdin:
             stdin = stdin.replace(before.encode(), after.encode())
             self.worker.changed = True
         if lies:
