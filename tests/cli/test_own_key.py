@@ -59,6 +59,8 @@ def test_a_key_of_the_user_s_own_is_asked_for_once(
     made = run("create", "v4-16", "demo", "--yes", environment=environment)
     assert made.status == 0, made.err
     assert run("firewall", "apply", "demo", environment=environment).status == 0
+    listed = run("ssh-config", "demo", environment=environment)
+    assert listed.status == 0, "what connects to no worker needs no key"
     words = ["run", "demo", "--", "echo welcome"]
     refused = run(*words, environment=environment).says(2)
     assert f"fix: ssh-add {key}" in refused.err
