@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import select
 import socketserver
 import struct
 import subprocess
@@ -227,6 +228,6 @@ class AgentRequest(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         while head := self.rfile.read(4):
-            self.wfile.write(
-                packed(self.server.answer(self.rfile.read(*struct.unpack(">I", head))))
-            )
+            request = self.rfile.read(*struct.unpack(">I", head))
+            self.server.hurried |= bool(select.select([self.connection], [], [], 0.5)[0])
+            self.wfile.write(packed(self.server.answer(request)))
