@@ -21,6 +21,7 @@ from tpukit.remote.worker_files import venv_python
 pytest_plugins = [
     "support.run_servers",
     "support.coverage_files",
+    "support.passed_tests",
     "support.second_attempts",
     "support.fixes",
     "support.ssh_fixtures",
@@ -90,13 +91,14 @@ def _provision_jax(home: Path) -> None:
 #: Marks of long tests, those that hold a process up the longest first.
 _LONG = ("defects", "gcloud", "kills", "night", "bench", "examples", "full_size", "pages", "wheel")
 #: Files that take longer than others: begun late, they would keep all other processes waiting.
-_LONGEST = ("provision/test_apply.py", "work/test_push_program.py")
+_LONGEST = ("provision/test_apply.py", "agent/test_pushes.py")
 #: Of the long tests those that take minutes, by a part of their names.
 _MINUTES = (
     "test_in_every_row_of_the_page_tpukit_is_right",
     "test_gcloud_surface.py",
     "test_up_keep_comes_through_a_loss_at_each",
     "test_interplay.py",
+    "test_compiled_for_tpus.py",
     "test_every_step_of_an_ordinary_user",
     "test_the_training_programs_learn",
     "test_a_file_written_on_one_slice",

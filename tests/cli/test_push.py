@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.openssh_server import eventually
 
-from cli.conftest import Local
+from cli.conftest import Local, Result
 
 pytestmark = pytest.mark.process
 
@@ -59,6 +60,62 @@ def test_it_says_what_it_leaves_out_and_what_it_sends_before_it_does(
     again = local.run("push", demo, str(tree), "--with-secrets")
     assert again.err.splitlines()[0] == "1 files, 14 bytes changed, to 1 workers"
     assert local.run("run", demo, "--", "cat tree/.env").out == "TOKEN=hunter2\n"
+
+
+#: Writes on when somebody writes to the pipe that it reads.
+JOB = (
+    "cd pp; mkfifo first second; "
+    "{ seq 100; read -r _ <first; seq 50; read -r _ <second; seq 50; } >metrics.csv"
+)
+
+
+def test_a_job_that_writes_in_the_tree_loses_no_line_to_a_copy_that_was_brought_here(
+    local: Local, demo: str, tmp_path: Path
+) -> None:
+    tree = tmp_path / "pp"
+    tree.mkdir()
+    (tree / "train.py").write_text("print(1)\n")
+
+    def lines() -> int:
+        return int(local.run("run", demo, "--", "cat pp/metrics.csv | wc -l").out)
+
+    def push(*words: str) -> Result:
+        return local.run("push", demo, str(tree), *words)
+
+    assert push().status == 0
+    detached = local.run("run", demo, "--detach", "--run-id", "lines", "--", JOB)
+    assert detached.status == 0, detached.err
+    eventually(lambda: lines() == 100)
+    assert local.run("cp", f"{demo}:pp/metrics.csv", f"{tree}/").status == 0
+    # It is the same by now: the push leaves it to the job, which has it open.
+    assert push().status == 0
+    local.run("run", demo, "--", "echo >pp/first")
+    eventually(lambda: lines() == 150)
+    (tree / "train.py").write_text("print(2)\n")
+    refused = push().says(1)
+    assert "1 file that no push has brought would be replaced: metrics.csv" in refused.err
+    assert "--overwrite" in refused.err
+    local.run("run", demo, "--", "echo >pp/second")
+    assert local.run("attach", demo, "lines").status == 0
+    assert lines() == 200
+    assert local.run("run", demo, "--", "cat pp/train.py").out == "print(1)\n"
+    assert push("--overwrite").status == 0
+    assert lines() == 100
+
+
+def test_what_was_pushed_and_copied_here_is_pushed_again(
+    local: Local, demo: str, tmp_path: Path
+) -> None:
+    tree = tmp_path / "app"
+    tree.mkdir()
+    (tree / "train.py").write_text("print(1)\n")
+    assert local.run("push", demo, str(tree)).status == 0
+    assert local.run("cp", f"{demo}:app", str(tmp_path)).status == 0
+    assert [path.name for path in tree.iterdir()] == ["train.py"]
+    (tree / ".tpukit").mkdir()
+    (tree / ".tpukit" / "lock").touch()
+    again = local.run("push", demo, str(tree))
+    assert (again.status, again.err.splitlines()[-1]) == (0, "1 files; 0 of 1 workers changed")
 
 
 @pytest.mark.journey

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -130,14 +129,16 @@ class Hurried(SystemClock):
         return super().monotonic() * 900
 
 
-def test_a_worker_whose_files_cannot_be_read_to_the_end_is_given_up(
+def test_a_worker_that_does_not_say_what_it_has_is_given_up(
     tmp_path: Path, ubuntu: UbuntuServer, worker: RemoteWorker, context: TransferContext
 ) -> None:
     root = write(tmp_path / "project", 0)
     pushed(root, worker, context)
-    tree = ubuntu.home / "project"
-    (tree / "run.sh").unlink()
-    os.mkfifo(tree / "run.sh", 0o666)
+    program = ubuntu.home / "tools/python3"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexec sleep 1000\n")
+    program.chmod(0o755)
+    ubuntu.path = f"{program.parent}:{ubuntu.path}"
     hurried = TransferContext(Deadline.never(Hurried()), ByteCounter())
     (look,) = prepare(read_tree(root), "project", [worker], hurried).looks
     assert isinstance(look.error, DeadlinePassed)

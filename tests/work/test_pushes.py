@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import shutil
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from support.transfer_workers import ByteCounter, Fleet, asked, fleet
+from support.transfer_workers import ByteCounter, Fleet, fleet
 
 from tpukit.clock import Deadline, SystemClock
 from tpukit.errors import BadInput, TpukitError
@@ -202,6 +206,43 @@ def test_workers_whose_last_pushes_differ_get_everything(
     assert again() == ["sent"] * 3
 
 
+def test_a_file_that_no_push_has_brought_is_named_before_anything_is_changed_on_that_worker(
+    three: Fleet, root: Path, again: Again, context: TransferContext
+) -> None:
+    again()
+    for number in range(7):
+        (three.home(1) / f"project/{number}.csv").write_text("precious")
+        (root / f"{number}.csv").write_text("old copy")
+    (root / "a.py").write_text("print(3)\n")
+    before = files(three.home(1))
+    first, refused, third = again()
+    assert (first, third) == ("sent", "sent")
+    assert isinstance(refused, TpukitError)
+    assert refused.what == (
+        "7 files that no push has brought would be replaced: "
+        "0.csv, 1.csv, 2.csv, 3.csv, 4.csv and 2 more"
+    )
+    assert files(three.home(1)) == before
+    push_ = prepare(read_tree(root), TARGET, three.workers, context)
+    assert [done.value for done in push_.send(context, overwrite=True)] == [
+        *("unchanged", "sent", "unchanged")
+    ]
+    assert files(three.home(1)) == files(three.home(0))
+
+
+def test_one_file_of_two_thousand_costs_a_few_kilobytes(
+    three: Fleet, root: Path, again: Again, counter: ByteCounter
+) -> None:
+    for number in range(2000):
+        (root / f"module_{number}.py").write_text(f"print({number})\n")
+    again()
+    (root / "a.py").write_text("print(3)\n")
+    (root / "module_7.py").unlink()
+    assert again() == ["sent"] * 3
+    assert counter.moved < 8_000
+    assert "module_7.py" not in files(three.home(2))
+
+
 def test_a_folder_that_no_push_made_is_left_alone(three: Fleet, again: Again) -> None:
     place = three.home(0) / "project"
     place.mkdir()
@@ -229,7 +270,7 @@ def test_a_folder_that_holds_the_home_folder_is_refused(
     assert found.error is not None
     assert "the home folder is in it" in found.error.reason
     assert home.is_dir()
-    assert not (target_folder := Path(target, ".tpukit", "manifest")).exists(), target_folder
+    assert not (state := Path(target, ".tpukit", "pushed")).exists(), state
 
 
 def test_a_file_in_the_way_is_refused(three: Fleet, again: Again) -> None:
@@ -275,7 +316,7 @@ def test_workers_that_share_the_folder_do_not_race(
         assert [each.error for each in done] == [None] * 3
         assert (shared / "a.py").read_text() == (root / "a.py").read_text()
         (root / "a.py").write_text((root / "a.py").read_text() + "#\n")
-    assert {path.name for path in (shared / ".tpukit").iterdir()} == {"manifest", "lock"}
+    assert {path.name for path in (shared / ".tpukit").iterdir()} == {"pushed", "lock"}
 
 
 def replace_program(to: Fleet, folder: Path, name: str, before: str) -> None:
@@ -289,11 +330,11 @@ def replace_program(to: Fleet, folder: Path, name: str, before: str) -> None:
 def test_a_worker_that_loses_what_it_got_is_given_up(
     three: Fleet, again: Again, tmp_path: Path
 ) -> None:
-    lose = 'case $2 in *.part) exec rm -f "$2" "$3" ;; esac'
-    replace_program(three, tmp_path / "tools", "mv", lose)
+    lose = 'case "$*" in *apply_push) rm ~/project/.tpukit/.tpukit-upload-* ;; esac'
+    replace_program(three, tmp_path / "tools", "python3", lose)
     failed, *others = again()
     assert isinstance(failed, TpukitError)
-    assert failed.what == "what was sent is gone before it is in place, 3 times"
+    assert failed.what == "what was sent is gone before it is in place, 10 times"
     assert others == ["sent"] * 2
 
 
@@ -303,12 +344,38 @@ def test_a_manifest_that_is_not_the_one_that_all_have_counts_for_none(
     """The worker that is asked for it sends another one: of the tree that is pushed only now."""
     again()
     (root / "a.py").write_text("print(3)\n")
-    (tmp_path / "lie").write_bytes(read_tree(root).manifest.encoded)
-    lie = f"case $1 in */manifest) set -- {tmp_path}/lie ;; esac"
-    replace_program(three, tmp_path / "tools", "cat", lie)
+    lie = packed(json.dumps(read_tree(root).manifest.files))
+    let_answer(three, tmp_path / "tools", read_manifest={"manifest": lie})
     assert again() == ["sent"] * 3
     for index in range(3):
         assert files(three.home(index))["a.py"] == "print(3)\n"
+
+
+@pytest.mark.parametrize("manifest", ["[]", "{", "[" * 100_000, '{"a.py": [null]}'])
+def test_a_worker_that_sends_an_odd_manifest_gets_everything(
+    three: Fleet, root: Path, context: TransferContext, again: Again, tmp_path: Path, manifest: str
+) -> None:
+    again()
+    (root / "a.py").write_text("print(3)\n")
+    digest = {"digest": hashlib.sha256(manifest.encode()).hexdigest()}
+    told = {"manifest": packed(manifest)}
+    let_answer(three, tmp_path / "tools", inspect_tree=digest, read_manifest=told)
+    (outcome,) = push(read_tree(root), TARGET, three.workers[:1], context)
+    assert outcome.value == "sent"
+    assert files(three.home(0))["a.py"] == "print(3)\n"
+
+
+def packed(manifest: str) -> str:
+    return base64.b64encode(zlib.compress(manifest.encode())).decode()
+
+
+def let_answer(to: Fleet, folder: Path, **answers: dict[str, str]) -> None:
+    """Let the agent of worker 0 give other answers to some verbs."""
+    cases = [
+        f"*{verb}) cat >/dev/null; echo; echo 'tpukit-agent {json.dumps(fields)}'; exit ;;"
+        for verb, fields in answers.items()
+    ]
+    replace_program(to, folder, "python3", f'case "$*" in {" ".join(cases)} esac')
 
 
 def test_a_hostile_manifest_removes_nothing_on_other_workers(
@@ -316,13 +383,14 @@ def test_a_hostile_manifest_removes_nothing_on_other_workers(
 ) -> None:
     """A worker names a file outside the tree as pushed before; nobody removes it."""
     again()
-    line = "0" * 64 + "  ./../precious\n"
     for index in range(3):
         (three.home(index) / "precious").write_text("kept")
-        manifest = three.home(index) / "project" / ".tpukit" / "manifest"
-        manifest.write_text(manifest.read_text() + line)
+        file = three.home(index) / "project" / ".tpukit" / "pushed"
+        state = json.loads(file.read_text())
+        for name in ("../precious", str(three.home(index) / "precious")):
+            state["files"][name] = hashlib.sha256(b"kept").hexdigest()
+        file.write_text(json.dumps(state))
     (root / "a.py").write_text("print(3)\n")
     assert again() == ["sent"] * 3
     for index in range(3):
         assert (three.home(index) / "precious").read_text() == "kept"
-    assert any(words[:1] == ["apply"] for server in three.servers for words in asked(server))

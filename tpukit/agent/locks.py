@@ -16,8 +16,7 @@ def hold_lock(home: Home, request: Request) -> None:
     """Lock the file `path`, answer `locked`, and unlock it when standard input ends.
 
     If another one has the lock, `waiting` comes first, with what that one has left in the file. The
-    file goes with the lock, so whoever has waited for a file that is gone by then begins anew. So
-    does the file's folder, if nothing else is left in it but the agent.
+    file goes with the lock, so whoever has waited for a file that is gone by then begins anew.
     """
     path = os.path.join(home.path, request["path"])
     folder = os.path.dirname(path)
@@ -40,7 +39,6 @@ def hold_lock(home: Home, request: Request) -> None:
     say({"locked": True})
     sys.stdin.buffer.read()
     with contextlib.suppress(OSError):
-        if {*os.listdir(folder)} == {"agent", os.path.basename(path)}:
-            shutil.rmtree(os.path.join(folder, "agent"))
         os.unlink(path)
-        os.rmdir(folder)  # unless there is more in it
+        if os.listdir(home.folder) == ["agent"]:  # what was undone leaves nothing behind
+            shutil.rmtree(home.folder)

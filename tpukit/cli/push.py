@@ -31,6 +31,10 @@ WithSecrets = Annotated[
     bool, Option("--with-secrets", help="Send also what is left out: .ssh, .aws, .netrc, .env ….")
 ]
 
+Overwrite = Annotated[
+    bool, Option("--overwrite", help="Replace also files on the workers that no push has brought.")
+]
+
 
 def push(
     toolkit: Toolkit,
@@ -39,6 +43,7 @@ def push(
     to: Target = "",
     worker: flag.Workers = "all",
     with_secrets: WithSecrets = False,
+    overwrite: Overwrite = False,
     no_relay: NoRelay = False,
     timeout: flag.Timeout = "60s",
     route: flag.RouteFlags = flag.EXTERNAL,
@@ -46,9 +51,14 @@ def push(
     """Put a working tree on every worker.
 
     Sends what git tracks and what is new, but for .gitignore and .tpukitignore; only what changed
-    since the last push. Each file is replaced in one step, under a program that runs there too;
-    files made on a worker stay. Keys and passwords, which are known by their names, are left out.
-    The home folder is never pushed. The timeout is for connecting.
+    since the last push. Each file is replaced in one step, under a program that runs there too.
+
+    Files made on a worker stay: if the tree has other content under such a name, nothing is
+    changed on that worker, unless you give --overwrite. A file that a push brought becomes the
+    pushed one again if it was changed there, and goes if it is gone here.
+
+    Keys and passwords, which are known by their names, are left out. The home folder is never
+    pushed. A worker that says nothing for as long as the timeout is given up.
 
     Examples:
       tpukit push demo
@@ -63,14 +73,14 @@ def push(
     target = pushes.target_path(to or root.name)
     _tell_secrets(toolkit, tree)
     workers = toolkit.workers(name, worker, flag.seconds(timeout))
-    with metered(toolkit, "sent", relay=not no_relay) as context:
+    with metered(toolkit, "sent", relay=not no_relay, silence=flag.seconds(timeout)) as context:
         with Stages(toolkit.console, toolkit.clock) as stages:
             size = amount(tree.size(tree.names))
             stages.progress("compare", f"{len(tree.names)} files, {size}, with the workers'")
             prepared = pushes.prepare(tree, target, workers, context)
         _show(toolkit, prepared)
-    with metered(toolkit, "sent", relay=not no_relay) as context:
-        outcomes = prepared.send(context)
+    with metered(toolkit, "sent", relay=not no_relay, silence=flag.seconds(timeout)) as context:
+        outcomes = prepared.send(context, overwrite=overwrite)
     sent = sum(each.value == "sent" for each in outcomes)
     toolkit.console.say(f"{len(tree.names)} files; {sent} of {len(outcomes)} workers changed")
     return copy_views.copied(outcomes)

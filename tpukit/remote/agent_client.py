@@ -37,9 +37,12 @@ Model = TypeVar("Model", bound="BaseModel")
 Root = Literal["no", "if possible", "yes"]
 #: The statuses of a worker that has no python3, and of one that does not have the archive.
 _NO_PYTHON, _ABSENT = 127, 69
+#: What an answer begins with, and an answer.
+ANSWERS = b"tpukit-agent "
 _ANSWER = re.compile(rb"^tpukit-agent (\{.*\})$", re.MULTILINE)
 #: Archives that nobody has sent for so many days are removed with the next one that is sent.
 _KEPT_DAYS = 30
+_MOST = 1 << 53
 #: Root may be unable to read the user's home folder, if that is on NFS.
 _SUDO = {
     "no": "",
@@ -59,7 +62,7 @@ mkdir -p "$tpukit/agent" && cd "$tpukit/agent" || exit 1
 new=$1.$3
 trap 'rm -f "$new"' EXIT
 cat >"$new" && [ "$(($(wc -c <"$new")))" -eq "$2" ] && mv -f "$new" "$1" || exit 1
-find . -type f -mtime +{_KEPT_DAYS} -exec rm -f {{}} +
+find . -type f -mtime +{_KEPT_DAYS} -exec rm -f {{}} + 2>/dev/null || : # two at once
 """
 _MAIN = """\
 import sys
@@ -82,8 +85,18 @@ class AgentAnswer:
         return self._get(name, str)
 
     def number(self, name: str) -> int:
-        """Return a field that is an integer."""
-        return self._get(name, int)
+        """Return a field that is an integer of at most 53 bits."""
+        value = self._get(name, int)
+        if abs(value) > _MOST:
+            raise self._odd(name)
+        return value
+
+    def seconds(self, name: str) -> float:
+        """Return a field that is a number of seconds, whole or not."""
+        value = self._get(name, float)
+        if not abs(value) <= _MOST:
+            raise self._odd(name)
+        return value
 
     def flag(self, name: str) -> bool:
         """Return a field that is true or false."""
@@ -131,7 +144,7 @@ def archive() -> bytes:
     """Return the archive: the same bytes for the same sources."""
     sources = {"__main__.py": _MAIN, "tpukit/__init__.py": ""}
     for file in resources.files("tpukit.agent").iterdir():
-        if file.name.endswith(".py"):
+        if file.name.endswith((".py", ".sh")):
             sources[f"tpukit/agent/{file.name}"] = file.read_text("utf-8")
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archived:
@@ -223,7 +236,10 @@ def ask(
 
 
 def answer(label: str, done: Completed, failure: str) -> AgentAnswer:
-    """Return the last answer on standard output; raise `TpukitError` as `ask` does."""
+    """Return the last answer on standard output.
+
+    Raises `TpukitError` (`failure`, and the end of stderr) if the agent failed or did not answer.
+    """
     answers = _ANSWER.findall(done.stdout)
     if not done.ok or not answers:
         raise TpukitError(failure, reason=done.reason)
@@ -239,7 +255,7 @@ def parsed(label: str, text: bytes) -> AgentAnswer:
     """Return an answer as JSON text holds it; raise `TpukitError` if it holds none."""
     try:
         fields = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, dict):
         raise TpukitError(f"{label} gave an answer that is not JSON", reason=one_line(text[:200]))

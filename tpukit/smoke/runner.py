@@ -30,6 +30,7 @@ from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text
 from tpukit.remote.worker_files import SMOKE_LOCK, venv_python
 from tpukit.smoke.judge import Expectation, Observation, failures, judge
+from tpukit.smoke.measurements import TOO_FAST
 from tpukit.smoke.presence import look_for_chips
 from tpukit.smoke.smoke_report import SmokeReport
 from tpukit.text import quote
@@ -157,11 +158,13 @@ def smoke_lock(
 def _failure(report: SmokeReport) -> TpukitError:
     failed = [worker for worker in report.workers if not worker.ok]
     if not failed:
-        slow = failures(report)
+        bad = failures(report)
+        chips = any(each.note != TOO_FAST for each in report.failed_measurements)
+        stays = "a bad chip stays with its slice: a new slice may get another one"
         return SmokeFailed(
-            f"{len(slow)} of {len(report.measurements)} figures are no healthy slice's",
-            why="\n".join([*slow, *report.notes]),
-            fix=Fix(note="a bad chip stays with its slice: a new slice may get another one"),
+            f"{len(bad)} of {len(report.measurements)} figures are no healthy slice's",
+            why="\n".join([*bad, *report.notes]),
+            fix=Fix(note=stays if chips else "report it: the program is at fault, not the slice"),
             details=report.document(),
         )
     cause = decisive(worker.cause for worker in failed)
@@ -294,7 +297,7 @@ def _busy(worker: RemoteWorker, connection: Connection, limit: Deadline) -> Devi
     what = f"the devices of {worker.label} are busy with {', '.join(map(str, held))}"
     if any(each.of_runtime for each in held):
         return DevicesBusy(what, fix=stop_runtime(worker.slice))
-    run = next((each.run for each in held if each.run), "")
+    run = next((each.run for each in held if each.run and not each.attached), "")
     attach = Fix.command("tpukit", "attach", worker.slice, run, note="waits until it has ended")
     return DevicesBusy(
         what,

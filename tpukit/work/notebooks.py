@@ -44,7 +44,7 @@ class Notebook:
     """
 
     def __init__(self, worker: RemoteWorker, recipe: str, clock: Clock, lease: float) -> None:
-        self.run_id = f"notebook-{runs.new_run_id(clock)}"
+        self.run_id = f"notebook-{worker_files.new_run_id(clock)}"
         self._worker = worker
         self._recipe = recipe
         self._lease = lease

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -12,16 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from tpukit.errors import BadInput, Fix
 from tpukit.text import one_line, shown_path
 
 IGNORE_FILE = ".tpukitignore"
-#: Where a tree on a worker keeps its manifest.
+#: A tree on a worker keeps there what pushes have done. A copy of it here says nothing.
 STATE_FOLDER = ".tpukit"
-_LINE = re.compile(r"([0-9a-f]{64})  \./(.+)")
-_LINK = re.compile(r"#l ([0-9a-f]{64})  \./(.+)")
 #: Whole paths of what is sent only where it is asked for: keys, tokens and passwords.
 _SECRET = re.compile(
     r".*/(\.ssh|\.aws|\.gnupg|\.config/gcloud)/.*"
@@ -35,37 +34,15 @@ _SECRET = re.compile(
 class Manifest:
     """What every file holds: names to `SHA256`, `SHA256 x` for a program, `-> SHA256` for a link.
 
-    Its text is what sha256sum checks; what that cannot say is in comments.
+    `tpukit/agent/pushes.py` reads it on workers.
     """
 
     files: Mapping[str, str]
 
     @cached_property
-    def encoded(self) -> bytes:
-        """The text as bytes, with names as they are on disk."""
-        text = "".join(_lines(name, self.files[name]) for name in sorted(self.files))
-        return text.encode("utf-8", "surrogateescape")
-
-    @cached_property
     def digest(self) -> str:
-        return hashlib.sha256(self.encoded).hexdigest()
-
-    @classmethod
-    def parse(cls, text: bytes) -> Manifest | None:
-        """Return the manifest that a worker keeps, or None where it is not one of ours."""
-        files: dict[str, str] = {}
-        programs: set[str] = set()
-        for line in text.decode("utf-8", "surrogateescape").split("\n"):
-            if found := _LINE.fullmatch(line):
-                files[found[2]] = found[1]
-            elif found := _LINK.fullmatch(line):
-                files[found[2]] = f"-> {found[1]}"
-            elif line.startswith("#x ./"):
-                programs.add(line.removeprefix("#x ./"))
-        files.update((name, f"{files[name]} x") for name in programs & set(files))
-        parsed = cls(files)
-        unsafe = any(".." in PurePosixPath(name).parts or name.startswith("/") for name in files)
-        return None if unsafe or parsed.encoded != text else parsed
+        """The SHA-256 of the files as JSON with sorted names, in hexadecimal."""
+        return hashlib.sha256(json.dumps(self.files, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -107,19 +84,18 @@ def read_tree(root: Path, *, with_secrets: bool = False) -> Tree:
     gitignore(5)'s patterns. A folder outside any repository is read as if it were one. What holds
     keys, tokens or passwords by its name is left out, unless it is asked for `with_secrets`.
 
-    Raises `BadInput` where there is no git, nothing to send, or a name that cannot be sent.
+    Raises `BadInput` if there is no git or nothing to send.
     """
     if shutil.which("git") is None:
         raise BadInput("push asks git which files count", fix=Fix(note="install git"))
-    present = [name for name in sorted(_listed(root)) if _is_sent(root / name)]
+    listed = sorted(name for name in _listed(root) if STATE_FOLDER not in name.split("/"))
+    present = [name for name in listed if _is_sent(root / name)]
     secret = {name for name in present if _SECRET.fullmatch(f"{root}/{name}")}
     secrets = [] if with_secrets else [name for name in present if name in secret]
     sent = [name for name in present if with_secrets or name not in secret]
     if not sent:
         fix = Fix(note="add --with-secrets") if secrets else None
         raise BadInput(f"there is nothing to push in {shown_path(root)}", fix=fix)
-    for name in sent:
-        _check(name)
     return Tree(root, sent, secrets)
 
 
@@ -173,14 +149,6 @@ def _is_sent(path: Path) -> bool:
     return path.is_symlink() or path.is_file()
 
 
-def _check(name: str) -> None:
-    if name.split("/")[0] == STATE_FOLDER:
-        raise BadInput(f"{one_line(name)} cannot be pushed: {STATE_FOLDER} is tpukit's own")
-    # sha256sum would escape them in a manifest.
-    if re.search(r"[\\\n\r]", name) or len(name.splitlines()) != 1:
-        raise BadInput(f"{one_line(name)!r} cannot be pushed: its name has a line end or backslash")
-
-
 def _fingerprint(path: Path) -> str:
     try:
         if path.is_symlink():
@@ -190,10 +158,3 @@ def _fingerprint(path: Path) -> str:
         return f"{found} x" if path.stat().st_mode & 0o100 else found
     except OSError as error:
         raise BadInput(f"cannot read {shown_path(path)}", reason=error.strerror or "") from error
-
-
-def _lines(name: str, fingerprint: str) -> str:
-    if fingerprint.startswith("-> "):
-        return f"#l {fingerprint.removeprefix('-> ')}  ./{name}\n"
-    program = f"#x ./{name}\n" if fingerprint.endswith(" x") else ""
-    return f"{program}{fingerprint.removesuffix(' x')}  ./{name}\n"

@@ -1,0 +1,447 @@
+"""Pushes on a worker: wherever one ends, each file is old or new, and the user's files stay."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.agent_program import agent_words
+from support.openssh_server import eventually
+
+from tpukit.work.pushes import Push
+from tpukit.work.worktree import Manifest, Tree
+
+pytestmark = pytest.mark.process
+
+#: What each path holds: a file's text, or where a link leads, after an arrow.
+Files = Mapping[str, str]
+OLD: Files = {
+    "kept": "kept",
+    "train.py": "old",
+    "sub/deep/part.py": "old",
+    "gone": "old",
+    "going/with/its folder": "old",
+    "-dash": "old",
+    "becomes a folder": "old",
+    "becomes a file/inner": "old",
+    "link": "-> train.py",
+    "link that becomes a folder": "-> sub",
+    "link to nothing that becomes a folder": "-> nothing",
+}
+NEW: Files = {
+    "kept": "kept",
+    "train.py": "new",
+    "sub/deep/part.py": "new",
+    "fresh/deep/file": "new",
+    "-dash": "new",
+    "becomes a folder/inner": "new",
+    "becomes a file": "new",
+    "link": "-> kept",
+    "link that becomes a folder/inside": "new",
+    "link to nothing that becomes a folder/inside": "new",
+    "here and there": "made on both sides",
+}
+THIRD: Files = {"kept": "kept", "train.py": "third"}
+#: What a program on the worker has made in the tree.
+OWN: Files = {
+    "checkpoints/1": "precious",
+    "sub/own": "precious",
+    "here and there": "made on both sides",
+}
+#: Python audits these calls before it changes something: all may end at each of them.
+_CALLS = ("chmod", "mkdir", "remove", "rename", "rmdir", "symlink", "utime")
+CHANGING = ("open", *(f"os.{name}" for name in _CALLS))
+#: Runs an archive, and at one of these calls does something.
+HOOKED = """
+import os, runpy, sys
+calls, at, end, events, archive = sys.argv[1:6]
+sys.argv[:] = sys.argv[5:]
+counted = os.open(calls, os.O_WRONLY | os.O_APPEND)
+number = 0
+
+def hook(event, words):
+    global number
+    if event in events.split() and (event != "open" or words[2] & (os.O_WRONLY | os.O_RDWR)):
+        number += 1
+        os.write(counted, b"x")
+        if at in ("every", str(number)):
+            exec(end)
+
+sys.addaudithook(hook)
+sys.path.insert(0, archive)
+runpy.run_path(archive, run_name="__main__")
+"""
+KILL = "os.kill(os.getpid(), 9)"
+FULL_DISK = "raise OSError(28, 'No space left on device')"
+
+
+def write(root: Path, files: Files) -> None:
+    for name, held in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if held.startswith("-> "):
+            path.symlink_to(held.removeprefix("-> "))
+        else:
+            path.write_text(held)
+
+
+def read(root: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(root)): f"-> {path.readlink()}"
+        if path.is_symlink()
+        else path.read_text()
+        for path in root.rglob("*")
+        if (path.is_symlink() or path.is_file()) and path.relative_to(root).parts[0] != ".tpukit"
+    }
+
+
+@dataclass
+class Worker:
+    """A home folder, and the agent as it runs for it."""
+
+    folder: Path
+    hooked: Sequence[str] = ()
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    @property
+    def payload(self) -> Path:
+        return self.folder / "payload"
+
+    @property
+    def output(self) -> Path:
+        """What the agent has written to standard output."""
+        return self.folder / "output"
+
+    @property
+    def tree(self) -> Path:
+        return self.home / "project"
+
+    def push(self, wanted: Files, base: Files | None = None, *, overwrite: bool = False) -> str:
+        """Return the state that `apply_push` answers to what changed since `base`, or its error."""
+        answer = self.apply(wanted, base, overwrite=overwrite)
+        return answer.get("state") or answer["error"]
+
+    def apply(
+        self, wanted: Files, base: Files | None = None, *, overwrite: bool = False
+    ) -> dict[str, Any]:
+        last = Manifest({}) if base is None else self._source("base", base).manifest
+        tree = self._source("source", wanted)
+        payload = Push(tree, "project", (), last).payload
+        self.payload.write_bytes(b"".join(payload.chunks()))
+        return self.ask(
+            "apply_push",
+            payload=str(self.payload),
+            digest=tree.manifest.digest,
+            overwrite=overwrite,
+        )
+
+    def look(self) -> str:
+        return "intact" if self.ask("inspect_tree")["digest"] else "changed"
+
+    def ask(self, verb: str, **request: object) -> dict[str, Any]:
+        python, isolated, bare, *words = agent_words(self.home, verb)
+        hooked = ["-c", HOOKED, *self.hooked] if self.hooked else []
+        with self.output.open("wb") as output:
+            done = subprocess.run(
+                [python, isolated, bare, *hooked, *words],
+                input=json.dumps({"target": "project", **request}).encode() + b"\n",
+                stdout=output,
+                stderr=subprocess.PIPE,
+                check=False,
+            )
+        said = self.output.read_text().rpartition("tpukit-agent ")[2]
+        return json.loads(said) if said else {"error": done.stderr.decode()}
+
+    @contextmanager
+    def ending(self, at: int | str, end: str, events: Sequence[str] = CHANGING) -> Iterator[Path]:
+        """Let the call of that number, or every call that Python audits as these events, do `end`.
+
+        Yields the file that counts these calls, a letter for each.
+        """
+        calls = self.folder / f"calls-{at}"
+        calls.write_text("")
+        self.hooked = (str(calls), str(at), end, " ".join(events))
+        yield calls
+        self.hooked = ()
+
+    def _source(self, name: str, files: Files) -> Tree:
+        root = self.folder / name
+        shutil.rmtree(root, ignore_errors=True)
+        write(root, files)
+        return Tree(root, sorted(files))
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Worker:
+    (tmp_path / "home").mkdir()
+    return Worker(tmp_path)
+
+
+def test_a_tree_becomes_another_one_and_what_was_made_there_stays(worker: Worker) -> None:
+    assert worker.push(OLD) == "applied"
+    assert (worker.look(), read(worker.tree)) == ("intact", OLD)
+    write(worker.tree, OWN)
+    assert worker.push(NEW, OLD) == "applied"
+    assert (worker.look(), read(worker.tree)) == ("intact", {**NEW, **OWN})
+    assert not (worker.tree / "going").exists()
+    assert {each.name for each in (worker.tree / ".tpukit").iterdir()} == {"pushed", "lock"}
+
+
+@pytest.mark.journey
+@pytest.mark.parametrize("end", [KILL, FULL_DISK], ids=["killed", "full disk"])
+def test_wherever_it_ends_every_file_is_old_or_new_and_the_next_push_finishes(
+    worker: Worker, end: str
+) -> None:
+    """At each call that changes something the agent is killed, or that fails."""
+    home, pristine = worker.folder / "home", worker.folder / "pristine"
+    worker.push(OLD)
+    write(worker.tree, OWN)
+    shutil.copytree(home, pristine, symlinks=True)
+    at, words = 0, set()
+    while True:
+        at += 1
+        shutil.rmtree(home)
+        shutil.copytree(pristine, home, symlinks=True)
+        with worker.ending(at, end) as calls:
+            answer = worker.push(NEW, OLD)
+            if len(calls.read_text()) < at:
+                break
+        found, look = read(worker.tree), worker.look()
+        words.add(look)
+        assert found.keys() >= (OLD.keys() & NEW.keys()) | OWN.keys(), at
+        for name, held in found.items():
+            assert held in {each.get(name) for each in (OLD, NEW, OWN)}, (at, name)
+        if look == "intact":
+            assert found in ({**OLD, **OWN}, {**NEW, **OWN}), at
+        if answer == "applied":
+            assert found == {**NEW, **OWN}, at
+        following = THIRD if at % 2 else NEW
+        assert worker.push(following) == "applied", at
+        assert (worker.look(), read(worker.tree)) == ("intact", {**following, **OWN}), at
+    assert at > 20
+    assert words == {"intact", "changed"}
+
+
+def test_a_program_goes_on_in_its_folder_and_with_the_file_that_it_has_open(worker: Worker) -> None:
+    worker.push(OLD)
+    folder = os.open(worker.tree / "sub", os.O_RDONLY)
+    with (worker.tree / "train.py").open() as file:
+        assert worker.push(NEW) == "applied"
+        assert file.read() == "old"
+    # Its working folder is the one that the push has changed.
+    with open(os.open("deep/part.py", os.O_RDONLY, dir_fd=folder)) as file:
+        assert file.read() == "new"
+    os.close(folder)
+
+
+@pytest.mark.parametrize(
+    ("own", "in_the_way"),
+    [("becomes a file/own", "becomes a file/own"), ("fresh", "fresh")],
+)
+def test_what_a_worker_has_made_is_never_replaced_by_a_file_or_folder(
+    worker: Worker, own: str, in_the_way: str
+) -> None:
+    worker.push(OLD)
+    write(worker.tree, {own: "precious"})
+    assert f"{in_the_way} is in the way" in worker.push(NEW)
+    assert (worker.look(), read(worker.tree)) == ("intact", {**OLD, own: "precious"})
+
+
+def test_a_file_that_no_push_has_brought_is_named_and_kept_unless_it_may_be_overwritten(
+    worker: Worker,
+) -> None:
+    worker.push(OLD)
+    names = [f"results/{number}" for number in range(7)]
+    before = OLD | dict.fromkeys(names, "precious") | {"a link": "-> kept"}
+    write(worker.tree, dict.fromkeys(names, "precious") | {"a link": "-> kept"})
+    wanted = THIRD | dict.fromkeys(names, "old copy") | {"a link": "-> train.py"}
+    conflict = {"state": "conflict", "count": 8, "names": ["a link", *names[:4]]}
+    assert worker.apply(wanted, OLD) == conflict
+    assert (worker.look(), read(worker.tree)) == ("intact", before)
+    assert worker.push(wanted, OLD, overwrite=True) == "applied"
+    assert (worker.look(), read(worker.tree)) == ("intact", wanted)
+    # A push has brought them now.
+    following = THIRD | dict.fromkeys(names, "new")
+    assert worker.push(following, wanted) == "applied"
+    assert read(worker.tree) == following
+
+
+def test_a_file_with_the_same_content_stays_that_of_the_program_that_has_it_open(
+    worker: Worker,
+) -> None:
+    worker.push(OLD)
+    table = worker.tree / "results.csv"
+    with table.open("w") as file:
+        file.write("1\n")
+        file.flush()
+        table.chmod(0o600)
+        with_results = OLD | {"results.csv": "1\n"}
+        assert worker.push(with_results, OLD) == "applied"
+        assert (worker.look(), table.stat().st_mode & 0o777) == ("intact", 0o644)
+        file.write("2\n")
+    assert table.read_text() == "1\n2\n"
+    # That push has not brought it: no other one replaces or removes it.
+    assert worker.push(with_results) == "conflict"
+    assert worker.push(NEW) == "applied"
+    assert table.read_text() == "1\n2\n"
+
+
+def test_what_is_no_file_is_in_the_way_of_one(worker: Worker) -> None:
+    worker.push(OLD)
+    os.mkfifo(worker.tree / "here and there")
+    assert worker.apply(NEW)["names"] == ["here and there"]
+    assert worker.push(NEW, overwrite=True) == "applied"
+
+
+def test_without_its_state_a_tree_is_the_users(worker: Worker) -> None:
+    """The disk was full of errors, say: what is not known to be a push's is not replaced."""
+    worker.push(OLD)
+    (worker.tree / ".tpukit/pushed").write_text('{"files"')
+    assert worker.look() == "changed"
+    assert worker.apply(THIRD)["names"] == ["train.py"]
+    assert worker.push(THIRD, overwrite=True) == "applied"
+    assert worker.look() == "intact"
+
+
+def test_a_name_may_hold_anything(worker: Worker) -> None:
+    odd = dict.fromkeys(
+        ["line\nend", "back\\slash", os.fsdecode(b"\xff"), " ", "-> x", "ü"], "held"
+    )
+    assert worker.push(odd) == "applied"
+    assert (worker.look(), read(worker.tree)) == ("intact", odd)
+    assert worker.push(THIRD, odd) == "applied"
+    assert read(worker.tree) == THIRD
+
+
+def test_another_disk_that_is_mounted_in_the_tree_gets_its_files(worker: Worker) -> None:
+    crossing = "raise OSError(18, 'Invalid cross-device link')"
+    with worker.ending(2, crossing, ["os.rename"]):
+        assert worker.push({"only": "held"}) == "applied"
+    assert (worker.look(), read(worker.tree)) == ("intact", {"only": "held"})
+
+
+def test_of_two_pushes_at_once_one_waits(worker: Worker, tmp_path: Path) -> None:
+    """As on workers that share a home folder: both get the same payload."""
+    worker.push(OLD)
+    os.mkfifo(tmp_path / "go on")
+    answers = []
+    wait = f"open('{tmp_path}/go on').read()"
+    with worker.ending(2, wait, ["os.rename"]) as renames:
+        first = threading.Thread(target=lambda: answers.append(worker.push(NEW, OLD)))
+        first.start()
+        eventually(lambda: len(renames.read_text()) == 2)
+    try:
+        other = Worker(tmp_path)
+        with other.ending(0, "", ["fcntl.flock"]) as tries:
+            second = threading.Thread(target=lambda: answers.append(other.push(NEW, OLD)))
+            second.start()
+            eventually(lambda: len(tries.read_text()) > 1)
+    finally:
+        (tmp_path / "go on").write_text("")
+        first.join()
+        second.join()
+    assert answers == ["applied", "applied"]
+    assert (worker.look(), read(worker.tree)) == ("intact", NEW)
+
+
+def test_a_full_disk_keeps_nothing_of_what_arrived(worker: Worker) -> None:
+    worker.push(OLD)
+    with worker.ending(4, FULL_DISK, ["open"]):
+        assert "No space left" in worker.push(NEW, OLD)
+    assert not worker.payload.exists()
+    assert {path.name for path in (worker.tree / ".tpukit").iterdir()} == {"pushed", "lock"}
+    assert (worker.look(), read(worker.tree)) == ("intact", OLD)
+
+
+def test_a_worker_that_reads_much_or_waits_says_how_far_it_is(worker: Worker) -> None:
+    worker.push(OLD)
+    os.truncate(worker.tree / "train.py", 1 << 30)
+    worker.look()
+    assert progress(worker.output)
+    worker.output.write_text("")
+    with (worker.tree / ".tpukit/lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        push = threading.Thread(target=worker.push, args=(NEW,))
+        push.start()
+        eventually(lambda: len(progress(worker.output)) > 1)
+    push.join()
+    assert progress(worker.output) == sorted(set(progress(worker.output)))
+
+
+def progress(output: Path) -> list[int]:
+    return [int(number) for number in re.findall(r'{"progress": (\d+)}', output.read_text())]
+
+
+def test_what_was_changed_there_since_the_look_is_not_taken_for_what_was_pushed(
+    worker: Worker,
+) -> None:
+    """Of what is to stay as it is nothing is sent: the worker has to have it."""
+    assert worker.push(OLD) == "applied"
+    (worker.tree / "kept").write_text("changed there")
+    before = read(worker.tree)
+    assert worker.push(NEW, OLD) == "differs"
+    assert read(worker.tree) == before
+    (worker.tree / "kept").write_text("kept")
+    assert worker.push(NEW, OLD) == "applied"
+    assert read(worker.tree) == NEW
+
+
+@pytest.mark.parametrize("leads_to", ["moved", "../elsewhere"])
+def test_nothing_is_removed_through_a_link_that_took_a_folders_place(
+    worker: Worker, leads_to: str
+) -> None:
+    first = {"data/set": "held", "data/more/set": "held", "moved/set": "held"}
+    worker.push(first)
+    write(worker.tree.parent / "elsewhere", {"set": "precious"})
+    empty = [
+        folder / "more" for folder in (worker.tree / "moved", worker.tree.parent / "elsewhere")
+    ]
+    for folder in empty:
+        folder.mkdir()
+    linked = {"data": f"-> {leads_to}", "moved/set": "held"}
+    # The first try ends when the link is there; the second one knows the old names still.
+    with worker.ending(3, FULL_DISK, ["os.rename"]):
+        assert "No space left" in worker.push(linked, first)
+    assert (worker.tree / "data").is_symlink()
+    assert worker.push(linked, first) == "applied"
+    assert (worker.look(), read(worker.tree)) == ("intact", linked)
+    assert read(worker.tree.parent / "elsewhere") == {"set": "precious"}
+    assert all(folder.is_dir() for folder in empty)
+
+
+def test_what_cannot_be_removed_is_said(worker: Worker) -> None:
+    worker.push(OLD)
+    with worker.ending(1, "raise OSError(13, 'Permission denied', words[0])", ["os.remove"]):
+        assert f"{worker.tree}/-dash: Permission denied" in worker.push({"kept": "kept"})
+    assert worker.look() == "changed"
+
+
+def test_what_has_moved_is_at_its_new_place_before_it_leaves_the_old_one(worker: Worker) -> None:
+    worker.push({"old/module": "code"})
+    with worker.ending(1, FULL_DISK, ["os.remove"]):
+        worker.push({"new/module": "code"})
+    assert read(worker.tree) == {"old/module": "code", "new/module": "code"}
+
+
+def test_another_first_push_to_a_folder_that_workers_share_is_in_nobodys_way(
+    worker: Worker,
+) -> None:
+    """It begins while this one looks whether the folder is empty."""
+    worker.tree.mkdir()
+    begin = f"if words[0] == '{worker.tree}': os.makedirs('{worker.tree}/.tpukit', exist_ok=True)"
+    with worker.ending("every", begin, ["os.listdir"]):
+        assert worker.push(OLD) == "applied"
