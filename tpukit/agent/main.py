@@ -19,13 +19,13 @@ from typing import Any, Dict, TextIO
 INCOMPLETE = 75
 #: The module of each verb. It has a function of the verb's name.
 VERBS = {
-    "apply_push": "pushes",
+    "apply_push": "pushed_trees",
     "fetch_upload": "relay",
     "hold_lock": "locks",
-    "inspect_tree": "pushes",
+    "inspect_tree": "pushed_trees",
     "look_at_upload": "uploads",
     "place_upload": "uploads",
-    "read_manifest": "pushes",
+    "read_manifest": "pushed_trees",
     "receive_upload": "uploads",
     "send_download": "downloads",
     "serve_upload": "relay",
