@@ -15,21 +15,24 @@ CHUNK = 1 << 20
 BLOCK = 4096
 #: Nobody but the owner may write to what arrives in an archive.
 _UMASK = 0o022
+#: What a full disk answers.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 #: What a file system without hard links answers.
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
-def unpack(file: IO[bytes], folder: str, sparse: bool) -> int:
-    """Unpack an archive into an empty folder.
+def unpack(file: IO[bytes], folder: str, sparse: bool, progress: ProgressReport) -> int:
+    """Unpack an archive into an empty folder; folders that it does not name are made.
 
     Return how many hard links became files of their own, on a file system that has none.
     """
     folders: list[tuple[str, tarfile.TarInfo]] = []
-    copied, progress = 0, ProgressReport()
+    copied = 0
     with tarfile.open(fileobj=file, mode="r:") as archive:
         for member in iter(archive.next, None):
             archive.members = []  # type: ignore[attr-defined]  # it keeps all that it has seen
             path = os.path.join(folder, member.name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
             if member.isdir():
                 os.makedirs(path, exist_ok=True)
                 folders.append((path, member))
@@ -65,12 +68,15 @@ def merge(source: str, target: str) -> None:
 
 
 def put_file(new: str, place: str) -> None:
-    """Move a file over the one at a place, in one step. A file goes through a link, as with `cp`.
+    """Move a file over the one at a place, in one step, through a link as `cp` does."""
+    move_file(new, place if os.path.islink(new) else os.path.realpath(place))
 
-    Whoever has the old one open goes on with that.
+
+def move_file(new: str, place: str) -> None:
+    """Move a file, which may be a link, over the one or the link at a place, in one step.
+
+    Whoever has the old one open goes on with that. A folder in the tree may be on another disk.
     """
-    if not os.path.islink(new):
-        place = os.path.realpath(place)
     try:
         os.rename(new, place)
     except OSError as error:

@@ -22,13 +22,12 @@ from typing import IO, Iterable, Iterator, cast
 
 from tpukit.agent.main import Home, Request, say
 from tpukit.agent.progress import ProgressReport
-from tpukit.agent.trees import CHUNK, merge, put_file, unpack, write
+from tpukit.agent.trees import CHUNK, FULL, merge, put_file, unpack, write
 
 VERIFIED = 0o400
 #: Seconds after which what an interrupted upload has left is removed.
 WEEK = 7 * 86400
 _STAGED = re.compile(r"\.tpukit-upload-[0-9a-f]{32}(\.[0-9a-z.]+)?")
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Gone(Exception):
@@ -77,7 +76,7 @@ def keep(request: Request, chunks: Iterable[bytes]) -> None:
         try:
             _write_all(file, part, request, chunks, progress)
         except OSError as error:
-            if error.errno in _FULL and _is_at(part, file):
+            if error.errno in FULL and _is_at(part, file):
                 os.unlink(part)
             raise OSError(error.errno, error.strerror, part) from error
         size = os.fstat(file.fileno()).st_size if _is_at(part, file) else 0
@@ -262,11 +261,11 @@ def _put_tree(request: Request, target: str) -> int:
         _check_verified(os.fstat(file.fileno()))
         try:
             os.mkdir(new, 0o700)
-            copied = unpack(file, new, request["sparse"])
+            copied = unpack(file, new, request["sparse"], ProgressReport())
             os.makedirs(target if into else os.path.dirname(target), exist_ok=True)
             merge(new if into else os.path.join(new, request["name"]), target)
         except OSError as error:
-            if error.errno in _FULL:
+            if error.errno in FULL:
                 os.unlink(whole)
             raise
         finally:

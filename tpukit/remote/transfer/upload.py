@@ -25,8 +25,6 @@ from tpukit.text import one_line
 _SENDINGS = 2
 #: Times that another copy of the same to the same place may take what was sent to put it in place.
 _ROUNDS = 10
-#: Bytes a second of a slow disk, for a worker that says nothing while it reads.
-_SLOW_DISK = 20e6
 #: Bytes more than what is sent that a worker may handle: it reads what it has, twice at most.
 _MARGIN = 64 << 20
 _STATES = ("complete", "partial", "corrupt", "sent", "unchanged")
@@ -54,12 +52,9 @@ class TransferContext:
     on_notice: Callable[[str], None] = lambda text: None  #: told what did not arrive as it was
     silence: float = 60.0  #: seconds without progress after which a worker is given up
 
-    def connection(self, worker: RemoteWorker, size: int = 0) -> RetryingConnection:
-        """Return a connection for a transfer, given up when nothing comes of it.
-
-        A worker may be silent while it reads `size` bytes.
-        """
-        patience = Patience(self.deadline, self.silence + size / _SLOW_DISK)
+    def connection(self, worker: RemoteWorker) -> RetryingConnection:
+        """Return a connection for a transfer, given up when nothing comes of it."""
+        patience = Patience(self.deadline, self.silence)
         return RetryingConnection(worker.connect, patience, self.on_loss)
 
 
@@ -78,6 +73,34 @@ class SignsOfLife:
             if answer.has("progress") and self._done < answer.number("progress") < self.most:
                 self._done = answer.number("progress")
                 self._connection.progressed()
+
+
+def ask_with_signs(
+    waiting: RetryingConnection,
+    connection: Connection,
+    verb: str,
+    request: Mapping[str, Any],
+    failure: str,
+    *,
+    size: int,
+    stdin: Callable[[], Iterable[bytes]] | None = None,
+    keep: int = 1 << 16,
+) -> AgentAnswer:
+    """Have the agent do something with `size` bytes, and return its answer.
+
+    `waiting` gives the worker up if it no longer gets on. Raises as `agent_client.ask` does.
+    """
+    signs = SignsOfLife(waiting, connection.label, 3 * size + _MARGIN)
+    done = agent_client.run(
+        connection,
+        verb,
+        request,
+        deadline=waiting.deadline,
+        stdin=stdin,
+        on_output=lambda name, chunk: signs.take(chunk) if name == "stdout" else None,
+        keep=keep,
+    )
+    return agent_client.answer(connection.label, done, failure)
 
 
 @dataclass(frozen=True)
@@ -255,18 +278,15 @@ class Delivery:
         request: Mapping[str, Any],
         stdin: Callable[[], Iterable[bytes]] | None = None,
     ) -> AgentAnswer:
-        signs = SignsOfLife(self.connection, connection.label, 3 * self.payload.size + _MARGIN)
-        done = agent_client.run(
+        return ask_with_signs(
+            self.connection,
             connection,
             verb,
             {**self.request(), **request},
-            deadline=self.connection.deadline,
+            f"{self.worker.name} cannot keep what was sent",
+            size=self.payload.size,
             stdin=stdin,
-            on_output=lambda name, chunk: signs.take(chunk) if name == "stdout" else None,
-            keep=1 << 16,
         )
-        failure = f"{self.worker.name} cannot keep what was sent"
-        return agent_client.answer(connection.label, done, failure)
 
     def _heed(self, answer: AgentAnswer) -> None:
         """Note what the worker answered; raise `TpukitError` if that makes no sense."""
