@@ -203,11 +203,14 @@ def thresholds() -> str:
             f"{each.warn:.0%}",
             f"{each.fail:.0%}",
             "all" if name in of else ", ".join(each.published),
+            f"{each.floor:.0%}" if each.floor else "",
+            f"{each.most:.0%}" if each.floor else "",
             "; ".join(each.sources),
         )
         for name, each in measurements.thresholds().items()
     ]
-    return table(("figure", "part of", "warned of below", "fails below", "on", "published"), rows)
+    below = "warned of below", "fails below", "on", "fails everywhere below", "and above"
+    return table(("figure", "part of", *below, "published"), rows)
 
 
 def hardware_sources() -> str:

@@ -3,12 +3,13 @@
     lock.py [RECIPE…]
 
 Runs the uv that workers run (from the package index, into a folder of its own), for each Python of
-a recipe, for workers and for their stand-ins. A lock names no index: hashes hold wherever the files
-come from.
+a recipe, for workers and for their stand-ins, and locks uv itself for every machine that may be a
+worker. A lock names no index: hashes hold wherever the files come from.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,8 @@ from tpukit.provision import recipe_names
 from tpukit.provision.recipes import UV_VERSION, Recipe, Release
 
 LOCKS = Path(__file__).parent.parent / "tpukit/provision/locks"
+#: Machines that may be workers: TPU VMs, and those that emulate them.
+UV_PLATFORM = re.compile(r"(linux|macosx).*_(x86_64|aarch64|arm64)$")
 #: Where wheels run: glibc of the recipes and later, as far as uv knows them.
 NEWEST_GLIBC = 40
 
@@ -40,8 +43,13 @@ def install_uv(folder: Path) -> Path:
 def resolve(uv: Path, requirements: list[str], python: str, glibc: str) -> list[dict[str, Any]]:
     """Return the packages that requirements come to, each with its wheels."""
     platform = f"x86_64-manylinux_{glibc.replace('.', '_')}"
-    compile_ = (uv, "pip", "compile", "--quiet", "--upgrade", "--only-binary", ":all:")
     where = ("--python-version", python, "--python-platform", platform, "--no-python-downloads")
+    return compiled(uv, requirements, *where)
+
+
+def compiled(uv: Path, requirements: list[str], *where: str) -> list[dict[str, Any]]:
+    """Return what `uv pip compile` makes of requirements."""
+    compile_ = (uv, "pip", "compile", "--quiet", "--upgrade", "--only-binary", ":all:")
     with tempfile.TemporaryDirectory() as folder:
         pylock = Path(folder) / "pylock.toml"
         words = [*compile_, *where, "--format", "pylock.toml", "--output-file", pylock, "-"]
@@ -78,6 +86,18 @@ def locked(packages: list[dict[str, Any]], python: str) -> Iterator[tuple[str, i
         yield f"{package['name']}=={package['version']} {shown}", max(w["size"] for w in wheels)
 
 
+def write_uv_lock(uv: Path) -> None:
+    (package,) = compiled(uv, [f"uv=={UV_VERSION}"], "--universal")
+    names = {
+        wheel["url"].rpartition("/")[2]: wheel["hashes"]["sha256"] for wheel in package["wheels"]
+    }
+    hashes = sorted(sha for name, sha in names.items() if UV_PLATFORM.search(Path(name).stem))
+    shown = " ".join(f"--hash=sha256:{each}" for each in hashes)
+    heading = "# Made by scripts/lock: uv for Linux and macOS, x86_64 and aarch64.\n"
+    (LOCKS / "uv.txt").write_text(f"{heading}uv=={UV_VERSION} {shown}\n")
+    print(f"uv {UV_VERSION}: {len(hashes)} wheels")
+
+
 def write_lock(uv: Path, recipe: Recipe, release: Release, python: str, emulated: bool) -> None:
     requirements = [each.requirement for each in release.packages_for(emulated)]
     packages = resolve(uv, requirements, python, recipe.glibc)
@@ -98,6 +118,7 @@ def write_lock(uv: Path, recipe: Recipe, release: Release, python: str, emulated
 def main(names: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         uv = install_uv(Path(folder))
+        write_uv_lock(uv)
         for name in names or recipe_names():
             recipe = Recipe.named(name)
             for release in recipe.releases:

@@ -203,7 +203,7 @@ def test_a_letter_cut_in_two_is_whole_on_a_terminal_and_streams_do_not_mix() -> 
 
 def test_a_worker_s_line_is_marked_and_sanitized_in_a_pipe_too() -> None:
     out = Stream()
-    console(out).write_prefixed("stdout", "[3] ", b"a\x1b[2Jb")
+    console(out).write_prefixed("stdout", "[3] ", b"a\x1b[2Jb\n")
     assert out.text() == "[3] a\\x1b[2Jb\n"
 
 

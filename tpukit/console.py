@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
@@ -228,19 +228,19 @@ class Console:
         target.buffer.write(chunk)  # type: ignore[attr-defined]
         target.buffer.flush()  # type: ignore[attr-defined]
 
-    def write_prefixed(self, stream: str, prefix: str, line: bytes) -> None:
-        """Print one line of one worker's output, marked with where it comes from.
+    def write_prefixed(self, stream: str, prefix: str, lines: bytes) -> None:
+        """Print whole lines of one worker's output in one write, each marked with its origin.
 
         A progress bar's line has carriage returns: each of its parts gets the mark.
         """
         target = self.out if stream == "stdout" else self.err
-        parts = sanitize(line.rstrip(b"\r")).split("\n")
-        target.write("".join(f"{prefix}{part}\n" for part in parts))
+        marked = sanitize(lines).removesuffix("\n").replace("\n", f"\n{prefix}")
+        target.write(f"{prefix}{marked}\n")
         target.flush()
 
-    def write_json_line(self, document: Mapping[str, Any]) -> None:
-        """Print one versioned JSON document on a line of its own, at once."""
-        self._print_json(document, indent=None)
+    def write_json_lines(self, documents: Iterable[Mapping[str, Any]]) -> None:
+        """Print versioned JSON documents in one write, each on a line of its own."""
+        self.out.write("".join(_json(document, indent=None) for document in documents))
         self.out.flush()
 
     def _narrate(self, line: str, style: str = "") -> None:
@@ -261,12 +261,8 @@ class Console:
         """Print the one document of a command; say whether it is this one."""
         first, self._has_document = not self._has_document, True
         if first:
-            self._print_json(document)
+            self.out.write(_json(document, indent=2))
         return first
-
-    def _print_json(self, document: Mapping[str, Any], indent: int | None = 2) -> None:
-        versioned = {"v": SCHEMA, **document}
-        self.out.write(json.dumps(versioned, ensure_ascii=True, indent=indent) + "\n")
 
     def _draw(self, view: View) -> None:
         """Draw a table where it fits; elsewhere a card a row, so that no word is ever broken."""
@@ -357,6 +353,11 @@ class TransferProgress:
         rate = self._moved / max(seconds, 0.001)
         took = f"{seconds:.1f} s ({amount(rate)}/s)"
         return f"{self.verb} {amount(self._moved)}{of} in {took}"
+
+
+def _json(document: Mapping[str, Any], indent: int | None) -> str:
+    """Return a versioned JSON document and a line's end."""
+    return json.dumps({"v": SCHEMA, **document}, ensure_ascii=True, indent=indent) + "\n"
 
 
 def _shown(cell: object) -> tuple[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 # C0 without \t and \n, DEL, C1, line and paragraph separators, bidirectional controls, deprecated
@@ -14,6 +13,9 @@ _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u206f"
     "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]+"
 )
+_NOT_IN_QUOTES = re.compile(r"[!\\]")
+#: Bytes that most output has nothing else of: to look for others takes a hundredth of the search.
+_PLAIN = bytes([*b"\t\n", *range(ord(" "), 0x7F)])
 
 
 def sanitize(text: str | bytes) -> str:
@@ -23,8 +25,10 @@ def sanitize(text: str | bytes) -> str:
     every other control and bidirectional character becomes its visible escape (`\\x1b`).
     """
     decoded = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    if decoded.isascii() and not decoded.encode().translate(None, _PLAIN):
+        return decoded
     unified = decoded.replace("\r\n", "\n").replace("\r", "\n")
-    return _UNSAFE.sub(lambda found: "".join(map(_visible, found[0])), unified)
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), unified)
 
 
 def one_line(text: str | bytes) -> str:
@@ -38,18 +42,17 @@ def shown_path(path: Path) -> str:
 
 
 def quote(words: Sequence[str]) -> str:
-    """Return one POSIX shell command line that runs exactly these words."""
-    return shlex.join(words)
+    """Return one shell command line that runs exactly these words, in POSIX shells and fish.
+
+    In csh too, unless a word has several lines. What csh (`!`) and fish (a backslash) do not leave
+    as it is between quotes stands outside of them.
+    """
+    return _NOT_IN_QUOTES.sub(r"'\\\g<0>'", shlex.join(words))
 
 
 def counted(number: int, noun: str) -> str:
     """Return a number of things in words: `1 change`, `2 changes`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-@cache
-def _visible(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def is_utf8(text: str) -> bool:

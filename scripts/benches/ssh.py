@@ -1,5 +1,7 @@
 """`true` on N workers by tpukit and its rivals: client CPU time a worker, and wall time.
 
+Then the same of a command that writes many lines, which the client shows with their workers.
+
 The workers are processes of OpenSSH's server where there is one and this account is root (SSHD
 names one that is not installed); else the emulator's, and tpukit is measured alone. Servers and
 clients share this machine's processors. The memory is that of the client's largest process, and of
@@ -34,6 +36,11 @@ OURS = "tpukit"
 #: Clients whose SSH is written in C; libssh2 without a client around it is shown beside them.
 IN_C = ("OpenSSH", "OpenSSH, tuned", "parallel-ssh")
 BARE = "libssh2, bare"
+#: Numbers of workers whose output is shown.
+OUTPUT_COUNTS = (1, 4, 16)
+LINES_OF_LIBRARY = "parallel-ssh, lines"
+#: Debian's program of that name, from its package pssh; the library has none.
+PROGRAM = "pssh"
 
 Measure = Callable[[SshdWorkers, int], Cost]
 Samples = Mapping[tuple[str, int], Sequence[Cost]]
@@ -43,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=3, help="runs of each, one after the other")
     parser.add_argument("--workers", default="1,4,16,32,64,256", help="numbers of workers")
     parser.add_argument("--clients", default="", help="some of the clients, split by ;")
+    parser.add_argument("--lines", type=int, default=500_000, help="of output a worker; 0: none")
     parser.add_argument("--alone", action="store_true", help="tpukit alone, on emulated workers")
     parser.add_argument("--rivals", default="", help="an environment with parallel-ssh and fabric")
 
@@ -62,9 +70,16 @@ def run(options: argparse.Namespace) -> int:
             chosen = options.clients.split(";") if options.clients else list(clients)
             measures = {name: clients[name] for name in chosen}
             samples = _samples(found, measures, counts, options.runs)
+            shown = [count for count in OUTPUT_COUNTS if count <= max(counts) and options.lines]
+            showing = _showing(rivals, f"seq {options.lines}")
+            outputs = _samples(found, showing, shown, options.runs) if shown else {}
     _show(samples, chosen, counts)
+    if shown:
+        print(f"seq {options.lines}, shown")
+        _show(outputs, list(showing), shown)
     complete = OURS not in chosen or all((OURS, count) in samples for count in counts)
-    return int(not (complete and _judge(samples, counts)))
+    holds = [_judge(samples, counts), _judge_output(outputs, shown)]
+    return int(not (complete and all(holds)))
 
 
 def _samples(
@@ -112,12 +127,30 @@ def _judge(samples: Samples, counts: Sequence[int]) -> bool:
         fastest = min(in_c, key=lambda each: median(run.wall for run in samples[each, most]))
         _, wall = _relation(samples, OURS, fastest, most)
         claims.append((f"of the wall time of {fastest}, the fastest in C, at {most}", wall, 1.2))
-    for what, found, limit in claims:
-        print(f"{found:.2f} {what}: {'holds' if found <= limit else 'DOES NOT HOLD'} ({limit:g})")
+    holds = _hold(claims)
     if (BARE, most) in samples and (OURS, most) in samples:
         print(
             f"{_relation(samples, OURS, BARE, most)[1]:.2f} of the wall time of {BARE}, at {most}"
         )
+    return holds
+
+
+def _judge_output(samples: Samples, counts: Sequence[int]) -> bool:
+    """Print how the output of workers compares with parallel-ssh's; return whether it holds."""
+    claims: list[tuple[str, float, float]] = []
+    for count in counts:
+        rival = PROGRAM if (PROGRAM, count) in samples else LINES_OF_LIBRARY
+        if (OURS, count) in samples and (rival, count) in samples:
+            cpu, wall = _relation(samples, OURS, rival, count)
+            claims.append((f"of the CPU time of {rival} for the output of {count}", cpu, 1.5))
+            claims.append((f"of the wall time of {rival} for the output of {count}", wall, 1.5))
+    return _hold(claims)
+
+
+def _hold(claims: Sequence[tuple[str, float, float]]) -> bool:
+    """Print claims, each with a figure and the most that it may be; return whether all hold."""
+    for what, found, limit in claims:
+        print(f"{found:.2f} {what}: {'holds' if found <= limit else 'DOES NOT HOLD'} ({limit:g})")
     return all(found <= limit for _, found, limit in claims)
 
 
@@ -133,6 +166,18 @@ def _clients(rivals: Path) -> dict[str, Measure]:
     return found
 
 
+def _showing(rivals: Path, command: str) -> dict[str, Measure]:
+    """Return who runs a command and shows what each worker writes."""
+    found: dict[str, Measure] = {
+        OURS: _program(lambda workers, count: _tpukit(workers, count, command)),
+        "OpenSSH": _program(lambda workers, count: _openssh(workers, count, command=command)),
+        LINES_OF_LIBRARY: _program(_rival(rivals, LINES_OF_LIBRARY, command)),
+    }
+    if shutil.which("parallel-ssh"):
+        found[PROGRAM] = _program(lambda workers, count: _pssh(workers, count, command))
+    return found
+
+
 def _program(words: Callable[[SshdWorkers, int], Sequence[str]]) -> Measure:
     """Return who measures a command that has to succeed within `MOST_SECONDS`."""
     return lambda workers, count: cost(
@@ -140,8 +185,8 @@ def _program(words: Callable[[SshdWorkers, int], Sequence[str]]) -> Measure:
     )
 
 
-def _tpukit(found: SshdWorkers, count: int) -> Sequence[str]:
-    return [*TPUKIT, "--quiet", "run", NAME, "--worker", f"0-{count - 1}", "--", "true"]
+def _tpukit(found: SshdWorkers, count: int, command: str = "true") -> Sequence[str]:
+    return [*TPUKIT, "--quiet", "run", NAME, "--worker", f"0-{count - 1}", "--", command]
 
 
 def _gcloud(found: SshdWorkers, count: int) -> Sequence[str]:
@@ -149,22 +194,29 @@ def _gcloud(found: SshdWorkers, count: int) -> Sequence[str]:
     return [*words, f"--worker=0-{count - 1}" if count > 1 else "--worker=0", "--command=true"]
 
 
-def _openssh(found: SshdWorkers, count: int, tuned: bool = False) -> Sequence[str]:
+def _openssh(
+    found: SshdWorkers, count: int, tuned: bool = False, command: str = "true"
+) -> Sequence[str]:
     """One process a worker, all at once, told to read nothing and to offer one key."""
     each = f"ssh {found.options}"
     if tuned:
         each += " -o KexAlgorithms=curve25519-sha256"
     places = " ".join(found.addresses[:count])
-    return ["sh", "-c", all_at_once(places, f'{each} "$place" true')]
+    return ["sh", "-c", all_at_once(places, f'{each} "$place" "{command}"')]
 
 
-def _rival(rivals: Path, name: str) -> Callable[[SshdWorkers, int], Sequence[str]]:
+def _pssh(found: SshdWorkers, count: int, command: str) -> Sequence[str]:
+    hosts = [word for place in found.addresses[:count] for word in ("-H", place)]
+    return ["parallel-ssh", "-i", "-p", f"{count}", "-x", found.options, *hosts, command]
+
+
+def _rival(rivals: Path, name: str, *command: str) -> Callable[[SshdWorkers, int], Sequence[str]]:
     program = Path(__file__).with_name("ssh_rivals.py")
 
     def words(found: SshdWorkers, count: int) -> Sequence[str]:
         python = rivals / "bin" / "python"
         return [str(python), str(program), name, str(found.known_hosts), str(found.key), found.user,
-                str(count)]  # fmt: skip
+                str(count), *command]  # fmt: skip
 
     return words
 

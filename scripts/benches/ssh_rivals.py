@@ -1,11 +1,12 @@
-"""`true` on every host of a known-hosts file, by another library.
+"""`true`, or a command whose output is shown, on hosts of a known-hosts file, by another library.
 
-python ssh_rivals.py NAME KNOWN_HOSTS KEY USER COUNT
+python ssh_rivals.py NAME KNOWN_HOSTS KEY USER COUNT [COMMAND]
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -14,6 +15,23 @@ def parallel_ssh(hosts: list[str], key: str, user: str) -> None:
 
     client = ParallelSSHClient(hosts, user=user, pkey=key, pool_size=len(hosts))
     output = client.run_command("true")
+    client.join(output)
+    assert all(host.exit_code == 0 for host in output)
+
+
+def parallel_ssh_lines(hosts: list[str], key: str, user: str, command: str) -> None:
+    """Print each line with its host; hosts that are read one after the other take minutes."""
+    from gevent import joinall, spawn
+    from pssh.clients import ParallelSSHClient
+    from pssh.output import HostOutput
+
+    def show(host: HostOutput) -> None:
+        for line in host.stdout:
+            print(f"[{host.host}] {line}")
+
+    client = ParallelSSHClient(hosts, user=user, pkey=key, pool_size=len(hosts))
+    output = client.run_command(command)
+    joinall([spawn(show, host) for host in output], raise_error=True)
     client.join(output)
     assert all(host.exit_code == 0 for host in output)
 
@@ -52,13 +70,18 @@ def fabric(hosts: list[str], key: str, user: str) -> None:
     assert all(result.ok for result in results.values())
 
 
-RIVALS = {"parallel-ssh": parallel_ssh, "libssh2, bare": libssh2, "Fabric": fabric}
+RIVALS: dict[str, Callable[..., None]] = {
+    "parallel-ssh": parallel_ssh,
+    "parallel-ssh, lines": parallel_ssh_lines,
+    "libssh2, bare": libssh2,
+    "Fabric": fabric,
+}
 
 
-def main(name: str, known_hosts: str, key: str, user: str, count: str) -> None:
+def main(name: str, known_hosts: str, key: str, user: str, count: str, *command: str) -> None:
     lines = Path(known_hosts).read_text().splitlines()
     hosts = [line.split()[0] for line in lines][: int(count)]
-    RIVALS[name](hosts, key, user)
+    RIVALS[name](hosts, key, user, *command)
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ def test_a_key_that_never_appears_ends_at_the_deadline(cloud: Cloud, key: KeyPai
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("count", [6, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [3, pytest.param(20, marks=pytest.mark.long)])
 def test_keys_added_at_once_are_all_there(prompt_cloud: Cloud, tmp_path: Path, count: int) -> None:
     """The emulator's update has no etag: the last write wins, as with the real API."""
     found = ready(prompt_cloud)

@@ -156,6 +156,25 @@ def test_standard_input_goes_to_every_worker(local: Local, crew: str) -> None:
     assert len(sums) == 1
 
 
+def test_input_for_one_worker_takes_no_room_here(local: Local, single: str, crew: str) -> None:
+    """It is larger than any file that may be written here, which input for several has to be."""
+
+    def send(name: str) -> subprocess.CompletedProcess[bytes]:
+        words = local.words("run", name, "--stdin", "--", "wc -c")
+        return subprocess.run(
+            ["sh", "-c", 'ulimit -f 1024 && exec "$@"', "sh", *words],
+            env=local.environment,
+            input=bytes(5_000_000),
+            capture_output=True,
+            timeout=300,
+        )
+
+    assert send(single).stdout == b"5000000\n"
+    several = send(crew)
+    assert several.returncode == 1
+    assert b"standard input was cut short (File too large)" in several.stderr
+
+
 def test_output_is_collected_complete_in_files(local: Local, crew: str, tmp_path: Path) -> None:
     folder = tmp_path / "output"
     command = "seq 100000; printf end >&2"

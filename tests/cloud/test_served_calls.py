@@ -77,9 +77,9 @@ def test_every_kind_of_provider_is_asked() -> None:
 
 @pytest.mark.parametrize(("kind", "name"), list(methods()))
 def test_what_a_provider_calls_has_a_route_of_the_emulator(
-    cloud: Cloud, kind: str, name: str
+    prompt_cloud: Cloud, kind: str, name: str
 ) -> None:
-    method = getattr(getattr(providers(cloud), kind), name)
+    method = getattr(getattr(providers(prompt_cloud), kind), name)
     wanted = {
         parameter.name: SAMPLES[parameter.name]
         for parameter in inspect.signature(method).parameters.values()
@@ -93,7 +93,7 @@ def test_what_a_provider_calls_has_a_route_of_the_emulator(
                 wait()
         except TpukitError:
             pass  # a refusal is an answer too
-    log = cloud.control("GET", "log")["requests"]
+    log = prompt_cloud.control("GET", "log")["requests"]
     assert [each["path"] for each in log if not each["method"]] == []
     assert log or name in ("now", "of", "worker_address")
 

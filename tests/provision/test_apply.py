@@ -23,7 +23,7 @@ from tpukit.errors import DeadlinePassed, ProvisionFailed, TpukitError, Transpor
 from tpukit.provision.apply import provision, require_provisioned
 from tpukit.provision.provision_report import ProvisionReport
 from tpukit.provision.provisioning import plan_all, provision_all, status_all
-from tpukit.provision.recipes import UV_VERSION, Recipe
+from tpukit.provision.recipes import UV_VERSION, Recipe, uv_requirement
 from tpukit.provision.requirements import ROOT, Requirements
 from tpukit.provision.system_steps import parse
 from tpukit.provision.undo import require_undone, undo_all
@@ -358,7 +358,7 @@ def test_two_installers_of_uv_at_once_and_a_dead_one_before_them_leave_one_that_
     )
     python.chmod(0o755)
     program = program_text("provision/install_uv.sh")
-    line = ["sh", "-c", program, "sh", str(python), "pip", str(folder), UV_VERSION]
+    line = ["sh", "-c", program, "sh", str(python), "pip", str(folder), uv_requirement()]
     both = [subprocess.Popen(line) for _ in range(2)]
     assert [each.wait(120) for each in both] == [0, 0]
     assert subprocess.run([folder / "bin/uv", "--version"], check=True).returncode == 0

@@ -5,16 +5,28 @@ from __future__ import annotations
 import base64
 import hashlib
 import http.server
+import re
+import subprocess
 import threading
 import zipfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from support.local_worker import LocalWorker
 
-from provision.test_apply import apply, first, installed, outcomes, provisioned, uv  # noqa: F401
+from provision.test_apply import (  # noqa: F401
+    EMULATED,
+    apply,
+    first,
+    installed,
+    outcomes,
+    provisioned,
+    uv,
+)
 from tpukit.errors import BadInput
-from tpukit.provision.recipes import Recipe
+from tpukit.provision.recipes import UV_VERSION, Recipe, uv_requirement
 from tpukit.provision.requirements import read_requirements
 
 SECRET = "hunter2-of-the-index"
@@ -143,17 +155,22 @@ class PrivateIndex(http.server.BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+def write_wheel(folder: Path, text: str = "", name: str = "mine", version: str = "1.0") -> Path:
+    """Write a wheel with one module, and return its path."""
+    path, about = folder / f"{name}-{version}-py3-none-any.whl", f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(f"{name}.py", text)
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        wheel.writestr(f"{about}/METADATA", metadata)
+        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(f"{about}/RECORD", "")
+    return path
+
+
 @pytest.fixture
 def private_index(tmp_path: Path) -> Iterator[str]:
     """The address of an index with a password."""
-    path = tmp_path / "mine-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr("mine.py", "")
-        wheel.writestr(
-            "mine-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n"
-        )
-        wheel.writestr("mine-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        wheel.writestr("mine-1.0.dist-info/RECORD", "")
+    path = write_wheel(tmp_path)
     handler = type("Index", (PrivateIndex,), {"wheel": path.read_bytes()})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -209,3 +226,92 @@ def test_a_pushed_project_is_installed_as_it_is_and_again_when_it_says_something
     (report,) = apply(provisioned.remote(), requirements=wanted).workers
     assert report.error.startswith("step requirements: ")
     assert "iniconfig-2.0.0" in installed(provisioned.home)
+
+
+@pytest.fixture
+def public_index(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """The URL of an index with the package `mine`, and the folder that has its wheel."""
+    folder = tmp_path / "index/simple/mine"
+    folder.mkdir(parents=True)
+    publish(folder, "")
+    handler = partial(QuietHandler, directory=str(tmp_path / "index"))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/simple", folder
+    server.shutdown()
+
+
+def publish(folder: Path, text: str) -> None:
+    """Put a wheel of `mine` with a module of this text into the index, with its hash."""
+    path = write_wheel(folder, text)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    (folder / "index.html").write_text(f'<a href="{path.name}#sha256={digest}">{path.name}</a>')
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *words: object) -> None:
+        """Say nothing."""
+
+
+#: Builds a project without a package of the index.
+BACKEND = """
+import zipfile
+def build_editable(folder, *options):
+    name = "work-1-py3-none-any.whl"
+    with zipfile.ZipFile(f"{folder}/{name}", "w") as wheel:
+        about = "Metadata-Version: 2.1\\nName: work\\nVersion: 1\\nRequires-Dist: mine\\n"
+        wheel.writestr("work-1.dist-info/METADATA", about)
+        wheel.writestr("work-1.dist-info/WHEEL", "Wheel-Version: 1.0\\nTag: py3-none-any\\n")
+        wheel.writestr("work-1.dist-info/RECORD", "")
+    return name
+"""
+
+
+@pytest.mark.parametrize("tampered", [False, True])
+def test_a_wheel_that_a_project_s_lock_does_not_name_is_refused(
+    tmp_path,
+    provisioned,  # noqa: F811
+    public_index,
+    uv,  # noqa: F811
+    tampered,
+):
+    """The index gives another file under the name that was locked."""
+    url, folder = public_index
+    provisioned.environment["UV_INDEX"] = url
+    project = provisioned.home / "work"
+    project.mkdir()
+    build = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    about = '[project]\nname = "work"\nversion = "1"\ndependencies = ["mine"]\n'
+    about += 'requires-python = ">=3.10"\n'
+    write(project, **{"pyproject.toml": about + build, "backend.py": BACKEND})
+    lock = [uv / "bin/uv", "lock", "--project", project, "--cache-dir", tmp_path / "cache"]
+    subprocess.run([*lock, "--default-index", url], check=True, capture_output=True)
+    if tampered:
+        publish(folder, "print('tampered')\n")
+    (report,) = apply(provisioned.remote(), requirements=read("", editable="work")).workers
+    assert ("mine-1.0" in installed(provisioned.home)) is not tampered, report
+    if tampered:
+        what = "step requirements: a file of the package index is not the one that the lock names"
+        assert report.error == what
+
+
+def test_a_tampered_uv_is_refused(tmp_path: Path) -> None:
+    """The index gives another file under its name; none of the worker is changed."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    write_wheel(folder, name="uv", version=UV_VERSION)
+    variables = {**EMULATED, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder)}
+    worker = LocalWorker(tmp_path / "home", environment=variables)
+    worker.home.mkdir()
+    (report,) = apply(worker.remote()).workers
+    assert (
+        report.error == "step uv: the package index has another uv than the one that tpukit knows"
+    )
+    assert not list(worker.home.glob(".tpukit/uv-*"))
+
+
+def test_the_lock_of_uv_is_of_the_version_that_is_installed() -> None:
+    name, *hashes = uv_requirement().split()
+    assert name == f"uv=={UV_VERSION}"
+    assert hashes
+    assert all(re.fullmatch("--hash=sha256:[0-9a-f]{64}", word) for word in hashes)

@@ -11,7 +11,7 @@ import pytest
 
 from tpukit.errors import ProvisionFailed
 from tpukit.provision.facts import Facts, HostFacts, Python, Venv
-from tpukit.provision.recipes import UV_VERSION, Recipe
+from tpukit.provision.recipes import UV_VERSION, Recipe, uv_requirement
 from tpukit.provision.requirements import Requirements
 from tpukit.provision.steps import STEPS, Plan, Run, Upload, interpreter, room
 from tpukit.provision.system_apply import SystemPlan, check_plan
@@ -63,7 +63,7 @@ def facts(*pythons: Python, on: HostFacts | None = None, venvs: tuple[Venv, ...]
 
 @dataclass(frozen=True)
 class Row:
-    """A step, the facts it sees, and either commands, or what its reason or error says."""
+    """A step, the facts it sees, and either commands, or what its reason, its error and why say."""
 
     step: str
     facts: Facts
@@ -105,6 +105,12 @@ TABLE = {
         facts(PYTHON_3_12, on=host(free_kilobytes=2_000_000)),
         fails="jax needs 3000 MB of disk, 1953 MB are free",
     ),
+    "a disk that a log fills": Row(
+        "disk",
+        facts(PYTHON_3_12, on=host(free_kilobytes=9, kernel_log_bytes=16 << 30)),
+        fails="jax needs 3000 MB of disk, 0 MB are free",
+        says="sudo systemctl restart healthagent.service",
+    ),
     "a stand-in needs less": Row(
         "disk",
         facts(PYTHON_3_12, on=host(free_kilobytes=2_000_000, emulated_devices=8)),
@@ -116,12 +122,12 @@ TABLE = {
     "uv by pip": Row(
         "uv",
         facts(PYTHON_3_8),
-        (f"install_uv.sh /usr/bin/python3 pip {UV} {UV_VERSION}",),
+        (f"install_uv.sh /usr/bin/python3 pip {UV} {uv_requirement()}",),
     ),
     "uv by a throw-away environment": Row(
         "uv",
         facts(Python(path="/usr/bin/python3", version="3.10.12", venv=True)),
-        (f"install_uv.sh /usr/bin/python3 venv {UV} {UV_VERSION}",),
+        (f"install_uv.sh /usr/bin/python3 venv {UV} {uv_requirement()}",),
     ),
     "neither pip nor venv": Row(
         "uv",
@@ -133,6 +139,11 @@ TABLE = {
         facts(Python(path="/usr/bin/python3", version="3.6.15", pip=True)),
         fails="no Python on the worker can install uv",
     ),
+    "a Python without its standard library": Row(
+        "system",
+        facts().model_copy(update={"minimal": ("/usr/bin/python3.11",)}),
+        fails="/usr/bin/python3.11 on the worker has no standard library",
+    ),
     "no Python at all": Row("uv", facts(), fails="no Python on the worker can install uv"),
     "uv is there": Row(
         "uv",
@@ -142,7 +153,7 @@ TABLE = {
     "another uv is there": Row(
         "uv",
         facts(PYTHON_3_8).model_copy(update={"uvs": frozenset({"0.13.8"})}),
-        (f"install_uv.sh /usr/bin/python3 pip {UV} {UV_VERSION}",),
+        (f"install_uv.sh /usr/bin/python3 pip {UV} {uv_requirement()}",),
     ),
     "the worker's own Python fits": Row(
         "python", facts(PYTHON_3_10, PYTHON_3_11), says="Python 3.11.7 at /opt/python3.11"
@@ -314,6 +325,7 @@ def test_a_step_yields_exactly_these_commands_or_says_why_none_is_needed():
             with pytest.raises(ProvisionFailed) as caught:
                 decide(row)
             assert row.fails in caught.value.what
+            assert row.says in caught.value.why
         else:
             decision = decide(row)
             assert tuple(map(shown, decision.commands)) == row.commands

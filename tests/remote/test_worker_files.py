@@ -15,8 +15,6 @@ TREES = {"agent/pushed_trees.py", "work/worktree.py"}
 ALONE = {
     "provision/facts.sh": f"root=$HOME/{worker_files.ROOT}",
     "provision/system_steps/common.sh": f"tpukit=$HOME/{worker_files.ROOT}",
-    "smoke/presence_program.py": f"{worker_files.ROOT}/venvs/",
-    "work/load_program.py": f"{worker_files.ROOT}/venvs/",
 }
 
 

@@ -39,7 +39,29 @@ STAND_IN = {
     "platform": "cpu",
     "device_kind": "cpu",
     "digests": [[STAND_IN_DIGEST] * 2] * 8,
-    "memory_bytes": [0] * 8,
+    "memory_bytes": [None] * 8,
+}
+#: What a v3-8 measures, and 8 CPU devices in its place.
+BENCH = {
+    "devices": {
+        what: [[figure, figure]] * 8
+        for what, figure in {
+            "matmul": 55.0, "hbm": 380.0, "host-to-device": 9.0, "device-to-host": 8.0,
+        }.items()
+    },
+    "right": {
+        what: [True] * 8 for what in ("matmul", "hbm", "host-to-device", "device-to-host")
+    },
+    "all_reduce": [[64 << 20, 160.0, True]],
+    "links": [[0, 2, 90.0, True]],
+}  # fmt: skip
+SOAK = {
+    "window_seconds": 10.0,
+    "rates": [[55.0] * 8] * 6,
+    "wrong": [0] * 8,
+    "flipped": [0] * 8,
+    "filled_bytes": [2**33] * 8,
+    "metrics": {},
 }
 
 
@@ -73,7 +95,7 @@ def test_an_emulated_slice_passes_and_says_what_stood_in():
 
 
 def test_what_stands_in_is_counted_in_the_accelerators_own_unit():
-    one = {"digests": [[STAND_IN_DIGEST] * 2], "indices": [0], "memory_bytes": [0], "ring": [1]}
+    one = {"digests": [[STAND_IN_DIGEST] * 2], "indices": [0], "memory_bytes": [None], "ring": [1]}
     seen = {**STAND_IN, "devices": 1, "global_devices": 1, **one}
     report = verdict(
         observed(line(**{**seen, "global_sum": 1.0}), emulated_devices=1),
@@ -232,6 +254,35 @@ def test_a_level_of_which_nothing_was_measured_is_not_passed():
     ):
         expected = Expectation(V3_8, Recipe.named("jax"), 1, level)
         assert judge([observed(line())], expected).workers[0].error == said
+
+
+@pytest.mark.parametrize(
+    ("bench", "soak", "said"),
+    [
+        ({}, {}, ""),
+        ({"all_reduce": []}, {}, "only a part of level 2"),
+        ({"devices": {**BENCH["devices"], "hbm": [[380.0] * 2] * 7}}, {}, "only a part of level 2"),
+        ({"devices": {"matmul": BENCH["devices"]["matmul"]}}, {}, "only a part of level 2"),
+        ({}, {"wrong": []}, "only a part of level 3"),
+        ({}, {"flipped": [0] * 7}, "only a part of level 3"),
+        ({}, {"rates": [[55.0] * 8, [55.0] * 7]}, "only a part of level 3"),
+    ],
+)
+def test_a_level_of_which_a_part_was_measured_is_not_passed(bench, soak, said):
+    answer = line(bench={**BENCH, **bench}, soak={**SOAK, **soak})
+    report = judge([observed(answer)], Expectation(V3_8, Recipe.named("jax"), 1, 3))
+    assert said in report.workers[0].error
+    assert report.ok is not bool(said)
+
+
+def test_memory_that_a_device_does_not_tell_is_unknown_and_no_failure():
+    report = verdict(observed(line(memory_bytes=[None, 2**34, None, *[2**34] * 5])))
+    assert report.ok
+    assert report.notes == ("worker 0: how much HBM devices 0, 2 offer is unknown",)
+    small = verdict(observed(line(memory_bytes=[None, 2**33, *[2**34] * 6])))
+    assert small.workers[0].error == "device 1 offer only 8.0 GiB of HBM"
+    stand_in = verdict(observed(line(**STAND_IN), emulated_devices=8))
+    assert stand_in.notes == ()
 
 
 def pair(**changes: object) -> list[Observation]:

@@ -13,7 +13,14 @@ import pytest
 
 from tpukit.accelerators import GENERATIONS, AcceleratorType, types_of
 from tpukit.remote.programs import program_text
-from tpukit.smoke.measurements import Bench, Soak, WorkerFigures, measurements, thresholds
+from tpukit.smoke.measurements import (
+    TOO_FAST,
+    Bench,
+    Soak,
+    WorkerFigures,
+    measurements,
+    thresholds,
+)
 from tpukit.smoke.smoke_report import Measurement
 
 V6E_8 = AcceleratorType.parse("v6e-8")
@@ -29,6 +36,7 @@ def part(
     slow_links: dict[tuple[int, int], float] | None = None,
     wrong_link: tuple[int, int] | None = None,
     all_reduce: float = 150.0,
+    wrong: Sequence[tuple[str, int]] = (),
     seed: int = 0,
     worker: int = 0,
     count: int = 8,
@@ -44,7 +52,8 @@ def part(
     speeds = dict.fromkeys(LINKS, link) | (slow_links or {})
     found = {
         "devices": {**figures, **(devices or {})},
-        "all_reduce": [[64 << 20, all_reduce]],
+        "right": {what: [(what, n) not in wrong for n in range(count)] for what in figures},
+        "all_reduce": [[64 << 20, all_reduce, ("all-reduce", 0) not in wrong]],
         "links": [[*pair, speed, pair != wrong_link] for pair, speed in speeds.items()],
     }
     bench = Bench.model_validate_json(json.dumps(found))
@@ -90,6 +99,26 @@ def test_every_figure_that_is_low_is_named() -> None:
         ({"slow_links": {(2, 4): 75.0}}, ["warn link worker 0 device 2 - worker 0 device 4"]),
         ({"wrong_link": (0, 1)}, ["fail link worker 0 device 0 - worker 0 device 1"]),
         ({"all_reduce": 80.0}, ["warn all-reduce all devices"]),
+        # Below the floor, and above what a chip can do.
+        ({"all_reduce": 50.0}, ["fail all-reduce all devices"]),
+        ({"all_reduce": 1120.0}, ["fail all-reduce all devices"]),
+        (
+            {"devices": {"hbm": passes_with({}, 460)}},
+            [f"fail hbm worker 0 device {device}" for device in range(8)],
+        ),
+        (
+            {"devices": {"matmul": passes_with({5: 6.0})}},
+            ["fail matmul worker 0 device 5"],
+        ),
+        (
+            {"devices": {"hbm": passes_with({}, 100_000)}},
+            [f"fail hbm worker 0 device {device}" for device in range(8)],
+        ),
+        ({"slow_links": {(2, 4): 101.0}}, ["fail link worker 0 device 2 - worker 0 device 4"]),
+        # Fast, of values that are wrong.
+        ({"wrong": [("matmul", 4)]}, ["fail matmul worker 0 device 4"]),
+        ({"wrong": [("host-to-device", 0)]}, ["fail host-to-device worker 0 device 0"]),
+        ({"wrong": [("all-reduce", 0)]}, ["fail all-reduce all devices"]),
     ]
     for given, said in cases:
         assert judged(part(**given)) == said, given
@@ -143,19 +172,68 @@ def test_the_denominator_is_the_lowest_published_peak_of_a_device() -> None:
         assert got == wanted, name
 
 
-def test_where_nothing_is_published_a_figure_is_warned_of_and_does_not_fail() -> None:
+def test_where_nothing_is_published_a_figure_is_warned_of_and_fails_below_the_floor_alone() -> None:
     for name in GENERATIONS:
-        slow = {what: passes_with({}, 1.0) for what in HEALTHY}
-        found = judged(part(devices=slow, link=1.0, all_reduce=1.0), accelerator=types_of(name)[-1])
-        failing = {each.split()[1] for each in found if each.startswith("fail")}
-        published = {what for what, each in thresholds().items() if name in each.published}
-        assert failing == published, name
+        accelerator = types_of(name)[-1]
+        peaks = {e.what: e.peak for e in measurements([part()], accelerator, False) if e.peak}
+        for share, all_fail in ((0.31, False), (0.29, True)):
+            low = {what: peak * share for what, peak in peaks.items()}
+            slow = {what: passes_with({}, low.get(what, 1.0)) for what in HEALTHY}
+            found = judged(
+                part(devices=slow, link=low.get("link", 1), all_reduce=low.get("all-reduce", 1)),
+                accelerator=accelerator,
+            )
+            failing = {each.split()[1] for each in found if each.startswith("fail")}
+            published = {what for what, each in thresholds().items() if name in each.published}
+            assert failing == (set(peaks) if all_fail else published), (name, share)
+
+
+def test_impossible_and_hopeless_figures_fail() -> None:
+    """5,000 TFLOP/s and 100 TB/s on a v6e-4, 46 of 459 TFLOP/s on a v5p-8."""
+    for name, what, figure, note in (
+        ("v6e-4", "matmul", 5000.0, TOO_FAST),
+        ("v6e-4", "hbm", 100_000.0, TOO_FAST),
+        ("v5p-8", "matmul", 46.0, ""),
+    ):
+        devices = [[figure, figure]] * 4
+        shown = measurements(
+            [part(devices={what: devices}, count=4)], AcceleratorType.parse(name), False
+        )
+        found = [(each.verdict, each.note) for each in shown if each.what == what]
+        assert found == [("fail", note)] * 4, name
+
+
+def test_a_chip_as_fast_as_its_highest_published_peak_passes() -> None:
+    """v5p has 2,460 GB/s in one source and 2,765 in two others."""
+    shown = measurements(
+        [part(devices={"hbm": passes_with({}, 2765.0)})], AcceleratorType.parse("v5p-8"), False
+    )
+    assert {each.verdict for each in shown if each.what == "hbm"} == {""}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_chip_at_88_percent_of_its_peak_passes(seed: int) -> None:
+    """On every generation, with noise of two percent between devices and passes."""
+    noise = random.Random(seed)
+    for name in GENERATIONS:
+        accelerator = types_of(name)[-1]
+        peaks = {e.what: e.peak for e in measurements([part()], accelerator, False) if e.peak}
+
+        def near(what: str, peaks: dict[str, float] = peaks) -> float:
+            return peaks.get(what, 10.0) * 0.88 * noise.uniform(0.99, 1.01)
+
+        healthy = part(
+            devices={what: [[near(what), near(what)] for _ in range(8)] for what in HEALTHY},
+            slow_links={pair: near("link") for pair in LINKS},
+            all_reduce=near("all-reduce"),
+        )
+        assert judged(healthy, accelerator=accelerator) == [], name
 
 
 def test_every_threshold_has_a_source_and_an_order() -> None:
     for name, each in thresholds().items():
         assert each.sources, name
-        assert 0 < each.fail < each.warn < 1, name
+        assert 0 <= each.floor < each.fail < each.warn < 1 < each.most, name
         assert set(each.published) <= set(GENERATIONS), name
 
 
@@ -179,6 +257,19 @@ def test_every_link_between_chips_is_measured_once_and_no_two_at_once_share_a_de
     ]
     assert sorted(pairs) == sorted(near)
     assert len(groups) <= 6, "so many programs are compiled, however large the slice"
+
+
+def test_a_device_whose_memory_is_not_known_is_no_broken_device() -> None:
+    program: dict[str, Any] = {}
+    exec(program_text("smoke/jax_program.py"), program)
+
+    def refuse() -> None:
+        raise RuntimeError("UNIMPLEMENTED: memory stats")
+
+    for stats in (refuse, lambda: None):
+        assert program["memory_stats"](SimpleNamespace(memory_stats=stats)) == {}
+    known = SimpleNamespace(memory_stats=lambda: {"bytes_limit": 2**34})
+    assert program["memory_stats"](known) == {"bytes_limit": 2**34}
 
 
 def soaked(rates: Sequence[float], **more: Any) -> Measurement:

@@ -1,11 +1,12 @@
 """Bad slices are found, each by the device or worker that is bad, and healthy ones pass.
 
 Devices lie as the emulator lets them, programs where their text is another one: everything else is
-real. `scripts/test -m long -s tests/smoke/test_mutants.py` prints the whole table of thirty.
+real. `scripts/test -m long -s tests/smoke/test_mutants.py` prints the whole table.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,7 @@ from tpukit.text import quote
 STAND_INS = files("tpukit.emulator.workers.engines").joinpath("standins")
 JAX = Recipe.named("jax")
 
-#: What lies, the level that finds it, and what its report says.
+#: What lies, the level that finds it, and what its report says: {} is any figure.
 DEVICES = [
     *((f"wrong-device={n}", 1, f"device {n} multiplied wrong") for n in range(8)),
     *((f"slow-device={n}", 2, f"worker 0 device {n}: matmul") for n in range(4)),
@@ -34,7 +35,6 @@ DEVICES = [
     ("wrong-device=2 slow-device=1", 2, "device 2 multiplied wrong"),
 ]
 #: A text of the program, the one in its place, and what the report says.
-PRODUCT = "preferred_element_type=jnp.float32)\n        return"
 DIGESTS = "multiply(device)] for device in own"
 RING = "(index + 1) % count) for index in range(count)"
 PROGRAMS = [
@@ -49,18 +49,64 @@ PROGRAMS = [
     ('psum(row, "device")[0]', 'psum(row, "device")[0] * 2', "the sum over all devices is 72.0"),
     ("(index + 1) % count", "(index + 2) % count", "got another number"),
     (RING, f"{RING[:-1]} - 1)", "device 0 got another number"),
-    (PRODUCT, PRODUCT.replace("float32", "bfloat16"), "multiplied wrong"),
+    ("element_type=jnp.float32", "element_type=jnp.bfloat16", "multiplied wrong"),
     (".astype(jnp.bfloat16)\n", ".astype(jnp.float8_e4m3fn)\n", "multiplied wrong"),
     ("device_put((left, right)", "device_put((left[::-1], right)", "multiplied wrong"),
     ('"platform": devices[0].platform', '"platform": "tpu"', "it computed on platform tpu"),
 ]
+#: The same of level 2: fast, and of nothing.
+ONCE, TWICE = "product(value, w).astype(jnp.bfloat16)", "product(once, w).astype(jnp.bfloat16)"
+WRONG = "its values are wrong"
+SWAPS = "lambda value: swap(swap(value)), swap)"
+CHAINS = [
+    (TWICE, f"{TWICE} * 0", f"device 3: matmul {{}}{WRONG}"),
+    (TWICE, "once", f"matmul {{}}{WRONG}"),
+    (f"once = {ONCE}", "once = value.astype(jnp.float8_e4m3fn)", f"matmul {{}}{WRONG}"),
+    (ONCE, ONCE.replace("w)", "w.T)"), f"matmul {{}}{WRONG}"),
+    ("fori_loop(0, steps, step, x)", "fori_loop(0, 2, step, x)", f"{WRONG}|gave no answer"),
+    (
+        "device_put(chain.make(), device)",
+        "device_put(chain.make(), devices[-1])",
+        f"hbm {{}}{WRONG}",
+    ),
+    ("value + one", "value", f"device 2: hbm {{}}{WRONG}"),
+    ("value + one", "value.at[::2].add(one)", f"hbm {{}}{WRONG}"),
+    ("jax.device_put(words, device)", "jax.device_put(words[:9], device)", f"to-host {{}}{WRONG}"),
+    ('pmax(value, "device")', 'pmin(value, "device")', f"all devices: all-reduce {{}}{WRONG}"),
+    ('jax.lax.pmax(value, "device")', "value * 1.0", f"all devices: all-reduce {{}}{WRONG}"),
+    ('"device", both)', '"device", pairs)', "device 0 - worker 0 device 1: link"),
+    ("jax.lax.ppermute(value", "(lambda value, *others: value)(value", "not what was sent"),
+    (SWAPS, SWAPS.replace(", swap)", ")"), "what arrived is not what was sent"),
+    (
+        "figures[what], right[what] = _each(own,",
+        "figures[what], right[what] = _each(own[:3],",
+        "a part of level 2",
+    ),
+    ('for size in sizes["all-reduce"]', "for size in ()", "a part of level 2"),
+]
+#: And of level 3, whose only window is followed by one more look at the memory.
+BUFFER = "self._write(*_pattern_of(seed, number))"
+SOAKED = [
+    (TWICE, f"{TWICE} * 0", "device 3: soak {}1 windows with wrong bits"),
+    (BUFFER, f"self._buffers[0] if number else {BUFFER}", "words of memory that changed"),
+    (BUFFER, f"{BUFFER} ^ (number == 6)", "262144 words of memory that changed"),
+    (BUFFER, BUFFER.replace("seed", "seed + 1"), "device 3: soak {}words of memory that changed"),
+    (
+        "device_put(chain.make(), device)",
+        "device_put(chain.make(), jax.devices()[0])",
+        "wrong bits",
+    ),
+    ("device_put(factors, self.device)", "device_put(factors[::-1], self.device)", "wrong bits"),
+    ("self._found = bits, _hash(end), used", "self._found = bits, 0, used", "wrong bits"),
+    ("[each.wrong for each in workers]", "[]", "a part of level 3"),
+]
 HONEST = ("", "\0", "")
-HALF_DUPLEX = ("", '"device", both)', '"device", pairs)')
 #: How devices and program lie, the level that finds it, and what its report says.
 MUTANTS = [
     *(((lies, "\0", ""), level, words) for lies, level, words in DEVICES),
     *((("", before, after), 1, words) for before, after, words in PROGRAMS),
-    (HALF_DUPLEX, 2, "device 0 - worker 0 device 1: link"),
+    *((("", before, after), 2, words) for before, after, words in CHAINS),
+    *((("", before, after), 3, words) for before, after, words in SOAKED),
 ]
 
 
@@ -103,7 +149,7 @@ def lying_home(jax_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def smoke_test(home: Path, level: int, lies=HONEST) -> tuple[LyingWorker, SmokeReport]:
-    """Level 1 on 8 devices, level 2 on 4: what it looks at is the same, in half the time."""
+    """Level 1 on 8 devices, the others on 4: what they look at is the same, in half the time."""
     name, devices = ("v3-8", 8) if level == 1 else ("v6e-4", 4)
     worker = LyingWorker(home, devices, home / "bin", lies)
     report = smoke(
@@ -111,7 +157,7 @@ def smoke_test(home: Path, level: int, lies=HONEST) -> tuple[LyingWorker, SmokeR
         AcceleratorType.parse(name),
         JAX,
         deadline=seconds(300),
-        load=Load(level),
+        load=Load(level, soak_seconds=0.01),
     )
     return worker, report
 
@@ -121,20 +167,23 @@ def said(report: SmokeReport) -> str:
 
 
 #: Of the table, one for each kind of lie: what CI has the time for.
-FEW = (1, 9, 12, 17, 18, 20, 23, 25, 29)
+FEW = (1, 9, 12, 17, 18, 20, 23, 25, 29, 34, 39, 40, 45, 46)
 
 
 @pytest.mark.full_size
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("chosen", "healthy"),
-    [(FEW, [2]), pytest.param(range(30), [1] * 14 + [2] * 6, marks=pytest.mark.long)],
+    [
+        (FEW, [3]),
+        pytest.param(range(53), [1] * 10 + [2] * 6 + [3] * 4, marks=pytest.mark.long),
+    ],
     ids=["few", "all"],
 )
 def test_every_mutant_is_found_and_named_and_healthy_slices_pass(
     lying_home: Path, chosen: Sequence[int], healthy: list[int]
 ) -> None:
-    assert len(MUTANTS) == 30
+    assert len(MUTANTS) == 53
     mutants = [MUTANTS[number] for number in chosen]
     with ThreadPoolExecutor(2) as pool:
         found = [pool.submit(smoke_test, lying_home, level, lies) for lies, level, _ in mutants]
@@ -144,7 +193,8 @@ def test_every_mutant_is_found_and_named_and_healthy_slices_pass(
         worker, report = outcome.result()
         shown = lies[0] or f"{lies[1]!r} -> {lies[2]!r}"
         assert lies[0] or worker.changed, f"the program has no {lies[1]!r}"
-        table.append((words in said(report) and not report.ok, level, shown, said(report)))
+        named = re.search(words.replace("{}", "[^;]*"), said(report)) and not report.ok
+        table.append((named, level, shown, said(report)))
     for level, outcome in zip(healthy, passing, strict=True):
         report = outcome.result()[1]
         table.append((report.ok, level, "healthy", said(report)))

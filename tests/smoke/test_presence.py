@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from support.agent_program import answers, ask_agent
 from support.local_worker import LocalWorker, seconds
 
 from tpukit.accelerators import AcceleratorType
@@ -16,7 +17,6 @@ from tpukit.errors import TransportFailed
 from tpukit.remote.command.end import Holder
 from tpukit.remote.command.fan_out import Outcome
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.programs import program_text
 from tpukit.smoke.presence import PciFunction, Presence, judge_presence, look_for_chips
 from tpukit.smoke.smoke_report import SmokeReport
 
@@ -30,10 +30,11 @@ V3_8 = AcceleratorType.parse("v3-8")
 SEEN = Presence(
     functions=(*OTHERS, CHIP, CHIP, CHIP, CHIP),
     files=4,
-    agent=False,
+    control_agent=False,
     lock=False,
     free_bytes=50,
     disk_bytes=100,
+    kernel_log_bytes=0,
     libtpu=("jax",),
     emulated=0,
 )
@@ -81,38 +82,43 @@ def test_a_v6e_needs_google_s_agent_and_no_other_generation_is_known_to() -> Non
     """Without it libtpu found no hardware on a v6e. A v4's tpu-env names no image of it."""
     v6e = AcceleratorType.parse("v6e-4")
     chips = (PciFunction(device="0x006f", subsystem="0x00ff", driver="vfio-pci"),) * 4
-    assert judged(accelerator=v6e, functions=chips, agent=True).ok
+    assert judged(accelerator=v6e, functions=chips, control_agent=True).ok
     (worker,) = judged(accelerator=v6e, functions=chips).workers
     assert worker.error.startswith("no process of vbarcontrolagent, and nothing listens on its")
     assert worker.error.endswith("runtime version v2-alpha-tpuv6e has it")
     assert judged().ok
 
 
-def sees_agent() -> bool:
-    words = [sys.executable, "-I", "-c", program_text("smoke/presence_program.py")]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    return bool(json.loads(done.stdout.partition("TPUKIT-PRESENT ")[2])["agent"])
+def sees_agent(home: Path) -> bool:
+    (answer,) = answers(ask_agent(home, "look_for_chips", {}))
+    return answer.flag("control_agent")
 
 
 @pytest.mark.skipif(
     sys.platform != "linux", reason="no /proc: the look for the agent is NOT checked"
 )
-def test_the_agent_is_seen_by_its_process_and_by_its_port() -> None:
-    assert not sees_agent()
+def test_the_agent_is_seen_by_its_process_and_by_its_port(tmp_path: Path) -> None:
+    assert not sees_agent(tmp_path)
     named = ["bash", "-c", "exec -a /usr/bin/vbar_control_agent sleep 60"]
     with subprocess.Popen(named) as agent:
-        seen = [sees_agent() for _ in range(3)]  # bash may not have become it at the first look
+        seen = [
+            sees_agent(tmp_path) for _ in range(3)
+        ]  # bash may not have become it at the first look
         agent.kill()
     assert seen[-1]
     with socket.create_server(("127.0.0.1", 8353)):
-        assert sees_agent()
-    assert not sees_agent()
+        assert sees_agent(tmp_path)
+    assert not sees_agent(tmp_path)
 
 
 def test_what_may_matter_is_noted_and_is_no_failure() -> None:
     for changes, said in (
         ({"lock": True}, "libtpu's lock is left"),
         ({"free_bytes": 4}, "only 4% of the disk is free"),
+        (
+            {"free_bytes": 4, "kernel_log_bytes": 16 << 30},
+            "sudo systemctl restart healthagent.service",
+        ),
         ({"libtpu": ()}, "no environment has libtpu yet"),
     ):
         report = judged(**changes)

@@ -243,10 +243,10 @@ def test_huge_and_hostile_output_fails_in_a_short_and_plain_report(tmp_path):
 def test_a_worker_that_does_not_say_whether_it_is_ready_is_not_ready(tmp_path):
     class Mute(LocalConnection):
         def run(self, command, **options):
-            return super().run("echo TPUKIT-READY maybe 8", **options)
+            return super().run("echo 'tpukit-agent {'", **options)
 
     (seen,) = run(RemoteWorker(0, lambda: Mute(LocalWorker(tmp_path)))).workers
-    assert seen.error == "it gave no answer whether it is ready"
+    assert seen.error == "it gave no answer whether it is ready (status 0)"
 
 
 def test_a_slice_without_workers_is_refused():

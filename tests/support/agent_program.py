@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tpukit.remote import agent_client
+from tpukit.remote.agent_client import AgentAnswer
 
 
 def agent_words(
@@ -33,3 +34,9 @@ def ask_agent(
     words = agent_words(home, verb, **how)
     environment = {"HOME": str(home), "PATH": "/usr/local/bin:/usr/bin:/bin"}
     return subprocess.run(words, input=given, capture_output=True, check=False, env=environment)
+
+
+def answers(done: subprocess.CompletedProcess[bytes]) -> list[AgentAnswer]:
+    """Return what the agent answered."""
+    assert (done.returncode, done.stderr) == (0, b"")
+    return agent_client.answers_in("worker 0", done.stdout)

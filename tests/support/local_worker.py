@@ -149,6 +149,7 @@ class _Streams:
         with suppress(BrokenPipeError), self._process.stdin as pipe:
             for piece in pieces:
                 pipe.write(piece)
+                pipe.flush()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -16,8 +16,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-#: The status of a program whose input was cut short: `tpukit.remote.programs.INCOMPLETE`.
-_INCOMPLETE = 75
 PACKAGE = Path(__file__).resolve().parent.parent.parent / "tpukit"
 
 
@@ -84,7 +82,7 @@ def main(packages: str, *words: str) -> None:
 
 
 def _is_agent(words: tuple[str, ...]) -> bool:
-    return words[:2] == ("-I", "-S") and words[2:3] > ("",) and "/.tpukit/agent/" in words[2]
+    return words[:2] == ("-I", "-S") and words[2:3] > ("",) and words[2].endswith(".pyz")
 
 
 def _run_agent(packages: str, words: tuple[str, ...]) -> None:
@@ -103,7 +101,7 @@ def _run_agent(packages: str, words: tuple[str, ...]) -> None:
 
 
 def _was_on_stdin(words: tuple[str, ...]) -> bool:
-    return "-" in words[:2] or "-S" in words[:2]
+    return "-" in words[:2]
 
 
 def _files(text: str) -> list[tuple[Path, str]]:
@@ -124,13 +122,6 @@ def _program(words: tuple[str, ...]) -> tuple[str, list[Any]]:
     rest = list(words[1:] if words[:1] == ("-I",) else words)
     if rest[:1] == ["-"]:
         return sys.stdin.read(), rest
-    if rest[:2] == ["-S", "-c"] and rest[3:]:
-        # As `tpukit.remote.programs` sends a program with its request: both on stdin.
-        size, whole = map(int, rest[3:])
-        given = sys.stdin.buffer.read()
-        if len(given) != whole:
-            sys.exit(_INCOMPLETE)
-        return given[:size].decode(), ["-c", given[size:]]
     if rest[:1] == ["-c"]:
         return rest[1], ["-c", *rest[2:]]
     if rest and Path(rest[0]).is_file():

@@ -45,6 +45,7 @@ FOUND = StepTimes(
     busy=0.8,
     processors=96,
 )
+HOST_BOUND = {"cached_seconds": 0.5, "waited_seconds": 0.5}
 
 
 def trained(home: Path, steps: int = 10, train: str = TRAIN) -> subprocess.CompletedProcess[str]:
@@ -78,6 +79,38 @@ def test_real_and_cached_steps_and_the_loader_are_timed_and_nothing_is_saved(
     assert read([worker], "run-1", SystemClock())[0].value is None, "it is read once"
 
 
+#: The machine is twice as slow in every other second minute; steps take a minute, a batch nothing.
+BUSY = """
+import time
+now = [0.0]
+time.perf_counter = lambda: now[0]
+from tpukit_steps import steps
+class Loader:
+    def __iter__(self):
+        return iter(range(1000))
+for batch in steps(Loader()):
+    now[0] += 120.0 if now[0] // 600 % 2 else 60.0
+"""
+
+
+def test_a_program_whose_batches_cost_nothing_is_not_host_bound_on_a_busy_machine(
+    tmp_path: Path,
+) -> None:
+    assert trained(tmp_path, steps=20, train=BUSY).returncode == 0
+    (found,) = read([LocalWorker(tmp_path).remote()], "run-1", SystemClock())
+    assert found.value
+    assert found.value.host_share == 0
+    assert diagnose(0, found.value).advice == ()
+
+
+def test_both_kinds_of_steps_are_timed_in_turns(tmp_path: Path) -> None:
+    """The batches that a training of 8 steps sees: three that are not timed, then in four turns."""
+    order = "import tpukit_steps\nfor batch in tpukit_steps.steps(iter(range(99))): print(batch)"
+    done = trained(tmp_path, steps=8, train=order)
+    seen = [int(line) for line in done.stdout.split()]
+    assert seen == [0, 1, 2, 3, 4, 4, 4, 5, 6, 6, 6, 7, 8, 8, 8, 9, 10, 10, 10]
+
+
 def test_elsewhere_the_module_is_the_loader_itself(tmp_path: Path) -> None:
     (tmp_path / "tpukit_steps.py").write_text(program_text("work/steps_program.py"))
     done = subprocess.run(
@@ -106,16 +139,22 @@ def test_what_makes_no_sense_is_said(tmp_path: Path) -> None:
     ("changes", "advice"),
     [
         ({}, []),
-        ({"cached_seconds": 0.85}, []),
-        ({"cached_seconds": 0.5}, ["presize", "cache"]),
-        ({"cached_seconds": 0.5, "busy": 0.1}, ["presize", "cache", "workers"]),
-        ({"cached_seconds": 0.5, "busy": 0.99}, ["presize", "cache", "vCPUs"]),
+        ({"cached_seconds": 0.85, "waited_seconds": 0.15}, []),
+        ({"cached_seconds": 0.5, "waited_seconds": 0.5}, ["presize", "cache"]),
+        # Cached steps were faster, but nothing waited for a batch: another program ran meanwhile.
+        ({"cached_seconds": 0.5, "waited_seconds": 0.0}, []),
+        # The loader works beside the devices: cached steps take as long.
+        ({"cached_seconds": 0.99, "waited_seconds": 0.6}, []),
+        # The loader has prepared what the real steps took, and takes longer than they do.
+        ({"cached_seconds": 0.99, "input_seconds": 2.0}, ["presize", "cache"]),
+        ({**HOST_BOUND, "busy": 0.1}, ["presize", "cache", "workers"]),
+        ({**HOST_BOUND, "busy": 0.99}, ["presize", "cache", "vCPUs"]),
         ({"duty_cycle": 40.0}, ["batch"]),
         ({"duty_cycle": 95.0}, []),
         ({"compilations": 4, "shapes": 4, "duty_cycle": 10.0}, ["fixed shapes"]),
-        ({"real_seconds": 0.0}, []),
+        ({"real_seconds": 0.0, "input_seconds": 0.0}, []),
         (
-            {"cached_seconds": 0.1, "busy": 0.1, "duty_cycle": 5.0},
+            {**HOST_BOUND, "busy": 0.1, "duty_cycle": 5.0},
             ["presize", "cache", "workers", "batch"],
         ),
     ],

@@ -133,8 +133,10 @@ def test_a_start_that_fails_half_way_leaves_nothing_running(
     jobs = servers[1].home / ".tpukit"
     jobs.mkdir()
     (jobs / "jobs").write_text("in the way")
-    with pytest.raises(Exception, match="could not keep a job"):
+    servers[1].own(jobs)
+    with pytest.raises(TpukitError, match="could not keep a job") as caught:
         start(workers, "sleep 1000")
+    assert (caught.value.exists, caught.value.fix) == ((), None)
     assert stand(workers[::2]) == [("finished", 143)] * 2
 
 
@@ -152,15 +154,16 @@ def test_a_start_that_took_too_long_is_withdrawn_and_not_said_to_go_on(
     with pytest.raises(DeadlinePassed) as caught:
         start([workers[0], RemoteWorker(1, connect, "demo")], "sleep 1000")
     assert (caught.value.exists, caught.value.fix) == ((), None)
-    assert stand(workers[:2]) == [("finished", 143)] * 2
+    assert stand(workers[:1]) == [("finished", 143)]
+    assert runs.states(workers[1:2], CLOCK)[0].value == []
 
 
 @ALL_OURS
 def test_a_lost_answer_of_a_start_is_asked_for_again(
     workers: list[RemoteWorker], servers: list[Server]
 ) -> None:
-    """The first worker's: its second command, after the listing, is the start."""
-    servers[0].loses = lambda number: number == 2
+    """The first worker's: its fourth command, after the agent and the listing, is the start."""
+    servers[0].loses = lambda number: number == 4
     start(workers, "echo x >>count")
     follow(workers)
     assert [(server.home / "count").read_text() for server in servers] == ["x\n"] * 3
@@ -185,8 +188,8 @@ def test_an_interrupted_start_leaves_nothing_running(
         start(chosen, "touch ran; sleep 1000")
     withdrawn.set()
     assert (caught.value.exists, caught.value.fix) == ((), None)
-    # The listing, what takes the run's place, its end, and the start that comes late.
-    servers[1].wait_until(lambda: len(servers[1].commands) == 4)
+    # The agent, the listing, what takes the run's place, its end, and the start that comes late.
+    servers[1].wait_until(lambda: len(servers[1].commands) == 6)
     assert stand(workers[:2]) == [("finished", 143)] * 2
     assert all(each == ("finished", 143) for each in stand(workers[2:]))
     assert not (servers[1].home / "ran").exists()
@@ -202,7 +205,7 @@ def test_where_a_start_could_not_be_withdrawn_is_said(
         return connector.connect(servers[index].target(), within(0.5))
 
     def vanish() -> None:
-        if len(servers[1].commands) == 2:
+        if len(servers[1].commands) == 4:
             servers[0].accepted.clear()
             servers[0].cut()
 

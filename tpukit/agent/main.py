@@ -3,8 +3,9 @@
     python3 -I -S ARCHIVE FOLDER TEMPORARY EMULATED VERB
 
 The first line of standard input is the request, a JSON object. What follows it is the verb's own.
-FOLDER is the user's ~/.tpukit, TEMPORARY the folder for temporary files; EMULATED is empty on a
-real worker. An answer is a line that begins with "tpukit-agent " and holds a JSON object.
+FOLDER is the user's ~/.tpukit, TEMPORARY the folder for temporary files; EMULATED is the number of
+devices that an emulated worker stands in for, 0 or empty on a real worker. An answer is a line that
+begins with "tpukit-agent " and holds a JSON object.
 """
 
 from __future__ import annotations
@@ -20,15 +21,26 @@ INCOMPLETE = 75
 #: The module of each verb. It has a function of the verb's name.
 VERBS = {
     "apply_push": "pushed_trees",
+    "end_runs": "ends",
     "fetch_upload": "relay",
+    "find_holders": "ends",
+    "follow_job": "jobs",
+    "guard": "slice_guard",
     "hold_lock": "locks",
     "inspect_tree": "pushed_trees",
+    "install_guard": "slice_guard",
+    "list_jobs": "jobs",
     "look_at_upload": "uploads",
+    "look_for_chips": "chips",
+    "look_for_python": "chips",
     "place_upload": "uploads",
     "read_manifest": "pushed_trees",
     "receive_upload": "uploads",
+    "sample_load": "load_sample",
     "send_download": "downloads",
+    "serve_notebook": "notebook",
     "serve_upload": "relay",
+    "start_job": "jobs",
 }
 
 Request = Dict[str, Any]
@@ -38,14 +50,15 @@ class Home:
     """Where the agent works: for whom, and with what.
 
     `folder` holds everything that tpukit keeps there, `path` is the user's home folder. Files in
-    `emulated-devices` stand in for TPU devices if `emulated` is true.
+    `emulated-devices` stand in for so many TPU devices if `emulated` is true.
     """
 
     def __init__(self, folder: str, temporary: str, emulated: str) -> None:
         self.folder = folder
         self.path = os.path.dirname(folder)
         self.temporary = temporary
-        self.emulated = bool(emulated)
+        self.emulated_devices = int(emulated or 0)
+        self.emulated = self.emulated_devices > 0
 
 
 def say(answer: Request, stream: TextIO | None = None) -> None:
@@ -54,6 +67,7 @@ def say(answer: Request, stream: TextIO | None = None) -> None:
 
 
 def main() -> None:
+    """Do what the command line and the first line of standard input say."""
     folder, temporary, emulated, verb = sys.argv[1:]
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):

@@ -54,7 +54,8 @@ def diagnose(
       tpukit diagnose demo --steps 50 --json -- python3 train.py
     """
     from tpukit.remote.command.attached import AttachedRun, CommandRequest
-    from tpukit.work import diagnosis, runs
+    from tpukit.remote.worker_files import new_run_id
+    from tpukit.work import diagnosis
 
     toolkit = toolkit.by(route)
     line = flag.remote_command(command)
@@ -64,11 +65,11 @@ def diagnose(
     lines = shell_lines(environment, toolkit)
     limit = flag.seconds(deadline, "--deadline")
     workers = toolkit.workers(name, worker, flag.seconds(timeout))
-    run, console = runs.new_run_id(toolkit.clock), toolkit.console
+    run, console = new_run_id(toolkit.clock), toolkit.console
     lines += diagnosis.shell_lines(run, steps)
     request = CommandRequest(line, lines, limit=limit, fail_fast=True)
     output = chosen_output(console, workers, "", False)
-    command_run = AttachedRun(request, toolkit.clock, output.write)
+    command_run = AttachedRun(request, toolkit.clock, output.write, console.say, run)
     try:
         results = command_run.on_all(workers)
     except KeyboardInterrupt as signal:

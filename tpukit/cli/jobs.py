@@ -1,4 +1,4 @@
-"""`tpukit jobs`: the detached runs on a slice, and how each stands; and the end of their files."""
+"""`tpukit jobs`: the runs on a slice, and how each stands; and the end of their files."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ def jobs(
     timeout: flag.Timeout = "60s",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
-    """List the detached runs on every worker.
+    """List the runs on every worker.
 
-    A run is running, has exited with a status, or is lost: its process is gone without one.
-    --prune removes what is left of those that ended, never of one that runs, and says how much.
+    A detached run is running, has exited with a status, or is lost: its process is gone without
+    one. An attached run is listed while anything of it runs, also if its client is gone. --prune
+    removes what is left of those that ended, never of one that runs, and says how much.
 
     Examples:
       tpukit jobs demo
@@ -61,13 +62,14 @@ def jobs(
         raise BadInput("--environment shows one run", fix=Fix.command("tpukit", "jobs", name))
     older_than = flag.seconds(flags.older_than, "--older-than") if flags.older_than else 0.0
     toolkit = toolkit.by(route)
-    workers = toolkit.workers(name, worker, flag.seconds(timeout))
+    patience = flag.seconds(timeout)
+    workers = toolkit.workers(name, worker, patience)
     if flags.prune:
-        removed = runs.prune(workers, run, older_than, toolkit.clock)
+        removed = runs.prune(workers, run, older_than, toolkit.clock, patience)
         if run:
             runs.holding(removed, run)
         return job_views.pruned(removed)
-    found = runs.states(workers, toolkit.clock, run)
+    found = runs.states(workers, toolkit.clock, run, patience=patience)
     if run:
         runs.holding(found, run)
     if flags.environment:

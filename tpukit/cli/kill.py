@@ -1,4 +1,4 @@
-"""`tpukit kill`: end a detached run, or whatever holds a TPU device."""
+"""`tpukit kill`: end a run, or whatever holds a TPU device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RunToEnd = Annotated[str, Argument(metavar="[RUN]", help="Run id.")]
 class KillFlags:
     """What is to end, and how."""
 
-    all: Annotated[bool, Option("--all", help="Every run.")] = False
+    all: Annotated[bool, Option("--all", help="Every run, attached ones too.")] = False
     all_holders: Annotated[
         bool, Option("--all-holders", help="Whatever holds a TPU device, whoever started it.")
     ] = False
@@ -41,7 +41,7 @@ def kill(
     timeout: flag.Timeout = "60s",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
-    """End a detached run on every worker.
+    """End a run on every worker, detached or attached.
 
     Only what the run has started, under sudo too; who else holds a TPU device is told. Processes
     get TERM, then KILL, and are looked for until they are gone. The lock file of libtpu is removed
@@ -60,9 +60,8 @@ def kill(
         raise BadInput("which run is to end?", fix=fix)
     first, grace = signal_name(how.signal), flag.seconds(how.grace, "--grace")
     toolkit = toolkit.by(route)
-    workers = toolkit.workers(name, worker, flag.seconds(timeout))
-    if run:
-        workers = runs.holding(runs.states(workers, toolkit.clock), run)
+    patience = flag.seconds(timeout)
+    workers = toolkit.workers(name, worker, patience)
     ended = runs.end(
         workers,
         "all" if how.all else [run] if run else [],
@@ -70,5 +69,6 @@ def kill(
         holders="ended" if how.all_holders else "told",
         first=first,
         grace=grace,
+        patience=patience,
     )
     return job_views.ended(name, ended)

@@ -96,9 +96,10 @@ def read(toolkit: Toolkit, names: str, run: str, flags: LogFlags) -> Followed | 
     part = LogPart(flags.tail, _since(flags.since), flags.timestamps, flags.follow)
     workers = toolkit.workers(names, flags.worker, patience)
     opened: runs.Connections = {}  # those that ask are those that follow
-    states = runs.states(workers, toolkit.clock, opened=opened)
+    states = runs.states(workers, toolkit.clock, opened=opened, patience=patience)
     chosen = run or runs.latest(states)
     having = runs.holding(states, chosen)
+    runs.require_log(states, chosen)
     if not run:
         console.say(f"run {chosen}")
     asked = flags.timestamps

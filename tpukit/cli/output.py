@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,9 +40,9 @@ class Raw(Output):
 
 
 class Lines(Output):
-    """Writes whole lines, one at a time, whatever the pieces they came in.
+    """Writes whole lines, those of a chunk in one write; a line of text begins with its worker.
 
-    Where there are several workers, a line begins with whose it is: `[2] `, or `[demo:2] `.
+    The mark is `[2] `, or with several slices `[demo:2] `.
     """
 
     def __init__(
@@ -55,37 +55,43 @@ class Lines(Output):
         self._console = console
         self._stamped = stamped
         self._as_json = as_json
-        self._alone = len(workers) == 1
-        self._one_slice = len({each.slice for each in workers}) == 1
+        self._one_slice = len({worker.slice for worker in workers}) == 1
         self._rest: dict[tuple[RemoteWorker, str], bytes] = {}
         self._lock = threading.Lock()
 
     def write(self, worker: RemoteWorker, stream: str, chunk: bytes) -> None:
-        *lines, rest = (self._rest.get((worker, stream), b"") + chunk).split(b"\n")
+        lines, end, rest = (self._rest.get((worker, stream), b"") + chunk).rpartition(b"\n")
+        lines += end
         if len(rest) > _LONGEST_LINE:
-            stamp = rest[: rest.find(b" ") + 1] if self._stamped else b""
-            lines, rest = [*lines, rest], stamp
+            lines += rest + b"\n"
+            rest = rest[: rest.find(b" ") + 1] if self._stamped else b""
         self._rest[worker, stream] = rest
         if lines:
-            with self._lock:
-                for line in lines:
-                    self._print(worker, stream, line)
+            self._print(worker, stream, lines)
 
     def finish(self) -> None:
         for (worker, stream), rest in sorted(self._rest.items(), key=lambda item: item[0][0].label):
             if rest:
-                self._print(worker, stream, rest)
+                self._print(worker, stream, rest + b"\n")
         self._rest.clear()
 
-    def _print(self, worker: RemoteWorker, stream: str, line: bytes) -> None:
-        if self._as_json:
+    def _print(self, worker: RemoteWorker, stream: str, lines: bytes) -> None:
+        with self._lock:
+            if self._as_json:
+                self._console.write_json_lines(self._documents(worker, stream, lines))
+                return
+            mark = str(worker.index) if self._one_slice else f"{worker.slice}:{worker.index}"
+            self._console.write_prefixed(stream, f"[{mark}] ", lines)
+
+    def _documents(
+        self, worker: RemoteWorker, stream: str, lines: bytes
+    ) -> Iterator[dict[str, Any]]:
+        known: dict[str, Any] = {**place(worker), "stream": stream}
+        for line in lines.removesuffix(b"\n").split(b"\n"):
             stamp, _, text = line.partition(b" ") if self._stamped else (b"", b"", line)
-            known = {"time": stamp.decode()} if self._stamped else {}
-            document = {**place(worker), "stream": stream, **known, "line": sanitize(text)}
-            self._console.write_json_line(document)
-            return
-        mark = str(worker.index) if self._one_slice else f"{worker.slice}:{worker.index}"
-        self._console.write_prefixed(stream, "" if self._alone else f"[{mark}] ", line)
+            if self._stamped:
+                known["time"] = stamp.decode()
+            yield {**known, "line": sanitize(text)}
 
 
 class Stamped:

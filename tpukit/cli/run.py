@@ -205,11 +205,12 @@ def _detach(
     recipe: str,
     log_limit: int,
 ) -> View:
+    from tpukit.remote.worker_files import new_run_id
     from tpukit.work import environments, runs
 
     if recipe:
         environments.require_environment(workers, recipe, toolkit.clock)
-    chosen = how.run_id or runs.new_run_id(toolkit.clock)
+    chosen = how.run_id or new_run_id(toolkit.clock)
     toolkit.console.say(f"run {chosen}")
     runs.start(
         workers,
@@ -233,7 +234,7 @@ def _attached(
     recipe: str,
 ) -> View:
     from tpukit.remote.command.attached import AttachedRun
-    from tpukit.remote.command.stdin import Broadcast
+    from tpukit.remote.command.stdin import readers
     from tpukit.work.failed_workers import FailedWorkers
 
     console, settings = toolkit.console, toolkit.settings
@@ -241,33 +242,35 @@ def _attached(
     memory = FailedWorkers(toolkit.paths.last_run, place)
     chosen = memory.among(workers) if how.failed else workers
     in_document = min(4 << 20, _DOCUMENT_BYTES // (2 * len(chosen)))
-    stdin = Broadcast(iter(_read_input, b"")).reader if how.stdin else None
+    stdin = readers(iter(_read_input, b""), len(chosen)) if how.stdin else None
     request = replace(request, stdin=stdin, keep=in_document if console.as_json else 16 << 10)
     output = chosen_output(console, chosen, how.output_directory, how.json_lines)
-    command = AttachedRun(request, toolkit.clock, output.write)
+    command = AttachedRun(request, toolkit.clock, output.write, console.say)
     if not how.output_directory:
         _end_with_the_reader(command, console)
     try:
         results = command.on_all(chosen)
     except KeyboardInterrupt as signal:
         error = interruption(signal)
-        error.why = "" if command.unreached else "the command was ended on every worker"
+        error.why = "" if command.unreached else command.ended
         error.exists = remains(command)
+        error.fix = ends(command)
         raise error from None
     except TpukitError as error:
         error.exists += remains(command)
+        error.fix = error.fix or ends(command)
         raise
     finally:
         output.finish()
-    if how.fail_fast:
-        for line in remains(command):
-            console.warn(line)
+    for line in remains(command) if how.fail_fast else ():
+        console.warn(line)
+    if fix := ends(command):
+        console.suggest(fix)
     missing = [each.item for each in results if each.value and each.value.status == _NO_PROGRAM]
     if missing:
         _explain_missing_program(toolkit, missing, recipe, request.command)
     if how.json_lines:
-        for result in results:
-            console.write_json_line(outcome_views.ending(result))
+        console.write_json_lines(map(outcome_views.ending, results))
     failed = [each.item for each in results if not (each.value and each.value.ok)]
     view = outcome_views.results(results, as_lines=how.json_lines)
     return replace(view, afterwards=lambda: memory.remember(chosen, failed))
@@ -299,6 +302,13 @@ def remains(command: AttachedRun) -> tuple[str, ...]:
     return tuple(
         f"the command on {each.label} {state}" for each, state in command.unreached.items()
     )
+
+
+def ends(command: AttachedRun) -> Fix | None:
+    """Return the command that ends what may still run, if anything may."""
+    slices = ",".join(sorted({worker.slice for worker in command.unreached}))
+    words = ("tpukit", "kill", slices, command.run_id)
+    return Fix.command(*words, note="ends it there") if slices else None
 
 
 def _end_with_the_reader(command: AttachedRun, console: Console) -> None:

@@ -269,8 +269,8 @@ def _new(
     on_top: RequirementFlags,
 ) -> Watch:
     from tpukit.recovery.watch_file import Event, Watch, WatchSpec, request_of
+    from tpukit.remote.worker_files import new_run_id
     from tpukit.slices.ensure import check_same
-    from tpukit.work.runs import new_run_id
 
     toolkit.hints.forget(name)
     found = toolkit.find(name)

@@ -17,9 +17,9 @@ if [ "$project" ]; then
     fi
     set -- "$@" --editable "$place"
     if [ -f "$place/uv.lock" ]; then
-        # What the project's own lock says, but for the project itself.
+        # What the project's own lock says, except the project itself; uv checks the hashes.
         mkdir -p "$folder" || exit
-        "$uv" export --quiet --frozen --no-emit-project --no-hashes --no-default-groups \
+        "$uv" export --quiet --frozen --no-emit-project --no-default-groups \
             --python "$environment/bin/python" --project "$place" \
             --output-file "$folder/locked.txt" || exit
         set -- "$@" --requirements "$folder/locked.txt"

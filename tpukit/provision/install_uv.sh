@@ -1,5 +1,6 @@
 # Install uv, with a Python that has pip or can make an environment that has it.
-#     sh -c PROGRAM sh PYTHON pip|venv FOLDER VERSION
+#     sh -c PROGRAM sh PYTHON pip|venv FOLDER REQUIREMENT
+# REQUIREMENT is a line of a requirements file, with hashes: pip refuses any other file.
 # Two at once, and one that was killed, do not meet: each fills a folder of its own, and the first
 # that is whole gets the name.
 
@@ -25,8 +26,10 @@ if [ "$2" = venv ]; then
     "$1" -I -m venv "$partial/helper" || exit
     python=$partial/helper/bin/python
 fi
+echo "$4" >"$partial/uv.txt"
 # Some images log in as root, of which pip warns; an option would stop a pip older than 22.1.
 PIP_ROOT_USER_ACTION=ignore "$python" -I -m pip install --quiet --no-input \
-    --disable-pip-version-check --only-binary=:all: --target "$partial/uv" "uv==$4" || exit
+    --disable-pip-version-check --only-binary=:all: --require-hashes --target "$partial/uv" \
+    --requirement "$partial/uv.txt" || exit
 # Unlike mv, it fails where another one's is there.
 "$1" -I -c 'import os, sys; os.rename(*sys.argv[1:])' "$partial/uv" "$folder" 2>/dev/null || works

@@ -67,11 +67,12 @@ class SmokeProgram:
     program: ProgramFile  #: a file in `tpukit/smoke`
     names_device_kind: bool  #: whether the framework names the kind of a TPU (`TPU v3`)
     has_ring: bool = False  #: whether each device sends its number to the next one, too
-    bench_program: ProgramFile = ""  #: what measures at levels 2 and 3, beside `program`
+    bench_program: ProgramFile = ""  #: what measures from level 2 on, beside `program`
+    soak_program: ProgramFile = ""  #: what keeps devices busy at level 3, beside both
 
     def files(self, level: int) -> tuple[str, ...]:
         """Return the files that a level needs."""
-        return (self.program, self.bench_program) if level > 1 else (self.program,)
+        return (self.program, self.bench_program, self.soak_program)[: max(1, level)]
 
 
 class ReleaseTable(Table):

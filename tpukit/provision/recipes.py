@@ -21,7 +21,7 @@ from tpukit.text import one_line
 if TYPE_CHECKING:
     from tpukit.provision.own_recipes import OwnRecipes
 
-#: The installer, the same on every worker.
+#: The installer, the same on every worker; scripts/lock locks it.
 UV_VERSION = "0.13.9"
 
 
@@ -365,6 +365,12 @@ def _without(releases: Iterable[Release], others: Iterable[Release]) -> tuple[Re
 
 def _is_one_of(package: Package, those: Package) -> bool:
     return package.key == those.key and those.admits(package.version)
+
+
+def uv_requirement() -> str:
+    """Return the line that installs uv with pip: its version, and its hashes by platform."""
+    lock = files("tpukit.provision").joinpath("locks", "uv.txt").read_text(encoding="utf-8")
+    return lock.splitlines()[-1]
 
 
 def _lock_text(name: str, python: str, emulated: bool) -> str:

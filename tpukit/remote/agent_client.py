@@ -22,20 +22,27 @@ from tpukit.clock import Deadline
 from tpukit.errors import Fix, TpukitError
 from tpukit.remote.connection.target import Completed
 from tpukit.remote.programs import shell_line
-from tpukit.text import one_line
+from tpukit.remote.worker_files import ROOT, shell_word
+from tpukit.text import one_line, quote
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from tpukit.remote.connection.channel import OnOutput
     from tpukit.remote.connection.client import Connection
 
 Value = TypeVar("Value")
+Model = TypeVar("Model", bound="BaseModel")
 #: Who the agent runs as: the user; root if sudo asks for no password; or root in any case.
 Root = Literal["no", "if possible", "yes"]
 #: The statuses of a worker that has no python3, and of one that does not have the archive.
 _NO_PYTHON, _ABSENT = 127, 69
+#: What an answer begins with, and an answer.
+ANSWERS = b"tpukit-agent "
 _ANSWER = re.compile(rb"^tpukit-agent (\{.*\})$", re.MULTILINE)
 #: Archives that nobody has sent for so many days are removed with the next one that is sent.
 _KEPT_DAYS = 30
+_MOST = 1 << 53
 #: Root may be unable to read the user's home folder, if that is on NFS.
 _SUDO = {
     "no": "",
@@ -78,8 +85,18 @@ class AgentAnswer:
         return self._get(name, str)
 
     def number(self, name: str) -> int:
-        """Return a field that is an integer."""
-        return self._get(name, int)
+        """Return a field that is an integer of at most 53 bits."""
+        value = self._get(name, int)
+        if abs(value) > _MOST:
+            raise self._odd(name)
+        return value
+
+    def seconds(self, name: str) -> float:
+        """Return a field that is a number of seconds, whole or not."""
+        value = self._get(name, float)
+        if not abs(value) <= _MOST:
+            raise self._odd(name)
+        return value
 
     def flag(self, name: str) -> bool:
         """Return a field that is true or false."""
@@ -98,6 +115,14 @@ class AgentAnswer:
         if not all(isinstance(value, dict) for value in values):
             raise self._odd(name)
         return [AgentAnswer(self._label, value) for value in values]
+
+    def model(self, kind: type[Model]) -> Model:
+        """Return the whole answer as a model; raise `TpukitError` if it breaks its rules."""
+        try:
+            return kind.model_validate(self._fields)
+        except ValueError as error:
+            what = f"{self._label} gave an answer that makes no sense"
+            raise TpukitError(what, reason=one_line(str(error))[:200]) from error
 
     def has(self, name: str) -> bool:
         """Return True if the field is there and not null."""
@@ -119,7 +144,7 @@ def archive() -> bytes:
     """Return the archive: the same bytes for the same sources."""
     sources = {"__main__.py": _MAIN, "tpukit/__init__.py": ""}
     for file in resources.files("tpukit.agent").iterdir():
-        if file.name.endswith(".py"):
+        if file.name.endswith((".py", ".sh")):
             sources[f"tpukit/agent/{file.name}"] = file.read_text("utf-8")
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archived:
@@ -138,6 +163,15 @@ def start_line(verb: str, root: Root = "no") -> str:
     """Return the shell line that starts the agent, in any login shell."""
     text = _START.format(name=archive_name(), absent=_ABSENT, sudo=_SUDO[root], verb=verb)
     return shell_line(text)
+
+
+def job_command(verb: str, request: Mapping[str, Any], python: str) -> str:
+    """Return the command of a job for which the agent, which is there, does something.
+
+    The interpreter `python` is a shell word. The line is for any shell, and listings show it.
+    """
+    given, archive = quote([json.dumps(request)]), shell_word(f"{ROOT}/agent/{archive_name()}")
+    return f"echo {given} | {python} -I -S {archive} {shell_word(ROOT)} /tmp 0 {verb}"
 
 
 def run(
@@ -202,7 +236,10 @@ def ask(
 
 
 def answer(label: str, done: Completed, failure: str) -> AgentAnswer:
-    """Return the last answer on standard output; raise as `ask` does."""
+    """Return the last answer on standard output.
+
+    Raises `TpukitError` (`failure`, and the end of stderr) if the agent failed or did not answer.
+    """
     answers = _ANSWER.findall(done.stdout)
     if not done.ok or not answers:
         raise TpukitError(failure, reason=done.reason)
@@ -218,7 +255,7 @@ def parsed(label: str, text: bytes) -> AgentAnswer:
     """Return an answer as JSON text holds it; raise `TpukitError` if it holds none."""
     try:
         fields = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, dict):
         raise TpukitError(f"{label} gave an answer that is not JSON", reason=one_line(text[:200]))
@@ -229,5 +266,5 @@ def _store(connection: Connection, deadline: Deadline) -> None:
     words = (archive_name(), str(len(archive())), secrets.token_hex(8))
     done = connection.run(shell_line(_STORE, words), stdin=archive(), deadline=deadline)
     if not done.ok:
-        what = f"{connection.label} cannot keep tpukit's agent in ~/.tpukit"
+        what = f"{connection.label} cannot keep tpukit's agent in ~/{ROOT}"
         raise TpukitError(what, reason=done.reason)

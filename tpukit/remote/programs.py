@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
-from typing import Any
 
 from tpukit.errors import TpukitError
 from tpukit.remote.connection.target import Completed
@@ -15,13 +13,6 @@ from tpukit.remote.worker_files import ROOT
 from tpukit.text import quote
 
 _UNSAFE = re.compile(rb"[^ -~]|['\\\\!]")
-#: Ends a program whose input was cut short.
-INCOMPLETE = 75
-_BOOT = (
-    "import sys; given = sys.stdin.buffer.read(); size, whole = map(int, sys.argv[1:]); "
-    "sys.argv[1:] = [given[size:]]; "
-    f"exec(given[:size]) if len(given) == whole else sys.exit({INCOMPLETE})"
-)
 
 
 @cache
@@ -34,13 +25,13 @@ def program_text(*names: str) -> str:
 def shell_line(text: str, words: Sequence[str] = ()) -> str:
     """Return the line on which any login shell lets sh run POSIX shell text with `words`.
 
-    The text knows the folder of our things as $tpukit.
+    The text knows the folder of our things as $tpukit; the shell's own errors begin with `tpukit:`.
     It is one line of ASCII without what means something between single quotes: to csh an
     exclamation mark and a line's end, to fish a backslash that stands before another or a quote.
     """
     whole = f"set -- {quote(words)}\ntpukit=$HOME/{ROOT}\n{text}".encode("utf-8", "surrogateescape")
     coded = _UNSAFE.sub(lambda found: b"\\0%03o" % ord(found[0]), whole).decode()
-    return f"sh -c 'eval \"$(printf %b \"$0\")\"' '{coded}'"
+    return f"sh -c 'eval \"$(printf %b \"$1\")\"' tpukit '{coded}'"
 
 
 def program_line(*names: str, words: Sequence[str] = ()) -> str:
@@ -55,17 +46,6 @@ def python_line(name: str, *words: str, sudo: bool = False) -> str:
     """Return the shell line that runs a Python program with `words`, and no file of the user's."""
     python = [*(["sudo", "-n"] if sudo else []), "python3", "-I", "-c", program_text(name)]
     return shell_line(f'exec {quote(python)} "$@"', words)
-
-
-def python_request(name: str, request: Mapping[str, Any]) -> tuple[str, bytes]:
-    """Return the shell line that runs a Python program, and what its standard input has to be.
-
-    The program finds its request, JSON, in `sys.argv`. Where not all of it arrives nothing runs,
-    and the status is `INCOMPLETE`: a lost connection looks like the end of the input.
-    """
-    program, words = program_text(name).encode(), json.dumps(request).encode()
-    sizes = (str(len(program)), str(len(program) + len(words)))
-    return quote(["python3", "-I", "-S", "-c", _BOOT, *sizes]), program + words
 
 
 def answer(done: Completed, pattern: re.Pattern[bytes], failure: str) -> re.Match[bytes]:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
+import secrets
+import time
 
+from tpukit.clock import Clock
 from tpukit.errors import BadInput, Fix
 from tpukit.text import one_line, quote
 
 ROOT = ".tpukit"
 JOBS = f"{ROOT}/jobs"
 PYTHONS = f"{ROOT}/pythons"
-NOTEBOOK_PROGRAM = f"{ROOT}/notebook.py"
-GUARD = f"{ROOT}/guard"
 DIAGNOSES = f"{ROOT}/diagnose"
 #: What whoever tests the devices, or changes what a worker has, has locked.
 SMOKE_LOCK, PROVISION_LOCK = f"{ROOT}/smoke.lock", f"{ROOT}/provision.lock"
 #: The jobs of detached runs among all jobs: a provisioning step's have no such name.
 _PREFIX = "run."
+_ATTACHED = "@"
 _RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 
 
@@ -30,10 +32,25 @@ def job_name(run_id: str) -> str:
     return _PREFIX + run_id
 
 
+def attached_name(run_id: str, worker: str) -> str:
+    """Return the name of an attached run's record on a worker: workers may share a home folder."""
+    return job_name(run_id) + _ATTACHED + worker
+
+
+def is_attached(name: str) -> bool:
+    """Return True if this job, or TPUKIT_JOB, is an attached run's."""
+    return _ATTACHED in name.rpartition("/")[2]
+
+
 def run_of(mark: str) -> str:
     """Return the run that a process with this TPUKIT_JOB belongs to, or nothing."""
-    job = mark.rpartition("/")[2]
+    job = mark.rpartition("/")[2].partition(_ATTACHED)[0]
     return job.removeprefix(_PREFIX) if job.startswith(_PREFIX) else ""
+
+
+def new_run_id(clock: Clock) -> str:
+    """Return a run id that sorts by time: `20261121-143355-3f2a` (UTC)."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(clock.time()))}-{secrets.token_hex(2)}"
 
 
 def venv(recipe: str) -> str:

@@ -1,15 +1,32 @@
-"""The smoke test's measurements in JAX, levels 2 and 3; a worker gets jax_program.py before it.
+"""The smoke test's measurements in JAX, of level 2 on; a worker gets jax_program.py before it.
 
 Each figure is of a chain in which every step needs the one before it, in one compiled loop: what
 the loop takes with `_LONG` steps less what it takes with `_SHORT`, best of three, leaves out what
 it costs to start it. Formulas: AI-Hypercomputer/accelerator-microbenchmarks (2026-08).
+
+A loop writes a step's result over what the step before it left. A product, and an exchange, cannot
+write over what they read: with one of them a step, the compiler adds a copy, of a quarter of a
+product's time on v6e. So a step has two of them. Arrays have rows of 128 words, because TPUs pad
+shorter rows and single ones.
 """
 
+import functools
+import statistics
 import threading
 import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import jax
+    import numpy
+
+    from tpukit.smoke.jax_program import product
+
+Pairs = Sequence[tuple[int, int]]
 
 #: On CPU devices, and on a TPU's: rows of a product, bytes of the other figures.
-SIZES = {
+SIZES: dict[bool, dict[str, Any]] = {
     True: {
         "side": 256,
         "memory": 4 << 20,
@@ -30,32 +47,43 @@ _SHORT, _LONG = 2, 34
 #: Seconds that the long chain of one device takes at least, on CPU devices and on a TPU's.
 _CHAIN_SECONDS = {True: 0.01, False: 0.3}
 _REPEATS, _PASSES = 3, 2
-#: Of what a device offers of its HBM, the part that is filled with patterns; bytes of one buffer.
-_FILLED, _BUFFER = 0.9, {True: 1 << 20, False: 256 << 20}
-#: Bytes that are filled where a device does not say what it offers, as a CPU does not.
-_FILLED_UNKNOWN = 8 << 20
-_PATTERNS = (0x55555555, 0xAAAAAAAA)
-_METRICS = ("tpu_throttle_score", "ici_link_health")
+#: Words of a row: shorter rows, and single ones, are padded.
+_COLUMNS = 128
+#: Knuth's multiplicative hash.
+_MIX = 2654435761
 
 
-def bench() -> dict:
+class _Chain(NamedTuple):
+    """Steps that one device repeats: `run(steps, *make())` returns what they end with."""
+
+    run: Callable[..., Any]
+    make: Callable[[], tuple[Any, ...]]  #: return the arguments, NumPy arrays
+    amount: float  #: 10**12 operations, or 10**9 bytes, of one step
+    rows_after: Callable[[int], Any]  #: return the `_rows` of what so many steps end with
+    tolerance: float  #: how far off they may be, as a part of them
+
+
+def bench() -> dict[str, Any]:
     """Return the figures of this worker's devices, and of the slice as this worker sees it.
 
     `devices`: for each what, for each device, a figure a pass; TFLOP/s for `matmul`, else GB/s.
-    `all_reduce`: (bytes a device, GB/s). `links`, those with an end on this worker: (from, to, GB/s
-    one way, with as much the other way, whether the values were right), devices by their index.
+    `right`: for each what, for each device, whether it found the right values.
+    `all_reduce`: (bytes a device, GB/s, whether the values were right). `links`, those with an end
+    on this worker: (from, to, GB/s one way, with as much the other way, whether the values were
+    right), devices by their index.
     """
     import jax
 
     sizes, own = SIZES[_stands_in()], jax.local_devices()
-    figures = {
-        "matmul": _each(own, _matmul(sizes["side"])),
-        "hbm": _each(own, _memory(sizes["memory"])),
-    }
-    there, back = zip(*(_host(device, sizes["host"]) for device in own), strict=True)
-    figures["host-to-device"], figures["device-to-host"] = list(there), list(back)
+    figures, right = {}, {}
+    for what, chain in (("matmul", _matmul(sizes["side"])), ("hbm", _memory(sizes["memory"]))):
+        figures[what], right[what] = _each(own, chain)
+    there, back, arrived = zip(*(_host(device, sizes["host"]) for device in own), strict=True)
+    for what, found in (("host-to-device", there), ("device-to-host", back)):
+        figures[what], right[what] = list(found), list(arrived)
     return {
         "devices": figures,
+        "right": right,
         "all_reduce": [_all_reduce(jax.devices(), size) for size in sizes["all-reduce"]],
         "links": [
             link
@@ -71,41 +99,98 @@ def _stands_in() -> bool:
     return jax.devices()[0].platform == "cpu"
 
 
-def _seconds(work, *arguments) -> float:
+def _timed(work: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
+    """Return the seconds that work takes, and what it ends with."""
     import jax
 
     started = time.perf_counter()
-    jax.block_until_ready(work(*arguments))
-    return time.perf_counter() - started
+    end = jax.block_until_ready(work(*arguments))
+    return time.perf_counter() - started, end
 
 
-def _step_seconds(chain, arguments: tuple, steps: tuple) -> float:
-    """Return what one step of a chain takes."""
-    short, long = (
-        min(_seconds(chain, count, *arguments) for _ in range(_REPEATS)) for count in steps
-    )
-    return max(long - short, long / 10) / (steps[1] - steps[0])
+def _step_seconds(
+    run: Callable[..., Any], arguments: tuple[Any, ...], steps: tuple[int, int]
+) -> tuple[float, Any]:
+    """Return what one step of a chain takes, and what the long chain ends with."""
+    best = []
+    for count in steps:
+        seconds = []
+        for _ in range(_REPEATS):
+            taken, end = _timed(run, count, *arguments)
+            seconds.append(taken)
+        best.append(min(seconds))
+    short, long = best
+    return max(long - short, long / 10) / (steps[1] - steps[0]), end
 
 
-def _each(devices: list, work: tuple) -> list:
-    """Return the figure of each device, once a pass; all run chains of the same length."""
+def _each(devices: "list[jax.Device]", chain: _Chain) -> tuple[list[list[float]], list[bool]]:
+    """Return the figure of each device, once a pass, and whether it computed.
+
+    All run chains of the same length, and so have to end with the same bits in every pass: not with
+    those of the short chain, of which some are known.
+    """
     import jax
 
-    chain, make, amount = work
-    made = [jax.device_put(make(), device) for device in devices]
-    jax.block_until_ready([chain(_SHORT, *arguments) for arguments in made])
+    made = [jax.device_put(chain.make(), device) for device in devices]
+    begun = jax.block_until_ready([chain.run(_SHORT, *arguments) for arguments in made])
+    known = [
+        end.devices() == {device} and _as_known(end, chain, _SHORT)
+        for device, end in zip(devices, begun, strict=True)
+    ]
+    short = [_hash(end) for end in begun]
+    del begun
     long = _LONG
-    while _seconds(chain, long, *made[0]) < _CHAIN_SECONDS[_stands_in()]:
+    while _timed(chain.run, long, *made[0])[0] < _CHAIN_SECONDS[_stands_in()]:
         long *= 2
-    figures = [[] for _ in devices]
+    figures: list[list[float]] = [[] for _ in devices]
+    ends: list[list[int]] = [[] for _ in devices]
     for _ in range(_PASSES):
-        for figure, arguments in zip(figures, made, strict=True):
-            figure.append(amount / _step_seconds(chain, arguments, (_SHORT, long)))
-    return figures
+        for at, arguments in enumerate(made):
+            seconds, end = _step_seconds(chain.run, arguments, (_SHORT, long))
+            figures[at].append(chain.amount / seconds)
+            ends[at].append(_hash(end))
+    usual = statistics.mode(end for own in ends for end in own)
+    return figures, [
+        known[at] and {*ends[at]} == {usual} and usual != short[at] for at in range(len(devices))
+    ]
 
 
-def _matmul(side: int) -> tuple:
-    """Return the chain x @ w, what makes x and w, and 10**12 operations of a step.
+def _as_known(end: "jax.Array", chain: _Chain, steps: int) -> bool:
+    """Return True if some rows of a chain's end are what so many steps lead to."""
+    import numpy
+
+    found, right = numpy.asarray(_rows(end)).astype(float), chain.rows_after(steps)
+    return bool(numpy.linalg.norm(found - right) <= chain.tolerance * numpy.linalg.norm(right))
+
+
+def _rows(value: Any) -> Any:
+    """Return five rows of a matrix, of even and odd places."""
+    return value[:: len(value) // 4 - 1]
+
+
+def _hash(value: "jax.Array") -> int:
+    """Return a number of 32 bits that stands for all words of a matrix and their places."""
+    return int(_hashing()(value))
+
+
+@functools.cache
+def _hashing() -> Any:
+    """Return the compiled function of `_hash`."""
+    import jax
+    import jax.numpy as jnp
+
+    @jax.jit
+    def hashed(value: "jax.Array") -> "jax.Array":
+        words = jax.lax.bitcast_convert_type(value, f"uint{8 * value.dtype.itemsize}")
+        row, column = (jax.lax.broadcasted_iota(jnp.uint32, value.shape, axis) for axis in (0, 1))
+        place = row * jnp.uint32(_MIX) ^ column * jnp.uint32(_MIX >> 8) | 1
+        return (words.astype(jnp.uint32) * place).sum(dtype=jnp.uint32)
+
+    return hashed
+
+
+def _matmul(side: int) -> _Chain:
+    """Return the chain x @ w @ w.
 
     Random numbers: zeros draw no power. w keeps the size of x.
     """
@@ -114,135 +199,219 @@ def _matmul(side: int) -> tuple:
     import numpy
 
     @jax.jit
-    def chain(steps, x, w):
-        def step(_, value):
-            product = jnp.matmul(value, w, preferred_element_type=jnp.float32)
-            return product.astype(jnp.bfloat16)
+    def run(steps: int, x: "jax.Array", w: "jax.Array") -> "jax.Array":
+        def step(_: int, value: "jax.Array") -> "jax.Array":
+            once = product(value, w).astype(jnp.bfloat16)
+            return product(once, w).astype(jnp.bfloat16)
 
         return jax.lax.fori_loop(0, steps, step, x)
 
-    def make() -> tuple:
+    @functools.cache
+    def make() -> tuple[Any, ...]:
         random = numpy.random.default_rng(0)
         x, w = random.standard_normal((2, side, side), dtype=numpy.float32)
         return x.astype(jnp.bfloat16), (w / side**0.5).astype(jnp.bfloat16)
 
-    return chain, make, 2 * side**3 / 1e12
+    @functools.cache
+    def rows_after(steps: int) -> "numpy.ndarray":
+        x, w = make()
+        rows, w = _rows(x), w.astype(numpy.float32)
+        for _ in range(2 * steps):
+            rows = (rows.astype(numpy.float32) @ w).astype(jnp.bfloat16)
+        return rows.astype(float)
+
+    # A device adds up in another order, which bfloat16 rounds to another number now and then.
+    return _Chain(run, make, 2 * 2 * side**3 / 1e12, rows_after, tolerance=0.01)
 
 
-def _memory(size: int) -> tuple:
-    """Return the chain x * c, what makes x and c, and 10**9 bytes that a step reads and writes."""
+def _memory(size: int) -> _Chain:
+    """Return the chain x + 1, which reads and writes each word."""
     import jax
-    import jax.numpy as jnp
     import numpy
 
     @jax.jit
-    def chain(steps, x, factor):
-        return jax.lax.fori_loop(0, steps, lambda _, value: value * factor, x)
+    def run(steps: int, x: "jax.Array", one: "jax.Array") -> "jax.Array":
+        return jax.lax.fori_loop(0, steps, lambda _, value: value + one, x)
 
-    def make() -> tuple:
-        return numpy.ones(size // 2, jnp.bfloat16), numpy.ones((), jnp.bfloat16)
+    @functools.cache
+    def make() -> tuple[Any, ...]:
+        return numpy.arange(size // 4, dtype=numpy.int32).reshape(-1, _COLUMNS), numpy.int32(1)
 
-    return chain, make, 2 * size / 1e9
+    def rows_after(steps: int) -> "numpy.ndarray":
+        return _rows(make()[0]).astype(float) + steps
+
+    return _Chain(run, make, 2 * size / 1e9, rows_after, tolerance=0)
 
 
-def _host(device, size: int) -> tuple:
-    """Return the bandwidth to a device and back, a figure a pass each."""
+def _host(device: "jax.Device", size: int) -> tuple[list[float], list[float], bool]:
+    """Return the bandwidth to a device and back, a figure a pass each, and whether all arrived."""
     import jax
     import numpy
 
-    there, back, words = [], [], numpy.arange(size // 4, dtype=numpy.int32)
-    for _ in range(_PASSES):
-        seconds = [[], []]
+    words: Any = numpy.arange(size // 4, dtype=numpy.int32)
+    there, back, right = list[float](), list[float](), True
+    for number in range(_PASSES):
+        seconds: tuple[list[float], list[float]] = [], []
+        words = words + number
         for _ in range(_REPEATS):
             started = time.perf_counter()
             moved = jax.block_until_ready(jax.device_put(words, device))
             arrived = time.perf_counter()
-            jax.device_get(moved)
+            returned = jax.device_get(moved)
             seconds[0].append(arrived - started)
             seconds[1].append(time.perf_counter() - arrived)
+        right = right and numpy.array_equal(returned, words)
         there.append(size / max(min(seconds[0]), 1e-6) / 1e9)
         back.append(size / max(min(seconds[1]), 1e-6) / 1e9)
-    return there, back
+    return there, back, right
 
 
-def _across(devices: list, size: int, step) -> tuple:
-    """Return a chain of `step` over all devices, and what it begins with: each device's index."""
+def _across(
+    devices: "list[jax.Device]",
+    size: int,
+    step: Callable[[Any], Any],
+    last: Callable[[Any], Any] = lambda value: value,
+) -> tuple[Callable[..., Any], Any]:
+    """Return a chain of `step` over all devices, ended by `last`, and the array it begins with.
+
+    The array is a sharding and a shape; `_begin` makes it.
+    """
     import jax
     import numpy
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     mesh, split = Mesh(numpy.array(devices), ("device",)), PartitionSpec("device")
-    shape = (len(devices), size // 4)
+    shape = (len(devices) * size // (4 * _COLUMNS), _COLUMNS)
 
-    def rows(index: tuple) -> numpy.ndarray:
-        numbers = numpy.arange(len(devices), dtype=numpy.float32)[index[0]]
-        return numpy.broadcast_to(numbers[:, None], (len(numbers), shape[1]))
-
-    def chain(steps, x):
-        return jax.lax.fori_loop(0, steps, lambda _, value: step(value), x)
+    def chain(steps: int, x: "jax.Array") -> "jax.Array":
+        return last(jax.lax.fori_loop(0, steps, lambda _, value: step(value), x))
 
     whole = PartitionSpec()
     mapped = jax.shard_map(
         chain, mesh=mesh, in_specs=(whole, split), out_specs=split, check_vma=False
     )
-    begin = jax.make_array_from_callback(shape, NamedSharding(mesh, split), rows)
-    return jax.jit(mapped), begin
+    array = jax.ShapeDtypeStruct(shape, numpy.float32, sharding=NamedSharding(mesh, split))
+    return jax.jit(mapped), array
 
 
-def _all_reduce(devices: list, size: int) -> tuple:
+def _begin(array: "jax.ShapeDtypeStruct", count: int) -> "jax.Array":
+    """Return the array that a chain over so many devices begins with."""
+    import jax
+    import numpy
+
+    rows = array.shape[0] // count
+
+    def part(index: tuple[slice, ...]) -> numpy.ndarray:
+        numbers = _numbers(count, (index[0].start or 0) // rows, rows)
+        return numpy.broadcast_to(numbers, (rows, _COLUMNS))
+
+    return jax.make_array_from_callback(array.shape, array.sharding, part)
+
+
+def _numbers(count: int, device: int, rows: int) -> "numpy.ndarray":
+    """Return the number in each row of a device: each device has the largest of some rows."""
+    import numpy
+
+    return ((numpy.arange(rows, dtype=numpy.int32)[:, None] + device) % count).astype("float32")
+
+
+def _shards(array: "jax.Array", count: int) -> "dict[int, jax.Array]":
+    """Return what each device of this worker holds of an array, by the device's index."""
+    rows = array.shape[0] // count
+    return {(each.index[0].start or 0) // rows: each.data for each in array.addressable_shards}
+
+
+def _reducing(devices: "list[jax.Device]", size: int) -> tuple[Callable[..., Any], Any, float]:
+    """Return the chain of all-reduces, the array it begins with, and 10**9 bytes of a step.
+
+    Their largest numbers, because they stay as they are; a sum would have to be divided, in a pass
+    through HBM of its own.
+    """
     import jax
 
     count = len(devices)
-    chain, begin = _across(devices, size, lambda x: jax.lax.psum(x, "device") / count)
-    jax.block_until_ready(chain(_SHORT, begin))
-    seconds = _step_seconds(chain, (begin,), (_SHORT, _LONG))
-    return size, 2 * (count - 1) / count * size / seconds / 1e9
+    amount = 2 * (count - 1) / count * size / 1e9
+    return *_across(devices, size, lambda value: jax.lax.pmax(value, "device")), amount
 
 
-def _links(devices: list, pairs: list, size: int) -> list:
-    """Let pairs of neighbours exchange what they hold, all at once, each over a link of its own.
+def _all_reduce(devices: "list[jax.Device]", size: int) -> tuple[int, float, bool]:
+    import jax
 
-    An odd number of exchanges shows whether it arrived. A pair waits for nobody but itself, so that
-    each end tells what its link takes.
+    count = len(devices)
+    run, array, amount = _reducing(devices, size)
+    begin = _begin(array, count)
+    jax.block_until_ready(run(_SHORT, begin))
+    seconds, end = _step_seconds(run, (begin,), (_SHORT, _LONG))
+    right = all(bool((held == count - 1).all()) for held in _shards(end, count).values())
+    return size, amount / seconds, right
+
+
+def _exchanging(
+    devices: "list[jax.Device]", pairs: Pairs, size: int
+) -> tuple[Callable[..., Any], Any, float]:
+    """Return the chain of exchanges of pairs, two a step, as `_reducing` does; bytes of one way.
+
+    One more at the end leaves each device with what its partner had.
     """
     import jax
 
     both = [*pairs, *((other, one) for one, other in pairs)]
-    chain, begin = _across(devices, size, lambda x: jax.lax.ppermute(x, "device", both))
-    partner, right = dict(both), {}
-    for shard in jax.block_until_ready(chain(1, begin)).addressable_shards:
-        index = shard.index[0].start
-        right[index] = index not in partner or bool((shard.data == partner[index]).all())
-    _end_seconds(chain, begin, _LONG)
-    runs = {
-        count: [_end_seconds(chain, begin, count) for _ in range(_REPEATS)]
-        for count in (_SHORT, _LONG)
+
+    def swap(value: "jax.Array") -> "jax.Array":
+        return jax.lax.ppermute(value, "device", both)
+
+    return *_across(devices, size, lambda value: swap(swap(value)), swap), 2 * size / 1e9
+
+
+def _links(
+    devices: "list[jax.Device]", pairs: Pairs, size: int
+) -> list[tuple[int, int, float, bool]]:
+    """Let pairs of neighbours exchange what they hold, all at once, each over a link of its own.
+
+    A pair waits for nobody but itself, so that each end tells what its link takes.
+    """
+    count = len(devices)
+    run, array, amount = _exchanging(devices, pairs, size)
+    begin = _begin(array, count)
+    _end_seconds(run, begin, count, _LONG)
+    runs = {}
+    for steps in (_SHORT, _LONG):
+        runs[steps] = [_end_seconds(run, begin, count, steps) for _ in range(_REPEATS)]
+    rows = array.shape[0] // count
+    partner = {end: other for pair in pairs for end, other in (pair, pair[::-1])}
+    right = {
+        end: bool((held == _numbers(count, partner[end], rows)).all())
+        for end, held in _shards(run(_LONG, begin), count).items()
+        if end in partner
     }
     found = []
     for one, other in pairs:
         own = [end for end in (one, other) if end in right]
         if own:
             short, long = (
-                min(max(run[e] for e in own) for run in runs[n]) for n in (_SHORT, _LONG)
+                min(max(seconds[end] for end in own) for seconds in runs[steps])
+                for steps in (_SHORT, _LONG)
             )
             seconds = max(long - short, long / 10, 1e-9) / (_LONG - _SHORT)
-            found.append((one, other, size / seconds / 1e9, all(right[end] for end in own)))
+            found.append((one, other, amount / seconds, all(right[end] for end in own)))
     return found
 
 
-def _end_seconds(chain, begin, count: int) -> dict:
+def _end_seconds(
+    run: Callable[..., Any], begin: "jax.Array", count: int, steps: int
+) -> dict[int, float]:
     """Return after how long each device of this worker had done its part of a chain."""
     import jax
 
-    started, ends = time.perf_counter(), {}
+    started, ends = time.perf_counter(), dict[int, float]()
 
-    def wait(shard) -> None:
-        jax.block_until_ready(shard.data)
-        ends[shard.index[0].start] = time.perf_counter() - started
+    def wait(device: int, held: "jax.Array") -> None:
+        jax.block_until_ready(held)
+        ends[device] = time.perf_counter() - started
 
     threads = [
-        threading.Thread(target=wait, args=(shard,))
-        for shard in chain(count, begin).addressable_shards
+        threading.Thread(target=wait, args=shard)
+        for shard in _shards(run(steps, begin), count).items()
     ]
     for thread in threads:
         thread.start()
@@ -251,7 +420,7 @@ def _end_seconds(chain, begin, count: int) -> dict:
     return ends
 
 
-def _matchings(devices: list) -> list:
+def _matchings(devices: "Sequence[jax.Device]") -> list[list[tuple[int, int]]]:
     """Return pairs of devices with a link between their chips, in groups that share no device.
 
     Chips are neighbours where one coordinate differs by 1: those of one axis with the even one
@@ -262,142 +431,10 @@ def _matchings(devices: list) -> list:
     if None in places:  # CPU devices: a row of them
         places = [(index,) for index in range(len(devices))]
     first = {tuple(place): len(places) - 1 - at for at, place in enumerate(reversed(places))}
-    groups = {}
+    groups: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for place, index in sorted(first.items(), key=lambda each: each[1]):
         for axis in range(len(place)):
             near = first.get((*place[:axis], place[axis] + 1, *place[axis + 1 :]))
             if near is not None:
                 groups.setdefault((axis, place[axis] % 2), []).append((index, near))
     return [groups[key] for key in sorted(groups)]
-
-
-def soak(seconds: float) -> dict:
-    """Keep all devices of this worker busy at once, in windows, and look at what they find.
-
-    `rates`: for each window TFLOP/s of each device. `wrong`: for each device in how many windows
-    its product was wrong, `flipped`: how many words of its memory had changed. `metrics`: by name
-    all that libtpu has said after any window, such as `tray1.chip3.ici0.int: 0`.
-    """
-    import jax
-
-    window, chain, patterns = (
-        min(10.0, seconds / 6),
-        _matmul(SIZES[_stands_in()]["side"]),
-        _patterns(),
-    )
-    workers = [_Soaked(device, chain, patterns) for device in jax.local_devices()]
-    rates, began, seed, metrics = [], time.perf_counter(), 0, {}
-    while not rates or time.perf_counter() - began < seconds:
-        seed += 1
-        exact = _exact_digest(seed)
-        threads = [threading.Thread(target=each.run, args=(window, seed)) for each in workers]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        for each in workers:
-            each.judge(exact)
-        rates.append([each.rate for each in workers])
-        for name, said in _metrics().items():
-            metrics.setdefault(name, {}).update(dict.fromkeys(said))
-    return {
-        "window_seconds": window,
-        "rates": rates,
-        "wrong": [each.wrong for each in workers],
-        "flipped": [each.flipped for each in workers],
-        "filled_bytes": [each.filled for each in workers],
-        "metrics": {name: list(said)[:4096] for name, said in metrics.items()},
-    }
-
-
-def _exact_digest(seed: int) -> str:
-    """Return the digest of a seed's product, in numbers of 53 bits, which are exact for it."""
-    import numpy
-
-    left, right = (
-        numpy.frombuffer(words, numpy.int16).reshape(shape).astype(float)
-        for words, shape in operands(INNER, seed)  # noqa: F821  smoke_program.py
-    )
-    return digest((left @ right).astype(numpy.float32))  # noqa: F821  smoke_program.py
-
-
-def _patterns() -> tuple:
-    """Return what makes a buffer's pattern, one of three kinds, and what counts its wrong words."""
-    import jax
-    import jax.numpy as jnp
-
-    words = _BUFFER[_stands_in()] // 4
-
-    def pattern(kind):
-        index = jnp.arange(words, dtype=jnp.uint32)
-        mixed = index * jnp.uint32(2654435761) ^ (index >> 7)  # Knuth's multiplicative hash
-        return jnp.select([kind == 0, kind == 1], [jnp.uint32(each) for each in _PATTERNS], mixed)
-
-    return jax.jit(pattern), jax.jit(lambda buffer, kind: (buffer != pattern(kind)).sum())
-
-
-class _Soaked:
-    """One device under load: its memory is filled with patterns, its products are looked at."""
-
-    def __init__(self, device, chain: tuple, patterns: tuple) -> None:
-        import jax
-        import jax.numpy as jnp
-
-        self.device = device
-        self.rate, self.wrong, self.flipped, self._found = 0.0, 0, 0, ""
-        self._chain, make, self._amount = chain
-        self._write, self._count = patterns
-        self._arguments = jax.device_put(make(), device)
-        jax.block_until_ready(self._chain(_SHORT, *self._arguments))
-        taken = _step_seconds(self._chain, self._arguments, (_SHORT, _LONG))
-        self._steps = max(_LONG, int(_CHAIN_SECONDS[_stands_in()] / taken))
-        stats = device.memory_stats() or {}
-        free = stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0)
-        # Room for the product of each window, and for what a comparison needs.
-        buffer = _BUFFER[_stands_in()]
-        room = _FILLED * free - 8 * buffer if free else _FILLED_UNKNOWN
-        self._buffers = [None] * max(1, int(room // buffer))
-        self.filled = len(self._buffers) * buffer
-        with jax.default_device(device):
-            int(self._count(self._write(jnp.int32(0)), jnp.int32(0)))
-
-    def run(self, seconds: float, seed: int) -> None:
-        import jax
-        import jax.numpy as jnp
-        import numpy
-
-        with jax.default_device(self.device):
-            for at, buffer in enumerate(self._buffers):
-                if buffer is not None:
-                    self.flipped += int(self._count(buffer, jnp.int32((seed - 1) % 3)))
-                self._buffers[at] = None
-                self._buffers[at] = self._write(jnp.int32(seed % 3))
-            jax.block_until_ready(self._buffers)
-        factors = [
-            numpy.frombuffer(words, numpy.int16).reshape(shape).astype(jnp.bfloat16)
-            for words, shape in operands(INNER, seed)  # noqa: F821  smoke_program.py
-        ]
-        steps, began = 0, time.perf_counter()
-        while not steps or time.perf_counter() - began < seconds:
-            jax.block_until_ready(self._chain(self._steps, *self._arguments))
-            steps += self._steps
-        self.rate = steps * self._amount / (time.perf_counter() - began)
-        left, right = jax.device_put(factors, self.device)
-        product = jnp.matmul(left, right, preferred_element_type=jnp.float32)
-        self._found = digest(numpy.asarray(product))  # noqa: F821  smoke_program.py
-
-    def judge(self, exact: str) -> None:
-        self.wrong += self._found != exact
-
-
-def _metrics() -> dict:
-    """Return what libtpu's own monitoring says, where this libtpu has it (0.0.42 and later)."""
-    found = {}
-    try:
-        from libtpu.sdk import tpumonitoring
-
-        for name in _METRICS:
-            found[name] = [str(each) for each in tpumonitoring.get_metric(name).data()][:4096]
-    except Exception:
-        pass  # what there is
-    return found

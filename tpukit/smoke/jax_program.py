@@ -1,6 +1,12 @@
 """The smoke test's computation in JAX; a worker gets smoke_program.py after it."""
 
 import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import jax
+
+    from tpukit.smoke.smoke_program import digest, operands
 
 #: Packages whose versions the report shows.
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "libtpu")
@@ -18,7 +24,7 @@ def prepare(emulated: int) -> None:
         os.environ["XLA_FLAGS"] = f"{flags} {count}".strip()
 
 
-def compute(workers: int, side: int) -> dict:
+def compute(workers: int, side: int) -> dict[str, Any]:
     import jax
     import jax.numpy as jnp
     import numpy
@@ -28,13 +34,12 @@ def compute(workers: int, side: int) -> dict:
     devices, own = jax.devices(), jax.local_devices()
     left, right = (
         numpy.frombuffer(words, numpy.int16).reshape(shape).astype(jnp.bfloat16)
-        for words, shape in operands(side)  # noqa: F821  smoke_program.py
+        for words, shape in operands(side)
     )
 
     def multiply(device: jax.Device) -> str:
         factors = jax.device_put((left, right), device)
-        product = jnp.matmul(*factors, preferred_element_type=jnp.float32)
-        return digest(numpy.asarray(product))  # noqa: F821  smoke_program.py
+        return digest(numpy.asarray(product(*factors)))
 
     summed, received = exchange(devices)
     return {
@@ -46,14 +51,33 @@ def compute(workers: int, side: int) -> dict:
         "processes": jax.process_count(),
         "indices": [devices.index(device) for device in own],
         "digests": [[multiply(device), multiply(device)] for device in own],
-        "memory_bytes": [int((each.memory_stats() or {}).get("bytes_limit", 0)) for each in own],
+        "memory_bytes": [memory_stats(device).get("bytes_limit") for device in own],
         "global_sum": float(summed.sum()),
         "missing": [index for index, number in enumerate(summed.tolist()) if number != index + 1],
         "ring": [received[device] for device in own],
     }
 
 
-def exchange(devices: list) -> tuple:
+def product(left: "jax.Array", right: "jax.Array") -> "jax.Array":
+    """Return the float32 product of bfloat16 matrices."""
+    import jax.numpy as jnp
+
+    return jnp.matmul(left, right, preferred_element_type=jnp.float32)
+
+
+def memory_stats(device: "jax.Device") -> dict[str, int]:
+    """Return what a device says of its memory: nothing if it does not know.
+
+    `memory_stats` returns None or raises on some runtimes (AI-Hypercomputer/maxtext pull request
+    739).
+    """
+    try:
+        return device.memory_stats() or {}
+    except Exception:
+        return {}
+
+
+def exchange(devices: "list[jax.Device]") -> "tuple[Any, dict[jax.Device, int]]":
     """Return what the devices' numbers add up to, and what each got from the one before it.
 
     Device i holds i + 1, in a row of its own that is 0 elsewhere: in the sum of the rows each
@@ -61,21 +85,28 @@ def exchange(devices: list) -> tuple:
     """
     import jax
     import numpy
+
+    rows: Any = numpy.diag(numpy.arange(1, len(devices) + 1, dtype=numpy.int32))
+    shared, spread = exchanging(devices)
+    begin = jax.make_array_from_callback(rows.shape, spread, lambda index: rows[index])
+    summed, received = shared(begin)
+    numbers = {each.device: int(each.data.sum()) for each in received.addressable_shards}
+    return numpy.asarray(summed), numbers
+
+
+def exchanging(devices: "list[jax.Device]") -> tuple[Any, Any]:
+    """Return the compiled exchange over all devices, and the sharding of what it takes."""
+    import jax
+    import numpy
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     count = len(devices)
-    rows = numpy.diag(numpy.arange(1, count + 1, dtype=numpy.int32))
     mesh, split = Mesh(numpy.array(devices), ("device",)), PartitionSpec("device")
-    spread = jax.make_array_from_callback(
-        rows.shape, NamedSharding(mesh, split), lambda index: rows[index]
-    )
 
-    def step(row: jax.Array) -> tuple:
+    def step(row: jax.Array) -> tuple[jax.Array, jax.Array]:
         ring = [(index, (index + 1) % count) for index in range(count)]
         return jax.lax.psum(row, "device")[0], jax.lax.ppermute(row, "device", ring)
 
     whole = PartitionSpec()
     shared = jax.shard_map(step, mesh=mesh, in_specs=split, out_specs=(whole, split))
-    summed, received = jax.jit(shared)(spread)
-    numbers = {each.device: int(each.data.sum()) for each in received.addressable_shards}
-    return numpy.asarray(summed), numbers
+    return jax.jit(shared), NamedSharding(mesh, split)

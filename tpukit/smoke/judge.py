@@ -57,7 +57,9 @@ class Answer(BaseModel):
     digests: Annotated[tuple[tuple[Word, ...], ...], Field(max_length=4096)]
     global_sum: float
     indices: Numbers = ()
-    memory_bytes: Numbers = ()
+    memory_bytes: Annotated[
+        tuple[Annotated[int, Field(ge=0)] | None, ...], Field(max_length=16384)
+    ] = ()
     missing: Numbers = ()
     ring: Numbers = ()
     bench: Bench | None = None
@@ -173,13 +175,25 @@ def judge(observations: Sequence[Observation], expected: Expectation) -> SmokeRe
     disagreement = _disagreement(observations, answers)
     reports = [_report(each, results[each.worker], expected, disagreement) for each in observations]
     stand_in = _stand_in(observations, answers, expected)
-    parts = [WorkerFigures(worker, a.indices, a.bench, a.soak) for worker, a in answers.items()]
+    parts = [
+        WorkerFigures(
+            worker,
+            answer.indices,
+            answer.bench if answer.bench and answer.bench.is_of(answer.devices) else None,
+            answer.soak if answer.soak and answer.soak.is_of(answer.devices) else None,
+        )
+        for worker, answer in answers.items()
+    ]
     found = measurements(parts, expected.accelerator, bool(stand_in))
     return SmokeReport(
         expected.framework,
         tuple(_with_consequences(reports, observations)),
         stand_in,
-        (*_notes(expected), *map(_low, (each for each in found if each.verdict == "warn"))),
+        (
+            *_notes(expected),
+            *_unknown_memory(answers),
+            *map(_low, (each for each in found if each.verdict == "warn")),
+        ),
         expected.level,
         found,
     )
@@ -261,13 +275,16 @@ def _problems(answer: Answer, observation: Observation, expected: Expectation) -
         yield f"{answer.processes} of {expected.workers} workers joined"
     yield from _number_problems(answer, _digest(observation))
     yield from _exchange_problems(answer, expected)
-    small = [n for n, each in enumerate(answer.memory_bytes) if each < expected.memory_bytes]
+    offered = {n: size for n, size in enumerate(answer.memory_bytes) if size is not None}
+    small = {n: size for n, size in offered.items() if size < expected.memory_bytes}
     if small and not emulated:
-        least = min(answer.memory_bytes) / 2**30
-        yield f"{_devices(small)} offer only {least:.1f} GiB of HBM"
+        least = min(small.values()) / 2**30
+        yield f"{_devices([*small])} offer only {least:.1f} GiB of HBM"
     for level, part in ((2, answer.bench), (3, answer.soak)):
         if expected.level >= level and not part:
             yield f"it measured nothing of level {level}"
+        elif part and not part.is_of(answer.devices):
+            yield f"it measured only a part of level {level}"
 
 
 def _own_doubts(answer: Answer, observation: Observation) -> Iterable[str]:
@@ -371,6 +388,14 @@ def _notes(expected: Expectation) -> tuple[str, ...]:
         return ()
     name, found = expected.accelerator.name, expected.workers
     return (f"{name} should have {counted(predicted, 'worker')}, the slice has {found}",)
+
+
+def _unknown_memory(answers: dict[int, Answer]) -> Iterable[str]:
+    """Yield which TPU devices do not say how much memory they offer."""
+    for worker, answer in answers.items():
+        unknown = [n for n, size in enumerate(answer.memory_bytes) if size is None]
+        if unknown and answer.platform == "tpu":
+            yield f"worker {worker}: how much HBM {_devices(unknown)} offer is unknown"
 
 
 def _shown_digest(answer: Answer, right: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Annotated, Any
@@ -24,12 +25,16 @@ PerDevice = Annotated[
     tuple[Annotated[tuple[Figure, ...], Field(max_length=9)], ...], Field(max_length=4096)
 ]
 
+#: Figures that each device has.
+_OF_A_DEVICE = ("matmul", "hbm", "host-to-device", "device-to-host")
 #: Seconds of a load whose median is what a device can do.
 _FIRST_SECONDS = 60.0
 _UNITS = {"matmul": "TFLOP/s"}
 _DEVIATION = 1.4826
 #: What libtpu says of a link, from 0, which is well: `tray1.chip3.ici0.int: 0`.
 _LINK_HEALTH = re.compile(r"(?P<link>.+?):\s*(?P<score>[0-9]{1,3})")
+#: Of a figure that no chip reaches.
+TOO_FAST = "more than the chip can do: this measured something else"
 #: Links that a note names.
 _NAMED = 8
 
@@ -40,8 +45,16 @@ class Bench(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     devices: Annotated[dict[Name, PerDevice], Field(max_length=20)]
-    all_reduce: Annotated[tuple[tuple[int, Figure], ...], Field(max_length=20)]
+    right: Annotated[
+        dict[Name, Annotated[tuple[bool, ...], Field(max_length=4096)]], Field(max_length=20)
+    ]
+    all_reduce: Annotated[tuple[tuple[int, Figure, bool], ...], Field(max_length=20)]
     links: Annotated[tuple[tuple[Index, Index, Figure, bool], ...], Field(max_length=100_000)]
+
+    def is_of(self, devices: int) -> bool:
+        """Return True if each of so many devices has all its figures, and the slice its own."""
+        figures = [self.devices.get(what, ()) for what in _OF_A_DEVICE]
+        return {*map(len, figures)} == {devices} and bool(self.all_reduce)
 
 
 class Soak(BaseModel):
@@ -56,6 +69,10 @@ class Soak(BaseModel):
     filled_bytes: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=4096)]
     metrics: Annotated[dict[Name, tuple[Name, ...]], Field(max_length=20)]
 
+    def is_of(self, devices: int) -> bool:
+        """Return True if each of so many devices has a rate in every window, and its counts."""
+        return {*map(len, (*self.rates, self.wrong, self.flipped))} == {devices}
+
 
 @dataclass(frozen=True)
 class WorkerFigures:
@@ -69,12 +86,17 @@ class WorkerFigures:
 
 @dataclass(frozen=True)
 class Threshold:
-    """Parts of a peak, or of a median, below which a figure is warned of, and fails."""
+    """Parts of a peak, or of a median, below which a figure is warned of, and fails.
+
+    Below `floor` it fails on every generation, and above `most` it is a figure of something else.
+    """
 
     warn: float
     fail: float
     sources: tuple[str, ...]
     published: tuple[str, ...] = ()
+    floor: float = 0.0
+    most: float = math.inf
     devices: int = 0
     deviations: float = 0.0
     unsteadiness: float = 0.0
@@ -97,10 +119,10 @@ def measurements(
     parts: Sequence[WorkerFigures], accelerator: AcceleratorType, stand_in: bool
 ) -> tuple[Measurement, ...]:
     """Return every figure of a slice, judged; a CPU device in a TPU's place has no peak."""
-    peak = _no_peak if stand_in else _Peaks(accelerator).of
+    peaks = {} if stand_in else _peaks(accelerator)
     generation = accelerator.facts.name
     found = [*_devices(parts), *_all_reduces(parts), *_links(parts)]
-    judged = [_beside_peak(each, peak(each.what), generation) for each in found]
+    judged = [_beside_peaks(each, peaks.get(each.what, ()), generation) for each in found]
     slow = _outliers(parts)
     compared = [
         _beside_median(each, slow.get((each.what, each.worker, each.device))) for each in judged
@@ -108,44 +130,44 @@ def measurements(
     return (*compared, *_soaks(parts, stand_in), *_link_healths(parts))
 
 
-def _no_peak(what: str) -> float | None:
-    return None
-
-
-class _Peaks:
-    """The lowest published peak of a device, by figure."""
-
-    def __init__(self, accelerator: AcceleratorType) -> None:
-        facts, each = accelerator.facts, accelerator.facts.devices_per_chip
-        links = accelerator.links_per_chip
-        link = facts.ici_gbytes_per_second_per_link
-        self._peaks: dict[str, float] = {
-            "matmul": facts.peak_bf16_tflops_per_chip / each,
-            "hbm": min(facts.hbm_gbytes_per_second_per_chip, default=0) / each,
-            "all-reduce": links * link,
-            "link": link,
-        }
-
-    def of(self, what: str) -> float | None:
-        return self._peaks.get(what) or None
+def _peaks(accelerator: AcceleratorType) -> dict[str, tuple[float, ...]]:
+    """Return the published peaks of a device by figure, none of those that nobody has published."""
+    facts, devices = accelerator.facts, accelerator.facts.devices_per_chip
+    link = facts.ici_gbytes_per_second_per_link
+    peaks = {
+        "matmul": (facts.peak_bf16_tflops_per_chip / devices,),
+        "hbm": tuple(peak / devices for peak in facts.hbm_gbytes_per_second_per_chip),
+        "all-reduce": (accelerator.links_per_chip * link,),
+        "link": (link,),
+    }
+    return {what: tuple(filter(None, published)) for what, published in peaks.items()}
 
 
 def _devices(parts: Sequence[WorkerFigures]) -> Iterator[Measurement]:
     """Yield the best of the passes of each device."""
     for part in parts:
         for what, figures in (part.bench.devices if part.bench else {}).items():
+            right = part.bench.right.get(what, ()) if part.bench else ()
             for device, passes in enumerate(figures):
                 value = max(passes, default=0.0)
-                yield Measurement(what, part.worker, device, value, _UNITS.get(what, "GB/s"))
+                found = Measurement(what, part.worker, device, value, _UNITS.get(what, "GB/s"))
+                yield _checked(found, device < len(right) and right[device])
+
+
+def _checked(found: Measurement, right: bool) -> Measurement:
+    """Return a figure as it is if it is one of right values, else as one that fails."""
+    wrong = {"link": "what arrived is not what was sent"}.get(found.what, "its values are wrong")
+    return found if right else found.judged("fail", note=wrong)
 
 
 def _all_reduces(parts: Sequence[WorkerFigures]) -> Iterator[Measurement]:
     """Yield one figure a size: each worker saw the same exchange, and the slowest counts."""
-    slowest: dict[int, float] = {}
-    for size, value in (each for part in parts if part.bench for each in part.bench.all_reduce):
-        slowest[size] = min(value, slowest.get(size, value))
-    for size, value in slowest.items():
-        yield Measurement("all-reduce", None, None, value, "GB/s", size=size)
+    slowest: dict[int, tuple[float, bool]] = {}
+    for size, value, right in (e for part in parts if part.bench for e in part.bench.all_reduce):
+        least, held = slowest.get(size, (value, True))
+        slowest[size] = min(value, least), right and held
+    for size, (value, right) in slowest.items():
+        yield _checked(Measurement("all-reduce", None, None, value, "GB/s", size=size), right)
 
 
 def _links(parts: Sequence[WorkerFigures]) -> Iterator[Measurement]:
@@ -157,27 +179,22 @@ def _links(parts: Sequence[WorkerFigures]) -> Iterator[Measurement]:
     for (one, other), (value, right) in sorted(slowest.items()):
         worker, device = owners.get(one, (None, one))
         to_worker, to_device = owners.get(other, (None, other))
-        yield Measurement(
-            "link",
-            worker,
-            device,
-            value,
-            "GB/s",
-            to_worker=to_worker,
-            to_device=to_device,
-            verdict="" if right else "fail",
-            note="" if right else "what arrived is not what was sent",
-        )
+        found = Measurement("link", worker, device, value, "GB/s")
+        yield _checked(replace(found, to_worker=to_worker, to_device=to_device), right)
 
 
-def _beside_peak(found: Measurement, peak: float | None, generation: str) -> Measurement:
-    if peak is None or found.verdict:
+def _beside_peaks(found: Measurement, peaks: Sequence[float], generation: str) -> Measurement:
+    """Return a figure beside the lowest of the published peaks, but bounded by the highest."""
+    if not peaks or found.verdict:
         return found
-    share, threshold = found.value / peak, thresholds()[found.what]
+    threshold, share = thresholds()[found.what], found.value / min(peaks)
     verdict = _verdict(share, threshold)
-    if verdict == "fail" and generation not in threshold.published:
+    if verdict == "fail" and share >= threshold.floor and generation not in threshold.published:
         verdict = "warn"
-    return found.judged(verdict, peak=peak, share=share)
+    note = None
+    if found.value > threshold.most * max(peaks):
+        verdict, note = "fail", TOO_FAST
+    return found.judged(verdict, peak=min(peaks), share=share, note=note)
 
 
 def _verdict(share: float, threshold: Threshold) -> str:
@@ -231,7 +248,7 @@ def _slow(passes: Mapping[Place, Sequence[float]]) -> dict[Place, float]:
 def _soaks(parts: Iterable[WorkerFigures], stand_in: bool) -> Iterator[Measurement]:
     for part in parts:
         if part.soak:
-            for device in range(min(map(len, part.soak.rates))):
+            for device in range(len(part.soak.rates[0])):
                 yield _soaked(part.worker, device, part.soak, stand_in)
 
 
@@ -266,6 +283,6 @@ def _soaked(worker: int, device: int, soak: Soak, stand_in: bool) -> Measurement
         (soak.flipped, "words of memory that changed"),
     )
     for numbers, what in counts:
-        if number := numbers[device] if device < len(numbers) else 0:
+        if number := numbers[device]:
             found = found.judged("fail", note=f"{number} {what}; {found.note}")
     return found

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from tpukit.accelerators import AcceleratorType
 from tpukit.clock import Deadline
-from tpukit.errors import TpukitError
+from tpukit.provision.kernel_log import kernel_log_advice
+from tpukit.remote import agent_client
 from tpukit.remote.command.end import Holder, device_holders, stop_runtime
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.programs import answer, python_line
 from tpukit.smoke.smoke_report import SmokeReport, WorkerSmokeReport
 from tpukit.text import one_line
 
-_ANSWER = re.compile(rb"^TPUKIT-PRESENT (.*)$", re.MULTILINE)
 #: The part of the disk that is to be free: marin-community/marin's probe asks for as much.
 _FREE_DISK = 0.05
 
@@ -38,16 +36,17 @@ class PciFunction(BaseModel):
 
 
 class Presence(BaseModel):
-    """What presence_program.py saw, which says what each of it is."""
+    """What the agent's `look_for_chips` saw, which says what each of it is."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     functions: Annotated[tuple[PciFunction, ...], Field(max_length=1024)]
     files: Count
-    agent: bool
+    control_agent: bool
     lock: bool
     free_bytes: Count
     disk_bytes: Count
+    kernel_log_bytes: Count
     libtpu: Annotated[tuple[Word, ...], Field(max_length=1024)]
     emulated: Count
 
@@ -62,15 +61,9 @@ def look_for_chips(
 
     def look(worker: RemoteWorker) -> Seen:
         with worker.connect() as connection:
-            line = python_line("smoke/presence_program.py")
-            done = connection.run(line, deadline=deadline)
-            found = answer(done, _ANSWER, f"{worker.label} did not say what chips it has")
-            try:
-                seen = Presence.model_validate_json(found[1])
-            except ValidationError as error:
-                raise TpukitError(
-                    f"what {worker.label} says of its chips makes no sense"
-                ) from error
+            failure = f"{worker.label} did not say what chips it has"
+            answer = agent_client.ask(connection, "look_for_chips", {}, failure, deadline=deadline)
+            seen = answer.model(Presence)
             return seen, device_holders(connection, deadline=deadline)
 
     return judge_presence(fan_out(workers, look, window=len(workers)), accelerator)
@@ -136,7 +129,7 @@ def _problems(
         yield f"{unbound} of {len(chips)} chips without a driver: the runtime version may not fit"
     elif chips and not seen.files:
         yield "no file of a chip in /dev"
-    if chips and accelerator.facts.control_agent and not seen.agent:
+    if chips and accelerator.facts.control_agent and not seen.control_agent:
         name, version = accelerator.facts.name, accelerator.runtime_version
         yield (
             "no process of vbarcontrolagent, and nothing listens on its port 8353: without it"
@@ -156,6 +149,7 @@ def _notes(found: Outcome[RemoteWorker, Seen]) -> Iterable[str]:
     if seen.lock and not holders:
         yield "libtpu's lock is left and nobody holds a device: tpukit kill removes it"
     if seen.free_bytes < _FREE_DISK * seen.disk_bytes:
-        yield f"only {seen.free_bytes / seen.disk_bytes:.0%} of the disk is free"
+        free = f"only {seen.free_bytes / seen.disk_bytes:.0%} of the disk is free"
+        yield "; ".join(filter(None, (free, kernel_log_advice(seen.kernel_log_bytes))))
     if not seen.libtpu and not seen.emulated:
         yield "no environment has libtpu yet"

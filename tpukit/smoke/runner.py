@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,14 +22,15 @@ from tpukit.errors import (
 from tpukit.models import worker_names
 from tpukit.provision import recipe_names
 from tpukit.provision.recipes import Recipe
+from tpukit.remote import agent_client
 from tpukit.remote.command.end import Holder, device_holders, stop_runtime
 from tpukit.remote.command.fan_out import fan_out
 from tpukit.remote.command.worker_lock import worker_lock
-from tpukit.remote.connection.target import Completed
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text
 from tpukit.remote.worker_files import SMOKE_LOCK, venv_python
 from tpukit.smoke.judge import Expectation, Observation, failures, judge
+from tpukit.smoke.measurements import TOO_FAST
 from tpukit.smoke.presence import look_for_chips
 from tpukit.smoke.smoke_report import SmokeReport
 from tpukit.text import quote
@@ -48,7 +48,6 @@ _GRACE_SECONDS = 15.0
 _ORPHAN_SECONDS = 5.0
 #: Bytes at the end of each stream that are kept.
 _KEEP = 1 << 20
-_READY = re.compile(rb"^TPUKIT-READY (ready|missing) ([0-9]{1,6})$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -159,11 +158,13 @@ def smoke_lock(
 def _failure(report: SmokeReport) -> TpukitError:
     failed = [worker for worker in report.workers if not worker.ok]
     if not failed:
-        slow = failures(report)
+        bad = failures(report)
+        chips = any(each.note != TOO_FAST for each in report.failed_measurements)
+        stays = "a bad chip stays with its slice: a new slice may get another one"
         return SmokeFailed(
-            f"{len(slow)} of {len(report.measurements)} figures are no healthy slice's",
-            why="\n".join([*slow, *report.notes]),
-            fix=Fix(note="a bad chip stays with its slice: a new slice may get another one"),
+            f"{len(bad)} of {len(report.measurements)} figures are no healthy slice's",
+            why="\n".join([*bad, *report.notes]),
+            fix=Fix(note=stays if chips else "report it: the program is at fault, not the slice"),
             details=report.document(),
         )
     cause = decisive(worker.cause for worker in failed)
@@ -228,18 +229,19 @@ class _Run:
             connection = worker.connect()
             with self._lock:
                 self._connections[worker.index] = connection
-            command = quote(["sh", "-s", "--", self._python])
             limit = self._deadline.within(_READY_SECONDS)
-            done = connection.run(
-                command, stdin=program_text("smoke/ready.sh").encode(), deadline=limit
+            request, failure = {"path": self._python}, "it gave no answer whether it is ready"
+            answer = agent_client.ask(
+                connection, "look_for_python", request, failure, deadline=limit
             )
-            ready = _read_readiness(seen, done, self._python, self._provision(worker))
-            return ready if ready.error else replace(ready, error=_busy(worker, connection, limit))
+            ready = replace(seen, emulated_devices=answer.number("emulated"))
+            if not answer.flag("there"):
+                what = f"there is no Python at {self._python}: it is not provisioned"
+                fix = Fix.command("tpukit", "provision", worker.slice, self._recipe.name)
+                return replace(ready, error=SmokeFailed(what, fix=fix))
+            return replace(ready, error=_busy(worker, connection, limit))
         except TpukitError as error:
             return replace(seen, error=error)
-
-    def _provision(self, worker: RemoteWorker) -> Fix:
-        return Fix.command("tpukit", "provision", worker.slice, self._recipe.name)
 
     def _run(self, look: Observation) -> Observation:
         """Run the program once; where it fails, end the others, which wait for it."""
@@ -295,22 +297,9 @@ def _busy(worker: RemoteWorker, connection: Connection, limit: Deadline) -> Devi
     what = f"the devices of {worker.label} are busy with {', '.join(map(str, held))}"
     if any(each.of_runtime for each in held):
         return DevicesBusy(what, fix=stop_runtime(worker.slice))
-    run = next((each.run for each in held if each.run), "")
+    run = next((each.run for each in held if each.run and not each.attached), "")
     attach = Fix.command("tpukit", "attach", worker.slice, run, note="waits until it has ended")
     return DevicesBusy(
         what,
         fix=attach if run else Fix(note="the same command goes on once it has ended"),
     )
-
-
-def _read_readiness(seen: Observation, done: Completed, python: str, fix: Fix) -> Observation:
-    found = _READY.findall(done.stdout)
-    if len(found) != 1:
-        failed = SmokeFailed("it gave no answer whether it is ready")
-        return replace(seen, error=failed, stderr=done.stderr)
-    state, devices = found[0]
-    ready = replace(seen, emulated_devices=int(devices))
-    if state == b"ready":
-        return ready
-    missing = SmokeFailed(f"there is no Python at {python}: it is not provisioned", fix=fix)
-    return replace(ready, error=missing)

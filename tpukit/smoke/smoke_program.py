@@ -2,7 +2,7 @@
 
 Runs on a worker with the provisioned interpreter, which reads it from standard input:
 
-    cat FRAMEWORK_program.py [BENCH_program.py] smoke_program.py |
+    cat FRAMEWORK_program.py [BENCH_program.py [SOAK_program.py]] smoke_program.py |
         python - FRAMEWORK WORKERS SECONDS LEVEL SOAK_SECONDS
 
 A framework's program defines
@@ -20,7 +20,8 @@ A framework's program defines
 
 From level 2 on, its bench program defines
     bench()                  return figures: jax_bench_program.py says which
-    soak(seconds)            of level 3: return what so many seconds under load have shown
+and for level 3 its soak program
+    soak(seconds)            return what so many seconds under load have shown
 
 It ends by itself after SECONDS (with a traceback of where it hung), and when the client is gone.
 """
@@ -36,6 +37,7 @@ import random
 import sys
 import threading
 import time
+from typing import Any
 
 #: Rows of the left operand and columns of the right one: on CPU devices, and on a TPU's.
 STAND_IN_SIDE, SIDE = 256, 2048
@@ -47,7 +49,7 @@ _LARGEST = 255
 DIGESTS = {256: "80b3dcac85e01f81", 2048: "0b9393b4a276946f"}
 
 
-def operands(side: int, seed: int = 0) -> list:
+def operands(side: int, seed: int = 0) -> list[tuple[bytes, tuple[int, int]]]:
     """Return both operands as (words, shape): int16, little end first, the same for a seed."""
     source, span = random.Random(seed), 2 * _LARGEST + 1
     found = []
@@ -58,7 +60,7 @@ def operands(side: int, seed: int = 0) -> list:
     return found
 
 
-def digest(product) -> str:
+def digest(product: Any) -> str:
     """Return what stands for a product, a NumPy array: of its float32 numbers, row by row.
 
     A few of them are 0, which is the same number with either sign: a device may find -0.
@@ -66,7 +68,7 @@ def digest(product) -> str:
     return hashlib.sha256((product + 0).tobytes()).hexdigest()[:16]
 
 
-def versions(names: tuple) -> dict:
+def versions(names: tuple[str, ...]) -> dict[str, str]:
     found = {}
     for name in names:
         try:

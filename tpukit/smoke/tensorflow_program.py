@@ -1,6 +1,10 @@
 """The smoke test's computation in TensorFlow; a worker gets smoke_program.py after it."""
 
 import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tpukit.smoke.smoke_program import digest, operands
 
 #: Packages whose versions the report shows; the first is the framework's.
 PACKAGES = ("tensorflow-tpu", "tensorflow-cpu", "libtpu")
@@ -22,7 +26,7 @@ def prepare(emulated: int) -> None:
     os.environ["TF_PLUGGABLE_DEVICE_LIBRARY_PATH"] = libtpu.get_library_path()
 
 
-def compute(workers: int, side: int) -> dict:
+def compute(workers: int, side: int) -> dict[str, Any]:
     import numpy
     import tensorflow
 
@@ -36,7 +40,7 @@ def compute(workers: int, side: int) -> dict:
     # float32.
     left, right = (
         numpy.frombuffer(words, numpy.int16).reshape(shape).astype(numpy.float32)
-        for words, shape in operands(side)  # noqa: F821  smoke_program.py
+        for words, shape in operands(side)
     )
 
     @tensorflow.function(autograph=False)
@@ -49,9 +53,9 @@ def compute(workers: int, side: int) -> dict:
         number = tensorflow.cast(replica.replica_id_in_sync_group + 1, tensorflow.float32)
         return replica.all_reduce(tensorflow.distribute.ReduceOp.SUM, number)
 
-    def products() -> list:
+    def products() -> list[str]:
         found = strategy.experimental_local_results(strategy.run(multiply, (left, right)))
-        return [digest(each.numpy()) for each in found]  # noqa: F821  smoke_program.py
+        return [digest(each.numpy()) for each in found]
 
     sums = {float(each) for each in strategy.experimental_local_results(strategy.run(add_up))}
     return {
@@ -66,7 +70,7 @@ def compute(workers: int, side: int) -> dict:
     }
 
 
-def _strategy(tensorflow: object, emulated: int) -> object:
+def _strategy(tensorflow: Any, emulated: int) -> Any:
     """Return what spreads over all TPU devices, or over as many logical CPUs."""
     if emulated:
         (processor,) = tensorflow.config.list_physical_devices("CPU")

@@ -4,6 +4,12 @@ Written from torch_tpu 0.2.0 as it is packaged, and not tried on a TPU.
 """
 
 import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from tpukit.smoke.smoke_program import digest, operands
 
 #: Packages whose versions the report shows.
 PACKAGES = ("torch_tpu", "torch", "libtpu")
@@ -16,7 +22,7 @@ def prepare(emulated: int) -> None:
     os.environ["PJRT_DEVICE"] = "TPU"
 
 
-def compute(workers: int, side: int) -> dict:
+def compute(workers: int, side: int) -> dict[str, Any]:
     import torch
     import torch_tpu  # noqa: F401  it makes the device "tpu" known
 
@@ -26,12 +32,12 @@ def compute(workers: int, side: int) -> dict:
     devices = [torch.device("tpu", index) for index in range(count)]
     left, right = (
         torch.frombuffer(bytearray(words), dtype=torch.int16).reshape(shape).to(torch.float32)
-        for words, shape in operands(side)  # noqa: F821  smoke_program.py
+        for words, shape in operands(side)
     )
 
     def multiply(device: "torch.device") -> str:
         product = left.to(device) @ right.to(device)
-        return digest(product.cpu().numpy())  # noqa: F821  smoke_program.py
+        return digest(product.cpu().numpy())
 
     total = torch.zeros((), device=devices[0])
     for index, device in enumerate(devices):

@@ -1,6 +1,12 @@
 """The smoke test's computation in PyTorch/XLA; a worker gets smoke_program.py after it."""
 
 import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from tpukit.smoke.smoke_program import digest, operands
 
 #: Packages whose versions the report shows.
 PACKAGES = ("torch_xla", "torch", "accelerate", "transformers", "libtpu")
@@ -13,7 +19,7 @@ def prepare(emulated: int) -> None:
         os.environ["CPU_NUM_DEVICES"] = str(emulated)
 
 
-def compute(workers: int, side: int) -> dict:
+def compute(workers: int, side: int) -> dict[str, Any]:
     import numpy
     import torch
     import torch_xla
@@ -39,15 +45,15 @@ def compute(workers: int, side: int) -> dict:
     # float32; a product of bfloat16 tensors would be rounded.
     left, right = (
         torch.frombuffer(bytearray(words), dtype=torch.int16).reshape(shape).to(torch.float32)
-        for words, shape in operands(side)  # noqa: F821  smoke_program.py
+        for words, shape in operands(side)
     )
     factors = [spread(each.repeat(count, 1, 1)) for each in (left, right)]
 
-    def multiply() -> list:
+    def multiply() -> list[str]:
         products = spmd.mark_sharding(torch.bmm(*factors), mesh, ("device", None, None))
         torch_xla.sync(wait=True)
         shards = [shard.data.numpy() for shard in products.local_shards]
-        return [digest(each) for each in shards]  # noqa: F821  smoke_program.py
+        return [digest(each) for each in shards]
 
     total = spread(torch.arange(1, count + 1, dtype=torch.int32)).sum()
     torch_xla.sync(wait=True)

@@ -52,8 +52,14 @@ class StepTimes(BaseModel):
 
     @property
     def host_share(self) -> float:
-        """The part of a step that goes when the batch is there already."""
-        return max(0.0, 1 - self.cached_seconds / self.real_seconds) if self.real_seconds else 0.0
+        """The part of a step that goes when the batch is there already: at most the wait for it.
+
+        A loader that prepares ahead catches up during cached steps; in a training it has none, and
+        a step takes at least what a batch takes.
+        """
+        step = max(self.real_seconds, self.input_seconds)
+        waited = self.waited_seconds + step - self.real_seconds
+        return max(0.0, min(step - self.cached_seconds, waited) / step) if step else 0.0
 
 
 @dataclass(frozen=True)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Any
 
 from tpukit.clock import Deadline
-from tpukit.errors import TpukitError
 from tpukit.models import Documented, Slice
+from tpukit.remote import agent_client
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.programs import program_text, python_line
-from tpukit.remote.worker_files import GUARD
 from tpukit.slices import lifetime
 from tpukit.text import one_line
 
-_PROGRAM = "work/guard_program.py"
 #: Seconds for the program to look what it may do, and to be started.
 INSTALL_SECONDS = 120.0
 
@@ -38,7 +33,8 @@ class GuardReport(Documented):
     def summary(self) -> str:
         """The report as one line."""
         if not self.kept_by:
-            return f"none: {self.account or 'its service account'} cannot end it: {self.why}"
+            whose = f"{self.account} cannot end it: " if self.account else ""
+            return f"none: {whose}{self.why}"
         kept = "" if self.kept_by == "systemd" else ", until worker 0 restarts"
         return f"worker 0 ends it as {self.account}{kept}"
 
@@ -56,31 +52,10 @@ def install_guard(
     Raises TpukitError where the worker does not do it; that there can be no guard is a report.
     """
     location = f"{endpoint.rstrip('/')}/v2/projects/{found.project}/locations/{found.zone}"
-    configuration = json.dumps({"location": location, "name": found.name})
-    words = ("install", GUARD, configuration, program_text(_PROGRAM))
+    request, failure = {"location": location, "name": found.name}, f"no guard on {worker.label}"
     limit = deadline.within(INSTALL_SECONDS)
     with worker.connect() as connection:
-        done = connection.run(python_line(_PROGRAM, *words), deadline=limit)
-    report = _report(done.stdout.decode("utf-8", "replace"))
-    if report is None:
-        said = one_line(done.stderr.decode("utf-8", "replace"))[-300:]
-        raise TpukitError(f"no guard on {worker.label}", reason=f"status {done.status}", why=said)
-    return report
-
-
-def _report(output: str) -> GuardReport | None:
-    for line in output.splitlines():
-        if line.startswith("tpukit-guard "):
-            try:
-                given: dict[str, Any] = json.loads(line.partition(" ")[2])
-            except ValueError:
-                return None
-            texts = {
-                key: one_line(str(given.get(key, ""))) for key in ("account", "why", "kept_by")
-            }
-            may = given.get("may_delete")
-            sees = given.get("sees_all") is True
-            return GuardReport(
-                **texts, may_delete=None if may is None else may is True, sees_all=sees
-            )
-    return None
+        answer = agent_client.ask(connection, "install_guard", request, failure, deadline=limit)
+    account, why, kept_by = (one_line(answer.text(name)) for name in ("account", "why", "kept_by"))
+    may_delete = answer.flag("may_delete") if answer.has("may_delete") else None
+    return GuardReport(account, may_delete, why, kept_by, answer.flag("sees_all"))

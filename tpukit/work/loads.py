@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from tpukit.clock import Clock, Deadline
 from tpukit.errors import TpukitError
+from tpukit.remote import agent_client
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.programs import answer, python_line
 
-_ANSWER = re.compile(rb"^TPUKIT-LOAD (.*)$", re.MULTILINE)
 #: Seconds that a worker is watched for one sample, and those in which it has to answer.
 _WATCHED, _PATIENCE = 1.0, 30.0
 
@@ -62,7 +60,6 @@ class LoadWatch:
         self._workers = workers
         self._clock = clock
         self._connections: dict[int, Connection] = {}
-        self._line = python_line("work/load_program.py", str(_WATCHED))
 
     def __enter__(self) -> LoadWatch:
         return self
@@ -84,13 +81,13 @@ class LoadWatch:
         connection = self._connections.pop(place, None) or worker.connect()
         deadline = Deadline.after(self._clock, _PATIENCE)
         try:
-            done = connection.run(self._line, deadline=deadline)
+            failure = f"{worker.label} did not say what it is busy with"
+            request = {"seconds": _WATCHED}
+            answer = agent_client.ask(
+                connection, "sample_load", request, failure, deadline=deadline
+            )
         except TpukitError:
             connection.close()
             raise
         self._connections[place] = connection
-        found = answer(done, _ANSWER, f"{worker.label} did not say what it is busy with")
-        try:
-            return WorkerLoad.model_validate_json(found[1])
-        except ValidationError as error:
-            raise TpukitError(f"{worker.label} gave an answer that makes no sense") from error
+        return answer.model(WorkerLoad)

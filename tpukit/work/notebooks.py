@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import threading
 from contextlib import suppress
@@ -10,20 +9,18 @@ from contextlib import suppress
 from tpukit.clock import Clock, Deadline, polls
 from tpukit.errors import DeadlinePassed, Fix, NotFound, TpukitError
 from tpukit.provision.recipes import UV_VERSION
-from tpukit.remote import worker_files
+from tpukit.remote import agent_client, worker_files
 from tpukit.remote.command.end import end_processes
 from tpukit.remote.command.environment import shell_lines
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.job.detached_job import DetachedJob, JobResult, LogPart
 from tpukit.remote.job.job_list import forget_job
-from tpukit.remote.programs import program_text
 from tpukit.text import one_line
 from tpukit.work import runs
 
 #: Seconds between two renewals of a lease.
 RENEWAL_SECONDS = 10.0
 _INSTALL_SECONDS, _START_SECONDS, _ASK_SECONDS = 600.0, 90.0, 30.0
-_PORT = re.compile(r"tpukit-notebook (absent|\d{1,5})")
 
 
 def install(worker: RemoteWorker, recipe: str, clock: Clock) -> None:
@@ -47,7 +44,7 @@ class Notebook:
     """
 
     def __init__(self, worker: RemoteWorker, recipe: str, clock: Clock, lease: float) -> None:
-        self.run_id = f"notebook-{runs.new_run_id(clock)}"
+        self.run_id = f"notebook-{worker_files.new_run_id(clock)}"
         self._worker = worker
         self._recipe = recipe
         self._lease = lease
@@ -63,19 +60,19 @@ class Notebook:
             TpukitError: Jupyter ended early; the reason is the end of its log.
             DeadlinePassed: it did not answer within 90 s.
         """
+        path, failure = worker_files.venv_python(self._recipe), "cannot look for its Python"
         with self._worker.connect() as connection:
             deadline = Deadline.after(self._clock, _ASK_SECONDS)
-            program = program_text("work/notebook_program.py").encode()
-            connection.upload(program, worker_files.NOTEBOOK_PROGRAM, deadline=deadline)
-            there = connection.run(f"test -x {_interpreter(self._recipe)}", deadline=deadline)
-        name = self._worker.slice
-        if not there.ok:
+            answer = agent_client.ask(
+                connection, "look_for_python", {"path": path}, failure, deadline=deadline
+            )
+        if not answer.flag("there"):
             raise NotFound(
                 f"{self._worker.label} has no environment {self._recipe}",
-                fix=Fix.command("tpukit", "provision", name, self._recipe),
+                fix=Fix.command("tpukit", "provision", self._worker.slice, self._recipe),
             )
-        program_path = worker_files.shell_word(worker_files.NOTEBOOK_PROGRAM)
-        words = f"exec {_interpreter(self._recipe)} -I {program_path} {self._lease:.0f}"
+        request, python = {"seconds": round(self._lease)}, _interpreter(self._recipe)
+        words = agent_client.job_command("serve_notebook", request, python)
         lines = shell_lines({"JUPYTER_TOKEN": self._token}, self._recipe)
         runs.start([self._worker], self.run_id, words, lines, self._clock)
         return self._port()
@@ -109,8 +106,8 @@ class Notebook:
         for _ in polls(Deadline.after(self._clock, _START_SECONDS)):
             lines: list[str] = []
             ended = self._follow(lines)
-            found = _PORT.search("\n".join(lines))
-            if found and found[1] == "absent":
+            said = agent_client.answers_in(self._worker.label, "\n".join(lines).encode())
+            if said and said[-1].has("absent"):
                 raise NotFound(
                     f"{self._worker.label} has no Jupyter in its environment {self._recipe}",
                     fix=Fix(note="add --install: it puts JupyterLab into that environment"),
@@ -118,8 +115,8 @@ class Notebook:
             if ended:
                 tail = one_line(" ".join(ended.tail[-3:]))[-300:]
                 raise TpukitError(f"Jupyter ended on {self._worker.label}", reason=tail)
-            if found:
-                return int(found[1])
+            if said:
+                return said[-1].number("port")
         raise DeadlinePassed(f"Jupyter on {self._worker.label} does not answer")
 
     def _how_it_ended(self) -> str:

@@ -1,16 +1,23 @@
-"""Detached runs, each a job on every worker or on none: started, listed, followed, ended."""
+"""Runs on workers: detached ones started and followed, attached ones too listed and ended."""
 
 from __future__ import annotations
 
 import secrets
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Literal
 
 from tpukit.clock import Clock, Deadline
-from tpukit.errors import Fix, NameTaken, NotFound, TpukitError, interruption
+from tpukit.errors import (
+    DeadlinePassed,
+    Fix,
+    NameTaken,
+    NotFound,
+    TpukitError,
+    TransportFailed,
+    interruption,
+)
 from tpukit.remote.command.attached import shield
 from tpukit.remote.command.end import GRACE_SECONDS, EndReport, Holders, end_processes
 from tpukit.remote.command.environment import launch, shell_lines
@@ -25,8 +32,14 @@ from tpukit.remote.job.detached_job import (
     JobResult,
     LogPart,
 )
-from tpukit.remote.job.job_list import JobState, Removal, about, list_jobs, remove_jobs
-from tpukit.remote.programs import program_text
+from tpukit.remote.job.job_list import (
+    JobState,
+    Removal,
+    about,
+    list_jobs,
+    remove_jobs,
+    run_names,
+)
 from tpukit.remote.worker_files import job_name
 
 #: Seconds for one short question to a worker.
@@ -41,11 +54,6 @@ Notice = Callable[[RemoteWorker, str], None]
 Connections = dict[RemoteWorker, Connection]
 States = list[Outcome[RemoteWorker, list[JobState]]]
 Removals = list[Outcome[RemoteWorker, list[Removal]]]
-
-
-def new_run_id(clock: Clock) -> str:
-    """Return a run id that sorts by time: `20261121-143355-3f2a` (UTC)."""
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(clock.time()))}-{secrets.token_hex(2)}"
 
 
 def start(
@@ -86,17 +94,20 @@ def start(
         if notify and worker is workers[0] and lines is environment:
             told = shell_lines({"TPUKIT_RUN": run_id, **worker.variables}) + notify
         # The same start asked for twice is one job, another one under this run id is refused.
-        script = f"# {nonce}\n{program_text('remote/command/device.sh')}{launched}"
+        script = f"# {nonce}\n{launched}"
         return JobRequest(script, text, about(command, text), told, log_limit)
 
     def begin(worker: RemoteWorker) -> None:
         begun.add(worker)
+        starting = job(worker)
         try:
             if stopped.is_set():
                 raise NameTaken(f"run {run_id} was withdrawn")
-            job(worker).start(request(worker, environment))
-        except NameTaken:  # another's, or what has taken its place
-            begun.discard(worker)
+            starting.start(request(worker, environment))
+        except TpukitError as error:
+            # It may run only if the worker was asked, and the answer is not known.
+            if not (starting.asked and isinstance(error, (TransportFailed, DeadlinePassed))):
+                begun.discard(worker)
             raise
 
     def withdraw(worker: RemoteWorker) -> None:
@@ -134,16 +145,19 @@ def states(
     clock: Clock,
     run_id: str = "",
     opened: Connections | None = None,
+    patience: float = _ASK_SECONDS,
 ) -> States:
     """Return the runs on each worker, or one, which has its environment then.
 
-    The connections are closed again, or left in `opened`.
+    The connections are closed again, or left in `opened`. A worker answers within `patience`
+    seconds.
     """
 
     def ask(worker: RemoteWorker) -> list[JobState]:
         connection = worker.connect()
         try:
-            return list_jobs(connection, run_id, deadline=Deadline.after(clock, _ASK_SECONDS))
+            limit = Deadline.after(clock, patience)
+            return list_jobs(connection, run_id, worker.record, deadline=limit)
         finally:
             if opened is None:
                 connection.close()
@@ -154,11 +168,11 @@ def states(
 
 
 def latest(found: States) -> str:
-    """Return the run that was started last.
+    """Return the detached run that was started last: an attached one has no log.
 
-    Raises `NotFound` where there is none, and what every worker has failed with.
+    Raises `NotFound` if there is none, and what every worker has failed with.
     """
-    every = [state for each in found for state in each.value or ()]
+    every = [state for each in found for state in each.value or () if not state.attached]
     if not every:
         if all(each.error for each in found):
             values(found)
@@ -179,9 +193,20 @@ def holding(found: States | Removals, run_id: str) -> list[RemoteWorker]:
         if each.error or any(one.run == run_id for one in each.value or ())
     ]
     if not having:
-        name = found[0].item.slice
-        raise NotFound(f"there is no run {run_id}", fix=Fix.command("tpukit", "jobs", name))
+        raise _no_run(run_id, found[0].item)
     return having
+
+
+def require_log(found: States, run_id: str) -> None:
+    """Raise `NotFound` if the run is attached: its output goes to its client alone."""
+    if any(run.attached for each in found for run in each.value or () if run.run == run_id):
+        fix = Fix.command("tpukit", "kill", found[0].item.slice, run_id, note="ends it")
+        why = "it is attached: its output goes to its client alone"
+        raise NotFound(f"run {run_id} has no log", why=why, fix=fix)
+
+
+def _no_run(run_id: str, worker: RemoteWorker) -> NotFound:
+    return NotFound(f"there is no run {run_id}", fix=Fix.command("tpukit", "jobs", worker.slice))
 
 
 def follow(
@@ -220,7 +245,11 @@ def follow(
 
 
 def prune(
-    workers: Sequence[RemoteWorker], run_id: str, older_than: float, clock: Clock
+    workers: Sequence[RemoteWorker],
+    run_id: str,
+    older_than: float,
+    clock: Clock,
+    patience: float = _ASK_SECONDS,
 ) -> Removals:
     """Remove what is left of runs, or of one, that ended `older_than` seconds ago, everywhere.
 
@@ -228,9 +257,9 @@ def prune(
     """
 
     def one(worker: RemoteWorker) -> list[Removal]:
-        limit = Deadline.after(clock, _ASK_SECONDS)
+        limit = Deadline.after(clock, patience)
         with worker.connect() as connection:
-            return remove_jobs(connection, run_id, older_than, deadline=limit)
+            return remove_jobs(connection, run_id, older_than, worker.record, deadline=limit)
 
     return fan_out(workers, one, window=len(workers))
 
@@ -243,22 +272,42 @@ def end(
     holders: Holders = "told",
     first: str = "TERM",
     grace: float = GRACE_SECONDS,
+    patience: float = _ASK_SECONDS,
 ) -> list[Outcome[RemoteWorker, EndReport]]:
-    """End runs on each worker; whatever else holds a TPU device stays, unless it is to end too."""
-    jobs = "all" if run_ids == "all" else [job_name(each) for each in run_ids]
+    """End runs on each worker; whatever else holds a TPU device stays, unless it is to end too.
+
+    A worker that says nothing for `patience` seconds has failed. Of one run, the outcomes are those
+    of the workers that have it; raises `NotFound` if none has it and all could say.
+    """
 
     def one(worker: RemoteWorker) -> EndReport:
+        record = worker.record
+        names = [name for run_id in run_ids for name in run_names(run_id, record)]
         with worker.connect() as connection:
             return end_processes(
-                connection, clock, jobs=jobs, holders=holders, first=first, grace=grace
+                connection,
+                clock,
+                jobs=None if run_ids == "all" else names,
+                worker=record,
+                holders=holders,
+                first=first,
+                grace=grace,
+                patience=patience,
             )
 
-    return fan_out(workers, one, window=len(workers))
+    ended = fan_out(workers, one, window=len(workers))
+    if run_ids == "all" or not run_ids:
+        return ended
+    having = [each for each in ended if each.error or (each.value and each.value.runs)]
+    if not having:
+        raise _no_run(run_ids[0], workers[0])
+    return having
 
 
 def _refuse_again(worker: RemoteWorker, run_id: str, clock: Clock) -> None:
     with worker.connect() as connection:
-        found = list_jobs(connection, run_id, deadline=Deadline.after(clock, _ASK_SECONDS))
+        limit = Deadline.after(clock, _ASK_SECONDS)
+        found = list_jobs(connection, run_id, worker.record, deadline=limit)
     if found:
         raise NameTaken(
             f"run {run_id} is on {worker.label} already",

@@ -3,22 +3,29 @@
     from tpukit_steps import steps
     for batch in steps(loader):
 
-Under `tpukit diagnose` the loop's first steps are timed as they are, then with one batch again and
-again, then the loader alone; what was found goes into the file TPUKIT_DIAGNOSE names, and the
-program ends there, before it saves anything. Otherwise `steps` is the loader itself.
+Under `tpukit diagnose` the loop's first steps are timed in turns, some as they are, then as many
+with one batch again and again, because a busy worker is not as busy all the time; then the loader
+alone. What was found goes into the file TPUKIT_DIAGNOSE names, and the program ends there, before
+it saves anything. Otherwise `steps` is the loader itself.
 """
+
+from __future__ import annotations
 
 import json
 import os
 import sys
 import time
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 #: Steps that are not timed: they compile.
 _WARM = 3
+#: Turns in which both kinds of steps are timed.
+_TURNS = 4
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
-def steps(loader, count: int = 0):
+def steps(loader: Iterable[Any], count: int = 0) -> Iterable[Any]:
     """Yield the loader's batches; under `tpukit diagnose` time `count` steps of each kind."""
     path = os.environ.get("TPUKIT_DIAGNOSE")
     if not path:
@@ -29,11 +36,12 @@ def steps(loader, count: int = 0):
 class _Batches:
     """The loader's batches, from its beginning again after its end, and what they cost."""
 
-    def __init__(self, loader) -> None:
+    def __init__(self, loader: Iterable[Any]) -> None:
         self._loader, self._left = loader, iter(loader)
-        self.seconds, self.shapes = 0.0, set()
+        self.seconds = 0.0
+        self.shapes: set[str] = set()
 
-    def take(self):
+    def take(self) -> Any:
         started = time.perf_counter()
         try:
             batch = next(self._left)
@@ -48,27 +56,33 @@ class _Batches:
         return batch
 
 
-def _timed(loader, count: int, path: str):
+def _timed(loader: Iterable[Any], count: int, path: str) -> Iterator[Any]:
     batches, compiled = _Batches(loader), _Compilations()
     for _ in range(_WARM):
-        batch = batches.take()
-        yield batch
+        last = batches.take()
+        yield last
     _wait()
-    before, busy, batches.seconds = compiled.number(), _processor_times(), 0.0
     batches.shapes.clear()
-    started = time.perf_counter()
-    for _ in range(count):
-        batch = batches.take()
-        yield batch
-    _wait()
-    real, waited = time.perf_counter() - started, batches.seconds
-    during, share = compiled.number() - before, _busy(busy)
-    duty, shapes = _duty_cycle(), len(batches.shapes)
-    started = time.perf_counter()
-    for _ in range(count):
-        yield batch
-    _wait()
-    cached = time.perf_counter() - started
+    real = cached = waited = 0.0
+    during, busy, duty = 0, (0, 0), None
+    following = batches.take()
+    for turn in range(_TURNS):
+        steps = range(count * turn // _TURNS, count * (turn + 1) // _TURNS)
+        before, times, batches.seconds = compiled.number(), _processor_times(), 0.0
+        started = time.perf_counter()
+        for _ in steps:
+            last = following
+            yield last
+            following = batches.take()  # while the devices still compute, as in any loop
+        _wait()
+        real, waited = real + time.perf_counter() - started, waited + batches.seconds
+        during, busy = during + compiled.number() - before, _more(busy, times)
+        duty = _duty_cycle()
+        started = time.perf_counter()
+        for _ in steps:
+            yield last
+        _wait()
+        cached += time.perf_counter() - started
     started = time.perf_counter()
     for _ in range(count):
         batches.take()
@@ -80,8 +94,8 @@ def _timed(loader, count: int, path: str):
         "input_seconds": alone / count,
         "waited_seconds": waited / count,
         "compilations": during,
-        "shapes": shapes,
-        "busy": share,
+        "shapes": len(batches.shapes),
+        "busy": busy[1] / max(1, busy[0]),
         "processors": os.cpu_count() or 1,
         "duty_cycle": duty,
     }
@@ -90,7 +104,7 @@ def _timed(loader, count: int, path: str):
     raise SystemExit(0)
 
 
-def _shape(batch) -> object:
+def _shape(batch: Any) -> object:
     if isinstance(batch, dict):
         return {key: _shape(each) for key, each in batch.items()}
     if isinstance(batch, (list, tuple)):
@@ -128,10 +142,11 @@ class _Compilations:
             return self._jax
         import torch_xla.debug.metrics as metrics
 
-        return self._jax + (metrics.metric_data("CompileTime") or [0])[0]
+        return self._jax + int((metrics.metric_data("CompileTime") or [0])[0])
 
 
-def _processor_times() -> tuple:
+def _processor_times() -> tuple[int, int]:
+    """Return the time that all processors had, and that they were busy, since the start."""
     try:
         with open("/proc/stat") as file:
             times = [int(each) for each in file.readline().split()[1:9]]
@@ -140,12 +155,13 @@ def _processor_times() -> tuple:
     return sum(times), sum(times) - times[3] - times[4]
 
 
-def _busy(before: tuple) -> float:
-    after = _processor_times()
-    return (after[1] - before[1]) / max(1, after[0] - before[0])
+def _more(sums: tuple[int, int], before: tuple[int, int]) -> tuple[int, int]:
+    """Return the sums with the processors' times since `before`."""
+    now = _processor_times()
+    return sums[0] + now[0] - before[0], sums[1] + now[1] - before[1]
 
 
-def _duty_cycle():
+def _duty_cycle() -> float | None:
     """Return the mean over the chips, in percent, where libtpu tells it (0.0.42 and later)."""
     try:
         from libtpu.sdk import tpumonitoring

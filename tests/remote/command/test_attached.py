@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support.clocks import HandClock, SteppedClock
+from support.openssh_server import UbuntuServer, sshd_path
 from support.ssh_fixtures import ALL_OURS, ubuntus_or_ours
 from support.ssh_server import Server
 
@@ -203,7 +204,7 @@ def test_a_worker_s_own_limit_ends_its_command_and_no_other(
         results = going.on_all(workers)
     assert [each.error is None for each in results] == [True, False, True]
     assert isinstance(results[1].error, DeadlinePassed)
-    assert results[1].error.why == "it was ended"
+    assert results[1].error.why == "what can be found of it was ended"
     assert all(gone(pid) for pid in pids([servers[1]]))
 
 
@@ -308,6 +309,33 @@ def test_an_interrupt_says_whom_it_did_not_reach(
             os.kill(pid, signal.SIGKILL)
 
 
+def test_an_interrupt_says_at_once_whom_it_ends_and_then_who_is_silent(
+    workers: list[RemoteWorker], servers: list[Server]
+) -> None:
+    """The command takes longer to end than a worker has to answer: who answers is not named."""
+    sshd_path()  # a server of ours lives in this process and cannot stand still
+    assert isinstance(servers[1], UbuntuServer)
+    stalled = servers[1].stalled
+    for server in servers:
+        (server.home / ".bashrc").write_text("")  # what it prints would be an answer too
+    lasting = f"trap : INT; {LASTING.removesuffix('; sleep 1000')}; while :; do sleep 0.1; done"
+    said: list[str] = []
+
+    def interrupt() -> None:
+        pids(servers)
+        with stalled():
+            os.kill(os.getpid(), signal.SIGINT)
+            servers[0].wait_until(lambda: len(said) == 2)
+
+    going = AttachedRun(CommandRequest(lasting), SystemClock(), Collected(), said.append)
+    with pytest.raises(KeyboardInterrupt), meanwhile(interrupt):
+        going.on_all(workers)
+    assert said == [
+        "ending the command on demo worker 0-2",
+        "no answer has come from demo worker 1 yet; Ctrl-C leaves the command there",
+    ]
+
+
 @ALL_OURS
 def test_one_lost_worker_is_its_own_outcome_alone(
     workers: list[RemoteWorker], servers: list[Server]
@@ -321,8 +349,8 @@ def test_one_lost_worker_is_its_own_outcome_alone(
 
 def test_a_command_whose_environment_was_cut_off_is_not_run(tmp_path: Path) -> None:
     """To the program on the worker a lost connection looks like the end of its input."""
-    program = program_text("remote/command/run.sh") + launch("touch ran", {})
-    line = shell_line(program, ["mark", "input"])
+    program = program_text("agent/scope.sh", "remote/command/run.sh") + launch("touch ran", {})
+    line = shell_line(program, ["mark", "", "input"])
     whole = shell_lines({"A": "1"}) + "mark\n"
     for end in range(len(whole) - 1):
         done = subprocess.run(["sh", "-c", line], cwd=tmp_path, input=whole[:end], text=True)

@@ -10,10 +10,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
 import pytest
+from support.agent_program import agent_words
 from support.ssh_fixtures import OURS, Within, ubuntu_or_ours
 from support.ssh_server import Server
 
@@ -21,7 +23,6 @@ from tpukit.clock import SystemClock
 from tpukit.remote.command.end import EndReport, Holder, end_processes
 from tpukit.remote.connection.client import Connection, Connector
 from tpukit.remote.job.detached_job import DetachedJob, JobRequest
-from tpukit.remote.programs import program_text
 
 pytestmark = pytest.mark.process
 
@@ -42,6 +43,7 @@ def device(server: Server) -> Path:
     temporary.mkdir()
     server.variables |= {"TPUKIT_EMULATED_DEVICES": "1", "TMPDIR": str(temporary)}
     (folder / "accel0").touch()
+    server.own(server.home / ".tpukit")
     return folder / "accel0"
 
 
@@ -219,8 +221,8 @@ def systemd(server: Server) -> Iterator[Path]:
     # Root needs no sudo; an ordinary user was made only if there is one.
     become = f'[ "$(id -u)" = 0 ] || exec {shutil.which("sudo")} -n env "PATH=$PATH" "$@"'
     (tools / "sudo").write_text(f'#!/bin/sh\nshift\n{become}\nexec "$@"\n')
-    # busctl call SERVICE PATH INTERFACE METHOD SIGNATURE NAME fail 1 PIDs au 1 PID 0
-    make = f"mkdir {groups}/$7 && echo ${{13}} >{groups}/$7/cgroup.procs"
+    # busctl --timeout call SERVICE PATH INTERFACE METHOD SIGNATURE NAME fail 1 PIDs au 1 PID 0
+    make = f"mkdir {groups}/$8 && echo ${{14}} >{groups}/$8/cgroup.procs"
     (tools / "busctl").write_text(f"#!/bin/sh\n{make}\n")
     for tool in tools.iterdir():
         tool.chmod(0o755)
@@ -239,7 +241,7 @@ def test_what_has_left_a_run_in_all_ways_is_ended_by_its_control_group(
     """A process of its own session, without a parent that is known, without a mark."""
     orphan = "(env -i setsid sh -c 'echo $$ >>pids; exec sleep 1000' &)"
     pids = start(f"{orphan}; exit")
-    end()
+    assert end().certain
     assert all(gone(pid) for pid in pids)
 
 
@@ -249,6 +251,7 @@ def test_a_recycled_process_id_is_nobody_s(server: Server, end: End) -> None:
     folder.mkdir(parents=True)
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     (folder / "pid").write_text(f"{os.getpid()} {boot} 12345\n")
+    server.own(server.home / ".tpukit")
     assert end().ended == 0
 
 
@@ -301,9 +304,9 @@ def test_holders_are_ended_as_root_where_that_needs_no_password(
     orphan = holder(server, device)
     assert end(holders="ended").holders_ended == 1
     assert orphan.wait(60) < 0
-    check, program = calls.read_text().splitlines()
-    assert check == "-n true"
-    assert program.startswith(f"-n python3 -I - {server.home}/.tpukit ")
+    check, program = calls.read_text().splitlines()[-2:]
+    assert check.startswith(f"-n test -r {server.home}/.tpukit/agent/")
+    assert program.startswith(f"-n python3 -I -S {server.home}/.tpukit/agent/")
 
 
 #: Devices as on TPU VMs: /dev/accelN up to v4, /dev/vfio/N from v5p on; /dev/vfio/vfio is VFIO's.
@@ -315,40 +318,46 @@ exec "$@"
 """
 
 
-def with_real_devices(holders: str, prepared: str = "true") -> dict[str, Any]:
+@pytest.fixture
+def agent_home() -> Iterator[Path]:
+    """A home folder that a mount over /tmp does not hide."""
+    with TemporaryDirectory(prefix="tpukit-agent-", dir="/var/tmp") as folder:
+        yield Path(folder)
+
+
+def with_real_devices(home: Path, holders: str, prepared: str = "true") -> dict[str, Any]:
     """Return the answer on holders of devices that are files of a mount namespace of its own."""
     alone = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc"]
     if shutil.which("unshare") is None or subprocess.run([*alone, "true"], check=False).returncode:
         pytest.skip("there are no user namespaces: kill on a real TPU's devices is NOT checked")
-    request = json.dumps(
-        {"marks": [], "jobs": [], "holders": holders, "signal": "TERM", "grace": 5.0}
-    )
-    python = [os.path.realpath(sys.executable), "-I", "-", "/nowhere", "/tmp", "", request]
+    request = {"jobs": [], "worker": "", "holders": holders, "signal": "TERM", "grace": 5.0}
+    python = os.path.realpath(sys.executable)
+    words = agent_words(home, "end_runs", emulated=False, python=python)
     done = subprocess.run(
-        [*alone, "--kill-child", "sh", "-c", f"{prepared} && {REAL_DEVICES}", "sh", *python],
-        input=program_text("remote/command/end_program.py").encode(),
+        [*alone, "--kill-child", "sh", "-c", f"{prepared} && {REAL_DEVICES}", "sh", *words],
+        input=json.dumps(request).encode() + b"\n",
         stdout=subprocess.PIPE,
         check=True,
     )
-    answer: dict[str, Any] = json.loads(done.stdout.removeprefix(b"\ntpukit-end "))
+    answer: dict[str, Any] = json.loads(done.stdout.rpartition(b"tpukit-agent ")[2])
     return answer
 
 
-def test_holders_of_real_devices_are_ended() -> None:
-    answer = with_real_devices("ended")
+def test_holders_of_real_devices_are_ended(agent_home: Path) -> None:
+    answer = with_real_devices(agent_home, "ended")
     assert (answer["holders_ended"], answer["left"], answer["held"]) == (2, [], [])
     assert answer["lock_removed"]
 
 
 def test_google_s_own_runtime_is_named_and_not_killed_for_its_unit_to_start_it_again(
-    tmp_path: Path,
+    tmp_path: Path, agent_home: Path
 ) -> None:
     """Its processes are known by their user: here the namespace's only user has that name."""
     # The folder, not the file: a mount over a file ends when another test's useradd replaces it.
     (tmp_path / "passwd").write_text("tpu-runtime:x:0:0::/:/bin/sh\n")
     named = f"mount --bind {tmp_path} /etc"
     for holders in ("ended", "told"):
-        answer = with_real_devices(holders, named)
+        answer = with_real_devices(agent_home, holders, named)
         assert (answer["holders_ended"], answer["left"]) == (0, [])
         assert [each["user"] for each in answer["held"]] == ["tpu-runtime"] * 2
         assert not answer["lock_removed"]

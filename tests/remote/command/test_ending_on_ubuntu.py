@@ -118,7 +118,7 @@ def test_a_deadline_ends_what_sudo_runs(worker: RemoteWorker, seconds: str) -> N
     with running(worker, request, lambda: sleepers(seconds), clock) as (_, outcomes):
         clock.advance(300.0)
     assert isinstance(outcomes[0].error, DeadlinePassed)
-    assert outcomes[0].error.why == "it was ended"
+    assert outcomes[0].error.why == "what can be found of it was ended"
     assert not sleepers(seconds)
 
 
@@ -198,12 +198,13 @@ def test_a_command_of_sudo_s_has_its_environment(worker: RemoteWorker) -> None:
 def test_records_of_commands_that_have_ended_are_swept(
     worker: RemoteWorker, ubuntu: UbuntuServer, seconds: str
 ) -> None:
-    folder = ubuntu.home / ".tpukit" / "commands"
-    folder.mkdir(parents=True)
+    folder = ubuntu.home / ".tpukit" / "jobs"
     for number in range(120):
-        (folder / f"{number}").write_text("1 another-boot 1\n")
+        (folder / f"run.{number}@demo.0").mkdir(parents=True)
+        (folder / f"run.{number}@demo.0/pid").write_text("1 another-boot 1\n")
     ubuntu.own(ubuntu.home / ".tpukit")
     request = CommandRequest(f"env -i sleep {seconds}")
     with running(worker, request, lambda: sleepers(seconds), SystemClock()) as (going, _):
-        assert len(list(folder.iterdir())) == 1
+        assert [path.name for path in folder.iterdir()] == [f"run.{going.run_id}@demo.0"]
         going.stop()
+    assert list(folder.iterdir()) == []

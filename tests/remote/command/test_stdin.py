@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tpukit.errors import TpukitError
-from tpukit.remote.command.stdin import Broadcast
+from tpukit.remote.command.stdin import Broadcast, readers
 
 
 def test_each_reader_gets_all_of_it_also_who_waits_while_another_one_reads() -> None:
@@ -39,13 +39,14 @@ def test_each_reader_gets_all_of_it_also_who_waits_while_another_one_reads() -> 
     assert found == dict.fromkeys(range(3), b"firstsecond")
 
 
-def test_a_source_that_fails_has_not_ended_for_any_reader() -> None:
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_source_that_fails_has_not_ended_for_any_reader(number: int) -> None:
     def source() -> Iterator[bytes]:
         yield b"first"
         raise OSError(5, "Input/output error")
 
-    broadcast = Broadcast(source())
-    for reader in (broadcast.reader(), broadcast.reader()):
+    begin = readers(source(), number)
+    for reader in [begin() for _ in range(number)]:
         assert next(reader) == b"first"
         with pytest.raises(TpukitError, match="standard input was cut short"):
             next(reader)

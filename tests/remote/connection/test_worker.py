@@ -14,7 +14,7 @@ from support.ssh_server import Server
 from tpukit.clock import Deadline, SystemClock
 from tpukit.errors import TransportFailed
 from tpukit.remote.connection.client import Connector
-from tpukit.remote.connection.worker import RetryingConnection
+from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection, listed
 
 pytestmark = pytest.mark.process
 
@@ -59,3 +59,14 @@ def test_of_two_threads_that_lose_a_connection_one_may_have_made_another_one() -
     slower.join(60)
     link.close()
     assert [each.alive for each in made] == [False, False]
+
+
+def test_workers_are_named_in_ranges_and_by_slice() -> None:
+    def of(slice_: str, *indexes: int) -> list[RemoteWorker]:
+        return [
+            RemoteWorker(index, lambda: pytest.fail("nobody connects"), slice_) for index in indexes
+        ]
+
+    assert listed(of("demo", 3)) == "demo worker 3"
+    assert listed(of("demo", 2, 0, 3, 4)) == "demo worker 0,2-4"
+    assert listed(of("a", 0, 1) + of("b", 5)) == "a worker 0-1, b worker 5"

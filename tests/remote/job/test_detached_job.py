@@ -16,23 +16,21 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from support.agent_program import agent_words, ask_agent
 from support.clocks import HandClock, HastyClock
 from support.openssh_server import eventually
 from support.ssh_fixtures import OURS, Within, ubuntu_or_ours
 from support.ssh_server import Server
 
-import tpukit
+from tpukit.agent.main import INCOMPLETE
 from tpukit.clock import Deadline
 from tpukit.errors import BadInput, DeadlinePassed, NameTaken, TpukitError, TransportFailed
 from tpukit.remote.command.fan_out import fan_out
 from tpukit.remote.connection.client import Connection, Connector
 from tpukit.remote.job.detached_job import DetachedJob, JobLost, JobRequest, JobResult
 from tpukit.remote.job.job_list import forget_job
-from tpukit.remote.programs import INCOMPLETE, python_request
 
 pytestmark = pytest.mark.process
-
-PROGRAM = Path(tpukit.__file__).parent / "remote/job/job_program.py"
 
 Run = Callable[..., JobResult]
 
@@ -88,7 +86,7 @@ def test_its_files_are_private_and_nothing_else_is_left(run: Run, server: Server
     jobs = folder(server, "steps").parent
     assert [path.name for path in jobs.iterdir()] == ["steps"]
     assert sorted(path.name for path in folder(server, "steps").iterdir()) == [
-        "command", "log", "log.0", "log.times", "pid", "status",
+        "command", "log", "log.0", "log.dropped", "log.times", "pid", "status",
     ]  # fmt: skip
     assert jobs.stat().st_mode & 0o077 == 0
 
@@ -130,25 +128,6 @@ def test_a_running_job_is_found_again_and_followed_from_its_first_line(
     result = run("long", command)
     assert result.tail == ("first", "last")
     assert count(server) == 1
-
-
-def test_a_connection_that_lasted_renews_the_patience_with_its_worker(
-    connect: Callable[[], Connection], server: Server
-) -> None:
-    """A job may be silent for hours: its first lost connection is no reason to give it up."""
-    clock, lost = HandClock(), list[str]()
-    limit = Deadline.after(clock, 10_000)
-    job = DetachedJob(connect, "silent", limit, notice=lost.append)
-    job.start(JobRequest("until [ -e go ]; do sleep 0.02; done; exit 3"))
-    results: list[JobResult | None] = []
-    follower = in_background(lambda: results.append(job.follow()))
-    server.wait_until(lambda: len(server.commands) == 2)
-    clock.advance(job.patience + 1)
-    server.cut()
-    (server.home / "go").touch()
-    follower.join(60)
-    assert [result and result.status for result in results] == [3]
-    assert len(lost) == 1
 
 
 @OURS
@@ -225,20 +204,13 @@ def test_a_command_that_did_not_arrive_whole_is_not_run(
     assert count(server) == 1
 
 
-def test_a_request_that_was_cut_short_anywhere_does_nothing(tmp_path: Path) -> None:
-    request = {
-        "verb": "start",
-        "jobs": ".tpukit/jobs",
-        "job": "cut",
-        "command": "true",
-        "environment": "",
-    }
-    line, given = python_request("remote/job/job_program.py", request)
-    environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+def test_a_request_that_was_cut_short_anywhere_starts_nothing(tmp_path: Path) -> None:
+    request = {"job": "cut", **asdict(JobRequest("true"))}
+    words, given = agent_words(tmp_path, "start_job"), json.dumps(request).encode() + b"\n"
     for size in (0, 1, len(given) // 2, len(given) - 1):
-        done = subprocess.run(line, shell=True, input=given[:size], env=environment, check=False)
+        done = subprocess.run(words, input=given[:size], check=False)
         assert done.returncode == INCOMPLETE
-    assert not list(tmp_path.iterdir())
+    assert not (tmp_path / ".tpukit/jobs").exists()
 
 
 def test_a_job_whose_process_was_killed_is_lost_and_not_started_again(
@@ -268,30 +240,46 @@ def test_a_job_that_never_says_who_it_is_is_lost(
         DetachedJob(connect, "stuck", within(60)).follow()
 
 
-#: Runs the program, which is killed where it would call a function of os.
+#: Runs the agent, which is killed where it would call a function of os.
 _CUT_OFF = """
-import os, sys
-path, name, *words = sys.argv[1:]
+import os, runpy, sys
+name = sys.argv.pop(1)
+sys.argv.pop(0)
 setattr(os, name, lambda *_: os.kill(os.getpid(), 9))
-sys.argv[1:] = words
-exec(open(path).read())
+sys.path.insert(0, sys.argv[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
 @pytest.mark.parametrize("place", ["mkdir", "link", "fork", "setsid"])
 def test_a_start_that_is_cut_off_has_started_nothing(tmp_path: Path, place: str) -> None:
     """Wherever: what it has left is no job, and the name is the next one's."""
-    words = {"verb": "start", "jobs": "jobs", "job": "cut"}
-    request = json.dumps({**words, **asdict(JobRequest("exit 5"))})
-    environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
-    line = [sys.executable, "-I", "-c", _CUT_OFF, str(PROGRAM), place, request]
-    assert subprocess.run(line, env=environment, check=False).returncode
-    assert not (tmp_path / "jobs/cut").exists()
-    line = [sys.executable, "-I", "-c", PROGRAM.read_text(), request]
-    done = subprocess.run(line, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-    assert done.stdout.split() == ["tpukit-job", "started"]
-    eventually((tmp_path / "jobs/cut/status").exists)
-    assert [path.name for path in (tmp_path / "jobs").iterdir()] == ["cut"]
+    request = {"job": "cut", **asdict(JobRequest("exit 5"))}
+    (tmp_path / ".tpukit/jobs").mkdir(parents=True)
+    python, isolated, bare, *words = agent_words(tmp_path, "start_job")
+    line = [python, isolated, bare, "-c", _CUT_OFF, place, *words]
+    given = json.dumps(request).encode() + b"\n"
+    assert subprocess.run(line, input=given, check=False).returncode
+    assert not (tmp_path / ".tpukit/jobs/cut").exists()
+    done = ask_agent(tmp_path, "start_job", request)
+    assert done.stdout == b'\ntpukit-agent {"state": "started"}\n'
+    eventually((tmp_path / ".tpukit/jobs/cut/status").exists)
+    assert [path.name for path in (tmp_path / ".tpukit/jobs").iterdir()] == ["cut"]
+
+
+def test_a_job_goes_on_when_the_agent_s_archive_is_gone(
+    connect: Callable[[], Connection], server: Server, within: Within
+) -> None:
+    """An update of tpukit brings another one, and removes old ones."""
+    job = DetachedJob(connect, "updated", within(60))
+    wait = "until [ -e go ]; do sleep 0.02; done"
+    job.start(JobRequest(f"{wait}; echo out; exit 3", notify="touch told"))
+    shutil.rmtree(server.home / ".tpukit/agent")
+    (server.home / "go").touch()
+    server.wait_until((server.home / "told").exists)
+    result = job.follow()
+    assert result
+    assert (result.status, result.tail) == (3, ("out",))
 
 
 def test_of_several_after_a_start_that_was_cut_off_one_starts(run: Run, server: Server) -> None:
@@ -398,7 +386,8 @@ def test_what_a_login_script_prints_is_not_taken_for_the_answer(
 ) -> None:
     """A shell that greets before every command, with a whole line or half of one."""
     greeting = server.home / "greeting"
-    greeting.write_text("welcome\nstarted\nfinished 0\n0 5 0\nhello" + end)
+    forged = 'tpukit-agent {"state": "finished", "status": 0}'
+    greeting.write_text(f"welcome\n{forged}\n0 5 0\nhello{end}")
     instead_of_python(server, f'/bin/cat {greeting}; exec {sys.executable} "$@"')
     assert run("greeted", "/bin/echo out; exit 9").status == 9
 
@@ -423,7 +412,7 @@ def test_what_a_login_shell_leaves_open_keeps_nobody(
 
 
 def test_what_a_log_says_is_not_taken_for_the_answer(run: Run) -> None:
-    said = "tpukit-log 0 5 0\ntpukit-job finished 0"
+    said = 'tpukit-log 0 5 0\ntpukit-agent {"state": "finished", "status": 0}'
     assert run("liar", f"printf '{said}\n'; exit 7").status == 7
     assert run("half", f"printf '{said}\n{said}'; exit 8").status == 8
 
@@ -443,10 +432,12 @@ def test_a_line_without_an_end_does_not_grow_for_ever(run: Run) -> None:
 
 
 def test_a_worker_that_cannot_keep_a_job_says_why(run: Run, server: Server) -> None:
-    (server.home / ".tpukit").write_text("in the way")
+    (server.home / ".tpukit").mkdir()
+    (server.home / ".tpukit/jobs").write_text("in the way")
+    server.own(server.home / ".tpukit")
     with pytest.raises(TpukitError, match="could not keep a job") as failed:
         run("job", "true")
-    assert ".tpukit" in failed.value.reason
+    assert ".tpukit/jobs: " in failed.value.reason
 
 
 def test_a_worker_that_is_gone_is_a_transport_failure(within: Within) -> None:

@@ -17,23 +17,26 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.clocks import HastyClock
+from support.clocks import HandClock, HastyClock
 from support.openssh_server import UbuntuServer, eventually
 from support.ssh_fixtures import Within
 
-import tpukit
-from tpukit.clock import Deadline, SystemClock
+from tpukit.clock import Deadline
 from tpukit.errors import TpukitError, TransportFailed
-from tpukit.remote.command.end import end_processes
 from tpukit.remote.command.fan_out import fan_out, values
 from tpukit.remote.connection.client import Connection, Connector
-from tpukit.remote.job.detached_job import DetachedJob, JobLost, JobRequest, LogPart
+from tpukit.remote.job.detached_job import (
+    DetachedJob,
+    JobLost,
+    JobRequest,
+    JobResult,
+    LogPart,
+)
 from tpukit.remote.job.job_list import about, list_jobs, remove_jobs
 
 pytestmark = pytest.mark.process
 
 NAME = "run.train"
-PROGRAM = Path(tpukit.__file__).parent / "remote/job/job_program.py"
 LINES = "".join(f"line {number}\n" for number in range(1, 100_001)).encode()
 
 
@@ -98,56 +101,55 @@ def small_disk(ubuntu: UbuntuServer) -> Iterator[Callable[[str], None]]:
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-def is_full(ubuntu: UbuntuServer) -> bool:
-    return shutil.disk_usage(ubuntu.home / ".tpukit").free == 0
-
-
-def test_a_full_disk_holds_the_command_back_and_loses_nothing(
-    jobs: Jobs, small_disk: Callable[[str], None]
-) -> None:
-    """It writes three times what the disk has."""
-    jobs.start("for i in 1 2 3; do seq -f 'line %.0f' 1 100000; done; touch wrote; exit 3")
-    jobs.ubuntu.wait_until(lambda: is_full(jobs.ubuntu))
-    assert not (jobs.ubuntu.home / "wrote").exists()
-    assert (jobs.folder / "log").stat().st_size > 500_000
-    small_disk("8m")
-    assert jobs.read() == 3 * LINES
-    assert (jobs.folder / "status").read_text().strip() == "3"
-
-
-def test_a_job_that_waits_for_room_can_be_ended(
-    jobs: Jobs, small_disk: Callable[[str], None]
-) -> None:
-    jobs.start("yes")
-    jobs.ubuntu.wait_until(lambda: is_full(jobs.ubuntu))
-    end_processes(jobs.connect(), SystemClock(), jobs=[NAME], grace=5.0)
-    assert [each.status for each in list_jobs(jobs.connect(), deadline=jobs.within(60))] == [143]
-
-
-def test_the_status_comes_when_all_is_in_the_log(
-    jobs: Jobs, small_disk: Callable[[str], None]
-) -> None:
-    """The runner stands still while the command writes its last and ends, and then has no room."""
-    jobs.start("touch here; until [ -e go ]; do sleep 0.02; done; exec head -c 60000 /dev/zero")
-    jobs.ubuntu.wait_until((jobs.ubuntu.home / "here").exists)
-    keeper = jobs.runner()
-    (command,) = keeper.children()
-    keeper.suspend()
-    with (
-        contextlib.suppress(OSError),
-        (jobs.ubuntu.home / ".tpukit/filler").open("wb", 0) as filler,
-    ):
+def fill(ubuntu: UbuntuServer) -> Path:
+    """Leave no room on the small disk; return the file that has taken it."""
+    filler = ubuntu.home / ".tpukit/filler"
+    with contextlib.suppress(OSError), filler.open("wb", 0) as file:
         while True:
-            filler.write(bytes(4096))
-    (jobs.ubuntu.home / "go").touch()
-    jobs.ubuntu.wait_until(lambda: command.status() == psutil.STATUS_ZOMBIE)
-    before = keeper.num_ctx_switches().voluntary
-    keeper.resume()
-    jobs.ubuntu.wait_until(lambda: keeper.num_ctx_switches().voluntary > before + 2)
-    assert not (jobs.folder / "status").exists()
+            file.write(bytes(4096))
+    return filler
+
+
+def test_a_full_disk_holds_no_command_up_and_what_is_missing_is_counted(
+    jobs: Jobs, small_disk: Callable[[str], None]
+) -> None:
+    """It writes three times what the disk has, and goes on once there is room."""
+    waits = "touch wrote; until [ -e go ]; do sleep 0.02; done; echo last; exit 3"
+    jobs.start(f"for i in 1 2 3; do seq -f 'line %.0f' 1 100000; done; {waits}")
+    jobs.ubuntu.wait_until((jobs.ubuntu.home / "wrote").exists)
+    told: list[str] = []
+    dropped = jobs.folder / "log.dropped"
+    jobs.ubuntu.wait_until(lambda: int(dropped.read_text()) > 2_000_000)
     small_disk("8m")
+    (jobs.ubuntu.home / "go").touch()
+    found: list[bytes] = []
+    result = DetachedJob(
+        jobs.connect,
+        NAME,
+        jobs.within(120),
+        on_log=lambda data, _: found.append(data),
+        notice=told.append,
+    ).follow()
+    (state,) = list_jobs(jobs.connect(), deadline=jobs.within(60))
+    kept = 3 * len(LINES) - state.dropped
+    log = b"".join(found)
+    assert log[:kept] == (3 * LINES)[:kept]
+    notice = f"tpukit: the disk was full, and {state.dropped} bytes of output were dropped\nlast\n"
+    assert log[kept:].lstrip(b"\n") == notice.encode()
+    assert told == [f"{state.dropped} bytes of its output were dropped: the disk was full"]
+    assert result
+    assert result.status == 3
+
+
+def test_a_job_on_a_full_disk_ends_with_its_own_status(
+    jobs: Jobs, small_disk: Callable[[str], None]
+) -> None:
+    jobs.start("until [ -e go ]; do sleep 0.02; done; head -c 600000 /dev/zero; exit 4")
+    fill(jobs.ubuntu)
+    (jobs.ubuntu.home / "go").touch()
     jobs.ubuntu.wait_until((jobs.folder / "status").exists)
-    assert (jobs.folder / "log").stat().st_size == 60_000
+    (state,) = list_jobs(jobs.connect(), deadline=jobs.within(60))
+    assert (state.status, state.dropped > 500_000) == (4, True)
 
 
 def test_what_the_command_left_behind_is_logged_after_its_end(jobs: Jobs) -> None:
@@ -205,6 +207,11 @@ def python_programs(ubuntu: UbuntuServer) -> list[psutil.Process]:
     return found
 
 
+def ended_children(program: psutil.Process) -> str:
+    """Return the page faults of children of a process that have ended."""
+    return Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()[8]
+
+
 def test_an_idle_follower_starts_no_process_and_ends_when_nobody_listens(jobs: Jobs) -> None:
     jobs.start("echo first; until [ -e go ]; do sleep 0.02; done")
     seen, gone = threading.Event(), threading.Event()
@@ -223,10 +230,10 @@ def test_an_idle_follower_starts_no_process_and_ends_when_nobody_listens(jobs: J
     assert seen.wait(60)
     (program,) = followers(jobs)
     asked = len(jobs.ubuntu.commands)
+    before = ended_children(program)
     looks = program.num_ctx_switches().voluntary
     eventually(lambda: program.num_ctx_switches().voluntary > looks + 10)
-    stat = Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()
-    assert stat[8] == "0", "page faults of children that ended"
+    assert ended_children(program) == before
     assert not program.children()
     assert len(jobs.ubuntu.commands) == asked
     connection.close()
@@ -235,6 +242,30 @@ def test_an_idle_follower_starts_no_process_and_ends_when_nobody_listens(jobs: J
     gone.set()
     follower.join(60)
     assert not follower.is_alive()
+
+
+def test_a_connection_that_lasted_renews_the_patience_with_its_worker(jobs: Jobs) -> None:
+    """A job may be silent for hours: its first lost connection is no reason to give it up.
+
+    While it is silent, its worker says that it is there.
+    """
+    clock, lost = HandClock(), list[str]()
+    limit = Deadline.after(clock, 10_000)
+    job = DetachedJob(jobs.connect, NAME, limit, notice=lost.append, patience=8.0)
+    jobs.start("until [ -e go ]; do sleep 0.02; done; exit 3")
+    results: list[JobResult | None] = []
+    follower = in_background(lambda: results.append(job.follow()))
+    eventually(lambda: len(followers(jobs)) == 1)
+    (program,) = followers(jobs)
+    for _ in range(2):
+        looks = program.num_ctx_switches().voluntary
+        eventually(lambda looks=looks: program.num_ctx_switches().voluntary > looks + 25)
+        clock.advance(5.0)
+    jobs.ubuntu.cut()
+    (jobs.ubuntu.home / "go").touch()
+    follower.join(60)
+    assert [result and result.status for result in results] == [3]
+    assert len(lost) == 1
 
 
 def test_every_byte_comes_once_over_lost_connections(jobs: Jobs) -> None:
@@ -327,13 +358,11 @@ def timed(jobs: Jobs) -> None:
     (jobs.folder / "log.times").write_text("0 1000\n8 2000\n19 3000\n")
 
 
-#: Runs the program but for its last line, where its files may not grow beyond a row and a half.
+#: Notes times where the files may not grow beyond a row and a half.
 _HALF_A_ROW = """
 import resource, sys
-path, folder = sys.argv[1:]
-program = {}
-exec(open(path).read().removesuffix("main(*sys.argv[1:])\\n"), program)
-log = program["Log"](folder, 1 << 20)
+from tpukit.agent.job_log import Log
+log = Log(sys.argv[1], 1 << 20)
 log.note(1000000001.0)
 _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20, most))
@@ -345,7 +374,7 @@ log.note(1000000005.0)
 
 def test_of_a_full_disk_no_half_of_a_time_is_left(tmp_path: Path) -> None:
     """What was written of a row would be the beginning of the next one, of another time."""
-    line = [sys.executable, "-c", _HALF_A_ROW, str(PROGRAM), str(tmp_path)]
+    line = [sys.executable, "-c", _HALF_A_ROW, str(tmp_path)]
     subprocess.run(line, check=True)
     assert (tmp_path / "log.times").read_text() == "0 1000000001\n0 1000000005\n"
 
@@ -437,25 +466,25 @@ def test_what_is_left_of_ended_runs_is_removed_and_counted(jobs: Jobs) -> None:
 #: Asks for the removal of a job that lives, while a file of it gets ever other names.
 _RENAMED = """
 import itertools, os, sys, threading
-path, folder = sys.argv[1:]
-program = {}
-exec(open(path).read().removesuffix("main(*sys.argv[1:])\\n"), program)
-pid = os.getpid()
-program["save"](f"{pid} {program['identity'](pid)}", folder, "pid")
-program["save"]("", folder, "log.0")
+from tpukit.agent.jobs import removed
+from tpukit.agent.live_processes import identity
+from tpukit.agent.run_records import RunRecord, save
+folder = sys.argv[1]
+save(f"{os.getpid()} {identity(os.getpid())}", folder, "pid")
+save("", folder, "log.0")
 
 def rename():
-    for each in itertools.count():
-        os.rename(f"{folder}/log.{each}", f"{folder}/log.{each + 1}")
+    for number in itertools.count():
+        os.rename(f"{folder}/log.{number}", f"{folder}/log.{number + 1}")
 
 threading.Thread(target=rename, daemon=True).start()
-assert not any(program["removed"](folder, 0.0) for _ in range(5000))
+assert not any(removed(RunRecord(folder), 0.0) for _ in range(5000))
 """
 
 
 def test_the_files_of_a_run_that_goes_on_are_left_alone(tmp_path: Path) -> None:
     """They come and go: to look at them would fail the removal of all the others."""
-    line = [sys.executable, "-c", _RENAMED, str(PROGRAM), str(tmp_path)]
+    line = [sys.executable, "-c", _RENAMED, str(tmp_path)]
     subprocess.run(line, check=True)
 
 
@@ -472,7 +501,7 @@ def test_several_who_prune_at_once_do_not_disturb_each_other(jobs: Jobs) -> None
 def test_a_worker_without_python_says_so(jobs: Jobs) -> None:
     tools = jobs.ubuntu.home / "tools"
     tools.mkdir()
-    for name in ("sh", "bash"):
+    for name in ("sh", "bash", "cat", "find", "mkdir", "mv", "rm", "wc"):
         (tools / name).symlink_to(shutil.which(name) or "")
     jobs.ubuntu.path = str(tools)
     with pytest.raises(TpukitError, match="has no python3") as failed:

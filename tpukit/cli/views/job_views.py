@@ -1,4 +1,4 @@
-"""Detached runs as tables and documents."""
+"""Runs as tables and documents."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def jobs(found: States, run: str, now: float) -> View:
-    """Show the detached runs, or one on each worker; warn of each worker that did not say.
+    """Show the runs, or one on each worker; warn of each worker that did not say.
 
     `now` is in seconds since the epoch.
     """
@@ -45,7 +45,10 @@ def jobs(found: States, run: str, now: float) -> View:
         [[run, each[0].slice, each[0].index, *_job([each], 0, now)] for each in shown]
         if run
         else [[*place, *_job(group, asked[place[1]], now)] for place, group in ordered],
-        warnings=[each.error.summary() for each in failed if each.error],
+        warnings=[
+            *(each.error.summary() for each in failed if each.error),
+            *(_dropped(worker, state) for worker, state in shown if state.dropped),
+        ],
         status=worst(found),
     )
 
@@ -96,6 +99,11 @@ def ended(name: str, found: Sequence[Outcome[RemoteWorker, EndReport]]) -> View:
         for worker, report in done
         for each in report.spared
     ]
+    uncertain = [
+        f"what can be found of the run was ended on {worker.label}: it had no control group"
+        for worker, report in done
+        if not report.certain
+    ]
     kinds = {holder.of_runtime for _, report in done for holder in report.spared}
     remedies = {
         True: stop_runtime(name),
@@ -110,9 +118,14 @@ def ended(name: str, found: Sequence[Outcome[RemoteWorker, EndReport]]) -> View:
         ("SLICE", "WORKER", "ENDED", "HOLDERS ENDED", "BY KILL", "SPARED", "LOCK"),
         [_ended_row(worker, report) for worker, report in done],
         next=[remedies[of_runtime] for of_runtime in sorted(kinds)],
-        warnings=[*spared, *(error.summary() for _, error in failed)],
+        warnings=[*spared, *uncertain, *(error.summary() for _, error in failed)],
         status=worst(found),
     )
+
+
+def _dropped(worker: RemoteWorker, state: JobState) -> str:
+    dropped = f"{state.dropped} bytes of the output of run {state.run} were dropped"
+    return f"{worker.label}: {dropped}: its disk was full"
 
 
 def _begun(group: Sequence[tuple[RemoteWorker, JobState]]) -> float:

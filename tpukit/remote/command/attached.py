@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -13,17 +12,21 @@ from typing import TYPE_CHECKING
 
 from tpukit.clock import Clock, Deadline
 from tpukit.errors import DeadlinePassed, TpukitError, TransportFailed
-from tpukit.remote.command.end import GRACE_SECONDS, NotEnded, end_processes
+from tpukit.remote.command.end import GRACE_SECONDS, EndReport, NotEnded, end_processes
 from tpukit.remote.command.environment import launch, shell_lines
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.target import Completed
-from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection
+from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection, listed
+from tpukit.remote.job.job_list import about
 from tpukit.remote.programs import program_text, shell_line
+from tpukit.remote.worker_files import attached_name, new_run_id
 
 if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
 
 _SAME_INTERRUPT_SECONDS = 1.0
+#: Seconds after which a worker that is to end a command, and is silent, is worth a word.
+_ANSWER_SECONDS = 3.0
 
 OnWorkerOutput = Callable[[RemoteWorker, str, bytes], None]
 CommandOutcome = Outcome[RemoteWorker, Completed]
@@ -63,24 +66,33 @@ class _Begun:
 
     worker: RemoteWorker
     link: RetryingConnection
-    mark: str
+    name: str
     state: str = "may still run: not reached"  #: empty once it has ended
+    certain: bool = True  #: whether no process of it can have been missed when it was ended
+    answered: bool = False  #: whether it has answered since it was told to end the command
 
 
 @dataclass
 class AttachedRun:
     """One command on its way over the workers; `on_output` is called from a thread for each.
 
-    A command is started at most once on each worker.
+    A command is started at most once on each worker. `say` gets a line when `stop` ends it,
+    and another one if workers do not answer to that. `run_id` names the command on the workers, for
+    `jobs` and `kill`.
     """
 
     request: CommandRequest
     clock: Clock
     on_output: OnWorkerOutput
+    say: Callable[[str], object] = lambda line: None
+    run_id: str = ""
     _begun: list[_Begun] = field(default_factory=list)
     _lock: threading.RLock = field(default_factory=threading.RLock)  #: held while it is ended
     _failure: OSError | TpukitError | None = None
     _stopped: bool = False
+
+    def __post_init__(self) -> None:
+        self.run_id = self.run_id or new_run_id(self.clock)
 
     def on_all(self, workers: Sequence[RemoteWorker]) -> list[CommandOutcome]:
         """Return each worker's outcome, in their request.
@@ -110,13 +122,38 @@ class AttachedRun:
         """Start nothing more and end the command wherever it runs."""
         with self._lock:
             self._stopped = True
-            running = [each for each in self._begun if each.state]
-            fan_out(running, self._end, window=len(running))
+            running = [begun for begun in self._begun if begun.state]
+            if not running:
+                return
+            if not self._failure:  # the error is told, unless the reader of the output is gone
+                self.say(f"ending the command on {listed(begun.worker for begun in running)}")
+            doubt = threading.Timer(_ANSWER_SECONDS, self._doubt, [running])
+            doubt.daemon = True
+            doubt.start()
+            try:
+                fan_out(running, self._end, window=len(running))
+            finally:
+                doubt.cancel()
+
+    def _doubt(self, running: Sequence[_Begun]) -> None:
+        silent = [begun.worker for begun in running if begun.state and not begun.answered]
+        if silent:
+            names = listed(silent)
+            self.say(f"no answer has come from {names} yet; Ctrl-C leaves the command there")
 
     @property
     def unreached(self) -> dict[RemoteWorker, str]:
         """What is known of the command where it was started, and its end was not seen."""
         return {each.worker: each.state for each in self._begun if each.state}
+
+    @property
+    def ended(self) -> str:
+        """What is true of the command once it was ended: nothing that was not found is claimed."""
+        if not self._begun:
+            return "the command was started on no worker"
+        if all(begun.certain for begun in self._begun):
+            return "the command was ended on every worker"
+        return "what can be found of the command was ended on every worker"
 
     def _work(self, worker: RemoteWorker) -> Completed:
         ok = False
@@ -132,7 +169,7 @@ class AttachedRun:
         if self._stopped:
             raise CommandCancelled(f"not started on {worker.label}")
         with RetryingConnection(worker.connect, Deadline.never(self.clock)) as link:
-            begun = _Begun(worker, link, f"{secrets.token_hex(8)}.{worker.index}")
+            begun = _Begun(worker, link, attached_name(self.run_id, worker.record))
             connection = link.connection
             with self._lock:
                 if self._stopped:
@@ -151,12 +188,15 @@ class AttachedRun:
         request, worker = self.request, begun.worker
         # Without variables there is nothing to send, and nothing that a worker has to wait for.
         reads = ["input"] if request.environment or request.stdin else []
-        head = f"{request.environment}{begun.mark}\n".encode() if reads else b""
+        head = f"{request.environment}{begun.name}\n".encode() if reads else b""
         never = Deadline.never(self.clock)
         limit = Deadline.after(self.clock, request.limit) if request.limit else never
-        program = program_text("remote/command/device.sh", "remote/command/run.sh")
+        program = program_text("agent/scope.sh", "remote/command/run.sh")
         launched = launch(request.command, worker.words, sudo=request.sudo)
-        line = shell_line(shell_lines(worker.variables) + program + launched, [begun.mark, *reads])
+        line = shell_line(
+            shell_lines(worker.variables) + program + launched,
+            [begun.name, about(request.command, ""), *reads],
+        )
         try:
             return connection.run(
                 line,
@@ -169,7 +209,8 @@ class AttachedRun:
             with suppress(TpukitError):
                 self._end(begun)
             what = f"the command on {worker.label} did not end in {request.limit:g} s"
-            raise DeadlinePassed(what, why=f"it {begun.state or 'was ended'}") from error
+            ended = "it was ended" if begun.certain else "what can be found of it was ended"
+            raise DeadlinePassed(what, why=f"it {begun.state}" if begun.state else ended) from error
         except TransportFailed:
             worker.check_slice()
             with self._lock:  # where it is stopped: what is ended there needs the link
@@ -191,10 +232,21 @@ class AttachedRun:
             raise
 
     def _end(self, begun: _Begun) -> None:
-        first, grace = self.request.first, self.request.grace
-        end = partial(end_processes, clock=self.clock, marks=[begun.mark], first=first, grace=grace)
-        try:
-            begun.link.retry(end)  # what a connection was lost with runs on there
+        def end(connection: Connection) -> EndReport:
+            return end_processes(
+                connection,
+                self.clock,
+                jobs=[begun.name],
+                first=self.request.first,
+                grace=self.request.grace,
+                on_answer=answered,
+            )
+
+        def answered() -> None:
+            begun.answered = True
+
+        try:  # what a connection was lost with runs on there
+            begun.certain = begun.link.retry(end).certain
         except NotEnded as error:
             begun.state = f"goes on as {error.reason}" + (f": {error.why}" if error.why else "")
             raise

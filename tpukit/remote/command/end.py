@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from tpukit.clock import Clock, Deadline
+from tpukit.clock import Clock, Deadline, Patience
 from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.models import Documented
-from tpukit.remote.programs import answer, program_text, shell_line
-from tpukit.remote.worker_files import run_of
+from tpukit.remote import agent_client
+from tpukit.remote.agent_client import AgentAnswer
+from tpukit.remote.worker_files import is_attached, run_of
 from tpukit.text import one_line
 
 if TYPE_CHECKING:
@@ -22,13 +21,8 @@ if TYPE_CHECKING:
 GRACE_SECONDS = 10.0
 #: Seconds that a worker gets beyond that: for sudo, KILL, and a job's runner that notes the end.
 _OVERHEAD_SECONDS = 40.0
-_ANSWER = re.compile(rb"^tpukit-end (\{.*\})$", re.MULTILINE)
-#: As root where that needs no password, as on TPU VMs: sudo's children and a device's holder may be
-#: another user's.
-_PYTHON = """
-run='python3 -I -'; if sudo -n true 2>/dev/null; then run="sudo -n $run"; fi
-exec $run "$tpukit" "${TMPDIR:-/tmp}" "${TPUKIT_EMULATED_DEVICES:-}" "$1"
-"""
+#: Seconds without a sign of life after which a worker is given up, unless somebody says otherwise.
+_PATIENCE_SECONDS = 60.0
 #: Whose processes are Google's own runtime: image script of public record, `useradd -u 2000
 #: tpu-runtime`; its container runs with `--user=2000:2000` (docs/reference/real-workers.md).
 RUNTIME_USER = "tpu-runtime"
@@ -50,12 +44,14 @@ def signal_name(word: str) -> str:
 
 @dataclass(frozen=True)
 class Holder(Documented):
-    """A process that holds a TPU device; `run` is empty unless it belongs to a detached run."""
+    """A process that holds a TPU device; `run` is empty unless it belongs to a run."""
 
+    _hidden = ("attached",)
     pid: int
     run: str
     command: str
     user: str = ""  #: whose it is, if the worker knows
+    attached: bool = False  #: whether the run is an attached one
 
     @property
     def of_runtime(self) -> bool:
@@ -74,14 +70,18 @@ class Holder(Documented):
 class EndReport(Documented):
     """What was ended on one worker: processes, holders of devices, how many of them by KILL.
 
-    `spared` are those who hold a device and belong to none of the runs.
+    `runs` counts the runs that the worker had. `spared` are those who hold a device and belong to
+    none of them. `certain` is false if a run had no control group of its own: a process may have
+    left it, and was not found.
     """
 
+    runs: int = 0
     ended: int = 0
     holders_ended: int = 0
     forced: int = 0
     spared: tuple[Holder, ...] = ()
     lock_removed: bool = False
+    certain: bool = True
 
 
 def stop_runtime(slice_name: str) -> Fix:
@@ -101,63 +101,86 @@ class NotEnded(TpukitError):
 
 
 def device_holders(connection: Connection, *, deadline: Deadline) -> tuple[Holder, ...]:
-    """Return the processes that hold a worker's TPU devices, of every user where we may look.
+    """Return the processes that hold a worker's TPU devices, of every user if we may look.
 
-    Raises `TpukitError` where the program failed, and what `Connection.run` raises.
+    Raises `TpukitError` if the worker does not say, and what `Connection.run` raises.
     """
-    return _held(_ask(connection, {"holders": "look"}, deadline)["held"])
+    failure = _failure(connection)
+    answer = agent_client.ask(
+        connection, "find_holders", {}, failure, deadline=deadline, root="if possible"
+    )
+    return _held(answer.rows("held"))
 
 
 def end_processes(
     connection: Connection,
     clock: Clock,
     *,
-    marks: Sequence[str] = (),
-    jobs: Sequence[str] | Literal["all"] = (),
+    jobs: Sequence[str] | None,
+    worker: str = "",
     holders: Holders = "none",
     first: str = "TERM",
     grace: float = GRACE_SECONDS,
+    patience: float = _PATIENCE_SECONDS,
+    on_answer: Callable[[], object] = lambda: None,
 ) -> EndReport:
     """End processes and return what came of it: the first signal, TERM, after `grace` seconds KILL.
 
-    `marks` name commands without a folder, `jobs` those with one. libtpu's lock file goes only when
-    nobody holds a device.
+    `jobs` name jobs, runs and attached runs; None stands for all runs of `worker`. libtpu's lock
+    file goes only when nobody holds a device. The worker says at once, and then every second, that
+    it is there: `on_answer` is called each time.
 
     Raises:
         NotEnded: it names the processes that are left.
-        TpukitError: the program failed; and what `Connection.run` raises.
+        DeadlinePassed: nothing was heard for `patience` seconds, or it took much too long.
+        TpukitError: the agent failed; and what `Connection.run` raises.
     """
-    request = {"marks": [*marks], "jobs": jobs, "holders": holders, "signal": first, "grace": grace}
-    document = _ask(connection, request, Deadline.after(clock, grace + _OVERHEAD_SECONDS))
-    if left := _held(document["left"]):
+    request = {"jobs": jobs and [*jobs], "worker": worker, "holders": holders}
+    deadline = Patience(Deadline.after(clock, grace + _OVERHEAD_SECONDS), patience)
+
+    def heard(stream: str, chunk: bytes) -> None:
+        if agent_client.ANSWERS in chunk:  # endless noise is no sign of life
+            deadline.renew()
+            on_answer()
+
+    # As root if that needs no password, as on TPU VMs: sudo's children and a device's holder may
+    # be another user's.
+    done = agent_client.run(
+        connection,
+        "end_runs",
+        {**request, "signal": first, "grace": grace},
+        on_output=heard,
+        deadline=deadline,
+        keep=1 << 20,
+        root="if possible",
+    )
+    answer = agent_client.answer(connection.label, done, _failure(connection))
+    if left := _held(answer.rows("left")):
         what = f"processes on {connection.label} go on"
-        raise NotEnded(what, reason=", ".join(map(str, left)), why=str(document["why"]))
+        raise NotEnded(what, reason=", ".join(map(str, left)), why=one_line(answer.text("why")))
     return EndReport(
-        ended=int(document["ended"]),
-        holders_ended=int(document["holders_ended"]),
-        forced=int(document["forced"]),
-        spared=_held(document["held"]),
-        lock_removed=bool(document["lock_removed"]),
+        runs=answer.number("runs"),
+        ended=answer.number("ended"),
+        holders_ended=answer.number("holders_ended"),
+        forced=answer.number("forced"),
+        spared=_held(answer.rows("held")),
+        lock_removed=answer.flag("lock_removed"),
+        certain=answer.flag("certain"),
     )
 
 
-def _held(found: Sequence[dict[str, Any]]) -> tuple[Holder, ...]:
+def _failure(connection: Connection) -> str:
+    return f"{connection.label} could not look at its processes"
+
+
+def _held(rows: Sequence[AgentAnswer]) -> tuple[Holder, ...]:
     return tuple(
         Holder(
-            int(each["pid"]),
-            run_of(one_line(each["job"])),
-            one_line(each["command"])[:100],
-            one_line(each["user"]),
+            row.number("pid"),
+            run_of(one_line(row.text("job"))),
+            one_line(row.text("command"))[:100],
+            one_line(row.text("user")),
+            is_attached(row.text("job")),
         )
-        for each in found
+        for row in rows
     )
-
-
-def _ask(connection: Connection, request: dict[str, Any], deadline: Deadline) -> Any:
-    done = connection.run(
-        shell_line(_PYTHON, words=[json.dumps(request)]),
-        stdin=program_text("remote/command/end_program.py").encode(),
-        deadline=deadline,
-    )
-    found = answer(done, _ANSWER, f"{connection.label} could not look at its processes")
-    return json.loads(found[1])

@@ -13,6 +13,12 @@ from tpukit.text import is_utf8, one_line, quote
 #: A word in braces, or doubled ones for the braces themselves; `${worker}` is a shell's.
 _WORDS = "worker|workers|coordinator|slice|slice_index|slices"
 _IN_BRACES = re.compile(rf"(?<!\$)(?<!\$\{{)(?:\{{(\{{(?:{_WORDS})\}})\}}|\{{({_WORDS})\}})")
+#: torch_xla asks for its device: pytorch/xla:torch_xla/_internal/__init__.py. What the worker or
+#: the user has set stays.
+_DEVICE = """\
+: "${PJRT_DEVICE:=${TPUKIT_EMULATED_DEVICES:+CPU}}"
+export PJRT_DEVICE="${PJRT_DEVICE:-TPU}"
+"""
 
 
 def shell_lines(variables: Mapping[str, str], recipe: str = "", folder: str = "") -> str:
@@ -44,11 +50,13 @@ def launch(command: str, words: Mapping[str, str], *, sudo: bool = False) -> str
     """Return the POSIX shell text that becomes a command: `words` stand for `{worker}` and others.
 
     The user's own shell runs it, as sshd would have it; with `sudo` as root, in its environment.
+    sshd's own shell has read .bashrc. bash reads it again if it takes itself for the first shell of
+    an SSH session, which SHLVL tells (shell.c, run_startup_files; Debian: SSH_SOURCE_BASHRC).
     """
     line = quote([_IN_BRACES.sub(lambda found: found[1] or words.get(found[2], found[0]), command)])
     # sudo would set a PATH of its own.
-    root = 'sudo -n -E -- env PATH="$PATH" ' if sudo else ""
-    return f'exec {root}"${{SHELL:-/bin/sh}}" -c {line}\n'
+    root = 'sudo -n -E -- env PATH="$PATH"' if sudo else "env"
+    return f'{_DEVICE}exec {root} SHLVL=1 "${{SHELL:-/bin/sh}}" -c {line}\n'
 
 
 def parse_assignments(words: Iterable[str], own: Mapping[str, str]) -> dict[str, str]:

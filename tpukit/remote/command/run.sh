@@ -1,29 +1,46 @@
 # Set up a command, with an environment that may arrive on standard input; the line that runs it
 # follows this text.
-#   MARK [input]
-# With a second word, standard input is: shell lines, a line that is MARK, then the command's own
-# input. Status 75 with nothing run when the lines did not arrive whole. The command and all that it
-# starts carry TPUKIT_JOB=MARK in their environment, and have the session that commands/MARK names:
-# end_program.py finds them by these.
+#   NAME ABOUT [input]
+# NAME is the run's folder among the jobs, ABOUT what listings show. With a third word, standard input
+# is: shell lines, a line that is NAME, then the command's own input. Status 75 with nothing run when
+# the lines did not arrive whole. The command and all that it starts carry TPUKIT_JOB, the path of
+# that folder, which names their session and control group (tpukit/agent/run_records.py).
+export TPUKIT_JOB="$tpukit/jobs/$1"
 
-keep_session() (
-    read -r stat <"/proc/$$/stat" && read -r boot </proc/sys/kernel/random/boot_id || return
-    set -- "$1" ${stat##*) }
-    leader=$5
+look() { # PID: set what /proc says of a process
+    read -r stat <"/proc/$1/stat" || return
+    set -- ${stat##*) }
+    parent=$2 session=$4 born=${20}
+}
+
+keep_record() (
+    read -r boot </proc/sys/kernel/random/boot_id && look "$$" || return
+    leader=$session ours=$born
     # Ours is led by this shell or the login shell: else the server has none for each command.
-    [ "$leader" = "$$" ] || [ "$leader" = "$PPID" ] || return
-    [ -d "$tpukit/commands" ] || mkdir -p -m 700 "$tpukit/commands"
-    echo "$leader $boot ${21}" >"$tpukit/commands/$1"
-    set -- "$tpukit"/commands/*
+    case $leader in
+    "$$") ;;
+    "$PPID") look "$PPID" || return ;;
+    *) leader=0 ;;
+    esac
+    enclose "$$" "$ours" &
+    client=$parent
+    look "$client"
+    umask 077
+    mkdir -p "$TPUKIT_JOB" || return
+    echo "$client $born" >"$TPUKIT_JOB/client"
+    printf '%s\n' "$2" >"$TPUKIT_JOB/about"
+    echo "$leader $boot $ours" >"$TPUKIT_JOB/pid"
+    if wait $!; then echo "tpukit-$$-$ours.scope" >"$TPUKIT_JOB/scope"; fi
+    set -- "$tpukit"/jobs/run.*@"${1##*@}"
     [ $# -gt 100 ] || return
-    for file; do
-        read -r leader booted born <"$file"
-        [ "$booted" = "$boot" ] && [ -d "/proc/$leader" ] || rm -f "$file"
+    for folder; do
+        read -r leader booted born <"$folder/pid"
+        [ "$booted" = "$boot" ] && [ -d "/proc/$leader" ] || rm -rf "$folder"
     done
 )
-keep_session "$1" 2>/dev/null
+keep_record "$1" "$2" 2>/dev/null
 
-if [ -n "${2:-}" ]; then
+if [ -n "${3:-}" ]; then
     # `read` takes byte by byte from a pipe and leaves the rest to the command.
     lines=
     while IFS= read -r line && [ "$line" != "$1" ]; do
@@ -33,4 +50,3 @@ if [ -n "${2:-}" ]; then
     [ "$line" = "$1" ] || exit 75
     eval "$lines"
 fi
-export TPUKIT_JOB="$1"

@@ -1,15 +1,31 @@
-"""One input for many readers, each at its own pace, none of it kept in memory."""
+"""One input for one reader or many, each at its own pace, none of it kept in memory."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from tpukit.errors import TpukitError
 
 _CHUNK = 64 << 10
+
+
+def readers(source: Iterable[bytes], number: int) -> Callable[[], Iterator[bytes]]:
+    """Return what begins each of so many readers of a source; a single one needs no file.
+
+    Readers raise `TpukitError` if the source fails, or has no room here.
+    """
+    return partial(_stream, source) if number == 1 else Broadcast(source).reader
+
+
+def _stream(source: Iterable[bytes]) -> Iterator[bytes]:
+    try:
+        yield from source
+    except OSError as error:
+        raise _cut_short(error) from error
 
 
 class Broadcast:

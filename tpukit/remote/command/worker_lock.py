@@ -14,6 +14,7 @@ from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.text import one_line
 
 _RELEASE_SECONDS = 5.0
+_LONGEST_LINE = 4096
 
 
 @contextmanager
@@ -56,12 +57,13 @@ def worker_lock(
 
     holder = threading.Thread(target=hold, name="tpukit-worker-lock", daemon=True)
     holder.start()
-    heard, waits, locked = b"", "", False
+    rest, waits, locked = b"", "", False
     try:
         with suppress(queue.Empty):
             while not locked and (chunk := said.get(timeout=deadline.remaining())):
-                heard += chunk
-                for answer in agent_client.answers_in(worker.label, heard):
+                *lines, rest = (rest + chunk).split(b"\n")
+                rest = rest[-_LONGEST_LINE:]
+                for answer in agent_client.answers_in(worker.label, b"\n".join(lines)):
                     locked = answer.has("locked")
                     if not (waits or locked):
                         waits = f"{ahead}: {one_line(answer.text('waiting'))}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
@@ -66,6 +66,11 @@ class RemoteWorker:
         return {"worker": str(self.index)} | {name: str(getattr(self, name)) for name in names}
 
     @property
+    def record(self) -> str:
+        """The worker in names of files that several workers may share: `demo.0`."""
+        return f"{self.slice}.{self.index}"
+
+    @property
     def label(self) -> str:
         """The worker as messages name it: `demo worker 0`."""
         return f"{self.slice} worker {self.index}".strip()
@@ -81,6 +86,25 @@ class RemoteWorker:
             return self.target
         with self.connect() as connection:
             return connection.target
+
+
+def listed(workers: Iterable[RemoteWorker]) -> str:
+    """Return workers as one message names them: `demo worker 0,2-3`, and so on for each slice."""
+    indexes: dict[str, list[int]] = {}
+    for worker in workers:
+        indexes.setdefault(worker.slice, []).append(worker.index)
+    return ", ".join(f"{name} worker {_ranges(each)}".strip() for name, each in indexes.items())
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Return numbers as `--worker` takes them: `0,2-3`."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and number == ranges[-1][-1] + 1:
+            ranges[-1] = [ranges[-1][0], number]
+        else:
+            ranges.append([number])
+    return ",".join("-".join(map(str, range_)) for range_ in ranges)
 
 
 @dataclass(eq=False)

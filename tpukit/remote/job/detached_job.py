@@ -1,21 +1,17 @@
-"""Detached jobs: a command that runs once on a worker, whatever becomes of the connection.
-
-The program that keeps jobs on a worker lies beside this module.
-"""
+"""Detached jobs: a command that runs once on a worker, whatever becomes of the connection."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tpukit.clock import Deadline
+from tpukit.clock import Deadline, Patience
 from tpukit.errors import BadInput, DeadlinePassed, Fix, NameTaken, TpukitError, TransportFailed
-from tpukit.remote import worker_files
-from tpukit.remote.connection.channel import OnOutput
+from tpukit.remote import agent_client, worker_files
+from tpukit.remote.agent_client import AgentAnswer
 from tpukit.remote.connection.worker import RetryingConnection
-from tpukit.remote.programs import answer, python_request
 from tpukit.text import one_line, sanitize
 
 if TYPE_CHECKING:
@@ -25,14 +21,20 @@ if TYPE_CHECKING:
 LOG_LIMIT = 1 << 30
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _PART = re.compile(rb"tpukit-log (\d{1,18}) (\d{1,9}) (\d{1,12})\n")
-_ANSWER = re.compile(rb"\A(?s:.*)\ntpukit-job (.*)\n")  # the last one: a log may hold others
+#: Bytes of the longest head of a part, and bytes of no part at all after which a worker is left.
+_LONGEST_HEAD, _MOST_NOISE = 64, 1 << 20
 #: Lines of the log that a result has, of so many bytes at most; a longer line is several.
 _TAIL_LINES, _LONGEST_LINE = 50, 64 << 10
-_NO_PROGRAM = 127
+#: Signs of life that a worker gives while it is waited for.
+_BEATS = 4
 
 OnLine = Callable[[str], None]
 #: Gets bytes of a log, and when they were written (seconds since the epoch) where that was asked.
 OnLog = Callable[[bytes, int], None]
+
+
+class WorkerSilent(TransportFailed):
+    """A worker that is connected has said nothing for too long."""
 
 
 class JobLost(TpukitError):
@@ -87,9 +89,11 @@ class DetachedJob:
 
     `connect` opens a connection, and another one after a loss; each is closed here. `on_line` gets
     every line of the log once, sanitized, from the beginning also of a job that was there before;
-    `on_log` its bytes. `notice` is told of losses. Where the worker was lost, and so many seconds
-    of `patience` brought nothing, that is raised. Every method raises `DeadlinePassed` where the
-    job goes on running, and `TransportFailed` where the worker is out of reach.
+    `on_log` its bytes. `notice` is told of losses, and of output that no disk had room for. If the
+    worker was lost, and so many seconds of `patience` brought nothing, that is raised, and so it is
+    if a connected worker says nothing for so long. `asked` becomes true when a worker was asked for
+    something. Every method raises `DeadlinePassed` if the job goes on running, and
+    `TransportFailed` if the worker is out of reach.
     """
 
     connect: Callable[[], Connection]
@@ -99,6 +103,7 @@ class DetachedJob:
     on_log: OnLog | None = None
     notice: OnLine = lambda line: None
     patience: float = 60.0
+    asked: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -138,26 +143,29 @@ class DetachedJob:
 
     def _start(self, request: JobRequest) -> None:
         # Where an answer was lost, the job that is there is taken for the one that was asked for.
-        if self._answer("start", asdict(request)) == "other":
+        if self._ask("start_job", asdict(request)).text("state") == "other":
             raise NameTaken(f"job {self.name} is there already, with another command")
 
     def _follow(self, part: LogPart) -> JobResult | None:
         """Return how the job ended once the log was handed on, or None where the job runs."""
-        word, _, status = self._answer("follow", asdict(part)).partition(" ")
+        answer = self._ask("follow_job", {**asdict(part), "beat": self.patience / _BEATS})
         self._log.finish()
-        if word == "finished" and status.isdecimal():
-            return JobResult(int(status), self._log.tail, self._log_path)
-        if word == "running":
+        state = answer.text("state")
+        if answer.has("dropped") and (dropped := answer.number("dropped")):
+            self.notice(f"{dropped} bytes of its output were dropped: the disk was full")
+        if state == "finished":
+            return JobResult(answer.number("status"), self._log.tail, self._log_path)
+        if state == "running":
             return None
         gone = "its folder is not there: it was removed, or the worker was made anew"
         dead = "its process is gone without an exit status: the worker restarted, or it was killed"
         raise JobLost(
             f"job {self.name} was lost",
-            why=gone if word == "absent" else dead,
+            why=gone if state == "absent" else dead,
             details={"log_path": self._log_path, "log_tail": list(self._log.tail)},
         )
 
-    def _answer(self, verb: str, words: dict[str, Any]) -> str:
+    def _ask(self, verb: str, words: dict[str, Any]) -> AgentAnswer:
         """Return what the worker answers, over as many connections as `patience` allows.
 
         What it sends of the log before that is handed on, each time from where it is.
@@ -167,10 +175,11 @@ class DetachedJob:
             while True:
                 connection = self._connection.connection  # it is tried for long enough in there
                 offset, begun = self._log.offset, self.deadline.clock.monotonic()
-                known = {"job": self.name, "offset": offset, **words}
-                self._log.begin()
                 try:
-                    return ask(connection, verb, known, self.deadline, self._log.feed)
+                    return self._ask_over(connection, verb, words)
+                except WorkerSilent:
+                    self._connection.close()
+                    raise
                 except TransportFailed as error:
                     self._connection.close()
                     lasted = self.deadline.clock.monotonic() - begun
@@ -187,24 +196,28 @@ class DetachedJob:
                 exists=(f"job {self.name} on the worker, log {self._log_path}",),
             ) from error
 
+    def _ask_over(self, connection: Connection, verb: str, words: dict[str, Any]) -> AgentAnswer:
+        alive = Patience(self.deadline, self.patience)
 
-def ask(
-    connection: Connection,
-    verb: str,
-    words: dict[str, Any],
-    deadline: Deadline,
-    on_output: OnOutput | None = None,
-) -> str:
-    """Return what the program that keeps jobs answers.
+        def feed(stream: str, chunk: bytes) -> None:
+            before = self._log.offset
+            is_part = stream == "stdout" and self._log.feed(chunk)
+            if self._log.offset != before or (is_part and words.get("on")):
+                alive.renew()
 
-    Raises `TpukitError` where it fails, and what `Connection.run` raises.
-    """
-    request = {"verb": verb, "jobs": worker_files.JOBS, **words}
-    line, stdin = python_request("remote/job/job_program.py", request)
-    done = connection.run(line, stdin=stdin, on_output=on_output, deadline=deadline)
-    missing = f"{connection.label} has no python3, which keeps its jobs"
-    failure = missing if done.status == _NO_PROGRAM else "a worker could not keep a job"
-    return answer(done, _ANSWER, failure)[1].decode("utf-8", "replace")
+        request = {"job": self.name, "offset": self._log.offset, **words}
+        self._log.begin()
+        self.asked = True
+        try:
+            done = agent_client.run(
+                connection, verb, request, on_output=feed, deadline=alive, keep=_LONGEST_LINE
+            )
+        except DeadlinePassed as error:
+            if self.deadline.passed():
+                raise
+            what = f"{connection.label} answers nothing"
+            raise WorkerSilent(what, reason=f"for {self.patience:g} s") from error
+        return agent_client.answer(connection.label, done, "a worker could not keep a job")
 
 
 @dataclass(eq=False)
@@ -225,28 +238,46 @@ class _Log:
 
     def begin(self) -> None:
         """Make ready for another answer."""
-        self._rest, self._left, self._epoch = b"", 0, 0
+        self._rest, self._left, self._epoch, self._noise = b"", 0, 0, 0
 
     @property
     def tail(self) -> tuple[str, ...]:
         return tuple(sanitize(bytes(self._last)).splitlines()[-_TAIL_LINES:])
 
-    def feed(self, stream: str, chunk: bytes) -> None:
-        self._rest += chunk if stream == "stdout" else b""
+    def feed(self, chunk: bytes) -> bool:
+        """Take what came; return True if it has some of a part.
+
+        Raises `TpukitError` if a worker sends much that is no part.
+        """
+        is_part = self._left > 0
+        self._rest += chunk
         while self._rest:
             if not self._left:
                 found = _PART.search(self._rest)
+                self._drop_noise(found.start() if found else len(self._rest) - _LONGEST_HEAD)
                 if not found:
-                    return
+                    return is_part
                 begins, self._left, self._epoch = map(int, found.groups())
                 if self.offset is not None and begins > self.offset:
                     self._notice(f"{begins - self.offset} bytes of its log were dropped before")
-                self._rest, self.offset = self._rest[found.end() :], begins
+                self._rest, self.offset = self._rest[len(found[0]) :], begins
+                is_part = True
             data, self._rest = self._rest[: self._left], self._rest[self._left :]
             self._left -= len(data)
             self._hand_on(data)
+        return is_part
+
+    def _drop_noise(self, size: int) -> None:
+        """Forget what is before a part: what a login script has written, or a worker gone mad."""
+        if size > 0:
+            self._rest = self._rest[size:]
+            self._noise += size
+        if self._noise > _MOST_NOISE:
+            raise TpukitError("a worker sends what is no log", reason=f"{self._noise} bytes of it")
 
     def _hand_on(self, data: bytes) -> None:
+        if not data:
+            return
         self.offset = (self.offset or 0) + len(data)
         self._last += data
         del self._last[:-_LONGEST_LINE]

@@ -1,4 +1,4 @@
-"""The detached runs on a worker, each a job there: what it was started with, and how it stands."""
+"""The runs on a worker, attached and detached: what each was started with, and how it stands."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpukit.clock import Deadline
-from tpukit.errors import NameTaken, TpukitError
+from tpukit.errors import NameTaken
 from tpukit.models import Documented
-from tpukit.remote.job.detached_job import ask
-from tpukit.remote.worker_files import job_name, run_of
+from tpukit.remote import agent_client
+from tpukit.remote.agent_client import AgentAnswer
+from tpukit.remote.worker_files import attached_name, job_name, run_of
 from tpukit.text import one_line
 
 if TYPE_CHECKING:
@@ -29,10 +30,12 @@ _MASK = "****"
 
 @dataclass(frozen=True)
 class JobState(Documented):
-    """The job of one run on one worker. `state` is running, finished or lost.
+    """One run on one worker. `state` is running, finished or lost, of an attached one attached.
 
-    `status` is the exit status of a finished one, `started` seconds since the epoch by the worker's
-    clock, `environment` what it was started with, where one run was asked for, secrets masked.
+    An attached run whose client is gone is "attached, client gone". `status` is the exit status of
+    a finished one, `started` seconds since the epoch by the worker's clock, `environment` what it
+    was started with, secrets masked. `dropped` counts the bytes of its output that are not in its
+    log because the disk was full.
     """
 
     _hidden = ("environment",)
@@ -42,6 +45,12 @@ class JobState(Documented):
     command: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     started: float = 0.0
+    dropped: int = 0
+
+    @property
+    def attached(self) -> bool:
+        """Whether it is attached: it has no log, and ends with its client or by `kill`."""
+        return self.state.startswith("attached")
 
 
 @dataclass(frozen=True)
@@ -67,13 +76,15 @@ def about(command: str, environment: str) -> str:
     return json.dumps({"command": command[:_SHOWN], "environment": masked})
 
 
-def list_jobs(connection: Connection, run: str = "", *, deadline: Deadline) -> list[JobState]:
-    """Return the jobs of runs on a worker, or of one run, the first one first.
+def list_jobs(
+    connection: Connection, run: str = "", worker: str = "", *, deadline: Deadline
+) -> list[JobState]:
+    """Return the runs on a worker, or one run, the first one first.
 
-    Raises `TpukitError` where the worker does not say.
+    `worker` is the worker's `record`. Raises `TpukitError` if the worker does not say.
     """
-    rows = _rows(connection, job_name(run) if run else "", None, deadline)
-    return sorted((job for job, _ in rows), key=lambda each: (each.started, each.run))
+    rows = _rows(connection, _names(run, worker), worker, None, deadline)
+    return sorted((job for job, _ in rows), key=lambda job: (job.started, job.run))
 
 
 def _about(text: str) -> tuple[str, dict[str, str]]:
@@ -87,13 +98,18 @@ def _about(text: str) -> tuple[str, dict[str, str]]:
 
 
 def remove_jobs(
-    connection: Connection, run: str = "", older_than: float = 0.0, *, deadline: Deadline
+    connection: Connection,
+    run: str = "",
+    older_than: float = 0.0,
+    worker: str = "",
+    *,
+    deadline: Deadline,
 ) -> list[Removal]:
     """Remove what is left of runs, or of one, that ended so many seconds ago; none that lives.
 
-    Raises `TpukitError` where one cannot be removed.
+    Raises `TpukitError` if one cannot be removed.
     """
-    rows = _rows(connection, job_name(run) if run else "", older_than, deadline)
+    rows = _rows(connection, _names(run, worker), worker, older_than, deadline)
     return [Removal(job.run, job.state, size) for job, size in rows]
 
 
@@ -102,24 +118,48 @@ def forget_job(connection: Connection, job: str, *, deadline: Deadline) -> None:
 
     A job that is not there is forgotten already.
 
-    Raises `NameTaken` for a job that runs, `TpukitError` where its folder cannot be removed.
+    Raises `NameTaken` for a job that runs, `TpukitError` if its folder cannot be removed.
     """
-    if any(size is None for _, size in _rows(connection, job, 0.0, deadline)):
+    if any(size is None for _, size in _rows(connection, [job], "", 0.0, deadline)):
         raise NameTaken(f"job {job} is still running")
 
 
+def run_names(run: str, worker: str) -> list[str]:
+    """Return the names that a run may have on a worker: detached, or attached."""
+    return [job_name(run), attached_name(run, worker)]
+
+
+def _names(run: str, worker: str) -> list[str] | None:
+    return run_names(run, worker) if run else None
+
+
 def _rows(
-    connection: Connection, job: str, older: float | None, deadline: Deadline
+    connection: Connection,
+    jobs: list[str] | None,
+    worker: str,
+    older: float | None,
+    deadline: Deadline,
 ) -> list[tuple[JobState, int | None]]:
     """Return how jobs stand, and the bytes that the removal of each has freed."""
-    answer = ask(connection, "list", {"job": job, "older": older}, deadline)
-    try:
-        return [(_state(each), each["bytes"] and int(each["bytes"])) for each in json.loads(answer)]
-    except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise TpukitError(f"{connection.label} could not list its jobs") from error
+    request = {"jobs": jobs, "worker": worker, "older": older}
+    failure = f"{connection.label} could not list its jobs"
+    answer = agent_client.ask(
+        connection, "list_jobs", request, failure, deadline=deadline, root="if possible"
+    )
+    return [
+        (_state(row), row.number("bytes") if row.has("bytes") else None)
+        for row in answer.rows("jobs")
+    ]
 
 
-def _state(row: dict[str, Any]) -> JobState:
-    word, _, status = str(row["stands"]).partition(" ")
-    known = (int(status) if status else None, *_about(row["about"]), float(row["started"]))
-    return JobState(run_of(str(row["job"])), one_line(word), *known)
+def _state(row: AgentAnswer) -> JobState:
+    command, environment = _about(row.text("about"))
+    return JobState(
+        run_of(one_line(row.text("job"))),
+        one_line(row.text("state")),
+        row.number("status") if row.has("status") else None,
+        command,
+        environment,
+        row.seconds("started"),
+        row.number("dropped") if row.has("dropped") else 0,
+    )

@@ -1,21 +1,25 @@
-"""The program that keeps Jupyter on a worker: on the loopback, for as long as its lease is renewed.
+"""The agent keeps Jupyter on a worker: on the loopback, for as long as its lease is renewed.
 
 A small server takes Jupyter's place under its name; the real one runs in the journeys.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import subprocess
 import sys
+import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.agent_program import agent_words
 from support.measured_python import measuring
 from support.openssh_workers import eventually
 
-from tpukit.remote.programs import program_text
+from tpukit.remote import agent_client
 
 pytestmark = pytest.mark.process
 
@@ -32,23 +36,34 @@ Ahead = Callable[["subprocess.Popen[str]", float], None]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    (tmp_path / "serve.py").write_text(program_text("work/notebook_program.py"))
+def packages(tmp_path: Path) -> Path:
+    """The packages of an environment, and an interpreter for them beside it."""
+    environment = tmp_path / "environment"
+    venv.create(environment, symlinks=True)
+    measuring(environment / "bin/python", tmp_path / "python")
+    return environment / f"lib/python3.{sys.version_info.minor}/site-packages"
+
+
+@pytest.fixture
+def start(tmp_path: Path, packages: Path) -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
 
     def call(seconds: float) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [measuring(Path(sys.executable), tmp_path / "python"), "serve.py", str(seconds)],
+            agent_words(tmp_path, "serve_notebook", python=str(tmp_path / "python")),
             cwd=tmp_path,
             env={
                 "PATH": os.environ["PATH"],
-                "PYTHONPATH": str(tmp_path / "packages"),
                 "TPUKIT_JOB": str(tmp_path),
                 "JUPYTER_TOKEN": "hidden",
             },
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
+        assert process.stdin
+        process.stdin.write(json.dumps({"seconds": seconds}) + "\n")
+        process.stdin.flush()
         started.append(process)
         return process
 
@@ -59,9 +74,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
-def jupyter(tmp_path: Path) -> None:
-    folder = tmp_path / "packages" / "jupyterlab"
-    folder.mkdir(parents=True)
+def jupyter(packages: Path) -> None:
+    folder = packages / "jupyterlab"
+    folder.mkdir()
     (folder / "__init__.py").touch()
     (folder / "__main__.py").write_text(SERVER)
 
@@ -80,10 +95,9 @@ time.monotonic = shifted
 
 
 @pytest.fixture
-def ahead(tmp_path: Path) -> Ahead:
+def ahead(tmp_path: Path, packages: Path) -> Ahead:
     """Set the program's clock forward, and return when it has looked at it often, or has ended."""
-    (tmp_path / "packages").mkdir(exist_ok=True)
-    (tmp_path / "packages" / "sitecustomize.py").write_text(CLOCK)
+    (packages / "sitecustomize.py").write_text(CLOCK)
     (tmp_path / "ahead").write_text("0")
 
     def ahead(process: subprocess.Popen[str], seconds: float) -> None:
@@ -99,9 +113,12 @@ def served(folder: Path) -> list[str]:
     return (folder / "served").read_text().split()
 
 
-def first_line(process: subprocess.Popen[str]) -> list[str]:
+def said(process: subprocess.Popen[str]) -> agent_client.AgentAnswer:
+    """Return the first answer."""
     assert process.stdout
-    return process.stdout.readline().split()
+    text = "".join(process.stdout.readline() for _ in range(2))
+    (answer,) = agent_client.answers_in("worker 0", text.encode())
+    return answer
 
 
 @pytest.mark.usefixtures("jupyter")
@@ -109,10 +126,10 @@ def test_it_serves_on_the_loopback_and_ends_when_nobody_renews_the_lease(
     start: Start, tmp_path: Path, ahead: Ahead
 ) -> None:
     process = start(100)
-    word, port = first_line(process)
-    assert (word, port.isdigit()) == ("tpukit-notebook", True)
+    port = said(process).number("port")
     pid, address, token = served(tmp_path)
     assert (address, token) == ("127.0.0.1", "hidden")
+    socket.create_connection((address, port)).close()
     ahead(process, 90)
     assert process.poll() is None
     ahead(process, 110)
@@ -123,7 +140,7 @@ def test_it_serves_on_the_loopback_and_ends_when_nobody_renews_the_lease(
 @pytest.mark.usefixtures("jupyter")
 def test_each_renewal_begins_the_lease_anew(start: Start, tmp_path: Path, ahead: Ahead) -> None:
     process = start(100)
-    first_line(process)
+    said(process)
     for seconds in (80, 160):
         ahead(process, seconds)
         assert process.poll() is None, seconds
@@ -139,7 +156,7 @@ def test_a_worker_whose_wall_clock_is_set_ends_nothing(
     start: Start, tmp_path: Path, ahead: Ahead
 ) -> None:
     process = start(100)
-    first_line(process)
+    said(process)
     os.utime(tmp_path / "lease", (1, 1))
     ahead(process, 0)
     assert process.poll() is None
@@ -148,7 +165,7 @@ def test_a_worker_whose_wall_clock_is_set_ends_nothing(
 @pytest.mark.usefixtures("jupyter")
 def test_it_ends_when_it_is_asked_to(start: Start, tmp_path: Path) -> None:
     process = start(3600)
-    first_line(process)
+    said(process)
     process.terminate()
     process.wait(60)
     assert not Path("/proc", served(tmp_path)[0]).exists()
@@ -156,5 +173,5 @@ def test_it_ends_when_it_is_asked_to(start: Start, tmp_path: Path) -> None:
 
 def test_without_jupyter_it_says_so(start: Start) -> None:
     process = start(3600)
-    assert first_line(process) == ["tpukit-notebook", "absent"]
-    assert process.wait(60) == 69
+    assert said(process).flag("absent")
+    assert process.wait(60) == 0

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.agent_program import agent_words
 from support.clocks import AwayClock
 from support.local_cloud import (
     PROJECT,
@@ -29,46 +31,37 @@ from support.openssh_server import eventually
 from support.slices import labelled
 
 from tpukit.emulator.core.emulator_clock import parse_timestamp
-from tpukit.remote.programs import program_text
+from tpukit.remote.agent_client import AgentAnswer, answers_in
 from tpukit.slices.lifetime import EXPIRES, IDLE, moment, seconds_of
 
 pytestmark = pytest.mark.process
 
-PROGRAM = program_text("work/guard_program.py")
-#: Stands for systemctl, which says how systemd does, and for sudo; notes what it was asked.
-TOOL = """#!/bin/sh
-[ "$*" != is-system-running ] || exec echo {state}
-echo "{name} $*" >>{log}
-"""
+#: Stands for systemctl: no test reaches the systemd of the machine that runs it, which machines'
+#: tests have (tests/journeys/test_machines.py).
+SYSTEMCTL = "#!/bin/sh\necho offline\n"
 FAR = "2099-01-01t00-00-00z"
 
 
 @contextmanager
-def guarding(
-    cloud: Cloud, home: Path, *words: str, state: str = "offline"
-) -> Iterator[subprocess.Popen[str]]:
-    """Run the program as on a worker of the cloud: with a metadata server, and systemd where named.
-
-    `home` / "systemd" holds what systemctl and sudo were asked for.
-    """
-    program = home / "guard_program.py"
-    program.write_text(PROGRAM)
+def running(home: Path, words: Sequence[str], given: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a program as on a worker of the cloud: with a metadata server, and without systemd."""
     tools = home / "bin"
     tools.mkdir(exist_ok=True)
-    for name in ("systemctl", "sudo"):
-        (tools / name).write_text(TOOL.format(name=name, state=state, log=home / "systemd"))
-        (tools / name).chmod(0o755)
+    (tools / "systemctl").write_text(SYSTEMCTL)
+    (tools / "systemctl").chmod(0o755)
     with scripted(json_reply(200, {"access_token": TOKEN})) as metadata:
         environment = {
             "PATH": f"{tools}:{os.environ['PATH']}",
             "HOME": str(home),
             "GCE_METADATA_HOST": metadata.url.removeprefix("http://"),
-            "TPUKIT_EMULATED_DEVICES": "8",
         }
-        python = measuring(Path(sys.executable), home / "measured/python3")
-        command = [str(python), "-I", str(program), *words]
         pipe = subprocess.PIPE
-        process = subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
+        process = subprocess.Popen(
+            words, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True
+        )
+        assert process.stdin
+        process.stdin.write(given)
+        process.stdin.flush()
         try:
             yield process
         finally:
@@ -76,18 +69,25 @@ def guarding(
             process.communicate()
 
 
-def configured(cloud: Cloud, home: Path, name: str = "demo", **other: str) -> str:
-    node = cloud.server.service.context.state.nodes[cloud.full_name(name)]["node"]
+@contextmanager
+def guarding(home: Path, verb: str, request: Mapping[str, Any]) -> Iterator[subprocess.Popen[str]]:
+    """Have the agent do `verb`."""
+    python = measuring(Path(sys.executable), home / "measured/python3")
+    words = agent_words(home, verb, python=str(python))
+    with running(home, words, json.dumps(request) + "\n") as process:
+        yield process
+
+
+def watched(cloud: Cloud, **other: str) -> dict[str, str]:
+    """Return the request for the guard of the slice demo."""
+    node = cloud.server.service.context.state.nodes[cloud.full_name("demo")]["node"]
     location = f"{cloud.url}/v2/projects/{PROJECT}/locations/{ZONE}"
-    values = {"location": location, "name": name, "folder": str(home), "id": node["id"], **other}
-    path = home / "configuration.json"
-    path.write_text(json.dumps(values))
-    return str(path)
+    return {"location": location, "name": "demo", "id": node["id"], **other}
 
 
 def ended(cloud: Cloud, home: Path, **other: str) -> str:
-    """Let the program run until it ends by itself, and return what it said."""
-    with guarding(cloud, home, "watch", configured(cloud, home, **other)) as process:
+    """Let the guard run until it ends by itself, and return what it said."""
+    with guarding(home, "guard", watched(cloud, **other)) as process:
         out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
     return out
@@ -121,7 +121,7 @@ def test_an_end_that_was_put_off_meanwhile_counts(
     """It reads the labels again when the first end has come."""
     end = clock.now + 2
     cloud.tpu.create(labelled(cloud, labels={EXPIRES: moment(end)}))
-    with guarding(cloud, tmp_path, "watch", configured(cloud, tmp_path)) as process:
+    with guarding(tmp_path, "guard", watched(cloud)) as process:
         eventually(lambda: cloud.calls("nodes.get"))
         looks = len(cloud.calls("nodes.get"))
         cloud.change("demo", labels={EXPIRES: FAR})
@@ -134,10 +134,9 @@ def test_an_end_that_was_put_off_meanwhile_counts(
 
 def test_devices_in_use_keep_it_and_idle_ones_end_it(prompt_cloud: Cloud, tmp_path: Path) -> None:
     prompt_cloud.tpu.create(labelled(prompt_cloud, labels={EXPIRES: FAR, IDLE: "2"}))
-    device = tmp_path / "emulated-devices" / "0"
-    device.parent.mkdir()
-    words = ("watch", configured(prompt_cloud, tmp_path))
-    with device.open("w"), guarding(prompt_cloud, tmp_path, *words) as process:
+    device = tmp_path / ".tpukit/emulated-devices/0"
+    device.parent.mkdir(parents=True)
+    with device.open("w"), guarding(tmp_path, "guard", watched(prompt_cloud)) as process:
         eventually(lambda: len(prompt_cloud.calls("nodes.get")) >= 5)
         assert process.poll() is None
         assert not prompt_cloud.calls("nodes.delete")
@@ -156,9 +155,7 @@ def test_what_cannot_be_read_or_deleted_is_said_and_tried_again(
     prompt_cloud.tpu.create(labelled(prompt_cloud, labels={EXPIRES: moment(0)}))
     for method in ("nodes.get", "nodes.delete"):
         prompt_cloud.fault(preset="permission-denied", method=method)
-        with guarding(
-            prompt_cloud, tmp_path, "watch", configured(prompt_cloud, tmp_path)
-        ) as process:
+        with guarding(tmp_path, "guard", watched(prompt_cloud)) as process:
             assert process.stdout
             assert "403" in process.stdout.readline()
             assert process.poll() is None
@@ -176,44 +173,43 @@ def test_a_slice_of_a_queued_resource_goes_with_it(prompt_cloud: Cloud, tmp_path
     assert prompt_cloud.tpu.list_queued("-").requests == ()
 
 
-def installed(cloud: Cloud, home: Path, state: str = "offline") -> dict[str, Any]:
+def installed(cloud: Cloud, home: Path) -> AgentAnswer:
     location = f"{cloud.url}/v2/projects/{PROJECT}/locations/{ZONE}"
-    given = json.dumps({"location": location, "name": "demo"})
-    words = ("install", "guard", given, PROGRAM)
-    with guarding(cloud, home, *words, state=state) as process:
+    request = {"location": location, "name": "demo"}
+    with guarding(home, "install_guard", request) as process:
         out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
-    found = json.loads(out.partition("tpukit-guard ")[2])
-    assert isinstance(found, dict)
-    return found
+    (answer,) = answers_in("worker 0", out.encode())
+    return answer
 
 
 def test_it_is_installed_only_where_it_may_delete_and_says_so(
     prompt_cloud: Cloud, tmp_path: Path
 ) -> None:
     prompt_cloud.tpu.create(labelled(prompt_cloud))
-    for method, name, may in (
-        ("nodes.delete", "tpukit-guard-probe-*", False),
-        ("nodes.get", "demo", False),
-    ):
+    for method, name in (("nodes.delete", "tpukit-guard-probe-*"), ("nodes.get", "demo")):
         prompt_cloud.fault(preset="permission-denied", method=method, name=name)
         report = installed(prompt_cloud, tmp_path)
-        assert (report["may_delete"], report["kept_by"]) == (may, "")
-        assert report["why"].startswith("403: ")
+        assert (report.flag("may_delete"), report.text("kept_by")) == (False, "")
+        assert report.text("why").startswith("403: ")
     prompt_cloud.fault(method="nodes.delete", kind="status", status="UNAVAILABLE")
     report = installed(prompt_cloud, tmp_path)
-    assert (report["may_delete"], report["kept_by"]) == (None, "")
-    assert not (tmp_path / "guard").exists()
+    assert (report.has("may_delete"), report.text("kept_by")) == (False, "")
+    assert not (tmp_path / ".tpukit/guard").exists()
+
+
+def installed_process(cloud: Cloud, home: Path) -> int:
+    report = installed(cloud, home)
+    assert (report.flag("may_delete"), report.text("kept_by")) == (True, "process")
+    return int((home / ".tpukit/guard/pid").read_text())
 
 
 def test_a_second_one_takes_the_place_of_the_first(prompt_cloud: Cloud, tmp_path: Path) -> None:
     prompt_cloud.tpu.create(labelled(prompt_cloud))
     pids = []
     try:
-        for _ in range(2):
-            report = installed(prompt_cloud, tmp_path)
-            assert (report["may_delete"], report["kept_by"]) == (True, "process")
-            pids.append(int((tmp_path / "guard" / "pid").read_text()))
+        pids.append(installed_process(prompt_cloud, tmp_path))
+        pids.append(installed_process(prompt_cloud, tmp_path))
         eventually(lambda: not alive(pids[0]))
         assert alive(pids[1])
     finally:
@@ -221,24 +217,22 @@ def test_a_second_one_takes_the_place_of_the_first(prompt_cloud: Cloud, tmp_path
             os.kill(pid, signal.SIGKILL)
 
 
-def test_systemd_keeps_it_where_it_runs(prompt_cloud: Cloud, tmp_path: Path) -> None:
-    """Not where the machine that emulates the worker has it: there its stand-in says offline."""
-    prompt_cloud.tpu.create(labelled(prompt_cloud))
-    report = installed(prompt_cloud, tmp_path, "degraded")
-    assert (report["may_delete"], report["kept_by"]) == (True, "systemd")
-    asked = (tmp_path / "systemd").read_text().splitlines()
-    assert asked[0] == "sudo -n true"
-    assert asked[1].startswith("sudo -n tee /etc/systemd/system/tpukit-guard")
-    assert [each.split()[3] for each in asked[2:]] == [
-        "daemon-reload",
-        "enable",
-        "restart",
-        "is-active",
-    ]
+def test_it_needs_no_archive_that_a_client_has_sent(prompt_cloud: Cloud, tmp_path: Path) -> None:
+    """systemd starts it again after that one has gone: here we do."""
+    prompt_cloud.tpu.create(labelled(prompt_cloud, labels={EXPIRES: FAR}))
+    pid = installed_process(prompt_cloud, tmp_path)
+    words = Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
+    os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(tmp_path / ".tpukit/agent")
+    prompt_cloud.change("demo", labels={EXPIRES: moment(0)})
+    request = (tmp_path / ".tpukit/guard/request.json").read_text()
+    with running(tmp_path, words, request) as process:
+        assert "its time is up: deleting 200" in process.communicate(timeout=60)[0]
+    assert prompt_cloud.nodes() == []
 
 
 def alive(pid: int) -> bool:
     try:
-        return "guard_program" in Path(f"/proc/{pid}/cmdline").read_text()
+        return "guard/agent.pyz" in Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
         return False

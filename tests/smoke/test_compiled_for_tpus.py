@@ -1,0 +1,135 @@
+"""The smoke test's JAX programs, as libtpu compiles them for each generation, without a chip.
+
+Each figure counts what its loop does: as many operations and bytes, and no copy beside them.
+`scripts/test -s tests/smoke/test_compiled_for_tpus.py` prints the table.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpukit.accelerators import GENERATIONS
+from tpukit.provision.recipes import Recipe
+from tpukit.remote.programs import program_text
+
+pytestmark = [pytest.mark.full_size, pytest.mark.timeout(1800)]
+
+PROGRAM = Path(__file__).parent.parent / "support" / "compiled_for_tpus.py"
+JAX = Recipe.named("jax")
+TEXT = program_text(*(f"smoke/{name}" for name in (*JAX.smoke.files(3), "smoke_program.py")))
+#: Topologies of one worker and of several, as libtpu calls them.
+TOPOLOGIES = {
+    "v2": ("v2:2x2", "v2:4x4"),
+    "v3": ("v3:2x2", "v3:4x4"),
+    "v4": ("v4:2x2x1:megacore", "v4:2x2x4:megacore"),
+    "v5litepod": ("v5e:2x2", "v5e:4x4"),
+    "v5p": ("v5p:2x2x1", "v5p:2x2x2"),
+    "v6e": ("v6e:2x2", "v6e:4x4"),
+}
+SWAPS = "lambda value: swap(swap(value)), swap)"
+#: Topology, how the program's name begins, a text of the program, and the one in its place: each
+#: times something else than it counts.
+MUTANTS = [
+    # One product a step, and the copy that comes with it.
+    ("v6e:2x2", "matmul", "once = product(value, w).astype(jnp.bfloat16)", "once = value"),
+    ("v6e:2x2", "matmul", "return product(once, w).astype(jnp.bfloat16)", "return once"),
+    ("v6e:2x2", "matmul", "product(once, w)", "product(product(once, w).astype(x.dtype), w)"),
+    ("v6e:2x2", "matmul", "2 * 2 * side**3", "4 * 2 * side**3"),
+    ("v6e:2x2", "hbm", "2 * size / 1e9, rows_after", "4 * size / 1e9, rows_after"),
+    ("v6e:2x2", "hbm", "value + one", "jax.lax.cumsum(value) + one"),
+    ("v6e:2x2", "hbm", "value + one", "value"),
+    ("v6e:2x2", "all-reduce", "2 * (count - 1)", "4 * (count - 1)"),
+    ("v6e:2x2", "all-reduce", 'jax.lax.pmax(value, "device")', "value * 1.0"),
+    ("v2:2x2", "all-reduce", 'pmax(value, "device")', 'psum(value, "device") / count'),
+    ("v6e:2x2", "all-reduce of 256", 'pmax(value, "device")', 'psum(value, "device") / count'),
+    ("v6e:2x2", "all-reduce", "* size // (4 * _COLUMNS)", "* size // (8 * _COLUMNS)"),
+    # A row a device, which v2 and v3 pad to two.
+    ("v2:2x2", "all-reduce", "size // (4 * _COLUMNS), _COLUMNS)", "1, size // 4)"),
+    ("v3:2x2", "link", "size // (4 * _COLUMNS), _COLUMNS)", "1, size // 4)"),
+    ("v6e:2x2", "link", SWAPS, SWAPS.replace("swap(swap(value))", "swap(value)")),
+    ("v6e:2x2", "link", SWAPS, SWAPS.replace("swap(swap(value))", "value")),
+    ("v6e:2x2", "link", f"{SWAPS}, 2 * size", f"{SWAPS}, 4 * size"),
+]
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter with the JAX and the libtpu of the recipe for this version of Python."""
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        pytest.skip("no Linux on x86_64: libtpu has no wheel, the programs are NOT compiled")
+    venv = tmp_path_factory.mktemp("libtpu") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+    release = JAX.release_for("{}.{}".format(*sys.version_info))
+    assert release, "the recipe has no JAX for this Python"
+    packages = [package.requirement for package in release.packages_for(emulated=False)]
+    pip = [str(venv / "bin/python"), "-m", "pip", "--disable-pip-version-check", "install", "-q"]
+    subprocess.run([*pip, *packages], check=True)
+    return venv / "bin/python"
+
+
+def compiled(python: Path, requests: Iterable[Sequence[str]]) -> list[dict[str, Any]]:
+    """Compile for topologies: what each request's chains count, and what their loops do."""
+    lines = "".join(f"{json.dumps(request)}\n" for request in requests)
+    done = subprocess.run(
+        [str(python), "-I", str(PROGRAM)],
+        input=lines,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def wrong(told: dict[str, Any]) -> bool:
+    """Return True if a loop does not do what its figure counts, and nothing else."""
+    counted = told.get("counted_operations", told["operations"])
+    # XLA counts an operation for each number that is rounded to bfloat16 as well.
+    operations = abs(told["operations"] - counted) > 0.001 * counted
+    return bool(operations or told["copies"] or told["accessed"] != told["counted"])
+
+
+def shown(told: dict[str, Any]) -> str:
+    figures = f"{told['counted']:>11} {told['accessed']:>11} {told['copies']:>6}"
+    return f"{told['topology']:18} {told['program']:22} {figures}"
+
+
+def test_every_chain_moves_the_bytes_that_its_figure_counts_and_copies_nothing(
+    python: Path,
+) -> None:
+    assert set(TOPOLOGIES) == set(GENERATIONS)
+    names = [name for names in TOPOLOGIES.values() for name in names]
+    told = compiled(python, [(TEXT, name, "") for name in names])
+    chains = [each for each in told if "counted" in each]
+    lines = [shown(each) for each in chains]
+    head = f"{'topology':18} {'program':22} {'counted':>11} {'accessed':>11} copies"
+    sys.stdout.write("\n".join(["", head, *lines, ""]))
+    for name in names:
+        programs = {each["program"].split(" ")[0] for each in told if each["topology"] == name}
+        assert programs == {
+            *("product", "exchange", "hash", "pattern"),
+            *("matmul", "hbm", "all-reduce", "link"),
+        }, name
+    assert not [line for each, line in zip(chains, lines, strict=True) if wrong(each)]
+
+
+def test_each_program_that_times_something_else_is_found(python: Path) -> None:
+    for _, _, before, after in MUTANTS:
+        assert before in TEXT, before
+        assert after != before
+    requests = [(TEXT.replace(before, after), name, what) for name, what, before, after in MUTANTS]
+    told = compiled(python, requests)
+    missed = [
+        f"{what}: {before!r} -> {after!r}"
+        for number, (_, what, before, after) in enumerate(MUTANTS)
+        if not any(wrong(each) for each in told if each["request"] == number)
+    ]
+    assert not missed

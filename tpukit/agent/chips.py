@@ -1,0 +1,83 @@
+"""What this worker has, without opening a device: chips, disk, libtpu, and an interpreter."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+from typing import Any
+
+from tpukit.agent.devices import device_files
+from tpukit.agent.main import Home, Request, say
+
+_GOOGLE = "0x1ae0"
+#: How /proc/net/tcp shows a listener (state 0A) on port 8353.
+_CONTROL_PORT, _LISTENS = ":20A1", "0A"
+
+
+def look_for_python(home: Home, request: Request) -> None:
+    """Answer whether the interpreter `path` is there, and for how many devices this stands in."""
+    path = os.path.join(home.path, request["path"])
+    say({"there": os.access(path, os.X_OK), "emulated": home.emulated_devices})
+
+
+def look_for_chips(home: Home, request: Request) -> None:
+    """Answer what sysfs, /dev and /proc show of the chips, and what libtpu needs beside them.
+
+    `functions` are Google's on the PCI bus: its network card is one, too. `control_agent` is its
+    vbarcontrolagent, which libtpu asks for the chips of a v6e (docs/reference/real-workers.md).
+    """
+    disk = shutil.disk_usage(home.path)
+    venvs = f"{home.folder}/venvs/"
+    libraries = glob.glob(f"{venvs}*/lib/python*/site-packages/libtpu/libtpu.so")
+    say(
+        {
+            "functions": _functions(),
+            "files": len(device_files(home)),
+            "control_agent": _has_control_agent(),
+            "lock": os.path.exists("/tmp/libtpu_lockfile"),
+            "free_bytes": disk.free,
+            "disk_bytes": disk.total,
+            "kernel_log_bytes": _size("/var/log/kern.log"),
+            "libtpu": sorted(path[len(venvs) :].split("/")[0] for path in libraries),
+            "emulated": home.emulated_devices,
+        }
+    )
+
+
+def _size(path: str) -> int:
+    return os.path.getsize(path) if os.path.exists(path) else 0
+
+
+def _functions() -> list[dict[str, Any]]:
+    functions = []
+    # The first function of each device: later chips show more than one.
+    for path in sorted(glob.glob("/sys/bus/pci/devices/*.0")):
+        if _text(f"{path}/vendor") == _GOOGLE:
+            driver = os.path.basename(os.path.realpath(f"{path}/driver"))
+            functions.append(
+                {
+                    "device": _text(f"{path}/device"),
+                    "subsystem": _text(f"{path}/subsystem_device"),
+                    "driver": "" if driver == "driver" else driver,
+                }
+            )
+    return functions
+
+
+def _has_control_agent() -> bool:
+    """Return True if vbar_control_agent runs, or if something listens on its port."""
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        if os.path.basename(_text(path).split("\0")[0]).startswith("vbar"):
+            return True
+    sockets = _text("/proc/net/tcp").splitlines() + _text("/proc/net/tcp6").splitlines()
+    rows = [line.split() for line in sockets]
+    return any(row[1].endswith(_CONTROL_PORT) and row[3] == _LISTENS for row in rows)
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,186 @@
+"""What a job writes: kept by one writer, read by any number of readers.
+
+A job's folder has `log.OFFSET`, a piece of what it wrote that begins at OFFSET; `log`, a link to
+the last one; `log.times`, lines `OFFSET EPOCH`, one a second with output at most; and
+`log.dropped`, the bytes for which the disk had no room. No offset counts those.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import os
+import time
+
+PIECE = 1 << 18
+
+
+def bases(folder: str) -> list[int]:
+    """Return where the pieces of a log begin."""
+    names = [name[4:] for name in os.listdir(folder) if name.startswith("log.")]
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+class Log:
+    """The log as its only writer has it: two pieces at most, each of half the limit."""
+
+    def __init__(self, folder: str, limit: int) -> None:
+        self.folder, self.half = folder, limit // 2
+        self.noted = 0.0
+        self.dropped, self.untold = 0, 0
+        self.line_ends = True
+        self.times = self.opened("log.times")
+        self.count = self.opened("log.dropped")
+        self.say_dropped()  # its block is on the disk before that can be full
+        self.file = -1
+        self.begin_piece(0)
+
+    def opened(self, name: str) -> int:
+        path = os.path.join(self.folder, name)
+        more = 0 if name == "log.dropped" else os.O_APPEND
+        return os.open(path, os.O_WRONLY | os.O_CREAT | more, 0o600)
+
+    def begin_piece(self, base: int) -> None:
+        log = os.path.join(self.folder, "log")
+        for old in bases(self.folder)[:-1]:
+            os.unlink(f"{log}.{old}")
+        new = self.opened(f"log.{base}")
+        if base:
+            os.close(self.file)
+        self.file, self.base, self.end = new, base, base
+        os.link(f"{log}.{base}", f"{log}.new")
+        os.rename(f"{log}.new", log)
+
+    def write(self, data: bytes) -> None:
+        """Write what there is room for, and count the rest: the command must not wait for room.
+
+        A line of its own says later how much is missing where.
+        """
+        if self.end > self.base and self.end + len(data) > self.base + self.half:
+            with contextlib.suppress(OSError):
+                self.begin_piece(self.end)
+        self.note(time.time())
+        if self.untold:
+            words = f"tpukit: the disk was full, and {self.untold} bytes of output were dropped"
+            notice = (b"" if self.line_ends else b"\n") + words.encode() + b"\n"
+            if self.append(notice) < len(notice):
+                self.drop(len(data))
+                return
+            self.untold = 0
+        missing = len(data) - self.append(data)
+        if missing:
+            self.drop(missing)
+
+    def append(self, data: bytes) -> int:
+        """Return how many bytes the disk took."""
+        written = 0
+        with contextlib.suppress(OSError):
+            while written < len(data):
+                written += os.write(self.file, data[written:])
+        self.end += written
+        if written:
+            self.line_ends = data[written - 1 : written] == b"\n"
+        return written
+
+    def drop(self, count: int) -> None:
+        self.dropped += count
+        self.untold += count
+        self.say_dropped()
+
+    def say_dropped(self) -> None:
+        os.pwrite(self.count, f"{self.dropped:<19}\n".encode(), 0)
+
+    def note(self, now: float) -> None:
+        """Note when what comes next was written; never a part of a row."""
+        if abs(now - self.noted) < 1.0:
+            return
+        row = f"{self.end} {now:.0f}\n".encode()
+        before = os.fstat(self.times).st_size
+        with contextlib.suppress(OSError):
+            if os.write(self.times, row) == len(row):
+                self.noted = now
+            else:
+                os.ftruncate(self.times, before)
+
+
+class Pieces:
+    """The log as readers find it. The pieces are held open: what is dropped can be read on."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.files = [(0, open(os.devnull, "rb"))]  # noqa: SIM115
+        self.refresh()
+
+    def refresh(self) -> None:
+        files = []  # the newest first: the oldest may go between two looks
+        with contextlib.suppress(FileNotFoundError):
+            for base in reversed(bases(self.folder)):
+                files.append((base, open(f"{self.folder}/log.{base}", "rb")))  # noqa: SIM115
+        self.files = files or self.files
+
+    @property
+    def start(self) -> int:
+        return self.files[-1][0]
+
+    @property
+    def end(self) -> int:
+        base, file = self.files[0]
+        return base + os.fstat(file.fileno()).st_size
+
+    def read(self, offset: int, size: int) -> bytes:
+        for base, file in self.files:
+            if offset >= base:
+                return os.pread(file.fileno(), size, offset - base)
+        return b""
+
+    def before(self, offset: int) -> bytes:
+        """Return the bytes up to an offset, those of one piece."""
+        base = max((base for base, _ in self.files if base < offset), default=0)
+        low = max(base, offset - PIECE)
+        return self.read(low, offset - low)
+
+    def whole_line(self, offset: int) -> int:
+        """Return where the first line begins that does so at an offset or behind it."""
+        if not offset or self.before(offset).endswith(b"\n"):
+            return offset
+        return offset + self.read(offset, PIECE).find(b"\n") + 1
+
+    def last_lines(self, count: int) -> int:
+        """Return where the last lines begin; one without an end counts."""
+        offset = self.end
+        left = count + self.before(offset).endswith(b"\n")
+        while left:
+            block = self.before(offset)
+            if not block:
+                break
+            lines = block.count(b"\n")
+            if lines >= left:
+                return offset - len(block.split(b"\n", lines - left + 1)[-1])
+            left, offset = left - lines, offset - len(block)
+        return self.whole_line(self.start) if left else offset
+
+
+class Times:
+    """When each part of the log was written, as far as that was noted."""
+
+    def __init__(self, folder: str) -> None:
+        self.offsets, self.epochs = [0], [0]
+        self.file = open(os.path.join(folder, "log.times"))  # noqa: SIM115
+        self.refresh()
+
+    def refresh(self) -> None:
+        for line in self.file:
+            with contextlib.suppress(ValueError):
+                offset, epoch = map(int, line.split())
+                self.offsets.append(offset)
+                self.epochs.append(epoch)
+
+    def part(self, offset: int, end: int) -> tuple[int, int]:
+        """Return the time of what is at an offset, and where another time begins, or the end."""
+        at = bisect.bisect_right(self.offsets, offset)
+        return self.epochs[at - 1], min([*self.offsets[at : at + 1], end])
+
+    def since(self, epoch: float, end: int) -> int:
+        """Return where what was written after a time begins; a part takes a second at most."""
+        parts = zip(self.offsets, self.epochs)
+        return next((offset for offset, noted in parts if noted > epoch - 1), end)

@@ -1,0 +1,148 @@
+"""Jobs: started once, their logs sent, listed and removed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import shutil
+import sys
+import time
+
+from tpukit.agent.job_log import PIECE, Log, Pieces, Times
+from tpukit.agent.job_runner import lead
+from tpukit.agent.live_processes import identity
+from tpukit.agent.main import Home, Request, say
+from tpukit.agent.run_records import RunRecord, jobs_folder, requested, save, text
+
+LOOK_SECONDS = 0.1
+
+
+def locked(jobs: str) -> int:
+    """Return the folder of jobs, open and locked: what starts or removes some does so alone."""
+    lock = os.open(jobs, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
+
+
+def start_job(home: Home, request: Request) -> None:
+    """Start a job, at most once; answer started, present, or other (it has another command).
+
+    Its folder gets its name when all of it is there, and its runner: a start that is cut off has
+    started nothing, and the next one removes what it has left.
+    """
+    os.closerange(3, 256)  # what a login shell left open: the connection would wait for the runner
+    jobs = jobs_folder(home)
+    umask = os.umask(0o077)
+    os.makedirs(jobs, exist_ok=True)
+    lock = locked(jobs)
+    folder, new = os.path.join(jobs, request["job"]), os.path.join(jobs, ".new")
+    if os.path.isdir(folder):
+        same = text(folder, "command") == request["command"].strip()
+        return say({"state": "present" if same else "other"})
+    shutil.rmtree(new, ignore_errors=True)
+    os.mkdir(new)
+    # The end has its blocks on the disk before the job can fill it.
+    save("unknown\n", new, "status.new")
+    for name in ("command", "about", "notify"):
+        if request[name]:
+            save(request[name], new, name)
+    log = Log(new, request["limit"])
+    ready, said = os.pipe()
+    if os.fork():
+        os.close(said)
+        if not os.read(ready, 1):
+            sys.exit(1)  # the other one, which ended, has said why
+        return say({"state": "started"})
+    os.setsid()
+    os.chdir(home.path)
+    save(f"{os.getpid()} {identity(os.getpid())}\n", new, "pid")
+    os.rename(new, folder)
+    log.folder = folder
+    os.write(said, b"+")
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in range(3):
+        os.dup2(null, standard)
+    for descriptor in (lock, ready, said, null):
+        os.close(descriptor)
+    run = RunRecord(folder)
+    os.umask(umask)
+    return lead(run, request, log)
+
+
+def follow_job(home: Home, request: Request) -> None:
+    """Send the log from `offset`, or where `tail` or `since` says, in parts, then how it stands.
+
+    A part is a line `tpukit-log OFFSET SIZE EPOCH` and its bytes; the epoch is 0 if nobody asked
+    for times. A part without bytes says every `beat` seconds that this worker is there. Unless
+    `on`, it ends where the log ends now. It also ends if nobody listens any more.
+    """
+    run = RunRecord(os.path.join(jobs_folder(home), request["job"]))
+    if not run.is_there():
+        return say(run.state())
+    folder, offset, since = run.folder, request["offset"], request["since"]
+    pieces = Pieces(folder)
+    times = Times(folder) if request["times"] or since is not None else None
+    if offset is None:
+        offset = -1 if request["tail"] is None else pieces.last_lines(request["tail"])
+        if times and since is not None:
+            late = times.since(since if since > 0 else time.time() + since, pieces.end)
+            offset = max(offset, pieces.whole_line(late))
+    listener = select.poll()
+    listener.register(1, 0)
+    beat = 0.0
+    while True:
+        state = run.state()
+        pieces.refresh()
+        end = pieces.end
+        if times:  # after the end was seen: a time is noted before what it is of
+            times.refresh()
+        if offset < pieces.start:
+            offset = pieces.whole_line(pieces.start)
+        while offset < end or time.monotonic() >= beat:
+            epoch, until = times.part(offset, end) if times else (0, end)
+            data = pieces.read(offset, max(0, min(PIECE, until - offset)))
+            header = b"tpukit-log %d %d %d\n" % (offset, len(data), epoch)
+            sys.stdout.buffer.write(header + data)
+            sys.stdout.buffer.flush()
+            beat = time.monotonic() + request["beat"]
+            offset += len(data)
+            if not data:
+                break
+        if state["state"] != "running" or not request["on"]:
+            return say(state)
+        if listener.poll(LOOK_SECONDS * 1000):
+            return None
+
+
+def list_jobs(home: Home, request: Request) -> None:
+    """Answer how jobs stand, and with `older` the bytes freed of each that was removed."""
+    older, rows = request["older"], []
+    jobs = jobs_folder(home)
+    if older is not None and os.path.isdir(jobs):
+        locked(jobs)  # until this program ends
+    for run in requested(home, request):
+        state = run.state()
+        if state["state"] == "absent":
+            if run.attached:  # nothing of it lives any more
+                shutil.rmtree(run.folder, ignore_errors=True)
+            continue
+        begun = os.path.join(run.folder, "pid" if run.attached else "command")
+        row = {"job": run.name, "about": text(run.folder, "about"), **state}
+        row["started"] = os.path.getmtime(begun) if os.path.exists(begun) else 0.0
+        row["bytes"] = None if older is None or run.attached else removed(run, older)
+        rows.append(row)
+    say({"jobs": rows})
+
+
+def removed(run: RunRecord, older: float) -> int | None:
+    """Remove what does not live and ended so many seconds ago; return the bytes that this frees."""
+    if run.lives():  # it gives its files other names
+        return None
+    with os.scandir(run.folder) as entries:
+        files = {entry.inode(): entry.stat(follow_symlinks=False) for entry in entries}
+    changed = max([file.st_mtime for file in files.values()], default=0)
+    if time.time() - changed < older:
+        return None
+    shutil.rmtree(run.folder)
+    return sum(file.st_blocks * 512 for file in files.values())
