@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -215,16 +214,3 @@ def test_the_guard_comes_back_with_its_system_and_ends_the_slice(machine: Machin
     tpukit.succeeds("--local", "wait", name, "--for", "gone")
     assert not systems(tpukit)
     assert not [*(tpukit.home / STATE / "workers").glob("t1v-*")]
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="root: NOT checked by this run")
-def test_a_program_that_is_missing_is_one_error_with_its_package(tmp_path: Path) -> None:
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for name in ("ip", "mount", "nsenter", "unshare", "systemd-nspawn"):
-        (programs / name).symlink_to(shutil.which(name) or "/bin/true")
-    tpukit = Tpukit(tmp_path, {"PATH": str(programs)})
-    done = tpukit.ends_with(2, "emulator", "start", "--engine", "machines")
-    assert "error: the machines engine cannot run here (it needs debootstrap)" in done.stderr
-    assert "fix: apt-get install --yes debootstrap" in done.stderr
-    assert not tpukit.processes()
