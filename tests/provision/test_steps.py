@@ -19,6 +19,7 @@ from tpukit.provision.system_facts import StepFact, SystemFacts
 from tpukit.provision.system_steps import SystemStep, parse
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text
+from tpukit.text import quote
 
 HOME = "/home/me"
 UV = f"{HOME}/.tpukit/uv-{UV_VERSION}"
@@ -309,7 +310,7 @@ def shown(command: Run | Upload) -> str:
         return f"upload {command.path}"
     line = command.shell
     for name in PROGRAMS:
-        program = shlex.join(["sh", "-c", program_text(f"provision/{name}"), "sh"])
+        program = quote(["sh", "-c", program_text(f"provision/{name}"), "sh"])
         line = line.replace(program, name)
     return line
 
