@@ -106,6 +106,7 @@ _MINUTES = (
     "how-to/measure-a-slice",
     "test_what_starts_at_once_takes_a_fraction",
     "test_light_recipes_compute",
+    "test_machines.py",
     "test_an_image_is_built",
     "test_a_short_night",
     "test_up_and_train_trains_on_every_device",
