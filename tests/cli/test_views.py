@@ -108,21 +108,6 @@ RUNTIME = Holder(5380, "", "/grpc_tpu_worker/main", "tpu-runtime")
 SOMEBODY = Holder(17, "", "python train.py", "ada")
 
 
-@pytest.mark.parametrize(
-    ("spared", "expected"),
-    [
-        ((), []),
-        ((SOMEBODY,), ["tpukit kill demo --all-holders"]),
-        ((RUNTIME,), ["tpukit run demo --worker all -- sudo systemctl stop tpu-runtime"]),
-        (
-            (SOMEBODY, RUNTIME),
-            [
-                "tpukit kill demo --all-holders",
-                "tpukit run demo --worker all -- sudo systemctl stop tpu-runtime",
-            ],
-        ),
-    ],
-)
 def test_an_end_that_is_not_certain_is_not_told_as_one() -> None:
     worker = RemoteWorker(0, lambda: None, "demo")
     shown = job_views.ended("demo", [Outcome(worker, EndReport(ended=1, certain=False))])
@@ -141,6 +126,21 @@ def test_a_log_with_gaps_is_told_by_the_list_of_runs() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("spared", "expected"),
+    [
+        ((), []),
+        ((SOMEBODY,), ["tpukit kill demo --all-holders"]),
+        ((RUNTIME,), ["tpukit run demo --worker all -- sudo systemctl stop tpu-runtime"]),
+        (
+            (SOMEBODY, RUNTIME),
+            [
+                "tpukit kill demo --all-holders",
+                "tpukit run demo --worker all -- sudo systemctl stop tpu-runtime",
+            ],
+        ),
+    ],
+)
 def test_what_frees_a_device_depends_on_who_holds_it(
     spared: tuple[Holder, ...], expected: list[str]
 ) -> None:
