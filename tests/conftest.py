@@ -98,6 +98,7 @@ _MINUTES = (
     "test_gcloud_surface.py",
     "test_up_keep_comes_through_a_loss_at_each",
     "test_interplay.py",
+    "test_compiled_for_tpus.py",
     "test_every_step_of_an_ordinary_user",
     "test_the_training_programs_learn",
     "test_a_file_written_on_one_slice",

@@ -57,6 +57,11 @@ class Paths:
         return self.state / "emulator"
 
     @property
+    def machines(self) -> Path:
+        """The root file systems of the emulator's machines, which all emulators share."""
+        return self.cache / "machines"
+
+    @property
     def key_directory(self) -> Path:
         return self.state / "keys"
 

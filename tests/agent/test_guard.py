@@ -36,27 +36,19 @@ from tpukit.slices.lifetime import EXPIRES, IDLE, moment, seconds_of
 
 pytestmark = pytest.mark.process
 
-#: Stands for systemctl, which says how systemd does, and for sudo; notes what it was asked.
-TOOL = """#!/bin/sh
-[ "$*" != is-system-running ] || exec echo {state}
-echo "{name} $*" >>{log}
-"""
+#: Stands for systemctl: no test reaches the systemd of the machine that runs it, which machines'
+#: tests have (tests/journeys/test_machines.py).
+SYSTEMCTL = "#!/bin/sh\necho offline\n"
 FAR = "2099-01-01t00-00-00z"
 
 
 @contextmanager
-def running(
-    home: Path, words: Sequence[str], given: str, *, state: str = "offline"
-) -> Iterator[subprocess.Popen[str]]:
-    """Run a program as on a worker of the cloud: with a metadata server, and systemd if named.
-
-    `home` / "systemd" holds what systemctl and sudo were asked for.
-    """
+def running(home: Path, words: Sequence[str], given: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a program as on a worker of the cloud: with a metadata server, and without systemd."""
     tools = home / "bin"
     tools.mkdir(exist_ok=True)
-    for name in ("systemctl", "sudo"):
-        (tools / name).write_text(TOOL.format(name=name, state=state, log=home / "systemd"))
-        (tools / name).chmod(0o755)
+    (tools / "systemctl").write_text(SYSTEMCTL)
+    (tools / "systemctl").chmod(0o755)
     with scripted(json_reply(200, {"access_token": TOKEN})) as metadata:
         environment = {
             "PATH": f"{tools}:{os.environ['PATH']}",
@@ -78,13 +70,11 @@ def running(
 
 
 @contextmanager
-def guarding(
-    home: Path, verb: str, request: Mapping[str, Any], *, state: str = "offline"
-) -> Iterator[subprocess.Popen[str]]:
+def guarding(home: Path, verb: str, request: Mapping[str, Any]) -> Iterator[subprocess.Popen[str]]:
     """Have the agent do `verb`."""
     python = measuring(Path(sys.executable), home / "measured/python3")
     words = agent_words(home, verb, python=str(python))
-    with running(home, words, json.dumps(request) + "\n", state=state) as process:
+    with running(home, words, json.dumps(request) + "\n") as process:
         yield process
 
 
@@ -183,10 +173,10 @@ def test_a_slice_of_a_queued_resource_goes_with_it(prompt_cloud: Cloud, tmp_path
     assert prompt_cloud.tpu.list_queued("-").requests == ()
 
 
-def installed(cloud: Cloud, home: Path, state: str = "offline") -> AgentAnswer:
+def installed(cloud: Cloud, home: Path) -> AgentAnswer:
     location = f"{cloud.url}/v2/projects/{PROJECT}/locations/{ZONE}"
     request = {"location": location, "name": "demo"}
-    with guarding(home, "install_guard", request, state=state) as process:
+    with guarding(home, "install_guard", request) as process:
         out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
     (answer,) = answers_in("worker 0", out.encode())
@@ -239,22 +229,6 @@ def test_it_needs_no_archive_that_a_client_has_sent(prompt_cloud: Cloud, tmp_pat
     with running(tmp_path, words, request) as process:
         assert "its time is up: deleting 200" in process.communicate(timeout=60)[0]
     assert prompt_cloud.nodes() == []
-
-
-def test_systemd_keeps_it_where_it_runs(prompt_cloud: Cloud, tmp_path: Path) -> None:
-    """Not where the machine that emulates the worker has it: there its stand-in says offline."""
-    prompt_cloud.tpu.create(labelled(prompt_cloud))
-    report = installed(prompt_cloud, tmp_path, "degraded")
-    assert (report.flag("may_delete"), report.text("kept_by")) == (True, "systemd")
-    asked = (tmp_path / "systemd").read_text().splitlines()
-    assert asked[0] == "sudo -n true"
-    assert asked[1].startswith("sudo -n tee /etc/systemd/system/tpukit-guard")
-    assert [each.split()[3] for each in asked[2:]] == [
-        "daemon-reload",
-        "enable",
-        "restart",
-        "is-active",
-    ]
 
 
 def alive(pid: int) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import re
 import shutil
 import subprocess
 import threading
@@ -116,6 +118,15 @@ class Worker:
         return self.folder / "home"
 
     @property
+    def payload(self) -> Path:
+        return self.folder / "payload"
+
+    @property
+    def output(self) -> Path:
+        """What the agent has written to standard output."""
+        return self.folder / "output"
+
+    @property
     def tree(self) -> Path:
         return self.home / "project"
 
@@ -130,11 +141,13 @@ class Worker:
         last = Manifest({}) if base is None else self._source("base", base).manifest
         tree = self._source("source", wanted)
         payload = Push(tree, "project", (), last).payload
-        arrived = self.home / ".tpukit" / "transfers" / payload.digest
-        arrived.parent.mkdir(parents=True, exist_ok=True)
-        arrived.write_bytes(b"".join(payload.chunks()))
-        digest = tree.manifest.digest
-        return self.ask("apply_push", payload=str(arrived), digest=digest, overwrite=overwrite)
+        self.payload.write_bytes(b"".join(payload.chunks()))
+        return self.ask(
+            "apply_push",
+            payload=str(self.payload),
+            digest=tree.manifest.digest,
+            overwrite=overwrite,
+        )
 
     def look(self) -> str:
         return "intact" if self.ask("inspect_tree")["digest"] else "changed"
@@ -142,13 +155,15 @@ class Worker:
     def ask(self, verb: str, **request: object) -> dict[str, Any]:
         python, isolated, bare, *words = agent_words(self.home, verb)
         hooked = ["-c", HOOKED, *self.hooked] if self.hooked else []
-        done = subprocess.run(
-            [python, isolated, bare, *hooked, *words],
-            input=json.dumps({"target": "project", **request}).encode() + b"\n",
-            capture_output=True,
-            check=False,
-        )
-        said = done.stdout.decode().partition("tpukit-agent ")[2]
+        with self.output.open("wb") as output:
+            done = subprocess.run(
+                [python, isolated, bare, *hooked, *words],
+                input=json.dumps({"target": "project", **request}).encode() + b"\n",
+                stdout=output,
+                stderr=subprocess.PIPE,
+                check=False,
+            )
+        said = self.output.read_text().rpartition("tpukit-agent ")[2]
         return json.loads(said) if said else {"error": done.stderr.decode()}
 
     @contextmanager
@@ -341,6 +356,34 @@ def test_of_two_pushes_at_once_one_waits(worker: Worker, tmp_path: Path) -> None
         second.join()
     assert answers == ["applied", "applied"]
     assert (worker.look(), read(worker.tree)) == ("intact", NEW)
+
+
+def test_a_full_disk_keeps_nothing_of_what_arrived(worker: Worker) -> None:
+    worker.push(OLD)
+    with worker.ending(4, FULL_DISK, ["open"]):
+        assert "No space left" in worker.push(NEW, OLD)
+    assert not worker.payload.exists()
+    assert {path.name for path in (worker.tree / ".tpukit").iterdir()} == {"pushed", "lock"}
+    assert (worker.look(), read(worker.tree)) == ("intact", OLD)
+
+
+def test_a_worker_that_reads_much_or_waits_says_how_far_it_is(worker: Worker) -> None:
+    worker.push(OLD)
+    os.truncate(worker.tree / "train.py", 1 << 30)
+    worker.look()
+    assert progress(worker.output)
+    worker.output.write_text("")
+    with (worker.tree / ".tpukit/lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        push = threading.Thread(target=worker.push, args=(NEW,))
+        push.start()
+        eventually(lambda: len(progress(worker.output)) > 1)
+    push.join()
+    assert progress(worker.output) == sorted(set(progress(worker.output)))
+
+
+def progress(output: Path) -> list[int]:
+    return [int(number) for number in re.findall(r'{"progress": (\d+)}', output.read_text())]
 
 
 def test_what_was_changed_there_since_the_look_is_not_taken_for_what_was_pushed(

@@ -230,7 +230,7 @@ def test_a_push_that_is_cut_off_anywhere_leaves_each_file_old_or_new_and_the_nex
     tree.mkdir()
     trees = [workers.host.home(n) / "cut" for n in ALL]
     #: What shows on a worker how far a push has come.
-    signs = ["../.tpukit/transfers/*", ".tpukit/new", ".tpukit/new/files/c", "only-in-{number}"]
+    signs = [".tpukit/.tpukit-upload-*", ".tpukit/new", ".tpukit/new/files/c", "only-in-{number}"]
 
     def version(number: int) -> dict[str, bytes]:
         names = [f"{folder}/{name}" for folder in "abc" for name in range(30)]

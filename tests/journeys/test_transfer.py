@@ -46,7 +46,7 @@ def test_a_folder_goes_up_to_all_and_comes_down_from_each(four: Tpukit) -> None:
 @pytest.mark.full_size
 def test_a_copy_that_was_killed_goes_on_when_it_is_typed_again(four: Tpukit) -> None:
     (four.home / "large").write_bytes(os.urandom(150_000_000))
-    part = "cat ~/.tpukit/transfers/*.part 2>/dev/null | wc -c"
+    part = "cat ~/.tpukit-upload-*.part 2>/dev/null | wc -c"
     with four.start("--local", "cp", "large", "pod:", "--worker", "0") as process:
         while process.poll() is None:
             arrived = int(four.succeeds("--local", "ssh", "pod", "--", part).stdout)

@@ -47,6 +47,15 @@ def test_the_running_python_is_found_with_its_version(tmp_path):
     assert here.pip
 
 
+def test_a_python_without_its_standard_library_is_named_apart(tmp_path):
+    path = tools(tmp_path / "bin")
+    minimal = path / "python3"
+    hide = 'import sys; sys.modules["json"] = None; exec(sys.argv.pop(1))'
+    script(minimal, f"shift 2; exec {sys.executable} -I -c '{hide}' \"$@\"")
+    facts = facts_of(tmp_path, PATH=str(path))
+    assert (len(facts.minimal), facts.pythons) == (1, ())
+
+
 def test_the_host_describes_itself(tmp_path):
     host = facts_of(tmp_path).host
     free = shutil.disk_usage(tmp_path).free // 1024

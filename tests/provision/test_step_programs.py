@@ -15,8 +15,9 @@ COMMON = program_text("provision/system_steps/common.sh")
 STAND_INS = """
 apt() {
     case "$*" in
+        *"-s install new upgrades"*) echo "Inst new (1)"; echo "Inst libc [1] (2 x)" ;;
         *"-s install new"*) echo "Inst new (1)" ;;
-        *"-s install upgrades"*) echo "Inst libc [1] (2)"; echo "Inst upgrades (1)" ;;
+        *"-s install upgrades"*) echo "Inst libc [1] (2 x)"; echo "Inst upgrades (1)" ;;
         *"-s install removes"*) echo "Remv tool [1]"; echo "Inst removes (1)" ;;
         *"-s purge"*) echo "Purg tool [1]"; echo "Purg user-made [1]" ;;
         *) echo "apt $*" ;;
@@ -133,9 +134,14 @@ def test_packages_come_and_go_alone(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     for name in ("dpkg-query", "apt-get"):
         (tmp_path / "bin" / name).symlink_to("/bin/true")
-    for name in ("upgrades", "removes"):
-        done = sh(tmp_path, f"{STAND_INS}\ninstall_packages {name}")
-        assert f"to install {name} apt would upgrade or remove" in done.stdout
+    for names, name, change in (
+        ("upgrades", "upgrades", "upgrade libc from 1 to 2"),
+        ("new upgrades", "upgrades", "upgrade libc from 1 to 2"),
+        ("removes", "removes", "remove tool"),
+    ):
+        done = sh(tmp_path, f"{STAND_INS}\ninstall_packages {names}")
+        assert f"to install {name} apt would {change}\t" in done.stdout
+        assert f"sudo apt-get install --yes {name};" in done.stdout
         assert done.returncode == 3
         assert "apt install" not in done.stdout
     done = sh(tmp_path, f"{STAND_INS}\ninstall_packages new")

@@ -63,7 +63,7 @@ def facts(*pythons: Python, on: HostFacts | None = None, venvs: tuple[Venv, ...]
 
 @dataclass(frozen=True)
 class Row:
-    """A step, the facts it sees, and either commands, or what its reason or error says."""
+    """A step, the facts it sees, and either commands, or what its reason, its error and why say."""
 
     step: str
     facts: Facts
@@ -105,6 +105,12 @@ TABLE = {
         facts(PYTHON_3_12, on=host(free_kilobytes=2_000_000)),
         fails="jax needs 3000 MB of disk, 1953 MB are free",
     ),
+    "a disk that a log fills": Row(
+        "disk",
+        facts(PYTHON_3_12, on=host(free_kilobytes=9, kernel_log_bytes=16 << 30)),
+        fails="jax needs 3000 MB of disk, 0 MB are free",
+        says="sudo systemctl restart healthagent.service",
+    ),
     "a stand-in needs less": Row(
         "disk",
         facts(PYTHON_3_12, on=host(free_kilobytes=2_000_000, emulated_devices=8)),
@@ -132,6 +138,11 @@ TABLE = {
         "uv",
         facts(Python(path="/usr/bin/python3", version="3.6.15", pip=True)),
         fails="no Python on the worker can install uv",
+    ),
+    "a Python without its standard library": Row(
+        "system",
+        facts().model_copy(update={"minimal": ("/usr/bin/python3.11",)}),
+        fails="/usr/bin/python3.11 on the worker has no standard library",
     ),
     "no Python at all": Row("uv", facts(), fails="no Python on the worker can install uv"),
     "uv is there": Row(
@@ -314,6 +325,7 @@ def test_a_step_yields_exactly_these_commands_or_says_why_none_is_needed():
             with pytest.raises(ProvisionFailed) as caught:
                 decide(row)
             assert row.fails in caught.value.what
+            assert row.says in caught.value.why
         else:
             decision = decide(row)
             assert tuple(map(shown, decision.commands)) == row.commands

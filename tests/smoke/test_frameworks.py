@@ -134,7 +134,7 @@ def test_no_framework_is_named_in_code_but_the_default_one_in_one_place() -> Non
     recipes = [Recipe.named(name) for name in recipe_names()]
     words = {word for recipe in recipes for word in (recipe.name, *recipe.modules)} - {"accelerate"}
     pattern = re.compile(rf"(?<![A-Za-z0-9])({'|'.join(words)})(?![A-Za-z0-9])")
-    programs = {PACKAGE / "smoke" / file for recipe in recipes for file in recipe.smoke.files(2)}
+    programs = {PACKAGE / "smoke" / file for recipe in recipes for file in recipe.smoke.files(3)}
     programs.add(PACKAGE / "work/steps_program.py")  # asks whichever was imported, on a worker
     programs.add(PACKAGE / "emulator/workers/slice_facts.py")  # a recorded image's name
     paths = [path for path in PACKAGE.rglob("*.py") if path not in programs]
@@ -144,5 +144,5 @@ def test_no_framework_is_named_in_code_but_the_default_one_in_one_place() -> Non
 
 def test_every_smoke_program_belongs_to_a_recipe() -> None:
     programs = {path.name for path in (PACKAGE / "smoke").glob("*_program.py")}
-    named = {file for name in recipe_names() for file in Recipe.named(name).smoke.files(2) if file}
+    named = {file for name in recipe_names() for file in Recipe.named(name).smoke.files(3) if file}
     assert {*named, "smoke_program.py"} == programs

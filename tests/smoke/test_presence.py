@@ -34,6 +34,7 @@ SEEN = Presence(
     lock=False,
     free_bytes=50,
     disk_bytes=100,
+    kernel_log_bytes=0,
     libtpu=("jax",),
     emulated=0,
 )
@@ -114,6 +115,10 @@ def test_what_may_matter_is_noted_and_is_no_failure() -> None:
     for changes, said in (
         ({"lock": True}, "libtpu's lock is left"),
         ({"free_bytes": 4}, "only 4% of the disk is free"),
+        (
+            {"free_bytes": 4, "kernel_log_bytes": 16 << 30},
+            "sudo systemctl restart healthagent.service",
+        ),
         ({"libtpu": ()}, "no environment has libtpu yet"),
     ):
         report = judged(**changes)

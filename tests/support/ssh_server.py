@@ -33,6 +33,7 @@ class Server:
         self.connections: list[asyncssh.SSHServerConnection] = []
         self.ciphers: list[str] = []
         self.sizes: list[tuple[int, int]] = []
+        self.received = 0  #: bytes of standard input, of all commands
         self.tunnels = False  #: whether connections to this machine's ports are let through
         self.path = f"{measured_path()}/usr/local/bin:/usr/bin:/bin"
         self.variables: dict[str, str] = {}
@@ -153,7 +154,9 @@ class Server:
         with suppress(asyncssh.Error, OSError):
             while not source.at_eof():
                 try:
-                    sink.write(await source.read(1 << 16))
+                    data = await source.read(1 << 16)
+                    self.received += len(data)
+                    sink.write(data)
                     await sink.drain()
                 except asyncssh.TerminalSizeChanged as change:
                     self.sizes.append((change.width, change.height))

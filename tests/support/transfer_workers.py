@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -64,13 +63,9 @@ class Fleet:
         self.servers[index].close()
         self.dead.add(index)
 
-    def uploads(self, index: int) -> list[tuple[str, str]]:
-        """Return (offset, program) of what this worker received from the client."""
-        received = [line for line in asked(self.servers[index]) if line[:1] == ["receive"]]
-        return [(line[3], line[4]) for line in received if line[4] in ("cat", "gzip")]
-
     def taken(self, index: int) -> int:
-        return len(self.uploads(index))
+        """Return how often this worker received something from the client."""
+        return verbs(self.servers[index]).count("receive_upload")
 
     def _connect(self, index: int) -> Connection:
         target = self.servers[index].target()
@@ -78,14 +73,10 @@ class Fleet:
         return self.connector.connect(target, Deadline.after(SystemClock(), patience))
 
 
-def asked(server: Server | UbuntuServer) -> list[list[str]]:
-    """Return the words that our programs on a worker were given."""
-    texts = [re.sub(r"\\0(\d{3})", _character, shlex.split(each)[-1]) for each in server.commands]
-    return [shlex.split(text.partition("\ntpukit=$HOME/")[0])[2:] for text in texts]
-
-
-def _character(coded: re.Match[str]) -> str:
-    return chr(int(coded[1], 8))
+def verbs(server: Server | UbuntuServer) -> list[str]:
+    """Return what the agent on a worker was asked to do, and an empty text for other commands."""
+    ends = [re.search(r"DEVICES:-\}\" ([a-z_]+)", command) for command in server.commands]
+    return [end[1] if end else "" for end in ends]
 
 
 def openssh_account(request: pytest.FixtureRequest) -> Account | None:

@@ -330,11 +330,11 @@ def replace_program(to: Fleet, folder: Path, name: str, before: str) -> None:
 def test_a_worker_that_loses_what_it_got_is_given_up(
     three: Fleet, again: Again, tmp_path: Path
 ) -> None:
-    lose = 'case $2 in *.part) exec rm -f "$2" "$3" ;; esac'
-    replace_program(three, tmp_path / "tools", "mv", lose)
+    lose = 'case "$*" in *apply_push) rm ~/project/.tpukit/.tpukit-upload-* ;; esac'
+    replace_program(three, tmp_path / "tools", "python3", lose)
     failed, *others = again()
     assert isinstance(failed, TpukitError)
-    assert failed.what == "what was sent is gone before it is in place, 3 times"
+    assert failed.what == "what was sent is gone before it is in place, 10 times"
     assert others == ["sent"] * 2
 
 

@@ -38,10 +38,15 @@ def look_for_chips(home: Home, request: Request) -> None:
             "lock": os.path.exists("/tmp/libtpu_lockfile"),
             "free_bytes": disk.free,
             "disk_bytes": disk.total,
+            "kernel_log_bytes": _size("/var/log/kern.log"),
             "libtpu": sorted(path[len(venvs) :].split("/")[0] for path in libraries),
             "emulated": home.emulated_devices,
         }
     )
+
+
+def _size(path: str) -> int:
+    return os.path.getsize(path) if os.path.exists(path) else 0
 
 
 def _functions() -> list[dict[str, Any]]:

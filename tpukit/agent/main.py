@@ -14,27 +14,33 @@ import importlib
 import json
 import os
 import sys
-from typing import Any, Dict
+from typing import Any, Dict, TextIO
 
 #: A command uses this status if its request was cut short. Nothing has been done then.
 INCOMPLETE = 75
 #: The module of each verb. It has a function of the verb's name.
 VERBS = {
+    "apply_push": "pushes",
     "end_runs": "ends",
+    "fetch_upload": "relay",
     "find_holders": "ends",
     "follow_job": "jobs",
+    "guard": "slice_guard",
     "hold_lock": "locks",
-    "list_jobs": "jobs",
-    "start_job": "jobs",
     "inspect_tree": "pushes",
-    "read_manifest": "pushes",
-    "apply_push": "pushes",
+    "install_guard": "slice_guard",
+    "list_jobs": "jobs",
+    "look_at_upload": "uploads",
     "look_for_chips": "chips",
     "look_for_python": "chips",
+    "place_upload": "uploads",
+    "read_manifest": "pushes",
+    "receive_upload": "uploads",
     "sample_load": "load_sample",
-    "install_guard": "slice_guard",
-    "guard": "slice_guard",
+    "send_download": "downloads",
     "serve_notebook": "notebook",
+    "serve_upload": "relay",
+    "start_job": "jobs",
 }
 
 Request = Dict[str, Any]
@@ -55,9 +61,9 @@ class Home:
         self.emulated = self.emulated_devices > 0
 
 
-def say(answer: Request) -> None:
+def say(answer: Request, stream: TextIO | None = None) -> None:
     """Answer, on a line of its own: a login script may have left half a line before it."""
-    print("\ntpukit-agent " + json.dumps(answer), flush=True)
+    print("\ntpukit-agent " + json.dumps(answer), file=stream, flush=True)
 
 
 def main() -> None:
@@ -72,6 +78,6 @@ def main() -> None:
     except BrokenPipeError:  # nobody listens any more
         os._exit(0)
     except OSError as error:
-        path = error.filename
+        path = error.filename2 or error.filename  # what is renamed is not what is in the way
         words = [os.fsdecode(path)] if path and not isinstance(path, int) else []
         sys.exit(": ".join([*words, error.strerror or str(error)]))

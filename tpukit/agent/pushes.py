@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import errno
 import fcntl
 import hashlib
 import json
@@ -19,12 +18,13 @@ import os
 import shutil
 import stat
 import sys
-import tarfile
 import time
 import zlib
 from typing import Any, Dict, Iterable, Iterator
 
 from tpukit.agent.main import Home, Request, say
+from tpukit.agent.progress import ProgressReport
+from tpukit.agent.trees import CHUNK, FULL, move_file, unpack
 
 STATE_FOLDER = ".tpukit"
 #: The names of a conflict that are answered.
@@ -65,23 +65,25 @@ def apply_push(home: Home, request: Request) -> None:
     file, end it with a message. Of two pushes at once, one waits.
     """
     os.umask(0o022)
-    folder = _Tree(home, request["target"]).folder
-    os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, "lock"), "w") as lock:
-        _wait_for(lock.fileno())
-        tree = _Tree(home, request["target"])
-        payload = os.path.join(home.path, request["payload"])
-        answer: Request = {"state": "applied"}
-        if not tree.is_intact(request["digest"]):
-            answer = _apply(tree, payload, request["digest"], request["overwrite"])
-        if answer["state"] == "applied":
-            with contextlib.suppress(FileNotFoundError):
+    tree, payload = _Tree(home, request["target"]), request["payload"]
+    os.makedirs(tree.folder, exist_ok=True)
+    answer: Request = {"state": "applied"}
+    with tree.locked():
+        try:
+            if not tree.is_intact(request["digest"]):
+                answer = _apply(tree, payload, request["digest"], request["overwrite"])
+        except OSError as error:
+            if error.errno in FULL:
                 os.unlink(payload)
+            raise
+    if answer["state"] == "applied":
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(payload)
     say(answer)
 
 
 def is_state_folder(path: str) -> bool:
-    """Return True if a folder is not part of a pushed tree, but says what pushes have done."""
+    """Return True if a folder is no part of a pushed tree, but says what pushes have done there."""
     return os.path.basename(path) == STATE_FOLDER and os.path.isfile(os.path.join(path, "pushed"))
 
 
@@ -104,6 +106,10 @@ class _Tree:
         # In this order: another push may make its folder meanwhile.
         if os.path.isdir(path) and os.listdir(path) and not os.path.isdir(self.folder):
             sys.exit("it holds files and no push has made it")
+        self.progress = ProgressReport()
+        self._read()
+
+    def _read(self) -> None:
         state: dict[str, Any] = {}
         with contextlib.suppress(FileNotFoundError, ValueError), open(self._state) as file:
             state = json.load(file)
@@ -115,6 +121,22 @@ class _Tree:
     def brought(self) -> set[str]:
         """The names that pushes have brought."""
         return (set(self.files) - self.own) | self.unfinished
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Run the block while no other push changes the tree, and as the last one has left it."""
+        with open(os.path.join(self.folder, "lock"), "w") as lock:
+            for _ in range(_LOCK_TRIES):
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    self.progress.advance(1)
+                    time.sleep(0.1)
+            else:
+                sys.exit("another push is going on there")
+            self._read()
+            yield
 
     def write(self) -> None:
         """Keep what pushes have done, in one step."""
@@ -131,15 +153,36 @@ class _Tree:
         """Return True if the tree is as a push of that manifest has left it."""
         return not self.unfinished and _digest(self.files) == digest and self.holds(self.files)
 
-    def holds(self, manifest: Manifest) -> bool:
-        """Return True if all files of a manifest are in the tree."""
-        return all(_holds(self.path(name), manifest[name]) for name in manifest)
+    def holds(self, manifest: Manifest, folder: str = "") -> bool:
+        """Return True if all files of a manifest are in the tree, or in another folder."""
+        root = folder or self.root
+        return all(self._holds(os.path.join(root, name), manifest[name]) for name in manifest)
 
     def has(self, name: str) -> bool:
         """Return True if a name is there: in the tree itself, and not through a link."""
         folder = os.path.dirname(self.path(name))
         inside = (folder + "/").startswith(self.root + "/") and os.path.realpath(folder) == folder
         return inside and os.path.lexists(self.path(name))
+
+    def _holds(self, path: str, fingerprint: str) -> bool:
+        """Return True if a path has what its fingerprint says; the mode does not count."""
+        try:
+            mode = os.lstat(path).st_mode
+            if stat.S_ISLNK(mode):
+                leads_to = os.fsencode(os.readlink(path))
+                return fingerprint == "-> " + hashlib.sha256(leads_to).hexdigest()
+            if not stat.S_ISREG(mode):
+                return False
+            content = hashlib.sha256()
+            with open(path, "rb", buffering=0) as file:
+                for chunk in iter(lambda: file.read(CHUNK), b""):
+                    content.update(chunk)
+                    self.progress.advance(len(chunk))
+            return content.hexdigest() == fingerprint[:64]
+        except BrokenPipeError:  # nobody listens any more
+            raise
+        except OSError:
+            return False
 
     @property
     def _state(self) -> str:
@@ -168,7 +211,7 @@ class _Change:
         brought = tree.brought
         strange = self.sent.keys() - brought
         standing = {name for name in strange if _is_file(tree.path(name))}
-        same = {name for name in standing if _holds(tree.path(name), self.sent[name])}
+        same = {name for name in standing if tree.holds({name: self.sent[name]})}
         self.conflicts = sorted(standing - same)
         self.own = (tree.own & set(self.kept)) | same
         self.removed = brought - set(self.wanted)
@@ -176,8 +219,8 @@ class _Change:
 
     def refused(self, digest: str, overwrite: bool) -> Request | None:
         """Return the answer if the change must not be made to get the manifest of that digest."""
-        whole = all(_holds(os.path.join(self.arrived, name), self.sent[name]) for name in self.sent)
-        if not whole or _digest(self.wanted) != digest or not self.tree.holds(self.kept):
+        intact = self.tree.holds(self.sent, self.arrived) and self.tree.holds(self.kept)
+        if not intact or _digest(self.wanted) != digest:
             return {"state": "differs"}
         if self.conflicts and not overwrite:
             names = self.conflicts[:_NAMED]
@@ -215,7 +258,7 @@ class _Change:
             for folder, _, _ in os.walk(path, topdown=False):
                 os.rmdir(folder)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        _move(arrived, path)
+        move_file(arrived, path)
 
     def _in_the_way(self) -> Iterator[str]:
         for folder in _parents(self.sent):
@@ -236,7 +279,8 @@ def _apply(tree: _Tree, payload: str, digest: str, overwrite: bool) -> Request:
     arrived = os.path.join(tree.folder, "new")
     shutil.rmtree(arrived, ignore_errors=True)  # of a push that was killed
     try:
-        _unpack(payload, arrived)
+        with open(payload, "rb") as file:
+            unpack(file, arrived, False, tree.progress)
         change = _Change(tree, arrived)
         refused = change.refused(digest, overwrite)
         if refused is None:
@@ -246,53 +290,11 @@ def _apply(tree: _Tree, payload: str, digest: str, overwrite: bool) -> Request:
         shutil.rmtree(arrived, ignore_errors=True)
 
 
-def _unpack(payload: str, folder: str) -> None:
-    with tarfile.open(payload, "r:", encoding="utf-8", errors="surrogateescape") as archive:
-        # The archive has the digest that its sender gave it, and links may lead anywhere.
-        archive.extraction_filter = lambda member, path: member
-        for member in archive:
-            member.mode &= 0o755
-            archive.extract(member, folder)
-
-
 def _keep(path: str, arrived: str) -> None:
     """Leave a file of the user's, which may be open, but for its mode."""
     if not os.path.islink(path):
         with contextlib.suppress(PermissionError):  # it is another user's
             os.chmod(path, os.stat(arrived).st_mode)
-
-
-def _move(arrived: str, path: str) -> None:
-    """Rename a file, so that a program that has the old one open keeps it."""
-    try:
-        os.replace(arrived, path)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        # Another disk is mounted in the tree, or a link of the user's leads there.
-        beside = path + STATE_FOLDER
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(beside)
-        shutil.copy2(arrived, beside, follow_symlinks=False)
-        os.replace(beside, path)
-
-
-def _holds(path: str, fingerprint: str) -> bool:
-    """Return True if a file or link is what its fingerprint says; the mode does not count."""
-    try:
-        mode = os.lstat(path).st_mode
-        if stat.S_ISLNK(mode):
-            leads_to = os.fsencode(os.readlink(path))
-            return fingerprint == "-> " + hashlib.sha256(leads_to).hexdigest()
-        if not stat.S_ISREG(mode):
-            return False
-        content = hashlib.sha256()
-        with open(path, "rb", buffering=0) as file:
-            for chunk in iter(lambda: file.read(1 << 20), b""):
-                content.update(chunk)
-        return content.hexdigest() == fingerprint[:64]
-    except OSError:
-        return False
 
 
 def _digest(manifest: Manifest) -> str:
@@ -308,13 +310,3 @@ def _is_file(path: str) -> bool:
 def _parents(names: Iterable[str]) -> set[str]:
     """Return the folders that names are in."""
     return {name[:at] for name in names for at, letter in enumerate(name) if letter == "/"}
-
-
-def _wait_for(lock: int) -> None:
-    for _ in range(_LOCK_TRIES):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            time.sleep(0.1)
-    sys.exit("another push is going on there")

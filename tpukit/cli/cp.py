@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
@@ -15,7 +14,6 @@ from tpukit.cli.views import copy_views
 from tpukit.clock import Deadline
 from tpukit.console import TransferProgress, View
 from tpukit.errors import BadInput, Fix, TransportFailed, interruption
-from tpukit.text import one_line, shown_path
 
 if TYPE_CHECKING:
     from tpukit.remote.transfer.upload import TransferContext
@@ -51,7 +49,7 @@ def cp(
     """Copy files and folders to workers or from them.
 
     Typed again after an interruption, it goes on where it stopped. Paths on workers count from the
-    home folder. The timeout is for connecting.
+    home folder. A worker that says nothing for as long as the timeout is given up.
 
     Examples:
       tpukit cp train.py data/ demo:
@@ -68,7 +66,8 @@ def cp(
         raise BadInput("--sudo reads on workers, and this copies to them", fix=_INSTALL)
     chosen = worker or ("all" if up else "0")
     workers = toolkit.workers(copy.slice, chosen, flag.seconds(timeout))
-    with metered(toolkit, "sent" if up else "received", relay=not no_relay) as context:
+    verb, silence = "sent" if up else "received", flag.seconds(timeout)
+    with metered(toolkit, verb, relay=not no_relay, silence=silence) as context:
         if up:
             return copy_views.copied(copies.upload(copy, workers, context))
         received = copies.fetch(copy, workers, context, sudo=sudo)
@@ -79,20 +78,17 @@ def cp(
 
 
 @contextmanager
-def metered(toolkit: Toolkit, verb: str, *, relay: bool) -> Iterator[TransferContext]:
-    """Yield what transfers work with; show how far they are, and say what an interrupt leaves."""
+def metered(
+    toolkit: Toolkit, verb: str, *, relay: bool, silence: float = 60.0
+) -> Iterator[TransferContext]:
+    """Yield what transfers work with; show how far they are, and say what an interrupt leaves.
+
+    A worker is given up after so many seconds of `silence`, counted from its last progress.
+    """
     from tpukit.remote.transfer.upload import TransferContext
 
     def say_lost(error: TransportFailed) -> None:
         toolkit.console.say(f"{error.summary()}; connecting again")
-
-    def say_left_out(folder: Path, names: Sequence[str]) -> None:
-        shown = ", ".join(map(one_line, names[:3])) + (
-            f" and {len(names) - 3} more" if len(names) > 3 else ""
-        )
-        toolkit.console.warn(
-            f"left out of {shown_path(folder)}, as links that lead out of it: {shown}"
-        )
 
     meter = TransferProgress(toolkit.console, toolkit.clock, verb)
     try:
@@ -102,7 +98,8 @@ def metered(toolkit: Toolkit, verb: str, *, relay: bool) -> Iterator[TransferCon
             relay,
             toolkit.connector.close,
             say_lost,
-            say_left_out,
+            toolkit.console.warn,
+            silence,
         )
     except KeyboardInterrupt as signal:
         error = interruption(signal)

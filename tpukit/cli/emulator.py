@@ -50,8 +50,8 @@ class EmulatorFlags:
     engine: Annotated[
         str,
         Option(
-            metavar="auto|portable|namespaces|paper",
-            help="What workers are made of; namespaces needs root on Linux; paper has no SSH.",
+            metavar="auto|portable|namespaces|machines|paper",
+            help="What workers are made of; namespaces and machines need root on Linux.",
         ),
     ] = "auto"
     operation_metadata: Annotated[
@@ -116,6 +116,10 @@ def start(toolkit: Toolkit, flags: EmulatorFlags) -> View:
     directory = private_directory(toolkit.paths.emulator)
     given: dict[str, Any] = {} if seconds is None else {"create_seconds": float(seconds)}
     kind = flags.operation_metadata
+    if flags.engine == "machines":  # it takes longer than an emulator may take to start
+        from tpukit.emulator.workers.engines.machines.root_file_system import ensure_root
+
+        ensure_root(toolkit.paths.machines, toolkit.console.say)
     found = daemon.start(
         directory, port=flags.port, engine=flags.engine, operation_metadata=kind, **given
     )

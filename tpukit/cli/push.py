@@ -58,7 +58,7 @@ def push(
     pushed one again if it was changed there, and goes if it is gone here.
 
     Keys and passwords, which are known by their names, are left out. The home folder is never
-    pushed. The timeout is for connecting.
+    pushed. A worker that says nothing for as long as the timeout is given up.
 
     Examples:
       tpukit push demo
@@ -73,13 +73,13 @@ def push(
     target = pushes.target_path(to or root.name)
     _tell_secrets(toolkit, tree)
     workers = toolkit.workers(name, worker, flag.seconds(timeout))
-    with metered(toolkit, "sent", relay=not no_relay) as context:
+    with metered(toolkit, "sent", relay=not no_relay, silence=flag.seconds(timeout)) as context:
         with Stages(toolkit.console, toolkit.clock) as stages:
             size = amount(tree.size(tree.names))
             stages.progress("compare", f"{len(tree.names)} files, {size}, with the workers'")
             prepared = pushes.prepare(tree, target, workers, context)
         _show(toolkit, prepared)
-    with metered(toolkit, "sent", relay=not no_relay) as context:
+    with metered(toolkit, "sent", relay=not no_relay, silence=flag.seconds(timeout)) as context:
         outcomes = prepared.send(context, overwrite=overwrite)
     sent = sum(each.value == "sent" for each in outcomes)
     toolkit.console.say(f"{len(tree.names)} files; {sent} of {len(outcomes)} workers changed")

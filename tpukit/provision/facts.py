@@ -36,7 +36,7 @@ class HostFacts(Fact):
     """`emulated_devices` is 0 on a TPU VM; `glibc` is empty where there is none.
 
     `emulator` is not empty on an emulated worker, which has no device either where its runtime
-    version does not fit its chips.
+    version does not fit its chips. `kernel_log_bytes` is the size of /var/log/kern.log.
     """
 
     home: AbsolutePath
@@ -46,6 +46,7 @@ class HostFacts(Fact):
     free_kilobytes: Annotated[int, Field(ge=0)]
     emulated_devices: Count
     emulator: Word = ""
+    kernel_log_bytes: Annotated[int, Field(ge=0)] = 0
 
     @property
     def emulated(self) -> bool:
@@ -93,10 +94,14 @@ class Venv(Fact):
 
 
 class Facts(Fact):
-    """Everything the steps decide by. `ended_jobs` are the ids of earlier attempts."""
+    """Everything the steps decide by.
+
+    `minimal` are Pythons without their standard library, `ended_jobs` the ids of earlier attempts.
+    """
 
     host: HostFacts
     pythons: tuple[Python, ...] = ()
+    minimal: tuple[AbsolutePath, ...] = ()
     uvs: frozenset[Version] = frozenset()
     venvs: tuple[Venv, ...] = ()
     ended_jobs: frozenset[Word] = frozenset()
@@ -151,6 +156,7 @@ def _assemble(kinds: list[str], facts: list[dict[str, Any]]) -> Facts:
         {
             "host": host,
             "pythons": tuple(pythons.values()),
+            "minimal": tuple(each["path"] for each in of("minimal")),
             "uvs": frozenset(each["version"] for each in of("uv")),
             "venvs": tuple(of("venv")),
             "ended_jobs": frozenset(each["name"] for each in of("job")),

@@ -8,8 +8,12 @@ root=$HOME/.tpukit
 
 # What these import is nearly all that a look at a worker costs: no more than they need.
 python_fact='
-import json, sys
-from importlib.util import find_spec
+import sys
+try:
+    import json
+    from importlib.util import find_spec
+except ImportError:
+    sys.exit(print("TPUKIT-FACT {\"fact\": \"minimal\", \"path\": \"%s\"}" % sys.executable))
 print("TPUKIT-FACT " + json.dumps({
     "fact": "python",
     "path": sys.executable,
@@ -98,6 +102,7 @@ host() {
     printf ', "architecture": "%s"' "$(text "$(uname -m)")"
     printf ', "glibc": "%s"' "$(text "${glibc#glibc }")"
     printf ', "free_kilobytes": %s' "$(free_kilobytes)"
+    printf ', "kernel_log_bytes": %s' "$(stat -c %s /var/log/kern.log 2>/dev/null || echo 0)"
     printf ', "emulated_devices": "%s"' "$(text "$TPUKIT_EMULATED_DEVICES")"
     printf ', "emulator": "%s"' "${TPUKIT_EMULATED_DEVICES:+yes}"
 }

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from tpukit.errors import Fix, ProvisionFailed
 from tpukit.provision.facts import Facts, Python, Venv, minor
+from tpukit.provision.kernel_log import kernel_log_advice
 from tpukit.provision.packages import Package
 from tpukit.provision.recipes import UV_VERSION, Recipe, Release, uv_requirement
 from tpukit.provision.requirements import VARIABLES, Requirements
@@ -85,10 +86,17 @@ class Step:
 def system(facts: Facts, plan: Plan) -> Decision:
     """Refuse a worker that the framework's wheels do not run on.
 
-    Raises `ProvisionFailed` unless it is Linux of the architecture, with a C library new enough;
-    and for an emulated worker where nothing stands in for the framework.
+    Raises `ProvisionFailed` unless it is Linux of the architecture, with a C library new enough and
+    a Python that has its standard library; and for an emulated worker if nothing stands in for the
+    framework.
     """
     host, recipe = facts.host, plan.recipe
+    if facts.minimal and not any(_is_system_s(python, facts) for python in facts.pythons):
+        raise ProvisionFailed(
+            f"{facts.minimal[0]} on the worker has no standard library",
+            why="its system has python3-minimal without python3",
+            fix=Fix(note="install it on the worker: sudo apt-get install --yes python3-venv"),
+        )
     seen = f"{host.system} {host.architecture}" + (f", glibc {host.glibc}" if host.glibc else "")
     if host.emulated and recipe.no_stand_in:
         raise ProvisionFailed(
@@ -133,6 +141,7 @@ def check_room(facts: Facts, plans: Sequence[Plan], besides: int = 0) -> None:
             f"{' and '.join(names)} {'needs' if len(names) == 1 else 'need'} {whole} MB of disk"
             f"{beyond}, {free} MB are free",
             reason=facts.host.home,
+            why=kernel_log_advice(facts.host.kernel_log_bytes),
             fix=Fix(note="make room on the worker"),
         )
 
@@ -147,7 +156,7 @@ def room(facts: Facts, plan: Plan) -> int:
 def uv(facts: Facts, plan: Plan) -> Decision:
     """Put uv into a folder of its own, with whatever Python is there.
 
-    Raises `ProvisionFailed` where no Python has pip or venv.
+    Raises `ProvisionFailed` if no Python has pip or venv.
     """
     if UV_VERSION in facts.uvs:
         return Decision(f"uv {UV_VERSION}")
@@ -291,6 +300,10 @@ STEPS = tuple(
 
 def _free(facts: Facts) -> int:
     return facts.host.free_kilobytes // 1024
+
+
+def _is_system_s(python: Python, facts: Facts) -> bool:
+    return not python.path.startswith(_in_home(facts, worker_files.PYTHONS))
 
 
 def _in_home(facts: Facts, path: str) -> str:

@@ -62,7 +62,7 @@ mkdir -p "$tpukit/agent" && cd "$tpukit/agent" || exit 1
 new=$1.$3
 trap 'rm -f "$new"' EXIT
 cat >"$new" && [ "$(($(wc -c <"$new")))" -eq "$2" ] && mv -f "$new" "$1" || exit 1
-find . -type f -mtime +{_KEPT_DAYS} -exec rm -f {{}} + 2>/dev/null || : # others come and go
+find . -type f -mtime +{_KEPT_DAYS} -exec rm -f {{}} + 2>/dev/null || : # two at once
 """
 _MAIN = """\
 import sys

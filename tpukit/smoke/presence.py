@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tpukit.accelerators import AcceleratorType
 from tpukit.clock import Deadline
+from tpukit.provision.kernel_log import kernel_log_advice
 from tpukit.remote import agent_client
 from tpukit.remote.command.end import Holder, device_holders, stop_runtime
 from tpukit.remote.command.fan_out import Outcome, fan_out
@@ -45,6 +46,7 @@ class Presence(BaseModel):
     lock: bool
     free_bytes: Count
     disk_bytes: Count
+    kernel_log_bytes: Count
     libtpu: Annotated[tuple[Word, ...], Field(max_length=1024)]
     emulated: Count
 
@@ -147,6 +149,7 @@ def _notes(found: Outcome[RemoteWorker, Seen]) -> Iterable[str]:
     if seen.lock and not holders:
         yield "libtpu's lock is left and nobody holds a device: tpukit kill removes it"
     if seen.free_bytes < _FREE_DISK * seen.disk_bytes:
-        yield f"only {seen.free_bytes / seen.disk_bytes:.0%} of the disk is free"
+        free = f"only {seen.free_bytes / seen.disk_bytes:.0%} of the disk is free"
+        yield "; ".join(filter(None, (free, kernel_log_advice(seen.kernel_log_bytes))))
     if not seen.libtpu and not seen.emulated:
         yield "no environment has libtpu yet"

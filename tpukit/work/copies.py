@@ -83,7 +83,7 @@ def upload(
     Of a folder only the worker's own files could tell whether it is there.
     """
     payload, placement = packed(copy)
-    return distribute(payload, workers, Delivery.place, context, placement.words)
+    return distribute(payload, workers, Delivery.place, context, placement)
 
 
 def packed(copy: Copy) -> tuple[Payload, Placement]:
@@ -97,13 +97,14 @@ def packed(copy: Copy) -> tuple[Payload, Placement]:
     target = copy.destination.rstrip("/") or "/"
     if len(paths) == 1 and first.is_file():
         mode = stat.S_IMODE(first.stat().st_mode) & 0o777
-        return file_payload(first), Placement(target, name, into, mode)
+        return file_payload(first), Placement(target, name, into, mode, "file")
     members: dict[str, Path] = {}
     names = [_name(path) for path in paths]
     _check_names(names)
     for path, each in zip(paths, names, strict=True):
         members |= tree_members(path.resolve(), each)
-    return tree_payload(members), Placement(target, name, into, kind="tree")
+    payload = tree_payload(members, hard_links=True)
+    return payload, Placement(target, name, into, kind="tree")
 
 
 def fetch(
@@ -120,7 +121,7 @@ def fetch(
     def work(worker: RemoteWorker) -> list[Path]:
         target = Path(copy.destination, f"worker-{worker.index}" if several else "")
         into = several or copy.into
-        with context.connection(worker, 0) as connection:
+        with context.connection(worker) as connection:
             return [
                 download(connection, each, target, context, into=into, sudo=sudo)
                 for each in sources

@@ -33,7 +33,8 @@ class GuardReport(Documented):
     def summary(self) -> str:
         """The report as one line."""
         if not self.kept_by:
-            return f"none: {self.account or 'its service account'} cannot end it: {self.why}"
+            whose = f"{self.account} cannot end it: " if self.account else ""
+            return f"none: {whose}{self.why}"
         kept = "" if self.kept_by == "systemd" else ", until worker 0 restarts"
         return f"worker 0 ends it as {self.account}{kept}"
 

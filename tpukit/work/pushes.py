@@ -13,17 +13,15 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 from tpukit.errors import BadInput, Fix, TpukitError
-from tpukit.remote import agent_client
 from tpukit.remote.agent_client import AgentAnswer
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection
 from tpukit.remote.transfer.payload import Payload, tree_payload
 from tpukit.remote.transfer.spread import distribute
-from tpukit.remote.transfer.upload import Delivery, TransferContext
-from tpukit.remote.worker_files import ROOT
+from tpukit.remote.transfer.upload import Delivery, Placement, TransferContext, ask_with_signs
 from tpukit.text import counted, one_line
 from tpukit.work.copies import RemotePath
-from tpukit.work.worktree import Manifest, Tree
+from tpukit.work.worktree import STATE_FOLDER, Manifest, Tree
 
 #: Bytes of a manifest that a worker may send: more than a million files.
 _LARGEST_MANIFEST = 256 << 20
@@ -82,14 +80,14 @@ class Push:
         A worker on which that would replace one of these files by another one is left as it is,
         unless `overwrite` is given.
         """
-        payload = self.payload
 
         def apply(delivery: Delivery) -> bool:
             answer = _ask(
                 delivery.connection,
                 "apply_push",
                 self.target,
-                payload=f"{ROOT}/transfers/{payload.digest}",
+                size=self.tree.size(self.tree.names),
+                payload=delivery.path,
                 digest=self.tree.manifest.digest,
                 overwrite=overwrite,
             )
@@ -105,7 +103,9 @@ class Push:
             return state == "applied"
 
         pending = self.pending
-        sent = distribute(payload, pending, apply, context) if pending else []
+        name = PurePosixPath(self.target).name
+        placement = Placement(f"{self.target}/{STATE_FOLDER}", name)
+        sent = distribute(self.payload, pending, apply, context, placement) if pending else []
         done = {outcome.item: outcome for outcome in sent}
         for look in self.looks:
             if look.item not in done:
@@ -125,15 +125,15 @@ def prepare(
     size = tree.size(tree.names)
 
     def look(worker: RemoteWorker) -> str:
-        with context.connection(worker, size) as connection:
-            return _ask(connection, "inspect_tree", target).text("digest")
+        with context.connection(worker) as connection:
+            return _ask(connection, "inspect_tree", target, size=size).text("digest")
 
     push = Push(tree, target, fan_out(workers, look, cancel=context.cancel), Manifest({}))
     pending = set(push.pending)
     digests = {look.value or "" for look in push.looks if look.item in pending}
     if len(digests) != 1 or "" in digests:
         return push
-    with context.connection(push.pending[0], 0) as connection:
+    with context.connection(push.pending[0]) as connection:
         return replace(push, base=_manifest(connection, target, *digests))
 
 
@@ -142,7 +142,7 @@ def _manifest(connection: RetryingConnection, target: str, digest: str) -> Manif
 
     One worker sends it for all: it is empty if it is not the one of that digest.
     """
-    packed = _ask(connection, "read_manifest", target).text("manifest")
+    packed = _ask(connection, "read_manifest", target, size=0).text("manifest")
     with suppress(ValueError, RecursionError, zlib.error):
         unpacked = zlib.decompressobj().decompress(base64.b64decode(packed), _LARGEST_MANIFEST)
         files = json.loads(unpacked)
@@ -152,16 +152,16 @@ def _manifest(connection: RetryingConnection, target: str, digest: str) -> Manif
 
 
 def _ask(
-    connection: RetryingConnection, verb: str, target: str, **request: str | bool
+    connection: RetryingConnection, verb: str, target: str, *, size: int, **request: str | bool
 ) -> AgentAnswer:
-    failure = f"a worker cannot take a push to {one_line(target)}"
     return connection.retry(
-        lambda current: agent_client.ask(
+        lambda current: ask_with_signs(
+            connection,
             current,
             verb,
             {"target": target, **request},
-            failure,
-            deadline=connection.deadline,
+            f"a worker cannot take a push to {one_line(target)}",
+            size=size,
             keep=_LARGEST_MANIFEST,
         )
     )

@@ -55,6 +55,9 @@ LEADING_OUT: list[Member] = [
     ("a", LINK, "b/../../precious"),
     ("a", LINK, "deep/link/../.."),
     ("a", LINK, ""),
+    ("a", LINK, "there/../.."),
+    ("a", LINK, "there/file/../file"),
+    ("a", LINK, "absent/../there/file"),
 ]
 ESCAPES: dict[str, list[Member]] = {
     "absolute": [("/tmp/tpukit-escape", REGULAR, "x")],
@@ -104,13 +107,15 @@ def test_an_honest_archive_arrives_with_its_links(tmp_path: Path) -> None:
         ("./a/up", LINK, "../c"),
         ("./c", LINK, "a/b/file"),
         ("./a/second", HARD, "./a/b/file"),
+        ("./a/round", LINK, "b/../../a/./b/file"),
     ]
     target = tmp_path / "target"
     unpack(archive(tmp_path / "archive", members), target)
     assert (target / "a" / "b" / "file").read_text() == "content"
     assert os.readlink(target / "a" / "up") == "../c"
     assert (target / "c").read_text() == "content"
-    assert (target / "a" / "second").read_text() == "content"
+    assert (target / "a" / "second").samefile(target / "a" / "b" / "file")
+    assert (target / "a" / "round").read_text() == "content"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["archive", "target"]
 
 
@@ -122,6 +127,7 @@ def test_links_that_lead_out_are_left_out_and_named(
     for link in LEADING_OUT:
         target = tmp_path / "target"
         others: list[Member] = [("deep/link", LINK, "."), link, ("a/precious", REGULAR, "x")]
+        others.append(("there/file", REGULAR, "x"))
         assert unpack(archive(tmp_path / "archive", others), target) == ["a"]
         assert (target / "a" / "precious").read_text() == "x"
         assert not (target / "a").is_symlink()

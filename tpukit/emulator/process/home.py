@@ -24,7 +24,7 @@ from pathlib import Path
 from tpukit.paths import replace_file
 
 #: What workers can be made of.
-ENGINES = ("auto", "portable", "namespaces", "paper")
+ENGINES = ("auto", "portable", "namespaces", "machines", "paper")
 #: What an emulator writes to its `ready` descriptor once clients are answered.
 READY = b"1"
 #: Bytes of a log with which an emulator still starts to write into it.

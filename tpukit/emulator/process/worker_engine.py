@@ -7,6 +7,7 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from tpukit.emulator.process.home import EmulatorHome
 from tpukit.emulator.workers.paper_host import PaperHost
@@ -44,7 +45,12 @@ def _machines(name: str, home: EmulatorHome) -> WorkerEngine:
 
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
     identity, randomness = home.identity(), random.SystemRandom()
-    choice = choose(name, home.workers, identity, os.environ)
+
+    def api_port() -> int:
+        running = home.published()
+        return urlsplit(running.url).port or 0 if running else 0
+
+    choice = choose(name, home.workers, identity, os.environ, api_port)
     hosts: list[LocalWorkerHost] = []
 
     def make_host(oracle: WorkerOracle) -> WorkerHost:

@@ -23,7 +23,12 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from tpukit.emulator.workers.addresses import AddressBook, free_port, listening
-from tpukit.emulator.workers.engines.engine import EmulatedWorker, Engine, WorkerSockets
+from tpukit.emulator.workers.engines.engine import (
+    BootingEngine,
+    EmulatedWorker,
+    Engine,
+    WorkerSockets,
+)
 from tpukit.emulator.workers.guest_attributes import read_attributes
 from tpukit.emulator.workers.metadata_server import start_metadata_server
 from tpukit.emulator.workers.slice_facts import SliceFacts
@@ -34,6 +39,8 @@ from tpukit.emulator.workers.worker_host import WorkerOracle, WorkerRecord
 from tpukit.errors import TpukitError
 
 _STOP_SECONDS = 10.0
+#: How long a worker that has a system of its own may be off before it is booted again.
+_REBOOT_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -60,8 +67,10 @@ class _Vm:
         self._startup: asyncio.Task[None] | None = None
 
     def boot(self) -> None:
-        """Let the worker do what its metadata asks for at each boot."""
-        if script := self._worker.facts.metadata.get(KEY):
+        """Boot the worker's system, or let it do what its metadata asks for at each boot."""
+        if isinstance(self._engine, BootingEngine):  # which has a service for that
+            self._startup = asyncio.create_task(self._keep_booted())
+        elif script := self._worker.facts.metadata.get(KEY):
             self._startup = asyncio.create_task(self._run_startup_script(script))
 
     async def stop(self) -> None:
@@ -72,6 +81,12 @@ class _Vm:
         for server in self._servers:
             server.close()
         await self.ssh.stop()
+
+    async def _keep_booted(self) -> None:
+        """Boot the worker, and again whenever it has rebooted or powered itself off."""
+        while not self._stopped:
+            await self._start_worker()
+            await asyncio.sleep(_REBOOT_SECONDS)
 
     async def _run_startup_script(self, script: str) -> None:
         await self._start_worker()
@@ -104,6 +119,8 @@ class _Vm:
             from tpukit.emulator.workers.engines.namespaces.http_proxy import start_proxy
 
             self._servers.append(await start_proxy(sockets.proxy, sockets.upstream))
+            if sockets.api:
+                self._servers.append(await start_proxy(sockets.api, sockets.api.getsockname()))
         if sockets.ssh:
             self.ssh.accept_from_workers(sockets.ssh)
 
@@ -144,7 +161,7 @@ class LocalWorkerHost:
         """Choose addresses, names and host keys for a node's workers; nothing listens yet."""
         slice_id = f"{self._randomness.getrandbits(32):08x}"
         return [
-            _new_record(index, address, f"t1v-n-{slice_id}-w-{index}")
+            new_record(index, address, f"t1v-n-{slice_id}-w-{index}")
             for index, address in enumerate(self._choose(node, count))
         ]
 
@@ -271,7 +288,8 @@ def _remove(folder: Path) -> None:
     remove(folder)
 
 
-def _new_record(index: int, address: str, hostname: str) -> WorkerRecord:
+def new_record(index: int, address: str, hostname: str) -> WorkerRecord:
+    """Return a new worker with a host key of its own, and a port that is free."""
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)

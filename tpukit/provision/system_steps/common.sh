@@ -324,6 +324,23 @@ simulated() {
     apt -s install "$@" 2>&1
 }
 
+# changes PLAN: what of it is no new package, in words.
+changes() {
+    printf '%s\n' "$1" | sed -n 's/^Remv \([^ ]*\) .*/remove \1/p
+        s/^Inst \([^ ]*\) \[\([^]]*\)\] (\([^ )]*\).*/upgrade \1 from \2 to \3/p' | paste -sd , | sed 's/,/, /g'
+}
+
+# refuse_changes CHANGES NAME…: nearly every worker has updates pending, and a package may need one.
+refuse_changes() {
+    changed=$1
+    shift
+    for package; do
+        if [ $# = 1 ] || [ "$(changes "$(simulated "$package")")" ]; then because="$because $package"; fi
+    done
+    refuse "to install${because:= $*} apt would $changed" \
+        "if that is no driver, do it yourself on every worker: sudo apt-get install --yes$because; then type this again. Or choose a version that fits: apt:NAME=VERSION"
+}
+
 # install_packages NAME…: none that is there is upgraded or removed for them.
 install_packages() {
     command -v apt-get >/dev/null || refuse "the worker has no apt-get" "create the slice with a runtime version that is Ubuntu"
@@ -331,9 +348,8 @@ install_packages() {
         printf '%s\n' "$plan"
         refuse "apt cannot install $*: $(printf '%s\n' "$plan" | grep -m 1 '^E:')" "apt-cache search WORD on the worker lists names"
     }
-    changed=$(printf '%s\n' "$plan" | sed -n 's/^Remv \([^ ]*\) .*/\1/p; s/^Inst \([^ ]*\) \[.*/\1/p' | tr '\n' ' ')
-    [ -z "$changed" ] || refuse "to install $* apt would upgrade or remove ${changed% }" \
-        "choose another version (apt:NAME=VERSION): an upgrade can break the TPU's driver, and is left to new runtime versions"
+    changed=$(changes "$plan")
+    [ -z "$changed" ] || refuse_changes "$changed" "$@"
     new=$(printf '%s\n' "$plan" | sed -n 's/^Inst \([^ ]*\) .*/\1/p')
     [ "$new" ] || return 0
     # Fetched first: without a network nothing is half installed.

@@ -76,7 +76,7 @@ class _Begun:
 class AttachedRun:
     """One command on its way over the workers; `on_output` is called from a thread for each.
 
-    A command is started at most once on each worker. `say` gets a line when the command is to end,
+    A command is started at most once on each worker. `say` gets a line when `stop` ends it,
     and another one if workers do not answer to that. `run_id` names the command on the workers, for
     `jobs` and `kill`.
     """
@@ -125,7 +125,8 @@ class AttachedRun:
             running = [begun for begun in self._begun if begun.state]
             if not running:
                 return
-            self.say(f"ending the command on {listed(begun.worker for begun in running)}")
+            if not self._failure:  # the error is told, unless the reader of the output is gone
+                self.say(f"ending the command on {listed(begun.worker for begun in running)}")
             doubt = threading.Timer(_ANSWER_SECONDS, self._doubt, [running])
             doubt.daemon = True
             doubt.start()

@@ -9,26 +9,27 @@ import posixpath
 import re
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from io import FileIO
 from pathlib import Path
 
+from tpukit.console import amount
 from tpukit.errors import BadInput, Fix, NotFound, SecurityRefusal, TpukitError
+from tpukit.remote import agent_client
+from tpukit.remote.agent_client import AgentAnswer
 from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.worker import RetryingConnection
-from tpukit.remote.programs import python_line
-from tpukit.remote.transfer.payload import GZIP, inflated
+from tpukit.remote.transfer.payload import GZIP, inflated, pieces
 from tpukit.remote.transfer.unpack import unpack, unwritable
-from tpukit.remote.transfer.upload import TransferContext
+from tpukit.remote.transfer.upload import SignsOfLife, TransferContext
 from tpukit.text import one_line, shown_path
 
-_HEADER = re.compile(
-    rb"\ntpukit-content (file|tree) ([0-9]{1,18}) ([0-7]{1,4}) (-?[0-9]{1,12}) (plain|gzip)\n"
-)
-_MARK = b"\ntpukit-content "
+_HEADER = re.compile(rb"\ntpukit-agent (\{[^\n]*\})\n")
+#: More than any file has bytes, and seconds before or after 1970 that a time has.
+_MOST_BYTES, _MOST_SECONDS = 1 << 60, 1 << 40
 _LONGEST_GREETING = 64 << 10
 #: The folders before the first component with a wildcard, and the rest.
 _PATTERN = re.compile(r"([^*?\[]*/)?([^/*?\[]*[*?\[].*)", re.DOTALL)
@@ -36,6 +37,8 @@ _PATTERN = re.compile(r"([^*?\[]*/)?([^/*?\[]*[*?\[].*)", re.DOTALL)
 _PASSES = 3
 #: Bytes more than twice those announced that may come.
 _MARGIN = 64 << 20
+#: Names in a notice.
+_SHOWN = 3
 
 
 class NotReadable(TpukitError):
@@ -97,7 +100,7 @@ def download(
     What is there already stays, files of the same names are replaced, and nothing is unless all was
     read. A file that grows arrives as long as it was when it was opened. An interrupted download
     goes on where it stopped, as far as the worker still has the same. `sudo` reads as root. Links
-    that lead out of a folder do not come with it: the context is told.
+    that lead out of a folder, pipes, sockets and devices stay behind: a notice names them.
 
     Raises:
         BadInput: another copy to the same place is under way.
@@ -113,8 +116,11 @@ def download(
         reception = _Reception(connection, source, file, context, sudo)
         try:
             reception.complete()
-            if left_out := _put(part, place, source, reception):
-                context.on_left_out(place, left_out)
+            links = _put(part, place, source, reception)
+            lead_out = "as links that lead out of it"
+            _tell(context, place, links, len(links), lead_out)
+            special, count = reception.left_out
+            _tell(context, place, special, count, "as neither file, folder nor link")
         except TpukitError as error:
             if isinstance(error, SecurityRefusal):
                 reception.drop()
@@ -133,7 +139,8 @@ class _Broken(TpukitError):
 class _Reception:
     """The bytes of one source on their way into a file, over as many connections as it takes.
 
-    Then `kind` says whether they are a file, with its `mode` and when it was `modified`, or a tree.
+    Then `kind` says whether they are a file, with its `mode` and when it was `modified`, or a tree,
+    with the names of what is `left_out` (the first ones, and how many there are).
     """
 
     _connection: RetryingConnection
@@ -145,7 +152,8 @@ class _Reception:
     def __post_init__(self) -> None:
         self._shown = one_line(self._source.path)
         self._found = hashlib.file_digest(self._file, "sha256")
-        self._have = self._file.tell()
+        self._have, self._most = self._file.tell(), 0
+        self.left_out: tuple[list[str], int] = ([], 0)
         self._due = 0  # bytes that were announced and have not come
 
     def complete(self) -> None:
@@ -165,38 +173,57 @@ class _Reception:
         self._have, self._found = 0, hashlib.sha256()
 
     def _receive(self, connection: Connection) -> None:
-        self.kind, self._before = "", b""
+        self.kind, self._before, self._label = "", b"", connection.label
+        signs = SignsOfLife(self._connection, connection.label, 3 * self._have + _MARGIN)
         goes_on = self._have > 0
-        words = (*self._source.words, str(self._have), self._found.hexdigest())
-        done = connection.run(
-            python_line("remote/transfer/download_program.py", *words, sudo=self._sudo),
-            on_output=lambda name, chunk: self._take(chunk) if name == "stdout" else None,
+        path, pattern = self._source.words
+        request = {"path": path, "pattern": pattern, "have": self._have}
+
+        def on_output(name: str, chunk: bytes) -> None:
+            if name == "stdout":
+                self._take(chunk)
+            else:
+                signs.take(chunk)
+            signs.most = 3 * max(self._have, self._most) + _MARGIN
+
+        done = agent_client.run(
+            connection,
+            "send_download",
+            {**request, "digest": self._found.hexdigest()},
+            on_output=on_output,
             deadline=self._connection.deadline,
             keep=1 << 16,
+            root="yes" if self._sudo else "no",
         )
-        _, mark, said = done.stderr.rpartition(_MARK)
-        word, _, rest = said.removesuffix(b"\n").partition(b" ")
-        names = "\n".join(map(one_line, rest.split(b"\0")))
-        if word == b"whole" and self.kind and rest == self._found.hexdigest().encode():
-            self._context.counter.expect(-self._due)
-            return
-        if word == b"differs" and goes_on:
+        said = agent_client.answers_in(connection.label, done.stderr)
+        answer = next((answer for answer in said if answer.has("state")), None)
+        if answer is None:
+            raise TpukitError(f"a worker could not read {self._shown}", reason=done.reason)
+        if answer.text("state") == "differs" and goes_on:
             self.drop()
             self._receive(connection)
+        else:
+            self._judge(answer)
+
+    def _judge(self, answer: AgentAnswer) -> None:
+        """Return if all is there; raise what the worker's answer means if it is not."""
+        state = answer.text("state")
+        if state == "whole" and self.kind and answer.text("digest") == self._found.hexdigest():
+            self._context.counter.expect(-self._due)
+            self.left_out = answer.texts("names"), answer.number("left_out")
             return
-        if word == b"absent":
+        names = "\n".join(map(one_line, answer.texts("names")))
+        if state == "absent":
             raise NotFound(f"there is no {self._shown} on the worker")
-        if word == b"unread":
+        if state == "unread":
             raise NotReadable(f"the worker's user may not read all of {self._shown}", why=names)
-        if word == b"special":
+        if state == "special":
             raise TpukitError(f"{self._shown} is no file or folder: it cannot be copied")
-        if word == b"changed":
+        if state == "changed":
             raise _Broken(
                 f"{names} was written to while it was read, {_PASSES} times",
                 fix=Fix(note="copy it on the worker first, and then that copy"),
             )
-        if not mark:
-            raise TpukitError(f"a worker could not read {self._shown}", reason=done.reason)
         raise self._broken()
 
     def _take(self, data: bytes) -> None:
@@ -208,38 +235,56 @@ class _Reception:
             if found is None:
                 return
             data = found.string[found.end() :]
-            self._begin(found)
+            self._begin(agent_client.parsed(self._label, found[1]))
         for chunk in inflated(data, self._inflater) if self._inflater else (data,):
             self._write(chunk)
 
-    def _begin(self, header: re.Match[bytes]) -> None:
-        kind, size, mode, modified, coding = header.groups()
-        self.kind, self.mode, self.modified = kind.decode(), int(mode, 8), int(modified)
-        self._inflater = zlib.decompressobj(GZIP) if coding == b"gzip" else None
-        announced, missing = int(size), int(size) - self._have
+    def _begin(self, header: AgentAnswer) -> None:
+        kind, size, stored = header.text("kind"), header.number("size"), header.number("stored")
+        self.mode, self.modified = header.number("mode"), header.number("modified")
+        makes_sense = kind in ("file", "tree") and 0 <= stored <= size < _MOST_BYTES
+        if not makes_sense or abs(self.modified) > _MOST_SECONDS or self.mode < 0:
+            raise self._broken()
+        self.kind, self.sparse = kind, stored < size
+        self._inflater = zlib.decompressobj(GZIP) if header.flag("gzip") else None
         # What a tree weighs is an estimate, and what /proc has untold.
-        self._most = announced if kind == b"file" and announced else 2 * announced + _MARGIN
-        free = shutil.disk_usage(str(self._file.name)).free
-        if missing + (self.kind == "tree") * announced > free:
-            raise TpukitError(f"there is no room for {missing} bytes", reason=f"{free} are free")
-        self._context.counter.expect(missing - self._due)
-        self._due = missing
+        self._most = size if kind == "file" and size else 2 * size + _MARGIN
+        self._check_room(max(0, stored - self._have) + (kind == "tree") * stored)
+        self._context.counter.expect(size - self._have - self._due)
+        self._due = size - self._have
+
+    def _check_room(self, needed: int) -> None:
+        part = Path(str(self._file.name))
+        free = shutil.disk_usage(part).free
+        if needed > free:
+            raise TpukitError(
+                f"there is no room for {self._shown} here",
+                reason=f"it needs {amount(needed)}, and {amount(free)} are free in "
+                + shown_path(part.parent),
+            )
 
     def _write(self, data: bytes) -> None:
         if self._have + len(data) > self._most:
             raise self._broken()
-        left = memoryview(data)
-        while left:
-            try:
-                count = self._file.write(left)
-            except OSError as error:
-                raise unwritable(error, Path(str(self._file.name))) from error
-            self._found.update(left[:count])
-            self._have += count
-            left = left[count:]
+        for piece in pieces(data, self._have) if self.sparse else (data,):
+            self._append(piece)
         self._due -= len(data)
         self._context.counter.advance(len(data))
         self._connection.progressed()
+
+    def _append(self, data: bytes) -> None:
+        try:
+            if self.sparse and not data.strip(b"\0"):
+                self._file.truncate(self._have + len(data))
+                written = len(data)
+            else:
+                written = self._file.write(data)
+        except OSError as error:
+            raise unwritable(error, Path(str(self._file.name))) from error
+        self._found.update(data[:written])
+        self._have += written
+        if written < len(data):
+            self._append(data[written:])
 
     def _broken(self) -> _Broken:
         return _Broken(
@@ -274,9 +319,19 @@ def _opened(part: Path) -> Iterator[FileIO]:
                     part.parent.rmdir() if made else None
 
 
+def _tell(
+    context: TransferContext, folder: Path, names: Sequence[str], count: int, what: str
+) -> None:
+    """Name what did not come with a folder."""
+    if names:
+        more = f" and {count - _SHOWN} more" if count > _SHOWN else ""
+        shown = ", ".join(map(one_line, names[:_SHOWN])) + more
+        context.on_notice(f"left out of {shown_path(folder)}, {what}: {shown}")
+
+
 def _put(part: Path, place: Path, source: Source, arrived: _Reception) -> list[str]:
     if arrived.kind == "tree":
-        left_out = unpack(part, place, source.expects)
+        left_out = unpack(part, place, source.expects, sparse=arrived.sparse)
         part.unlink()
         return left_out
     try:

@@ -20,6 +20,8 @@ _CHUNK = 1 << 20
 #: A sample that shrinks less than this is sent as it is.
 _WORTHWHILE = 0.9
 _SAMPLE = 4 << 20
+#: A file has a hole if it lacks at least this.
+_BLOCK = 4096
 GZIP = 31  #: zlib's window size, with gzip's header
 
 
@@ -30,6 +32,13 @@ class FilePart:
     path: Path
     size: int
     modified: int  #: in nanoseconds
+    stored: int  #: bytes that it needs on a disk: fewer than its size if it has holes
+
+    @classmethod
+    def described(cls, path: Path, status: os.stat_result) -> FilePart:
+        """Return the file at a path, which has this status."""
+        stored, size = status.st_blocks * 512, status.st_size
+        return cls(path, size, status.st_mtime_ns, stored if size - stored >= _BLOCK else size)
 
     def __len__(self) -> int:
         return self.size
@@ -68,6 +77,16 @@ class Payload:
     def size(self) -> int:
         return sum(map(len, self.parts))
 
+    @property
+    def stored(self) -> int:
+        """The bytes that it needs on a disk, whose holes need none."""
+        return sum(part.stored if isinstance(part, FilePart) else len(part) for part in self.parts)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether there are holes in it; they are zeros on their way."""
+        return self.stored < self.size
+
     @cached_property
     def digest(self) -> str:
         """The SHA-256 of all bytes, in hexadecimal."""
@@ -84,7 +103,9 @@ class Payload:
 
     @cached_property
     def compressible(self) -> bool:
-        """Whether compressing the first megabytes is worth the time."""
+        """Whether compressing is worth the time: for holes, or by the first megabytes."""
+        if self.sparse:
+            return True
         sample = bytearray()
         for chunk in self.chunks():
             sample += chunk
@@ -122,12 +143,26 @@ def inflated(data: bytes, inflater: zlib._Decompress) -> Iterator[bytes]:
         raise TpukitError("the worker sent what is no gzip stream") from error
 
 
+def pieces(data: bytes, position: int) -> Iterator[bytes]:
+    """Yield bytes that go to a position of a file, so that holes can be told from what is stored.
+
+    Each is zeros alone, or ends at a multiple of the size of a disk's block.
+    """
+    if not data.strip(b"\0"):
+        yield data
+        return
+    start, end = 0, _BLOCK - position % _BLOCK
+    while start < len(data):
+        yield data[start:end]
+        start, end = end, end + _BLOCK
+
+
 def file_payload(path: Path) -> Payload:
     """Return a single file as a payload; one that says it has no bytes, as in /proc, may have."""
     with _opened(path) as file:
         found = os.fstat(file.fileno())
         data = b"" if found.st_size else file.read()
-    return Payload((data or FilePart(path, found.st_size, found.st_mtime_ns),))
+    return Payload((data or FilePart.described(path, found),))
 
 
 def tree_members(root: Path, name: str) -> dict[str, Path]:
@@ -142,12 +177,27 @@ def tree_members(root: Path, name: str) -> dict[str, Path]:
     return members
 
 
-def tree_payload(members: Mapping[str, Path | bytes]) -> Payload:
-    """Return the archive of members: each the file, folder or link at a path, or a file's bytes."""
+def tree_payload(members: Mapping[str, Path | bytes], *, hard_links: bool = False) -> Payload:
+    """Return the archive of members: each the file, folder or link at a path, or a file's bytes.
+
+    With `hard_links`, the second name of a file is one there too.
+    """
     parts: list[bytes | FilePart] = []
+    first_names: dict[tuple[int, int], str] = {}
     for name, source in members.items():
         info = tarfile.TarInfo(name)
-        content = source if isinstance(source, bytes) else _described(info, source)
+        content: bytes | FilePart = b""
+        if isinstance(source, bytes):
+            content = source
+        else:
+            status = _status(source)
+            inode = (status.st_dev, status.st_ino)
+            if hard_links and inode in first_names:
+                info.type, info.linkname = tarfile.LNKTYPE, first_names[inode]
+            else:
+                content = _described(info, source, status)
+                if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+                    first_names[inode] = name
         info.size = len(content)
         # GNU's own format has names as they are on disk, and both GNU tar and bsdtar read it.
         header = info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
@@ -155,22 +205,25 @@ def tree_payload(members: Mapping[str, Path | bytes]) -> Payload:
     return Payload((*parts, b"\0" * (2 * tarfile.BLOCKSIZE)))
 
 
-def _described(info: tarfile.TarInfo, source: Path) -> bytes | FilePart:
+def _described(info: tarfile.TarInfo, source: Path, status: os.stat_result) -> bytes | FilePart:
     """Make a member what is at a path; return its content."""
-    try:
-        found = source.lstat()
-    except OSError as error:
-        _refuse(error)
-    info.mode, info.mtime = stat.S_IMODE(found.st_mode) & 0o777, int(found.st_mtime)
-    if stat.S_ISREG(found.st_mode):
-        return FilePart(source, found.st_size, found.st_mtime_ns)
-    if stat.S_ISDIR(found.st_mode):
+    info.mode, info.mtime = stat.S_IMODE(status.st_mode) & 0o777, int(status.st_mtime)
+    if stat.S_ISREG(status.st_mode):
+        return FilePart.described(source, status)
+    if stat.S_ISDIR(status.st_mode):
         info.type, info.mode = tarfile.DIRTYPE, info.mode | 0o700  # it is to be filled and moved
-    elif stat.S_ISLNK(found.st_mode):
+    elif stat.S_ISLNK(status.st_mode):
         info.type, info.linkname = tarfile.SYMTYPE, os.readlink(source)
     else:
         raise BadInput(f"{shown_path(source)} is no file, folder or link: it cannot be copied")
     return b""
+
+
+def _status(source: Path) -> os.stat_result:
+    try:
+        return source.lstat()
+    except OSError as error:
+        _refuse(error)
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,22 +9,21 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from tpukit.errors import TpukitError
+from tpukit.remote import agent_client
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.programs import program_text
 from tpukit.remote.transfer.payload import Payload
-from tpukit.remote.transfer.upload import Delivery, TransferContext
+from tpukit.remote.transfer.upload import Delivery, Placement, TransferContext
 
 #: From this many workers on, one upload and the zone's own network are quicker than uploads.
 ENOUGH_WORKERS = 3
 #: Uploads that share the uplink at one time, workers that fetch, and that put it where it goes.
 _UPLOADS, _FETCHES, _PLACINGS = 8, 64, 32
-#: Seconds for the first worker to start serving.
-_SERVE_SECONDS = 15.0
-_PROGRAM = "remote/transfer/relay_program.py"
-_PORT = re.compile(rb"^tpukit-relay ([0-9]{1,5})$", re.MULTILINE)
-#: What it cannot fetch, also without Python, is sent later; status 3: all is there and right.
-_FETCH = 'python3 -I -c "$0" fetch; [ $? -ne 3 ] || exit 3'
+#: Seconds for the first worker to start serving, and without a byte until a worker that fetches
+#: gives up, at most: it is sent the rest from here then.
+_SERVE_SECONDS, _SILENCE = 15.0, 30.0
+#: Bytes before the port that a login script may write.
+_LONGEST_GREETING = 64 << 10
 
 
 def distribute(
@@ -34,34 +31,35 @@ def distribute(
     workers: Sequence[RemoteWorker],
     put: Callable[[Delivery], bool],
     context: TransferContext,
-    where: tuple[str, ...] = (),
+    placement: Placement,
 ) -> list[Outcome[RemoteWorker, str]]:
     """Bring the payload to every worker, and have `put` put it where it goes.
 
-    Each was `sent` something, or is `unchanged`: a file is in its place (`where`) already. `put`
-    tells whether the payload was still there. One failed worker stops no other.
+    Each was `sent` something, or is `unchanged`: a file is in its place already. `put` returns
+    True if the payload was still there. One failed worker stops no other.
     """
     with ExitStack() as stack:
-        deliveries = [Delivery(payload, each, context, where) for each in workers]
-        for each in deliveries:
-            stack.enter_context(each.connection)
+        deliveries = [Delivery(payload, worker, context, placement) for worker in workers]
+        for delivery in deliveries:
+            stack.enter_context(delivery.connection)
         _each(deliveries, Delivery.look, _FETCHES)
-        pending = [each for each in deliveries if each.state not in ("sent", "unchanged")]
         # The second time resumes what an interrupted upload or a lost worker left.
         for _ in range(2):
-            if context.relay and len(_missing(pending)) >= ENOUGH_WORKERS:
-                _relay(pending)
-        missing = _missing(pending)
-        context.counter.expect(sum(payload.size - each.size for each in missing))
+            if context.relay and len(_missing(deliveries)) >= ENOUGH_WORKERS:
+                _relay([delivery for delivery in deliveries if delivery.pending])
+        missing = _missing(deliveries)
+        context.counter.expect(sum(payload.size - delivery.size for delivery in missing))
         _each(missing, Delivery.send, _UPLOADS)
-        _each([each for each in pending if each.whole], lambda each: each.put(put), _PLACINGS)
+        whole = [delivery for delivery in deliveries if delivery.whole and delivery.pending]
+        _each(whole, lambda delivery: delivery.put(put), _PLACINGS)
     return [
-        Outcome(each.worker, None if each.error else each.state, each.error) for each in deliveries
+        Outcome(delivery.worker, None if delivery.error else delivery.state, delivery.error)
+        for delivery in deliveries
     ]
 
 
 def _missing(deliveries: Sequence[Delivery]) -> list[Delivery]:
-    return [each for each in deliveries if not (each.error or each.whole)]
+    return [delivery for delivery in deliveries if delivery.pending and not delivery.whole]
 
 
 def _each(deliveries: Sequence[Delivery], work: Callable[[Delivery], object], window: int) -> None:
@@ -75,17 +73,17 @@ def _relay(deliveries: Sequence[Delivery]) -> None:
     """Let the worker that has most of it serve the others while it is still receiving."""
     missing = _missing(deliveries)
     # One that has all of it serves at once, and receives nothing.
-    source = max([each for each in deliveries if not each.error], key=lambda each: each.size)
+    source = max(deliveries, key=lambda delivery: delivery.size)
     stop = threading.Event()
     with suppress(TpukitError), _serving(source, stop) as served:
         source.context.counter.expect(source.payload.size - source.size)
 
-        def work(each: Delivery) -> None:
-            if each is not source:
-                _fetch(each, served)
+        def work(delivery: Delivery) -> None:
+            if delivery is not source:
+                _fetch(delivery, served)
                 return
             try:
-                each.send()
+                delivery.send()
             except TpukitError:
                 stop.set()
                 raise
@@ -102,30 +100,38 @@ def _serving(source: Delivery, stop: threading.Event) -> Iterator[dict[str, Any]
     place = {"address": address, "token": secrets.token_urlsafe(32)}
 
     def stdin() -> Iterator[bytes]:
-        yield _line({**place, "size": source.payload.size})
         stop.wait()  # the server ends with its standard input
+        yield from ()
 
     def on_output(stream: str, chunk: bytes) -> None:
         if stream == "stdout" and not answered.is_set():
             output.extend(chunk)
-            if _PORT.search(output):
+            told = b"tpukit-agent" in output and output.endswith(b"\n")
+            if told or len(output) > _LONGEST_GREETING:
                 answered.set()
 
     def serve() -> None:
-        python = ("python3", "-I", "-c", program_text(_PROGRAM))
-        line, deadline = source.command("serve", *python, "serve"), source.context.deadline
         # Its end is noticed by those who fetch from it.
         with suppress(TpukitError):
-            connection.run(line, stdin=stdin(), on_output=on_output, deadline=deadline)
+            agent_client.run(
+                connection,
+                "serve_upload",
+                {**source.request(), **place},
+                stdin=stdin,
+                on_output=on_output,
+                deadline=source.context.deadline,
+                keep=1 << 16,
+            )
         answered.set()
 
     threading.Thread(target=serve, name="tpukit-relay", daemon=True).start()
     try:
         answered.wait(_SERVE_SECONDS)
-        port = _PORT.search(output)
-        if port is None:  # no Python, or an address that is not its own
+        answers = agent_client.answers_in(connection.label, bytes(output))
+        port = answers[-1].number("port") if answers else 0
+        if not 0 < port < 1 << 16:  # the address may not be its own
             raise TpukitError("a worker does not serve the others")
-        yield {**place, "port": int(port[1])}
+        yield {**place, "port": port}
     finally:
         stop.set()
         answered.set()  # what else it says is not kept
@@ -133,12 +139,5 @@ def _serving(source: Delivery, stop: threading.Event) -> Iterator[dict[str, Any]
 
 def _fetch(delivery: Delivery, served: Mapping[str, Any]) -> None:
     """Let a worker fetch the payload; what it could not get it is sent later."""
-    command = ("sh", "-c", _FETCH, program_text(_PROGRAM))
-    stdin = _line({**served, "offset": delivery.size, "digest": delivery.payload.digest})
-    deadline = delivery.context.deadline  # the program itself gives up after a minute's silence
-    delivery.connection.retry(lambda each: delivery.receive(each, command, stdin, deadline))
-
-
-def _line(request: Mapping[str, Any]) -> bytes:
-    # The token stays off the command line, which every user of a worker can read.
-    return json.dumps(request).encode() + b"\n"
+    request = {**served, "silence": min(_SILENCE, delivery.context.silence / 2)}
+    delivery.connection.retry(lambda one: delivery.receive(one, "fetch_upload", request))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tpukit.errors import SecurityRefusal, TpukitError
+from tpukit.remote.transfer.payload import pieces
 from tpukit.text import one_line, shown_path
 
 #: More than any header of an honest archive; a hostile one could ask for all memory.
@@ -21,10 +22,17 @@ _CHUNK = 1 << 20
 Expected = Callable[[tuple[str, ...]], bool]
 
 
-def unpack(archive: Path, target: Path, expected: Expected = lambda parts: True) -> list[str]:
+def unpack(
+    archive: Path,
+    target: Path,
+    expected: Expected = lambda parts: True,
+    *,
+    sparse: bool = False,
+) -> list[str]:
     """Unpack a tar archive into the folder `target`, which is made; nothing is left by half.
 
-    Returns the names of symbolic links that lead out of the target, which are left out.
+    Returns the names of symbolic links that lead out of the target, which are left out. Zeros
+    become holes if the files are `sparse`.
 
     Members go into a new folder beside the target first: folders and files, then links, so that
     nothing is ever written through a link; then each is renamed into place.
@@ -39,7 +47,7 @@ def unpack(archive: Path, target: Path, expected: Expected = lambda parts: True)
     shutil.rmtree(stage, ignore_errors=True)
     try:
         stage.mkdir(0o700, parents=True)
-        left_out = _fill(stage, archive, expected)
+        left_out = _fill(stage, archive, expected, sparse)
         _merge(stage, target)
     # Its times may be no times; tarfile calls itself for each header that is about the next one.
     except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
@@ -65,9 +73,8 @@ def _merge(source: Path, target: Path) -> None:
             _merge(each, place)
 
 
-def _fill(stage: Path, archive: Path, expected: Expected) -> list[str]:
+def _fill(stage: Path, archive: Path, expected: Expected, sparse: bool) -> list[str]:
     links: list[tuple[Path, str]] = []
-    left_out = []
     folders = {stage: 0o755}
     with _Bounded(io.FileIO(archive)) as file, tarfile.open(fileobj=file, mode="r:") as opened:
         while (member := opened.next()) is not None:
@@ -76,9 +83,6 @@ def _fill(stage: Path, archive: Path, expected: Expected) -> list[str]:
             if parts and not expected(parts):
                 raise _refusal(member.name, "was not asked for")
             place = stage.joinpath(*parts)
-            if member.issym() and not _stays_inside(member.linkname, len(parts) - 1):
-                left_out.append("/".join(parts))
-                continue
             place.parent.mkdir(parents=True, exist_ok=True)
             if member.issym():
                 links.append((place, member.linkname))
@@ -89,24 +93,34 @@ def _fill(stage: Path, archive: Path, expected: Expected) -> list[str]:
                 # A second name of a file that came before.
                 os.link(stage.joinpath(*_parts(member.linkname)), place, follow_symlinks=False)
             elif member.isreg() and not member.issparse() and parts:
-                _write(opened, member, place)
+                _write(opened, member, place, sparse)
             else:
                 raise _refusal(member.name, "is no file, folder or link")
     for place, mode in folders.items():
         place.chmod(mode)
-    for place, destination in links:
-        os.symlink(destination, place)
-    return left_out
+    # There is no link yet: what is a folder now is a real one.
+    inside = [_stays_inside(place, destination, stage) for place, destination in links]
+    for (place, destination), stays in zip(links, inside, strict=True):
+        if stays:
+            os.symlink(destination, place)
+    left_out = zip(links, inside, strict=True)
+    return [str(place.relative_to(stage)) for (place, _), stays in left_out if not stays]
 
 
-def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
+def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path, sparse: bool) -> None:
     source = archive.extractfile(member)
     assert source is not None
     mode = member.mode & 0o755 | 0o600
     # A name that comes twice is refused: O_EXCL.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     with os.fdopen(os.open(place, flags, mode), "wb") as file:
-        shutil.copyfileobj(source, file, _CHUNK)
+        if not sparse:
+            shutil.copyfileobj(source, file, _CHUNK)
+        else:
+            for chunk in iter(lambda: source.read(_CHUNK), b""):
+                for piece in pieces(chunk, 0):
+                    file.write(piece) if piece.strip(b"\0") else file.seek(len(piece), os.SEEK_CUR)
+            file.truncate()
     os.utime(place, (member.mtime, member.mtime))
 
 
@@ -117,16 +131,23 @@ def _parts(name: str) -> tuple[str, ...]:
     return parts
 
 
-def _stays_inside(destination: str, depth: int) -> bool:
-    """Tell whether a link so deep leads to what is inside, whatever the links on its way are.
+def _stays_inside(link: Path, destination: str, stage: Path) -> bool:
+    """Return True if a link leads to what is inside, whatever the links on its way are.
 
-    `..` counts from the link's own folder, which is a real one, and only at the beginning: after
-    the name of another link it would count from wherever that one leads.
+    `..` counts from a real folder: after the name of another link, or of what may become one in
+    the target, it would count from wherever that leads.
     """
-    parts = [part for part in destination.split("/") if part not in ("", ".")]
-    climbs = next((n for n, part in enumerate(parts) if part != ".."), len(parts))
-    leads_out = destination.startswith("/") or climbs > depth or ".." in parts[climbs:]
-    return bool(destination) and "\0" not in destination and not leads_out
+    if not destination or destination.startswith("/") or "\0" in destination:
+        return False
+    place = link.parent
+    for part in destination.split("/"):
+        if part == "..":
+            if place == stage or not place.is_dir():
+                return False
+            place = place.parent
+        elif part != ".":
+            place /= part
+    return True
 
 
 class _Bounded(io.BufferedReader):

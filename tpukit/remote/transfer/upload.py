@@ -1,32 +1,33 @@
-"""Bytes to workers: named by their digest, resumed where they stopped, verified.
+"""Bytes to workers: staged beside the place where they go, resumed where they stopped, verified.
 
-A payload lies in a worker's folder of transfers until it is put in place; an interrupted one stays
-for a week, and whoever sends the same bytes goes on where it ends.
+An upload that was interrupted stays for a week, and the same command goes on where it ends.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal, Protocol
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Protocol
 
 from tpukit.clock import Deadline, Patience
-from tpukit.errors import TpukitError, TransportFailed
+from tpukit.console import amount
+from tpukit.errors import Fix, TpukitError, TransportFailed
+from tpukit.remote import agent_client
+from tpukit.remote.agent_client import AgentAnswer
 from tpukit.remote.connection.client import Connection
-from tpukit.remote.connection.target import Completed
 from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection
-from tpukit.remote.programs import answer, program_line
 from tpukit.remote.transfer.payload import Payload, compressed
+from tpukit.text import one_line
 
-_ANSWER = re.compile(rb"^tpukit-transfer ([a-z]+) ([0-9]{1,18})( into)?$", re.MULTILINE)
 #: Times that all is sent before what arrived has to be right: the first may go on after a broken
 #: beginning.
 _SENDINGS = 2
-_PLACINGS = 3
-#: Seconds without a byte after which a worker is given up, and bytes a second of a slow disk.
-_PATIENCE_SECONDS, _SLOW_DISK = 600.0, 20e6
+#: Times that another copy of the same to the same place may take what was sent to put it in place.
+_ROUNDS = 10
+#: Bytes more than what is sent that a worker may handle: it reads what it has, twice at most.
+_MARGIN = 64 << 20
+_STATES = ("complete", "partial", "corrupt", "sent", "unchanged")
 
 
 class ByteCounter(Protocol):
@@ -48,34 +49,73 @@ class TransferContext:
     relay: bool = True  #: whether workers may fetch from each other
     cancel: Callable[[], None] | None = None  #: ends what still runs after an interrupt
     on_loss: Callable[[TransportFailed], None] = lambda error: None  #: before another connection
-    #: Told the folder here and the names of the links that did not come with it.
-    on_left_out: Callable[[Path, Sequence[str]], None] = lambda folder, names: None
+    on_notice: Callable[[str], None] = lambda text: None  #: told what did not arrive as it was
+    silence: float = 60.0  #: seconds without progress after which a worker is given up
 
-    def connection(self, worker: RemoteWorker, size: int) -> RetryingConnection:
-        """Return a connection for a transfer of so many bytes, given up where nothing comes of it.
-
-        A worker is silent while it reads and hashes what it has.
-        """
-        patience = Patience(self.deadline, _PATIENCE_SECONDS + size / _SLOW_DISK)
+    def connection(self, worker: RemoteWorker) -> RetryingConnection:
+        """Return a connection for a transfer, given up when nothing comes of it."""
+        patience = Patience(self.deadline, self.silence)
         return RetryingConnection(worker.connect, patience, self.on_loss)
+
+
+class SignsOfLife:
+    """Puts off a connection's deadline as long as a worker says that it is getting on."""
+
+    def __init__(self, connection: RetryingConnection, label: str, most: int) -> None:
+        self._connection, self._label, self.most = connection, label, most
+        self._done, self._tail = 0, b""
+
+    def take(self, chunk: bytes) -> None:
+        """Read what a worker wrote; more progress than is possible puts off nothing."""
+        lines = self._tail + chunk
+        self._tail = lines[lines.rfind(b"\n") + 1 :][-1000:]
+        for answer in agent_client.answers_in(self._label, lines[: lines.rfind(b"\n") + 1]):
+            if answer.has("progress") and self._done < answer.number("progress") < self.most:
+                self._done = answer.number("progress")
+                self._connection.progressed()
+
+
+def ask_with_signs(
+    waiting: RetryingConnection,
+    connection: Connection,
+    verb: str,
+    request: Mapping[str, Any],
+    failure: str,
+    *,
+    size: int,
+    stdin: Callable[[], Iterable[bytes]] | None = None,
+    keep: int = 1 << 16,
+) -> AgentAnswer:
+    """Have the agent do something with `size` bytes, and return its answer.
+
+    `waiting` gives the worker up if it no longer gets on. Raises as `agent_client.ask` does.
+    """
+    signs = SignsOfLife(waiting, connection.label, 3 * size + _MARGIN)
+    done = agent_client.run(
+        connection,
+        verb,
+        request,
+        deadline=waiting.deadline,
+        stdin=stdin,
+        on_output=lambda name, chunk: signs.take(chunk) if name == "stdout" else None,
+        keep=keep,
+    )
+    return agent_client.answer(connection.label, done, failure)
 
 
 @dataclass(frozen=True)
 class Placement:
     """Where a payload goes: `into` a folder, under `name`, or to `target` itself.
 
-    A target that is a folder already takes it too: the first look tells, once for all.
+    A target that is a folder already takes it too: the first look tells, once for all. A `payload`
+    is not put anywhere: it stays in the folder `target` for another verb of the agent.
     """
 
     target: str
     name: str
-    into: bool
+    into: bool = False
     mode: int = 0o644  #: of a file; what is in a tree brings its own
-    kind: Literal["file", "tree"] = "file"
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        return "yes" if self.into else "no", self.kind, self.target, self.name, f"{self.mode:o}"
+    kind: Literal["file", "tree", "payload"] = "payload"
 
 
 @dataclass(eq=False)
@@ -83,29 +123,39 @@ class Delivery:
     """One payload on its way to one worker: what the worker has of it, or why it has not.
 
     Its `state` there is complete, corrupt, or partial with `size` bytes; or it is where it goes:
-    sent, or unchanged. `where` are the words of its placement.
+    sent, or unchanged. The worker stages it at `path`.
     """
 
     payload: Payload
     worker: RemoteWorker
     context: TransferContext
-    where: tuple[str, ...] = ()
+    placement: Placement
     state: str = "partial"
     size: int = 0
+    path: str = ""
+    into: bool = False
     error: TpukitError | None = None
 
     def __post_init__(self) -> None:
-        self.connection = self.context.connection(self.worker, self.payload.size)
+        self.connection = self.context.connection(self.worker)
+        self.into = self.placement.into
 
     @property
     def whole(self) -> bool:
         """Whether the worker has verified all of it, and it only has to be put in place."""
         return self.state == "complete"
 
+    @property
+    def pending(self) -> bool:
+        """Whether it is not where it goes, and may still come there."""
+        return not self.error and self.state not in ("sent", "unchanged")
+
     def look(self) -> None:
-        """Find out what of the payload the worker has, and whether that is in place already."""
-        if self._heed(self.connection.run(self.command("look", *self.where))):
-            self.where = ("yes", *self.where[1:])
+        """Find out what of the payload the worker has, and whether that is in place already.
+
+        Raises `TpukitError` if there is no room for the rest.
+        """
+        self.connection.retry(self._look)
 
     def send(self) -> None:
         """Send what is missing until the worker has verified the whole.
@@ -115,10 +165,14 @@ class Delivery:
                 one became shorter; or the worker cannot write.
             TransportFailed: the worker is out of reach.
         """
-        for _ in range(_SENDINGS):
+        corrupt = 0
+        for _ in range(_ROUNDS):
             self.connection.retry(self._send)
-            if self.whole:
+            if self.whole or not self.pending:
                 return
+            corrupt += self.state == "corrupt"
+            if corrupt == _SENDINGS:
+                break
         changed = self.payload.changed or "something on the way"
         why = f"{changed} changed while it was sent"
         raise TpukitError("what arrived is not what was sent", why=why)
@@ -126,51 +180,90 @@ class Delivery:
     def receive(
         self,
         connection: Connection,
-        command: Sequence[str],
-        stdin: bytes | Iterator[bytes],
-        deadline: Deadline,
+        verb: str,
+        request: Mapping[str, Any],
+        stdin: Callable[[], Iterable[bytes]] | None = None,
     ) -> None:
-        """Let the worker add what one of its own commands makes of the standard input."""
-        line = self.command("receive", str(self.size), *command)
-        self._heed(connection.run(line, stdin=stdin, deadline=deadline))
+        """Let the worker add to what it has what comes from here, or from another worker."""
+        self._heed(self._ask(connection, verb, {"offset": self.size, **request}, stdin))
 
     def put(self, attempt: Callable[[Delivery], bool]) -> None:
-        """Have `attempt` put the payload where it goes, and send it again where it is gone.
+        """Have `attempt` put the payload where it goes, and send it again if it is gone.
 
-        As it is where an answer was lost after it was put there. Raises `TpukitError` where it is
-        gone each time, and as `send` does.
+        It is gone if an answer was lost after it was put there, or if another copy of the same has
+        taken it. Raises `TpukitError` if it is gone each time, and as `send` does.
         """
-        for _ in range(_PLACINGS):
+        for _ in range(_ROUNDS):
             if attempt(self):
                 self.state = "sent"
                 return
             self.send()
-        raise TpukitError(f"what was sent is gone before it is in place, {_PLACINGS} times")
+            if not self.pending:
+                return
+        raise TpukitError(f"what was sent is gone before it is in place, {_ROUNDS} times")
 
     def place(self) -> bool:
-        """Put the payload in place; tell whether it was still there.
+        """Put the payload in place; return True if it was still there.
 
-        Where an answer was lost it is put there twice, which is the same as once.
+        If an answer is lost it is put there twice, which is the same as once.
         """
-        self._heed(self.connection.run(self.command("place", *self.where)))
+        answer = self.connection.retry(lambda one: self._ask(one, "place_upload", {}))
+        self._heed(answer)
+        if answer.has("copied_links"):
+            number = answer.number("copied_links")
+            text = f"{self.worker.name}: {number} hard links became files of their own"
+            self.context.on_notice(text)
         return self.state == "sent"
 
-    def command(self, verb: str, *words: str) -> str:
-        """Return the shell line that does something with what the worker has of the payload."""
-        which = (self.payload.digest, str(self.payload.size))
-        return program_line("remote/transfer/upload.sh", words=(verb, *which, *words))
+    def request(self) -> dict[str, Any]:
+        """Return what every request about this payload says."""
+        words = (self.payload.digest, self.placement.target, self.placement.name, self.worker.label)
+        key = hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape")).hexdigest()
+        return {
+            **asdict(self.placement),
+            "into": self.into,
+            "digest": self.payload.digest,
+            "size": self.payload.size,
+            "sparse": self.payload.sparse,
+            # Workers that share a folder do not write to each other's files.
+            "staged": f".tpukit-upload-{key[:32]}",
+            "path": self.path,
+        }
+
+    def _look(self, connection: Connection) -> None:
+        answer = self._ask(connection, "look_at_upload", {})
+        self._heed(answer)
+        self.path, self.into = answer.text("path"), answer.flag("into")
+        if self.pending:
+            self._check_room(answer.number("free"))
 
     def _send(self, connection: Connection) -> None:
         # Each attempt looks first: the last one may have brought more than we know of.
-        deadline = self.connection.deadline
-        self._heed(connection.run(self.command("look"), deadline=deadline))
-        if self.whole:
+        self._look(connection)
+        if self.whole or not self.pending:
             return
-        chunks = self._counted(self.payload.chunks(self.size))
-        if self.payload.compressible:
-            self.receive(connection, ("gzip", "-dc"), compressed(chunks), deadline)
-        else:
-            self.receive(connection, ("cat",), chunks, deadline)
+        gzip, offset = self.payload.compressible, self.size
+
+        def stdin() -> Iterator[bytes]:
+            chunks = self._counted(self.payload.chunks(offset))
+            return compressed(chunks) if gzip else chunks
+
+        self.receive(connection, "receive_upload", {"gzip": gzip}, stdin)
+
+    def _check_room(self, free: int) -> None:
+        missing = max(0, self.payload.stored - self.size)
+        is_archive = self.placement.kind != "file"
+        needed = missing + is_archive * self.payload.stored
+        if needed <= free:
+            return
+        name = one_line(self.placement.name)
+        folder = one_line(self.path.rpartition("/")[0] or "/")
+        raise TpukitError(
+            f"there is no room for {name} on {self.worker.name}",
+            reason=f"it needs {amount(needed)}, and {amount(free)} are free in {folder}",
+            why="a folder needs twice its size: as an archive first" if is_archive else "",
+            fix=Fix(note="free some room there, or copy to another disk"),
+        )
 
     def _counted(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         for chunk in chunks:
@@ -178,11 +271,27 @@ class Delivery:
             self.connection.progressed()
             self.context.counter.advance(len(chunk))
 
-    def _heed(self, done: Completed) -> bool:
-        """Note what the worker answered; tell whether the target is a folder.
+    def _ask(
+        self,
+        connection: Connection,
+        verb: str,
+        request: Mapping[str, Any],
+        stdin: Callable[[], Iterable[bytes]] | None = None,
+    ) -> AgentAnswer:
+        return ask_with_signs(
+            self.connection,
+            connection,
+            verb,
+            {**self.request(), **request},
+            f"{self.worker.name} cannot keep what was sent",
+            size=self.payload.size,
+            stdin=stdin,
+        )
 
-        Raises `TpukitError` where the program failed.
-        """
-        found = answer(done, _ANSWER, "a worker could not keep what was sent")
-        self.state, self.size = found[1].decode(), int(found[2])
-        return found[3] is not None
+    def _heed(self, answer: AgentAnswer) -> None:
+        """Note what the worker answered; raise `TpukitError` if that makes no sense."""
+        state, size = answer.text("state"), answer.number("size")
+        if state not in _STATES or not 0 <= size <= self.payload.size:
+            what = f"{self.worker.name} cannot have {size} of {self.payload.size} bytes"
+            raise TpukitError(what, reason=one_line(state)[:50])
+        self.state, self.size = state, size

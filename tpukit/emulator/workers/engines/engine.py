@@ -11,10 +11,10 @@ import re
 import shutil
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tpukit.emulator.workers.slice_facts import SliceFacts
 from tpukit.emulator.workers.worker_host import WorkerRecord
@@ -114,6 +114,7 @@ class WorkerSockets:
     ssh: socket.socket | None = None  #: for its neighbours, where it has a network of its own
     proxy: socket.socket | None = None  #: an HTTP proxy, where it has no other way out
     upstream: tuple[str, int] | None = None  #: the proxy that this one forwards to
+    api: socket.socket | None = None  #: on 127.0.0.1 and the port of the emulator's own API
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,18 @@ class Engine(Protocol):
         ...
 
 
+@runtime_checkable
+class BootingEngine(Engine, Protocol):
+    """An engine whose workers boot: they have accounts, an SSH server and services of their own."""
+
+    def open_ssh(self, worker: EmulatedWorker, keys: Sequence[tuple[str, str]]) -> socket.socket:
+        """Return a connection to the worker's SSH server, which admits these users' keys alone.
+
+        Blocks: not on a loop.
+        """
+        ...
+
+
 def make_folders(worker: EmulatedWorker, names: tuple[str, ...]) -> None:
     """Make the worker's folder, with folders in it, closed to other accounts."""
     for folder in (worker.folder.parent, worker.folder, *(worker.folder / name for name in names)):
@@ -185,6 +198,11 @@ def install_programs(worker: EmulatedWorker, names: tuple[str, ...], interpreter
     }
     for name, line in notes.items():
         (worker.folder / "etc" / name).write_text(line + "\n")
+
+
+def tpu_env(worker: EmulatedWorker) -> str:
+    """Return the settings of Google's own runtime, /home/tpu-runtime/tpu-env of a TPU VM."""
+    return "".join(f'{name}="{value}"\n' for name, value in worker.facts.tpu_env(worker.index))
 
 
 def install(name: str, target: Path, mode: int) -> None:

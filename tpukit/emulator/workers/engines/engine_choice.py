@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import shutil
@@ -14,14 +15,18 @@ from pathlib import Path
 from tpukit.emulator.workers.engines.engine import EmulatedWorker, Engine, Login, base_interpreter
 from tpukit.emulator.workers.engines.portable import PortableEngine
 from tpukit.emulator.workers.inherited_environment import inherited_environment
+from tpukit.emulator.workers.local_worker_host import new_record
 from tpukit.emulator.workers.slice_facts import SliceFacts
 from tpukit.emulator.workers.worker_folders import remove
-from tpukit.emulator.workers.worker_host import WorkerRecord
 from tpukit.errors import TpukitError
+from tpukit.paths import Paths
 
 _PROGRAMS = ("ip", "mount", "nsenter", "setsid", "unshare")
 _TRIAL_NODE = "projects/p/locations/z/nodes/trial"
+_TRIAL_ADDRESS = "127.77.254.254"
 _TRIAL_SECONDS = 30.0
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -30,23 +35,34 @@ class EngineChoice:
     reason: str
 
 
-def choose(name: str, folder: Path, identity: str, environment: Mapping[str, str]) -> EngineChoice:
+def choose(
+    name: str,
+    folder: Path,
+    identity: str,
+    environment: Mapping[str, str],
+    api_port: Callable[[], int] = int,
+) -> EngineChoice:
     """Return the engine of a name; `auto` is the portable one, which every machine can run.
 
-    `folder` keeps the workers' files, `identity` marks their processes. Raises `TpukitError` where
-    the machine cannot run the engine.
+    `folder` keeps the workers' files, `identity` marks their processes, `api_port` is that of
+    `WorkerNetworks`. Raises `TpukitError` if the machine cannot run the engine.
     """
     inherited = inherited_environment(environment, Path.home())
     if name == "namespaces":
         from tpukit.emulator.workers.engines.namespaces import namespaces_engine
 
+        if missing := _missing():
+            raise TpukitError("the namespaces engine cannot run here", reason=f"it needs {missing}")
         hidden = namespaces_engine.hidden_folders(Path.home(), folder.parent)
-        engine = namespaces_engine.NamespacesEngine(inherited, base_interpreter(), hidden)
-        try:
-            _try(engine, folder, identity)
-        except subprocess.TimeoutExpired as error:
-            raise TpukitError("a trial worker of the namespaces engine is silent") from error
-        return EngineChoice(engine, "asked for; a trial worker ran")
+        engine = namespaces_engine.NamespacesEngine(inherited, base_interpreter(), hidden, api_port)
+        return _tried(engine, folder, identity)
+    if name == "machines":
+        from tpukit.emulator.workers.engines.machines import machines_engine, root_file_system
+
+        cache = Paths.from_environment(environment).machines
+        root = root_file_system.ensure_root(cache, _log.warning)
+        machines = machines_engine.MachinesEngine(inherited, root, identity, api_port)
+        return _tried(machines, folder, identity)
     missing = _missing()
     other = f"namespaces needs {missing}" if missing else "--engine namespaces is possible here"
     portable = PortableEngine(inherited, base_interpreter(), is_root=os.geteuid() == 0)
@@ -66,12 +82,10 @@ def _missing() -> str:
     return lacking(sys.platform, os.geteuid(), shutil.which)
 
 
-def _try(engine: Engine, folder: Path, identity: str) -> None:
+def _tried(engine: Engine, folder: Path, identity: str) -> EngineChoice:
     """Run a command on a worker that is made and removed for it."""
-    if missing := _missing():
-        raise TpukitError("the namespaces engine cannot run here", reason=f"it needs {missing}")
     bits = random.SystemRandom().getrandbits(32)
-    record = WorkerRecord(0, "127.77.254.254", 22, f"trial-{bits:08x}", "", "")
+    record = new_record(0, _TRIAL_ADDRESS, f"trial-{bits:08x}")
     node = {"name": _TRIAL_NODE, "acceleratorType": "v3-8"}
     marker = f"{identity}/{_TRIAL_NODE}/0"
     folder = folder / record.hostname
@@ -79,7 +93,7 @@ def _try(engine: Engine, folder: Path, identity: str) -> None:
     sockets = None
     try:
         sockets = engine.start(worker)
-        login = Login("trial", "test -w / && hostname", ("127.0.0.1", 1, record.address, 22))
+        login = Login("root", "test -w / && hostname", ("127.0.0.1", 1, record.address, 22))
         program = engine.program(worker, login)
         done = subprocess.run(
             program.words,
@@ -90,10 +104,15 @@ def _try(engine: Engine, folder: Path, identity: str) -> None:
             check=False,
         )
         if done.stdout.strip() != record.hostname:
-            raise TpukitError("a trial worker of the namespaces engine fails", why=done.stderr)
+            raise TpukitError(f"a trial worker of the {engine.name} engine fails", why=done.stderr)
+    except subprocess.TimeoutExpired as error:
+        raise TpukitError(f"a trial worker of the {engine.name} engine is silent") from error
     finally:
         engine.end(marker)
-        for socket in (sockets.metadata, sockets.ssh, sockets.proxy) if sockets else ():
+        for socket in (
+            (sockets.metadata, sockets.ssh, sockets.proxy, sockets.api) if sockets else ()
+        ):
             if socket:
                 socket.close()
         remove(folder)
+    return EngineChoice(engine, "asked for; a trial worker ran")

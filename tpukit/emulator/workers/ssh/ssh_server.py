@@ -14,11 +14,18 @@ import asyncssh
 from asyncssh.forward import SSHForwarder
 
 from tpukit.emulator.workers.addresses import listening
-from tpukit.emulator.workers.engines.engine import EmulatedWorker, Engine, Login, WorkerProgram
+from tpukit.emulator.workers.engines.engine import (
+    BootingEngine,
+    EmulatedWorker,
+    Engine,
+    Login,
+    WorkerProgram,
+)
 from tpukit.emulator.workers.ssh.fault_effects import FaultEffects
-from tpukit.emulator.workers.ssh.link import PacketFilter
+from tpukit.emulator.workers.ssh.link import LimitedLink, PacketFilter
 from tpukit.emulator.workers.ssh.program_session import WorkerSession
 from tpukit.emulator.workers.worker_host import WorkerOracle
+from tpukit.errors import TpukitError
 
 _SSH_PORT = 22  #: the port of firewall rules, wherever the emulated server listens
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -126,9 +133,33 @@ class SshServer:
             with connection:
                 if await self._packet_filter.admit(connection, source):
                     await self.fault_effects.wait_while_frozen()
-                    await self._serve_ssh(connection)
+                    await self._forward_or_serve(connection)
         finally:
             self.sockets.discard(connection)
+
+    async def _forward_or_serve(self, connection: socket.socket) -> None:
+        engine = self.engine
+        # Another machine in its place has another key, and is served here.
+        if isinstance(engine, BootingEngine) and not self.fault_effects.in_force(
+            "swapped-host-key"
+        ):
+            await self._forward(connection, engine)
+        else:
+            await self._serve_ssh(connection)
+
+    async def _forward(self, connection: socket.socket, engine: BootingEngine) -> None:
+        """Carry a connection to the worker's own SSH server, which knows the metadata's keys."""
+        await self.start_worker()
+        keys = await asyncio.to_thread(self.oracle.authorized_keys, self.worker.facts.node)
+        try:
+            own = await asyncio.to_thread(engine.open_ssh, self.worker, keys)
+        except (OSError, TpukitError) as error:  # the client sees that its connection ends
+            _log.warning("worker %s: %s", self.worker.record.hostname, error)
+            return
+        near, link = self.fault_effects.through_link(connection)
+        if link:
+            self._run(link.run())
+        await LimitedLink(near, own, rate=0, most=0).run()
 
     async def _serve_ssh(self, connection: socket.socket) -> None:
         # The client sees for itself that its connection failed or was refused.

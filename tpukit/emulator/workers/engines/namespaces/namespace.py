@@ -59,14 +59,14 @@ class WorkerNamespaces:
 
 
 def make_namespaces(
-    worker: EmulatedWorker, network: NetworkNamespace, chips: int
+    worker: EmulatedWorker, network: NetworkNamespace, program: str, *arguments: str
 ) -> WorkerNamespaces:
-    """Start the worker's first process in namespaces of its own.
+    """Start the worker's first process, a program of its `bin`, in namespaces of its own.
 
     Raises `TpukitError` where the system does not allow it.
     """
-    words = [*_UNSHARE, "--", "/bin/sh", str(worker.folder / "bin/init")]
-    words += [worker.record.hostname, str(chips)]
+    words = [*_UNSHARE, "--", "/bin/sh", str(worker.folder / "bin" / program)]
+    words += [worker.record.hostname, *arguments]
     theirs, life = os.pipe()
     try:
         holder = network.inside(lambda: _started(words, worker, theirs))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from tpukit.emulator.workers import processes
 from tpukit.emulator.workers.engines.engine import (
@@ -24,25 +23,25 @@ from tpukit.emulator.workers.engines.engine import (
     home_folder,
     install_programs,
     make_folders,
+    tpu_env,
 )
-from tpukit.emulator.workers.engines.namespaces import http_proxy
 from tpukit.emulator.workers.engines.namespaces.namespace import WorkerNamespaces, make_namespaces
-from tpukit.emulator.workers.engines.namespaces.network import Bridge, NetworkNamespace
+from tpukit.emulator.workers.engines.namespaces.worker_networks import (
+    METADATA,
+    WorkerNetworks,
+    connect,
+    without_proxies,
+)
 from tpukit.emulator.workers.worker_folders import remove
 from tpukit.errors import TpukitError
 
-#: Where Compute Engine's metadata server is.
-METADATA = "169.254.169.254"
 _FOLDERS = ("bin", "home", "tmp", "etc", "upper", "work", "root")
 _STAND_INS = (
     *("journalctl", "sudo", "python3", "pip3", "init"),
     *("exportfs", "mount", "mount.nfs"),
 )
 _REPLACED = ("/home", "/root", "/tmp")  #: a worker has folders of its own in their place
-_PROXY = f"127.0.0.1:{http_proxy.PORT}"
-_PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 _PROGRAMS = "/opt/emulated-worker/bin"
-_SECONDS = 10.0
 _DISK_BYTES = 10 << 30  #: of a data disk; what nobody wrote takes no room
 
 
@@ -50,7 +49,8 @@ class NamespacesEngine:
     """Makes a worker's namespaces at its first login.
 
     `inherited` and `interpreter` are those of the portable engine; `hidden` are folders of this
-    machine that workers do not see, but for what `inherited` names there.
+    machine that workers do not see, but for what `inherited` names there; `api_port` is that of
+    `WorkerNetworks`.
     """
 
     name = "namespaces"
@@ -64,23 +64,18 @@ class NamespacesEngine:
     )
 
     def __init__(
-        self, inherited: Mapping[str, str], interpreter: Path, hidden: Sequence[Path]
+        self,
+        inherited: Mapping[str, str],
+        interpreter: Path,
+        hidden: Sequence[Path],
+        api_port: Callable[[], int] = int,
     ) -> None:
-        self._inherited = {
-            name: value for name, value in inherited.items() if "proxy" not in name.lower()
-        }
-        self._proxy = _proxy_of(inherited)
+        self._inherited = without_proxies(inherited)
+        self._networks = WorkerNetworks(inherited, api_port)
         self._interpreter = interpreter
         self._hidden = tuple(hidden)
         self._namespaces: dict[str, WorkerNamespaces] = {}
-        self._bridge: Bridge | None = None
         self._changing = threading.Lock()
-
-    @property
-    def _upstream(self) -> tuple[str, int] | None:
-        """This machine's own proxy, which workers' connections go through."""
-        found = urlsplit(self._proxy)
-        return (found.hostname, found.port or 80) if found.hostname else None
 
     def start(self, worker: EmulatedWorker) -> WorkerSockets | None:
         if self._is_running(worker):
@@ -93,17 +88,10 @@ class NamespacesEngine:
         (worker.folder / "tmp").chmod(0o1777)
         install_programs(worker, _STAND_INS, self._interpreter)
         self._write_settings(worker)
-        network = NetworkNamespace()
+        network, sockets = self._networks.make(worker, serve_ssh=True)
+        chips = worker.facts.accelerator.chips_per_worker if worker.facts.devices else 0
         try:
-            self._connect_to_bridge(network, worker.address)
-            sockets = WorkerSockets(
-                metadata=network.listening(METADATA, 80),
-                ssh=network.listening(worker.address, 22),
-                proxy=network.listening("127.0.0.1", http_proxy.PORT),
-                upstream=self._upstream,
-            )
-            chips = worker.facts.accelerator.chips_per_worker if worker.facts.devices else 0
-            namespaces = make_namespaces(worker, network, chips)
+            namespaces = make_namespaces(worker, network, "init", str(chips))
         except (OSError, TpukitError):
             network.close()
             raise
@@ -120,7 +108,7 @@ class NamespacesEngine:
         environment = {
             **self._inherited,
             "UV_LINK_MODE": "copy",  # the caches are another mount
-            **self._proxies(worker),
+            **self._networks.variables(worker),
             **worker.facts.environment(worker.index, METADATA),
             **login.environment(home),
             "PATH": f"{_PROGRAMS}:{SYSTEM_PATH}",
@@ -137,8 +125,7 @@ class NamespacesEngine:
         )
 
     def connect(self, worker: EmulatedWorker, host: str, port: int) -> socket.socket:
-        network = self._namespaces_of(worker).network
-        return network.inside(lambda: socket.create_connection((host, port), _SECONDS))
+        return connect(self._namespaces_of(worker).network, host, port)
 
     def end(self, marker: str) -> None:
         with self._changing:
@@ -148,9 +135,7 @@ class NamespacesEngine:
             namespaces.end()
 
     def close(self) -> None:
-        if self._bridge:
-            self._bridge.close()
-            self._bridge = None
+        self._networks.close()
 
     def _namespaces_of(self, worker: EmulatedWorker) -> WorkerNamespaces:
         namespaces = self._namespaces.get(worker.marker)
@@ -167,42 +152,16 @@ class NamespacesEngine:
         namespaces.end()  # somebody inside killed the first process
         return False
 
-    def _connect_to_bridge(self, network: NetworkNamespace, address: str) -> None:
-        with self._changing:
-            self._bridge = self._bridge or Bridge()
-        self._bridge.attach(network, [METADATA], address)
-
     def _home(self, worker: EmulatedWorker, user: str) -> Path:
         home_folder(worker, user).mkdir(mode=0o700, exist_ok=True)
         return Path("/home", user)
 
     def _write_settings(self, worker: EmulatedWorker) -> None:
-        facts = worker.facts
-        lines = ["127.0.0.1 localhost", f"{METADATA} metadata.google.internal metadata"]
-        for record in facts.workers:
-            lines.append(f"{record.address} {facts.full_hostname(record.index)} {record.hostname}")
-        (worker.folder / "etc/hosts").write_text("\n".join(lines) + "\n")
-        apt = [f'Acquire::{kind}::Proxy "{self._proxy_url}";' for kind in ("http", "https")]
-        # As on a VM: this machine may be a container, whose apt makes its caches anew each time.
-        apt += [f'Dir::Cache::{name} "{name}.bin";' for name in ("pkgcache", "srcpkgcache")]
-        (worker.folder / "etc/apt.conf").write_text("\n".join(apt) + "\n")
+        (worker.folder / "etc/hosts").write_text(self._networks.hosts(worker))
+        (worker.folder / "etc/apt.conf").write_text(self._networks.apt_settings())
         (worker.folder / "etc/layout").write_text("".join(f"{line}\n" for line in self._layout()))
-        settings = "".join(f'{name}="{value}"\n' for name, value in facts.tpu_env(worker.index))
-        (worker.folder / "etc/tpu-env").write_text(settings)
+        (worker.folder / "etc/tpu-env").write_text(tpu_env(worker))
         (worker.folder / "etc/disks").write_text("".join(_disks(worker)))
-
-    @property
-    def _proxy_url(self) -> str:
-        """The proxy by the name it has inside; the machine's own may want a password with it."""
-        secret, at, _ = urlsplit(self._proxy).netloc.rpartition("@")
-        return f"http://{secret}{at}{_PROXY}"
-
-    def _proxies(self, worker: EmulatedWorker) -> dict[str, str]:
-        # Addresses one by one: not everybody reads networks in no_proxy.
-        direct = ["localhost", "127.0.0.1", METADATA, "metadata.google.internal", "metadata"]
-        direct += [*worker.facts.addresses, *(record.hostname for record in worker.facts.workers)]
-        exceptions = dict.fromkeys(("no_proxy", "NO_PROXY"), ",".join(direct))
-        return {**dict.fromkeys(_PROXIES, self._proxy_url), **exceptions}
 
     def _layout(self) -> Iterator[str]:
         """Hide this machine's private folders, and show what the inherited settings name."""
@@ -241,9 +200,3 @@ def hidden_folders(home: Path, emulator: Path) -> tuple[Path, ...]:
     """Return the folders of this machine that are nobody's business on a worker."""
     found = [*(Path(name) for name in (*_REPLACED, "/var/tmp")), home, emulator]
     return tuple(dict.fromkeys(folder.resolve() for folder in found))
-
-
-def _proxy_of(inherited: Mapping[str, str]) -> str:
-    names = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")
-    found = next((inherited[name] for name in names if inherited.get(name)), "")
-    return found if found.startswith("http://") else ""

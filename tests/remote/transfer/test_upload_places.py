@@ -1,0 +1,248 @@
+"""Where an upload goes: staged on its target's disk, through links, beside other copies of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.openssh_server import eventually
+from support.transfer_workers import ByteCounter, Fleet, fleet, verbs
+
+from remote.transfer.test_upload import NEVER, SIZE, CuttingGauge, file_to, leftovers, send, staged
+from tpukit.errors import TpukitError
+from tpukit.remote.connection.keys import KeyPair
+from tpukit.remote.transfer.payload import file_payload, tree_members, tree_payload
+from tpukit.remote.transfer.upload import Placement, TransferContext
+from tpukit.work.copies import Copy, upload
+
+pytestmark = pytest.mark.process
+
+Disk = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def one(tmp_path: Path, key: KeyPair) -> Iterator[Fleet]:
+    with fleet(tmp_path, key, 1) as found:
+        yield found
+
+
+@pytest.fixture
+def noise(tmp_path: Path) -> Path:
+    file = tmp_path / "noise"
+    file.write_bytes(os.urandom(SIZE))
+    return file
+
+
+@pytest.fixture
+def disk(one: Fleet) -> Iterator[Disk]:
+    """Mount a disk of a size at a path of the worker's home folder."""
+    if os.geteuid():
+        pytest.skip("a disk of its own is a mount that only root can make: it is NOT checked")
+    mounted = []
+
+    def mount(name: str, size: str) -> Path:
+        place = one.home(0) / name
+        place.mkdir()
+        words = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
+        subprocess.run(words, check=True)
+        mounted.append(place)
+        return place
+
+    yield mount
+    for place in mounted:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def tree_to(target: str, name: str = "tree", *, into: bool = False) -> Placement:
+    return Placement(target, name, into, kind="tree")
+
+
+def fill(folder: Path) -> None:
+    size = shutil.disk_usage(folder).free
+    with (folder / "filler").open("wb", 0) as file, suppress(OSError):
+        for _ in range(0, size, 4096):
+            file.write(bytes(4096))
+    assert not shutil.disk_usage(folder).free
+
+
+def test_an_upload_needs_no_room_in_the_home_folder(one: Fleet, noise: Path, disk: Disk) -> None:
+    """Jobs write their logs there: a copy that filled it would hold them up."""
+    disk(".tpukit", "256k")
+    target = disk("disk", "8m")
+    placement = file_to("./disk/deep/copy")
+    part = staged(one, file_payload(noise), placement).name
+    counter = CuttingGauge(act=lambda: eventually((target / part).exists))
+    assert send(one, file_payload(noise), placement, counter) == ["sent"]
+    assert (target / "deep/copy").read_bytes() == noise.read_bytes()
+    assert not leftovers(one.home(0))
+
+
+def test_what_a_worker_has_no_room_for_is_not_sent(one: Fleet, noise: Path, disk: Disk) -> None:
+    place = disk("disk", "1m")
+    (found,) = send(one, file_payload(noise), file_to("./disk/"), counter := ByteCounter())
+    assert isinstance(found, TpukitError)
+    assert found.what == "there is no room for noise on worker 0"
+    assert found.reason == f"it needs 3.1 MB, and 1.0 MB are free in {place}"
+    assert (counter.moved, one.taken(0)) == (0, 0)
+    assert not list(place.iterdir())
+
+
+def test_a_folder_needs_room_for_the_archive_and_what_is_in_it(
+    one: Fleet, noise: Path, disk: Disk
+) -> None:
+    place = disk("disk", "5m")
+    (noise.parent / "tree").mkdir()
+    noise.rename(noise.parent / "tree/noise")
+    payload = tree_payload(tree_members(noise.parent / "tree", "tree"))
+    (found,) = send(one, payload, tree_to("./disk/"), ByteCounter())
+    assert isinstance(found, TpukitError)
+    assert found.why == "a folder needs twice its size: as an archive first"
+    assert one.taken(0) == 0
+    assert not list(place.iterdir())
+
+
+def test_a_disk_that_becomes_full_is_one_error_and_keeps_nothing(
+    one: Fleet, noise: Path, disk: Disk
+) -> None:
+    place = disk("disk", "4m")
+    counter = CuttingGauge(act=lambda: fill(place), at=SIZE // 4)
+    (found,) = send(one, file_payload(noise), file_to("./disk/copy"), counter)
+    assert isinstance(found, TpukitError)
+    assert "No space left on device" in found.reason
+    assert one.taken(0) == 1
+    assert [path.name for path in place.iterdir()] == ["filler"]
+
+
+def test_a_file_goes_through_a_link_to_wherever_that_leads(
+    one: Fleet, noise: Path, disk: Disk
+) -> None:
+    home, place = one.home(0), disk("disk", "8m")
+    (place / "model").write_text("old")
+    (home / "link").symlink_to("disk/model")
+    (home / "new").symlink_to("disk/made")
+    with (place / "model").open() as reader:
+        for name, target in (("link", "model"), ("new", "made")):
+            assert send(one, file_payload(noise), file_to(f"./{name}"), ByteCounter()) == ["sent"]
+            assert os.readlink(home / name) == f"disk/{target}"
+            assert (place / target).read_bytes() == noise.read_bytes()
+        assert reader.read() == "old"
+    assert send(one, file_payload(noise), file_to("./link"), ByteCounter()) == ["unchanged"]
+
+
+def test_a_folder_arrives_across_a_disk_that_is_mounted_in_it(
+    one: Fleet, tmp_path: Path, disk: Disk
+) -> None:
+    (one.home(0) / "tree").mkdir()
+    place = disk("tree/data", "1m")
+    (place / "file").write_text("old")
+    (tmp_path / "tree/data/new").mkdir(parents=True)
+    for name in ("file", "new/file"):
+        (tmp_path / "tree/data" / name).write_text("new")
+    payload = tree_payload(tree_members(tmp_path / "tree", "tree"))
+    assert send(one, payload, tree_to("./", into=True), ByteCounter()) == ["sent"]
+    assert (place / "file").read_text() == (place / "new/file").read_text() == "new"
+    assert sorted(path.name for path in place.iterdir()) == ["file", "new"]
+
+
+def at_once(work: Callable[[int], object], number: int) -> list[object]:
+    """Do something so many times at the same time."""
+    results: list[object] = [None] * number
+    barrier = threading.Barrier(number)
+
+    def do(index: int) -> None:
+        barrier.wait(60)
+        results[index] = work(index)
+
+    threads = [threading.Thread(target=do, args=(index,)) for index in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(300)
+    return results
+
+
+@pytest.mark.parametrize("same", [False, True], ids=["six names", "one name"])
+@pytest.mark.parametrize("kind", ["file", "tree"])
+def test_six_copies_of_the_same_at_once_all_arrive(
+    one: Fleet, noise: Path, tmp_path: Path, same: bool, kind: str
+) -> None:
+    (tmp_path / "tree/sub").mkdir(parents=True)
+    (tmp_path / "tree/sub/noise").write_bytes(noise.read_bytes())
+    source = noise if kind == "file" else tmp_path / "tree"
+
+    def copy(index: int) -> list[object]:
+        words = Copy("demo", "up", (str(source),), f"./y{0 if same else index}", into=False)
+        context = TransferContext(NEVER, ByteCounter())
+        return [done.error or done.value for done in upload(words, one.workers, context)]
+
+    for done in at_once(copy, 6):
+        assert done in (["sent"], ["unchanged"])
+    names = [f"y{index}" for index in range(1 if same else 6)]
+    # A folder that is there already takes the next one by its name.
+    found = [path for name in names for path in one.home(0).glob(f"{name}/**/noise")]
+    found += [one.home(0) / name for name in names if (one.home(0) / name).is_file()]
+    assert len(found) >= len(names)
+    assert {path.read_bytes() for path in found} == {noise.read_bytes()}
+    assert not leftovers(one.home(0))
+
+
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("kind", ["file", "tree"])
+def test_workers_that_share_a_home_folder_all_get_it(
+    key: KeyPair, noise: Path, tmp_path: Path, count: int, kind: str
+) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/noise").write_bytes(noise.read_bytes())
+    with fleet(tmp_path, key, count) as workers:
+        for server in workers.servers:
+            server.home = workers.home(0)
+        for number in range(2):
+            payload = file_payload(noise)
+            placement = file_to(f"./copy{number}")
+            if kind == "tree":
+                payload = tree_payload(tree_members(tmp_path / "tree", "tree"))
+                placement = tree_to("./", into=True)
+            done = send(workers, payload, placement, ByteCounter())
+            assert set(done) <= {"sent", "unchanged"}, done
+        assert not leftovers(workers.home(0))
+
+
+def test_what_another_one_has_taken_before_it_was_in_place_is_sent_again(
+    one: Fleet, noise: Path, tmp_path: Path
+) -> None:
+    """As if another copy of the same had put it in place, and somebody had removed it there."""
+    placement = file_to("./copy")
+    whole = staged(one, file_payload(noise), placement).with_suffix("")
+    real = subprocess.run(["which", "python3"], capture_output=True, text=True, check=True).stdout
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    once = f"[ -e {tools}/taken ] || {{ touch {tools}/taken; rm {whole}; }}"
+    lines = f'#!/bin/sh\ncase "$*" in *place_upload) {once} ;; esac\nexec {real.strip()} "$@"\n'
+    (tools / "python3").write_text(lines)
+    (tools / "python3").chmod(0o755)
+    one.servers[0].path = f"{tools}:{one.servers[0].path}"
+    assert send(one, file_payload(noise), placement, ByteCounter()) == ["sent"]
+    assert verbs(one.servers[0]).count("receive_upload") == 2
+    assert (one.home(0) / "copy").read_bytes() == noise.read_bytes()
+
+
+def test_a_staged_file_that_is_not_verified_is_never_put_in_place(one: Fleet, noise: Path) -> None:
+    """Another copy of the same may be comparing it with its digest at this moment."""
+    payload, placement = file_payload(noise), file_to("./copy")
+    part = staged(one, payload, placement)
+    whole = part.with_suffix("")
+
+    def act() -> None:
+        whole.write_bytes(bytes(SIZE))
+
+    counter = CuttingGauge(act=act)
+    assert send(one, payload, replace(placement, mode=0o600), counter) == ["sent"]
+    assert (one.home(0) / "copy").read_bytes() == noise.read_bytes()
+    assert not leftovers(one.home(0))

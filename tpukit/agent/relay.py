@@ -1,0 +1,83 @@
+"""An upload on its way from one worker of a slice to the others.
+
+Who connects to the worker that serves it sends a line, the secret and an offset, and gets the bytes
+from there on, also those that are still to come.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+import socket
+import socketserver
+import sys
+import threading
+import time
+from typing import Iterator
+
+from tpukit.agent.main import Home, Request, say
+from tpukit.agent.trees import CHUNK
+from tpukit.agent.uploads import keep
+
+#: Seconds without a byte after which the one that serves gives up.
+SILENCE = 60.0
+CONNECT = 5.0
+
+
+def serve_upload(home: Home, request: Request) -> None:
+    """Serve a staged file, whole or not, until standard input ends; answer the `port`."""
+    size, secret = request["size"], request["token"].encode()
+    served = _opened(request["path"])
+
+    class Handler(socketserver.StreamRequestHandler):
+        timeout = SILENCE
+
+        def handle(self) -> None:
+            given, _, offset = self.rfile.readline(200).partition(b" ")
+            if not hmac.compare_digest(given, secret):
+                return
+            self.connection.settimeout(None)  # with a time-out it does not block in sendfile
+            position, quiet_since = int(offset), time.monotonic()
+            while position < size and time.monotonic() - quiet_since < SILENCE:
+                most = min(size - position, CHUNK)
+                sent = os.sendfile(self.connection.fileno(), served, position, most)
+                if sent:
+                    position += sent
+                    quiet_since = time.monotonic()
+                else:
+                    time.sleep(0.05)
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+        request_queue_size = 128
+
+    with Server((request["address"], 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        say({"port": server.server_address[1]})
+        sys.stdin.buffer.read()
+
+
+def fetch_upload(home: Home, request: Request) -> None:
+    """Keep what another worker serves, as far as it comes; answer as for a receipt from a client.
+
+    It is given up after `silence` seconds without a byte.
+    """
+    keep(request, _fetched(request))
+
+
+def _fetched(request: Request) -> Iterator[bytes]:
+    place = (request["address"], request["port"])
+    with contextlib.suppress(OSError), socket.create_connection(place, CONNECT) as peer:
+        peer.settimeout(request["silence"])
+        peer.sendall(f"{request['token']} {request['offset']}\n".encode())
+        yield from iter(lambda: peer.recv(CHUNK), b"")
+
+
+def _opened(path: str) -> int:
+    """Return the staged file, which it remains when it is renamed."""
+    try:
+        return os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        return os.open(path + ".part", os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)

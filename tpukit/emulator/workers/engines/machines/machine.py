@@ -1,0 +1,129 @@
+"""One machine: a system that boots in namespaces of its own, and its power button."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from tpukit.emulator.workers.engines.engine import EmulatedWorker
+from tpukit.emulator.workers.engines.machines.control_groups import make_groups, remove_groups
+from tpukit.emulator.workers.engines.namespaces.namespace import WorkerNamespaces, make_namespaces
+from tpukit.emulator.workers.engines.namespaces.network import NetworkNamespace
+from tpukit.emulator.workers.engines.namespaces.worker_networks import connect
+from tpukit.errors import TpukitError
+from tpukit.text import one_line
+
+_BOOT_SECONDS = 120.0
+_POLL_SECONDS = 0.1
+_SECONDS = 60.0
+_LAST_LINES = 5
+#: systemd(1), "Signals": power the machine off.
+_POWER_OFF = signal.SIGRTMIN + 4
+_ENTER = ("--mount", "--uts", "--ipc", "--net", "--pid")
+
+
+@dataclass
+class BootedMachine:
+    """A worker's machine, as long as its first process lives."""
+
+    worker: EmulatedWorker
+    namespaces: WorkerNamespaces
+    groups: str  #: the name of its control groups
+    leader: int = 0  #: process number of its systemd, as this machine counts
+    _admitted: Sequence[tuple[str, str]] | None = None
+    _changing: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def alive(self) -> bool:
+        return self.namespaces.alive
+
+    @property
+    def network(self) -> NetworkNamespace:
+        return self.namespaces.network
+
+    @property
+    def root(self) -> Path:
+        return Path(f"/proc/{self.leader}/root")
+
+    def enter(self) -> tuple[str, ...]:
+        """Return the words that start a command inside, as the leader of a session of its own."""
+        return ("nsenter", "--target", str(self.leader), *_ENTER, "--", "setsid")
+
+    def wait_for_ssh(self) -> None:
+        """Return when the SSH server answers; raise `TpukitError` if the machine does not boot."""
+        give_up_at = time.monotonic() + _BOOT_SECONDS
+        while self.alive and time.monotonic() < give_up_at:
+            with contextlib.suppress(OSError):
+                connect(self.network, self.worker.address, 22).close()
+                self.leader = _leader(self.namespaces.first)
+                return
+            time.sleep(_POLL_SECONDS)
+        raise TpukitError("a worker's machine does not boot", why=self._last_lines())
+
+    def admit(self, keys: Sequence[tuple[str, str]]) -> None:
+        """Give each user an account, and admit these keys alone."""
+        with self._changing:
+            if keys == self._admitted:
+                return
+            lines = "".join(f"{user} {one_line(key)}\n" for user, key in keys)
+            words = (*self.enter(), "/opt/emulated-worker/bin/accounts")
+            done = subprocess.run(
+                words, input=lines, capture_output=True, text=True, timeout=_SECONDS, check=False
+            )
+            if done.returncode:
+                raise TpukitError("an account cannot be made", why=one_line(done.stderr))
+            self._admitted = keys
+
+    def press_power_button(self) -> None:
+        """Ask the system to power off."""
+        if self.alive and self.leader:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.leader, _POWER_OFF)
+
+    def pull_plug(self, give_up_at: float) -> None:
+        """End the machine at once if it still runs at that moment, and remove its traces."""
+        while self.alive and time.monotonic() < give_up_at:
+            time.sleep(_POLL_SECONDS)
+        self.namespaces.end()
+        remove_groups(self.groups)
+
+    def _last_lines(self) -> str:
+        lines = (self.worker.folder / "console").read_text(errors="replace").splitlines()
+        return "\n".join(one_line(line) for line in lines[-_LAST_LINES:])
+
+
+def boot(
+    worker: EmulatedWorker, network: NetworkNamespace, root: Path, groups: str, options: list[str]
+) -> BootedMachine:
+    """Start a machine on a root file system; `options` are systemd-nspawn's.
+
+    Raises `TpukitError` if the system does not allow it, or if the machine does not boot.
+    """
+    folders = make_groups(groups)
+    words = [str(root), str(len(folders)), *map(str, folders), *options]
+    machine = BootedMachine(worker, make_namespaces(worker, network, "machine", *words), groups)
+    try:
+        machine.wait_for_ssh()
+    except TpukitError:
+        machine.pull_plug(0)
+        raise
+    return machine
+
+
+def _leader(first: int) -> int:
+    """Return the process number of the systemd below systemd-nspawn."""
+    for process in psutil.Process(first).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            parent = process.parent()
+            if parent and parent.name() == "systemd-nspawn":
+                return int(process.pid)
+    raise TpukitError("a worker's machine has ended")

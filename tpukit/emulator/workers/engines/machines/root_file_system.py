@@ -1,0 +1,131 @@
+"""The root file system that all machines start from: built once, read by all, changed by none."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tpukit.emulator.process.home import exclusively
+from tpukit.errors import BadInput, Fix, TpukitError
+from tpukit.text import one_line
+
+#: Programs that the engine needs, and their Debian packages.
+_PROGRAMS = {
+    "debootstrap": "debootstrap",
+    "systemd-nspawn": "systemd-container",
+    "ip": "iproute2",
+    "mount": "mount",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+}
+_PACKAGES = (
+    *("systemd", "systemd-sysv", "libpam-systemd", "dbus", "openssh-server", "sudo"),
+    *("python3", "python3-venv", "iproute2", "procps", "ca-certificates", "curl", "rsync"),
+    "unattended-upgrades",
+)
+#: What makes each machine another one: it gets its own at its first boot.
+_OWN = ("etc/machine-id", "var/lib/dbus/machine-id", "etc/hostname", "etc/ssh/ssh_host_*_key*")
+_ARCHIVES = "var/cache/apt/archives/*.deb"
+_LAST_LINES = 5
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PackageSource:
+    """Where this machine's apt gets the packages of a release."""
+
+    address: str
+    release: str
+    components: tuple[str, ...]
+
+
+def check_programs() -> None:
+    """Raise `BadInput` if this machine cannot build or boot machines."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        needs = "root" if sys.platform == "linux" else "Linux"
+        other = "the default engine runs on every machine"
+        start = Fix.command("tpukit", "emulator", "start", note=other)
+        raise BadInput("the machines engine cannot run here", reason=f"it needs {needs}", fix=start)
+    missing = [name for name in _PROGRAMS if not shutil.which(name)]
+    if missing:
+        packages = sorted({_PROGRAMS[name] for name in missing})
+        raise BadInput(
+            "the machines engine cannot run here",
+            reason=f"it needs {', '.join(missing)}",
+            fix=Fix.command("apt-get", "install", "--yes", *packages),
+        )
+
+
+def ensure_root(cache: Path, say: Say) -> Path:
+    """Return the root file system in `cache`, which is built at the first call.
+
+    `say` gets what happens and how long it took. Raises `BadInput` if a program is missing, and
+    `TpukitError` if the packages cannot be had.
+    """
+    check_programs()
+    source = _package_source()
+    words = " ".join((source.release, *_PACKAGES))
+    digest = hashlib.sha256(words.encode()).hexdigest()[:12]
+    root = cache / f"{source.release}-{digest}"
+    cache.mkdir(parents=True, exist_ok=True)
+    with exclusively(cache / "build.lock"):
+        if not root.exists():
+            say(f"building a {source.release} root file system in {cache}: about a minute, once")
+            started = time.monotonic()
+            _build(source, root)
+            say(f"built in {time.monotonic() - started:.0f} s")
+    return root
+
+
+def _package_source() -> PackageSource:
+    """Return where apt gets this release from: apt's own word for it, whatever its files are."""
+    release = _release()
+    words = ["apt-get", "indextargets", "--format", "$(SITE) $(CODENAME) $(COMPONENT)"]
+    listed = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+    lines = [line.split() for line in listed.splitlines()]
+    ours = [line for line in lines if len(line) == 3 and line[1] == release]
+    if not ours:
+        raise BadInput(
+            f"apt has no source for {release or 'this system'}",
+            reason="the machines engine builds its workers from Debian's or Ubuntu's packages",
+            fix=Fix.command("apt-get", "update"),
+        )
+    components = {component for site, _, component in ours if site == ours[0][0]}
+    return PackageSource(ours[0][0], release, tuple(sorted(components)))
+
+
+def _release() -> str:
+    lines = Path("/etc/os-release").read_text().splitlines()
+    values = dict(line.split("=", 1) for line in lines if "=" in line)
+    return values.get("VERSION_CODENAME", "").strip('"')
+
+
+def _build(source: PackageSource, root: Path) -> None:
+    """Build beside the place, and move there: what a crash has left is not taken for a root."""
+    building = Path(tempfile.mkdtemp(prefix="building-", dir=root.parent))
+    try:
+        building.chmod(0o755)
+        options = ["--variant=minbase", f"--include={','.join(_PACKAGES)}"]
+        options.append(f"--components={','.join(source.components)}")
+        words = ["debootstrap", *options, source.release, str(building), source.address]
+        done = subprocess.run(
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+        if done.returncode:
+            lines = [one_line(line) for line in done.stdout.splitlines()[-_LAST_LINES:]]
+            raise TpukitError("the root file system cannot be built", why="\n".join(lines))
+        for pattern in (*_OWN, _ARCHIVES):
+            for path in building.glob(pattern):
+                path.unlink()
+        building.rename(root)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
