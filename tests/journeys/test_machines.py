@@ -13,6 +13,7 @@ import pytest
 from support.command_line import Tpukit
 from support.emulated_workers import eventually
 from support.machines import STATE, Machine, machines_home, needs_machines
+from support.openssh_workers import running
 
 pytestmark = [pytest.mark.journey, pytest.mark.full_size]
 
@@ -67,6 +68,33 @@ def test_a_run_ends_with_all_that_escaped_from_its_session(machine: Machine) -> 
     assert eventually(lambda: machine("pgrep -fc 'sleep 700[123]$' || true") >= "3")
     machine.tpukit.succeeds("--local", "kill", machine.name, "escapes")
     assert machine("pgrep -fa '^sleep 700[123]$' || true") == ""
+
+
+@needs_machines
+def test_ctrl_c_ends_all_that_escaped_from_an_attached_run(machine: Machine) -> None:
+    script = "sudo setsid -f sleep 7005; env -i setsid -f sleep 7006; sleep 7007"
+    with running(machine.tpukit, "--local", "run", machine.name, "--", script) as process:
+        assert eventually(lambda: machine("pgrep -fc 'sleep 700[567]$' || true") >= "3")
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    assert "why: the command was ended on every worker" in told
+    assert machine("pgrep -fa '^sleep 700[567]$' || true") == ""
+
+
+@needs_machines
+def test_a_run_whose_client_was_killed_is_listed_and_ended(machine: Machine) -> None:
+    script = "sudo setsid -f sleep 7008; exec sleep 7009"
+    with running(machine.tpukit, "--local", "run", machine.name, "--", script) as process:
+        assert eventually(lambda: machine("pgrep -fc 'sleep 700[89]$' || true") >= "2")
+        process.kill()
+
+    def left() -> list[str]:
+        jobs = json.loads(machine.tpukit.succeeds("--local", "jobs", machine.name, "--json").stdout)
+        return [job["run"] for job in jobs["jobs"] if job["state"] == "attached, client gone"]
+
+    assert eventually(lambda: len(left()) == 1)
+    machine.tpukit.succeeds("--local", "kill", machine.name, *left())
+    assert machine("pgrep -fa '^sleep 700[89]$' || true") == ""
 
 
 @needs_machines

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,12 +17,16 @@ from typing import Any
 import psutil
 import pytest
 from support.agent_program import agent_words
+from support.openssh_server import eventually
 from support.ssh_fixtures import OURS, Within, ubuntu_or_ours
 from support.ssh_server import Server
 
+from tpukit.agent.live_processes import look
 from tpukit.clock import SystemClock
+from tpukit.remote.command.attached import AttachedRun, CommandRequest
 from tpukit.remote.command.end import EndReport, Holder, end_processes
 from tpukit.remote.connection.client import Connection, Connector
+from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.job.detached_job import DetachedJob, JobRequest
 
 pytestmark = pytest.mark.process
@@ -209,6 +214,25 @@ def test_ctrl_c_s_signal_reaches_a_job_s_program(start: Start, end: End, server:
     assert status(server) == "7"
 
 
+def test_without_a_control_group_the_end_of_an_attached_run_is_not_certain(
+    server: Server, connect: Callable[[], Connection]
+) -> None:
+    """`env -i setsid -f` drops the mark, the session and the parent."""
+    leave = "env -i setsid -f sh -c 'echo $$ >pids; exec sleep 1000'"
+    worker = RemoteWorker(0, connect, "demo")
+    going = AttachedRun(CommandRequest(f"{leave}; sleep 1000"), SystemClock(), lambda *_: None)
+    thread = threading.Thread(target=lambda: going.on_all([worker]), daemon=True)
+    thread.start()
+    server.wait_until(lambda: bool((server.home / "pids").exists()))
+    server.wait_until(lambda: bool((server.home / "pids").read_text()))
+    going.stop()
+    thread.join(60)
+    pid = int((server.home / "pids").read_text())
+    assert not gone(pid)
+    os.kill(pid, signal.SIGKILL)
+    assert going.ended == "what can be found of the command was ended on every worker"
+
+
 def test_a_recycled_process_id_is_nobody_s(server: Server, end: End) -> None:
     """The leader's id is another process's by now: this test's own."""
     folder = server.home / ".tpukit" / "jobs" / JOB
@@ -235,6 +259,48 @@ def test_who_holds_a_device_and_belongs_to_no_such_run_stays_and_is_told(
     report = end(jobs=[], holders="ended")
     assert (report.holders_ended, report.lock_removed, lock.exists()) == (2, True, False)
     assert (orphan.wait(60), other.wait(60)) == (-signal.SIGTERM, -signal.SIGTERM)
+
+
+#: Closes the device when it is asked to end, and goes on, as a kernel that takes its time for it.
+_LINGERS = """
+import signal, sys, time
+file = open(sys.argv[1])
+signal.signal(signal.SIGTERM, lambda *_: file.close())
+print(flush=True)
+while True:
+    time.sleep(0.1)
+"""
+
+
+def test_a_holder_that_was_seen_is_waited_for_until_it_is_gone(
+    server: Server, end: End, device: Path, lock: Path
+) -> None:
+    """Its files are closed before its memory is free: no open file does not mean a free chip."""
+    words = [sys.executable, "-c", _LINGERS, str(device)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as lingers:
+        assert lingers.stdout
+        lingers.stdout.readline()
+        report = end(jobs=[], holders="ended", grace=1.5)
+        assert lingers.wait(60) == -signal.SIGKILL
+    assert (report.holders_ended, report.forced, report.lock_removed) == (1, 1, True)
+
+
+#: Its first thread ends, and another one goes on.
+_HEADLESS = """
+import ctypes, sys, threading, time
+threading.Thread(target=time.sleep, args=(1000,)).start()
+print(flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_lives_as_long_as_one_of_its_threads() -> None:
+    with subprocess.Popen([sys.executable, "-c", _HEADLESS], stdout=subprocess.PIPE) as headless:
+        status = Path(f"/proc/{headless.pid}/status")
+        eventually(lambda: "State:\tZ" in status.read_text())
+        assert headless.pid in look()
+        headless.kill()
+        eventually(lambda: headless.pid not in look())
 
 
 def test_a_lock_file_that_nobody_has_goes_with_a_run(
