@@ -91,7 +91,7 @@ def _provision_jax(home: Path) -> None:
 #: Marks of long tests, those that hold a process up the longest first.
 _LONG = ("defects", "gcloud", "kills", "night", "bench", "examples", "full_size", "pages", "wheel")
 #: Files that take longer than others: begun late, they would keep all other processes waiting.
-_LONGEST = ("provision/test_apply.py", "agent/test_pushes.py")
+_LONGEST = ("provision/test_apply.py", "agent/test_pushed_trees.py")
 #: Of the long tests those that take minutes, by a part of their names.
 _MINUTES = (
     "test_in_every_row_of_the_page_tpukit_is_right",

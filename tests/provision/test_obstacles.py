@@ -78,9 +78,9 @@ class OwnRoots(OpenSshHost):
 
 
 def left(home: Path) -> list[str]:
-    """Return what is in a home of tpukit's, but for what `run` itself keeps."""
+    """Return what is in a home of tpukit's, except what `run` keeps, and the agent beside that."""
     paths = sorted(str(each.relative_to(home)) for each in home.rglob(".tpukit/**/*"))
-    return [each for each in paths if "/commands" not in each]
+    return [each for each in paths if each.split("/")[1] not in ("commands", "agent")]
 
 
 def test_a_client_that_ends_early_loses_nothing_and_undo_takes_it_all(account: Account) -> None:
