@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from support.smoke_answers import BENCH, RIGHT, SOAK, line
 
 from tpukit.accelerators import AcceleratorType
 from tpukit.errors import DeadlinePassed
@@ -14,25 +15,6 @@ from tpukit.smoke.judge import DIGEST, STAND_IN_DIGEST, Expectation, Observation
 
 V3_8 = AcceleratorType.parse("v3-8")
 V4_16 = AcceleratorType.parse("v4-16")
-RIGHT = {
-    "framework": "jax",
-    "versions": {"jax": "0.10.2", "python": "3.11.7"},
-    "emulated": 0,
-    "platform": "tpu",
-    "device_kind": "TPU v3",
-    "devices": 8,
-    "global_devices": 8,
-    "process": 0,
-    "processes": 1,
-    "digests": [[DIGEST, DIGEST]] * 8,
-    "global_sum": 36.0,
-    "indices": [*range(8)],
-    "memory_bytes": [16 * 2**30 - 2**28] * 8,
-    "missing": [],
-    "ring": [8, 1, 2, 3, 4, 5, 6, 7],
-    "numbers_hold": True,
-    "seconds": 1.5,
-}
 STAND_IN = {
     **RIGHT,
     "emulated": 8,
@@ -41,32 +23,6 @@ STAND_IN = {
     "digests": [[STAND_IN_DIGEST] * 2] * 8,
     "memory_bytes": [None] * 8,
 }
-#: What a v3-8 measures, and 8 CPU devices in its place.
-BENCH = {
-    "devices": {
-        what: [[figure, figure]] * 8
-        for what, figure in {
-            "matmul": 55.0, "hbm": 380.0, "host-to-device": 9.0, "device-to-host": 8.0,
-        }.items()
-    },
-    "right": {
-        what: [True] * 8 for what in ("matmul", "hbm", "host-to-device", "device-to-host")
-    },
-    "all_reduce": [[64 << 20, 160.0, True]],
-    "links": [[0, 2, 90.0, True]],
-}  # fmt: skip
-SOAK = {
-    "window_seconds": 10.0,
-    "rates": [[55.0] * 8] * 6,
-    "wrong": [0] * 8,
-    "flipped": [0] * 8,
-    "filled_bytes": [2**33] * 8,
-    "metrics": {},
-}
-
-
-def line(**changes: object) -> bytes:
-    return b"TPUKIT-SMOKE %s\n" % json.dumps({**RIGHT, **changes}).encode()
 
 
 def observed(stdout: bytes, status: int = 0, **more: object) -> Observation:

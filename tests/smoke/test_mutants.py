@@ -36,6 +36,7 @@ DEVICES = [
 ]
 #: A text of the program, the one in its place, and what the report says.
 DIGESTS = "multiply(device)] for device in own"
+ROWS = "numpy.diag("
 RING = "(index + 1) % count) for index in range(count)"
 PROGRAMS = [
     ("jax.local_device_count()", "jax.local_device_count() + 1", "9 of 8 devices"),
@@ -44,8 +45,8 @@ PROGRAMS = [
     ("jax.process_count()", "2", "2 of 1 workers joined"),
     ("devices.index(device) for", "0 for", "two of its devices are one"),
     (DIGESTS, f"{DIGESTS}[:7]", "7 of 8 devices multiplied"),
-    ("rows = ", "rows = (numpy.arange(count) != 5) * ", "the sum lacks device 5"),
-    ("rows = ", "rows = (numpy.arange(count) > 3) * ", "the sum lacks devices 0, 1, 2, 3"),
+    (ROWS, f"(numpy.arange(len(devices)) != 5) * {ROWS}", "the sum lacks device 5"),
+    (ROWS, f"(numpy.arange(len(devices)) > 3) * {ROWS}", "the sum lacks devices 0, 1, 2, 3"),
     ('psum(row, "device")[0]', 'psum(row, "device")[0] * 2', "the sum over all devices is 72.0"),
     ("(index + 1) % count", "(index + 2) % count", "got another number"),
     (RING, f"{RING[:-1]} - 1)", "device 0 got another number"),
@@ -100,10 +101,10 @@ SOAKED = [
     ("self._found = bits, _hash(end), used", "self._found = bits, 0, used", "wrong bits"),
     ("[each.wrong for each in workers]", "[]", "a part of level 3"),
 ]
-HONEST = ("", "\0", "")
+HONEST = ("", "", "")
 #: How devices and program lie, the level that finds it, and what its report says.
 MUTANTS = [
-    *(((lies, "\0", ""), level, words) for lies, level, words in DEVICES),
+    *(((lies, "", ""), level, words) for lies, level, words in DEVICES),
     *((("", before, after), 1, words) for before, after, words in PROGRAMS),
     *((("", before, after), 2, words) for before, after, words in CHAINS),
     *((("", before, after), 3, words) for before, after, words in SOAKED),
@@ -115,7 +116,7 @@ class LyingConnection(LocalConnection):
 
     def run(self, command, *, stdin=b"", **options):
         lies, before, after = self.worker.lies
-        if before.encode() in stdin:
+        if before and before.encode() in stdin:
             stdin = stdin.replace(before.encode(), after.encode())
             self.worker.changed = True
         if lies:

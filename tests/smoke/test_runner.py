@@ -19,6 +19,7 @@ import pytest
 from support.clocks import HandClock
 from support.failing_workers import check_decisive_class
 from support.local_worker import HastyClock, LocalConnection, LocalWorker, seconds
+from support.smoke_answers import BENCH, line
 
 from tpukit.accelerators import AcceleratorType
 from tpukit.clock import SystemClock
@@ -351,6 +352,25 @@ def test_every_level_measures_each_device_and_each_link(jax_home):
         *(f"worker 0 device {n} - worker 0 device {n + 1}" for n in range(3)),
     ]
     assert all(each.value > 0 and each.peak is None for each in report.measurements)
+
+
+@pytest.mark.parametrize(
+    ("figure", "said", "note"),
+    [
+        (5000.0, "this measured something else", "report it"),
+        (10.0, "matmul 10 TFLOP/s, 16%", "a new slice may get another"),
+    ],
+)
+def test_a_figure_that_no_chip_reaches_is_the_program_s_fault_and_a_low_one_the_chip_s(
+    tmp_path, figure, said, note
+):
+    devices = {**BENCH["devices"], "matmul": [[figure, figure]] * 8}
+    (tmp_path / "answer").write_bytes(line(bench={**BENCH, "devices": devices}))
+    worker = with_interpreter(tmp_path, f"cat {tmp_path}/answer", devices=0).remote()
+    with pytest.raises(SmokeFailed) as caught:
+        ensure_computes([worker], V3_8, JAX, deadline=seconds(60), load=Load(2))
+    assert said in caught.value.why
+    assert note in caught.value.fix.note
 
 
 def test_a_recipe_without_such_a_level_is_refused_before_anything_is_asked(tmp_path):

@@ -27,7 +27,7 @@ def check_library() -> None:
     print("libtpu at", path)
 
 
-def main(modules: list, pins: list) -> None:
+def main(modules: list[str], pins: list[str]) -> None:
     for pin in pins:
         check_version(pin)
     for name in modules:
