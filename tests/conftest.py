@@ -91,7 +91,7 @@ def _provision_jax(home: Path) -> None:
 #: Marks of long tests, those that hold a process up the longest first.
 _LONG = ("defects", "gcloud", "kills", "night", "bench", "examples", "full_size", "pages", "wheel")
 #: Files that take longer than others: begun late, they would keep all other processes waiting.
-_LONGEST = ("provision/test_apply.py", "agent/test_pushes.py")
+_LONGEST = ("provision/test_apply.py", "agent/test_pushed_trees.py")
 #: Of the long tests those that take minutes, by a part of their names.
 _MINUTES = (
     "test_in_every_row_of_the_page_tpukit_is_right",
@@ -106,6 +106,7 @@ _MINUTES = (
     "how-to/measure-a-slice",
     "test_what_starts_at_once_takes_a_fraction",
     "test_light_recipes_compute",
+    "test_machines.py",
     "test_an_image_is_built",
     "test_a_short_night",
     "test_up_and_train_trains_on_every_device",

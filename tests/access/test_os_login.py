@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from support.local_cloud import PROJECT, Cloud, json_reply, scripted
+from support.openssh_server import new_key
 
 from tpukit.access.os_login import OsLogins, WorkerLogin
 from tpukit.cloud.login_profiles import OsLogin
 from tpukit.errors import NotAllowed, TpukitError
 from tpukit.models import LoginProfile
-from tpukit.remote.connection.keys import KeyPair
+from tpukit.remote.connection.keys import KeyPair, own_key_pair
 
 OTHER = "ssh-ed25519 AAAAother laptop"
 
@@ -90,6 +91,19 @@ def test_a_profile_without_our_keys_is_refused_with_the_command_that_adds_ours(
     assert public.read_text() == f"{key.public}\n"
     if shutil.which("ssh-keygen"):
         subprocess.run(["ssh-keygen", "-l", "-f", str(public)], check=True, capture_output=True)
+
+
+def test_the_public_half_of_a_key_of_the_user_s_own_is_not_written(
+    logins: OsLogins, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.pub").write_text(f"{new_key()[1]} a comment of mine\n")
+    before = (tmp_path / "mine.pub").read_text()
+    own = replace(logins, key=own_key_pair(tmp_path / "mine", "tester"))
+    with pytest.raises(NotAllowed) as caught:
+        own.of("slice demo", {"enable-oslogin": "TRUE"}, project=False)
+    assert caught.value.fix
+    assert caught.value.fix.arguments[-1] == str(tmp_path / "mine.pub")
+    assert (tmp_path / "mine.pub").read_text() == before
 
 
 def test_the_primary_name_and_the_keys_that_are_valid_are_read(cloud: Cloud) -> None:

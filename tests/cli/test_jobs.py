@@ -7,10 +7,12 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.openssh_server import eventually
 
 from cli.conftest import Local
 
@@ -126,6 +128,49 @@ def test_what_is_not_there_is_not_found(local: Local, team: str) -> None:
     local.run("logs", team, "no-such-run").says(3)
     local.run("attach", team, "no-such-run").says(3)
     local.run("kill", team, "no-such-run").says(3)
+
+
+def test_an_attached_run_is_listed_and_kill_ends_it(local: Local, team: str) -> None:
+    """Also if its client was killed: then `jobs` alone knows its id."""
+    with local.start("run", team, "--", "touch attached; exec sleep 1000") as process:
+        until = "until [ -e attached ]; do sleep 0.1; done; rm attached"
+        assert local.run("run", team, "--", until).status == 0
+        (run,) = attached(local, team, "attached")
+        local.run("logs", team, run).says(3)
+        process.kill()
+    eventually(lambda: attached(local, team, "attached, client gone") == {run})
+    killed = local.run("kill", team, run)
+    assert killed.status == 0, killed.err
+    assert f"what can be found of the run was ended on {team} worker 3" in killed.err
+    assert not attached(local, team, "attached, client gone")
+
+
+def attached(local: Local, name: str, state: str) -> set[str]:
+    """Return the runs that stand so on all four workers."""
+    jobs = json.loads(local.run("jobs", name, "--json").out)["jobs"]
+    runs = [job["run"] for job in jobs if job["state"] == state]
+    return {run for run in runs if runs.count(run) == 4}
+
+
+#: In place of the agent: as where a disk hangs.
+SILENT = 'for agent in ~/.tpukit/agent/*; do echo "import time; time.sleep(1000)" >$agent; done'
+
+
+def test_a_worker_that_answers_nothing_holds_no_command_up(local: Local, team: str) -> None:
+    run = detach(local, team, "echo out")
+    assert local.run("attach", team, run).status == 0
+    assert local.run("run", team, "--worker", "1", "--", SILENT).status == 0
+    try:
+        for words in (("jobs", team), ("logs", team, run), ("kill", team, run)):
+            began = time.monotonic()
+            done = local.run(*words, "--timeout", "4s")
+            assert time.monotonic() - began < 25, words
+            assert done.status != 0
+            assert f"{team} worker 1" in done.err
+            shown = "out" if words[0] == "logs" else team
+            assert shown in done.out, done.err
+    finally:
+        assert local.run("run", team, "--worker", "1", "--", "rm ~/.tpukit/agent/*").status == 0
 
 
 def test_kill_wants_to_know_what(local: Local, team: str) -> None:

@@ -14,6 +14,7 @@ from tpukit.provision.provision_report import ProvisionReport, StepReport, Worke
 from tpukit.remote.command.end import EndReport, Holder
 from tpukit.remote.command.fan_out import Outcome
 from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.remote.job.job_list import JobState
 from tpukit.smoke.smoke_report import SmokeReport, WorkerSmokeReport
 from tpukit.up import UpReport
 
@@ -105,6 +106,24 @@ def test_provisioning_shows_what_changed_and_who_had_it_all() -> None:
 
 RUNTIME = Holder(5380, "", "/grpc_tpu_worker/main", "tpu-runtime")
 SOMEBODY = Holder(17, "", "python train.py", "ada")
+
+
+def test_an_end_that_is_not_certain_is_not_told_as_one() -> None:
+    worker = RemoteWorker(0, lambda: None, "demo")
+    shown = job_views.ended("demo", [Outcome(worker, EndReport(ended=1, certain=False))])
+    assert shown.warnings == [
+        "what can be found of the run was ended on demo worker 0: it had no control group"
+    ]
+
+
+def test_a_log_with_gaps_is_told_by_the_list_of_runs() -> None:
+    worker = RemoteWorker(0, lambda: None, "demo")
+    state = JobState("train", "running", dropped=5)
+    shown = job_views.jobs([Outcome(worker, [state])], "", 0.0)
+    assert shown.document["jobs"][0]["dropped"] == 5
+    assert shown.warnings == [
+        "demo worker 0: 5 bytes of the output of run train were dropped: its disk was full"
+    ]
 
 
 @pytest.mark.parametrize(

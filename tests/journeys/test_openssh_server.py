@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -112,7 +112,7 @@ def test_ctrl_c_ends_the_command_on_every_worker(workers: OpenSshWorkers) -> Non
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=120)
     assert process.returncode == 130, told
-    assert "the command was ended on every worker" in told
+    assert "what can be found of the command was ended on every worker" in told
     assert not workers.processes()
 
 
@@ -127,7 +127,7 @@ def test_ctrl_c_waits_for_what_the_command_leaves_behind(workers: OpenSshWorkers
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=120)
     assert process.returncode == 130, told
-    assert "the command was ended on every worker" in told
+    assert "what can be found of the command was ended on every worker" in told
     assert not workers.processes()
 
 
@@ -240,8 +240,11 @@ def test_a_push_that_is_cut_off_anywhere_leaves_each_file_old_or_new_and_the_nex
         files = {}
         for folder, names, here in os.walk(place):  # what unpacks there may be at work still
             names[:] = set(names) - {".tpukit"}
-            files.update({str(Path(folder, each).relative_to(place)): each for each in here})
-        return {each: (place / each).read_bytes() for each in files}
+            for each in here:
+                with suppress(FileNotFoundError):  # it goes at last
+                    path = Path(folder, each)
+                    files[str(path.relative_to(place))] = path.read_bytes()
+        return files
 
     def write(number: int) -> None:
         shutil.rmtree(tree)

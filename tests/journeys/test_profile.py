@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.journey, pytest.mark.full_size, needs_root]
 LISTING = r"""
 set -- ! -name ld.so.cache ! -path '/etc/sudoers.d/tpukit*' ! -regex '/etc/[a-z]*-'
 set -- "$@" ! -regex '/etc/[a-z]*\.\(lock\|[0-9]*\)'
-set -- "$@" ! -path '*/.tpukit/commands*' ! -name .tpukit
+set -- "$@" ! -path '*/.tpukit/jobs*' ! -name .tpukit
 find /etc "$HOME" "$@" -printf '%y %m %u %p %l\n'
 find /etc "$HOME" -type f "$@" -exec sha256sum {} +
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -78,9 +79,9 @@ class OwnRoots(OpenSshHost):
 
 
 def left(home: Path) -> list[str]:
-    """Return what is in a home of tpukit's, but for what `run` itself keeps."""
+    """Return what is in a home of tpukit's, except the agent and the records of `run`."""
     paths = sorted(str(each.relative_to(home)) for each in home.rglob(".tpukit/**/*"))
-    return [each for each in paths if "/commands" not in each]
+    return [path for path in paths if not re.match(r"\.tpukit/(agent|jobs$|jobs/run\.)", path)]
 
 
 def test_a_client_that_ends_early_loses_nothing_and_undo_takes_it_all(account: Account) -> None:

@@ -19,6 +19,7 @@ from tpukit.provision.system_facts import StepFact, SystemFacts
 from tpukit.provision.system_steps import SystemStep, parse
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text
+from tpukit.text import quote
 
 HOME = "/home/me"
 UV = f"{HOME}/.tpukit/uv-{UV_VERSION}"
@@ -122,12 +123,12 @@ TABLE = {
     "uv by pip": Row(
         "uv",
         facts(PYTHON_3_8),
-        (f"install_uv.sh /usr/bin/python3 pip {UV} {uv_requirement()}",),
+        (f"install_uv.sh /usr/bin/python3 pip {UV} '{uv_requirement()}'",),
     ),
     "uv by a throw-away environment": Row(
         "uv",
         facts(Python(path="/usr/bin/python3", version="3.10.12", venv=True)),
-        (f"install_uv.sh /usr/bin/python3 venv {UV} {uv_requirement()}",),
+        (f"install_uv.sh /usr/bin/python3 venv {UV} '{uv_requirement()}'",),
     ),
     "neither pip nor venv": Row(
         "uv",
@@ -153,7 +154,7 @@ TABLE = {
     "another uv is there": Row(
         "uv",
         facts(PYTHON_3_8).model_copy(update={"uvs": frozenset({"0.13.8"})}),
-        (f"install_uv.sh /usr/bin/python3 pip {UV} {uv_requirement()}",),
+        (f"install_uv.sh /usr/bin/python3 pip {UV} '{uv_requirement()}'",),
     ),
     "the worker's own Python fits": Row(
         "python", facts(PYTHON_3_10, PYTHON_3_11), says="Python 3.11.7 at /opt/python3.11"
@@ -309,7 +310,7 @@ def shown(command: Run | Upload) -> str:
         return f"upload {command.path}"
     line = command.shell
     for name in PROGRAMS:
-        program = shlex.join(["sh", "-c", program_text(f"provision/{name}"), "sh"])
+        program = quote(["sh", "-c", program_text(f"provision/{name}"), "sh"])
         line = line.replace(program, name)
     return line
 

@@ -33,7 +33,7 @@ LISTING = r"""
 cd "$HOME" && set -- /etc "$HOME"
 sudo find "$@" -regextype posix-extended \
     -regex '/etc/(ld.so.cache|[a-z]+-|\.pwd\.lock|sudoers\.d/tpukit.*)' \
-    -prune -o -printf '%y %m %u %p %l\n' | grep -v '/\.tpukit/commands' | sort
+    -prune -o -printf '%y %m %u %p %l\n' | grep -v '/\.tpukit/jobs/run' | sort
 sudo find "$@" -type f ! -regex '/etc/ld.so.cache\|/etc/[a-z]*-\|/etc/sudoers.d/tpukit.*' \
     -exec sha256sum {} + | sort
 """

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.local_worker import LocalWorker
+from support.local_worker import LocalConnection, LocalWorker
 
 from tpukit.cli.top import _lines, _view
 from tpukit.clock import SystemClock
@@ -81,6 +83,23 @@ def test_a_worker_tells_its_own_figures_and_those_of_its_chips(tmp_path: Path) -
     assert view.status == TransportFailed.exit_code
     assert json.loads(json.dumps(view.document))["workers"][1]["error"]
     assert [line.split()[0] for line in _lines(found)] == ["WORKER", "0", "1"]
+
+
+def test_an_odd_answer_is_an_error_of_that_worker_alone(tmp_path: Path) -> None:
+    """It says that it is busy seven times over."""
+
+    class Odd(LocalConnection):
+        def run(self, command, **options):
+            done = super().run(command, **options)
+            return replace(done, stdout=re.sub(rb'"busy": [0-9.e-]+', b'"busy": 7', done.stdout))
+
+    odd = RemoteWorker(1, lambda: Odd(LocalWorker(tmp_path, index=1)))
+    with LoadWatch([LocalWorker(tmp_path).remote(), odd], SystemClock()) as watch:
+        good, bad = watch.sample()
+    assert good.value
+    assert bad.error
+    assert bad.error.what == "local worker 1 gave an answer that makes no sense"
+    assert "busy" in bad.error.reason
 
 
 def test_a_stand_in_says_so_and_a_libtpu_that_fails_tells_nothing(tmp_path: Path) -> None:

@@ -69,9 +69,10 @@ class OsLogins:
         raise self._refused(what, where, f"the login profile of {account} has none of our keys")
 
     def _refused(self, what: str, where: str, why: str) -> NotAllowed:
-        public = self.key.private_path.with_suffix(".pub")
-        with suppress(OSError):
-            replace_file(public, f"{self.key.public}\n")
+        public = self.key.public_path
+        if not self.key.users_own:
+            with suppress(OSError):
+                replace_file(public, f"{self.key.public}\n")
         return NotAllowed(
             f"{what} lets people in by OS Login, which does not know us",
             reason=f"enable-oslogin in the metadata of {where}",

@@ -19,7 +19,7 @@ from typing import IO, BinaryIO, Iterator, NamedTuple, cast
 
 from tpukit.agent.main import Home, Request, say
 from tpukit.agent.progress import ProgressReport
-from tpukit.agent.pushes import is_state_folder
+from tpukit.agent.pushed_trees import is_state_folder
 from tpukit.agent.trees import BLOCK, CHUNK
 
 SAMPLE = 4 << 20

@@ -36,11 +36,13 @@ class Log:
         self.begin_piece(0)
 
     def opened(self, name: str) -> int:
+        """Return a file of the log, open for writing."""
         path = os.path.join(self.folder, name)
         more = 0 if name == "log.dropped" else os.O_APPEND
         return os.open(path, os.O_WRONLY | os.O_CREAT | more, 0o600)
 
     def begin_piece(self, base: int) -> None:
+        """Begin the piece of an offset, and remove all but the last one before it."""
         log = os.path.join(self.folder, "log")
         for old in bases(self.folder)[:-1]:
             os.unlink(f"{log}.{old}")
@@ -83,11 +85,13 @@ class Log:
         return written
 
     def drop(self, count: int) -> None:
+        """Count bytes for which the disk has no room."""
         self.dropped += count
         self.untold += count
         self.say_dropped()
 
     def say_dropped(self) -> None:
+        """Note how many bytes were dropped."""
         os.pwrite(self.count, f"{self.dropped:<19}\n".encode(), 0)
 
     def note(self, now: float) -> None:
@@ -112,6 +116,7 @@ class Pieces:
         self.refresh()
 
     def refresh(self) -> None:
+        """Open the pieces that are there now."""
         files = []  # the newest first: the oldest may go between two looks
         with contextlib.suppress(FileNotFoundError):
             for base in reversed(bases(self.folder)):
@@ -128,6 +133,7 @@ class Pieces:
         return base + os.fstat(file.fileno()).st_size
 
     def read(self, offset: int, size: int) -> bytes:
+        """Return bytes at an offset, those of one piece; none if they were dropped."""
         for base, file in self.files:
             if offset >= base:
                 return os.pread(file.fileno(), size, offset - base)
@@ -169,6 +175,7 @@ class Times:
         self.refresh()
 
     def refresh(self) -> None:
+        """Read what was noted since the last time."""
         for line in self.file:
             with contextlib.suppress(ValueError):
                 offset, epoch = map(int, line.split())

@@ -15,8 +15,8 @@ of start. `remote/command/run.sh` writes it.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
+import select
 import stat
 from typing import Any, Mapping
 
@@ -118,12 +118,15 @@ class RunRecord:
         server = alive.get(int(pid)) if pid.isdigit() else None
         if server is None or str(server.born) != born:
             return False
-        output = f"/proc/{self.leader}/fd/1"
-        try:
-            if stat.S_ISFIFO(os.stat(output).st_mode):
-                os.close(os.open(output, os.O_WRONLY | os.O_NONBLOCK))
-        except OSError as error:
-            return error.errno != errno.ENXIO
+        path = f"/proc/{self.leader}/fd/1"
+        with contextlib.suppress(OSError):
+            if stat.S_ISFIFO(os.stat(path).st_mode):
+                output = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+                poll = select.poll()
+                poll.register(output, 0)
+                unread = poll.poll(0)
+                os.close(output)
+                return not unread
         return True
 
     def find(self, alive: Mapping[int, Process]) -> set[int]:

@@ -44,10 +44,10 @@ SECTIONS = {
         "diagnose": "Find out what the steps of a training program wait for.",
     },
     "Jobs": {
-        "jobs": "List the detached runs on every worker.",
+        "jobs": "List the runs on every worker.",
         "logs": "Print the output of a detached run, every line once.",
         "attach": "Follow a detached run to its end and return its exit status.",
-        "kill": "End a detached run on every worker.",
+        "kill": "End a run on every worker, detached or attached.",
         "watch": "Keep a command running on a slice that may be lost.",
     },
     "Other tools": {

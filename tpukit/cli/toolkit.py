@@ -81,6 +81,8 @@ class Toolkit:
     rehearsing: bool = False
     #: What is known of each slice that the command is about, by name.
     seen: dict[str, Callable[[], LastSeen]] = field(default_factory=dict)
+    #: What was loaded, by file, so that no passphrase is asked for twice.
+    private_keys: dict[Path, Any] = field(default_factory=dict)
 
     def by(self, route: RouteFlags) -> Toolkit:
         """Return a toolkit that reaches workers by another route."""
@@ -244,8 +246,12 @@ class Toolkit:
 
     @cached_property
     def key(self) -> KeyPair:
-        from tpukit.remote.connection.keys import ensure_key_pair
+        """The key that opens workers: ours, or the user's own that the setting `ssh_key` names."""
+        from tpukit.remote.connection.keys import ensure_key_pair, own_key_pair
 
+        own = self.settings.get("ssh_key")
+        if own:
+            return own_key_pair(Path(own), comment="tpukit")
         return ensure_key_pair(self.paths.key_directory, comment="tpukit")
 
     @cached_property
@@ -260,7 +266,27 @@ class Toolkit:
         from tpukit.remote.connection.client import Connector
 
         silence = float(self.settings.get("silence"))
-        return Connector(self.key, self.clock, silence_seconds=silence, dial=self.dialer.dial)
+        return Connector(
+            self.key,
+            self.clock,
+            silence_seconds=silence,
+            dial=self.dialer.dial,
+            private_keys=self.private_keys,
+        )
+
+    def unlock_key(self) -> None:
+        """Ask for the passphrase of the user's own key now, if it will be needed."""
+        self.connector.unlock(self._passphrase)
+
+    def _passphrase(self, path: Path) -> str:
+        from getpass import getpass
+
+        from tpukit.text import shown_path
+
+        if self.flags.no_input or not _on_a_terminal():
+            what = f"the SSH key {shown_path(path)} needs its passphrase"
+            raise BadInput(what, fix=Fix.command("ssh-add", str(path), note="asks for it once"))
+        return getpass(f"passphrase of {shown_path(path)}: ", sys.stderr)
 
     def context(self, source_ranges: tuple[str, ...] = ()) -> Context:
         """Return what access to workers, and the main job, work with."""
@@ -399,6 +425,8 @@ class Toolkit:
                 found += [hint] if hint else self.find_named(each, deadline)
         else:
             found.append(wanted)
+        if not for_others:
+            self.unlock_key()
         return slice_workers.workers(
             self.context(),
             found,

@@ -94,6 +94,7 @@ def up(
     if dry_run:
         ranges = tuple(source_ranges or ())
         return planned_search(toolkit, [sought], ranges, firewall=firewall, before=remove_lost)
+    toolkit.unlock_key()
     remove_lost(toolkit)
     if keep:
         return keep_slice(toolkit, _kept(context, sought, recipe, flags, capacity, firewall))

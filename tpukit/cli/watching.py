@@ -67,6 +67,7 @@ def attend(toolkit: Toolkit, file: WatchFile, watch: Watch) -> tuple[int, Watch]
         flags = RequirementFlags(spec.requirements, [*spec.indexes], spec.editable)
         return recipe, on_top(flags, [recipe], toolkit.environ)
 
+    toolkit.unlock_key()
     record = Record(file, watch, toolkit.clock.time)
     work = Workload(
         toolkit.context(spec.source_ranges),

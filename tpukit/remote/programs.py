@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 
-from tpukit.errors import TpukitError
-from tpukit.remote.connection.target import Completed
 from tpukit.remote.worker_files import ROOT
 from tpukit.text import quote
 
@@ -40,20 +38,3 @@ def program_line(*names: str, words: Sequence[str] = ()) -> str:
     What they answer begins a line: a login script may have written half of one before.
     """
     return shell_line("echo\n" + program_text(*names), words)
-
-
-def python_line(name: str, *words: str, sudo: bool = False) -> str:
-    """Return the shell line that runs a Python program with `words`, and no file of the user's."""
-    python = [*(["sudo", "-n"] if sudo else []), "python3", "-I", "-c", program_text(name)]
-    return shell_line(f'exec {quote(python)} "$@"', words)
-
-
-def answer(done: Completed, pattern: re.Pattern[bytes], failure: str) -> re.Match[bytes]:
-    """Return what a program answered: a login script may have written before it.
-
-    Raises `TpukitError` (`failure`, and the end of stderr) where it failed or answered nothing.
-    """
-    found = pattern.search(done.stdout)
-    if not done.ok or found is None:
-        raise TpukitError(failure, reason=done.reason)
-    return found

@@ -256,6 +256,7 @@ DEFINITIONS = (
         "api_endpoint_overrides/iamcredentials",
         guarded=True,
     ),
+    Definition("ssh_key", check_path, guarded=True),
     Definition("keep_tokens", check_switch, guarded=True, default="yes"),
     Definition("keep_hints", check_switch, default="yes"),
     # Healthy workers were seen to stand still for 14 s.

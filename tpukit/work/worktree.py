@@ -34,7 +34,7 @@ _SECRET = re.compile(
 class Manifest:
     """What every file holds: names to `SHA256`, `SHA256 x` for a program, `-> SHA256` for a link.
 
-    `tpukit/agent/pushes.py` reads it on workers.
+    `tpukit/agent/pushed_trees.py` reads it on workers.
     """
 
     files: Mapping[str, str]

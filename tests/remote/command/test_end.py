@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,12 +17,16 @@ from typing import Any
 import psutil
 import pytest
 from support.agent_program import agent_words
+from support.openssh_server import eventually
 from support.ssh_fixtures import OURS, Within, ubuntu_or_ours
 from support.ssh_server import Server
 
+from tpukit.agent.live_processes import look
 from tpukit.clock import SystemClock
+from tpukit.remote.command.attached import AttachedRun, CommandRequest
 from tpukit.remote.command.end import EndReport, Holder, end_processes
 from tpukit.remote.connection.client import Connection, Connector
+from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.job.detached_job import DetachedJob, JobRequest
 
 pytestmark = pytest.mark.process
@@ -209,40 +214,21 @@ def test_ctrl_c_s_signal_reaches_a_job_s_program(start: Start, end: End, server:
     assert status(server) == "7"
 
 
-@pytest.fixture
-def systemd(server: Server) -> Iterator[Path]:
-    """A stand-in for systemd and sudo that makes real control groups; return where they are."""
-    groups = Path("/sys/fs/cgroup")
-    groups = groups if (groups / "cgroup.procs").exists() else groups / "pids"
-    if not os.access(groups, os.W_OK) or groups.stat().st_dev == groups.parent.stat().st_dev:
-        pytest.skip("no control group can be made: what a run leaves in its own is NOT checked")
-    tools = server.home / "tools"
-    tools.mkdir()
-    # Root needs no sudo; an ordinary user was made only if there is one.
-    become = f'[ "$(id -u)" = 0 ] || exec {shutil.which("sudo")} -n env "PATH=$PATH" "$@"'
-    (tools / "sudo").write_text(f'#!/bin/sh\nshift\n{become}\nexec "$@"\n')
-    # busctl --timeout call SERVICE PATH INTERFACE METHOD SIGNATURE NAME fail 1 PIDs au 1 PID 0
-    make = f"mkdir {groups}/$8 && echo ${{14}} >{groups}/$8/cgroup.procs"
-    (tools / "busctl").write_text(f"#!/bin/sh\n{make}\n")
-    for tool in tools.iterdir():
-        tool.chmod(0o755)
-    server.path = f"{tools}:{server.path}"
-    before = set(groups.iterdir())
-    yield groups
-    for each in set(groups.iterdir()) - before:
-        server.wait_until(lambda each=each: not (each / "cgroup.procs").read_text())
-        each.rmdir()
-
-
-@pytest.mark.usefixtures("systemd")
-def test_what_has_left_a_run_in_all_ways_is_ended_by_its_control_group(
-    start: Start, end: End
+def test_without_a_control_group_an_attached_run_is_not_said_to_have_ended(
+    server: Server, connect: Callable[[], Connection]
 ) -> None:
-    """A process of its own session, without a parent that is known, without a mark."""
-    orphan = "(env -i setsid sh -c 'echo $$ >>pids; exec sleep 1000' &)"
-    pids = start(f"{orphan}; exit")
-    assert end().certain
-    assert all(gone(pid) for pid in pids)
+    """`env -i setsid -f` drops the mark, the session and the parent."""
+    leave = "env -i setsid -f sh -c 'echo $$ >pids; exec sleep 1000'"
+    worker = RemoteWorker(0, connect, "demo")
+    going = AttachedRun(CommandRequest(f"{leave}; sleep 1000"), SystemClock(), lambda *_: None)
+    thread = threading.Thread(target=lambda: going.on_all([worker]), daemon=True)
+    thread.start()
+    pids = server.home / "pids"
+    server.wait_until(lambda: pids.exists() and bool(pids.read_text()))
+    going.stop()
+    thread.join(60)
+    os.kill(int(pids.read_text()), signal.SIGKILL)
+    assert going.ended == "what can be found of the command was ended on every worker"
 
 
 def test_a_recycled_process_id_is_nobody_s(server: Server, end: End) -> None:
@@ -271,6 +257,49 @@ def test_who_holds_a_device_and_belongs_to_no_such_run_stays_and_is_told(
     report = end(jobs=[], holders="ended")
     assert (report.holders_ended, report.lock_removed, lock.exists()) == (2, True, False)
     assert (orphan.wait(60), other.wait(60)) == (-signal.SIGTERM, -signal.SIGTERM)
+
+
+#: Closes the device when it is asked to end, and goes on, as a kernel that takes its time for it.
+_LINGERS = """
+import signal, sys, time
+file = open(sys.argv[1])
+signal.signal(signal.SIGTERM, lambda *_: file.close())
+print(flush=True)
+while True:
+    time.sleep(0.1)
+"""
+
+
+def test_a_holder_that_was_seen_is_waited_for_until_it_is_gone(
+    server: Server, end: End, device: Path, lock: Path
+) -> None:
+    """Its files are closed before its memory is free: no open file does not mean a free chip."""
+    words = [sys.executable, "-c", _LINGERS, str(device)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as lingers:
+        assert lingers.stdout
+        lingers.stdout.readline()
+        report = end(jobs=[], holders="ended", grace=1.5)
+        lingers.kill()
+    assert (report.holders_ended, report.forced, report.lock_removed) == (1, 1, True)
+
+
+#: Its first thread ends, and another one goes on.
+_HEADLESS = """
+import ctypes, sys, threading, time
+threading.Thread(target=time.sleep, args=(1000,)).start()
+print(flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_lives_as_long_as_one_of_its_threads() -> None:
+    with subprocess.Popen([sys.executable, "-c", _HEADLESS], stdout=subprocess.PIPE) as headless:
+        status = Path(f"/proc/{headless.pid}/status")
+        eventually(lambda: "State:\tZ" in status.read_text())
+        alive = headless.pid in look()
+        headless.kill()
+        assert alive
+        eventually(lambda: headless.pid not in look())
 
 
 def test_a_lock_file_that_nobody_has_goes_with_a_run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,10 +16,11 @@ from support.openssh_server import UbuntuServer, eventually
 from support.ssh_fixtures import Within
 
 from tpukit.clock import Clock, SystemClock
-from tpukit.errors import DeadlinePassed
+from tpukit.errors import DeadlinePassed, NotFound, TransportFailed
 from tpukit.remote.command.attached import AttachedRun, CommandOutcome, CommandRequest
 from tpukit.remote.connection.client import Connector
 from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.work import runs
 
 pytestmark = pytest.mark.process
 
@@ -193,6 +195,74 @@ def test_a_command_of_sudo_s_has_its_environment(worker: RemoteWorker) -> None:
     )
     AttachedRun(request, SystemClock(), lambda _, __, chunk: said.append(chunk)).on_all([worker])
     assert b"".join(said).splitlines()[-1].endswith(b"0 x 0 /own")
+
+
+@pytest.mark.parametrize("redirected", ["", " >log 2>&1"])
+def test_a_run_whose_client_is_gone_is_listed_and_can_be_ended(
+    worker: RemoteWorker, ubuntu: UbuntuServer, seconds: str, redirected: str
+) -> None:
+    command = f"sleep {seconds}{redirected}"
+    request, clock = CommandRequest(command), SystemClock()
+    with running(worker, request, lambda: sleepers(seconds), clock) as (going, outcomes):
+        found = runs.states([worker], clock)[0].value
+        assert found
+        assert [(run.run, run.state, run.command) for run in found] == [
+            (going.run_id, "attached", command)
+        ]
+        with pytest.raises(NotFound, match="has no log") as refused:
+            runs.require_log(runs.states([worker], clock), going.run_id)
+        assert refused.value.why == "it is attached: its output goes to its client alone"
+        with pytest.raises(NotFound, match="there is no run"):
+            runs.latest(runs.states([worker], clock))
+        ubuntu.cut()
+        eventually(
+            lambda: (
+                [each.state for each in runs.states([worker], clock)[0].value or ()]
+                == ["attached, client gone"]
+            )
+        )
+    assert isinstance(outcomes[0].error, TransportFailed)
+    assert sleepers(seconds)
+    (ended,) = runs.end([worker], [going.run_id], clock)
+    assert ended.value
+    assert (ended.value.runs, ended.value.certain) == (1, False)
+    assert not sleepers(seconds)
+    assert runs.states([worker], clock)[0].value == []
+    assert list((ubuntu.home / ".tpukit/jobs").iterdir()) == []
+
+
+def test_the_record_of_a_run_that_has_ended_goes_with_the_next_look(
+    worker: RemoteWorker, ubuntu: UbuntuServer
+) -> None:
+    """Of another worker that shares the home folder nobody here can say that it has ended."""
+    AttachedRun(CommandRequest("true"), SystemClock(), lambda *_: None).on_all([worker])
+    jobs = ubuntu.home / ".tpukit/jobs"
+    other = jobs / "run.other@demo.1"
+    other.mkdir()
+    assert len(list(jobs.iterdir())) == 2
+    assert runs.states([worker], SystemClock())[0].value == []
+    assert list(jobs.iterdir()) == [other]
+
+
+def test_a_command_needs_no_python_there(worker: RemoteWorker, ubuntu: UbuntuServer) -> None:
+    tools = ubuntu.home / "tools"
+    tools.mkdir()
+    for name in ("sh", "bash", "env", "mkdir"):
+        (tools / name).symlink_to(shutil.which(name) or "")
+    ubuntu.path = str(tools)
+    said: list[bytes] = []
+    request = CommandRequest("echo $NAME; exit 3", environment="export NAME=x\n")
+    going = AttachedRun(request, SystemClock(), lambda _, __, chunk: said.append(chunk))
+    (outcome,) = going.on_all([worker])
+    assert outcome.value
+    assert (outcome.value.status, said[-1]) == (3, b"x\n")
+    assert (ubuntu.home / f".tpukit/jobs/run.{going.run_id}@demo.0/pid").exists()
+
+
+def test_a_command_that_was_started_nowhere_is_not_said_to_have_ended() -> None:
+    going = AttachedRun(CommandRequest("true"), SystemClock(), lambda *_: None)
+    going.stop()
+    assert going.ended == "the command was started on no worker"
 
 
 def test_records_of_commands_that_have_ended_are_swept(

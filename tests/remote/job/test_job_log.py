@@ -136,9 +136,9 @@ def test_a_full_disk_holds_no_command_up_and_what_is_missing_is_counted(
     assert log[:kept] == (3 * LINES)[:kept]
     notice = f"tpukit: the disk was full, and {state.dropped} bytes of output were dropped\nlast\n"
     assert log[kept:].lstrip(b"\n") == notice.encode()
-    assert told == [f"{state.dropped} bytes of its output were dropped: the disk was full"]
+    assert told == [f"{state.dropped} bytes of its output were dropped: No space left on device"]
     assert result
-    assert result.status == 3
+    assert (result.status, result.tail[-2:]) == (3, ("last", *told))
 
 
 def test_a_job_on_a_full_disk_ends_with_its_own_status(

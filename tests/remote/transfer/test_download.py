@@ -168,7 +168,7 @@ def test_a_worker_from_which_nothing_comes_is_given_up(one: Fleet, tmp_path: Pat
     clock = HandClock()
     one.servers[0].on_command = lambda: clock.advance(61)
     context = TransferContext(Deadline.never(clock), ByteCounter())
-    with context.connection(one.workers[0], 0) as connection, pytest.raises(DeadlinePassed):
+    with context.connection(one.workers[0]) as connection, pytest.raises(DeadlinePassed):
         download(connection, Source("./file"), tmp_path / "here", context, into=False)
 
 
@@ -177,7 +177,7 @@ def test_a_loss_is_told(one: Fleet, tmp_path: Path) -> None:
     lost: list[TransportFailed] = []
     counter = CuttingGauge(act=one.servers[0].cut, at=1 << 20)
     context = TransferContext(NEVER, counter, on_loss=lost.append)
-    with context.connection(one.workers[0], 0) as connection:
+    with context.connection(one.workers[0]) as connection:
         download(connection, Source("./noise"), tmp_path / "here", context, into=False)
     assert [error.what for error in lost] == ["lost demo worker 0 while a command ran"]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.agent_program import ask_agent
 from support.transfer_workers import ByteCounter, Fleet, fleet
 
 from remote.transfer.test_upload import NEVER, file_to
@@ -134,10 +135,18 @@ def test_an_odd_answer_is_an_error_of_that_worker(
     assert "\x1b" not in "".join(caught.value.lines())
 
 
+@pytest.mark.parametrize("size", [SIZE + 1, -1])
+def test_a_worker_cannot_have_more_than_there_is_nor_less_than_nothing(
+    one: Fleet, size: int
+) -> None:
+    answer = {"state": "partial", "size": size, "path": "/x", "into": False, "free": 10**12}
+    instead_of_python(one, f"cat <<'END'\n\ntpukit-agent {json.dumps(answer)}\nEND\n")
+    with pytest.raises(TpukitError, match=f"worker 0 cannot have {size} of {SIZE} bytes"):
+        up(one, TransferContext(NEVER, ByteCounter()))
+
+
 def test_the_agent_says_how_far_it_is_with_a_large_file(one: Fleet) -> None:
     """It hashes what it has for longer than the pause between two reports."""
-    from support.agent_program import ask_agent
-
     home = one.home(0)
     with (home / "copy").open("wb") as file:
         file.truncate(1 << 30)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.agent_program import agent_words, ask_agent
 from support.openssh_server import eventually
 from support.transfer_workers import ByteCounter, Fleet, fleet, verbs
 
@@ -129,7 +131,10 @@ def test_a_file_goes_through_a_link_to_wherever_that_leads(
     (home / "new").symlink_to("disk/made")
     with (place / "model").open() as reader:
         for name, target in (("link", "model"), ("new", "made")):
-            assert send(one, file_payload(noise), file_to(f"./{name}"), ByteCounter()) == ["sent"]
+            placement = file_to(f"./{name}")
+            part = place / staged(one, file_payload(noise), placement).name
+            counter = CuttingGauge(act=lambda part=part: eventually(part.exists))
+            assert send(one, file_payload(noise), placement, counter) == ["sent"]
             assert os.readlink(home / name) == f"disk/{target}"
             assert (place / target).read_bytes() == noise.read_bytes()
         assert reader.read() == "old"
@@ -184,6 +189,7 @@ def test_six_copies_of_the_same_at_once_all_arrive(
 
     for done in at_once(copy, 6):
         assert done in (["sent"], ["unchanged"])
+    assert same or one.taken(0) == 6, "none disturbs another one"
     names = [f"y{index}" for index in range(1 if same else 6)]
     # A folder that is there already takes the next one by its name.
     found = [path for name in names for path in one.home(0).glob(f"{name}/**/noise")]
@@ -209,6 +215,8 @@ def test_workers_that_share_a_home_folder_all_get_it(
             if kind == "tree":
                 payload = tree_payload(tree_members(tmp_path / "tree", "tree"))
                 placement = tree_to("./", into=True)
+            parts = {staged(workers, payload, placement, index) for index in range(count)}
+            assert len(parts) == count, "two machines write to no file at once"
             done = send(workers, payload, placement, ByteCounter())
             assert set(done) <= {"sent", "unchanged"}, done
         assert not leftovers(workers.home(0))
@@ -233,16 +241,48 @@ def test_what_another_one_has_taken_before_it_was_in_place_is_sent_again(
     assert (one.home(0) / "copy").read_bytes() == noise.read_bytes()
 
 
-def test_a_staged_file_that_is_not_verified_is_never_put_in_place(one: Fleet, noise: Path) -> None:
+@pytest.mark.parametrize("kind", ["file", "tree"])
+def test_a_staged_file_that_is_not_verified_is_not_put_in_place(tmp_path: Path, kind: str) -> None:
     """Another copy of the same may be comparing it with its digest at this moment."""
-    payload, placement = file_payload(noise), file_to("./copy")
-    part = staged(one, payload, placement)
-    whole = part.with_suffix("")
+    request = request_for(tmp_path, b"unverified") | {"kind": kind}
+    whole = Path(str(request["path"]))
+    whole.write_bytes(b"unverified")
+    whole.chmod(0o600)
+    done = ask_agent(tmp_path, "place_upload", request)
+    assert b'"state": "partial"' in done.stdout, done.stderr
+    assert whole.read_bytes() == b"unverified"
+    assert not (tmp_path / "copy").exists()
 
-    def act() -> None:
-        whole.write_bytes(bytes(SIZE))
 
-    counter = CuttingGauge(act=act)
-    assert send(one, payload, replace(placement, mode=0o600), counter) == ["sent"]
-    assert (one.home(0) / "copy").read_bytes() == noise.read_bytes()
-    assert not leftovers(one.home(0))
+def test_who_is_late_with_the_same_does_not_write_to_what_is_in_place(tmp_path: Path) -> None:
+    """What it sends may no longer be the same: its file may have changed."""
+    content = bytes(2 << 20)
+    request = request_for(tmp_path, content) | {"offset": 0, "gzip": False}
+    part = Path(f"{request['path']}.part")
+    words = agent_words(tmp_path, "receive_upload")
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as late:
+        assert late.stdin
+        assert late.stdout
+        late.stdin.write(json.dumps(request).encode() + b"\n" + content[:1000])
+        late.stdin.flush()
+        eventually(lambda: part.exists() and part.stat().st_size == 1000)
+        part.write_bytes(content)
+        part.rename(tmp_path / "copy")
+        late.stdin.write(b"x" * 1000)
+        late.stdin.close()
+        assert b'"state": "partial", "size": 0' in late.stdout.read()
+    assert (tmp_path / "copy").read_bytes() == content
+
+
+def request_for(home: Path, content: bytes) -> dict[str, object]:
+    return {
+        "target": "./copy",
+        "name": "copy",
+        "into": False,
+        "kind": "file",
+        "mode": 0o644,
+        "path": str(home / f".tpukit-upload-{0:032}"),
+        "size": len(content),
+        "digest": hashlib.sha256(content).hexdigest(),
+        "sparse": False,
+    }

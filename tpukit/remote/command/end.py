@@ -75,13 +75,14 @@ class EndReport(Documented):
     left it, and was not found.
     """
 
-    runs: int = 0
+    _hidden = ("runs",)
     ended: int = 0
     holders_ended: int = 0
     forced: int = 0
     spared: tuple[Holder, ...] = ()
     lock_removed: bool = False
     certain: bool = True
+    runs: int = 0
 
 
 def stop_runtime(slice_name: str) -> Fix:

@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +45,20 @@ def try_again(target: Target, error: TransportFailed | HostKeyMismatch) -> Targe
 
 @dataclass(eq=False)
 class Connector(AbstractContextManager["Connector"]):
-    """Makes connections with one key; closing it closes them all."""
+    """Makes connections with one key; closing it closes them all.
+
+    `private_keys` has what was loaded, by file.
+    """
 
     key: KeyPair
     clock: Clock
     attempt_seconds: float = 10.0
     silence_seconds: float = 30.0
     dial: Dial = direct
+    private_keys: dict[Path, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._closed = False
-        self._keys: dict[Path, Any] = {}
         self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._handshakes = threading.Semaphore(HANDSHAKES)
@@ -142,15 +145,26 @@ class Connector(AbstractContextManager["Connector"]):
     def __exit__(self, *raised: object) -> None:
         self.close()
 
+    def unlock(self, ask: Callable[[Path], str]) -> None:
+        """Have a key of the user's own ready, from an agent or its file; ours needs nothing.
+
+        `ask` returns the passphrase of a file, and may be called three times. Raises
+        `AuthenticationFailed` if the key cannot be used, and what `ask` raises.
+        """
+        from tpukit.remote.connection import private_keys
+
+        if self.key.users_own and self.key.private_path not in self.private_keys:
+            self.private_keys[self.key.private_path] = private_keys.own_key(self.key, ask)
+
     def _private(self, identity_file: str) -> Any:
         """Return the private key of a file, or our own, which is loaded once."""
-        from tpukit.remote.connection import transport
+        from tpukit.remote.connection import private_keys
 
         path = Path(identity_file or self.key.private_path)
         with self._lock:
-            if path not in self._keys:
-                self._keys[path] = transport.private_key(path)
-            return self._keys[path]
+            if path not in self.private_keys:
+                self.private_keys[path] = private_keys.private_key(path)
+            return self.private_keys[path]
 
 
 @dataclass(eq=False)

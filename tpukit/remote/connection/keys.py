@@ -1,4 +1,4 @@
-"""Our own key pair, the host keys workers publish, and the known-hosts file for OpenSSH."""
+"""Our key pair or the user's, the host keys workers publish, and the known hosts for OpenSSH."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tpukit.errors import BadInput, Fix, SecurityRefusal
 from tpukit.paths import private_directory, read_own, replace_file
-from tpukit.text import one_line
+from tpukit.text import one_line, shown_path
 
 #: Host key types we pin. Google's guest agent publishes more (GoogleCloudPlatform/guest-agent:
 #: google_guest_agent/instance_setup.go), DSA among them, which no current client accepts.
@@ -24,15 +24,29 @@ HOST_KEY_TYPES = (
     "ssh-rsa",
 )
 _PRIVATE_NAME = "tpukit_ed25519"
+#: What a public line may begin with: sshd(8), AUTHORIZED_KEYS FILE FORMAT.
+_PUBLIC = re.compile(
+    r"(ssh-(?:ed25519|rsa)|ecdsa-sha2-nistp(?:256|384|521)"
+    r"|sk-(?:ssh-ed25519|ecdsa-sha2-nistp256)@openssh\.com) [A-Za-z0-9+/]+={0,2}"
+)
 _PLAIN_ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 
 @dataclass(frozen=True)
 class KeyPair:
-    """A private key's file and the public line that belongs to it (`ssh-ed25519 AAAA… comment`)."""
+    """A private key's file and the public line that belongs to it (`ssh-ed25519 AAAA… comment`).
+
+    One that is the `users_own` may have a passphrase and a certificate, or be in an agent alone.
+    """
 
     private_path: Path
     public: str
+    users_own: bool = False
+
+    @property
+    def public_path(self) -> Path:
+        """The file of the public line; one of ours is written only if somebody needs it."""
+        return Path(f"{self.private_path}.pub")
 
 
 def ensure_key_pair(directory: Path, comment: str) -> KeyPair:
@@ -53,6 +67,34 @@ def ensure_key_pair(directory: Path, comment: str) -> KeyPair:
             f"the SSH key {path} cannot be used", reason=error.strerror or str(error)
         ) from error
     return KeyPair(path, f"{public} {one_line(comment)}".strip())
+
+
+def own_key_pair(path: Path, comment: str) -> KeyPair:
+    """Return a key pair of the user's own, by the file of its private half, which need not exist.
+
+    Raises `BadInput` if `PATH.pub` is no public key, and `SecurityRefusal` if others can read the
+    private one.
+    """
+    key, shown = KeyPair(path, "", users_own=True), shown_path(path)
+    try:
+        public = " ".join(key.public_path.read_text("utf-8", "replace").split()[:2])
+        mode = path.stat().st_mode if path.exists() else 0
+    except OSError as error:
+        raise BadInput(
+            f"the public half of the SSH key {shown_path(path)} cannot be read",
+            reason=error.strerror or str(error),
+            fix=Fix(
+                note=f"ssh_key names the private file; {shown_path(key.public_path)} is beside it"
+            ),
+        ) from error
+    if not _PUBLIC.fullmatch(public):
+        raise BadInput(f"{shown}.pub is not the public half of an SSH key")
+    if mode & 0o077:
+        raise SecurityRefusal(
+            f"others can read the SSH key {shown}",
+            fix=Fix.command("chmod", "600", str(path)),
+        )
+    return replace(key, public=f"{public} {one_line(comment)}".strip())
 
 
 def write_known_hosts(path: Path, entries: Iterable[tuple[str, Iterable[str]]]) -> None:

@@ -19,7 +19,7 @@ _LONGEST_SOCKET = 103 - 17
 
 @dataclass(frozen=True)
 class OpenSsh:
-    """How OpenSSH is called: with our key, and with files in a folder for its owner alone.
+    """How OpenSSH is called: with one key, and with files in a folder for its owner alone.
 
     It gives a worker up after `silence` seconds without a sign. A connection stays for `persist`
     seconds after its last use, for whoever comes next; 0 stands for none that stays.
@@ -35,13 +35,16 @@ class OpenSsh:
     ) -> list[str]:
         """Return the words that run `remote`, or a login shell, on the worker.
 
-        `flags` are OpenSSH's own, `proxy` as in `options`. The user's own configuration, agent and
-        known hosts play no part: the worker's are written to a file of its own, for two commands at
-        once would rewrite one between writing and reading it.
+        `flags` are OpenSSH's own, `proxy` as in `options`. The user's own configuration and known
+        hosts play no part, nor does the agent, unless the key is the user's own. The worker's known
+        hosts are written to a file of its own, for two commands at once would rewrite one between
+        writing and reading it.
         """
         known_hosts = self.directory / f"known_hosts.{target.alias}"
         write_known_hosts(known_hosts, [(target.alias, target.host_keys)])
-        given = {**self.options(target, known_hosts, proxy), "BatchMode": "yes"}
+        # Only the passphrase of a key of the user's own is ever asked for.
+        batch = "no" if self.key.users_own else "yes"
+        given = {**self.options(target, known_hosts, proxy), "BatchMode": batch}
         words = [word for name, value in given.items() for word in ("-o", f"{name}={value}")]
         port = ("-p", str(target.port))
         tail = [remote] if remote else []
@@ -57,7 +60,7 @@ class OpenSsh:
     ) -> dict[str, str]:
         """Return what ssh_config(5) has to say for connections to be as strict as our own.
 
-        Only our key is offered, only the keys under the target's alias in `known_hosts` are
+        Only that key is offered, only the keys under the target's alias in `known_hosts` are
         accepted. `proxy` are the words of a program whose input and output lead to the worker.
         """
         return {
@@ -71,7 +74,7 @@ class OpenSsh:
             "GlobalKnownHostsFile": "/dev/null",
             "HostKeyAlias": target.alias,
             "IdentitiesOnly": "yes",
-            "IdentityAgent": "none",
+            "IdentityAgent": "SSH_AUTH_SOCK" if self.key.users_own else "none",
             "IdentityFile": _file(Path(target.identity_file or self.key.private_path)),
             "PreferredAuthentications": "publickey",
             "ProxyCommand": quote(proxy).replace("%", "%%") if proxy else "none",

@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ClassVar
 
 from tpukit.clock import Deadline
@@ -24,13 +23,12 @@ from tpukit.remote.connection.handshake import (
 )
 from tpukit.remote.connection.target import Target
 from tpukit.remote.connection.watchdog import WatchedSocket
-from tpukit.text import one_line
 
 # A third of the time to import paramiko goes into what only `Match exec` of ssh_config needs, and
 # paramiko does without where it is not installed: paramiko 5.1, paramiko/config.py.
 try:
     sys.modules.setdefault("invoke", None)  # type: ignore[arg-type]
-    import paramiko
+    import paramiko as paramiko
     from paramiko.auth_handler import AuthHandler
     from paramiko.common import MSG_CHANNEL_REQUEST, cMSG_CHANNEL_REQUEST
 finally:
@@ -47,18 +45,6 @@ _MOMENT = 0.5
 _LOG = "tpukit.remote.connection.client"
 # paramiko logs what peers say at error level; without a handler Python prints that to stderr, raw.
 logging.getLogger(_LOG).addHandler(logging.NullHandler())
-
-
-def private_key(path: Path) -> Any:
-    """Load a private key without a passphrase.
-
-    Raises `AuthenticationFailed` where it is none, or has one.
-    """
-    try:
-        return paramiko.PKey.from_path(path)
-    except (*FAILURES, paramiko.pkey.UnknownKeyType, ValueError, TypeError) as error:
-        what = f"the private key {one_line(str(path))} cannot be used"
-        raise AuthenticationFailed(what, reason=one_line(str(error))) from error
 
 
 def authenticated(

@@ -76,7 +76,7 @@ WHOLE_LOG = LogPart()
 
 @dataclass(frozen=True)
 class JobResult:
-    """How a job ended. `tail` are the last lines of its log, sanitized."""
+    """How a job ended. `tail` are the last lines of its log, sanitized, and what it lacks."""
 
     status: int
     tail: tuple[str, ...]
@@ -151,10 +151,13 @@ class DetachedJob:
         answer = self._ask("follow_job", {**asdict(part), "beat": self.patience / _BEATS})
         self._log.finish()
         state = answer.text("state")
+        gaps = []
         if answer.has("dropped") and (dropped := answer.number("dropped")):
-            self.notice(f"{dropped} bytes of its output were dropped: the disk was full")
+            gaps = [f"{dropped} bytes of its output were dropped: No space left on device"]
+            self.notice(gaps[0])
         if state == "finished":
-            return JobResult(answer.number("status"), self._log.tail, self._log_path)
+            tail = (*self._log.tail, *gaps)
+            return JobResult(answer.number("status"), tail, self._log_path)
         if state == "running":
             return None
         gone = "its folder is not there: it was removed, or the worker was made anew"

@@ -97,7 +97,8 @@ class BootedMachine:
         remove_groups(self.groups)
 
     def _last_lines(self) -> str:
-        lines = (self.worker.folder / "console").read_text(errors="replace").splitlines()
+        console = self.worker.folder / "console"
+        lines = console.read_text(errors="replace").splitlines() if console.exists() else []
         return "\n".join(one_line(line) for line in lines[-_LAST_LINES:])
 
 
@@ -106,11 +107,18 @@ def boot(
 ) -> BootedMachine:
     """Start a machine on a root file system; `options` are systemd-nspawn's.
 
-    Raises `TpukitError` if the system does not allow it, or if the machine does not boot.
+    Raises `TpukitError` or `OSError` if the system does not allow it, and `TpukitError` if the
+    machine does not boot; the network is closed then.
     """
-    folders = make_groups(groups)
-    words = [str(root), str(len(folders)), *map(str, folders), *options]
-    machine = BootedMachine(worker, make_namespaces(worker, network, "machine", *words), groups)
+    try:
+        folders = make_groups(groups)
+        words = [str(root), str(len(folders)), *map(str, folders), *options]
+        namespaces = make_namespaces(worker, network, "machine", *words)
+    except (OSError, TpukitError):
+        network.close()
+        remove_groups(groups)
+        raise
+    machine = BootedMachine(worker, namespaces, groups)
     try:
         machine.wait_for_ssh()
     except TpukitError:
@@ -120,10 +128,12 @@ def boot(
 
 
 def _leader(first: int) -> int:
-    """Return the process number of the systemd below systemd-nspawn."""
-    for process in psutil.Process(first).children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            parent = process.parent()
-            if parent and parent.name() == "systemd-nspawn":
-                return int(process.pid)
+    """Return the process number of the systemd below systemd-nspawn.
+
+    Raises `TpukitError` if the machine has ended.
+    """
+    with contextlib.suppress(psutil.Error):
+        for process in psutil.Process(first).children(recursive=True):
+            if process.name() == "systemd-nspawn":
+                return int(process.children()[0].pid)
     raise TpukitError("a worker's machine has ended")

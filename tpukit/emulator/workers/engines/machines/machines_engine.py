@@ -87,11 +87,7 @@ class MachinesEngine:
         options = self._write_files(worker)
         network, sockets = self._networks.make(worker, serve_ssh=False)
         groups = f"{self._groups}{worker.record.hostname}"
-        try:
-            machine = boot(worker, network, self._root, groups, options)
-        except OSError:
-            network.close()
-            raise
+        machine = boot(worker, network, self._root, groups, options)
         with self._changing:
             self._machines[worker.marker] = machine
         return sockets

@@ -1,0 +1,89 @@
+"""Private keys as paramiko uses them: from files, or in an agent that signs with them."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tpukit.errors import AuthenticationFailed, Fix
+from tpukit.remote.connection.keys import KeyPair
+from tpukit.remote.connection.transport import FAILURES, paramiko
+from tpukit.text import one_line, shown_path
+
+#: As often as OpenSSH: ssh_config(5), NumberOfPasswordPrompts.
+_ATTEMPTS = 3
+_UNUSABLE = (*FAILURES, paramiko.pkey.UnknownKeyType, ValueError, TypeError)
+
+
+def private_key(path: Path, passphrase: str | None = None) -> Any:
+    """Load a private key from its file, with the certificate beside it.
+
+    Raises `AuthenticationFailed` if it is none, or has another passphrase.
+    """
+    try:
+        return paramiko.PKey.from_path(path, passphrase and passphrase.encode())
+    except _UNUSABLE as error:
+        what = f"the private key {one_line(str(path))} cannot be used"
+        raise AuthenticationFailed(what, reason=one_line(str(error))) from error
+
+
+def own_key(key: KeyPair, ask: Callable[[Path], str]) -> Any:
+    """Return a key of the user's own: in the agent, if that has it, else from its file.
+
+    `ask` returns the passphrase of the file. Raises `AuthenticationFailed` as `private_key`, and
+    what `ask` raises.
+    """
+    held, path = _in_agent(key), key.private_path
+    if held:
+        return held
+    protected = _has_passphrase(path)
+    for _ in range(_ATTEMPTS if protected else 1):
+        try:
+            return private_key(path, ask(path) if protected else None)
+        except AuthenticationFailed as error:
+            last = error
+    last.fix = Fix.command("ssh-add", str(path), note="tpukit finds it in your agent then")
+    raise last
+
+
+def _has_passphrase(path: Path) -> bool:
+    try:
+        paramiko.PKey.from_path(path)
+    except TypeError:  # so cryptography says that a passphrase is needed
+        return True
+    except _UNUSABLE:
+        pass
+    return False
+
+
+def _in_agent(key: KeyPair) -> Any:
+    """Return the key as the agent that SSH_AUTH_SOCK names has it, or None."""
+    public = base64.b64decode(key.public.split()[1])
+    agent = paramiko.Agent()
+    try:
+        if public not in [held.blob for held in agent.get_keys()]:
+            return None
+        certificate = Path(f"{key.private_path}-cert.pub")
+        held = _AgentKey(agent, public)
+        if certificate.exists():
+            held.public_blob = paramiko.pkey.PublicBlob.from_file(str(certificate))
+        return held
+    except _UNUSABLE as error:
+        what = f"your agent cannot be asked for the key {shown_path(key.private_path)}"
+        raise AuthenticationFailed(what, reason=one_line(str(error))) from error
+
+
+class _AgentKey(paramiko.agent.AgentKey):  # type: ignore[misc]
+    """A key in the agent, which answers one question at a time."""
+
+    def __init__(self, agent: Any, blob: bytes) -> None:
+        super().__init__(agent, blob)
+        self._turn = threading.Lock()
+
+    def sign_ssh_data(self, data: bytes, algorithm: str | None = None) -> Any:
+        """Return the agent's signature."""
+        with self._turn:
+            return super().sign_ssh_data(data, algorithm)
