@@ -97,7 +97,9 @@ time.monotonic = shifted
 @pytest.fixture
 def ahead(tmp_path: Path, packages: Path) -> Ahead:
     """Set the program's clock forward, and return when it has looked at it often, or has ended."""
-    (packages / "sitecustomize.py").write_text(CLOCK)
+    # Not sitecustomize: Debian's Python has one of its own.
+    (packages / "clock_ahead.py").write_text(CLOCK)
+    (packages / "clock_ahead.pth").write_text("import clock_ahead\n")
     (tmp_path / "ahead").write_text("0")
 
     def ahead(process: subprocess.Popen[str], seconds: float) -> None:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.agent_program import put_agent
 from support.clocks import HandClock
 from support.failing_workers import check_decisive_class
 from support.local_worker import HastyClock, LocalConnection, LocalWorker, seconds
@@ -69,6 +70,7 @@ def free_port() -> str:
 
 def test_eight_virtual_devices_of_a_provisioned_worker_compute(jax_home):
     worker = LocalWorker(jax_home, environment={"TPUKIT_EMULATED_DEVICES": "8"})
+    put_agent(jax_home)
     report = run(worker.remote())
     (seen,) = report.workers
     assert (seen.error, seen.log_tail) == ("", ())

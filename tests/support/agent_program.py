@@ -13,14 +13,20 @@ from tpukit.remote import agent_client
 from tpukit.remote.agent_client import AgentAnswer
 
 
-def agent_words(
-    home: Path, verb: str, *, emulated: bool = True, python: str = sys.executable
-) -> list[str]:
-    """Return the command that does `verb` for a home folder; the archive is put there."""
+def put_agent(home: Path) -> Path:
+    """Keep the agent in a home folder, as a worker does that was sent it; return its file."""
     archive = home / ".tpukit/agent" / agent_client.archive_name()
     if not archive.exists():
         archive.parent.mkdir(parents=True, exist_ok=True)
         archive.write_bytes(agent_client.archive())
+    return archive
+
+
+def agent_words(
+    home: Path, verb: str, *, emulated: bool = True, python: str = sys.executable
+) -> list[str]:
+    """Return the command that does `verb` for a home folder; the archive is put there."""
+    archive = put_agent(home)
     folder, temporary = str(home / ".tpukit"), str(home / "tmp")
     marked = "8" if emulated else ""
     return [python, "-I", "-S", str(archive), folder, temporary, marked, verb]

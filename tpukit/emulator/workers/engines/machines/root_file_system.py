@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -13,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpukit.emulator.process.home import exclusively
 from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.text import one_line
 
@@ -77,7 +77,8 @@ def ensure_root(cache: Path, say: Say) -> Path:
     digest = hashlib.sha256(words.encode()).hexdigest()[:12]
     root = cache / f"{source.release}-{digest}"
     cache.mkdir(parents=True, exist_ok=True)
-    with exclusively(cache / "build.lock"):
+    with (cache / "build.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if not root.exists():
             say(f"building a {source.release} root file system in {cache}: about a minute, once")
             started = time.monotonic()
