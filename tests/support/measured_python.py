@@ -82,7 +82,9 @@ def main(packages: str, *words: str) -> None:
 
 
 def _is_agent(words: tuple[str, ...]) -> bool:
-    return words[:2] == ("-I", "-S") and words[2:3] > ("",) and words[2].endswith(".pyz")
+    """Return True for the archive, and False for a program that a test has put in its place."""
+    file = Path(words[2]) if words[:2] == ("-I", "-S") and words[2:] else None
+    return bool(file and file.suffix == ".pyz" and file.read_bytes().startswith(b"PK"))
 
 
 def _run_agent(packages: str, words: tuple[str, ...]) -> None:
