@@ -18,6 +18,10 @@ from tpukit.remote.job.detached_job import JobLost
 #: A worker's exit status of the job, but for its number.
 STATUS = 40
 _SPOILT = ("DAMAGED", "skipped")
+#: What a log says of bytes for which the disk had no room.
+_DROPPED = re.compile(r"tpukit: the disk was full, and (\d+) bytes of output were dropped")
+#: The shortest and the longest line `skipped …` of the job, in bytes: they may be among those.
+_SHORTEST_SKIPPED, _LONGEST_SKIPPED = 35, 37
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,10 @@ class Morning:
     @property
     def rebooted(self) -> set[int]:
         return {each.worker for each in self.events if each.kind == "reboot"}
+
+    @property
+    def full(self) -> set[int]:
+        return {event.worker for event in self.events if event.kind == "full disk"}
 
     def struck(self, typed: Typed, *kinds: str) -> set[int]:
         """Return the workers that such faults held while a command went on, or just before."""
@@ -186,6 +194,8 @@ def _lines(
     damaged = [each for each in found if each.startswith("DAMAGED")]
     yield from (f"{where}: {each}" for each in damaged)
     own = [each for each in found if not each.startswith(_SPOILT)]
+    if index in morning.full:
+        own = _filled(own)
     if own and index in morning.rebooted and own[-1] != line(len(own)):
         own.pop()  # the reboot has cut it
     expected = [line(number) for number in range(1, len(own) + 1)]
@@ -196,6 +206,29 @@ def _lines(
         yield f"{where}: {len(own)} of {morning.lines} lines"
     elif to_the_end and not own:
         yield f"{where}: no lines"
+
+
+def _filled(lines: Sequence[str]) -> list[str]:
+    """Return lines with those that a notice counts as dropped, if as many bytes are missing."""
+    filled: list[str] = []
+    for text in lines:
+        notice = _DROPPED.fullmatch(filled[-1]) if filled else None
+        number = re.match(r"line (\d+) ", text)
+        if notice and number:
+            before = filled[:-1]
+            cut = before.pop() if before and before[-1] != line(len(before)) else ""
+            missing = [line(count) for count in range(len(before) + 1, int(number[1]))]
+            size = sum(len(lost) + 1 for lost in missing) - len(cut)
+            begins = not cut or bool(missing and missing[0].startswith(cut))
+            if begins and _is_skipped_lines(int(notice[1]) - size):
+                filled = [*before, *missing]
+        filled.append(text)
+    return filled
+
+
+def _is_skipped_lines(size: int) -> bool:
+    """Return True if so many bytes can be lines `skipped …` of the job, or none."""
+    return any(_SHORTEST_SKIPPED * count <= size <= _LONGEST_SKIPPED * count for count in range(31))
 
 
 def _metrics(where: str, file: Path) -> Iterator[str]:

@@ -12,11 +12,11 @@ from support.emulated_workers import needs_root
 pytestmark = [pytest.mark.journey, pytest.mark.full_size, needs_root]
 
 #: What may differ: the accounts of tests that run beside this one, the cache of the linker,
-#: backups and locks of the account files, what `run` itself keeps.
+#: backups and locks of the account files, what `run` itself keeps, and the agent beside that.
 LISTING = r"""
 set -- ! -name ld.so.cache ! -path '/etc/sudoers.d/tpukit*' ! -regex '/etc/[a-z]*-'
 set -- "$@" ! -regex '/etc/[a-z]*\.\(lock\|[0-9]*\)'
-set -- "$@" ! -path '*/.tpukit/jobs*' ! -name .tpukit
+set -- "$@" ! -path '*/.tpukit/jobs*' ! -path '*/.tpukit/agent*' ! -name .tpukit
 find /etc "$HOME" "$@" -printf '%y %m %u %p %l\n'
 find /etc "$HOME" -type f "$@" -exec sha256sum {} +
 """
