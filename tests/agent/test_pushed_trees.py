@@ -24,7 +24,7 @@ from tpukit.work.worktree import Manifest, Tree
 
 pytestmark = pytest.mark.process
 
-#: What each path holds: a file's text, or where a link leads, after an arrow.
+#: Paths and their contents: a file's text, or an arrow and the target of a link.
 Files = Mapping[str, str]
 OLD: Files = {
     "kept": "kept",

@@ -99,7 +99,7 @@ def test_every_figure_that_is_low_is_named() -> None:
         ({"slow_links": {(2, 4): 75.0}}, ["warn link worker 0 device 2 - worker 0 device 4"]),
         ({"wrong_link": (0, 1)}, ["fail link worker 0 device 0 - worker 0 device 1"]),
         ({"all_reduce": 80.0}, ["warn all-reduce all devices"]),
-        # Below the floor, and above what a chip can do.
+        # Below the floor, and above the chip's peak.
         ({"all_reduce": 50.0}, ["fail all-reduce all devices"]),
         ({"all_reduce": 1120.0}, ["fail all-reduce all devices"]),
         (

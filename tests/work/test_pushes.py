@@ -334,7 +334,7 @@ def test_a_worker_that_loses_what_it_got_is_given_up(
     replace_program(three, tmp_path / "tools", "python3", lose)
     failed, *others = again()
     assert isinstance(failed, TpukitError)
-    assert failed.what == "what was sent is gone before it is in place, 10 times"
+    assert failed.what == "the upload is gone before it is in place, 10 times"
     assert others == ["sent"] * 2
 
 

@@ -54,7 +54,7 @@ class Log:
         os.rename(f"{log}.new", log)
 
     def write(self, data: bytes) -> None:
-        """Write what there is room for, and count the rest: the command must not wait for room.
+        """Write as much as the disk has room for, and count the rest: the command must not wait.
 
         A line of its own says later how much is missing where.
         """

@@ -67,7 +67,7 @@ def say(answer: Request, stream: TextIO | None = None) -> None:
 
 
 def main() -> None:
-    """Do what the command line and the first line of standard input say."""
+    """Do the verb of the command line with the request on standard input."""
     folder, temporary, emulated, verb = sys.argv[1:]
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):

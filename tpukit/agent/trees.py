@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -87,7 +88,8 @@ def move_file(new: str, place: str) -> None:
             shutil.copy2(new, beside, follow_symlinks=False)
             os.rename(beside, place)
         except OSError:
-            os.unlink(beside)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(beside)
             raise
 
 

@@ -56,7 +56,7 @@ def look_at_upload(home: Home, request: Request) -> None:
 
 
 def receive_upload(home: Home, request: Request) -> None:
-    """Keep what comes on standard input, from `offset` on."""
+    """Write standard input to the staged file, from `offset` on."""
     stdin = cast("BufferedReader", sys.stdin.buffer)
     arriving = iter(lambda: stdin.read1(CHUNK), b"")
     keep(request, _inflated(arriving) if request["gzip"] else arriving)

@@ -19,7 +19,7 @@ from tpukit.provision.system_facts import Ledger, SystemFacts, read_system_facts
 from tpukit.provision.worker_jobs import OnEvent, WorkerJobs, one_at_a_time
 from tpukit.remote.command.fan_out import fan_out, values
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.programs import program_line
+from tpukit.remote.programs import program_text, shell_line
 from tpukit.text import one_line
 
 if TYPE_CHECKING:
@@ -111,7 +111,8 @@ class _Undoing:
     def _remove_environments(self, connection: Connection, deadline: Deadline) -> None:
         """Remove those that are named, or all; with the last one what was there for them."""
         words = () if self._all else self._environments
-        line = program_line("provision/undo_environments.sh", words=words)
+        # The answers begin a line: a login script may have written half of one before.
+        line = shell_line("echo\n" + program_text("provision/undo_environments.sh"), words)
         done = connection.run(line, deadline=deadline)
         self._undone += [each.decode() for each in _UNDONE.findall(done.stdout)]
         if not done.ok:

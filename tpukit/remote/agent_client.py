@@ -92,7 +92,7 @@ class AgentAnswer:
         return value
 
     def seconds(self, name: str) -> float:
-        """Return a field that is a number of seconds, whole or not."""
+        """Return a field that is a floating-point number of seconds."""
         value = self._get(name, float)
         if not abs(value) <= _MOST:
             raise self._odd(name)
@@ -247,7 +247,7 @@ def answer(label: str, done: Completed, failure: str) -> AgentAnswer:
 
 
 def answers_in(label: str, output: bytes) -> list[AgentAnswer]:
-    """Return all answers in what a verb has written so far; raise as `parsed` does."""
+    """Return all answers in the output of a verb so far; raise as `parsed` does."""
     return [parsed(label, text) for text in _ANSWER.findall(output)]
 
 

@@ -30,11 +30,3 @@ def shell_line(text: str, words: Sequence[str] = ()) -> str:
     whole = f"set -- {quote(words)}\ntpukit=$HOME/{ROOT}\n{text}".encode("utf-8", "surrogateescape")
     coded = _UNSAFE.sub(lambda found: b"\\0%03o" % ord(found[0]), whole).decode()
     return f"sh -c 'eval \"$(printf %b \"$1\")\"' tpukit '{coded}'"
-
-
-def program_line(*names: str, words: Sequence[str] = ()) -> str:
-    """Return the shell line that runs shell programs, one after the other, with `words`.
-
-    What they answer begins a line: a login script may have written half of one before.
-    """
-    return shell_line("echo\n" + program_text(*names), words)

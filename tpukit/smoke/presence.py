@@ -61,7 +61,7 @@ def look_for_chips(
 
     def look(worker: RemoteWorker) -> Seen:
         with worker.connect() as connection:
-            failure = f"{worker.label} did not say what chips it has"
+            failure = f"{worker.label} did not list its chips"
             answer = agent_client.ask(connection, "look_for_chips", {}, failure, deadline=deadline)
             seen = answer.model(Presence)
             return seen, device_holders(connection, deadline=deadline)

@@ -81,7 +81,7 @@ class LoadWatch:
         connection = self._connections.pop(place, None) or worker.connect()
         deadline = Deadline.after(self._clock, _PATIENCE)
         try:
-            failure = f"{worker.label} did not say what it is busy with"
+            failure = f"{worker.label} did not report its load"
             request = {"seconds": _WATCHED}
             answer = agent_client.ask(
                 connection, "sample_load", request, failure, deadline=deadline

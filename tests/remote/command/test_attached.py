@@ -204,7 +204,7 @@ def test_a_worker_s_own_limit_ends_its_command_and_no_other(
         results = going.on_all(workers)
     assert [each.error is None for each in results] == [True, False, True]
     assert isinstance(results[1].error, DeadlinePassed)
-    assert results[1].error.why == "what can be found of it was ended"
+    assert results[1].error.why == "its processes that could be found were ended"
     assert all(gone(pid) for pid in pids([servers[1]]))
 
 

@@ -228,7 +228,7 @@ def test_without_a_control_group_an_attached_run_is_not_said_to_have_ended(
     going.stop()
     thread.join(60)
     os.kill(int(pids.read_text()), signal.SIGKILL)
-    assert going.ended == "what can be found of the command was ended on every worker"
+    assert going.ended == "its processes that could be found were ended on every worker"
 
 
 def test_a_recycled_process_id_is_nobody_s(server: Server, end: End) -> None:

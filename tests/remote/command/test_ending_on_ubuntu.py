@@ -120,7 +120,7 @@ def test_a_deadline_ends_what_sudo_runs(worker: RemoteWorker, seconds: str) -> N
     with running(worker, request, lambda: sleepers(seconds), clock) as (_, outcomes):
         clock.advance(300.0)
     assert isinstance(outcomes[0].error, DeadlinePassed)
-    assert outcomes[0].error.why == "what can be found of it was ended"
+    assert outcomes[0].error.why == "its processes that could be found were ended"
     assert not sleepers(seconds)
 
 

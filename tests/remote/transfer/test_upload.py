@@ -369,7 +369,7 @@ def test_a_worker_that_cannot_write_says_why(one: Fleet, noise: Path) -> None:
     (one.home(0) / "file").write_text("in the way")
     (found,) = send(one, file_payload(noise), file_to("./file/copy"), ByteCounter())
     assert isinstance(found, TpukitError)
-    assert "cannot keep what was sent" in found.what
+    assert "cannot keep the upload" in found.what
     assert "Not a directory" in found.reason
     assert one.taken(0) == 0
 

@@ -153,7 +153,7 @@ class AttachedRun:
             return "the command was started on no worker"
         if all(begun.certain for begun in self._begun):
             return "the command was ended on every worker"
-        return "what can be found of the command was ended on every worker"
+        return "its processes that could be found were ended on every worker"
 
     def _work(self, worker: RemoteWorker) -> Completed:
         ok = False
@@ -209,7 +209,9 @@ class AttachedRun:
             with suppress(TpukitError):
                 self._end(begun)
             what = f"the command on {worker.label} did not end in {request.limit:g} s"
-            ended = "it was ended" if begun.certain else "what can be found of it was ended"
+            ended = (
+                "it was ended" if begun.certain else "its processes that could be found were ended"
+            )
             raise DeadlinePassed(what, why=f"it {begun.state}" if begun.state else ended) from error
         except TransportFailed:
             worker.check_slice()

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 LOG_LIMIT = 1 << 30
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _PART = re.compile(rb"tpukit-log (\d{1,18}) (\d{1,9}) (\d{1,12})\n")
-#: Bytes of the longest head of a part, and bytes of no part at all after which a worker is left.
-_LONGEST_HEAD, _MOST_NOISE = 64, 1 << 20
+#: Bytes of the longest head of a part.
+_LONGEST_HEAD = 64
 #: Lines of the log that a result has, of so many bytes at most; a longer line is several.
 _TAIL_LINES, _LONGEST_LINE = 50, 64 << 10
 #: Signs of life that a worker gives while it is waited for.
@@ -241,7 +241,7 @@ class _Log:
 
     def begin(self) -> None:
         """Make ready for another answer."""
-        self._rest, self._left, self._epoch, self._noise = b"", 0, 0, 0
+        self._rest, self._left, self._epoch = b"", 0, 0
 
     @property
     def tail(self) -> tuple[str, ...]:
@@ -257,26 +257,18 @@ class _Log:
         while self._rest:
             if not self._left:
                 found = _PART.search(self._rest)
-                self._drop_noise(found.start() if found else len(self._rest) - _LONGEST_HEAD)
-                if not found:
+                if not found:  # a login script has written this, or a worker that is broken
+                    self._rest = self._rest[-_LONGEST_HEAD:]
                     return is_part
                 begins, self._left, self._epoch = map(int, found.groups())
                 if self.offset is not None and begins > self.offset:
                     self._notice(f"{begins - self.offset} bytes of its log were dropped before")
-                self._rest, self.offset = self._rest[len(found[0]) :], begins
+                self._rest, self.offset = self._rest[found.end() :], begins
                 is_part = True
             data, self._rest = self._rest[: self._left], self._rest[self._left :]
             self._left -= len(data)
             self._hand_on(data)
         return is_part
-
-    def _drop_noise(self, size: int) -> None:
-        """Forget what is before a part: what a login script has written, or a worker gone mad."""
-        if size > 0:
-            self._rest = self._rest[size:]
-            self._noise += size
-        if self._noise > _MOST_NOISE:
-            raise TpukitError("a worker sends what is no log", reason=f"{self._noise} bytes of it")
 
     def _hand_on(self, data: bytes) -> None:
         if not data:

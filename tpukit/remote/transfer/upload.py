@@ -200,7 +200,7 @@ class Delivery:
             self.send()
             if not self.pending:
                 return
-        raise TpukitError(f"what was sent is gone before it is in place, {_ROUNDS} times")
+        raise TpukitError(f"the upload is gone before it is in place, {_ROUNDS} times")
 
     def place(self) -> bool:
         """Put the payload in place; return True if it was still there.
@@ -283,7 +283,7 @@ class Delivery:
             connection,
             verb,
             {**self.request(), **request},
-            f"{self.worker.name} cannot keep what was sent",
+            f"{self.worker.name} cannot keep the upload",
             size=self.payload.size,
             stdin=stdin,
         )

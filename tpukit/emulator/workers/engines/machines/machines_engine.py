@@ -55,7 +55,7 @@ class MachinesEngine:
     limits: tuple[str, ...] = (
         "root on a worker is root of this machine's kernel: accidents stay inside, attacks do not",
         "connections leave a worker through an HTTP proxy alone: no name resolution, no other way",
-        "what a worker runs is limited by this machine's processors and memory, not by its own",
+        "this machine's processors and memory limit a worker, not its own",
         "accelerator device files are there and cannot be used; there are no data disks",
         "faults inside a session (apt-lock, disk-full, late-key, hostile-output, those of devices)"
         " have no effect: lock apt and fill the disk instead",

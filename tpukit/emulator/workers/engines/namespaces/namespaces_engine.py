@@ -58,7 +58,7 @@ class NamespacesEngine:
         "every user is root, and sudo changes nothing",
         "root on a worker is root of this machine's kernel: accidents stay inside, attacks do not",
         "connections leave a worker through an HTTP proxy alone: no name resolution, no other way",
-        "what a worker runs is limited by this machine's processors and memory, not by its own",
+        "this machine's processors and memory limit a worker, not its own",
         "accelerator device files are there and cannot be used",
         "a data disk is a file of this machine, and NFS a folder of it that workers have in common",
     )
