@@ -100,7 +100,7 @@ def ended(name: str, found: Sequence[Outcome[RemoteWorker, EndReport]]) -> View:
         for each in report.spared
     ]
     uncertain = [
-        f"on {worker.label} the processes that could be found were ended: the run had no control group"
+        f"on {worker.label} the processes that could be found were ended: it had no control group"
         for worker, report in done
         if not report.certain
     ]
