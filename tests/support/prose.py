@@ -24,7 +24,7 @@ HABITS = {
     "who as a thing": r"(?:(?:^|[.;:(] )who(?! \w+[^.;:]*\?)|\b(?:for|of|to|by|with|and|but) who) \w+",
     "but for": r"\bbut for\b|\brather\b(?! than)|\bhas it\b|\bfor want of\b|\bbe it\b|\bso it is\b",
     "nothing that": r"\b(?:nothing|nobody|none) (?:that|who|may|has)\b|\bthat (?:nobody|nothing)\b",
-    "of its own": r"\bof (?:its|their|his|your|our|one's|tpukit's) own\b|\bof (?:ours|theirs)\b",
+    "of its own": r"\bof (?:its|their|his|our|one's|tpukit's) own\b|\bof (?:ours|theirs)\b",
     "is told": r"\b(?:is|are|was|were|be) told\b|\btold apart\b|\bis said\b|\bbe said\b",
     "is to": r"\b(?:is|are|was|were|has|have) to be\b|\bthere (?:is|are|was) no(?:ne|t) \w+ to\b",
     "whether": r"^(?:tell|return|say) whether\b",
