@@ -22,7 +22,7 @@ HABITS = {
     "where for if": r"\bwhere (?:it|nothing|there|no|nobody|none|an?|the|that|this|they|neither|one"
     r"|not|all|any|every|each|something|two|you have|you may|tpukit|sudo|root)\b(?![^.;:|]*\?)",
     "who as a thing": r"(?:(?:^|[.;:(] )who(?! \w+[^.;:]*\?)|\b(?:for|of|to|by|with|and|but) who) \w+",
-    "but for": r"\bbut for\b|\brather\b(?! than)|\bhas it\b|\bfor want of\b|\bbe it\b|\bso it is\b",
+    "but for": r"\bbut for\b|\brather\b(?! than)|\bhas it\b|\bfor want of\b|\bbe it\b|\bso it is(?=[.;:,|]| where| when)",
     "nothing that": r"\b(?:nothing|nobody|none) (?:that|who|may|has)\b|\bthat (?:nobody|nothing)\b",
     "of its own": r"\bof (?:its|their|his|our|one's|tpukit's) own\b|\bof (?:ours|theirs)\b",
     "is told": r"\b(?:is|are|was|were|be) told\b|\btold apart\b|\bis said\b|\bbe said\b",
