@@ -1,4 +1,4 @@
-"""Writes the parts of the documentation that the code knows better.
+"""Writes the parts of the documentation that come from the code.
 
 A part stands between `<!-- generated: NAME -->` and `<!-- end -->`; NAME is a function of `PARTS`.
 """
@@ -37,7 +37,7 @@ def pages() -> list[Path]:
 
 
 def filled(text: str) -> str:
-    """Return a page with its generated parts as they should be."""
+    """Return a page with its generated parts brought up to date."""
     return PART.sub(lambda found: f"{found[1]}\n{PARTS[found[2]]()}\n\n{found[3]}", text)
 
 
@@ -47,7 +47,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def error_rows() -> list[tuple[str, str, str]]:
-    """Return (class, exit code, meaning) as the docstring of `tpukit.errors` has them."""
+    """Return (class, exit code, meaning) from the docstring of `tpukit.errors`."""
     return [tuple(found) for found in ERROR.findall(errors.__doc__ or "")]
 
 
@@ -58,20 +58,20 @@ def exit_codes() -> str:
 
 
 def steps() -> str:
-    """Return the system steps, as their files have them."""
+    """Return a table of the system steps from their files."""
     rows = []
     for step in map(system_steps.named, system_steps.step_names()):
         sources = f" ({'; '.join(step.sources)})" if step.sources else ""
         why = f"; {step.why}" if step.why else ""
         rows.append((f"`{step.example or step.name}`", f"{step.description}{why}{sources}"))
-    return table(("step", "what"), rows)
+    return table(("step", "effect"), rows)
 
 
 def commands() -> str:
     """Return one section for the global flags and one for each command."""
     root = typer.main.get_command(application())
     shared = [each for each in root.params if each.name in GlobalFlags.__dataclass_fields__]
-    intro = "## Global flags\n\nThey mean the same before the verb and after it.\n"
+    intro = "## Global flags\n\nYou can write these before or after the verb.\n"
     return "\n".join([intro, _flags(shared), *_sections("tpukit", root)])
 
 
@@ -145,11 +145,11 @@ def _preset_kind(kind: str) -> str:
 
 
 def worker_faults() -> str:
-    return table(("fault", "what it does"), [(f"`{name}`", text) for name, text in KINDS.items()])
+    return table(("fault", "effect"), [(f"`{name}`", text) for name, text in KINDS.items()])
 
 
 def hardware() -> str:
-    """Return the facts of a chip, a row each, a column a generation; numbers name the sources."""
+    """Return a table of chip facts, one column per generation; numbers refer to the sources."""
     columns = [hardware_facts.of_generation(each) for each in GENERATIONS]
     rows = [
         [facts[0].name, *(_with_sources(fact) for fact in facts)]
@@ -161,7 +161,7 @@ def hardware() -> str:
 def machines() -> str:
     found = [(each.name, hardware_facts.machines(each)) for each in GENERATIONS]
     rows = [(name, _with_sources(fact)) for name, fact in found]
-    return table(("generation", "a worker by its chips"), rows)
+    return table(("generation", "worker, by its number of chips"), rows)
 
 
 def gpus() -> str:
@@ -189,13 +189,13 @@ def gpus() -> str:
 
 def corrections() -> str:
     rows = [(each["said"], each["right"]) for each in _page_data()["corrections"]]
-    return table(("said", "so it is"), rows)
+    return table(("claim", "correction"), rows)
 
 
 def thresholds() -> str:
-    """Return below which part of what each figure is warned of, and fails."""
+    """Return a row for each figure of `smoke`: the limits of a warning and of a failure."""
     of = {"outlier": "the median of all devices", "soak": "the first minute's median"}
-    of["link-health"] = "a link that is well: a score of 3 of 10 leaves 70%"
+    of["link-health"] = "a healthy link: a score of 3 of 10 leaves 70%"
     rows = [
         (
             f"`{name}`",
@@ -209,8 +209,8 @@ def thresholds() -> str:
         )
         for name, each in measurements.thresholds().items()
     ]
-    below = "warned of below", "fails below", "on", "fails everywhere below", "and above"
-    return table(("figure", "part of", *below, "published"), rows)
+    below = "warning below", "fails below", "on", "fails everywhere below", "and above"
+    return table(("figure", "compared with", *below, "published"), rows)
 
 
 def hardware_sources() -> str:
