@@ -131,7 +131,7 @@ def test_a_damaged_state_file_is_named_with_what_to_type(tpukit: Tpukit) -> None
     state.write_text('{"version": 1')
     told = tpukit.ends_with(2, "--local", "list").stderr.splitlines()
     assert told[0].startswith(f"error: the emulator's state file {state} cannot be used (")
-    assert told[1] == "why: it was cut or damaged; it is never read in part"
+    assert told[1] == "why: it is cut off or damaged, and no part of it is used"
     assert told[2] == f"fix: mv {state} {state}.old"
     assert told[3] == "note: it then starts without slices, and removes the files of their workers"
     state.rename(f"{state}.old")
@@ -160,4 +160,4 @@ def test_a_port_that_is_taken_is_an_error_of_one_line(tpukit: Tpukit) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         told = tpukit.ends_with(2, "emulator", "start", "--port", str(port)).stderr
-    assert told == f"error: port {port} cannot be listened on (Address already in use)\n"
+    assert told == f"error: cannot listen on port {port} (Address already in use)\n"

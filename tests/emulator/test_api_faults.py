@@ -95,7 +95,7 @@ def test_an_account_that_is_full_is_kept_until_it_is_cleared(api):
     for path, body in (("faults", rule), ("workers", worker), ("scenario", story)):
         status, answer = api.call("POST", f"{control}/{path}", body)
         assert status == 400
-        assert "`tpukit emulator fault clear` prints their account" in answer["error"]["message"]
+        assert "`tpukit emulator fault clear` prints their counts" in answer["error"]["message"]
     assert api.call("GET", f"{control}/faults")[1] == account
     assert api.call("DELETE", f"{control}/faults")[1] == account
     assert api.call("POST", f"{control}/workers", worker)[0] == 200

@@ -500,7 +500,7 @@ def test_one_connection_carries_many_requests(api):
 def test_a_port_that_is_taken_is_an_error_and_a_stopped_server_frees_its_own(emulators):
     port = int(emulators.start().server.url.rsplit(":", 1)[1])
     other = emulators.directory.with_name("other")
-    with pytest.raises(BadInput, match=f"port {port} cannot be listened on"):
+    with pytest.raises(BadInput, match=f"cannot listen on port {port}"):
         build_server(other, None, PaperHost, port=port)
     emulators.stop()
     server = build_server(other, None, PaperHost, port=port)

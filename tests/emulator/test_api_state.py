@@ -169,7 +169,7 @@ def test_a_file_that_was_cut_is_refused_with_what_to_do_and_stays_as_it_is(cloud
         assert saved.path.read_bytes() == whole[:length]
     assert str(saved.path) in caught.value.what
     assert str(caught.value.fix).startswith("mv ")
-    assert caught.value.why == "it was cut or damaged; it is never read in part"
+    assert caught.value.why == "it is cut off or damaged, and no part of it is used"
     saved.path.write_bytes(whole)
     assert saved.load() == cloud.state
 

@@ -409,7 +409,7 @@ def test_an_emulator_that_cannot_start_says_why(home):
     (home.path / "state.db").write_text("no database")
     with pytest.raises(BadInput, match=r"state\.db cannot be used") as caught:
         daemon.start(home.path)
-    assert caught.value.why.startswith("it was cut or damaged")
+    assert caught.value.why.startswith("it is cut off or damaged")
     assert str(caught.value.fix).startswith(f"mv {home.path}/state.db ")
 
 

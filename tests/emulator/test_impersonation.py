@@ -268,5 +268,5 @@ def test_a_port_that_cannot_be_had_says_what_it_takes(api):
     with socket.create_server(("0.0.0.0", 0)) as everywhere:
         port = everywhere.getsockname()[1]
         status, answer = api.call("POST", "/_emulator/v1/impersonation", {"port": port})
-    assert (status, f"Port {port} is taken" in answer["error"]["message"]) == (400, True)
+    assert (status, f"Port {port} is in use" in answer["error"]["message"]) == (400, True)
     assert api.call("GET", "/_emulator/v1/impersonation") == (200, {})

@@ -140,7 +140,7 @@ def test_an_emulator_ends_with_a_program_that_is_killed() -> None:
 
 def test_what_cannot_start_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with pytest.raises(BadInput, match="no workers cardboard"):
+    with pytest.raises(BadInput, match="unknown workers: cardboard"):
         Emulator(workers="cardboard")  # type: ignore[arg-type]
     for given in ({"create_seconds": float("nan")}, {"create_seconds": -1}, {"port": 65536}):
         with pytest.raises(BadInput, match=f"{next(iter(given))} is a number from 0 to"):
@@ -154,7 +154,7 @@ def test_what_cannot_start_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(BadInput, match="cannot be listened on"):
+        with pytest.raises(BadInput, match="cannot listen on port"):
             Emulator(port=taken.getsockname()[1])
     assert os.listdir(tmp_path) == []
 

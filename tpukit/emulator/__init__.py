@@ -1,11 +1,11 @@
-"""A Cloud TPU API and the firewall API on this machine, whose workers are real SSH servers.
+"""A Cloud TPU API and a firewall API on this machine, with real SSH servers as workers.
 
-The contract: `Emulator` runs one for a block, `EmulatorClient` drives one that runs,
-`pytest_plugin` offers one to tests, `process.daemon` starts, finds and stops that of a directory;
-all else is private. Requests pass from `api` to `tpu_service` and `compute_service` over the state
-in `core`; `faults` spoils them on request. What listens for SSH is in `workers`, which the APIs
-know by `workers.worker_host` alone. No wire code is shared with `tpukit.cloud`, so that clients
-which are not ours judge both.
+The public parts: `Emulator` runs an emulator for a block, `EmulatorClient` drives a running one,
+`pytest_plugin` provides one to tests, and `process.daemon` starts, finds and stops the emulator of
+a directory. All other modules are private. `api` passes requests to `tpu_service` and `compute_service`, which share the state in `core`;
+`faults` makes requests fail on demand. `workers` holds the SSH servers; the services know only
+`workers.worker_host`. The emulator shares no wire code with `tpukit.cloud`, so that foreign
+clients judge both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Emulator", "EmulatorClient"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is asked for: every part of the emulator imports this package."""
+    """Import the two classes only on demand: every module of the emulator imports this package."""
     if name == "Emulator":
         from tpukit.emulator.library import Emulator
 

@@ -1,4 +1,4 @@
-"""`python -m tpukit.emulator --directory DIR`: the emulator in the foreground, and its guardian."""
+"""`python -m tpukit.emulator --directory DIR`: run the emulator and its guardian in front."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tpukit.emulator.process.guardian import guarded
 from tpukit.emulator.process.home import ENGINES, EmulatorHome, exclusively
 from tpukit.errors import BadInput, Fix, TpukitError
 
-_LOCK_SECONDS = 2.0  #: how long a predecessor that is ending is waited for
+_LOCK_SECONDS = 2.0  #: how long to wait for an earlier emulator that is ending
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -38,17 +38,17 @@ def main(arguments: Sequence[str]) -> int:
     except TpukitError as error:
         sys.stderr.write("\n".join(error.lines()) + "\n")
         if options.ready_descriptor is not None:
-            with contextlib.suppress(OSError):  # nobody waits any more
+            with contextlib.suppress(OSError):  # the starting process may be gone
                 os.write(options.ready_descriptor, json.dumps(error.document()).encode())
         return error.exit_code
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tpukit.emulator", description=__doc__)
-    parser.add_argument("--directory", type=Path, required=True, help="where everything is kept")
-    parser.add_argument("--create-seconds", type=float, default=2.0, help="how long a create takes")
-    parser.add_argument("--port", type=int, default=0, help="of the API on 127.0.0.1 (0: any)")
-    parser.add_argument("--engine", choices=ENGINES, default="auto", help="of the workers")
+    parser.add_argument("--directory", type=Path, required=True, help="directory of its files")
+    parser.add_argument("--create-seconds", type=float, default=2.0, help="duration of a create")
+    parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1 (0: any)")
+    parser.add_argument("--engine", choices=ENGINES, default="auto", help="kind of workers")
     parser.add_argument(
         "--operation-metadata",
         choices=OPERATION_METADATA,
@@ -62,20 +62,20 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _emulate(given: argparse.Namespace, home: EmulatorHome, guardian: int) -> int:
-    # Imported by the emulator alone: the guardian stays small.
+    # Only the emulator process imports this: the guardian stays small.
     from tpukit.emulator.process.emulator_process import emulate
 
     owner = () if given.owner_descriptor is None else (given.owner_descriptor,)
     ends, ready = (guardian, *owner), given.ready_descriptor
     kinds = given.engine, given.operation_metadata
-    keep = not owner  # with its owner go its files
+    keep = not owner  # an owner removes the files at the end
     return emulate(home, given.create_seconds, given.port, *kinds, ends, ready, keep)
 
 
 @contextlib.contextmanager
 def _locked(home: EmulatorHome) -> Iterator[None]:
     """Hold the directory's lock; the guardian and the emulator share it until both are gone."""
-    from tpukit.emulator.process import daemon  # the guardian has no use for it
+    from tpukit.emulator.process import daemon
 
     give_up_at = time.monotonic() + _LOCK_SECONDS
     with contextlib.ExitStack() as held:
@@ -92,9 +92,9 @@ def _locked(home: EmulatorHome) -> Iterator[None]:
 
 
 def _clean_up(given: argparse.Namespace, home: EmulatorHome) -> None:
-    """End what an emulator that died could not end, and withdraw its address.
+    """End the processes of an emulator that died, and withdraw its address.
 
-    An owner that is gone cannot remove its directory any more.
+    If its owner has died too, remove the owner's directory.
     """
     from tpukit.emulator.workers import processes, worker_folders
 

@@ -15,17 +15,17 @@ from tpukit.text import one_line
 
 Json = dict[str, Any]
 
-#: Where the control plane is, and its version.
+#: Path and version of the control plane.
 CONTROL = "/_emulator/v1"
 
-_SECONDS = 30.0  #: how long an answer may take; only a fault on a slow machine needs more than one
+_SECONDS = 30.0  #: limit of an answer; only a fault on a slow machine takes more than 1 s
 
 
 class EmulatorClient:
-    """Adds faults, moves the clock and reads the state and log of one running emulator."""
+    """A client that adds faults, moves the clock and reads the log of one running emulator."""
 
     def __init__(self, url: str, token: str, seconds: float = _SECONDS) -> None:
-        self.url = url.strip().rstrip("/")  # as variables for gcloud, and files of a token, end
+        self.url = url.strip().rstrip("/")  # variables for gcloud end in a slash
         self.token = token.strip()
         self._seconds = seconds
 
@@ -34,36 +34,39 @@ class EmulatorClient:
         return self.call("GET", "status")
 
     def log(self) -> list[Json]:
-        """Return the requests that were served, the oldest first."""
+        """Return the served requests, the oldest first."""
         return list(self.call("GET", "log")["requests"])
 
     def faults(self) -> Json:
-        """Return every rule with its count: `faults`, `workers`, `events`; and the `presets`."""
+        """Return the rules with their counts (`faults`, `workers`, `events`) and the `presets`."""
         return self.call("GET", "faults")
 
     def add_fault(self, rule: Mapping[str, Any]) -> Json:
-        """Add a fault of the API; raise `BadInput` for a rule that could never be served."""
+        """Add a fault of the API; raise `BadInput` for a rule that can never apply."""
         return self.call("POST", "faults", rule)
 
     def clear_faults(self) -> Json:
-        """Drop every rule of every kind, and return their last counts."""
+        """Remove all rules of all kinds, and return their last counts."""
         return self.call("DELETE", "faults")
 
     def add_worker_fault(self, rule: Mapping[str, Any]) -> Json:
-        """Add a fault of workers; it is in force on return."""
+        """Add a fault of workers, which is in force on return."""
         return self.call("POST", "workers", rule)
 
     def clear_worker_faults(self, node: str = "*", worker: int | None = None) -> Json:
-        """Drop the workers' rules of a node pattern, as it was given; return their last counts."""
+        """Remove the workers' rules with exactly this node pattern, and return their last counts.
+
+        `worker` limits this to the rules of one worker.
+        """
         query = {"node": node, **({} if worker is None else {"worker": worker})}
         return self.call("DELETE", f"workers?{urlencode(query)}")
 
     def play(self, scenario: Mapping[str, Any]) -> Json:
-        """Begin a scenario."""
+        """Start a scenario."""
         return self.call("POST", "scenario", scenario)
 
     def move_clock(self, **change: float) -> Json:
-        """Change the emulator's clock: `advance` by seconds, or `speed` it up."""
+        """Change the emulator's clock: `advance` it by seconds, or set its `speed` (1 is real)."""
         return self.call("POST", "clock", change)
 
     def take_realistic_times(self) -> None:
@@ -71,15 +74,17 @@ class EmulatorClient:
         self.call("POST", "timing", {"realistic": True})
 
     def grpc_addresses(self) -> dict[str, str]:
-        """Return the host and port of gRPC, `grpc` and `grpc_tls`, where they are open."""
-        found = self.call("GET", "grpc")
+        """Return host and port of the open gRPC listeners, by `grpc` and `grpc_tls`."""
+        listeners = self.call("GET", "grpc")
         names = {"plain": "grpc", "secure": "grpc_tls"}
-        return {name: str(found[key]["address"]) for key, name in names.items() if key in found}
+        return {
+            name: str(listeners[key]["address"]) for key, name in names.items() if key in listeners
+        }
 
     def open_grpc(self, port: int = 0) -> str:
-        """Return the host and port of gRPC without TLS, opened on `port` or a free one.
+        """Open gRPC without TLS on `port` or a free one, and return its host and port.
 
-        Raises `TpukitError` where it is open elsewhere or cannot be opened.
+        Raises `TpukitError` if it is open on another port or cannot be opened.
         """
         address = str(self.call("POST", "grpc", {"port": port})["address"])
         if port and not address.endswith(f":{port}"):
@@ -87,30 +92,30 @@ class EmulatorClient:
         return address
 
     def impersonate(self) -> Json:
-        """Serve Google's own names over TLS, and return what `impersonation` does.
+        """Serve Google's own host names over TLS, and return the same as `impersonation`.
 
-        Raises `TpukitError` that says what is missing where port 443 cannot be listened on.
+        Raises `TpukitError` with the reason if the emulator cannot listen on port 443.
         """
         return self.call("POST", "impersonation", {})
 
     def impersonation(self) -> Json:
-        """Return address, port and names of the TLS listener and its files; {} where it is none."""
+        """Return address, port, names and files of the TLS listener, or {} if it is not open."""
         return self.call("GET", "impersonation")
 
     def preempt(self, node: str, vanish: bool = False) -> Json:
-        """Preempt a node, or let it vanish; return it as it was last."""
+        """Preempt a node, or make it vanish, and return the node."""
         return self.call("POST", f"nodes/{quote(node)}:preempt", {"vanish": vanish})
 
     def set_health(self, node: str, health: str) -> Json:
-        """Give a READY node a health; raise `BadInput` for one that the API does not have."""
+        """Set the health of a READY node; raise `BadInput` if the API lacks this health."""
         return self.call("POST", f"nodes/{quote(node)}:setHealth", {"health": health})
 
     def set_state(self, node: str, state: str) -> Json:
-        """Put a node in a state, with its workers; raise `BadInput` for one that the API lacks."""
+        """Put a node and its workers in a state; raise `BadInput` if the API lacks the state."""
         return self.call("POST", f"nodes/{quote(node)}:setState", {"state": state})
 
     def catalogue(self) -> Json:
-        """Return `changes`, `reservations`, and `quotas` with what is used of them."""
+        """Return the catalogue's `changes`, `reservations`, and `quotas` with their use."""
         return self.call("GET", "catalogue")
 
     def add_zone(self, name: str) -> None:
@@ -118,15 +123,15 @@ class EmulatorClient:
         self._offer("zones", name=name)
 
     def remove_zone(self, name: str) -> None:
-        """Remove a zone in which nothing is; raise `NotFound` for one that there is not."""
+        """Remove an empty zone; raise `NotFound` if it does not exist."""
         self._withdraw("zones", name=name)
 
     def add_accelerator_type(self, name: str, zone: str = "-") -> None:
-        """Offer an accelerator type in a zone, or in all."""
+        """Offer an accelerator type in a zone, or in all zones."""
         self._offer("acceleratorTypes", name=name, zone=zone)
 
     def remove_accelerator_type(self, name: str, zone: str = "-") -> None:
-        """Offer an accelerator type no more in a zone, or in any; slices that are there stay."""
+        """Withdraw an accelerator type from a zone, or from all; existing slices remain."""
         self._withdraw("acceleratorTypes", name=name, zone=zone)
 
     def add_runtime_version(self, name: str) -> None:
@@ -134,7 +139,7 @@ class EmulatorClient:
         self._offer("runtimeVersions", name=name)
 
     def remove_runtime_version(self, name: str) -> None:
-        """Remove a runtime version; raise `NotFound` for one that there is not."""
+        """Remove a runtime version; raise `NotFound` if it does not exist."""
         self._withdraw("runtimeVersions", name=name)
 
     def add_network(self, name: str, project: str = PROJECT) -> None:
@@ -142,29 +147,29 @@ class EmulatorClient:
         self._offer("networks", name=name, project=project)
 
     def remove_network(self, name: str, project: str = PROJECT) -> None:
-        """Remove a network that no slice is on, with its rules; raise `NotFound` for none."""
+        """Remove a network without slices, and its rules; raise `NotFound` if it does not exist."""
         self._withdraw("networks", name=name, project=project)
 
     def add_reservation(
         self, name: str, zone: str, generation: str, chips: int, project: str = PROJECT
     ) -> None:
-        """Let a project have reserved chips of a generation in a zone."""
+        """Reserve chips of a generation in a zone for a project."""
         place = {"name": name, "zone": zone, "project": project}
         self._offer("reservations", **place, resourceType=generation, size=chips)
 
     def remove_reservation(self, name: str, zone: str, project: str = PROJECT) -> None:
-        """Remove a reservation; raise `NotFound` for one that there is not."""
+        """Remove a reservation; raise `NotFound` if it does not exist."""
         self._withdraw("reservations", name=name, zone=zone, project=project)
 
     def set_quota(self, accelerator_type: str, zone: str, limit: int, spot: bool = False) -> None:
-        """Limit the quota that slices of a type count with in a zone, for each project.
+        """Set every project's quota in a zone for slices of a type.
 
-        `limit` is in what the type's name counts: cores, or chips for v5litepod and v6e.
+        `limit` counts like the type's name: cores, or chips for v5litepod and v6e.
         """
         self._offer("quotas", name=accelerator_type, zone=zone, limit=limit, spot=spot)
 
     def remove_quota(self, accelerator_type: str, zone: str, spot: bool = False) -> None:
-        """Remove a limit; raise `NotFound` where there is none."""
+        """Remove a quota; raise `NotFound` if it does not exist."""
         spots = {"spot": "true"} if spot else {}
         self._withdraw("quotas", name=accelerator_type, zone=zone, **spots)
 
@@ -175,23 +180,23 @@ class EmulatorClient:
         self.call("DELETE", f"catalogue/{kind}?{urlencode(given)}")
 
     def reset(self) -> None:
-        """Forget all that was made or changed; nothing of it is left but ports and the token."""
+        """Remove all resources and changes; only the ports and the token remain."""
         self.call("POST", "reset", {})
 
     def requests(self, method: str) -> list[Json]:
-        """Return what was asked of one method, such as `nodes.create`, the oldest first."""
-        return [each for each in self.log() if each["method"] == method]
+        """Return the served requests of one method ("nodes.create"), the oldest first."""
+        return [request for request in self.log() if request["method"] == method]
 
     def call(self, verb: str, path: str, body: Mapping[str, Any] | None = None) -> Json:
-        """Return the answer to one request below `CONTROL`.
+        """Send one request below `CONTROL` and return the answer.
 
-        Raises `BadInput` for HTTP 400, `NotFound` for 404, `TpukitError` for others and no answer.
+        Raises `BadInput` for HTTP 400, `NotFound` for 404, and `TpukitError` for another failure.
         """
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         try:
             data = None if body is None else json.dumps(body)
         except (TypeError, ValueError, RecursionError) as error:
-            raise BadInput("this is no JSON object", reason=one_line(str(error))) from error
+            raise BadInput("this is not a JSON object", reason=one_line(str(error))) from error
         try:
             address = self.url.removeprefix("http://")
             with closing(http.client.HTTPConnection(address, timeout=self._seconds)) as connection:
@@ -217,7 +222,7 @@ ACCOUNTS: Sequence[str] = ("faults", "workers", "events")
 
 
 def _read(text: bytes) -> Any:
-    """Return what a refusal says; nothing where it is a page, as for a path that is none."""
+    """Return the JSON of an error; None if it is a page, as for an unknown path."""
     with suppress(ValueError):
         return json.loads(text)
     return None

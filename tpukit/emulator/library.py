@@ -1,4 +1,4 @@
-"""`Emulator`: an emulator for the time of a block, for programs and tests that are not ours."""
+"""`Emulator`: an emulator that runs for one block, for other people's programs and tests."""
 
 from __future__ import annotations
 
@@ -23,24 +23,25 @@ if TYPE_CHECKING:
 
 __all__ = ["Emulator", "cleared"]
 
-#: What leads tpukit, gcloud and Google's clients somewhere, and what of it only says how to run.
+#: Prefixes of the variables that configure tpukit, gcloud and Google's clients, and the variables
+#: among them that only say how to run gcloud.
 _CLIENTS = ("TPUKIT_", "CLOUDSDK_", "GOOGLE_", "GCE_METADATA_", "GCLOUD_PROJECT")
 _HARMLESS = ("CLOUDSDK_PYTHON", "CLOUDSDK_ROOT_DIR")
-#: What `workers` may be, and the engine that makes them.
+#: The values of `workers`, and the engine for each.
 _ENGINES = {"paper": "paper", "ssh": "auto"}
 
 
 class Emulator(EmulatorClient):
-    """An emulator of its own, which runs from here until `close` or the end of a `with` block.
+    """A private emulator, which runs until `close` or the end of a `with` block.
 
-    It is a process on free ports of 127.0.0.1 with a directory for its files; both go with it, and
-    also when the program that made it is killed. Any number may run at once.
+    It is a process with free ports of 127.0.0.1 and a directory for its files. Both end with it,
+    even when the program that made it is killed. Any number may run at once.
 
     Attributes:
-        url: where the APIs answer, `http://127.0.0.1:PORT`.
+        url: the address of the APIs, `http://127.0.0.1:PORT`.
         token: the bearer token that every request needs.
-        directory: its files until it ends; the log is `state/emulator/emulator.log`.
-        variables: what leads gcloud, tpukit and programs that read these here.
+        directory: the directory of its files; the log is `state/emulator/emulator.log`.
+        variables: the environment variables that point gcloud and tpukit at it.
     """
 
     def __init__(
@@ -51,28 +52,30 @@ class Emulator(EmulatorClient):
         port: int = 0,
         operation_metadata: OperationMetadata | None = None,
     ) -> None:
-        """Start it; a create takes `create_seconds` of its clock, all else in proportion.
+        """Start it; a create takes `create_seconds` of its clock, other changes in proportion.
 
-        `workers` are "paper" (addresses and keys, for calls of the API) or "ssh" (each an SSH
-        server). `port` 0 takes a free one. `operation_metadata` is the message type of the metadata
-        of the Cloud TPU API's operations: "common" is the recorded type, "tpu" the one that
+        `workers` are "paper" (addresses and keys, enough for calls of the API) or "ssh" (real SSH
+        servers). `port` 0 takes a free one. `operation_metadata` is the message type of the
+        metadata in Cloud TPU operations: "common" is the recorded type, "tpu" the only one that
         google-cloud-tpu reads over REST; without it, the environment variable
-        TPUKIT_EMULATOR_OPERATION_METADATA decides. Raises `BadInput` for other values or a port
-        that is taken, and `TpukitError` if it does not start; nothing is left then.
+        TPUKIT_EMULATOR_OPERATION_METADATA decides.
+
+        Raises `BadInput` for other values or a port in use, and `TpukitError` if the emulator does
+        not start. An emulator that fails to start leaves nothing behind.
         """
         if workers not in _ENGINES:
             raise BadInput(
-                f"no workers {one_line(str(workers))}",
+                f"unknown workers: {one_line(str(workers))}",
                 fix=Fix(note=f"one of {', '.join(_ENGINES)}"),
             )
         self.directory = Path(tempfile.mkdtemp(prefix="tpukit-emulator-"))
-        # It ends once nobody holds the other end of this pipe: with this process at the latest.
+        # The emulator ends when this process closes the other end of the pipe, or dies.
         ended, lifeline = os.pipe()
         self._lifeline = os.fdopen(lifeline, "wb")
         try:
             owner = daemon.Owner(ended, self.directory)
             engine = _ENGINES[workers]
-            found = daemon.start(
+            running = daemon.start(
                 self._home,
                 create_seconds,
                 port,
@@ -80,8 +83,8 @@ class Emulator(EmulatorClient):
                 owner=owner,
                 operation_metadata=operation_metadata or "",
             )
-            self._guardian = found.guardian
-            super().__init__(found.url, found.token)
+            self._guardian = running.guardian
+            super().__init__(running.url, running.token)
             self.variables: Mapping[str, str] = {
                 **daemon.environment(self._home),
                 "CLOUDSDK_CONFIG": str(self.directory / "gcloud"),
@@ -98,20 +101,21 @@ class Emulator(EmulatorClient):
 
     @property
     def _home(self) -> Path:
-        """Where tpukit looks for it with this `TPUKIT_HOME`: `tpukit emulator …` drives it too."""
+        """The path where `tpukit emulator …` finds it if `TPUKIT_HOME` is `directory`."""
         return self.directory / "state" / "emulator"
 
     @property
     def env(self) -> dict[str, str]:
-        """For `subprocess.run(env=…)`: this program's environment, with clients led here alone.
+        """An environment for `subprocess.run(env=…)`, with `variables`.
 
-        No configuration of gcloud or tpukit and no credentials of this account are in it.
+        It is this program's environment without any configuration or credentials of gcloud,
+        Google's clients and tpukit.
         """
         return {**cleared(os.environ), **self.variables}
 
     @property
     def project(self) -> str:
-        """The project that `env` names; every other one exists too."""
+        """The project that `env` names; every other project id works too."""
         return PROJECT
 
     @property
@@ -120,10 +124,10 @@ class Emulator(EmulatorClient):
         return ZONE
 
     def tpu_client(self) -> TpuClient:
-        """Return google-cloud-tpu's client of API version v2, over gRPC, led here.
+        """Return google-cloud-tpu's client of API version v2, connected to this emulator.
 
-        gRPC is what `TpuClient()` uses, and carries metadata of any type: over REST the library
-        raises `ParseError` for the answer to a write whose `operation_metadata` is "common".
+        It uses gRPC, like `TpuClient()`, and so reads metadata of any type. Over REST the library
+        raises `ParseError` after every write if `operation_metadata` is "common".
         """
         import grpc
         from google.auth.transport.grpc import AuthMetadataPlugin
@@ -142,9 +146,9 @@ class Emulator(EmulatorClient):
         return TpuClient(transport=TpuGrpcTransport(channel=channel))
 
     def reset(self) -> None:
-        """Begin anew: of all that was made or changed nothing is left but ports and the token.
+        """Remove all resources and changes; only the ports and the token remain.
 
-        What gcloud and tpukit have kept where `env` leads them goes too.
+        This includes the files that gcloud and tpukit have written with `env`.
         """
         super().reset()
         for path in (*self.directory.iterdir(), *self._home.parent.iterdir()):
@@ -154,7 +158,7 @@ class Emulator(EmulatorClient):
                     path.unlink()
 
     def close(self) -> None:
-        """End it and all that its workers run, and remove its files. A second time does nothing."""
+        """End it and its workers' processes, and remove its files. A second call does nothing."""
         if self._open:
             self._open = False
             try:
@@ -181,7 +185,7 @@ class Emulator(EmulatorClient):
 
 
 def cleared(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that lead no client of Google's and no tpukit anywhere."""
+    """Return an environment without the variables that configure tpukit or Google's clients."""
     return {
         name: value
         for name, value in environment.items()

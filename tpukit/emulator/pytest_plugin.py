@@ -1,7 +1,7 @@
 """Fixtures for the tests of scripts that use Cloud TPU.
 
-Not an entry point: a plugin that pytest finds by itself costs every run of everybody who installs
-tpukit. Ask for it in the `conftest.py` at the root of your tests:
+It is not an entry point: pytest would load it in every run of everyone who installs tpukit. Name it
+in the `conftest.py` at the root of your tests:
 
     pytest_plugins = ["tpukit.emulator.pytest_plugin"]
 """
@@ -18,16 +18,17 @@ from tpukit.emulator.library import Emulator, cleared
 
 @pytest.fixture(scope="session")
 def tpu_emulator() -> Iterator[Emulator]:
-    """One emulator a test session, on free ports, whose workers are SSH servers."""
+    """One emulator for the whole test session, with SSH servers as workers."""
     with Emulator(workers="ssh", create_seconds=0.5) as emulator:
         yield emulator
 
 
 @pytest.fixture
 def emulated_tpu(tpu_emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
-    """The session's emulator, as if it had just been started, named by this test's environment.
+    """The session's emulator, as if just started, for one test.
 
-    Programs that the test starts find it, and no configuration or credentials of gcloud or tpukit.
+    Programs that the test starts use it, and find no other configuration or credentials of gcloud
+    or tpukit.
     """
     for name in os.environ.keys() - cleared(os.environ).keys():
         monkeypatch.delenv(name)

@@ -1,4 +1,5 @@
 """Requests in, replies out: HTTP and gRPC servers, routes, the control plane, one `Service`.
 
-What a method does lives in `tpu_service` and `compute_service`. The `grpc_` modules are optional.
+The methods themselves are in `tpu_service` and `compute_service`. Only gRPC needs the `grpc_`
+modules.
 """

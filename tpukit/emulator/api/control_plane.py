@@ -14,16 +14,16 @@ from tpukit.emulator.faults.presets import PRESETS
 from tpukit.emulator.faults.scenario import HEALTHS, parse_scenario
 from tpukit.emulator.tpu_service.node_store import STATES
 
-#: Requests that the log remembers.
+#: The number of requests in the log.
 LOGGED = 1000
-#: Faults and events that are kept: those that are spent, too, as the account of what happened.
+#: The number of faults and events, with the used-up ones, which remain as a record.
 MOST_FAULTS = 1000
-#: Bounds of the clock: seconds of one step, and seconds in a second.
+#: Bounds of the clock: seconds of one step, and its speed.
 _FARTHEST, _FASTEST = 1e9, 1e6
 
 
 class ControlPlane:
-    """What a user does to the emulator, beside calling the emulated APIs."""
+    """The methods by which a user controls the emulator itself."""
 
     def __init__(self, service: Service, faults: ApiFaults) -> None:
         self._service = service
@@ -49,7 +49,7 @@ class ControlPlane:
         }
 
     def clear_faults(self, call: Call) -> Json:
-        """Drop the rules of every kind; the answer has their last counts."""
+        """Remove all rules of all kinds, and return their last counts."""
         account = self.list_faults(call)
         self._faults.clear()
         self._service.events.clear()
@@ -58,7 +58,7 @@ class ControlPlane:
         return account
 
     def play(self, call: Call) -> Json:
-        """Add everything that a scenario holds, or nothing of it."""
+        """Add all faults and events of a scenario, or none if one of them is bad."""
         scenario = parse_scenario(call.body)
         added = scenario.faults, scenario.workers, scenario.events
         self._make_sure_of_room(call, sum(map(len, added)))
@@ -71,23 +71,23 @@ class ControlPlane:
         return self.list_faults(call)
 
     def _make_sure_of_room(self, call: Call, more: int) -> None:
-        """Refuse what would be too much: none of the account is dropped without being asked for."""
+        """Raise `ApiError` if there is no room for `more`: only the user removes old rules."""
         account = self.list_faults(call)
         if sum(len(account[kind]) for kind in ("faults", "workers", "events")) + more > MOST_FAULTS:
             raise invalid(
-                f"At most {MOST_FAULTS} faults are kept, with those that are spent: "
-                "`tpukit emulator fault clear` prints their account and makes room."
+                f"The emulator keeps at most {MOST_FAULTS} faults, with the used-up ones: "
+                "`tpukit emulator fault clear` prints their counts and removes them."
             )
 
     def add_worker_fault(self, call: Call) -> Json:
-        """Inflict a fault on workers; it is in force when the answer comes."""
+        """Add a fault of workers, which is in force when the answer comes."""
         self._make_sure_of_room(call, 1)
         self._service.worker_faults.add([call.body])
         self._service.advance()
         return self.list_faults(call)
 
     def clear_worker_faults(self, call: Call) -> Json:
-        """Drop the workers' rules of one node pattern, as it was given, and of one worker of it."""
+        """Remove the workers' rules with one node pattern, or those of one of its workers."""
         account = self.list_faults(call)
         worker = call.query.get("worker", "")
         if worker and not worker.isdecimal():
@@ -102,18 +102,18 @@ class ControlPlane:
         return {"time": timestamp(clock.time()), "speed": clock.speed}
 
     def change_clock(self, call: Call) -> Json:
-        """Take `{"advance": seconds}`, `{"set": time}` or `{"speed": factor}`, or several of them.
+        """Apply `{"advance": seconds}`, `{"set": time}`, `{"speed": factor}`, or several of them.
 
-        `set` is an RFC 3339 text that is not in the clock's past; speed 0 stops the clock.
+        `set` is an RFC 3339 text, not in the clock's past. Speed 0 stops the clock.
         """
         clock = self._service.context.clock
         if call.body.keys() - {"advance", "set", "speed"} or not call.body:
-            raise invalid("A clock is changed by advance, set and speed.")
+            raise invalid("Change the clock with advance, set or speed.")
         steps = _between(call, "advance", 0, _FARTHEST)
         speed = _between(call, "speed", clock.speed, _FASTEST)
         target = _time(call.body["set"], clock.time()) if "set" in call.body else None
         if max(clock.time(), target or 0.0) + steps >= LATEST:
-            raise invalid("The clock goes to the year 9000.")
+            raise invalid("The clock ends with the year 8999.")
         if speed != clock.speed:
             clock.speed = speed
         if target is not None:
@@ -122,18 +122,18 @@ class ControlPlane:
         return self.show_clock(call)
 
     def change_timing(self, call: Call) -> Json:
-        """Take `{"realistic": true}`, or `{"create_seconds": n}` to which all else is scaled."""
+        """Apply `{"realistic": true}` or `{"create_seconds": n}`, which scales all times."""
         body, context = call.body, self._service.context
         if body == {"realistic": True}:
             context.timing = Timing.realistic()
         elif body.keys() == {"create_seconds"}:
             context.timing = Timing.for_create(_between(call, "create_seconds", 0, _FARTHEST))
         else:
-            raise invalid("Times are realistic, or those of create_seconds.")
+            raise invalid("Give either realistic: true or create_seconds.")
         return asdict(context.timing)
 
     def preempt(self, call: Call) -> Json:
-        """Preempt a node; with `vanish` nothing of it is left."""
+        """Preempt a node, or make it vanish with `{"vanish": true}`; return the node."""
         name = self._node(call.path["path"])
         node = self._service.node_store.view(name)
         self._service.apply_event(name, "vanish" if call.body.get("vanish") is True else "preempt")
@@ -147,17 +147,14 @@ class ControlPlane:
         return self._service.node_store.view(name)
 
     def _node(self, text: str) -> str:
-        """Return the full name of a node that is called by it or, if it is the only one, in short.
-
-        Names are unique in a zone of a project.
-        """
+        """Return a node's full name, given that name or a short one that only one node has."""
         names = self._service.context.state.nodes
-        found = [text] if text in names else [n for n in names if n.endswith(f"/nodes/{text}")]
-        if not found:
+        matches = [text] if text in names else [n for n in names if n.endswith(f"/nodes/{text}")]
+        if not matches:
             raise not_found(text)
-        if len(found) > 1:
-            raise invalid(f"Several nodes are called so: {', '.join(found)}")
-        return found[0]
+        if len(matches) > 1:
+            raise invalid(f"Several nodes have this name: {', '.join(matches)}")
+        return matches[0]
 
     def set_state(self, call: Call) -> Json:
         """Put a node in a state of the API."""
@@ -168,7 +165,7 @@ class ControlPlane:
         return self._service.node_store.view(name)
 
     def reset(self, call: Call) -> Json:
-        """Let nothing be left of what was done: resources, faults, clock, times, log."""
+        """Remove all resources, faults and log entries, and reset the clock and the times."""
         self._faults.clear()
         self._faults.end_stalls()
         self._service.reset()

@@ -1,4 +1,4 @@
-"""From a request to a reply: token, route, faults, then the handler, one caller at a time."""
+"""The path from a request to a reply: token, route, faults, then the handler, one at a time."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ LONGEST_WAIT = 120.0
 
 
 class Edge:
-    """Answers requests over one service. Safe to call from many threads.
+    """Answers requests with one service. Safe to call from many threads.
 
-    `save` keeps the state after a change and before the answer to it; `directory` is for what else
-    has to be kept.
+    It calls `save` after each change of the state, before it answers. `directory` is for other
+    files, such as certificates.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Edge:
         )
 
     def answer(self, request: ApiRequest) -> ApiReply:
-        """Return the reply; nothing is raised. Who has no token leaves no trace in the log."""
+        """Return the reply, an error reply included. The log omits requests without the token."""
         reply = self._answer(request)
         return reply.with_links_of_google(self._base) if request.has_google_name else reply
 
@@ -90,25 +90,25 @@ class Edge:
         try:
             if request.path == BATCH_PATH and request.verb == "POST":
                 return answer_batch(request, self.answer)
-            found = find(self.routes, request.verb, request.path)
-            if found is None:
+            match = find(self.routes, request.verb, request.path)
+            if match is None:
                 return self._logged(request, "", unknown_path(request))
-            route, path = found
+            route, path = match
             return self._logged(request, route.name, self._checked(route, path, request))
         except ApiError as error:
             return self._logged(request, "", ApiReply.error(error.status, compute))
-        except Exception as error:  # noqa: BLE001 - a defect of ours is an answer, not a lost client
+        except Exception as error:  # noqa: BLE001 - a bug of the emulator becomes an answer too
             status = Status("INTERNAL", f"the emulator failed: {type(error).__name__}: {error}")
             return self._logged(request, "", ApiReply.error(status, compute))
 
     def tick(self) -> None:
-        """Let due changes happen without a request."""
+        """Apply due changes without a request."""
         with self._lock:
             self._service.advance()
             self._commit()
 
     def close(self) -> None:
-        """End stalls and waits, and keep the time that a fast clock has come to."""
+        """End stalls and waits, and save the time of a fast or slow clock."""
         self._closed.set()
         self.faults.end_stalls()
         with self._lock:
@@ -119,20 +119,20 @@ class Edge:
                 self._commit()
 
     def _document(self, request: ApiRequest) -> ApiReply | None:
-        """Return a discovery document, which needs no token; None where none is asked for."""
+        """Return the discovery document that a request asks for, or None; it needs no token."""
         name = document_asked_for(request.path, request.query.get("version", ""), request.host)
         if not name:
             return None
-        found = self._library.document(name)
-        if found is None:
+        document = self._library.document(name)
+        if document is None:
             text = f"Discovery document not found for API service and version: {name}"
             return ApiReply.error(Status("NOT_FOUND", text), compute=False)
-        # Who uses the real name of the host goes on with it.
+        # A client that used Google's host name goes on with it.
         real = request.has_google_name
-        return ApiReply.of(found.document if real else found.at(self._base))
+        return ApiReply.of(document.document if real else document.at(self._base))
 
     def _checked(self, route: ApiRoute, path: Mapping[str, str], request: ApiRequest) -> ApiReply:
-        """Serve a request that is as the API's discovery document says, and answer so."""
+        """Serve a request; check it and its answer against the API's discovery document."""
         query, body = request.query, request.document()
         if route.is_control:
             return self._serve(route, Call(path, query, body))
@@ -189,7 +189,7 @@ class Edge:
             return reply
 
     def _await(self, call: Call) -> None:
-        """Release the lock until an operation is done, at most for `LONGEST_WAIT`."""
+        """Release the lock until an operation is done, for at most `LONGEST_WAIT` seconds."""
         clock = self._service.context.clock
         until = min(self._service.compute_operations.due(call), clock.time() + LONGEST_WAIT)
         while (left := until - clock.time()) > 0 and not self._closed.is_set():
@@ -201,9 +201,9 @@ class Edge:
             return self.faults.take(route.name, _subject(call), phase, zone, kind)
 
     def _spoil(self, rule: FaultRule, route: ApiRoute, call: Call) -> ApiReply | None:
-        """Return the reply that a fault puts in place of the right one; None after a stall.
+        """Return the fault's reply in place of the right one, or None after a stall.
 
-        A call that stalls when all is reset, or when the emulator ends, is never carried out.
+        A call that stalls during a reset, or until the emulator ends, is never carried out.
         """
         if rule.kind == "stall" and not self.faults.stall(rule.seconds):
             return None
@@ -217,7 +217,7 @@ class Edge:
             self._save()
 
     def admits(self, authorization: str) -> bool:
-        """Tell whether a request's header has the token, whose bearer can act as this account."""
+        """Return True if an Authorization header holds the token, or if no token is needed."""
         given, own = _token(authorization).encode(), self._token
         return own is None or hmac.compare_digest(given, own.encode())
 
@@ -240,14 +240,14 @@ def _token(authorization: str) -> str:
 
 
 def _subject(call: Call) -> str:
-    """Return the short name of what a call is about, for the `name` of a fault rule."""
+    """Return the short name of the call's resource, to compare with the `name` of fault rules."""
     ids = [call.path.get(key) for key in ("node", "queued", "firewall", "operation")]
     ids += [call.query.get("nodeId"), call.query.get("queuedResourceId"), call.body.get("name")]
     return str(next((text for text in ids if text), ""))
 
 
 def _accelerator_type(call: Call) -> str:
-    """Return the accelerator type that a create asks for, of a node or of a queued resource."""
+    """Return the accelerator type in a create of a node or queued resource, or ""."""
     tpu = call.body.get("tpu")
     specs = tpu.get("nodeSpec") if isinstance(tpu, dict) else None
     first = specs[0] if isinstance(specs, list) and specs else None
@@ -269,13 +269,13 @@ def _status(rule: FaultRule, call: Call) -> Status:
 
 
 def _unauthenticated(given: bool) -> ApiError:
-    """Return the refusal of Google's front end, for a wrong token and for none."""
-    what = "Request had invalid authentication credentials."
+    """Return the error of Google's front end for a wrong token, or for none."""
+    problem = "Request had invalid authentication credentials."
     if not given:
-        what = "Request is missing required authentication credential."
+        problem = "Request is missing required authentication credential."
     reason = "ACCESS_TOKEN_TYPE_UNSUPPORTED" if given else "CREDENTIALS_MISSING"
     hint = (
         "Expected OAuth 2 access token, login cookie or other valid authentication credential. "
         "See https://developers.google.com/identity/sign-in/web/devconsole-project."
     )
-    return ApiError("UNAUTHENTICATED", f"{what} {hint}", [error_info(reason)])
+    return ApiError("UNAUTHENTICATED", f"{problem} {hint}", [error_info(reason)])

@@ -1,4 +1,4 @@
-"""HTTP requests and replies as values, one by one or several in a multipart batch."""
+"""HTTP requests and replies as values, single or in a multipart batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpukit.emulator.core.api_errors import Json, Status, encode, invalid
 JSON_TYPE = "application/json; charset=UTF-8"
 #: The multipart batch endpoint of Compute Engine.
 BATCH_PATH = "/batch/compute/v1"
-#: The names under which clients look for what is served here.
+#: Google's host names of the services that the emulator serves.
 GOOGLE_NAMES = tuple(
     f"{service}.googleapis.com"
     for service in (
@@ -24,9 +24,9 @@ GOOGLE_NAMES = tuple(
         *("iam", "oauth2", "www"),
     )
 )
-#: Where links to resources of Compute Engine lead, whichever name it was asked by.
+#: The start of links to Compute Engine resources, whatever host name the request used.
 _LINKS = "https://www.googleapis.com/"
-#: What a POST may stand for.
+#: The verbs that X-HTTP-Method-Override may give to a POST.
 _OVERRIDING = ("GET", "PUT", "PATCH", "DELETE")
 #: Cloud documentation, "Batch requests": at most 1,000 calls.
 _MOST_IN_BATCH = 1000
@@ -34,24 +34,24 @@ _MOST_IN_BATCH = 1000
 
 @dataclass(frozen=True)
 class ApiRequest:
-    """One HTTP request, read whole; `target` is path and query as they came."""
+    """One complete HTTP request; `target` is its path and query, unchanged."""
 
     verb: str
     target: str
     body: bytes = b""
     authorization: str = ""
     content_type: str = ""
-    host: str = ""  #: as its header has it, with the port
-    any_version: bool = False  #: gRPC's operations have one name in all versions of the API
+    host: str = ""  #: the Host header, with the port
+    any_version: bool = False  #: in gRPC, operations have one name in all API versions
 
     @property
     def has_google_name(self) -> bool:
-        """Whether the client asks by the real name of the host."""
+        """True if the client used one of Google's host names."""
         return self.host.partition(":")[0].lower() in GOOGLE_NAMES
 
     @property
     def path(self) -> str:
-        """The path without its host, and without the doubled slashes of some base addresses."""
+        """The path without a host, and without doubled slashes at its start."""
         path = urlsplit(self.target).path if "://" in self.target else self.target.split("?")[0]
         return "/" + path.lstrip("/")
 
@@ -61,9 +61,9 @@ class ApiRequest:
         return dict(parse_qsl(text, keep_blank_values=True))
 
     def overridden(self, verb: str) -> ApiRequest:
-        """Return what a POST stands for whose X-HTTP-Method-Override names another verb.
+        """Return the request that a POST stands for if X-HTTP-Method-Override is `verb`.
 
-        Google's clients send so a GET whose address is too long, its query as a form in the body.
+        Google's clients send a GET in this way if its URL is too long, with the query in the body.
         """
         if self.verb != "POST" or verb.upper() not in _OVERRIDING:
             return self
@@ -73,7 +73,7 @@ class ApiRequest:
         return replace(self, verb=verb.upper(), target=f"{self.target}?{query}", body=b"")
 
     def document(self) -> Json:
-        """Return the JSON object of the body; an empty body is an empty object."""
+        """Return the body as a JSON object; raise `ApiError` if it is not one. Empty means {}."""
         if not self.body.strip():
             return {}
         try:
@@ -87,7 +87,7 @@ class ApiRequest:
 
 @dataclass(frozen=True)
 class ApiReply:
-    """One HTTP reply. `cut` is "reset" (nothing is sent) or "truncate" (half of it)."""
+    """One HTTP reply. If `cut` is "reset", send nothing; if "truncate", half of the body."""
 
     status: int
     body: bytes
@@ -99,7 +99,7 @@ class ApiReply:
         return cls(200, encode(document))
 
     def with_links_of_google(self, base: str) -> ApiReply:
-        """Return the reply for a client that knows no other address than Google's."""
+        """Return the reply with links to Google's address in place of `base`."""
         return replace(self, body=self.body.replace(base.encode(), _LINKS.encode()))
 
     @classmethod
@@ -109,13 +109,13 @@ class ApiReply:
 
 
 def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no JSON.")
+    raise ValueError(f"{text} is not JSON.")
 
 
 def unknown_path(request: ApiRequest) -> ApiReply:
-    """Answer a method that does not exist: a page, as Google's front end does, not an API error.
+    """Return the reply for an unknown method: like Google's front end, a page, not an API error.
 
-    So "no such method" cannot be taken for "no such resource".
+    A client thus cannot mistake "no such method" for "no such resource".
     """
     text = f"The emulator does not serve {request.verb} {request.path}"
     shown = text.replace("&", "&amp;").replace("<", "&lt;")
@@ -124,9 +124,9 @@ def unknown_path(request: ApiRequest) -> ApiReply:
 
 
 def answer_batch(request: ApiRequest, answer: Callable[[ApiRequest], ApiReply]) -> ApiReply:
-    """Answer every part of a multipart request in its order, in one multipart reply.
+    """Answer every part of a multipart request in order, in one multipart reply.
 
-    A part that an injected fault cuts off cuts off the whole reply.
+    If an injected fault cuts off one part, it cuts off the whole reply.
     """
     header = f"Content-Type: {request.content_type}\r\n\r\n".encode("latin-1", "replace")
     parsed = BytesParser().parsebytes(header + request.body)

@@ -1,4 +1,4 @@
-"""Listeners of gRPC, plain or with TLS, opened on request."""
+"""gRPC listeners with or without TLS, opened on request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class GrpcListeners:
-    """The gRPC servers of an emulator; there is none until somebody asks for one."""
+    """The gRPC servers of an emulator, which start on the first request for one."""
 
     def __init__(self, answer: Callable[[ApiRequest], ApiReply], directory: Path) -> None:
         self._answer = answer
@@ -25,10 +25,10 @@ class GrpcListeners:
         self._open: dict[bool, GrpcServer] = {}
 
     def open(self, call: Call) -> Json:
-        """Open gRPC, with `{"secure": true}` over TLS, on `port` or a free one; return the address.
+        """Open gRPC on `port` or a free one, with TLS if `secure`, and return the address.
 
-        One that is open already stays on its port. Clients of a secure one have to trust the file
-        `authority`.
+        A listener that is open already keeps its port. Its clients need to trust the certificate
+        in `authority` for TLS.
         """
         secure, port = call.body.get("secure", False), call.body.get("port", 0)
         if not isinstance(secure, bool):
@@ -42,11 +42,11 @@ class GrpcListeners:
         return self._address(secure)
 
     def plain_port(self) -> int:
-        """Return the port without TLS; it is opened where it is not yet. For any thread."""
+        """Return the port without TLS, and open it if necessary. Safe from any thread."""
         return self._opened(False, 0).port
 
     def show(self, call: Call) -> Json:
-        """Return the addresses of those that are open, `plain` and `secure`."""
+        """Return the addresses of the open listeners, by `plain` and `secure`."""
         names = {False: "plain", True: "secure"}
         return {name: self._address(key) for key, name in names.items() if key in self._open}
 
@@ -63,7 +63,7 @@ class GrpcListeners:
 
     def _address(self, secure: bool) -> Json:
         authority = {"authority": str(self._directory / "tls" / "authority.pem")} if secure else {}
-        # Not "localhost", which may be ::1 first, where another account may listen for our token.
+        # Not "localhost": it may mean ::1, and another account may listen there for the token.
         return {"address": f"127.0.0.1:{self._open[secure].port}", **authority}
 
     def _server(self, port: int, secure: bool) -> GrpcServer:

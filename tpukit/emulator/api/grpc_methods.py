@@ -1,4 +1,4 @@
-"""Every gRPC method the emulator serves, and the REST request that it stands for."""
+"""Every gRPC method that the emulator serves, with its REST form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from google.longrunning import operations_pb2
 from google.protobuf import empty_pb2
 from google.rpc import error_details_pb2
 
-#: Loaded for its effect: the details of errors are packed in types that have to be known.
+#: Imported for its effect: protobuf can pack an error's details only in types that it knows.
 KNOWN_DETAILS = error_details_pb2
 
 
@@ -20,8 +20,8 @@ KNOWN_DETAILS = error_details_pb2
 class GrpcMethod:
     """One RPC: its messages, and its REST form.
 
-    `path` names the request field that fills it; `body` the field that is the body, "*" for all
-    that is left. Every other field is a query parameter.
+    `path` names the request fields that fill it. `body` names the field that becomes the body, or
+    "*" for all remaining fields. The other fields become query parameters.
     """
 
     request: Any
@@ -29,7 +29,7 @@ class GrpcMethod:
     verb: str
     path: str
     body: str = ""
-    any_version: bool = False  #: whether it answers of every version of the API
+    any_version: bool = False  #: True if its answers concern all API versions
 
 
 #: The http rules of google.cloud.tpu.v2: verb, path, body.
@@ -61,7 +61,7 @@ _ALPHA = {
     "PerformMaintenanceQueuedResource": ("POST", _PERFORM, "*"),
     "ListReservations": ("GET", "{parent}/reservations", ""),
 }
-#: These have one path for all API versions: operations know theirs.
+#: These have one path for all API versions: an operation knows its version.
 _OPERATIONS = {
     "GetOperation": ("GET", "{name}", ""),
     "ListOperations": ("GET", "{name}/operations", ""),
@@ -75,7 +75,7 @@ _LOCATIONS = {
 
 
 def methods() -> dict[str, GrpcMethod]:
-    """Return the methods by their paths on the wire."""
+    """Return the methods by their gRPC paths, "/google.cloud.tpu.v2.Tpu/GetNode"."""
     operation, empty = operations_pb2.Operation, empty_pb2.Empty
     return {
         **dict(_of("google.cloud.tpu.v2.Tpu", "v2", _TPU, tpu_v2, operation)),
@@ -88,14 +88,14 @@ def methods() -> dict[str, GrpcMethod]:
 def _of(
     service: str, version: str, table: Mapping[str, tuple[str, str, str]], types: Any, other: Any
 ) -> Iterator[tuple[str, GrpcMethod]]:
-    """Yield a service's methods; what has no response of its own name answers `other`."""
+    """Yield a service's methods; `other` is the response of methods without a type for it."""
     for rpc, (verb, path, body) in table.items():
         names = f"{rpc}Response", rpc.removeprefix("Get")
-        found = [getattr(types, name) for name in names if hasattr(types, name)]
-        request, response = getattr(types, f"{rpc}Request"), found[0] if found else other
+        own = [getattr(types, name) for name in names if hasattr(types, name)]
+        messages = getattr(types, f"{rpc}Request"), own[0] if own else other
         # google.cloud.tpu wraps its messages, the common services do not.
-        asked, answered = (
-            each.pb() if hasattr(each, "pb") else each for each in (request, response)
+        request, response = (
+            message.pb() if hasattr(message, "pb") else message for message in messages
         )
         shared, path = service == "google.longrunning.Operations", f"/{version}/{path}"
-        yield f"/{service}/{rpc}", GrpcMethod(asked, answered, verb, path, body, shared)
+        yield f"/{service}/{rpc}", GrpcMethod(request, response, verb, path, body, shared)

@@ -1,7 +1,7 @@
-"""The Cloud TPU API over gRPC: every call is answered as the REST request that it stands for.
+"""The Cloud TPU API over gRPC: every call becomes the equivalent REST request.
 
-So both protocols have the same handlers, faults, log and token. Imported only when asked for: gRPC
-and Google's types take half a second.
+Both protocols therefore share handlers, faults, log and token. Import this module only on demand:
+gRPC and Google's types take half a second.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from tpukit.emulator.core.api_errors import CODES, Json, encode
 from tpukit.emulator.core.operation_metadata import metadata_type
 
 _COMMON, _TPU = metadata_type("common", "v2"), metadata_type("tpu", "v2")
-#: Calls that are answered at the same time; `stall` faults hold one each.
+#: The number of simultaneous calls; every `stall` fault occupies one.
 _THREADS = 32
-#: Milliseconds in which a connection must have begun to speak HTTP/2, and after which one without a
-#: call is closed: clients connect anew by themselves, and strangers do not stay.
+#: The limits, in milliseconds, of a handshake and of a connection without calls. They keep
+#: strangers out; clients reconnect by themselves.
 _LIMITS = [("grpc.server_handshake_timeout_ms", 10_000), ("grpc.max_connection_idle_ms", 60_000)]
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
-_DETAILS = "grpc-status-details-bin"  #: where google-api-core reads the details of an error
+_DETAILS = "grpc-status-details-bin"  #: google-api-core reads an error's details here
 
 
 class GrpcServer:
-    """A gRPC server on 127.0.0.1 that asks `answer`; encrypted where it has an identity."""
+    """A gRPC server on 127.0.0.1 that replies with `answer`; with an identity, it uses TLS."""
 
     def __init__(
         self,
@@ -86,10 +86,10 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 def _message(document: Json, message: Any) -> Any:
-    """Return an answer as a message.
+    """Return an answer as a protobuf message.
 
-    google.cloud.common.OperationMetadata has the fields of google.cloud.tpu.v2.OperationMetadata,
-    with the same numbers. No package here defines it, so it is packed as that one.
+    No installed package defines google.cloud.common.OperationMetadata. Its fields have the names
+    and numbers of google.cloud.tpu.v2.OperationMetadata, so that type packs it.
     """
     text = json.dumps(document).replace(json.dumps(_COMMON), json.dumps(_TPU))
     json_format.Parse(text, message, ignore_unknown_fields=True)
@@ -100,9 +100,9 @@ def _message(document: Json, message: Any) -> Any:
 
 
 def transcode(method: GrpcMethod, message: Any, authorization: str) -> ApiRequest:
-    """Return the REST request that an RPC stands for: its path, query and body."""
+    """Return the REST request for an RPC: its path, query and body."""
     document = json_format.MessageToDict(message)
-    path = re.sub(r"\{([\w.]+)\}", lambda found: _take(document, found[1]), method.path)
+    path = re.sub(r"\{([\w.]+)\}", lambda match: _take(document, match[1]), method.path)
     if method.body == "*":
         body, document = document, {}
     else:
@@ -114,10 +114,10 @@ def transcode(method: GrpcMethod, message: Any, authorization: str) -> ApiReques
 
 
 def _take(document: Json, field: str) -> str:
-    """Return a field of the path; it is taken out, except where it is part of the body."""
+    """Return a field's value for the path, and remove the field unless it is inside the body."""
     outer, _, inner = field.partition(".")
-    found = document.get(outer, {}).get(inner, "") if inner else document.pop(outer, "")
-    return quote(str(found), safe="/")
+    value = document.get(outer, {}).get(inner, "") if inner else document.pop(outer, "")
+    return quote(str(value), safe="/")
 
 
 def _text(value: object) -> str:
@@ -125,7 +125,7 @@ def _text(value: object) -> str:
 
 
 def _document(reply: ApiReply) -> Json:
-    """Return what was answered; a page of the front end means that there is no such method."""
+    """Return a reply's JSON; a page, as for an unknown path, becomes UNIMPLEMENTED."""
     if not reply.content_type.startswith("application/json"):
         text = "The emulator has no such method."
         return {"error": {"status": "UNIMPLEMENTED", "message": text}}
@@ -139,7 +139,7 @@ def _abort(context: grpc.ServicerContext, document: Json) -> None:
     status = {"code": number, "message": error["message"], "details": error.get("details", [])}
     try:
         packed = json_format.ParseDict(status, status_pb2.Status())
-    except json_format.ParseError:  # an injected detail of a type that nobody knows
+    except json_format.ParseError:  # an injected detail has an unknown type
         packed = status_pb2.Status(code=number, message=error["message"])
     context.set_trailing_metadata([(_DETAILS, packed.SerializeToString())])
     context.abort(_CODES[number], error["message"])

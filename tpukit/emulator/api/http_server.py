@@ -1,4 +1,4 @@
-"""The emulator's HTTP server: sockets in, `Edge` asked, sockets out."""
+"""The emulator's HTTP server: it reads requests, and `Edge` answers them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from tpukit.emulator.core.state import NoFile, StateFile
 from tpukit.emulator.workers.worker_host import WorkerHostFactory
 from tpukit.errors import BadInput
 
-#: Names of the state file in its directory, and the largest request body in bytes.
+#: The name of the state file in its directory, and the largest request body in bytes.
 STATE_NAME = "state.db"
 LARGEST_BODY = 8 * 1024 * 1024
-#: Bytes of a body that are read from who has no token, so that the refusal arrives.
+#: Bytes of a body to read from a client without the token, so that the refusal arrives.
 _UNTRUSTED_BODY = 64 * 1024
-#: Connections that have shown the token, a thread each: further ones are closed.
+#: Connections that have shown the token, with a thread each; the server closes further ones.
 MOST_CONNECTIONS = 512
-#: Connections that have not shown it yet: the oldest is closed for one more, so that strangers who
-#: open many and say nothing cannot keep the owner out.
+#: Connections that have not shown it yet. One more closes the oldest, so that strangers who open
+#: many silent connections cannot keep the owner out.
 MOST_STRANGERS = 64
-#: Seconds without a byte after which a connection is closed: a stranger's, and the owner's.
+#: Seconds without a byte until the server closes a connection: a stranger's, and the owner's.
 _STRANGER_SECONDS, _OWNER_SECONDS = 10.0, 300.0
 TICK_SECONDS = 0.2
 _LONGEST_LINE = 1024
@@ -66,7 +66,7 @@ class ApiServer:
         self._listener.serve_forever(poll_interval=0.1)
 
     def shutdown(self) -> None:
-        """Stop answering. The workers are their host's to end."""
+        """Stop answering. The workers keep running until their host ends them."""
         with self._lock:
             self._stopping.set()
             started = self._ticker.ident is not None
@@ -80,7 +80,7 @@ class ApiServer:
 
     def _tick(self) -> None:
         while not self._stopping.wait(TICK_SECONDS):
-            # The next caller gets the error; the state is saved as soon as it can be.
+            # The next request reports the error, and the next tick tries to save again.
             with contextlib.suppress(OSError):
                 self.edge.tick()
 
@@ -95,10 +95,10 @@ def build_server(
     operation_metadata: OperationMetadata = DEFAULT,
     keep: bool = True,
 ) -> ApiServer:
-    """Return a server that listens and has its saved nodes back, and does not answer yet.
+    """Return a server that listens, with its saved nodes; `serve_forever` then answers.
 
-    `token` None lets everybody in. Nothing is loaded or saved unless `keep`. Raises `BadInput` for
-    a state file that cannot be used and for a port that is taken.
+    `token` None admits everyone. Without `keep`, the server neither loads nor saves its state.
+    Raises `BadInput` if the state file cannot be used or the port is in use.
     """
     state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = StateFile(state_directory / STATE_NAME) if keep else NoFile()
@@ -111,7 +111,7 @@ def build_server(
             listener = _Listener(port, clock.time)
         except OSError as error:
             reason = error.strerror or ""
-            raise BadInput(f"port {port} cannot be listened on", reason=reason) from error
+            raise BadInput(f"cannot listen on port {port}", reason=reason) from error
         opened.callback(listener.server_close)
         service = Service(
             state,
@@ -129,7 +129,7 @@ def build_server(
         return ApiServer(listener, service, edge, opened.pop_all())
 
 
-#: What Google's front end adds to each answer. Recorded: tests/recorded/exchanges.
+#: The headers that Google's front end adds to every answer. Recorded: tests/recorded/exchanges.
 _HEADERS = (
     *(("Vary", name) for name in ("Origin", "X-Origin", "Referer")),
     ("X-Content-Type-Options", "nosniff"),
@@ -139,7 +139,10 @@ _HEADERS = (
 
 
 class _Listener(ThreadingMixIn, TCPServer):
-    """A thread a connection; without the name look-up of the standard library's HTTPServer."""
+    """A TCP server with one thread per connection.
+
+    It omits the name look-up of the standard library's HTTPServer.
+    """
 
     allow_reuse_address = True
     daemon_threads = True
@@ -160,12 +163,12 @@ class _Listener(ThreadingMixIn, TCPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread of its own; end the oldest stranger's if it must."""
+        """Serve a connection in a new thread; if strangers hold too many, end the oldest."""
         with self._lock:
             if len(self._strangers) >= MOST_STRANGERS:
                 oldest = next(iter(self._strangers))
                 del self._strangers[oldest]
-                with contextlib.suppress(OSError):  # its thread sees the end, and closes it
+                with contextlib.suppress(OSError):  # its thread sees the end and closes it
                     oldest.shutdown(socket.SHUT_RDWR)
             self._strangers[request] = None
         super().process_request(request, client_address)
@@ -180,7 +183,7 @@ class _Listener(ThreadingMixIn, TCPServer):
                 self._owners.discard(request)
 
     def has_room_for_owner(self, connection: socket.socket) -> bool:
-        """Count a connection as the owner's, and return True; False if the owner has too many."""
+        """Mark a connection as the owner's and return True, or False if the owner has too many."""
         with self._lock:
             if connection not in self._owners and len(self._owners) >= MOST_CONNECTIONS:
                 return False
@@ -189,7 +192,7 @@ class _Listener(ThreadingMixIn, TCPServer):
             return True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Print nothing: clients may go away at any time."""
+        """Print nothing: a client may disconnect at any time."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -225,7 +228,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815
 
     def date_time_string(self, timestamp: float | None = None) -> str:
-        """Return the time of the emulator's clock for `Date`: its clients judge ages by that."""
+        """Return the emulator's time for `Date`: clients compute the age of resources from it."""
         return super().date_time_string(self.server.now() if timestamp is None else timestamp)
 
     def log_message(self, format: str, *args: object) -> None:
@@ -241,7 +244,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self.rfile.read(int(text)) if int(text) <= most else None
 
     def _chunks(self, most: int) -> bytes | None:
-        """Return a chunked body (RFC 9112, section 7.1); None for one too large or none at all."""
+        """Return a chunked body (RFC 9112, section 7.1), or None if too large or malformed."""
         body = b""
         while size := self._chunk_size():
             if len(body) + size > most:
@@ -252,12 +255,12 @@ class _Handler(BaseHTTPRequestHandler):
         if size is None:
             return None
         while self.rfile.readline(_LONGEST_LINE).strip():
-            pass  # trailers mean nothing here
+            pass  # ignore trailers
         return body
 
     def _chunk_size(self) -> int | None:
-        found = _CHUNK_SIZE.match(self.rfile.readline(_LONGEST_LINE))
-        return int(found[1], 16) if found else None
+        match = _CHUNK_SIZE.match(self.rfile.readline(_LONGEST_LINE))
+        return int(match[1], 16) if match else None
 
     def _send(self, reply: ApiReply) -> None:
         if reply.cut == "reset":
@@ -276,7 +279,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(reply.body)
 
     def _reset(self) -> None:
-        """Close with RST, as a load balancer that drops its back end does."""
+        """Close with RST, like a load balancer that drops its back end."""
         self.close_connection = True
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         os.close(self.connection.detach())

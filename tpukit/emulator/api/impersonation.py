@@ -1,4 +1,4 @@
-"""The emulator under Google's own names: what a client needs that knows no other address."""
+"""The emulator under Google's host names, for clients that accept no other address."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from tpukit.paths import replace_file
 if TYPE_CHECKING:
     from tpukit.emulator.api.tls_listener import TlsListener
 
-#: Where clients turn a refresh token into an access token: RFC 6749, section 6.
+#: The path where clients exchange a refresh token for an access token: RFC 6749, section 6.
 TOKEN_PATH = "/token"
 _HTTPS = 443
-#: The third octet is one that no worker is given.
+#: No worker has an address with this third octet.
 _ADDRESSES = tuple(f"127.77.255.{number}" for number in range(1, 255))
 
 
 class Impersonation:
-    """One TLS listener for every service of `GOOGLE_NAMES`; there is none until it is asked for.
+    """One TLS listener for all services of `GOOGLE_NAMES`, opened on request.
 
-    `base` is an address of the plain HTTP listener, and `directory` keeps what clients need.
+    `base` is a URL of the plain HTTP listener. `directory` holds the files that clients need.
     """
 
     def __init__(self, base: str, token: str | None, grpc: GrpcListeners, directory: Path) -> None:
@@ -40,9 +40,9 @@ class Impersonation:
         self._listener: TlsListener | None = None
 
     def open(self, call: Call) -> Json:
-        """Listen on `port`, which is 443 where none is given, and return what clients need.
+        """Listen on `port` (default: 443), and return the same as `show`.
 
-        What is open already stays. Raises `ApiError` where the port cannot be listened on.
+        A listener that is open already stays. Raises `ApiError` if the port is not available.
         """
         port = call.body.get("port", _HTTPS)
         if not is_whole(port, most=65535):
@@ -52,10 +52,10 @@ class Impersonation:
         return self.show(call)
 
     def show(self, call: Call) -> Json:
-        """Return address, port and names, and the files that clients need; {} where it is closed.
+        """Return address, port, names and the files that clients need, or {} if it is closed.
 
-        `authority` is the certificate to trust, `bundle` has the public ones with it, for clients
-        that read one file alone, and `credentials` is an authorized user's.
+        `authority` is the certificate to trust. `bundle` holds it and the public certificates, for
+        clients that read only one file. `credentials` are those of an authorized user.
         """
         if self._listener is None:
             return {}
@@ -69,19 +69,19 @@ class Impersonation:
             "credentials": str(self._directory / "credentials.json"),
         }
 
-    def _keep_credentials(self) -> None:
-        """Write the credentials with which Google's clients get the token: `grant`."""
+    def _write_credentials(self) -> None:
+        """Write the credentials that Google's clients exchange for the token (`grant`)."""
         document = {
             "type": "authorized_user",
             "client_id": "tpukit-emulator",
-            # Google's library for Node.js refuses one that is empty.
+            # Google's library for Node.js refuses an empty secret.
             "client_secret": "tpukit-emulator",
             "refresh_token": self._token or "",
         }
         replace_file(self._directory / "credentials.json", encode(document).decode())
 
     def grant(self, request: ApiRequest) -> ApiReply:
-        """Answer who asks for an access token: the refresh token is the emulator's token itself."""
+        """Answer a request for an access token; the refresh token is the emulator's token too."""
         form = parse_qs(request.body.decode("latin-1"))
         given, token = form.get("refresh_token", [""])[0], self._token or ""
         if not hmac.compare_digest(given.encode(), token.encode()):
@@ -106,14 +106,14 @@ class Impersonation:
         shown = identity(self._directory / "tls")
         bundle = Path(certifi.where()).read_text("utf-8") + "\n" + shown.authority.read_text()
         replace_file(self._directory / "tls" / "bundle.pem", bundle)
-        self._keep_credentials()
+        self._write_credentials()
         return TlsListener(listener, shown, urlsplit(self._base).port or 0, self._grpc.plain_port)
 
 
 def _listening(port: int) -> socket.socket:
-    """Return a listening socket on the first address of ours that is free.
+    """Return a listening socket on the first free address of 127.77.255.0/24, or on 127.0.0.1.
 
-    127.0.0.1 has to do where the machine answers on no other (macOS without aliases).
+    macOS without aliases has no loopback address except 127.0.0.1.
     """
     for address in _candidates():
         try:
@@ -124,7 +124,7 @@ def _listening(port: int) -> socket.socket:
             if error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
                 raise
     raise ApiError(
-        "FAILED_PRECONDITION", f"Port {port} is taken on every address: a server has all of them."
+        "FAILED_PRECONDITION", f"Port {port} is in use on every address of this machine."
     )
 
 
@@ -135,6 +135,6 @@ def _candidates() -> Iterator[str]:
 
 def _needs(port: int) -> str:
     return (
-        f"This account may not listen on port {port}: it takes root, or, on Linux,"
-        f" `sysctl net.ipv4.ip_unprivileged_port_start={port}`."
+        f"This account may not listen on port {port}. Run the emulator as root or, on Linux,"
+        f" run `sysctl net.ipv4.ip_unprivileged_port_start={port}`."
     )

@@ -1,7 +1,7 @@
-"""Every method the emulator serves, as the APIs' reference pages list them.
+"""Every method that the emulator serves, by its name in the APIs' reference pages.
 
-Cloud TPU API v2 and v2alpha1, its v1 locations, Compute Engine API v1, OS Login API v1, some of
-Service Usage API v1, of Cloud Resource Manager API v1 and v3 and of IAM API v1, control plane.
+Cloud TPU API v2 and v2alpha1, parts of its v1, and parts of Compute Engine API v1, OS Login API v1,
+Service Usage API v1, Cloud Resource Manager API v1 and v3, and IAM API v1; the control plane.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tpukit.emulator.core.service_context import Call
 Handler = Callable[[Call], Json]
 
 _PLACE = "/{VERSION}/projects/{project}/locations/{zone}"
-#: What a placeholder of a template matches. Project ids of a domain have a colon in them.
+#: The pattern of each placeholder. Project ids of a domain contain a colon.
 _PATTERNS = {
     "version": "v2|v2alpha1",
     "alpha": "v2alpha1",
@@ -40,7 +40,7 @@ _PATTERNS = {
 
 @dataclass(frozen=True)
 class ApiRoute:
-    """One method: its name in the API, the HTTP verb, the path template, who answers."""
+    """One method: its name in the API, the HTTP verb, the path template and its handler."""
 
     name: str
     verb: str
@@ -65,13 +65,13 @@ class ApiRoute:
 
     @cached_property
     def shapes(self) -> Mapping[str, str]:
-        """The path in each version of the API, as its discovery document has it."""
+        """The shape of the path in each API version, for look-ups in discovery documents."""
         _, first, rest = self.template.split("/", 2)
         versions = _PATTERNS[first.strip("{}")].split("|") if first.startswith("{") else [first]
         return {version: shape(f"{version}/{rest}") for version in versions}
 
 
-#: What the API calls a method by its verb; a GET of one resource is a `get`.
+#: The API's name for a method with each verb; a GET of one resource is a `get`.
 _STANDARD = {"POST": "create", "GET": "list", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -82,7 +82,7 @@ def _routes(prefix: str, *methods: tuple[str, str, str, Handler]) -> tuple[ApiRo
 
 
 def _named(parent: str, handlers: Mapping[str, Handler], prefix: str = "") -> Iterator[ApiRoute]:
-    """Yield the methods of "VERB /collection/{id}:custom", by the names of the API reference."""
+    """Yield a route for each "VERB /collection/{id}:custom", with its name in the API reference."""
     for request, handler in handlers.items():
         verb, _, path = request.partition(" ")
         resource, _, custom = path.partition(":")
@@ -93,7 +93,7 @@ def _named(parent: str, handlers: Mapping[str, Handler], prefix: str = "") -> It
 
 
 def tpu_routes(service: Service) -> tuple[ApiRoute, ...]:
-    """Return the Cloud TPU API: v2, v2alpha1, and what v1 still answers."""
+    """Return the Cloud TPU API: v2, v2alpha1, and the methods that v1 still has."""
     nodes, operations, catalogue = service.nodes, service.operations, service.catalogue
     queued, legacy = service.queued_resources, service.tpu_nodes
     types: dict[str, Handler] = {
@@ -135,7 +135,7 @@ def tpu_routes(service: Service) -> tuple[ApiRoute, ...]:
         "GET /locations": catalogue.list_locations,
         "GET /locations/{zone}": catalogue.get_location,
     }
-    # The TPU Node architecture; faults of `nodes.*` leave it alone.
+    # The TPU Node architecture; faults of `nodes.*` do not affect it.
     v1: dict[str, Handler] = {
         "POST /nodes": legacy.create,
         "GET /nodes": legacy.list,
@@ -234,7 +234,7 @@ def oslogin_routes(service: Service) -> tuple[ApiRoute, ...]:
 
 
 def project_routes(service: Service) -> tuple[ApiRoute, ...]:
-    """Return what clients ask of Service Usage, Cloud Resource Manager and IAM."""
+    """Return the methods of Service Usage, Cloud Resource Manager and IAM that clients use."""
     usage, manager = service.service_usage, service.resource_manager
     return (
         *_routes(
@@ -305,9 +305,9 @@ def control_routes(
 def find(
     routes: Iterable[ApiRoute], verb: str, path: str
 ) -> tuple[ApiRoute, Mapping[str, str]] | None:
-    """Return the route of a request and the values of its placeholders."""
+    """Return the route of a request and the values of its placeholders, or None."""
     for route in routes:
-        found = route.pattern.fullmatch(path) if route.verb == verb else None
-        if found:
-            return route, {name: unquote(text) for name, text in found.groupdict().items()}
+        match = route.pattern.fullmatch(path) if route.verb == verb else None
+        if match:
+            return route, {name: unquote(text) for name, text in match.groupdict().items()}
     return None

@@ -1,8 +1,8 @@
-"""The emulated services over one state, and the clock that makes their changes fall due.
+"""The emulated services over one state, and the clock that makes their changes due.
 
-No protocol and no thread is in here. One caller at a time may change it. Workers may call
-`authorized_keys`, `admits` and `neighbours` from any thread: the documents that these read are
-replaced, never changed in place.
+This module contains no protocol and no threads. Only one caller at a time may change the service.
+Workers may call `authorized_keys`, `admits` and `neighbours` from any thread: the documents that
+these methods read are replaced, never changed in place.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tpukit.emulator.workers.worker_host import WorkerHostFactory
 
 
 class Service:
-    """The Cloud TPU API and the firewall API over one state."""
+    """All emulated APIs over one state."""
 
     def __init__(
         self,
@@ -86,14 +86,14 @@ class Service:
         )
 
     def resume(self) -> None:
-        """Pick up where the saved state ends: boot the workers of what is READY."""
+        """Continue from the saved state: boot the workers of READY nodes."""
         self.node_store.boot_ready()
         self.advance()
 
     def reset(self) -> None:
-        """Begin anew, as an emulator that was started for the first time.
+        """Return to the state of a new emulator.
 
-        Raises `ApiError` where the workers of a node do not go; all is as it was for that one.
+        Raises `ApiError` if the workers of a node cannot be removed; that node then remains.
         """
         self.events.clear()
         self.worker_faults.clear()
@@ -107,7 +107,7 @@ class Service:
         self.context.timing = self._timing
 
     def advance(self) -> None:
-        """Apply all that has fallen due, each at its time and in its order."""
+        """Apply all changes that are due, in order, each at its own time."""
         self._settle()
         for event in self.events:
             for name in event.due(self.context.state.nodes, self.context.now()):
@@ -116,18 +116,18 @@ class Service:
         if self.worker_faults.changed():
             self._host.refresh()
 
-    def apply_event(self, node: str, what: str) -> None:
-        """Preempt a node, let it vanish, or give it a health or a state."""
+    def apply_event(self, node: str, event: str) -> None:
+        """Apply "preempt", "vanish", a health or a state to a node."""
         if node not in self.node_store:
             raise not_found(node)
-        if what == "preempt":
+        if event == "preempt":
             self.node_store.preempt(node)
-        elif what == "vanish":
+        elif event == "vanish":
             self.node_store.vanish(node)
-        elif what in STATES:
-            self.node_store.put(node, what)
+        elif event in STATES:
+            self.node_store.put(node, event)
         else:
-            self.node_store.set_health(node, what)
+            self.node_store.set_health(node, event)
 
     def advance_clock(self, seconds: float) -> None:
         self.context.clock.advance(seconds)
@@ -136,9 +136,9 @@ class Service:
 
     def cancel_operation(self, call: Call) -> Json:
         """Cancel a create that is under way; other operations go on, as AIP-151 allows."""
-        found = self.operations.request_cancel(call)
-        if found and found[1]["verb"] == "create":
-            name, record = found
+        cancelled = self.operations.request_cancel(call)
+        if cancelled and cancelled[1]["verb"] == "create":
+            name, record = cancelled
             queued = record["target"] in self.queue
             drop = self.queue.drop if queued else self.node_store.drop
             error = drop(record["target"]) or Status("CANCELLED", "Cancelled.").operation_error()
@@ -146,7 +146,10 @@ class Service:
         return {}
 
     def _settle(self) -> None:
-        """End what is due until nothing is: a queued resource begins nodes, which become READY."""
+        """Complete due operations until none is due.
+
+        One completion can cause the next: a queued resource creates nodes, which become READY.
+        """
         self.queue.advance()
         while due := self.operations.due():
             for name, record in due:
@@ -156,13 +159,13 @@ class Service:
             self.queue.advance()
 
     def _complete(self, name: str, record: Json) -> None:
-        # What else happened at the same time may have ended it.
+        # Another event at the same time may have ended the operation.
         if not self.context.state.operations[name]["done"]:
             owner = self.queue if record["target"] in self.queue else self.node_store
             owner.complete(name, record)
 
     def authorized_keys(self, node: str) -> Sequence[tuple[str, str]]:
-        """Return (user, public key line) pairs; node metadata comes before the project's."""
+        """Return pairs (user, public key line), first from the node, then from its project."""
         document = self._node(node)
         if document is None:
             return []
@@ -170,7 +173,7 @@ class Service:
         items = self.projects.metadata_items(project)
         shared = {item["key"]: item.get("value", "") for item in items}
         own_metadata = document.get("metadata", {})
-        # OS Login documentation: where it is on, keys in metadata are not used.
+        # OS Login documentation: if it is on, keys in metadata are ignored.
         if {**shared, **own_metadata}.get("enable-oslogin", "").upper() == "TRUE":
             return list(self.accounts.keys())
         blocked = own_metadata.get("block-project-ssh-keys", "").upper() == "TRUE"
@@ -178,7 +181,7 @@ class Service:
         return [*_keys(own), *([] if blocked else _keys(common))]
 
     def admits(self, node: str, source_ip: str, port: int) -> bool:
-        """Return whether the firewall rules let `source_ip` reach this TCP port of the workers."""
+        """Return True if the firewall rules let `source_ip` reach this TCP port of the workers."""
         document = self._node(node)
         if document is None:
             return False
@@ -186,17 +189,21 @@ class Service:
         return self.firewalls.admits(network, document.get("tags", ()), source_ip, port)
 
     def neighbours(self, node: str) -> Sequence[str]:
-        """Return the addresses of all workers on the node's network, its own among them."""
+        """Return the addresses of all workers on the node's network, including its own."""
         document = self._node(node)
         if document is None:
             return []
         network = document["networkConfig"]["network"]
         records = list(self.context.state.nodes.values())
-        near = [each for each in records if each["node"]["networkConfig"]["network"] == network]
-        return [worker["address"] for each in near for worker in each["workers"]]
+        return [
+            worker["address"]
+            for record in records
+            if record["node"]["networkConfig"]["network"] == network
+            for worker in record["workers"]
+        ]
 
     def project_number(self, node: str) -> str:
-        """Return the number by which the APIs know the node's project."""
+        """Return the number of the node's project."""
         return project_number(node.split("/")[1])
 
     def _node(self, name: str) -> Json | None:
@@ -205,9 +212,9 @@ class Service:
 
 
 def _keys(text: str) -> list[tuple[str, str]]:
-    """Return the pairs of a metadata value `ssh-keys`, one `user:key` a line.
+    """Return pairs (user, key) from the metadata value `ssh-keys`, one `user:key` per line.
 
-    Compute Engine documentation, "Add SSH keys to VMs": lines without a user are not used.
+    Compute Engine documentation, "Add SSH keys to VMs": lines without a user are ignored.
     """
     pairs = (line.strip().partition(":") for line in text.splitlines())
     return [(user, key.strip()) for user, _, key in pairs if user and key.strip()]

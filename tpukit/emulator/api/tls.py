@@ -1,6 +1,6 @@
-"""A certificate for loopback and Google's names, and the authority that clients have to trust.
+"""A certificate for loopback and Google's names, and the authority that clients must trust.
 
-The authority's private key is never written: nobody can have it vouch for anything else.
+The authority's private key is never written, so it can sign nothing else later.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ from cryptography.x509.oid import NameOID
 from tpukit.emulator.api.exchange import GOOGLE_NAMES
 from tpukit.paths import replace_file
 
-_LIFE = timedelta(days=825)  #: the longest life that macOS accepts of a server's certificate
-_SPARE = timedelta(days=30)  #: what has to be left of it at a start
-#: What a server is called here: by itself, and by clients that know Google's names alone.
+_LIFE = timedelta(days=825)  #: the longest life of a server's certificate that macOS accepts
+_SPARE = timedelta(days=30)  #: the shortest remaining life of a certificate to reuse
 _LOCAL_NAMES = ("localhost",)
 _LOCAL_ADDRESS = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class TlsIdentity:
-    """Files (PEM) of what a TLS server shows, and of what its clients have to trust."""
+    """PEM files: a TLS server's key and certificate, and the authority for its clients."""
 
     key: Path
     certificate: Path
@@ -35,14 +34,14 @@ class TlsIdentity:
 
 
 def identity(directory: Path) -> TlsIdentity:
-    """Return the identity kept in `directory`; mode 0700, 0600.
+    """Return the identity in `directory` (mode 0700, its files 0600).
 
-    It is made at the first call, and anew where it is about to end or lacks a name.
+    The first call makes it; a later call makes a new one if it expires soon or lacks a name.
     """
     directory.mkdir(mode=0o700, exist_ok=True)
     key, certificate = directory / "server.key", directory / "server.pem"
     authority = directory / "authority.pem"
-    if not certificate.exists() or not _lasts(certificate.read_bytes()):  # it is written last
+    if not certificate.exists() or not _lasts(certificate.read_bytes()):  # written last
         made_authority, made_certificate, made_key = _make()
         for path, data in (
             (key, made_key),
@@ -81,10 +80,10 @@ def _names() -> x509.SubjectAlternativeName:
 
 
 def _lasts(pem: bytes) -> bool:
-    """Tell whether a certificate has every name, and time left."""
-    found = x509.load_pem_x509_certificate(pem)
-    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return names == _names() and found.not_valid_after_utc > datetime.now(UTC) + _SPARE
+    """Return True if a certificate has every name and does not expire soon."""
+    certificate = x509.load_pem_x509_certificate(pem)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return names == _names() and certificate.not_valid_after_utc > datetime.now(UTC) + _SPARE
 
 
 def _builder(

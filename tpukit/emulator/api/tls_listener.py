@@ -1,4 +1,4 @@
-"""TLS taken off in front of the plain listeners: HTTP/1.1 to the one, gRPC to the other."""
+"""A TLS listener that decrypts HTTP/1.1 and gRPC and passes them to the plain listeners."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tpukit.emulator.api.tls import TlsIdentity
 
 _CHUNK = 64 * 1024
 _HANDSHAKE_SECONDS = 10.0
-#: gRPC connections at the same time: the oldest is cut for one more, and its client connects anew.
-#: The plain listener bounds those that speak HTTP/1.1.
+#: Simultaneous gRPC connections: one more cuts the oldest, and its client reconnects. The plain
+#: listener limits HTTP/1.1 connections itself.
 MOST_GRPC = 128
 
 
 class TlsListener:
-    """Carries what arrives at a listening socket to ports of 127.0.0.1, in a thread of its own.
+    """A thread that passes TLS connections on to ports of 127.0.0.1.
 
-    A client that can speak HTTP/1.1 gets the port `http`; one that speaks HTTP/2 alone is a gRPC
-    client and gets the one that `grpc` returns, which may take its time.
+    It connects clients that offer HTTP/1.1 to the port `http`. Clients that offer only HTTP/2 use
+    gRPC, so it connects them to the port that `grpc` returns; that call may be slow.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class TlsListener:
         self._connections: set[asyncio.Task[None]] = set()
         self._grpc_connections: dict[asyncio.Task[None], None] = {}  #: the oldest first
         self._loop = asyncio.new_event_loop()
-        # Clients that go away are nobody's error.
+        # A client that disconnects is no error.
         self._loop.set_exception_handler(lambda loop, context: None)
         starting = asyncio.start_server(
             self._serve,
@@ -52,7 +52,7 @@ class TlsListener:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening, and cut what is open."""
+        """Stop listening, and cut all connections."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
@@ -99,8 +99,8 @@ class TlsListener:
             if outward.done() and isinstance(outward.exception(), ConnectionResetError):
                 _reset(writer)
         finally:
-            for each in (outward, inward):
-                each.cancel()
+            for direction in (outward, inward):
+                direction.cancel()
             inner_writer.close()
 
 
@@ -111,7 +111,7 @@ async def _carry(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> 
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """Close with RST, as the server behind has done."""
+    """Close with RST, as the plain listener did."""
     with contextlib.suppress(OSError):
         end = writer.get_extra_info("socket")
         end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -121,7 +121,7 @@ def _reset(writer: asyncio.StreamWriter) -> None:
 def _context(identity: TlsIdentity) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # The server's order decides: who offers both, as curl does, is no gRPC client.
+    # The server prefers the first: a client that offers both, such as curl, is not a gRPC client.
     context.set_alpn_protocols(["http/1.1", "h2"])
     context.load_cert_chain(identity.certificate, identity.key)
     return context

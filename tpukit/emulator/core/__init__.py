@@ -1,4 +1,4 @@
-"""What all services work with: errors, the state and its file, the clock, a call.
+"""The parts that all services share: errors, the state and its file, the clock, a call.
 
-No resource of an API lives here.
+Code for one API's resources belongs in that API's service.
 """

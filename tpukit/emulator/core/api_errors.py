@@ -33,7 +33,7 @@ CODES: Mapping[str, tuple[int, int]] = {
 
 @dataclass(frozen=True)
 class Status:
-    """A google.rpc.Status by its name; `http` overrides the usual HTTP status where it is not 0.
+    """A google.rpc.Status by its name; `http`, if not 0, overrides the usual HTTP status.
 
     `reason` is the one word that Compute Engine gives in place of the status.
     """
@@ -53,7 +53,7 @@ class Status:
         return self.http or CODES[self.status][1]
 
     def operation_error(self) -> Json:
-        """Return the error as a finished operation carries it."""
+        """Return the `error` field of a finished operation."""
         details = {"details": list(self.details)} if self.details else {}
         return {"code": self.code, "message": self.message, **details}
 
@@ -64,8 +64,8 @@ class Status:
     def compute_body(self) -> Json:
         """Return the HTTP body of the Compute Engine API, which names a reason, not a status.
 
-        Its refusals of credentials, of projects that have not enabled it and of messages that are
-        none come from the front end that both APIs share, and do carry a status.
+        Three refusals do carry a status: bad credentials, a project that has not enabled the API,
+        and a malformed message. They come from the front end that both APIs share.
         """
         if self.status == "UNAUTHENTICATED":
             return self.body()
@@ -112,19 +112,19 @@ def invalid(message: str, details: Sequence[Json] = ()) -> ApiError:
 
 
 def not_found(name: str) -> ApiError:
-    """Return the refusal of the Cloud TPU API: tests/recorded/exchanges/tpu-node-missing."""
+    """Return the error of the Cloud TPU API: tests/recorded/exchanges/tpu-node-missing."""
     detail = {"@type": "type.googleapis.com/google.rpc.ResourceInfo", "resourceName": name}
     return ApiError("NOT_FOUND", f"Resource '{name}' was not found", [detail])
 
 
 def camel(name: str) -> str:
-    """Return a field name as JSON has it; protobuf's parsers accept both spellings."""
+    """Return a field name in JSON's spelling; protobuf's parsers accept both spellings."""
     head, *rest = name.split("_")
     return head + "".join(word[:1].upper() + word[1:] for word in rest)
 
 
 def is_text(value: object) -> TypeGuard[str]:
-    """Return whether a value is text that UTF-8 can carry: half a surrogate pair cannot be."""
+    """Return True if a value is text that UTF-8 can encode, without half a surrogate pair."""
     if not isinstance(value, str):
         return False
     try:
@@ -135,7 +135,7 @@ def is_text(value: object) -> TypeGuard[str]:
 
 
 def read_text(document: Json, key: str, default: str) -> str:
-    """Return a text of a document; raise `ApiError` where the value is none."""
+    """Return a text from a document; raise `ApiError` if the value is not text."""
     value = document.get(key, default)
     if not is_text(value):
         raise invalid(f"{key} must be a text.")
@@ -143,12 +143,12 @@ def read_text(document: Json, key: str, default: str) -> str:
 
 
 def is_number(value: object, least: float = 0, most: float = float_info.max) -> TypeGuard[float]:
-    """Return whether a JSON value is a number within bounds; true and false are none."""
+    """Return True if a JSON value is a number within bounds; true and false are not numbers."""
     return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
 
 
 def is_whole(value: object, least: float = 0, most: float = float_info.max) -> TypeGuard[int]:
-    """Return whether a JSON value is a whole number within bounds."""
+    """Return True if a JSON value is a whole number within bounds."""
     return isinstance(value, int) and is_number(value, least, most)
 
 
@@ -165,5 +165,5 @@ def field_violation(field: str, description: str) -> Json:
 
 
 def encode(document: Any) -> bytes:
-    """Return JSON as the wire carries it."""
+    """Return a document as JSON bytes; half a surrogate pair passes through."""
     return json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""The emulator's own time: a user may set it, step it and let it run faster or not at all."""
+"""The emulator's own time: a user may move it forward, change its speed or stop it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import time as _time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-#: Where the clock stands still: 8999 ends a thousand years before Python's dates do.
+#: The clock stops here, a thousand years before the last date that Python can represent.
 LATEST = datetime(9000, 1, 1, tzinfo=UTC).timestamp()
 
 
 class EmulatorClock:
-    """Seconds since the epoch that can be moved forward, never back, and not beyond `LATEST`.
+    """Seconds since the epoch. The clock moves forward only, and not beyond `LATEST`.
 
-    Where the machine's own time is set back, this one goes on from where it was: else all that is
-    under way would stand still as long. `shown` is what it showed last, before this process.
+    If the machine's time is set back, this clock goes on from its last value; otherwise every
+    operation under way would wait as long. `shown` is the clock's last value in an earlier process.
     """
 
     def __init__(
@@ -25,12 +25,12 @@ class EmulatorClock:
         self._lock = threading.Lock()
         self._seen = base()  #: the machine's time at the last look
         self._since = self._seen
-        self._then = max(self._since + offset, shown)  #: what this clock showed at `_since`
+        self._then = max(self._since + offset, shown)  #: this clock's time at `_since`
         self._speed = 1.0
 
     @property
     def offset(self) -> float:
-        """How many seconds the clock is ahead of the machine's; behind it where negative."""
+        """The seconds by which this clock is ahead of the machine's, or behind it if negative."""
         now = self._machine()
         return self._at(now) - now
 
@@ -40,13 +40,13 @@ class EmulatorClock:
 
     @speed.setter
     def speed(self, factor: float) -> None:
-        """Let `factor` seconds pass in one; 0 stops the clock, and `advance` still steps it."""
+        """Let `factor` seconds pass in each second; 0 stops the clock, except for `advance`."""
         now = self._machine()
         self._then, self._since = self._at(now), now
         self._speed = factor
 
     def reset(self) -> None:
-        """Show the machine's time again, at its pace: what was known of the time is forgotten."""
+        """Return to the machine's time and speed."""
         self._then = self._since = self._machine()
         self._speed = 1.0
 
@@ -58,7 +58,7 @@ class EmulatorClock:
         self._then += seconds
 
     def _machine(self) -> float:
-        """Return the machine's time, and let go by what it was set back by."""
+        """Return the machine's time, and make up for any step back since the last look."""
         with self._lock:
             now = self._base()
             self._since += min(0.0, now - self._seen)
@@ -69,17 +69,17 @@ class EmulatorClock:
         return min(self._then + (now - self._since) * self._speed, LATEST)
 
     def real_seconds(self, seconds: float) -> float | None:
-        """Return how long `seconds` of this clock take on the machine's; None for ever."""
+        """Return how long `seconds` of this clock take in real time; None if the clock stands."""
         return seconds / self._speed if self._speed else None
 
 
 def timestamp(seconds: float) -> str:
-    """Return seconds since the epoch as the RFC 3339 text that the APIs answer."""
+    """Return seconds since the epoch as RFC 3339 text in the form that the APIs use."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def parse_timestamp(text: str) -> float:
-    """Return an RFC 3339 text as seconds since the epoch; raise ValueError for another text."""
+    """Return an RFC 3339 text as seconds since the epoch; raise ValueError for other text."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"no time zone in {text!r}")

@@ -1,7 +1,7 @@
-"""What `filter` and `orderBy` of a list method mean: AIP-160 and AIP-132, on JSON documents.
+"""`filter` (AIP-160) and `orderBy` (AIP-132) of list methods, applied to JSON documents.
 
-Compute Engine has `eq` and `ne` besides, which take regular expressions: its API reference on
-`filter`.
+Compute Engine adds `eq` and `ne`, which take regular expressions: see `filter` in its API
+reference.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ORDER = re.compile(r"\s*([\w.]+)(?:\s+(asc|desc))?\s*")
 
 
 def filtered(documents: Mapping[str, Json], text: str) -> Iterator[str]:
-    """Yield the names of what satisfies a list filter; raise for one that is not understood."""
+    """Yield the names of the documents that match a list filter; raise `ApiError` if it is bad."""
     if not text.strip():
         return iter(documents)
     test, _ = _parsed(text)
@@ -28,26 +28,26 @@ def filtered(documents: Mapping[str, Json], text: str) -> Iterator[str]:
 
 
 def filter_fields(text: str) -> Sequence[str]:
-    """Return the paths of the fields that a list filter names; raise if it is not understood."""
+    """Return the paths of the fields that a list filter names; raise `ApiError` if it is bad."""
     return _parsed(text)[1] if text.strip() else ()
 
 
 def order_fields(text: str) -> Sequence[str]:
-    """Return the paths of the fields that an `orderBy` names; raise if it is not understood."""
+    """Return the paths of the fields that an `orderBy` names; raise `ApiError` if it is bad."""
     return [path for path, _ in _order(text)]
 
 
 def ordered(documents: Mapping[str, Json], names: Iterable[str], text: str) -> list[str]:
-    """Return names in the order of their documents, "type desc, name"; those alike by name."""
-    found = sorted(names)
+    """Return names sorted by their documents' fields ("type desc, name"), then by name."""
+    result = sorted(names)
     for path, backward in reversed(_order(text)):
         fields = path.split(".")
-        found.sort(key=lambda name: _texts(documents[name], fields), reverse=backward)
-    return found
+        result.sort(key=lambda name: _texts(documents[name], fields), reverse=backward)
+    return result
 
 
 def _order(text: str) -> list[tuple[str, bool]]:
-    """Return the paths of the fields that an `orderBy` names, and True for those that descend."""
+    """Return each field's path in an `orderBy`, with True if it descends."""
     orders = []
     for part in text.split(",") if text.strip() else []:
         match = _ORDER.fullmatch(part)
@@ -58,28 +58,28 @@ def _order(text: str) -> list[tuple[str, bool]]:
 
 
 def _parsed(text: str) -> tuple[Test, Sequence[str]]:
-    """Return the test that a filter stands for, and the fields that it names."""
+    """Return a filter as a test of documents, and the fields that it names."""
     try:
         parser = _Parser(text)
         return parser.parse(), parser.fields
     except (ValueError, re.error, RecursionError) as error:
-        what = f"Invalid value for field 'filter': '{text}'. Invalid list filter expression."
-        raise invalid(what) from error
+        message = f"Invalid value for field 'filter': '{text}'. Invalid list filter expression."
+        raise invalid(message) from error
 
 
 class _Parser:
-    """A filter is terms joined by AND, or by a blank; OR binds closer, NOT and - closest."""
+    """A parser of terms joined by AND or a blank; OR binds closer, NOT and - closest."""
 
     def __init__(self, text: str) -> None:
-        self.fields: list[str] = []  #: those that were read by now
+        self.fields: list[str] = []  #: the paths of the fields that were parsed so far
         self._words: list[str] = []
         text, place = text.strip(), 0
         while place < len(text):
-            found = _TOKEN.match(text, place)
-            if found is None:
+            token = _TOKEN.match(text, place)
+            if token is None:
                 raise ValueError(text[place:])
-            self._words.append(found[1])
-            place = found.end()
+            self._words.append(token[1])
+            place = token.end()
 
     def parse(self) -> Test:
         test = self._all()
@@ -126,10 +126,10 @@ class _Parser:
         return self._words.pop(0)
 
     def _skip(self, word: str) -> bool:
-        found = bool(self._words) and self._words[0] == word
-        if found:
+        matches = bool(self._words) and self._words[0] == word
+        if matches:
             self._words.pop(0)
-        return found
+        return matches
 
 
 def _comparison(test: str, wanted: str) -> Callable[[str], bool]:
@@ -154,9 +154,9 @@ def _is_between(text: str, test: str, wanted: str) -> bool:
 
 
 def _texts(value: Any, fields: list[str]) -> list[str]:
-    """Return what a path of fields leads to, as text; of a list, every entry's."""
+    """Return the values at a path of fields as text; search every entry of a list."""
     if isinstance(value, list):
-        return [text for each in value for text in _texts(each, fields)]
+        return [text for entry in value for text in _texts(entry, fields)]
     if not fields:
         return [str(value).lower() if isinstance(value, bool) else str(value)]
     if not isinstance(value, dict) or fields[0] not in value:

@@ -10,11 +10,11 @@ from typing import Literal, get_args
 OperationMetadata = Literal["common", "tpu"]
 OPERATION_METADATA: tuple[OperationMetadata, ...] = get_args(OperationMetadata)
 DEFAULT: OperationMetadata = "common"
-#: Names the type where the call that starts an emulator does not.
+#: This environment variable names the type if the call that starts an emulator does not.
 VARIABLE = "TPUKIT_EMULATOR_OPERATION_METADATA"
 
 
 def metadata_type(kind: OperationMetadata, version: str) -> str:
-    """Return the `@type` of the metadata that an API version ("v2") answers."""
+    """Return the `@type` of an operation's metadata in an API version ("v2")."""
     package = "common" if kind == "common" else f"tpu.{version}"
     return f"type.googleapis.com/google.cloud.{package}.OperationMetadata"

@@ -1,11 +1,11 @@
-"""Google's regions, and the project and the zone that `emulator env` names."""
+"""Google's regions, and the project and zone that `emulator env` names."""
 
 from __future__ import annotations
 
-#: Every other project exists too.
+#: Every other project id works too.
 PROJECT = "tpukit-local"
-#: The only invented zone: it offers every accelerator type. In all others a type is offered where
-#: the real service offers it.
+#: The only invented zone, which offers every accelerator type. The other zones offer the types that
+#: the real service offers there.
 ZONE = "emulator-local1-a"
 #: The regions of Google Cloud. Recorded: tests/recorded/exchanges/compute-network-default/01-get.
 REGIONS = (

@@ -1,4 +1,4 @@
-"""What every service gets: the context (state, clock, randomness), a call, pages of lists."""
+"""The context of every service (state, clock, randomness), a call, and pages of lists."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _PROJECT = re.compile(r"projects/([^/]+)(?=/)")
 
 @dataclass(frozen=True)
 class Timing:
-    """How many seconds the service takes over each kind of change."""
+    """The seconds that the service takes for each kind of change."""
 
     create: float = 2.0
     change: float = 1.0  #: delete, stop, reset
     update: float = 0.2  #: node updates and every Compute Engine operation
     queue: float = 0.6  #: how long a queued resource waits for capacity
-    refusal: float = 2.0  #: after which a create that cannot be fulfilled says so
+    refusal: float = 2.0  #: until a create that cannot be fulfilled fails
     maintenance: float = 10.0  #: how long a simulated maintenance event lasts
 
     @classmethod
     def for_create(cls, seconds: float) -> Timing:
-        """Scale all changes to a create of `seconds`."""
+        """Return times in proportion to a create of `seconds`."""
         return cls(
             create=seconds,
             change=seconds / 2,
@@ -51,10 +51,10 @@ class Timing:
 
     @classmethod
     def realistic(cls) -> Timing:
-        """Return times of the order that users of the real service report.
+        """Return times like those that users of the real service report.
 
         A stockout is reported 31 to 71 s after the call: hashicorp/terraform-provider-google#21243,
-        thevasudevgupta/gsoc-wav2vec2#11. The others are round figures around it.
+        thevasudevgupta/gsoc-wav2vec2#11. The other times are round estimates.
         """
         return cls(create=120, change=60, update=15, queue=60, refusal=50, maintenance=600)
 
@@ -63,8 +63,8 @@ class Timing:
 class Call:
     """One request, without its protocol.
 
-    `failure` is what the operation or request that this call starts has to end with: an injected
-    fault. So are the zones that are `silent`, where a list is of all of them.
+    Two fields are injected faults: the operation or request that this call starts ends with
+    `failure`, and a list of all zones reports the zones in `silent` as unreachable.
     """
 
     path: Mapping[str, str] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Call:
     body: Json = field(default_factory=dict)
     version: str = "v2"
     failure: Status | None = None
-    delay: float = 0.0  #: seconds without capacity, another injected fault
+    delay: float = 0.0  #: seconds without capacity, an injected fault too
     silent: tuple[str, ...] = ()
     method: str = ""  #: its name in the API
 
@@ -87,13 +87,13 @@ class Call:
 
 @dataclass
 class ServiceContext:
-    """Every part of the service has this one."""
+    """The state, clock, randomness and times that all parts of the service share."""
 
     state: EmulatorState
     clock: EmulatorClock
     random: Random
     timing: Timing
-    compute_base: str = ""  #: where links to Compute Engine resources point, ends in a slash
+    compute_base: str = ""  #: start of links to Compute Engine resources, with a slash at its end
     operation_metadata: OperationMetadata = DEFAULT
     _moment: float | None = field(default=None, init=False)
 
@@ -101,12 +101,12 @@ class ServiceContext:
         return self.clock.time() if self._moment is None else self._moment
 
     def note_time(self) -> None:
-        """Let the state say what the clock shows: a restart goes on from there."""
+        """Record the clock's time in the state, so that a restart goes on from there."""
         self.state.clock["clock"] = {"offset": self.clock.offset, "time": self.clock.time()}
 
     @contextmanager
     def moment(self, seconds: float) -> Iterator[None]:
-        """Let what happens inside happen at an earlier time: when it was due, not when seen."""
+        """Let `now` return `seconds` inside the block: the time when a change was due."""
         before, self._moment = self._moment, seconds
         try:
             yield
@@ -114,35 +114,35 @@ class ServiceContext:
             self._moment = before
 
     def offer(self, key: str, offered: bool, **more: object) -> None:
-        """Note that something is offered, or no longer, whatever is by itself."""
+        """Record that a catalogue entry is offered or withdrawn; this overrides the default."""
         self.state.offers[key] = {"offered": offered, **more}
-        self.changed = True
 
     def offers(self, key: str, otherwise: bool) -> bool:
-        """Return whether something is offered; `otherwise` where nobody has changed that."""
+        """Return True if a catalogue entry is offered; `otherwise` is the default."""
         return bool(self.state.offers.get(key, {"offered": otherwise})["offered"])
 
     def added(self, prefix: str) -> list[str]:
-        """Return the keys with a prefix that were added, without it."""
-        found = self.state.offers.items()
+        """Return the keys of added catalogue entries with a prefix, without the prefix."""
         return [
-            key.removeprefix(prefix) for key, _ in found if key.startswith(prefix) and _["offered"]
+            key.removeprefix(prefix)
+            for key, record in self.state.offers.items()
+            if key.startswith(prefix) and record["offered"]
         ]
 
     def has_network(self, project: str, network: str) -> bool:
-        """Return whether a project can use a network, `projects/P/global/networks/N`.
+        """Return True if a project can use a network, `projects/P/global/networks/N`.
 
-        VPC documentation, "Shared VPC": a project that is attached to a host project uses the
-        networks of that one. Here it has none of its own.
+        VPC documentation, "Shared VPC": a project that is attached to a host project uses the host
+        project's networks. In the emulator it has no other networks.
         """
         owner = network.split("/")[1]
         return self._exists(network) and owner == (self.host_project(project) or project)
 
     def network_of(self, subnetwork: str) -> str:
-        """Return the network of `projects/P/regions/R/subnetworks/S`; "" if there is no such.
+        """Return the network of `projects/P/regions/R/subnetworks/S`, or "" if it does not exist.
 
-        VPC documentation, "Subnet creation mode": an auto mode network has a subnetwork of its own
-        name in every region.
+        VPC documentation, "Subnet creation mode": an auto mode network has a subnetwork with the
+        network's name in every region.
         """
         project, name = subnetwork.split("/")[1], subnetwork.rsplit("/", 1)[1]
         if record := self.state.offers.get(f"subnetworks/{subnetwork}"):
@@ -164,8 +164,11 @@ class ServiceContext:
         return self.offers(f"networks/{network}", network.endswith("/default"))
 
     def offer_network(self, network: str, offered: bool, fields: Mapping[str, Any] = {}) -> None:
-        """Note a network with its own fields, or that it is gone; rules it has none."""
-        # Its project is known now: nothing comes to it with the first request.
+        """Record a new network with its fields, or that a network is gone.
+
+        Neither changes any firewall rule.
+        """
+        # The project is known from now on, so its first request adds no default rules.
         self.state.projects.setdefault(network.split("/")[1], {"items": []})
         self.offer(f"networks/{network}", offered, fields=dict(fields))
 
@@ -175,78 +178,78 @@ class ServiceContext:
 
     @property
     def projects(self) -> tuple[str, ...]:
-        """The projects that a call has named, and the one that `emulator env` names."""
+        """The ids of the projects that calls have named, and `PROJECT`."""
         return tuple(sorted({PROJECT, *self.state.projects}))
 
     def project_id(self, project: str) -> str:
-        """Return the id of a project that may be named by its number.
+        """Return a project's id, given its id or its number.
 
-        Raises `ApiError` for a number that no project has: ids do not begin with a digit.
+        Raises `ApiError` for an unknown number: ids do not begin with a digit.
         """
         if not project.isdecimal():
             return project
         for name in self.projects:
             if project_number(name) == project:
                 return name
-        # The words are those of the Google Cloud troubleshooting page "CONSUMER_INVALID".
+        # Words from the Google Cloud troubleshooting page "CONSUMER_INVALID".
         text = f"Permission denied on resource project {project}."
         consumer = error_info("CONSUMER_INVALID", consumer=f"projects/{project}")
         raise ApiError("PERMISSION_DENIED", text, [consumer])
 
     def by_id(self, name: str) -> str:
-        """Return a resource's name or link with its project by id, not by number."""
+        """Return a resource's name or link with the project's id in place of its number."""
         return _PROJECT.sub(lambda match: f"projects/{self.project_id(match[1])}", name)
 
     def host_project(self, project: str) -> str:
-        """Return the project that a service project is attached to, or ""."""
+        """Return the host project of a service project, or "" if it has none."""
         return str(self.state.projects.get(project, {}).get("host", ""))
 
     def stamp(self) -> str:
         return timestamp(self.now())
 
     def number(self) -> str:
-        """Return a new resource id: both APIs number resources with 64 bits, as a JSON string."""
+        """Return a new resource id: in both APIs a 64-bit number as a JSON string."""
         return str(self.random.randrange(10**18, 9 * 10**18))
 
-    def bad_request(self, what: str) -> Exception:
-        """Return a refusal in the words of Cloud TPU, which end in an event id.
+    def bad_request(self, message: str) -> Exception:
+        """Return Cloud TPU's error for a bad request: a fixed start, `message` and an event id.
 
-        Source of the frame: skypilot-org/skypilot#1468, #3840.
+        Source: skypilot-org/skypilot#1468, #3840.
         """
         event = f"[EID: 0x{self.random.getrandbits(64):x}]"
-        return invalid(f"Cloud TPU received a bad request. {what} {event}")
+        return invalid(f"Cloud TPU received a bad request. {message} {event}")
 
     def given_or_random_id(self, given: str, kind: str) -> str:
-        """Return the id that a create asks for, or one of our own; raise for one that is none."""
-        found = given or f"{kind}-{self.random.getrandbits(32):08x}"
+        """Return the id that a create asks for, or a random one; raise `ApiError` for a bad id."""
+        identifier = given or f"{kind}-{self.random.getrandbits(32):08x}"
         form = _QUEUED_RESOURCE_ID if kind == "qr" else RESOURCE_ID
-        if not form.fullmatch(found):
-            raise self.bad_request(f"the {kind} id {found!r} must match ^{form.pattern}$")
-        return found
+        if not form.fullmatch(identifier):
+            raise self.bad_request(f"the {kind} id {identifier!r} must match ^{form.pattern}$")
+        return identifier
 
     def operation_id(self) -> str:
-        """Return an operation id of the form that both APIs use."""
+        """Return a new operation id in the form that both APIs use."""
         bits = self.random.getrandbits
         return f"operation-{int(self.now() * 1000)}-{bits(52):013x}-{bits(32):08x}-{bits(32):08x}"
 
 
 def project_number(project: str) -> str:
-    """Return a stable number for a project, as the real ones have."""
+    """Return a project's number: always the same for the same id."""
     return str(10**11 + int.from_bytes(sha256(project.encode()).digest()[:5]) % (9 * 10**11))
 
 
 def resource_id(name: str) -> str:
-    """Return a stable id of a resource that is never made anew: 64 bits, as a JSON string."""
+    """Return an id derived from a name, for resources that exist once: 64 bits, a JSON string."""
     return str(10**18 + int.from_bytes(sha256(name.encode()).digest()[:8]) % (8 * 10**18))
 
 
 def default_account(project: str) -> str:
-    """Return the address of the account that workers have unless their create names another."""
+    """Return the email address of a project's default service account for workers."""
     return f"{project_number(project)}-compute@developer.gserviceaccount.com"
 
 
 class Views(Mapping[str, Json]):
-    """Documents by their names. Each is made when it is read: a page needs few of them."""
+    """Documents by their names, made only when they are read: a page needs few of them."""
 
     def __init__(self, names: Iterable[str], view: Callable[[str], Json]) -> None:
         self._names = tuple(names)
@@ -263,10 +266,10 @@ class Views(Mapping[str, Json]):
 
 
 def listing(call: Call, key: str, documents: Mapping[str, Json], most: int = 1000) -> Json:
-    """Return one page of a Cloud TPU list call as the API answers it."""
+    """Return one page as the answer to a list call of Cloud TPU."""
     if call.silent:
-        heard = (name for name in documents if name.split("/")[3] not in call.silent)
-        documents = Views(heard, documents.__getitem__)
+        names = (name for name in documents if name.split("/")[3] not in call.silent)
+        documents = Views(names, documents.__getitem__)
     shown, token = page(call, documents, call.query.get("pageSize", ""), most)
     more: Json = {"nextPageToken": token} if token else {}
     if call.silent:
@@ -275,11 +278,11 @@ def listing(call: Call, key: str, documents: Mapping[str, Json], most: int = 100
 
 
 def page(call: Call, documents: Mapping[str, Json], size: str, most: int) -> tuple[list[Json], str]:
-    """Return one page of what a list call selects, in its order, and the token of the next one.
+    """Return one page of the documents that a list call selects, and the token of the next page.
 
-    The token holds the last name, so that pages stay right while resources come and go, and which
-    list it is of: AIP-158 refuses it for another. Without a filter and an order, only the documents
-    of the page are read.
+    The token holds the last name, so that pages stay right while resources come and go, and a
+    digest of the call: AIP-158 refuses a token in another call. Without a filter and an order, only
+    the documents of the page are read.
     """
     token = call.query.get("pageToken", "")
     try:
@@ -303,6 +306,6 @@ def page(call: Call, documents: Mapping[str, Json], size: str, most: int) -> tup
 
 
 def _scope(call: Call) -> str:
-    """Return a digest of which list a call is about, and of what it selects in which order."""
+    """Return a digest of a call's method, path, filter and order."""
     given = [call.query.get(name, "") for name in ("filter", "orderBy")]
     return sha256(repr([call.method, sorted(call.path.items()), given]).encode()).hexdigest()[:8]

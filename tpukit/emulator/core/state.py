@@ -14,32 +14,33 @@ from typing import Any
 from tpukit.emulator.core.api_errors import Json
 from tpukit.errors import BadInput, Fix
 
-#: Of the database and of the records in it. A change that an older emulator would misread or lose
-#: needs the next number.
+#: The version of the database and its records. Increase it with every change that an older emulator
+#: would misread or lose.
 VERSION = 1
-#: A record that is replaced keeps its place among the others.
 _NEW = f"""
 BEGIN;
 CREATE TABLE record (kind TEXT, name TEXT, document TEXT, UNIQUE (kind, name));
 PRAGMA user_version = {VERSION};
 COMMIT;
 """
+#: A record keeps its row, and so its place in the order, when a save replaces it.
 _PUT = """
 INSERT INTO record VALUES (?, ?, ?)
 ON CONFLICT (kind, name) DO UPDATE SET document = excluded.document
 """
-_DAMAGED = "it was cut or damaged; it is never read in part"
+_DAMAGED = "it is cut off or damaged, and no part of it is used"
 _OTHER_VERSION = "the version of tpukit that wrote it can read it; this one would lose a part of it"
 
 
 class _OtherVersionError(ValueError):
-    """A state of an emulator that knows something else."""
+    """The state was written by an emulator of another version."""
 
 
 class Records(dict[str, Json]):
     """Documents by their full names, and the names that have changed since the last save.
 
-    Change it by item, `pop`, `setdefault` and `clear` only: no other method notes the name.
+    Use only `[…] =`, `del`, `pop`, `setdefault` and `clear` to change it: other methods of `dict`
+    do not record the changed name.
     """
 
     def __init__(self) -> None:
@@ -72,11 +73,11 @@ class Records(dict[str, Json]):
 class EmulatorState:
     """Every resource by its full name.
 
-    The documents are replaced, never changed in place: the workers' SSH servers read them from
-    another thread without the server's lock.
+    Replace documents, never change them in place: the workers' SSH servers read them from another
+    thread without the server's lock.
     """
 
-    #: One record: seconds by which the clock is ahead of this machine's, and what it showed last.
+    #: One record: the seconds by which the clock is ahead of this machine's, and its last time.
     clock: Records = field(default_factory=Records)
     nodes: Records = field(default_factory=Records)
     operations: Records = field(default_factory=Records)
@@ -99,12 +100,12 @@ class EmulatorState:
         return any(records.changed for _, records in self.collections())
 
     def settle(self) -> None:
-        """Take all records as saved."""
+        """Mark all records as saved."""
         for _, records in self.collections():
             records.changed.clear()
 
     def clear(self) -> None:
-        """Forget every resource."""
+        """Remove all records."""
         for _, records in self.collections():
             records.clear()
 
@@ -112,8 +113,8 @@ class EmulatorState:
 class StateFile:
     """A SQLite database; mode 0600 because it holds the workers' host keys.
 
-    A save costs what has changed, however many records there are. After a crash of the emulator
-    every save is there; after a power cut the last ones may be missing.
+    The cost of a save depends on the number of changes, not of records. Every save survives a crash
+    of the emulator; a power cut may lose the last ones.
     Source: sqlite.org/pragma.html#pragma_synchronous, NORMAL in WAL mode.
     """
 
@@ -122,9 +123,9 @@ class StateFile:
         self._database: sqlite3.Connection | None = None
 
     def load(self) -> EmulatorState:
-        """Open the database and return the saved state; an empty one if there is no file yet.
+        """Open the database and return the saved state, which is empty if there is no file yet.
 
-        Raises `BadInput`, and changes nothing, if the file is damaged or of another version.
+        Raises `BadInput` and changes nothing if the file is damaged or has another version.
         """
         earlier = self.path.with_suffix(".json")
         if earlier.exists() and not self.path.exists():
@@ -133,7 +134,7 @@ class StateFile:
             if not self.path.exists():
                 _create(self.path)
             os.close(os.open(self.path, os.O_RDWR | os.O_NOFOLLOW))
-            if not self.path.stat().st_size:  # SQLite would take it as new
+            if not self.path.stat().st_size:  # SQLite would take it for a new database
                 raise ValueError("it is empty")
             # SQLite gives its other files the mode of this one.
             self.path.chmod(0o600)
@@ -149,7 +150,7 @@ class StateFile:
         return state
 
     def save(self, state: EmulatorState) -> None:
-        """Write what has changed in one transaction; raise `OSError` if that fails."""
+        """Write all changes in one transaction; raise `OSError` if that fails."""
         if self._database is None:
             raise OSError(f"{self.path} is not open")
         kept, gone = [], []
@@ -168,14 +169,14 @@ class StateFile:
         state.settle()
 
     def close(self) -> None:
-        """Let go of the file; nothing is left beside it then."""
+        """Close the database; SQLite then removes its files beside it."""
         if self._database is not None:
             self._database.close()
             self._database = None
 
 
 class NoFile:
-    """In place of a `StateFile`, for an emulator that ends with the program that started it."""
+    """A `StateFile` that stores nothing: its emulator ends with the program that started it."""
 
     def load(self) -> EmulatorState:
         return EmulatorState()
@@ -184,29 +185,29 @@ class NoFile:
         state.settle()
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing."""
 
 
 def _create(path: Path) -> None:
-    """Make an empty database in one step: a crash leaves no half of one under this name."""
+    """Create an empty database under its name in one step, so that a crash leaves no half of it."""
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)
     os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     with closing(sqlite3.connect(new)) as database:
         database.executescript(_NEW)
-    for left in ("-wal", "-shm"):  # SQLite would read what a database of this name has left
+    for left in ("-wal", "-shm"):  # SQLite would read an earlier database's leftovers
         path.with_name(path.name + left).unlink(missing_ok=True)
     new.replace(path)
 
 
 def _read(database: sqlite3.Connection) -> EmulatorState:
-    # No other process opens it: then SQLite needs no memory shared between processes.
+    # No other process opens it, so SQLite needs no memory shared between processes.
     database.execute("PRAGMA locking_mode=EXCLUSIVE")
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if version != VERSION:
         raise _OtherVersionError(f"version {version}, and this emulator reads version {VERSION}")
     database.execute("PRAGMA journal_mode=WAL")
-    # Of 4 KiB each. SQLite's own 1,000 would need 4 MB beside the records.
+    # In pages of 4 KiB: SQLite's default of 1,000 would take 4 MB beside the records.
     database.execute("PRAGMA wal_autocheckpoint=100")
     database.execute("PRAGMA synchronous=NORMAL")
     (damage,) = database.execute("PRAGMA quick_check(1)").fetchone()

@@ -1,4 +1,4 @@
-"""Google's discovery documents, and requests and answers held against them.
+"""Google's discovery documents, and checks of requests and answers against them.
 
-The documents are data, trimmed by scripts/discovery. No method and no resource is known here.
+scripts/discovery trims the documents, which are data. This code knows no particular method.
 """

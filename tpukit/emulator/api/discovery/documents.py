@@ -1,4 +1,4 @@
-"""The discovery documents that the emulator ships: their methods, their schemas, as they are."""
+"""The discovery documents that the emulator ships, with their methods and schemas."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _PARAMETERS_BEYOND: dict[str, dict[str, Json]] = {
     "compute.v1": {"returnPartialSuccess": {"type": "boolean", "location": "query"}}
 }
 
-#: Ray and SkyPilot ask for no version, and go on to send what v2 has and v1 has not.
+#: Ray and SkyPilot ask for no version, and then send fields that only v2 has.
 _WITHOUT_VERSION = {"tpu": "v2"}
-#: Where clients look for a document: at the service's own address, and in Google's directory.
+#: The paths of a document: at the service's own address, and in Google's directory.
 _AT_SERVICE = "/$discovery/rest"
 _IN_DIRECTORY = re.compile(r"/discovery/v1/apis/(\w+)/(\w+)/rest")
 
 
 def document_asked_for(path: str, version: str, host: str) -> str:
-    """Return the name of the document that a GET asks for; "" where it asks for none.
+    """Return the name of the document that a GET asks for, or "" if it asks for something else.
 
-    The services of the emulator share an address: which of them is asked shows by the real name of
-    the host where a client uses that, and is Cloud TPU otherwise.
+    All services share the emulator's address. If the host is a real name such as
+    "compute.googleapis.com", it names the service; otherwise the service is Cloud TPU.
     """
-    if found := _IN_DIRECTORY.fullmatch(path):
-        return f"{found[1]}.{found[2]}"
+    if match := _IN_DIRECTORY.fullmatch(path):
+        return f"{match[1]}.{match[2]}"
     if unquote(path) != _AT_SERVICE:
         return ""
     service = host.partition(".")[0]
@@ -66,7 +66,7 @@ class DiscoveryDocument:
 
     @property
     def is_compute(self) -> bool:
-        """Whether it is Compute Engine's, which prints false and 0."""
+        """True for Compute Engine, whose answers include false and 0."""
         return self.name.startswith("compute")
 
     @cached_property
@@ -79,12 +79,12 @@ class DiscoveryDocument:
 
     @property
     def parameters(self) -> Json:
-        """The query parameters that every method has."""
+        """The query parameters that all methods share."""
         return {**self.document["parameters"], **_PARAMETERS_BEYOND.get(self.name, {})}
 
     @cached_property
     def methods(self) -> dict[tuple[str, str], Json]:
-        """The methods by their verb and the shape of their path."""
+        """The methods by HTTP verb and shape of the path."""
         base = self.document["servicePath"]
         return {
             (method["httpMethod"], shape(base + method["flatPath"])): method
@@ -92,7 +92,7 @@ class DiscoveryDocument:
         }
 
     def at(self, base: str) -> Json:
-        """Return the document for a client that is to find the service at `base`, with a slash."""
+        """Return the document with the service's address set to `base`, which ends in a slash."""
         return {
             **self.document,
             "rootUrl": base,
@@ -101,7 +101,7 @@ class DiscoveryDocument:
 
 
 class DiscoveryLibrary:
-    """The documents, each read when it is first asked for. Safe to use from many threads."""
+    """The documents, read on first use. Safe to use from many threads."""
 
     def __init__(self) -> None:
         self._read: dict[str, DiscoveryDocument] = {}

@@ -1,6 +1,6 @@
-"""Messages read as proto3's JSON, by the schemas of a discovery document, in Google's words.
+"""A reader of proto3 JSON messages by the schemas of a discovery document.
 
-Whatever is wrong with a message is found at once: each fault is a violation of the error.
+It reports all mistakes of a message in one error, in Google's words.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from tpukit.emulator.core.api_errors import ApiError, Json, camel, is_text
 
-#: Numbers of an enumeration that are not the places of its values; clients may send either.
+#: The numbers of enumerations that do not count their words from 0; clients send words or numbers.
 _NUMBERS = {
     "AcceleratorConfig.Type": {
         0: "TYPE_UNSPECIFIED",
@@ -34,7 +34,7 @@ _BOUNDS = {
     "int64": (-(2**63), 2**63 - 1),
     "uint64": (0, 2**64 - 1),
 }
-#: What errors call the types that are not TYPE_STRING.
+#: The names of types in errors, except TYPE_STRING.
 _TYPES = {
     **{name: f"TYPE_{name.upper()}" for name in (*_BOUNDS, "double", "float")},
     "boolean": "TYPE_BOOL",
@@ -51,23 +51,23 @@ _LONGEST_DURATION = 315_576_000_000
 
 @dataclass
 class MessageReader:
-    """Reads the messages of one package, and notes their violations as (field, description)."""
+    """A reader of one package's messages; it collects violations as (field, description)."""
 
     schemas: Mapping[str, Json]
     package: str
     violations: list[tuple[str, str]] = field(default_factory=list)
 
     def message(self, name: str, given: Json, path: str, nulls: bool = False) -> Json:
-        """Return a message's fields by their JSON names, without those that are output only.
+        """Return a message's fields by their JSON names, without output-only fields.
 
-        A null is an unset field; `nulls` keeps those of the message itself.
+        A null means an unset field. `nulls` keeps the nulls at the top level.
         """
         return self._fields(name, self.schemas[name], given, path, nulls)
 
     def value(self, owner: str, schema: Json, given: object, path: str) -> Any:
-        """Return a value as it is answered: a number of 64 bits is text, an enumeration a word.
+        """Return a value in the form of an answer: 64-bit numbers as text, enumerations as words.
 
-        `owner` is the name of its type in the package, where the schema does not say it.
+        `owner` is the name of the value's type in the package, if the schema does not name it.
         """
         if "$ref" in schema:
             owner, schema = schema["$ref"], self.schemas[schema["$ref"]]
@@ -85,7 +85,7 @@ class MessageReader:
         return self._scalar(owner, schema, given, path)
 
     def check(self) -> None:
-        """Raise `ApiError` for the violations found."""
+        """Raise `ApiError` with all violations, if there are any."""
         if self.violations:
             raise refusal(self.violations)
 
@@ -95,7 +95,7 @@ class MessageReader:
         self.violations.append((path, text))
 
     def _fields(self, owner: str, schema: Json, given: Any, path: str, nulls: bool = False) -> Json:
-        known, found = schema.get("properties", {}), {}
+        known, fields = schema.get("properties", {}), {}
         for name, value in given.items():
             key = name if name in known else camel(name)
             if key not in known:
@@ -104,14 +104,13 @@ class MessageReader:
                 inner = f"{owner}.{key[0].upper()}{key[1:]}"
                 read = self.value(inner, known[key], value, _inside(path, snake(key)))
                 if not known[key].get("readOnly"):
-                    found[key] = read
+                    fields[key] = read
             elif nulls:
-                found[key] = None
-        return found
+                fields[key] = None
+        return fields
 
     def _list(self, owner: str, schema: Json, given: object, path: str) -> list[Any]:
-        # A message in place of a list of it is a list of one: SkyPilot relies on that for
-        # `tpu.nodeSpec`.
+        # One message stands for a list of one: SkyPilot relies on that for `tpu.nodeSpec`.
         if isinstance(given, dict) and "$ref" in schema:
             given = [given]
         if not isinstance(given, list):
@@ -120,12 +119,12 @@ class MessageReader:
         return [self.value(owner, schema, v, f"{path}[{i}]") for i, v in enumerate(given)]
 
     def _map(self, owner: str, schema: Json, given: Any, path: str) -> Json:
-        found = {}
+        entries = {}
         for number, (key, value) in enumerate(given.items()):
             if not is_text(key):
                 self._wrong(f"{path}[{number}].key", "TYPE_STRING", key)
-            found[key] = self.value(owner, schema, value, f"{path}[{number}].value")
-        return found
+            entries[key] = self.value(owner, schema, value, f"{path}[{number}].value")
+        return entries
 
     def _scalar(self, owner: str, schema: Json, given: object, path: str) -> object:
         read = _read_enumeration if "enum" in schema else _READERS[schema["type"]]
@@ -135,7 +134,7 @@ class MessageReader:
             return self._wrong(path, self._name(owner, schema), given)
 
     def _name(self, owner: str, schema: Json) -> str:
-        """Return a type's name as errors have it."""
+        """Return a type's name in errors."""
         if "$ref" in schema or "enum" in schema or schema["type"] == "object":
             return f"type.googleapis.com/{self.package}.{schema.get('$ref', owner)}"
         return _TYPES.get(schema.get("format") or schema["type"], "TYPE_STRING")
@@ -146,7 +145,7 @@ class MessageReader:
 
 
 def refusal(violations: list[tuple[str, str]]) -> ApiError:
-    """Return INVALID_ARGUMENT with every violation, as the front end of Google's APIs has it."""
+    """Return INVALID_ARGUMENT with every violation, in the form of Google's front end."""
     entries = [
         {**({"field": path} if path else {}), "description": text} for path, text in violations
     ]
@@ -156,7 +155,7 @@ def refusal(violations: list[tuple[str, str]]) -> ApiError:
 
 
 def snake(name: str) -> str:
-    """Return a field name as protobuf has it, which errors use."""
+    """Return a field name in protobuf's spelling, which errors use."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
@@ -208,8 +207,8 @@ def _read_string(owner: str, schema: Json, given: object) -> str:
     if form == "google-datetime":
         _check_timestamp(given)
     elif form == "google-duration":
-        found = _DURATION.fullmatch(given)
-        if not found or int(found[1]) > _LONGEST_DURATION:
+        match = _DURATION.fullmatch(given)
+        if not match or int(match[1]) > _LONGEST_DURATION:
             raise ValueError(given)
     elif form == "byte":
         try:
@@ -220,10 +219,10 @@ def _read_string(owner: str, schema: Json, given: object) -> str:
 
 
 def _check_timestamp(text: str) -> None:
-    found = _TIMESTAMP.fullmatch(text)
-    if found is None:
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
         raise ValueError(text)
-    datetime.fromisoformat(found[1] + found[3])
+    datetime.fromisoformat(match[1] + match[3])
 
 
 _READERS = {

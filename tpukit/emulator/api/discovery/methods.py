@@ -1,4 +1,4 @@
-"""One method of an API: what may be asked, and what of an answer a version of the API has."""
+"""One method of an API: checks of its requests, and the fields of its answers by version."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ from tpukit.emulator.api.discovery.query_values import check_query
 from tpukit.emulator.core.api_errors import Json, camel
 
 _TYPE_PREFIX = "type.googleapis.com/google.cloud."
-
-
-#: The services whose paths begin with their version.
+#: Paths of these services begin with the version.
 _BY_VERSION = ("tpu", "oslogin", "serviceusage", "cloudresourcemanager", "iam")
 
 
 def find_method(library: DiscoveryLibrary, verb: str, path: str) -> ApiMethod:
-    """Return the method of a verb and the shape of a path. Raises KeyError where there is none."""
+    """Return the method with a verb and a path of this shape; raise KeyError if there is none."""
     first, second = path.split("/")[1:3]
     names = [f"{service}.{first}" for service in _BY_VERSION]
     for name in [f"compute.{second}"] if first == "compute" else names:
@@ -34,7 +32,7 @@ def find_method(library: DiscoveryLibrary, verb: str, path: str) -> ApiMethod:
     raise KeyError(path)
 
 
-#: Their `done` and `cancelRequested` are printed while they are false: the recorder of
+#: Answers include the `done` and `cancelRequested` of these even if false: the recorder of
 #: GoogleCloudPlatform/k8s-config-connector removes them (tests/e2e/normalize.go).
 _PRINTED_WHOLE = ("Operation", "OperationMetadata")
 
@@ -48,12 +46,12 @@ class ApiMethod:
     method: Json
 
     def read(self, query: Mapping[str, str], body: Json) -> tuple[dict[str, str], Json]:
-        """Return the query and the body by their JSON names, without fields that are output only.
+        """Return the query and the body by their JSON names, without output-only fields.
 
-        Raises `ApiError` with all that the method does not have, and all values of a wrong type.
+        Raises `ApiError` that lists all unknown names and all values of a wrong type.
         """
         reader = MessageReader(self.document.schemas, f"google.cloud.{self.document.name}")
-        found = self._read_query(reader, query)
+        values = self._read_query(reader, query)
         name = self.method.get("request", {}).get("$ref", "")
         for unknown in () if name else body:
             reader.unknown("", unknown)
@@ -62,50 +60,50 @@ class ApiMethod:
         message = reader.message(name, body, self._root(name), nulls) if name else {}
         reader.check()
         service = self.document.name.partition(".")[0]
-        check_query(service, self.method["response"], self.document.schemas, found)
-        return found, message
+        check_query(service, self.method["response"], self.document.schemas, values)
+        return values, message
 
     def selection(self, query: Mapping[str, str]) -> Selection:
-        """Return what of the answer a request wants; raise `ApiError` for fields it never has."""
+        """Return the answer's fields that a request selects; raise `ApiError` for unknown ones."""
         text = query.get("fields", query.get("$fields", ""))
-        found = parse_selection(text) if text else {}
-        check_selection(found, self.method["response"], self.document.schemas)
-        return found
+        selection = parse_selection(text) if text else {}
+        check_selection(selection, self.method["response"], self.document.schemas)
+        return selection
 
     def fit(self, answer: Json) -> Json:
-        """Return what of an answer this version of the API has."""
+        """Return an answer with only the fields that this version of the API has."""
         fitted: Json = self._fitted(self.method["response"], answer, self.document)
         return fitted
 
     def _root(self, name: str) -> str:
-        """Return where errors find the body's fields: in a field of the request, or in itself."""
+        """Return the path at which errors place the body: a field of the request, or ""."""
         if self.document.is_compute:
             return "resource"
         return "" if name.endswith("Request") else snake(name)
 
     def _read_query(self, reader: MessageReader, query: Mapping[str, str]) -> dict[str, str]:
-        found, own = {}, self.method["parameters"]
+        values, own = {}, self.method["parameters"]
         own = {name: schema for name, schema in own.items() if schema["location"] == "query"}
         common = self.document.parameters
         for name, text in query.items():
             key = name if name in own else camel(name)
             shared = common.get(name) or common.get(name.removeprefix("$"))
             if key in own:
-                found[key] = str(_query_value(reader, own[key], text, snake(key)))
+                values[key] = str(_query_value(reader, own[key], text, snake(key)))
             elif shared:
                 # Google's own clients send `$alt=json;enum-encoding=int`.
                 _query_value(reader, shared, text.partition(";")[0], name)
             else:
                 why = f"Cannot bind query parameter. Field '{name}' could not be found in request"
                 reader.unknown("", name, f"{why} message.")
-        return found
+        return values
 
     def _fitted(self, schema: Json, value: Any, document: DiscoveryDocument) -> Any:
         name = schema.get("$ref", "")
         if name:
             schema = document.schemas[name]
         if isinstance(value, list):
-            return [self._fitted(schema["items"], each, document) for each in value]
+            return [self._fitted(schema["items"], item, document) for item in value]
         if not isinstance(value, dict):
             return value
         if "@type" in value:
@@ -122,20 +120,20 @@ class ApiMethod:
         }
 
     def _fitted_any(self, value: Json) -> Json:
-        """Return a message that says its own type, which may be of another version."""
+        """Fit a message with a `@type`, which may belong to another version."""
         service, _, rest = value["@type"].removeprefix(_TYPE_PREFIX).partition(".")
         version, _, name = rest.partition(".")
         document = self.library.document(f"{service}.{version}")
         if document is None or name not in document.schemas:
             return value
-        plain = {key: each for key, each in value.items() if key != "@type"}
+        plain = {key: field for key, field in value.items() if key != "@type"}
         return {"@type": value["@type"], **self._fitted({"$ref": name}, plain, document)}
 
 
 def _is_default(schema: Json, value: object) -> bool:
     """Return True if proto3 does not print a value: false, 0, "", an empty list or map.
 
-    Protocol Buffers documentation, "ProtoJSON Format". A message that is set is printed, as `{}`.
+    Protocol Buffers documentation, "ProtoJSON Format". An empty message that is set is printed.
     """
     if isinstance(value, dict):
         return not value and "additionalProperties" in schema
@@ -144,12 +142,12 @@ def _is_default(schema: Json, value: object) -> bool:
 
 
 def _has(schema: Json, value: object) -> bool:
-    """Tell whether a version of the API has a value: it may lack a word of an enumeration."""
+    """Return True if a version of the API has this value: it may lack an enumeration's word."""
     return "enum" not in schema or value in schema["enum"]
 
 
 def _query_value(reader: MessageReader, schema: Json, text: str, name: str) -> object:
-    """Return the value of a query parameter, whose booleans some clients write True."""
+    """Return the value of a query parameter; some clients write booleans as True."""
     given: object = text
     if schema["type"] == "boolean":
         given = {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)

@@ -1,6 +1,6 @@
-"""What of an answer a client wants: the query parameter `fields` of Google's APIs.
+"""Partial responses: the query parameter `fields` of Google's APIs.
 
-Google API client documentation, "Performance: partial response": names with commas between, paths
+Google API client documentation, "Performance: partial response": names separated by commas, paths
 with slashes, the fields of a part in parentheses, and `*` for every name.
 """
 
@@ -12,33 +12,33 @@ from typing import Any
 
 from tpukit.emulator.core.api_errors import ApiError, Json, invalid
 
-#: By name, what of a part is wanted; nothing named is all of it.
+#: The selected fields by name, each with its own selection; an empty selection selects everything.
 Selection = dict[str, Any]
 
 _TOKEN = re.compile(r"[\w@-]+|[*(),/.]|\S")
 
 
 def parse_selection(text: str) -> Selection:
-    """Return what is selected; raise `ApiError` for text that is no selection."""
+    """Return the selection that a text describes; raise `ApiError` if the text is malformed."""
     tokens = iter([*_TOKEN.findall(text), ""])
     try:
-        found, last = _list(tokens, text)
+        selection, last = _list(tokens, text)
     except RecursionError:
         raise invalid("Invalid field selection: too deep") from None
     if last:
         raise _invalid(text)
-    return found
+    return selection
 
 
 def check_selection(selection: Selection, schema: Json, schemas: Json) -> None:
-    """Raise `ApiError` for a name that a message of this schema does not have."""
+    """Raise `ApiError` if a selection names a field that the schema does not have."""
     while "$ref" in schema or "items" in schema:
         schema = schemas[schema["$ref"]] if "$ref" in schema else schema["items"]
     own = schema.get("properties")
     for name, inner in selection.items():
         if name == "*":
             parts = list((own or {}).values())
-        elif own is None:  # a map, or any message: its names are not the schema's
+        elif own is None:  # a map or any message: the schema does not list its names
             parts = []
         elif name in own:
             parts = [own[name]]
@@ -49,20 +49,20 @@ def check_selection(selection: Selection, schema: Json, schemas: Json) -> None:
 
 
 def select(selection: Selection, value: Any) -> Any:
-    """Return what of a JSON value is selected."""
+    """Return the selected part of a JSON value."""
     if not selection:
         return value
     if isinstance(value, list):
-        return [select(selection, each) for each in value]
+        return [select(selection, item) for item in value]
     if not isinstance(value, dict):
         return value
     wanted = {name: [selection[key] for key in (name, "*") if key in selection] for name in value}
-    return {name: select(_union(found), value[name]) for name, found in wanted.items() if found}
+    return {name: select(_union(parts), value[name]) for name, parts in wanted.items() if parts}
 
 
 def _list(tokens: Iterator[str], text: str) -> tuple[Selection, str]:
-    """Read names until a parenthesis or the end; return them and what ended them."""
-    found: list[Selection] = []
+    """Read names until a parenthesis or the end; return their selection and the last token."""
+    selections: list[Selection] = []
     while True:
         names, last = [], "/"
         while last in ("/", "."):
@@ -78,25 +78,25 @@ def _list(tokens: Iterator[str], text: str) -> tuple[Selection, str]:
             last = next(tokens)
         for name in reversed(names):
             part = {name: part}
-        found.append(part)
+        selections.append(part)
         if last != ",":
-            return _union(found), last
+            return _union(selections), last
 
 
 def _union(selections: Sequence[Selection]) -> Selection:
-    """Return what is in any of some selections of one part; all of it where one says no names.
+    """Return the union of selections; it is empty, and so selects everything, if one is empty.
 
-    google.protobuf.FieldMask: a path covers those that go on from it.
+    google.protobuf.FieldMask: a path covers the longer paths that begin with it.
     """
     if not all(selections):
         return {}
     by_name: dict[str, list[Selection]] = {}
-    for each in selections:
-        for name, inner in each.items():
+    for selection in selections:
+        for name, inner in selection.items():
             by_name.setdefault(name, []).append(inner)
     return {name: _union(inner) for name, inner in by_name.items()}
 
 
-def _invalid(what: str) -> ApiError:
-    # The words: googleapis/google-api-dotnet-client#1444.
-    return invalid(f"Invalid field selection {what}")
+def _invalid(text: str) -> ApiError:
+    # Source of the message: googleapis/google-api-dotnet-client#1444.
+    return invalid(f"Invalid field selection {text}")

@@ -1,4 +1,4 @@
-"""What query parameters may hold, as far as a discovery document says so in prose alone."""
+"""Checks of query parameters that a discovery document describes only in prose."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _MOST_RESULTS = 500
 #: Compute Engine's discovery document on `orderBy`. kubeip sends the ascending one as well:
 #: doitintl/kubeip#132.
 _COMPUTE_ORDERS = ("name", "creationTimestamp desc", "creationTimestamp")
-#: The services whose filters name the fields of their answers. Resource Manager's have names of
-#: their own: its API reference, projects.list.
+#: In these services, filters name fields of the answers. Resource Manager has other names for them:
+#: its API reference, projects.list.
 _BY_FIELD = ("tpu", "compute")
 
 
 def check_query(service: str, response: Json, schemas: Json, query: Mapping[str, str]) -> None:
-    """Raise `ApiError` for a value that a method of a service does not take.
+    """Raise `ApiError` for a value that the service does not accept.
 
-    `response` is the schema of its answer, `query` has the values by their JSON names.
+    `response` is the schema of the answer. `query` holds the values by their JSON names.
     """
     if "requestId" in query:
         _check_request_id(query["requestId"])
@@ -40,7 +40,7 @@ def check_query(service: str, response: Json, schemas: Json, query: Mapping[str,
 
 
 def _check_request_id(text: str) -> None:
-    """Refuse what is no UUID, and the zero UUID: Compute Engine's discovery document."""
+    """Accept only a UUID other than the zero UUID: Compute Engine's discovery document."""
     try:
         value = UUID(text)
     except ValueError:
@@ -55,7 +55,7 @@ def _check_compute_list(query: Mapping[str, str]) -> None:
         why = f"Must be greater than or equal to 0 and less than or equal to {_MOST_RESULTS}."
         raise _bad("maxResults", size, why)
     if order and query.get("filter"):
-        # The words: doitintl/kubeip#132.
+        # Source of the message: doitintl/kubeip#132.
         why = "Specifying both a list filter and sort order is not currently supported."
         raise _bad("orderBy", order, why)
     if order and " ".join(order.split()) not in _COMPUTE_ORDERS:
@@ -63,7 +63,7 @@ def _check_compute_list(query: Mapping[str, str]) -> None:
 
 
 def _item(schema: Json, schemas: Json) -> Json:
-    """Return the schema of what a list answers: through pages, and scopes of aggregated lists."""
+    """Return the schema of a list's items, inside pages and the scopes of aggregated lists."""
     while "$ref" in schema:
         schema = schemas[schema["$ref"]]
     for part in schema.get("properties", {}).values():
