@@ -390,7 +390,7 @@ def test_maintenance_of_a_request_restarts_the_nodes_it_names(cloud):
     cloud.pass_time(1)
     assert node_states(cloud) == ["READY", "READY"]
     strange = refusal(call, cloud, "perform_maintenance", body={"nodeNames": ["x"]})
-    assert "'x' is not of this request" in strange.message
+    assert "'x' does not belong to this request" in strange.message
 
 
 def test_requests_are_listed_in_a_zone_and_in_all(cloud):

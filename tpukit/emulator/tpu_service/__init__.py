@@ -1,4 +1,4 @@
-"""The Cloud TPU API: nodes, queued resources, operations and the catalogue of what there is.
+"""The Cloud TPU API: nodes, queued resources, operations and the catalogue.
 
-Nothing here knows HTTP, SSH or real time.
+Code about HTTP, SSH or real time belongs elsewhere.
 """

@@ -1,4 +1,4 @@
-"""What there is and where: zones, accelerator types, runtime versions, reservations."""
+"""The catalogue: zones, accelerator types, runtime versions and reservations."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tpukit.emulator.core.api_errors import (
 from tpukit.emulator.core.places import REGIONS, ZONE
 from tpukit.emulator.core.service_context import Call, ServiceContext, Views, listing
 
-#: Names of the Cloud TPU page "TPU software versions", in use on v6e, and in public recordings. A
-#: runtime version that does not fit a generation is accepted, as by the real service.
+#: Names from the Cloud TPU page "TPU software versions", from use on v6e, and from public
+#: recordings. Like the real service, the emulator accepts a version that does not fit a generation.
 _RUNTIME_VERSIONS = (
     "tpu-ubuntu2204-base",
     "tpu-vm-base",
@@ -40,11 +40,9 @@ _RUNTIME_VERSIONS = (
     "v2-alpha-tpuv6e",
     "v6e-ubuntu-2404",
 )
-
-
-#: How the zones of a region end.
+#: The possible ends of a zone's name.
 _LETTERS = ("-a", "-b", "-c", "-d", "-e", "-f")
-#: Where requests with flex-start were accepted, by generation: public reports of 2026.
+#: The zones that accepted flex-start requests, by generation: public reports of 2026.
 _FLEX_START = {
     "v6e": ("us-east5-a", "us-east5-b", "europe-west4-a"),
     "v5litepod": ("us-west4-a",),
@@ -52,7 +50,7 @@ _FLEX_START = {
 
 
 class Catalogue:
-    """The zones of the API and what each of them offers."""
+    """The zones, and the accelerator types and runtime versions that they offer."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
@@ -73,10 +71,10 @@ class Catalogue:
         return tuple(v for v in dict.fromkeys(known) if offers(f"runtimeVersions/{v}", True))
 
     def check_zone(self, call: Call) -> None:
-        """Refuse a zone without TPUs, and one that does not exist, as the real service does.
+        """Raise `ApiError` for a zone without TPUs and for an unknown zone.
 
-        Sources: tests/recorded/exchanges/tpu-zone-without-tpus; dstackai/gpuhunt#98, by whose words
-        SkyPilot knows that nothing is there.
+        Sources: tests/recorded/exchanges/tpu-zone-without-tpus; dstackai/gpuhunt#98, a message that
+        SkyPilot looks for.
         """
         zone = call.path["zone"]
         if zone in self.zones:
@@ -99,9 +97,10 @@ class Catalogue:
         )
 
     def _is_offered(self, kind: AcceleratorType, zone: str) -> bool:
-        """Tell what a user said of the type in this zone, else in all, else what Google offers.
+        """Return True if a zone offers a type; the zone "-" stands for all zones.
 
-        A zone that a user has added offers every type.
+        A user's change for this zone wins over one for all zones, and that one over Google's
+        offer. A zone that a user has added offers every type.
         """
         offers = self._context.offers
         own = zone in ("-", ZONE, *kind.facts.zones) or zone not in _real_zones()
@@ -109,7 +108,7 @@ class Catalogue:
         return offers(f"acceleratorTypes/{zone}/{kind.name}", everywhere)
 
     def flex_start_refusal(self, zone: str, node: Json) -> Status | None:
-        """Return the error with which the create of a flex-start node ends in a wrong zone.
+        """Return the error of a flex-start node's create in a zone without flex-start, or None.
 
         Recorded: tests/recorded/exchanges/tpu-flex-start.
         """
@@ -126,11 +125,11 @@ class Catalogue:
         return Status("INVALID_ARGUMENT", text)
 
     def workers_of(self, node: Json) -> int:
-        """Return the number of workers that a node, checked before, has."""
+        """Return a node's number of workers; its accelerator type must be valid."""
         return AcceleratorType.parse(node["acceleratorType"]).workers
 
     def prefix(self, call: Call, collection: str) -> str:
-        """Return how the names of a list call's resources start; the zone `-` is every zone."""
+        """Return the prefix of the names that a list call selects; the zone `-` means all zones."""
         if call.path["zone"] == "-":
             return f"projects/{call.project}/locations/"
         self.check_zone(call)
@@ -170,15 +169,15 @@ class Catalogue:
         return _runtime(call.parent, call.path["runtime"])
 
     def _places(self, call: Call) -> list[tuple[str, str]]:
-        """Return each zone that a list call is about, and the name of its location."""
+        """Return the zones of a list call, each with the full name of its location."""
         zone, prefix = call.path["zone"], f"projects/{call.project}/locations/"
         if zone != "-":
             self.check_zone(call)
-        return [(each, prefix + each) for each in (self.zones if zone == "-" else (zone,))]
+        return [(name, prefix + name) for name in (self.zones if zone == "-" else (zone,))]
 
 
 def region_of(zone: str) -> str:
-    """Return the region of a zone: `us-central1` of `us-central1-a`."""
+    """Return the region of a zone: `us-central1` for `us-central1-a`."""
     return zone.rpartition("-")[0]
 
 
@@ -209,7 +208,7 @@ _NAME = re.compile(
 
 
 class Reservations:
-    """Reserved capacity. It has to exist and counts nothing: the emulator has room for all."""
+    """Reservations. The emulator checks that they exist, but not how much of them is in use."""
 
     def __init__(self, context: ServiceContext, catalogue: Catalogue) -> None:
         self._context = context
@@ -218,14 +217,14 @@ class Reservations:
 
     def list(self, call: Call) -> Json:
         prefix = self._catalogue.prefix(call, "reservations")
-        found = (name for name in self._records if name.startswith(prefix))
-        return listing(call, "reservations", Views(found, self._records.__getitem__))
+        names = (name for name in self._records if name.startswith(prefix))
+        return listing(call, "reservations", Views(names, self._records.__getitem__))
 
     def claimed(self, call: Call, name: str = "") -> Call:
-        """Return a create that uses a reservation: it fails later if there is no such one.
+        """Return a create that uses a reservation; its operation fails if none matches.
 
-        Without a name, or with the id `-`, any reservation of the call's project and zone will do.
-        Raises `ApiError` for a name of another form.
+        Without a name, or with the id `-`, every reservation of the call's project and zone
+        matches. Raises `ApiError` for a malformed name.
         """
         prefix = f"{call.parent}/reservations/"
         full = self._context.by_id(name) if "/" in name else prefix + (name or "-")
@@ -236,21 +235,21 @@ class Reservations:
         else:
             why = "must be projects/P/locations/ZONE/reservations/R"
             raise self._context.bad_request(f"reservation_name {name!r} {why}")
-        # Recorded: `gcloud compute tpus tpu-vm create` of 2025-08-25, error of the operation.
+        # Recorded: the operation of `gcloud compute tpus tpu-vm create` on 2025-08-25.
         missing = Status("NOT_FOUND", "Reservation not found")
         return call if exists or call.failure else replace(call, failure=missing)
 
     def add(self, call: Call) -> Json:
-        """Make `{"name": FULL_NAME, "resourceType": "v4", "size": 64}`, a size in chips."""
+        """Add `{"name": FULL_NAME, "resourceType": "v4", "size": 64}`, with the size in chips."""
         name, size = call.body.get("name"), call.body.get("size", 1)
         kind = call.body.get("resourceType", "")
-        found = _NAME.fullmatch(name) if isinstance(name, str) else None
-        if found is None or found[2] not in self._catalogue.zones:
+        match = _NAME.fullmatch(name) if isinstance(name, str) else None
+        if match is None or match[2] not in self._catalogue.zones:
             raise invalid("name must be projects/P/locations/ZONE/reservations/R of a known zone.")
         if not is_whole(size, 1) or not is_text(kind):
             raise invalid("size must be a number of chips, and resourceType a text.")
-        self._records[found[0]] = {
-            "name": found[0],
+        self._records[match[0]] = {
+            "name": match[0],
             "state": "ACTIVE",
             "standard": {
                 "size": size,
@@ -260,4 +259,4 @@ class Reservations:
                 "usage": {"total": "0"},
             },
         }
-        return self._records[found[0]]
+        return self._records[match[0]]

@@ -1,4 +1,4 @@
-"""What the emulator offers, as its user changes it: the control plane's `catalogue`."""
+"""A user's changes of the catalogue: the control plane's `catalogue` methods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KEYS = frozenset({"name", "zone", "project", "spot", "limit", "resourceType", "
 
 
 class CatalogueChanges:
-    """Adds and removes zones, types, runtime versions, networks, reservations and quotas."""
+    """Methods that add and remove zones, types, networks, reservations, quotas and so on."""
 
     def __init__(
         self,
@@ -42,16 +42,17 @@ class CatalogueChanges:
         }
 
     def show(self, call: Call) -> Json:
-        """Return what differs from the first start, and the quotas with what is used of them."""
+        """Return the changes since the first start, the reservations, and the quotas in use."""
         changes = [
             {"name": name, "offered": record["offered"]}
             for name, record in self._context.state.offers.items()
         ]
-        found = list(self._context.state.reservations.values())
-        return {"changes": changes, "reservations": found, "quotas": self._quotas.documents()}
+        reservations = list(self._context.state.reservations.values())
+        quotas = self._quotas.documents()
+        return {"changes": changes, "reservations": reservations, "quotas": quotas}
 
     def add(self, call: Call) -> Json:
-        """Add the body's `name` to a kind; what is there already stays."""
+        """Add the body's `name` to a kind; existing entries stay."""
         return self._change(call, call.body, offered=True)
 
     def remove(self, call: Call) -> Json:
@@ -61,9 +62,9 @@ class CatalogueChanges:
     def _change(self, call: Call, given: Json, offered: bool) -> Json:
         change = self._kinds.get(call.path["kind"])
         if change is None:
-            raise invalid(f"A catalogue has {', '.join(self._kinds)}.")
+            raise invalid(f"The kinds of the catalogue are {', '.join(self._kinds)}.")
         if given.keys() - _KEYS:
-            raise invalid(f"What is offered has {', '.join(sorted(_KEYS))}.")
+            raise invalid(f"The keys of an entry are {', '.join(sorted(_KEYS))}.")
         change(given, offered)
         return self.show(call)
 
@@ -73,9 +74,9 @@ class CatalogueChanges:
             self._known_zone(given, "name")
             state = self._context.state
             resources = (*state.nodes, *state.queued_resources, *state.reservations)
-            held = [each for each in resources if f"/{name}/" in each]
+            held = [resource for resource in resources if f"/{name}/" in resource]
             if held:
-                raise invalid(f"{name} has {held[0]}.")
+                raise invalid(f"{name} still contains {held[0]}.")
         self._context.offer(f"zones/{name}", offered)
 
     def _type(self, given: Json, offered: bool) -> None:
@@ -94,7 +95,7 @@ class CatalogueChanges:
         self._context.offer(f"runtimeVersions/{name}", offered)
 
     def _network(self, given: Json, offered: bool) -> None:
-        """Add a network without rules, or remove one with the rules that it has."""
+        """Add a network without rules, or remove one together with its rules."""
         project, name = _text(given, "project"), _text(given, "name", RESOURCE_ID)
         full, state = f"projects/{project}/global/networks/{name}", self._context.state
         if not offered:
@@ -102,9 +103,10 @@ class CatalogueChanges:
                 raise not_found(full)
             for node, record in state.nodes.items():
                 if record["node"]["networkConfig"]["network"] == full:
-                    raise invalid(f"{full} has {node}.")
-            for rule in [key for key, each in state.firewalls.items() if each["network"] == full]:
-                del state.firewalls[rule]
+                    raise invalid(f"{full} still contains {node}.")
+            rules = state.firewalls.items()
+            for name in [name for name, rule in rules if rule["network"] == full]:
+                del state.firewalls[name]
         self._context.offer_network(full, offered)
 
     def _reservation(self, given: Json, offered: bool) -> None:
@@ -127,12 +129,12 @@ class CatalogueChanges:
             self._quotas.set(name, place, limit)
 
     def _limit(self, given: Json) -> tuple[str, str]:
-        """Return the name and the place of the limit that counts an accelerator type.
+        """Return the name and the zone of the quota that counts an accelerator type.
 
         `ADDRESS_METRIC` in place of the type means the external addresses of the zone's region.
         """
         zone, spot = self._known_zone(given, "zone"), given.get("spot", False)
-        if spot not in (True, False, "true", "false"):  # texts are a query's
+        if spot not in (True, False, "true", "false"):  # a query holds text
             raise invalid("spot must be true or false.")
         if given.get("name") == ADDRESS_METRIC:
             return ADDRESS_METRIC, region_of(zone)

@@ -1,4 +1,4 @@
-"""What the fields of a Node may hold, each by itself and beside each other."""
+"""Checks of a Node's fields, and of fields that exclude each other."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ _ADDRESS = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 _SCOPE = re.compile(r"https://[\w.-]+/\S*")
 #: The discovery document on `sourceDisk`: the full path of a disk; a link ends in it too.
 _DISK = re.compile(r"(https://\S+/)?projects/[^/\s]+/(zones|regions)/([^/\s]+)/disks/([^/\s]+)")
-#: How capacity may be bought: a node is bought in one of these ways.
+#: The ways to buy capacity: a node may name only one.
 _WAYS = ("spot", "preemptible", "reserved")
-#: Which of the older fields may stand beside a provisioning model; beside STANDARD, gcloud alpha
-#: sends any of them.
+#: The older fields that each provisioning model allows; with STANDARD, gcloud alpha sends any.
 _MODELS = {
     "SPOT": frozenset({"spot"}),
     "RESERVATION_BOUND": frozenset({"reserved", "reservation_name"}),
@@ -38,7 +37,7 @@ _MODELS = {
 
 
 def check_fields(call: Call, given: Json) -> None:
-    """Raise `ApiError` for a field that a create or an update cannot have."""
+    """Raise `ApiError` if a field of a create or an update has a bad value."""
     _check_labels(given.get("labels", {}))
     _check_tags(given.get("tags", []))
     check_metadata("node.metadata", given.get("metadata", {}).items())
@@ -48,11 +47,11 @@ def check_fields(call: Call, given: Json) -> None:
     try:
         ip_network(given.get("cidrBlock") or "0.0.0.0/0", strict=False)
     except ValueError as error:
-        raise bad("node.cidr_block", "is no CIDR block") from error
+        raise bad("node.cidr_block", "is not a CIDR block") from error
 
 
 def check_metadata(field: str, items: Iterable[tuple[str, str]]) -> None:
-    """Raise `ApiError` for keys and values that Compute Engine's metadata cannot have."""
+    """Raise `ApiError` for a key, a value or a size that Compute Engine's metadata refuses."""
     size = 0
     for key, value in items:
         size += len(key.encode()) + len(value.encode())
@@ -65,20 +64,20 @@ def check_metadata(field: str, items: Iterable[tuple[str, str]]) -> None:
 
 
 def check_account(account: Json) -> None:
-    """Raise `ApiError` for a service account that is no address, or a scope that is no URL."""
+    """Raise `ApiError` if a service account is not an email address, or a scope not a URL."""
     email = account.get("email")
     if email and not is_address(email):
         raise bad("node.service_account.email", f"is {email!r}, not an e-mail address")
     wrong = [scope for scope in account.get("scope", ()) if not _SCOPE.fullmatch(scope)]
     if wrong:
-        # The words are Compute Engine's: GoogleCloudPlatform/cloud-build-local#49.
+        # Compute Engine's message: GoogleCloudPlatform/cloud-build-local#49.
         shown = ", ".join(map(repr, wrong))
         text = f"One or more of the service account scopes are invalid: {shown}"
         raise invalid(text, [field_violation("node.service_account.scope", text)])
 
 
 def check_scheduling(context: ServiceContext, scheduling: Json) -> None:
-    """Raise `ApiError` for a node that is bought in two ways."""
+    """Raise `ApiError` if a node names two ways to buy it."""
     ways = [way for way in _WAYS if scheduling.get(way)]
     if scheduling.get("reservationName") and "reserved" not in ways:
         ways.append("reservation_name")
@@ -95,13 +94,13 @@ def is_address(text: str) -> bool:
 
 
 def is_reserved(scheduling: Json) -> bool:
-    """Return True if a node is to be made of reserved capacity."""
+    """Return True if a node asks for reserved capacity."""
     bound = scheduling.get("provisioningModel") == "RESERVATION_BOUND"
     return bool(bound or scheduling.get("reserved") or scheduling.get("reservationName"))
 
 
 def bad(field: str, why: str) -> ApiError:
-    """Return the refusal of one field's value, which names it."""
+    """Return the error for one field's value; it names the field."""
     text = f"Invalid value at '{field}': it {why}."
     return invalid(text, [field_violation(field, text)])
 
@@ -115,7 +114,7 @@ def _check_disks(zone: str, disks: Sequence[Json]) -> None:
             raise bad(field, "is not projects/P/zones/Z/disks/D, the full path of a disk")
         region = zone.rpartition("-")[0]
         if match[3] != (zone if match[2] == "zones" else region):
-            raise bad(field, f"is of {match[3]}, and the node is in {zone}")
+            raise bad(field, f"is in {match[3]}, and the node is in {zone}")
         if match[0] in seen:
             raise bad(field, "names a disk twice")
         seen.add(match[0])

@@ -1,4 +1,4 @@
-"""Which network and subnetwork a node is on: both have to exist, in its region."""
+"""The network and subnetwork of a node: both must exist, the subnetwork in the node's region."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tpukit.emulator.core.api_errors import Json, invalid
 from tpukit.emulator.core.service_context import Call, ServiceContext
 from tpukit.emulator.tpu_service.catalogue import region_of
 
-#: What may stand before `projects/`: a link's beginning, or the service of a full resource name.
+#: The optional text before `projects/`: the start of a link or of a full resource name.
 _ROOT = r"(?:(?:https?://[^/\s]+)?/compute/\w+/|//compute\.googleapis\.com/)?"
 _NETWORK = re.compile(rf"(?:(?:{_ROOT}projects/([^/\s]+)/)?global/networks/)?([^/\s]+)")
 _SUBNETWORK = re.compile(
@@ -20,8 +20,8 @@ _SUBNETWORK = re.compile(
 def parse_network(context: ServiceContext, call: Call, config: Json) -> Json:
     """Return a NetworkConfig with full names.
 
-    Raises `ApiError` for a network or a subnetwork that there is not, and for a subnetwork of
-    another region or another network.
+    Raises `ApiError` if the network or subnetwork does not exist, or if the subnetwork belongs to
+    another region or network.
     """
     network = full_network(context, call.project, config.get("network"))
     if not context.has_network(call.project, network):
@@ -34,7 +34,7 @@ def parse_network(context: ServiceContext, call: Call, config: Json) -> Json:
     if not owner:
         raise context.bad_request(f"{named} was not found")
     if owner != network:
-        raise context.bad_request(f"{named} is not of the network '{network}'")
+        raise context.bad_request(f"{named} is not in the network '{network}'")
     return {
         **config,
         "network": network,
@@ -44,16 +44,16 @@ def parse_network(context: ServiceContext, call: Call, config: Json) -> Json:
 
 
 def full_network(context: ServiceContext, project: str, text: str | None) -> str:
-    """Return `projects/P/global/networks/N` for a name, a partial path, a whole link or none."""
+    """Return `projects/P/global/networks/N` for a name, a path or a link (default: "default")."""
     owner, name = _parts(_NETWORK, "network", text or "default")
     return context.by_id(f"projects/{owner or project}/global/networks/{name}")
 
 
 def _full_subnetwork(context: ServiceContext, call: Call, network: str, text: str | None) -> str:
-    """Return `projects/P/regions/R/subnetworks/S` for a name, a path, a whole link or none.
+    """Return `projects/P/regions/R/subnetworks/S` for a name, a path, a link or None.
 
-    An auto mode network has a subnetwork of its own name in each region: that one, if the call
-    names none.
+    None means the subnetwork with the network's name, which an auto mode network has in each
+    region.
     """
     _, its_owner, *_, its_name = network.split("/")
     owner, region, name = _parts(_SUBNETWORK, "subnetwork", text or its_name)
@@ -62,9 +62,9 @@ def _full_subnetwork(context: ServiceContext, call: Call, network: str, text: st
 
 
 def _parts(form: re.Pattern[str], field: str, text: str) -> Sequence[str | None]:
-    """Return the parts of a resource's name; raise `ApiError` for a text that is none."""
+    """Return the parts of a resource's name; raise `ApiError` if the name is malformed."""
     match = form.fullmatch(text)
     if match is None:
-        # The words are Compute Engine's: GoogleCloudPlatform/cloud-image-tests#537.
+        # Compute Engine's message: GoogleCloudPlatform/cloud-image-tests#537.
         raise invalid(f"Invalid value for field '{field}': '{text}'. The URL is malformed.")
     return match.groups()

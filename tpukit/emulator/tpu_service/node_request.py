@@ -1,4 +1,4 @@
-"""What a client may say in a Node: checked and brought into the form in which it is answered."""
+"""The Node in a client's request, checked and converted to the form of an answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpukit.emulator.tpu_service.node_fields import (
 )
 from tpukit.emulator.tpu_service.node_network import parse_network
 
-#: The service's own, though no discovery document calls it output only.
+#: Only the service sets this, though no discovery document calls it output-only.
 _OWN = ("health",)
 #: Recorded: tests/recorded/exchanges/tpu-node/03-get.
 _SCOPES = tuple(
@@ -30,7 +30,7 @@ _DEFAULT_TYPE = "v2-8"
 
 
 def parse_node(context: ServiceContext, catalogue: Catalogue, call: Call) -> Json:
-    """Return the node that a create asks for, with the service's defaults filled in."""
+    """Return the node that a create asks for, with the service's defaults."""
     given = parse_fields(call)
     kind = _accelerator(context, catalogue, call.path["zone"], given)
     runtime = given.get("runtimeVersion", "")
@@ -73,22 +73,22 @@ def _accelerator(context: ServiceContext, catalogue: Catalogue, zone: str, given
     if config:
         api_type, topology = config.get("type", ""), config.get("topology", "")
         name = f"{api_type} {topology}"
-        found = catalogue.by_topology(zone, api_type, topology)
+        kind = catalogue.by_topology(zone, api_type, topology)
     else:
         name = name or _DEFAULT_TYPE
-        found = catalogue.by_name(zone, name)
-    if found is None:
-        # Both halves of the text: skypilot-org/skypilot#3840 and a report of 2025.
+        kind = catalogue.by_name(zone, name)
+    if kind is None:
+        # Sources of the two halves: skypilot-org/skypilot#3840 and a report of 2025.
         raise context.bad_request(
             "The requested accelerator configuration for accelerator type, "
             f'"{name}", could not be found in the zonal accelerator configurations for "{zone}".; '
             f"the accelerator {name} was not found in zone {zone}"
         )
-    return found
+    return kind
 
 
 def _networks(context: ServiceContext, call: Call, given: Json) -> Json:
-    """Return the node's network, and with several all of them."""
+    """Return the node's `networkConfig`, and `networkConfigs` if the request names several."""
     several = given.get("networkConfigs")
     if several and given.get("networkConfig"):
         raise context.bad_request("only one of network_config and network_configs may be set")

@@ -1,4 +1,4 @@
-"""The nodes that there are, and how a change that fell due happens to them and their workers."""
+"""The existing nodes, and the changes of nodes and their workers when operations are due."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tpukit.emulator.tpu_service.operations import TpuOperations
 from tpukit.emulator.workers.worker_host import WorkerHost, WorkerRecord
 from tpukit.errors import TpukitError
 
-#: The one field inside another that an update may name.
+#: The only nested field that an update may name.
 EXTERNAL = "networkConfig.enableExternalIps"
-#: How the create of a node ends that is preempted meanwhile: skypilot-org/skypilot, which met it as
+#: The error of a create if the node is preempted meanwhile: skypilot-org/skypilot, which met it as
 #: code 3 (sky/backends/cloud_vm_ray_backend.py).
 _PREEMPTED = Status(
     "INVALID_ARGUMENT",
@@ -31,13 +31,13 @@ STATES = (
     *("STARTING", "STOPPED", "STOPPING", "PREEMPTED", "TERMINATED"),
 )
 
-#: How a machine refuses a worker; Python has a RuntimeError where no thread is left.
+#: Errors when a machine has no room for a worker; Python raises RuntimeError without free threads.
 _NO_ROOM = (TpukitError, OSError, RuntimeError)
 _log = logging.getLogger(__name__)
 
 
 class NodeStore:
-    """Nodes by their full names. A change starts an operation and happens when that falls due."""
+    """Nodes by their full names. A change starts an operation, and happens when that is due."""
 
     def __init__(
         self, context: ServiceContext, operations: TpuOperations, host: WorkerHost
@@ -54,7 +54,7 @@ class NodeStore:
         return iter(self._records)
 
     def add(self, call: Call, name: str, document: Json, workers: int) -> Json:
-        """Begin a node of so many workers; return the operation as the API answers it."""
+        """Begin to create a node with a number of workers, and return the API's operation."""
         records = [asdict(worker) for worker in self._host.allocate(name, workers)]
         node = {
             **document,
@@ -74,31 +74,31 @@ class NodeStore:
         return self._operations.view(self._operations.begin(call, verb, name, seconds, change))
 
     def halt(self, name: str, state: str) -> None:
-        """End what runs on the workers, keep their files, and show `state`."""
+        """End the workers' processes, keep their files, and set the node's state."""
         self._host.halt(name)
         self.set_state(name, state)
 
     def remove(self, call: Call, name: str) -> Json:
-        """Begin to delete; what else was under way on the node ends as cancelled."""
+        """Begin to delete a node, and cancel its other operations."""
         self._operations.abandon(name, Status("CANCELLED", "The node is being deleted."))
         change = {"before": self.state(name)}
         self.halt(name, "DELETING")
         return self.begin(call, "delete", name, self._context.timing.change, change)
 
     def restart(self, call: Call, name: str, verb: str) -> Json:
-        """Begin to start the workers anew; their files stay."""
+        """Begin to restart the workers; their files stay."""
         self.halt(name, "RESTARTING")
         return self.begin(call, verb, name, self._context.timing.change)
 
     def preempt(self, name: str) -> None:
-        """Take a node away as Google does with a spot slice."""
+        """Preempt a node, as Google preempts a spot slice."""
         self._operations.abandon(name, _PREEMPTED)
         self.halt(name, "PREEMPTED")
 
     def put(self, name: str, state: str) -> None:
-        """Put a node in a state, whatever it is in; what was under way on it ends as cancelled.
+        """Put a node in a state, from any other state, and cancel its operations.
 
-        It stays so until a call or an event changes it.
+        The node keeps the state until a call or an event changes it.
         """
         self._operations.abandon(name, Status("CANCELLED", f"The node was set to {state}."))
         if state not in RUNNING_STATES:
@@ -111,23 +111,24 @@ class NodeStore:
             self.set_state(name, state)
 
     def vanish(self, name: str) -> None:
-        """Take a node away so that nothing of it is left, as happens to spot slices too.
+        """Remove a node without a trace, as happens to spot slices too.
 
-        Source: skypilot-org/skypilot#1468, where the state of lost slices varies.
+        Source: skypilot-org/skypilot#1468: lost slices end in various ways.
         """
         self._operations.abandon(name, _PREEMPTED)
         self.drop(name)
 
     def view(self, name: str) -> Json:
-        """Return the node as the API answers it."""
+        """Return the node in the API's form."""
         node = self.node(name)
         if node["state"] == "CREATING":
             return dict(node)
         external = node["networkConfig"]["enableExternalIps"]
         endpoints = [_endpoint(worker, external) for worker in self.workers(name)]
-        found = "UNHEALTHY_MAINTENANCE" if self.maintenance(name) else node.get("health", "HEALTHY")
-        health = {"health": found} if node["state"] == "READY" else {}
-        return {**node, **health, "networkEndpoints": endpoints}
+        health = node.get("health", "HEALTHY")
+        health = "UNHEALTHY_MAINTENANCE" if self.maintenance(name) else health
+        shown = {"health": health} if node["state"] == "READY" else {}
+        return {**node, **shown, "networkEndpoints": endpoints}
 
     def node(self, name: str) -> Json:
         document: Json = self._records[name]["node"]
@@ -137,18 +138,18 @@ class NodeStore:
         return [WorkerRecord(**worker) for worker in self._records[name]["workers"]]
 
     def guest_attributes(self, worker: WorkerRecord) -> Mapping[str, str]:
-        """Return what a worker has published of itself, by `namespace/key`."""
+        """Return the guest attributes that a worker has published, by `namespace/key`."""
         return self._host.guest_attributes(worker)
 
     def state(self, name: str) -> str:
-        """Return the node's state; GONE where there is no such node."""
+        """Return the node's state, or "GONE" if the node does not exist."""
         return str(self.node(name)["state"]) if name in self else "GONE"
 
     def set_state(self, name: str, state: str) -> None:
         self._update(name, node={**self.node(name), "state": state})
 
     def maintenance(self, name: str) -> Json | None:
-        """Return the maintenance that a node is under, as v2alpha1 describes it."""
+        """Return a node's current maintenance in the form of v2alpha1, or None."""
         until = self._records[name].get("maintenance_until", 0.0) if name in self else 0.0
         if until <= self._context.now():
             return None
@@ -161,17 +162,17 @@ class NodeStore:
         }
 
     def set_health(self, name: str, health: str) -> None:
-        """Let the service find something wrong with a node that stays READY."""
+        """Set the health that the node reports while it is READY."""
         self._update(name, node={**self.node(name), "health": health})
 
     def boot_ready(self) -> None:
-        """Bring the workers back after a restart of the emulator, elsewhere if need be.
+        """Boot the workers again after a restart of the emulator, on other addresses if necessary.
 
-        What is left of others goes: of a state file that was put aside, or never written.
+        Remove the files of all other workers: their state file was moved away or never written.
         """
         self._host.keep_only([worker for name in self for worker in self.workers(name)])
         states = {name: self.state(name) for name in self._records}
-        for name in [each for each in states if states[each] in RUNNING_STATES]:
+        for name in [node for node, state in states.items() if state in RUNNING_STATES]:
             if failure := self._boot(name, states[name]):
                 failure = self._boot_elsewhere(name, failure["message"])
             if failure:
@@ -182,14 +183,14 @@ class NodeStore:
     def _boot_elsewhere(self, name: str, why: str) -> Json | None:
         _log.warning("%s: %s; trying other addresses", name, why)
         try:
-            moved = [asdict(each) for each in self._host.move(name, self.workers(name))]
+            moved = [asdict(worker) for worker in self._host.move(name, self.workers(name))]
             self._update(name, workers=moved)
             return self._boot(name, "TERMINATED")
         except _NO_ROOM as error:
             return self._broken(name, "TERMINATED", str(error))
 
     def complete(self, operation: str, record: Json) -> None:
-        """Let an operation that fell due happen."""
+        """Carry out an operation that is due."""
         name, verb, failure = record["target"], record["verb"], record["failure"]
         if verb == "create" and failure:
             failure = self.drop(name) or failure
@@ -214,7 +215,7 @@ class NodeStore:
         self._operations.finish(operation, response, failure)
 
     def drop(self, name: str) -> Json | None:
-        """Forget a node and its workers at once; return the error where they do not go."""
+        """Remove a node and its workers at once; return the error if the workers remain."""
         try:
             self._host.discard(name)
         except (TpukitError, OSError) as error:
@@ -223,7 +224,7 @@ class NodeStore:
         return None
 
     def _restore(self, name: str, state: str) -> None:
-        """Put a node that could not be deleted back where it was."""
+        """Return a node to its state after a failed delete."""
         self.set_state(name, state)
         if state == "READY":
             self._boot(name, "TERMINATED")
@@ -238,7 +239,7 @@ class NodeStore:
         return None
 
     def _broken(self, name: str, state: str, why: str) -> Json:
-        """Leave a node whose workers do not obey in a state from which it can be deleted."""
+        """Put a node in a state from which it can be deleted, and return the workers' error."""
         self.set_state(name, state)
         return Status("INTERNAL", why).operation_error()
 

@@ -1,4 +1,4 @@
-"""The node methods of the Cloud TPU API: who may ask for which change, and when."""
+"""The node methods of the Cloud TPU API: they check each change before the store begins it."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class Nodes:
         return self._store.view(self._find(call))
 
     def list(self, call: Call) -> Json:
-        """List a zone's nodes, or every zone's for the zone `-`."""
+        """List the nodes of a zone, or of all zones for `-`."""
         prefix = self._catalogue.prefix(call, "nodes")
-        found = (name for name in self._store if name.startswith(prefix))
-        return listing(call, "nodes", Views(found, self._store.view))
+        names = (name for name in self._store if name.startswith(prefix))
+        return listing(call, "nodes", Views(names, self._store.view))
 
     def delete(self, call: Call) -> Json:
-        """Delete in any state."""
+        """Delete a node in any state except DELETING."""
         asked = f"{call.parent}/nodes/{call.path['node']}"
         if begun := self._operations.repeated(call, "delete", asked):
             return begun
@@ -83,7 +83,7 @@ class Nodes:
         return self._store.begin(call, "start", name, self._context.timing.create)
 
     def patch(self, call: Call) -> Json:
-        """Change the fields of the update mask; they show once the operation is done."""
+        """Change the fields of the update mask when the operation is done."""
         name = self._changeable(call, "update", {"READY", "STOPPED"})
         mask = [_camel_path(path) for path in call.query.get("updateMask", "").split(",") if path]
         refused = [path for path in mask if path not in _UPDATABLE and path != EXTERNAL]
@@ -96,7 +96,7 @@ class Nodes:
         return self._store.begin(call, "update", name, self._context.timing.update, change)
 
     def simulate_maintenance_event(self, call: Call) -> Json:
-        """Let the node report maintenance for a while; without ids it is worker 0's."""
+        """Let the node report maintenance for a while, after a check of the worker ids."""
         name = self._changeable(call, "simulateMaintenanceEvent", {"READY"})
         for text in call.body.get("workerIds") or ["0"]:
             _worker_index(text, self._store.workers(name))
@@ -109,7 +109,7 @@ class Nodes:
         return self._store.restart(call, name, "performMaintenance")
 
     def get_guest_attributes(self, call: Call) -> Json:
-        """Answer one entry a worker, in the order of the workers; empty until they have booted."""
+        """Return one entry per worker, in order; entries are empty until the node is READY."""
         name = self._find(call)
         booted, workers = self._store.state(name) == "READY", self._store.workers(name)
         wanted = [text for text in call.body.get("workerIds") or [] if text != ""]
@@ -119,8 +119,11 @@ class Nodes:
             _entries(worker, self._store.guest_attributes(worker), path) if booted else []
             for worker in chosen
         ]
-        found = [{"queryPath": path, "queryValue": {"items": each}} for each in items]
-        return {"guestAttributes": found}
+        return {
+            "guestAttributes": [
+                {"queryPath": path, "queryValue": {"items": entries}} for entries in items
+            ]
+        }
 
     def _find(self, call: Call) -> str:
         self._catalogue.check_zone(call)
@@ -133,26 +136,26 @@ class Nodes:
         name = self._find(call)
         state = self._store.state(name)
         if state not in states:
-            # Source: skypilot-org/skypilot#1468 has this sentence for update and PREEMPTED.
+            # Source of the sentence, for update and PREEMPTED: skypilot-org/skypilot#1468.
             raise self._context.bad_request(f"{verb} is not supported while in state {state}")
         if self._operations.pending(name):
             raise conflict(name)
         return name
 
     def _refuse_queued(self, name: str, rpc: str) -> None:
-        # The sentence is a public report's; the frame is that of the other refusals.
+        # Source of the sentence: a public report.
         if self._store.node(name).get("queuedResource"):
             raise self._context.bad_request(f"{rpc} is not supported for queued resources")
 
     def _refuse_pod(self, name: str, done: str) -> None:
-        # Documentation "Manage TPUs": a slice of several workers can only be deleted. The words
-        # of the real refusal are not on record.
+        # Documentation "Manage TPUs": a slice of several workers can only be deleted. The real
+        # message is not on record.
         if len(self._store.workers(name)) > 1:
             raise self._context.bad_request(f"a slice with several workers cannot be {done}")
 
 
 def conflict(name: str) -> ApiError:
-    """Return the refusal of a change while another is under way.
+    """Return the error for a change while another is under way.
 
     409 ABORTED is AIP-151's answer to a parallel operation; gcloud expects a 409 when two users
     add a key at once: command_lib/compute/tpus/tpu_vm/ssh.py.
@@ -165,17 +168,17 @@ def _camel_path(path: str) -> str:
 
 
 def _worker_index(text: object, workers: Sequence[WorkerRecord]) -> int:
-    """Return the number of a worker that a call names; raise for one that there is not."""
+    """Return the number in a worker id; raise `ApiError` if the node has no such worker."""
     if not str(text).isdecimal() or int(str(text)) >= len(workers):
         raise invalid(f"Invalid worker id {text!r}")
     return int(str(text))
 
 
 def _entries(worker: WorkerRecord, published: Mapping[str, str], path: str) -> Sequence[Json]:
-    """Return what the worker published below `path`, a namespace or a namespace and a key.
+    """Return a worker's guest attributes below `path`: "", a namespace, or `namespace/key`.
 
-    A TPU VM's host name is `deviceInfo/hostname` (recorded: docs/reference/real-workers.md). The
-    namespace `ssh` is the emulator's own, and exists only if the port is not 22.
+    A TPU VM's host name is `deviceInfo/hostname` (recorded: docs/reference/real-workers.md). Only
+    the emulator has the namespace `ssh`, and only if the port is not 22.
     """
     kind, body = worker.host_public_key.split()[:2]
     entries = [

@@ -1,4 +1,4 @@
-"""Long-running operations of the Cloud TPU API: changes that fall due."""
+"""Long-running operations of the Cloud TPU API: changes with a due time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tpukit.emulator.core.operation_metadata import metadata_type
 from tpukit.emulator.core.service_context import Call, ServiceContext, Views, listing
 from tpukit.emulator.tpu_service.catalogue import Catalogue
 
-#: The real service forgets operations after some 30 days (AIP-151); here their number is bounded.
+#: The number of finished operations to keep; the real service keeps them for 30 days (AIP-151).
 KEPT = 1000
 _TYPE = "type.googleapis.com/google.cloud.tpu"
 #: The type of the resources of a collection.
@@ -18,22 +18,23 @@ _TYPES = {"nodes": "Node", "queuedResources": "QueuedResource"}
 
 
 class TpuOperations:
-    """Starts, shows and ends operations; what an operation does is its resource's business."""
+    """Records of operations; the stores of nodes and queued resources carry them out."""
 
     def __init__(self, context: ServiceContext, catalogue: Catalogue) -> None:
         self._context = context
         self._catalogue = catalogue
         self._records = context.state.operations
-        #: Names by what became of them: a look at all that are kept would cost every call.
-        self._begun = {name: None for name, each in self._records.items() if not each["done"]}
-        self._ended = deque(name for name, each in self._records.items() if each["done"])
+        records = self._records.items()
+        #: Names of pending and of finished operations, so that no call searches all records.
+        self._begun = {name: None for name, record in records if not record["done"]}
+        self._ended = deque(name for name, record in records if record["done"])
 
     def begin(
         self, call: Call, verb: str, target: str, seconds: float, change: Json | None = None
     ) -> str:
-        """Record an operation on `target` that falls due in `seconds`; return its name.
+        """Record an operation on `target` that is due in `seconds`; return its name.
 
-        It remembers the API version of the call, for gRPC: a client of v2alpha1 cannot read v2's
+        The record includes the call's API version, for gRPC: a client of v2alpha1 cannot read v2's
         types.
         """
         now = self._context.now()
@@ -53,32 +54,35 @@ class TpuOperations:
         return name
 
     def repeated(self, call: Call, verb: str, target: str) -> Json | None:
-        """Return the operation of a call that this one repeats: the same request id (AIP-155).
+        """Return the operation of an earlier call with the same request id (AIP-155), or None.
 
-        `target` ends in a slash where the call leaves the id to the service.
+        `target` ends in a slash if the call leaves the id to the service.
         """
         asked = call.query.get("requestId")
         for name, record in self._records.items() if asked else ():
-            found = record["target"]
-            same = target in (found, found.rpartition("/")[0] + "/") and record["verb"] == verb
+            full = record["target"]
+            same = target in (full, full.rpartition("/")[0] + "/") and record["verb"] == verb
             if same and record.get("request_id") == asked:
                 return self.view(name, call.version)
         return None
 
     def due(self) -> list[tuple[str, Json]]:
-        """Return the operations whose time has come, the earliest first."""
+        """Return the pending operations that are due, the earliest first."""
         now = self._context.now()
         ready = [item for item in self.pending() if item[1]["due"] <= now]
         return sorted(ready, key=lambda item: item[1]["due"])
 
     def pending(self, target: str = "") -> list[tuple[str, Json]]:
-        """Return the operations that are not done, on one target or on all."""
+        """Return the pending operations on one target, or on all."""
         begun = ((name, self._records.get(name)) for name in self._begun)
-        found = [(name, record) for name, record in begun if record and not record["done"]]
-        return [item for item in found if target in ("", item[1]["target"])]
+        return [
+            (name, record)
+            for name, record in begun
+            if record and not record["done"] and target in ("", record["target"])
+        ]
 
     def finish(self, name: str, response: Json | None, error: Json | None = None) -> None:
-        """End an operation with the resource as it is now (none after a delete), or an error."""
+        """End an operation with the resource's present form (None after a delete), or an error."""
         record = self._records[name]
         ended = min(record["due"], self._context.now())
         outcome = {"error": error} if error else {"response": response}
@@ -89,12 +93,12 @@ class TpuOperations:
             self._records.pop(self._ended.popleft(), None)
 
     def abandon(self, target: str, status: Status) -> None:
-        """End every pending operation on a target that something else took over."""
+        """End every pending operation on a target with an error."""
         for name, _ in self.pending(target):
             self.finish(name, None, status.operation_error())
 
     def view(self, name: str, version: str = "") -> Json:
-        """Return the operation as a version of the API answers it; without one, its own."""
+        """Return the operation in the form of an API version (default: the version of its call)."""
         record = self._records[name]
         version = version or record["version"]
         metadata: Json = {
@@ -115,12 +119,12 @@ class TpuOperations:
 
     def list(self, call: Call) -> Json:
         prefix = self._catalogue.prefix(call, "operations")
-        found = (name for name in self._records if name.startswith(prefix))
-        views = Views(found, lambda name: self.view(name, call.version))
+        names = (name for name in self._records if name.startswith(prefix))
+        views = Views(names, lambda name: self.view(name, call.version))
         return listing(call, "operations", views, 500)
 
     def delete(self, call: Call) -> Json:
-        """Forget a finished operation."""
+        """Remove a finished operation."""
         name = self._find(call)
         if not self._records[name]["done"]:
             raise ApiError("FAILED_PRECONDITION", f"Operation '{name}' is not done.")
@@ -128,7 +132,7 @@ class TpuOperations:
         return {}
 
     def request_cancel(self, call: Call) -> tuple[str, Json] | None:
-        """Note that an operation shall be cancelled and return it; None if it is done already."""
+        """Mark an operation as to be cancelled and return it, or None if it is done."""
         name = self._find(call)
         if self._records[name]["done"]:
             return None

@@ -1,4 +1,4 @@
-"""The queue: how a request for nodes goes on by itself, from CREATING to ACTIVE and to its end."""
+"""The queue: the states of a request for nodes, from CREATING to ACTIVE and to its end."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tpukit.emulator.tpu_service.node_store import NodeStore
 from tpukit.emulator.tpu_service.operations import TpuOperations
 from tpukit.emulator.tpu_service.queued_request import ParsedQueuedResource
 
-#: States of nodes with which a request cannot be ACTIVE, and who brings them about.
+#: The states of nodes that end an ACTIVE request: caused by the user, and by the service.
 _USER, _SERVICE = frozenset({"DELETING", "GONE"}), frozenset({"PREEMPTED", "TERMINATED"})
-#: Said by google.cloud.tpu.v2.QueuedResourceState on FAILED; the real sentence is not on record.
+#: After google.cloud.tpu.v2.QueuedResourceState on FAILED; the real message is not on record.
 _EXPIRED = Status("DEADLINE_EXCEEDED", "The 'valid until' constraint of the request expired.")
 
 
-#: When a state ends (None: not by itself), and what happens then.
+#: Two functions: one returns the time when a state ends (or None), the other enters the next state.
 _Step = tuple[Callable[[str, Json], float | None], Callable[[str, Json], None]]
 
 
@@ -53,7 +53,7 @@ class Queue:
     def add(
         self, call: Call, name: str, parsed: ParsedQueuedResource, refusal: Status | None
     ) -> Json:
-        """Take a request in; return the operation, which ends when it is ACCEPTED or refused."""
+        """Add a request; return the operation, which ends when it is ACCEPTED or refused."""
         self._records[name] = {
             "request": parsed.document,
             "version": call.version,
@@ -68,7 +68,7 @@ class Queue:
         return self._begin(call, "create", name, self._context.timing.update)
 
     def remove(self, call: Call, name: str) -> Json:
-        """Begin to delete the request and the nodes that it still has."""
+        """Begin to delete a request and its remaining nodes."""
         self._operations.abandon(name, Status("CANCELLED", "The request is being deleted."))
         self._update(name, before=self.state(name))
         self._enter(name, "DELETING", "USER")
@@ -77,13 +77,13 @@ class Queue:
         return self._begin(call, "delete", name, self._context.timing.change)
 
     def restart(self, call: Call, name: str, verb: str, nodes: Sequence[str]) -> Json:
-        """Begin to start the workers of some of the nodes anew."""
+        """Begin to restart the workers of some of the nodes."""
         for node in nodes:
             self._store.restart(call, node, verb)
         return self._begin(call, verb, name, self._context.timing.change)
 
     def view(self, name: str) -> Json:
-        """Return the queued resource as the API answers it."""
+        """Return the queued resource in the API's form."""
         record = self._records[name]
         state, initiator = record["state"], record["initiator"]
         document: Json = {"state": state}
@@ -99,26 +99,26 @@ class Queue:
         return str(self._records[name]["state"])
 
     def nodes(self, name: str) -> list[str]:
-        """Return the full names of the nodes that were asked for, made or not."""
+        """Return the full names of all requested nodes, whether they exist or not."""
         specs = self._records[name]["request"]["tpu"]["nodeSpec"]
         return [f"{spec['parent']}/nodes/{spec['nodeId']}" for spec in specs]
 
     def claims(self, node: str) -> bool:
-        """Return whether a request that is still to be fulfilled has asked for this node."""
+        """Return True if a waiting request has asked for this node."""
         waiting = {"CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES"}
         return any(self.state(name) in waiting and node in self.nodes(name) for name in self)
 
     def advance(self) -> None:
-        """Let every request go on that is due."""
+        """Advance every request through all states that are due."""
         for name in list(self._records):
             while self._step(name):
                 pass
 
     def complete(self, operation: str, record: Json) -> None:
-        """Let an operation on a request that fell due end."""
+        """Carry out an operation that is due."""
         name, verb, failure = record["target"], record["verb"], record["failure"]
         if verb == "create":
-            # An injected failure is the request's, not the operation's.
+            # An injected failure ends the request later, not this operation.
             failure = self._records[name].get("refusal")
             if failure:
                 self.drop(name)
@@ -132,7 +132,7 @@ class Queue:
         self._operations.finish(operation, response, failure)
 
     def drop(self, name: str) -> None:
-        """Forget a request that has no nodes."""
+        """Remove a request without nodes."""
         del self._records[name]
 
     def _step(self, name: str) -> bool:
@@ -198,13 +198,13 @@ class Queue:
         return frozenset(states & (_USER | _SERVICE))
 
     def _suspend(self, name: str, record: Json) -> None:
-        """Take all nodes away because one was: SUSPENDED means that the resources are deleted."""
+        """Delete all nodes because one is gone: in SUSPENDED, all resources are deleted."""
         by_user = bool(self._ended(name) & _USER)
         self._enter(name, "SUSPENDING", "USER" if by_user else "SERVICE")
         self._remove_nodes(name)
 
     def _suspend_for(self, name: str, error: Json) -> None:
-        # A public report of a disguised stockout: PROVISIONING, SUSPENDING, FAILED, by SERVICE.
+        # A public report of a stockout: PROVISIONING, SUSPENDING, FAILED, by SERVICE.
         self._enter(name, "SUSPENDING", "SERVICE", error)
         self._remove_nodes(name)
 
@@ -239,7 +239,7 @@ class Queue:
                 self._store.remove(call, node)
 
     def _present(self, name: str) -> list[str]:
-        """Return the nodes that are there and this request's own."""
+        """Return the request's existing nodes."""
         mine = (node for node in self.nodes(name) if node in self._store)
         return [node for node in mine if self._store.node(node).get("queuedResource") == name]
 
@@ -255,7 +255,7 @@ class Queue:
 
 
 def _answered(spec: Json) -> Json:
-    """Return a spec as the API answers it: the node as it was asked for, by the project's number.
+    """Return a spec in the API's form: the node as requested, with the project's number.
 
     Recorded: tests/recorded/exchanges/tpu-queued.
     """

@@ -1,4 +1,4 @@
-"""What a client may say in a QueuedResource: checked, and its multislice specs written out."""
+"""The QueuedResource in a client's request, checked, with one spec for each node."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from tpukit.emulator.tpu_service.node_fields import check_scheduling, is_reserve
 from tpukit.emulator.tpu_service.node_request import parse_node
 
 _TIERS = ("spot", "guaranteed", "bestEffort")
-#: Which tiers may stand beside a provisioning model.
+#: The tiers that each provisioning model allows.
 _MODELS = {
     "STANDARD": frozenset({"guaranteed", "spot", "reservation_name"}),
     "SPOT": frozenset({"spot"}),
     "RESERVATION_BOUND": frozenset({"guaranteed", "reservation_name"}),
     "FLEX_START": frozenset[str](),
 }
-#: What several nodes of one spec are called in v2 and in v2alpha1.
+#: The field for several nodes of one spec, in v2 and in v2alpha1.
 _SEVERAL = ("multisliceParams", "multiNodeParams")
-#: Fields of a node that the specs of a request do not have.
+#: The fields of a node that the specs of a request lack.
 _NODES_OWN = ("cidrBlock", "acceleratorConfig")
-#: A bound of the emulator; that of the real service is the project's quota.
+#: A limit of the emulator; in the real service, the project's quota is the limit.
 MOST_NODES = 256
 
 
 @dataclass(frozen=True)
 class ParsedQueuedResource:
-    """A request as it is answered, and when its nodes may be made (seconds since the epoch)."""
+    """A request in the API's form, and the times to create its nodes, in epoch seconds."""
 
     document: Json
     not_before: float = 0.0
     not_after: float | None = None
-    run_seconds: float | None = None  #: after which the nodes are taken away
+    run_seconds: float | None = None  #: from ACTIVE until the nodes are deleted
 
     @property
     def reservations(self) -> Sequence[str]:
-        """The names of the reservations that it uses; "" and `-` stand for any."""
+        """The names of the reservations that it uses; "" and `-` mean any."""
         own = self.document.get("reservationName", "")
-        used = [spec["node"]["schedulingConfig"] for spec in self.document["tpu"]["nodeSpec"]]
-        return [own or each.get("reservationName", "") for each in used if is_reserved(each)]
+        schedules = [spec["node"]["schedulingConfig"] for spec in self.document["tpu"]["nodeSpec"]]
+        return [own or one.get("reservationName", "") for one in schedules if is_reserved(one)]
 
 
 def parse_queued_resource(
     context: ServiceContext, catalogue: Catalogue, call: Call, name: str
 ) -> ParsedQueuedResource:
-    """Return what a create asks for; each spec of several nodes becomes as many specs of one."""
+    """Return the request of a create; a spec of several nodes becomes one spec for each node."""
     given = call.body
     _check_tiers(context, given)
     specs = given.get("tpu", {}).get("nodeSpec") or []
@@ -71,7 +71,7 @@ def parse_queued_resource(
 def _specs(
     context: ServiceContext, catalogue: Catalogue, call: Call, name: str, given: Json, spec: Json
 ) -> Iterator[Json]:
-    """Yield a spec for each node, with its id and the node as it is going to be."""
+    """Yield a spec for each node, with its id and the complete node."""
     if context.by_id(spec.get("parent", "")) != call.parent:
         raise context.bad_request(
             f"tpu.node_spec.parent {spec.get('parent', '')!r} must be {call.parent!r}"
@@ -111,7 +111,7 @@ def _node_ids(context: ServiceContext, name: str, spec: Json, several: str | Non
 
 
 def _check_tiers(context: ServiceContext, given: Json) -> None:
-    """Raise `ApiError` for a request that is bought in two ways."""
+    """Raise `ApiError` if a request names two ways to buy its nodes."""
     tiers = [tier for tier in _TIERS if tier in given]
     if given.get("reservationName") and "guaranteed" not in tiers:
         tiers.append("reservation_name")
@@ -135,7 +135,7 @@ def _scheduling(given: Json) -> Json:
 
 
 def _window(context: ServiceContext, policy: Json) -> tuple[float, float | None]:
-    """Return from when and until when nodes may be made."""
+    """Return the earliest and the latest time (None: no limit) to create the nodes."""
     if len(policy) > 1:
         raise context.bad_request(f"only one of {' and '.join(sorted(policy))} may be set")
     for name, value in policy.items():
@@ -144,8 +144,8 @@ def _window(context: ServiceContext, policy: Json) -> tuple[float, float | None]
             start = parse_timestamp(value["startTime"]) if "startTime" in value else 0.0
             until = None if end is None else parse_timestamp(end)
             if until is not None and until <= start:
-                what = "queueing_policy.valid_interval: end_time must be after start_time"
-                raise context.bad_request(what)
+                message = "queueing_policy.valid_interval: end_time must be after start_time"
+                raise context.bad_request(message)
             return start, until
         if name.endswith("Time"):
             moment = parse_timestamp(value)
@@ -156,7 +156,7 @@ def _window(context: ServiceContext, policy: Json) -> tuple[float, float | None]
 
 
 def _seconds(name: str, text: str) -> float:
-    """Return the seconds of a duration, which cannot be negative here."""
+    """Return the seconds of a duration; raise `ApiError` if it is negative."""
     seconds = float(text.removesuffix("s"))
     if seconds < 0:
         raise invalid(f"Invalid value at 'queued_resource.{name}': {text} is negative.")

@@ -14,7 +14,7 @@ from tpukit.emulator.tpu_service.queue import Queue
 from tpukit.emulator.tpu_service.queued_request import parse_queued_resource
 from tpukit.emulator.tpu_service.quotas import Quotas
 
-#: API reference, queuedResources.delete, on `force`: without it, the nodes are gone already, or
+#: API reference, queuedResources.delete, on `force`: a delete needs it unless the nodes are gone or
 #: the request is in one of these states. The queue guide says that WAITING_FOR_RESOURCES replaced
 #: ACCEPTED.
 _DELETABLE = frozenset({"ACCEPTED", "WAITING_FOR_RESOURCES", "FAILED", "SUSPENDED"})
@@ -57,11 +57,11 @@ class QueuedResources:
 
     def list(self, call: Call) -> Json:
         prefix = self._catalogue.prefix(call, "queuedResources")
-        found = (name for name in self._queue if name.startswith(prefix))
-        return listing(call, "queuedResources", Views(found, self._queue.view))
+        names = (name for name in self._queue if name.startswith(prefix))
+        return listing(call, "queuedResources", Views(names, self._queue.view))
 
     def delete(self, call: Call) -> Json:
-        """Delete a request without nodes, or with `force` in any state."""
+        """Delete a request without nodes or in a `_DELETABLE` state, or any with `force`."""
         asked = f"{call.parent}/queuedResources/{call.path['queued']}"
         if begun := self._operations.repeated(call, "delete", asked):
             return begun
@@ -72,7 +72,7 @@ class QueuedResources:
         forced = call.query.get("force") == "true"
         present = [node for node in self._queue.nodes(name) if node in self._store]
         if present and state not in _DELETABLE and not forced:
-            # The rule is the API reference's; the words of the real refusal are not on record.
+            # The rule is from the API reference; the real message is not on record.
             raise ApiError(
                 "FAILED_PRECONDITION",
                 f"The queued resource '{name}' is in state {state} and has nodes; delete them "
@@ -92,16 +92,18 @@ class QueuedResources:
         asked = [text.rsplit("/", 1)[-1] for text in call.body.get("nodeNames") or own]
         strange = [text for text in asked if text not in own]
         if strange:
-            raise self._context.bad_request(f"the node {strange[0]!r} is not of this request")
+            raise self._context.bad_request(
+                f"the node {strange[0]!r} does not belong to this request"
+            )
         return self._queue.restart(call, name, "performMaintenance", [own[n] for n in asked])
 
     def get_maintenance_info(self, call: Call) -> Json:
-        """Answer an entry for each node that is under maintenance."""
+        """Return an entry for each node that is under maintenance."""
         entries = []
         for node in self._queue.nodes(self._find(call)):
-            if found := self._store.maintenance(node):
+            if maintenance := self._store.maintenance(node):
                 own = {"nodeName": node.rsplit("/", 1)[1], "nodeUid": self._store.node(node)["id"]}
-                entries.append({**own, "upcomingMaintenance": found})
+                entries.append({**own, "upcomingMaintenance": maintenance})
         return {"nodeUpcomingMaintenances": entries}
 
     def _find(self, call: Call) -> str:

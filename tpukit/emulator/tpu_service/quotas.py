@@ -1,7 +1,8 @@
-"""Limits on what the slices of a project may have in a zone; there is none until a user sets one.
+"""Quotas on a project's slices in a zone. Without a user's change there are none.
 
-Google counts single devices and pods of v2 and v3 apart, and v5litepod of up to 8 chips as serving
-(Cloud TPU documentation, "Quotas"), in cores or chips as the name of the accelerator type does.
+Google has separate quotas for single devices and pods of v2 and v3, and for v5litepod of up to 8
+chips (serving): Cloud TPU documentation, "Quotas". They count cores or chips, like the name of the
+accelerator type.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from tpukit.accelerators import AcceleratorType
 from tpukit.emulator.core.api_errors import ApiError, Json
 from tpukit.emulator.core.service_context import Call, ServiceContext, project_number
 
-#: How the names of limits start and what stands after "Preemptible". Those of v2, v5litepod, v5p
-#: and v6e are in public error reports, those of v3 and v4 are formed alike.
+#: The parts of a quota's name before and after "Preemptible". Public error reports name v2,
+#: v5litepod, v5p and v6e; the names of v3 and v4 are derived from them.
 _NAMES = {
     "v2": ("TPUV2s", ""),
     "v3": ("TPUV3s", ""),
@@ -30,29 +31,29 @@ _SERVING_CHIPS = 8
 
 
 class Quotas:
-    """The limits by zone and name, which hold for each project by itself."""
+    """The quotas by zone and name; each applies to every project separately."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
         self._records = context.state.quotas
 
     def set(self, name: str, place: str, limit: int) -> None:
-        """Set a limit by its Google name, in a zone or, for `ADDRESS_METRIC`, in a region."""
+        """Set a quota by Google's name, in a zone or, for `ADDRESS_METRIC`, in a region."""
         self._records[f"{place}/{name}"] = {"name": name, "zone": place, "limit": limit}
 
     def remove(self, name: str, place: str) -> bool:
-        """Remove a limit; return True if it was set."""
+        """Remove a quota; return True if it was set."""
         return self._records.pop(f"{place}/{name}", None) is not None
 
     def documents(self) -> list[Json]:
-        """Return every limit, with what each project has of it."""
+        """Return every quota, with its use by each project."""
         return [
             {**record, "used": self._used(record["zone"], record["name"])}
             for record in self._records.values()
         ]
 
     def check(self, call: Call, nodes: Iterable[Json]) -> None:
-        """Refuse nodes for which a project has not enough left: RESOURCE_EXHAUSTED.
+        """Raise RESOURCE_EXHAUSTED if the nodes exceed a quota of the call's project.
 
         Recorded: tests/recorded/exchanges/tpu-quota.
         """
@@ -80,9 +81,10 @@ class Quotas:
         return used
 
     def _holders(self) -> Iterator[tuple[str, Json]]:
-        """Yield what counts: also slices that are lost and requests that have failed.
+        """Yield (full name, node) for everything that uses quota.
 
-        Both book quota until they are deleted: reports of users of Google's queue.
+        Lost slices and failed requests use it until they are deleted: reports of users of Google's
+        queue.
         """
         state = self._context.state
         for name, record in state.nodes.items():
@@ -94,7 +96,7 @@ class Quotas:
 
 
 def limit_name(kind: AcceleratorType, spot: bool) -> str:
-    """Return Google's name of the limit that a slice of this type counts with."""
+    """Return Google's name of the quota for slices of this type."""
     generation = kind.facts.name
     start, end = _NAMES[generation]
     if generation in _PODS and kind.workers > 1:
@@ -105,13 +107,13 @@ def limit_name(kind: AcceleratorType, spot: bool) -> str:
 
 
 def _sizes(nodes: Iterable[Json]) -> dict[str, int]:
-    """Return how much some nodes count, by the limits' names; reserved ones have their own."""
-    found: dict[str, int] = {}
+    """Return the quota that nodes need, by the quotas' names; reserved nodes need none."""
+    sizes: dict[str, int] = {}
     for node in nodes:
         scheduling = node["schedulingConfig"]
         if not scheduling.get("reserved"):
             spot = bool(scheduling.get("spot") or scheduling.get("preemptible"))
             kind = AcceleratorType.parse(node["acceleratorType"])
             name = limit_name(kind, spot)
-            found[name] = found.get(name, 0) + kind.size
-    return found
+            sizes[name] = sizes.get(name, 0) + kind.size
+    return sizes

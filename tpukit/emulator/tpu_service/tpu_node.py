@@ -1,6 +1,6 @@
-"""The TPU Node architecture of API v1, as far as it answers still: it refuses, and is empty.
+"""The TPU Node architecture of API v1: it refuses creates, and its lists are empty.
 
-Slices of API v2 are not its nodes, so that what an old script looks for is never there.
+Slices of API v2 are not among its nodes, so an old script never finds any.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _VERSIONS = ("2.16.1", "2.17.0")
 
 
 class TpuNodes:
-    """What `gcloud compute tpus create`, without `tpu-vm`, talks to."""
+    """The methods that `gcloud compute tpus create`, without `tpu-vm`, calls."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
@@ -34,14 +34,14 @@ class TpuNodes:
         return listing(call, "nodes", {})
 
     def find(self, call: Call) -> Json:
-        """Answer every method on a node: there is none."""
+        """Raise NOT_FOUND for every method on a node."""
         self._catalogue.check_zone(call)
         raise not_found(f"{call.parent}/nodes/{call.path['node']}")
 
     def list_versions(self, call: Call) -> Json:
         self._catalogue.prefix(call, "tensorflowVersions")
-        found = [_version(call, version) for version in _VERSIONS]
-        return listing(call, "tensorflowVersions", {v["name"]: v for v in found})
+        versions = [_version(call, version) for version in _VERSIONS]
+        return listing(call, "tensorflowVersions", {v["name"]: v for v in versions})
 
     def get_version(self, call: Call) -> Json:
         self._catalogue.check_zone(call)
