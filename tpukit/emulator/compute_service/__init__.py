@@ -1,4 +1,4 @@
-"""The part of the Compute Engine API that TPU tools use: firewall rules and projects.
+"""The parts of Compute Engine, OS Login and related APIs that TPU tools use.
 
-OS Login too. Nothing here knows HTTP, SSH or real time.
+Code about HTTP, SSH or real time belongs elsewhere.
 """

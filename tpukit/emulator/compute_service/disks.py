@@ -1,4 +1,4 @@
-"""The disks of a project, without their content: what data disks are made of, and what stays."""
+"""The disks of a project, without their content."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpukit.emulator.core.emulator_clock import timestamp
 from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceContext, Views
 from tpukit.emulator.tpu_service.catalogue import Catalogue
 
-#: What a disk has where its create says nothing else, in GB.
+#: The default size of a disk, in GB.
 _DEFAULT_SIZE = "500"
 #: Compute Engine documentation, "Disk types": 64 TiB, in GB.
 _LARGEST_SIZE = 65_536
@@ -24,7 +24,7 @@ _OWN = ("id", "creationTimestamp", "selfLink", "status", "zone")
 
 
 class Disks:
-    """The disks of every project and zone. A node may name others too: those are not looked for."""
+    """The disks of every project and zone. Nodes may name disks that do not exist here."""
 
     def __init__(
         self, context: ServiceContext, operations: ComputeOperations, catalogue: Catalogue
@@ -77,7 +77,7 @@ class Disks:
         }
 
     def delete(self, call: Call) -> Json:
-        """Delete a disk that no node has."""
+        """Delete a disk that no node uses."""
         asked = f"{_place(call)}{call.path['disk']}"
         if begun := self._operations.repeated(call, "delete", asked):
             return begun
@@ -94,7 +94,7 @@ class Disks:
 
     def _users(self, full: str) -> Iterator[str]:
         for name, record in self._context.state.nodes.items():
-            if any(each["sourceDisk"] == full for each in record["node"].get("dataDisks", ())):
+            if any(disk["sourceDisk"] == full for disk in record["node"].get("dataDisks", ())):
                 yield name
 
     def _find(self, call: Call) -> str:

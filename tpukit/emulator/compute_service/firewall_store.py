@@ -1,4 +1,4 @@
-"""Firewall rules of the Compute Engine API, and the question they exist to answer."""
+"""Firewall rules of the Compute Engine API, and the decision if they admit a connection."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceConte
 from tpukit.emulator.tpu_service.node_fields import is_address
 from tpukit.emulator.tpu_service.node_network import full_network
 
-#: The service's own fields; that of the link is not called output only by the document.
+#: Only the service sets these fields; the discovery document omits that for `selfLink`.
 _OWN = ("creationTimestamp", "id", "selfLink")
 _PROTOCOLS = frozenset(("tcp", "udp", "icmp", "esp", "ah", "sctp", "ipip", "all"))
 _NAME_RULE = f"Must be a match of regex '{RESOURCE_ID.pattern}'"
 _SOURCES = ("sourceRanges", "sourceTags", "sourceServiceAccounts")
 _RANGES = ("sourceRanges", "destinationRanges")
 _TAGS = ("sourceTags", "targetTags")
-#: Compute Engine's discovery document on these: never beside tags.
+#: Compute Engine's discovery document: these exclude tags.
 _ACCOUNTS = ("sourceServiceAccounts", "targetServiceAccounts")
 #: VPC documentation, "Quotas and limits", per firewall rule.
 _MOST = {
@@ -29,12 +29,12 @@ _MOST = {
     "sourceTags": 30,
     "targetTags": 70,
 }
-#: Compute Engine's discovery document on `ports`, by name and by number. gcloud's help has sctp
-#: too.
+#: The protocols with ports, by name and number: Compute Engine's discovery document on `ports`, and
+#: gcloud's help on sctp.
 _WITH_PORTS = frozenset(("tcp", "udp", "sctp", "6", "17", "132"))
 
 
-#: VPC documentation, "Pre-populated rules in the default network": who may come from where to what.
+#: VPC documentation, "Pre-populated rules in the default network": sources and allowed traffic.
 _DEFAULT_RULES = {
     "icmp": ("0.0.0.0/0", ("icmp",)),
     "internal": ("10.128.0.0/9", ("tcp:0-65535", "udp:0-65535", "icmp")),
@@ -45,7 +45,7 @@ _DEFAULT_PRIORITY = 65534
 
 
 class Firewalls:
-    """The firewall rules of every project. A change holds at once, its operation ends later."""
+    """The firewall rules of every project. A change works at once; its operation ends later."""
 
     def __init__(self, context: ServiceContext, operations: ComputeOperations) -> None:
         self._context = context
@@ -53,7 +53,7 @@ class Firewalls:
         self._records = context.state.firewalls
 
     def open_project(self, project: str) -> None:
-        """Give a project that nobody has asked for before its network, with Google's rules."""
+        """Record a new project, and add Google's default rules to its default network."""
         if project in self._context.state.projects:
             return
         self._context.state.projects[project] = {"items": []}
@@ -90,7 +90,7 @@ class Firewalls:
         }
 
     def effective(self, call: Call) -> Json:
-        """Return every rule that a network has; it has no firewall policies."""
+        """Return all rules of a network; the emulator has no firewall policies."""
         network = f"projects/{call.project}/global/networks/{call.path['network']}"
         if not self._context.has_network(call.project, network):
             raise not_found(network)
@@ -98,13 +98,13 @@ class Firewalls:
         return {"firewalls": [self._view(name) for name in names]}
 
     def patch(self, call: Call) -> Json:
-        """Change the fields that the body names; a null or empty value clears one."""
+        """Change the fields that the body names; a null or empty value clears its field."""
         name = self._find(call)
         kept = {key: value for key, value in self._records[name].items() if key not in _OWN}
         return self._replace(call, "patch", name, {**kept, **call.body})
 
     def update(self, call: Call) -> Json:
-        """Replace the rule; name and network may be left out."""
+        """Replace the rule; the body may omit name and network."""
         name = self._find(call)
         fixed = {key: self._records[name][key] for key in ("name", "network")}
         return self._replace(call, "update", name, {**fixed, **call.body})
@@ -119,10 +119,10 @@ class Firewalls:
         return begun
 
     def admits(self, network: str, tags: Iterable[str], source: str, port: int) -> bool:
-        """Return whether `source` may open a TCP connection to `port` of a machine.
+        """Return True if `source` may open a TCP connection to `port` of a worker.
 
-        The rule with the lowest priority number decides, deny before allow, and nothing is
-        admitted without a rule: Compute Engine documentation, "VPC firewall rules".
+        The rule with the lowest priority number decides, and deny wins over allow. Without a rule
+        the connection is refused. Compute Engine documentation, "VPC firewall rules".
         """
         reached = [
             (rule.get("priority", 1000), "denied" not in rule)
@@ -207,7 +207,7 @@ def _check_traffic(rule: Json) -> None:
 
 
 def _check_ends(rule: Json) -> None:
-    """Raise `ApiError` for sources and targets that a rule cannot have, each or together."""
+    """Raise `ApiError` for bad sources and targets, and for those that exclude each other."""
     given = next((name for name in _SOURCES if name in rule), None)
     if rule["direction"] == "EGRESS" and given:
         raise _bad(given, rule[given], "A rule for EGRESS cannot have sources.")
@@ -240,7 +240,7 @@ def _check_ranges(rule: Json) -> None:
                 why = "Must be a valid CIDR address range."
                 raise _bad(f"{field}[{index}]", text, why) from error
             # VPC documentation, "Use VPC firewall rules": either IPv4 or IPv6 ranges, not both. The
-            # words of the real refusal are not on record.
+            # real message is not on record.
             if len(versions) > 1:
                 raise _bad(f"{field}[{index}]", text, "IPv4 and IPv6 ranges cannot be mixed.")
 
@@ -254,7 +254,10 @@ def _port_range(text: str) -> range | None:
 
 
 def _applies(rule: Json, tags: set[str], source: str, port: int) -> bool:
-    """Source tags and service accounts admit nobody: no emulated machine connects under one."""
+    """Return True if a rule covers a connection from `source` to `port` of a worker with `tags`.
+
+    Source tags and service accounts match no connection: in the emulator, no source has any.
+    """
     if rule["disabled"] or rule["direction"] != "INGRESS":
         return False
     targets = rule.get("targetTags")
@@ -276,5 +279,5 @@ def _covers(entry: Json, port: int) -> bool:
         return True
     ports = [_port_range(text) for text in entry.get("ports", ())]
     return protocol in ("tcp", "6") and (
-        not ports or any(port in found for found in ports if found)
+        not ports or any(port in allowed for allowed in ports if allowed)
     )

@@ -1,4 +1,4 @@
-"""The networks of a project, and the zones that Compute Engine knows."""
+"""The networks of a project, the zones of Compute Engine, and its empty list of instances."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tpukit.emulator.core.service_context import (
 )
 from tpukit.emulator.tpu_service.catalogue import Catalogue
 
-#: Fields of a network whose create does not name them.
+#: The default fields of a network.
 _DEFAULTS = {
     "autoCreateSubnetworks": True,
     "routingConfig": {"routingMode": "REGIONAL"},
@@ -44,7 +44,7 @@ class Networks:
         self._catalogue = catalogue
 
     def insert(self, call: Call) -> Json:
-        """Create a network, which has no rules; a service project's are those of its host."""
+        """Create a network without rules; a service project uses its host project's networks."""
         name = call.body.get("name", "")
         if not RESOURCE_ID.fullmatch(name):
             why = f"Must be a match of regex '{RESOURCE_ID.pattern}'"
@@ -65,15 +65,15 @@ class Networks:
         return self._operations.begin(call, "insert", full)
 
     def delete(self, call: Call) -> Json:
-        """Delete a network that no rule, no created subnetwork and no node is on."""
+        """Delete a network without rules, created subnetworks and nodes."""
         full = _full_name(call.project, call.path["network"])
         if begun := self._operations.repeated(call, "delete", full):
             return begun
         self._check(call.project, full)
         state = self._context.state
         users = [name for name, rule in state.firewalls.items() if rule["network"] == full]
-        nodes = state.nodes.items()
-        users += [name for name, each in nodes if each["node"]["networkConfig"]["network"] == full]
+        nodes = {name: record["node"] for name, record in state.nodes.items()}
+        users += [n for n, node in nodes.items() if node["networkConfig"]["network"] == full]
         users += self._context.subnetworks_of(full)
         if users:
             raise ApiError(
@@ -121,9 +121,9 @@ class Networks:
         }
 
     def _subnetworks(self, network: str) -> Iterator[str]:
-        """Yield the automatic subnetworks of a network, one a region, and those created on it."""
+        """Yield a network's automatic subnetworks, one per region, and its created subnetworks."""
         _, project, *_, name = network.split("/")
-        places = (f"projects/{project}/regions/{each}" for each in self._catalogue.regions)
+        places = (f"projects/{project}/regions/{region}" for region in self._catalogue.regions)
         automatic = [f"{place}/subnetworks/{name}" for place in places]
         created = self._context.added("subnetworks/")
         for subnetwork in dict.fromkeys([*automatic, *created]):
@@ -132,7 +132,7 @@ class Networks:
 
 
 class Zones:
-    """The zones that have TPUs: the emulator knows no others."""
+    """The zones of Compute Engine; the emulator knows only those with TPUs."""
 
     def __init__(self, context: ServiceContext, catalogue: Catalogue) -> None:
         self._context = context
@@ -145,8 +145,8 @@ class Zones:
         return self._view(call.project, zone)
 
     def list(self, call: Call) -> Json:
-        found = Views(self._catalogue.zones, partial(self._view, call.project))
-        return {"kind": "compute#zoneList", **found_page(call, found)}
+        zones = Views(self._catalogue.zones, partial(self._view, call.project))
+        return {"kind": "compute#zoneList", **found_page(call, zones)}
 
     def _view(self, project: str, zone: str) -> Json:
         base = f"{self._context.compute_base}projects/{project}"
@@ -168,7 +168,7 @@ def _full_name(project: str, name: str) -> str:
 
 
 class Instances:
-    """Compute Engine's instances: none. A worker of Cloud TPU is not among its project's."""
+    """Compute Engine's instances: always none, because workers of Cloud TPU are not among them."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue

@@ -1,4 +1,4 @@
-"""What clients ask about a project before they use it: services, number, permissions."""
+"""Clients' questions about a project before they use it: services, number, permissions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tpukit.emulator.core.api_errors import ApiError, Json, error_info, invalid,
 from tpukit.emulator.core.emulator_clock import timestamp
 from tpukit.emulator.core.service_context import Call, ServiceContext, listing, project_number
 
-#: The services of the emulator, which are enabled in every project, by their titles.
+#: The emulated services with their titles; they are enabled in every project.
 _SERVED = {
     "cloudresourcemanager.googleapis.com": "Cloud Resource Manager API",
     "compute.googleapis.com": "Compute Engine API",
@@ -21,14 +21,14 @@ _SERVED = {
 _SERVICE = re.compile(r"[a-z][-a-z0-9]*\.googleapis\.com")
 #: Service Usage API reference, services.batchEnable.
 _MOST_AT_ONCE = 20
-#: google.api.serviceusage.v1, in the `@type` of what operations end with.
+#: The start of the `@type` of an operation's response.
 _PACKAGE = "type.googleapis.com/google.api.serviceusage.v1."
 #: IAM reference, "Permissions": `service.resource.verb`.
 _PERMISSION = re.compile(r"[a-z][a-zA-Z0-9]*(\.[a-zA-Z0-9]+){2,}")
 
 
 class ServiceUsage:
-    """Service Usage: what is enabled in a project. What is not served here has no effect."""
+    """Service Usage: the enabled services of a project. Enabling other services has no effect."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
@@ -47,15 +47,15 @@ class ServiceUsage:
         return self._enable(call, names, "BatchEnableServicesResponse")
 
     def get_operation(self, call: Call) -> Json:
-        """Return an operation that enables services; it is done when somebody asks for it."""
+        """Return an operation that enables services; it is always done."""
         name = f"operations/{call.path['operation']}"
         for project, record in self._context.state.projects.items():
-            if found := record.get("enabling", {}).get(name):
-                return self._done(project, name, found["kind"], found["services"])
+            if operation := record.get("enabling", {}).get(name):
+                return self._done(project, name, operation["kind"], operation["services"])
         raise not_found(name)
 
     def _enable(self, call: Call, names: list[str], kind: str) -> Json:
-        """Return an operation to ask for, or one that is done if all are enabled already."""
+        """Enable services; return an operation to poll, or a done one if all were enabled."""
         new = {_checked(name) for name in names} - {*_SERVED, *self._enabled(call.project)}
         if not new:
             return self._done(call.project, "operations/noop.DONE_OPERATION", kind, names)
@@ -94,7 +94,7 @@ class ServiceUsage:
 
 
 class ResourceManager:
-    """Cloud Resource Manager. Every project that is asked for exists, and everything is allowed."""
+    """Cloud Resource Manager: every project id exists, and every permission is granted."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
@@ -103,12 +103,12 @@ class ResourceManager:
         return _project(call.project, call.version)
 
     def list(self, call: Call) -> Json:
-        """Return the projects that have been asked for by now."""
+        """Return the projects that calls have named so far."""
         known = {name: _project(name, "v1") for name in self._context.projects}
         return listing(call, "projects", known, 500)
 
     def test_permissions(self, call: Call) -> Json:
-        """Answer which of `{"permissions": […]}` the caller has, which are all that there are."""
+        """Return all of `{"permissions": […]}`; raise `ApiError` for a malformed one."""
         asked = call.body.get("permissions", [])
         for permission in asked:
             if not _PERMISSION.fullmatch(permission):
@@ -117,7 +117,7 @@ class ResourceManager:
 
 
 def _project(project: str, version: str) -> Json:
-    """Return a project in the words of v1 and of v3; each version answers its own."""
+    """Return a project with the fields of v1 and v3; each version's answer keeps its own."""
     number = project_number(project)
     return {
         "name": project if version == "v1" else f"projects/{number}",
@@ -131,7 +131,7 @@ def _project(project: str, version: str) -> Json:
 
 
 def _checked(name: str) -> str:
-    """Return the name of a service; raise for what can be none."""
+    """Return a service's name; raise `ApiError` if it is malformed."""
     if not _SERVICE.fullmatch(name):
         text = f"Not found or permission denied for service(s): {name}."
         reason = error_info("SERVICE_CONFIG_NOT_FOUND_OR_PERMISSION_DENIED", services=name)

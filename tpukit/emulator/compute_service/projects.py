@@ -23,19 +23,19 @@ from tpukit.emulator.core.service_context import (
 from tpukit.emulator.tpu_service.catalogue import Catalogue
 from tpukit.emulator.tpu_service.node_fields import check_metadata
 
-#: Compute Engine keeps operations for a time; here their number is bounded.
+#: The number of operations to keep; Compute Engine keeps them for some time.
 KEPT = 1000
 
 
 class ComputeOperations:
-    """Operations, global ones and those of a zone; they end by the clock alone."""
+    """Operations, global or of a zone or region; only the clock ends them."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
         self._records = context.state.compute_operations
 
     def begin(self, call: Call, verb: str, target: str) -> Json:
-        """Record an operation on a resource, and return it as the API answers it."""
+        """Record an operation on a resource, and return it in the API's form."""
         now = self._context.now()
         name = f"{_operations(call)}/{self._context.operation_id()}"
         self._records[name] = {
@@ -53,7 +53,7 @@ class ComputeOperations:
         return self._view(name)
 
     def repeated(self, call: Call, verb: str, target: str) -> Json | None:
-        """Return the operation of a call that this one repeats: the same request id."""
+        """Return the operation of an earlier call with the same request id, or None."""
         asked = call.query.get("requestId")
         for name, record in self._records.items() if asked else ():
             same = (record["operationType"], record["target"]) == (verb, target)
@@ -70,11 +70,11 @@ class ComputeOperations:
         return {"kind": "compute#operationList", **found_page(call, Views(mine, self._view))}
 
     def due(self, call: Call) -> float:
-        """Return when the operation of a `wait` call will be done."""
+        """Return the time when the operation of a `wait` call is done."""
         return float(self._records[self._find(call)]["due"])
 
     def _target_id(self, target: str) -> str:
-        """Return the id of the resource that an operation is on; of a rule or disk, its own."""
+        """Return the id of an operation's resource: recorded for rules and disks, else derived."""
         state = self._context.state
         records = [
             records[target] for records in (state.firewalls, state.disks) if target in records
@@ -114,13 +114,13 @@ _PLACES = ("zone", "region")
 
 
 def _operations(call: Call) -> str:
-    """Return the collection of the operations of a call: its zone's, its region's or the global."""
+    """Return the collection of a call's operations: of its zone, its region, or global."""
     places = [f"{kind}s/{call.path[kind]}" for kind in _PLACES if kind in call.path]
     return f"projects/{call.project}/{[*places, 'global'][0]}/operations"
 
 
 class Projects:
-    """Projects and their common metadata. Every project id that is asked for exists."""
+    """Projects and their common metadata. Every project id exists."""
 
     def __init__(self, context: ServiceContext, operations: ComputeOperations) -> None:
         self._context = context
@@ -143,7 +143,7 @@ class Projects:
         }
 
     def set_common_instance_metadata(self, call: Call) -> Json:
-        """Replace the metadata for the caller who has seen its latest fingerprint."""
+        """Replace the metadata if the caller sends its current fingerprint."""
         items = call.body.get("items") or []
         if not all(item.get("key") for item in items):
             raise invalid("Invalid value for field 'metadata.items': every item needs a key.")
@@ -163,12 +163,12 @@ class Projects:
         return self._operations.begin(call, "setMetadata", f"projects/{call.project}")
 
     def get_host(self, call: Call) -> Json:
-        """Answer the host project that a service project is attached to."""
+        """Return the host project of a service project, or an empty project."""
         host = self._context.host_project(call.project)
         return self.get(Call({"project": host})) if host else {"kind": "compute#project"}
 
     def attach(self, call: Call) -> Json:
-        """Make a service project of it, `{"host": PROJECT}`; an empty host undoes that."""
+        """Attach the project to a host project, `{"host": PROJECT}`; an empty host detaches it."""
         host = call.body.get("host")
         if not isinstance(host, str):
             raise invalid("host must be a project.")
@@ -186,7 +186,7 @@ def not_found(name: str) -> ApiError:
 
 
 def found_page(call: Call, documents: Mapping[str, Json]) -> Json:
-    """Return what a list call of Compute Engine answers of some documents by their names."""
+    """Return one page of a Compute Engine list of documents, which are given by name."""
     shown, token = page(call, documents, call.query.get("maxResults", ""), 500)
     return {**({"items": shown} if shown else {}), **({"nextPageToken": token} if token else {})}
 
@@ -194,7 +194,7 @@ def found_page(call: Call, documents: Mapping[str, Json]) -> Json:
 def aggregated_page(
     call: Call, documents: Mapping[str, Json], places: str, collection: str
 ) -> Json:
-    """Return what an aggregated list answers: the documents of a collection by `PLACES/NAME`."""
+    """Return one page of an aggregated list: a collection's documents by `PLACES/NAME`."""
     shown, token = page(call, documents, call.query.get("maxResults", ""), 500)
     scopes: dict[str, Json] = {}
     for document in shown:
@@ -204,7 +204,7 @@ def aggregated_page(
 
 
 def fingerprint(value: list[Json] | Json) -> str:
-    """Return a fingerprint; both it and the real one are base64, which clients decode."""
+    """Return a fingerprint in base64, because clients decode it."""
     return base64.b64encode(sha256(json.dumps(value).encode()).digest()[:8]).decode()
 
 
@@ -213,20 +213,20 @@ _LONGEST_NAME = 32
 
 
 class Accounts:
-    """Accounts exist once they are asked for."""
+    """Service accounts, and users' OS Login profiles. Every account exists."""
 
     def __init__(self, context: ServiceContext, catalogue: Catalogue) -> None:
         self._context = context
         self._catalogue = catalogue
 
     def generate_service_identity(self, call: Call) -> Json:
-        """Answer the project's service agent, whose name the Cloud TPU documentation gives."""
+        """Return the project's service agent, by its name in the Cloud TPU documentation."""
         self._catalogue.check_zone(call)
         agent = f"service-{project_number(call.project)}@cloud-tpu.iam.gserviceaccount.com"
         return {"identity": {"email": agent}}
 
     def list_service_accounts(self, call: Call) -> Json:
-        """Return the one account of a project: Compute Engine's, which workers have by default."""
+        """Return the project's only account: the default service account of its workers."""
         account = _service_account(call.project)
         return listing(call, "accounts", {account["name"]: account}, 100)
 
@@ -280,5 +280,5 @@ def _service_account(project: str) -> Json:
 
 
 def _posix_name(user: str) -> str:
-    """Return the name OS Login makes of an e-mail address: what is no letter or digit becomes _."""
+    """Return OS Login's name for an e-mail address: only letters and digits, others become _."""
     return re.sub(r"[^a-z0-9]", "_", user.lower())[:_LONGEST_NAME]

@@ -1,4 +1,4 @@
-"""The regions of a project, and what of their quotas its slices use."""
+"""The regions of a project, with the external addresses that its slices use."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tpukit.emulator.core.service_context import Call, ServiceContext, Views, pr
 from tpukit.emulator.tpu_service.catalogue import Catalogue, region_of
 from tpukit.emulator.tpu_service.quotas import ADDRESS_METRIC
 
-#: How many external addresses a project may use in a region, unless a user has set a quota.
+#: The default quota of external addresses of a project in a region.
 _ADDRESSES = 100_000
 
 
 class Regions:
-    """The regions of the zones that have TPUs."""
+    """Google's regions, and those of added zones."""
 
     def __init__(self, context: ServiceContext, catalogue: Catalogue) -> None:
         self._context = context
@@ -58,7 +58,7 @@ class Regions:
         return int(record["limit"]) if record else _ADDRESSES
 
     def _addresses_in_use(self, project: str, region: str) -> int:
-        """Return the number of workers that have an external address."""
+        """Return the number of a project's workers in a region with external addresses."""
         used = 0
         for name, record in self._context.state.nodes.items():
             _, owner, _, zone, *_ = name.split("/")

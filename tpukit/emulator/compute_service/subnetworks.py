@@ -1,4 +1,4 @@
-"""The subnetworks of a project: those of its auto mode networks, and those that were created."""
+"""The subnetworks of a project: those of its auto mode networks, and created ones."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ class Subnetworks:
         }
 
     def delete(self, call: Call) -> Json:
-        """Delete a subnetwork that no node is on and that is not automatic."""
+        """Delete a subnetwork that is not automatic and has no nodes."""
         asked = f"{_place(call.project, call.path['region'])}{call.path['subnetwork']}"
         if begun := self._operations.repeated(call, "delete", asked):
             return begun
         full = self._find(call)
         if f"subnetworks/{full}" not in self._context.state.offers:
-            # The rule is that of the VPC documentation, "Delete subnets"; the words are ours.
+            # The rule is from the VPC documentation, "Delete subnets"; the message is ours.
             raise invalid(f"Cannot delete auto subnetwork from an auto subnet mode network: {full}")
         for node, record in self._context.state.nodes.items():
             if record["node"]["networkConfig"].get("subnetwork") == full:
@@ -101,7 +101,7 @@ class Subnetworks:
         return region
 
     def _block(self, call: Call, network: str) -> str:
-        """Return the range of a new subnetwork; refuse one that overlaps another of its network."""
+        """Return a new subnetwork's range; raise `ApiError` if another one overlaps it."""
         text = call.body.get("ipCidrRange", "")
         try:
             block = ip_network(text)
