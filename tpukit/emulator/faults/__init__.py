@@ -1,4 +1,4 @@
-"""Faults on request, of the API and of workers: rules, presets, scenarios.
+"""Faults of the API and of workers on request: rules, presets, scenarios.
 
-Nothing here acts by itself: the API and the workers ask whether a rule applies.
+These modules only answer: the API and the workers ask them for the rule that applies.
 """

@@ -1,4 +1,4 @@
-"""Faults of the API on request: rules for chosen calls, and the count of what was really served."""
+"""Faults of the API on request: rules for chosen calls, with counts of the faults served."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tpukit.emulator.faults.presets import PRESETS
 
 KINDS = ("status", "operation", "wait", "reset", "stall", "truncate", "unreachable")
 PHASES = ("before", "after")
-#: Kinds that last, and kinds that only some methods can have.
+#: The kinds with a duration, and the methods that some kinds are limited to.
 _LASTING = ("stall", "wait")
 _CHANGES = (
     *("nodes.create", "nodes.delete", "nodes.start"),
@@ -38,20 +38,20 @@ _KEYS = frozenset(
     "preset method name zone accelerator_type phase kind status"  # noqa: SIM905
     " message details http seconds times probability seed".split()
 )
-#: The longest stall, in seconds; threads wait no longer than some centuries.
+#: The longest stall in seconds: Python's threads cannot wait for more than some centuries.
 _LONGEST = 1e9
-#: A count no test gets to: a rule with a probability and no `times` goes on.
+#: A count that no test reaches: a rule with a probability but without `times` never ends.
 _ALWAYS = 10**9
 
 
 @dataclass
 class FaultRule:
-    """One rule and how often it was served.
+    """One rule, and how often it matched and was served.
 
-    A fault of phase "after" is served once the call has been carried out. An "operation" fault lets
-    the call be accepted and its operation fail; "wait" leaves a queued resource without capacity
-    for `seconds`; "unreachable" leaves its zone out of a list of all zones. The accelerator type is
-    the request's: a rule with one is for creates alone.
+    A fault with phase "after" affects the answer, when the call has been carried out. The kind
+    "operation" accepts the call and makes its operation fail; "wait" leaves a queued resource
+    without capacity for `seconds`; "unreachable" leaves its zone out of a list of all zones. A rule
+    with an accelerator type applies only to creates that ask for the type.
     """
 
     method: str
@@ -75,7 +75,7 @@ class FaultRule:
     def serve(
         self, method: str, name: str, phase: str, zone: str = "", accelerator_type: str = ""
     ) -> bool:
-        """Return whether the rule is served to this call, and count it."""
+        """Return True if the rule affects this call, and count it."""
         texts = (method, name, zone, accelerator_type)
         patterns = (self.method, self.name, self.zone, self.accelerator_type)
         fits = phase == self.phase and all(map(_fits, texts, patterns))
@@ -89,7 +89,7 @@ class FaultRule:
         return True
 
     def silences(self, method: str) -> bool:
-        """Return whether the rule leaves a zone out of this list of all zones, and count it."""
+        """Return True if the rule leaves its zone out of this list of all zones, and count it."""
         fits = self.kind == "unreachable" and _fits(method, self.method)
         if not fits or self.served >= self.times:
             return False
@@ -97,7 +97,7 @@ class FaultRule:
         return True
 
     def document(self) -> Json:
-        """Return the rule as the control plane shows it."""
+        """Return the rule in the control plane's form."""
         return {
             "method": self.method,
             "name": self.name,
@@ -116,11 +116,11 @@ class FaultRule:
 
 
 class ApiFaults:
-    """The rules in force; the first one that fits a call is served."""
+    """The rules in force; the first rule that fits a call affects it."""
 
     def __init__(self) -> None:
         self._rules: list[FaultRule] = []
-        self._stalls = Event()  #: set when the stalls that began under it end
+        self._stalls = Event()  #: set to end the present stalls
 
     def add(self, documents: Sequence[Json]) -> None:
         """Add rules, all or none."""
@@ -130,7 +130,7 @@ class ApiFaults:
         self._rules = []
 
     def stall(self, seconds: float) -> bool:
-        """Wait on the machine's clock; return whether `end_stalls` was called meanwhile."""
+        """Wait in real time; return True if `end_stalls` was called meanwhile."""
         return self._stalls.wait(seconds)
 
     def end_stalls(self) -> None:
@@ -144,7 +144,7 @@ class ApiFaults:
         return next((rule for rule in self._rules if rule.serve(*call)), None)
 
     def silent(self, method: str) -> tuple[str, ...]:
-        """Return the zones that a list of all zones lacks."""
+        """Return the zones to leave out of this list of all zones, and count their rules."""
         return tuple(rule.zone for rule in self._rules if rule.silences(method))
 
     def documents(self) -> list[Json]:
@@ -152,12 +152,12 @@ class ApiFaults:
 
 
 def _fits(text: str, patterns: str) -> bool:
-    """Tell whether a text is one of some patterns, with blanks between them."""
+    """Return True if a text matches one of several patterns, separated by blanks."""
     return any(fnmatchcase(text, pattern) for pattern in patterns.split() or [""])
 
 
 def parse_rule(document: Any) -> FaultRule:
-    """Return the rule that a JSON object describes; raise `ApiError` for an impossible one."""
+    """Return the rule that a JSON object describes; raise `ApiError` if it can never apply."""
     if not isinstance(document, dict) or document.keys() - _KEYS:
         raise invalid(f"A fault is an object with keys of {', '.join(sorted(_KEYS))}.")
     preset = PRESETS.get(read_text(document, "preset", ""))
@@ -191,7 +191,7 @@ def _check(rule: FaultRule) -> None:
             f"A fault of kind {rule.kind} belongs to {' or '.join(methods)}, phase before."
         )
     if rule.kind == "unreachable" and rule.zone == "*":
-        raise invalid("Which zone is unreachable has to be said.")
+        raise invalid("A fault of kind unreachable needs its zone.")
     if rule.kind == "truncate" and rule.phase != "after":
         raise invalid("An answer can be truncated only after the call.")
     if rule.kind in _LASTING and not 0 < rule.seconds <= _LONGEST:
@@ -207,7 +207,7 @@ def _status(document: Json, kind: str) -> Status | None:
     details, http = document.get("details", []), _whole(document, "http", 0)
     if name not in CODES:
         raise invalid(f"A status is one of {', '.join(CODES)}.")
-    if not isinstance(details, list) or not all(isinstance(each, dict) for each in details):
+    if not isinstance(details, list) or not all(isinstance(detail, dict) for detail in details):
         raise invalid("details must be a list of objects.")
     if http and not 400 <= http <= 599:
         raise invalid("http must be the status of an error, from 400 to 599.")

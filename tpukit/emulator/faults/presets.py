@@ -1,4 +1,4 @@
-"""Refusals of the real service that a user can ask for by name: `presets.toml`."""
+"""Named errors of the real service: `presets.toml`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpukit.emulator.core.api_errors import Status
 
 @dataclass(frozen=True)
 class Preset:
-    """What is served, on which method, and whether the call or its operation fails."""
+    """An error, the method that it affects, and if the call or its operation fails."""
 
     method: str
     kind: str  #: "status" or "operation"
@@ -24,16 +24,16 @@ def _read() -> dict[str, Preset]:
     text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
     return {
         name: Preset(
-            each["method"],
-            each["kind"],
+            preset["method"],
+            preset["kind"],
             Status(
-                each["status"],
-                each["message"],
-                tuple(each.get("details", ())),
-                reason=each.get("reason", ""),
+                preset["status"],
+                preset["message"],
+                tuple(preset.get("details", ())),
+                reason=preset.get("reason", ""),
             ),
         )
-        for name, each in tomllib.loads(text).items()
+        for name, preset in tomllib.loads(text).items()
     }
 
 
@@ -41,7 +41,7 @@ PRESETS: Mapping[str, Preset] = _read()
 
 
 def filled(status: Status, words: Mapping[str, str]) -> Status:
-    """Return the status with its placeholders replaced, in the message and in the details."""
+    """Return a status with words in place of the placeholders of its message and details."""
     details = tuple(_fill(detail, words) for detail in status.details)
     return replace(status, message=_fill(status.message, words), details=details)
 

@@ -1,4 +1,4 @@
-"""Scenarios: faults of the API and of workers, and events of READY nodes; read from a file."""
+"""Scenarios: files with faults of the API, faults of workers, and events of READY nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpukit.emulator.faults import api_faults, worker_faults
 from tpukit.errors import BadInput, Fix
 from tpukit.text import one_line
 
-#: What can happen to a node: the two ends of a spot slice, or a `Node.Health` of the API.
+#: The events of a node: the two ends of a spot slice, or a `Node.Health` of the API.
 ENDS = ("preempt", "vanish")
 HEALTHS = ("HEALTHY", "TIMEOUT", "UNHEALTHY_TENSORFLOW", "UNHEALTHY_MAINTENANCE")
 _LARGEST_FILE = 1 << 20
@@ -26,18 +26,18 @@ _EVENT_KEYS = frozenset({"node", "after", "do", "times"})
 
 @dataclass
 class ScenarioEvent:
-    """`do` is done to the first `times` nodes that fit, `after` seconds after each was READY."""
+    """An event of the first `times` nodes that fit, `after` seconds after each became READY."""
 
     node: str
     do: str  #: one of `ENDS`, or a health
     after: float = 0.0
     times: int = 1
-    #: Nodes that fit, by name and id, and when they became READY.
+    #: The nodes that fit, by name and id, with the time when they became READY.
     ready: dict[tuple[str, str], float] = field(default_factory=dict)
     served: set[tuple[str, str]] = field(default_factory=set)
 
     def due(self, nodes: Mapping[str, Json], now: float) -> list[str]:
-        """Return the nodes whose time has come, and count them."""
+        """Return the nodes for which the event is due, and count them."""
         for name, record in nodes.items():
             place = name, str(record["node"].get("id", ""))
             fits = fnmatchcase(name.rsplit("/", 1)[-1], self.node)
@@ -53,7 +53,7 @@ class ScenarioEvent:
         return [name for name, _ in due if name in nodes]
 
     def document(self) -> Json:
-        """Return the event as the control plane shows it."""
+        """Return the event in the control plane's form."""
         return {
             "node": self.node,
             "do": self.do,
@@ -65,19 +65,16 @@ class ScenarioEvent:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A scenario, checked but not begun."""
+    """A checked scenario."""
 
     faults: Sequence[Json] = ()
     workers: Sequence[Json] = ()
     events: Sequence[ScenarioEvent] = ()
-    create_seconds: float | None = None  #: from create to READY, all else in proportion
+    create_seconds: float | None = None  #: from create to READY; other changes in proportion
 
 
 def parse_scenario(document: Any) -> Scenario:
-    """Return the scenario that a JSON object describes.
-
-    Raises `ApiError` for one that could not be played.
-    """
+    """Return the scenario that a JSON object describes; raise `ApiError` if it is bad."""
     if not isinstance(document, dict) or document.keys() - _KEYS:
         raise invalid(f"A scenario is an object with keys of {', '.join(sorted(_KEYS))}.")
     create_seconds = _seconds(document, "create_seconds") if "create_seconds" in document else None
@@ -90,12 +87,12 @@ def parse_scenario(document: Any) -> Scenario:
 
 
 def parse_event(document: Any) -> ScenarioEvent:
-    """Return the event that a JSON object describes; raise `ApiError` for an impossible one."""
+    """Return the event that a JSON object describes; raise `ApiError` if it is bad."""
     if not isinstance(document, dict) or document.keys() - _EVENT_KEYS:
         raise invalid(f"An event is an object with keys of {', '.join(sorted(_EVENT_KEYS))}.")
     do, times, after = document.get("do"), document.get("times", 1), _seconds(document, "after")
     if do not in (*ENDS, *HEALTHS):
-        raise invalid(f"What an event does is one of {', '.join((*ENDS, *HEALTHS))}.")
+        raise invalid(f"do must be one of {', '.join((*ENDS, *HEALTHS))}.")
     if not is_whole(times, least=1):
         raise invalid("times must be a whole number, 1 at least.")
     return ScenarioEvent(read_text(document, "node", "*"), do, after, times)
@@ -111,14 +108,14 @@ def _seconds(document: Json, name: str) -> float:
 
 
 def _list(document: Json, name: str) -> list[Json]:
-    found = document.get(name, [])
-    if not isinstance(found, list):
+    entries = document.get(name, [])
+    if not isinstance(entries, list):
         raise invalid(f"{name} must be a list.")
-    return found
+    return entries
 
 
 def read_scenario(path: Path) -> Json:
-    """Return a scenario as the control plane takes it; raise `BadInput` for one it would refuse."""
+    """Return a scenario's document for the control plane; raise `BadInput` if it is bad."""
     shown = one_line(str(path))
     try:
         with path.open("rb") as file:
@@ -154,7 +151,7 @@ def _yaml(path: Path, text: str) -> Any:
     except ImportError:
         raise BadInput(
             f"nothing here reads YAML: {one_line(str(path))}",
-            why="scenarios are TOML or JSON; YAML is read where PyYAML is installed",
+            why="scenarios are TOML or JSON; YAML needs PyYAML",
             fix=Fix.command("python", "-m", "pip", "install", "pyyaml"),
         ) from None
     try:

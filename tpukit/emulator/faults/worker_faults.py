@@ -1,6 +1,6 @@
-"""Faults of workers on request: rules in force, and how often each was served.
+"""Faults of workers on request: the rules in force, with counts of the faults served.
 
-Pure data: workers ask here at every connection, and the service calls them when a rule changes.
+Workers ask for rules at every connection, and the service refreshes workers when a rule changes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from tpukit.emulator.core.api_errors import Json, invalid, is_number, is_whole, read_text
 
-#: What a user can inflict, and what one sees of it.
+#: The kinds of faults, and their effects.
 KINDS: Mapping[str, str] = {
     "dead": "packets are dropped and nothing runs; it comes back as after a reboot",
     "frozen": "connections are accepted and nothing answers, every process stands still",
@@ -27,13 +27,13 @@ KINDS: Mapping[str, str] = {
     "disk-full": "no space is left in the home folder and for temporary files",
     "hostile-output": "commands and the login banner send escape sequences and markup",
     "missing-device": "commands find one device less",
-    "wrong-device": "what JAX reads from --device as a float32 matrix has one wrong bit",
-    "slow-device": "what JAX computes on --device takes a fifth longer than on all others",
+    "wrong-device": "a float32 matrix that JAX reads from --device has one wrong bit",
+    "slow-device": "a computation of JAX on --device takes a fifth longer than on the others",
 }
-#: Those of the devices that stand in for a TPU's: each command that is started gets them.
+#: The kinds that affect the devices of each new command.
 DEVICE_KINDS = ("missing-device", "wrong-device", "slow-device")
 _KEYS = frozenset({"node", "worker", "fault", "seconds", "times", "bytes", "rate", "device"})
-#: A count that nothing gets to: until the rule is cleared.
+#: A count that nothing reaches: the rule applies until it is cleared.
 _ALWAYS = 10**9
 
 Place = tuple[str, int]  #: full name of the node, index of the worker
@@ -41,10 +41,10 @@ Place = tuple[str, int]  #: full name of the node, index of the worker
 
 @dataclass
 class WorkerFault:
-    """One rule: `node` and `worker` say where, `seconds` how long from where it first applies.
+    """One rule for the workers of `node`, for `seconds` from its first use on each worker.
 
-    `served` counts connections, offered keys, commands or addresses; for faults
-    whose victims send nothing that could be counted (dead, refusing, apt-lock), workers.
+    `served` counts connections, offered keys, commands or addresses. For the kinds dead, refusing
+    and apt-lock it counts workers.
     """
 
     kind: str
@@ -59,7 +59,7 @@ class WorkerFault:
     since: dict[Place, float] = field(default_factory=dict)
 
     def applies(self, place: Place, now: float) -> bool:
-        """Return whether the rule is in force there; its time starts with the first call."""
+        """Return True if the rule is in force there; the first call starts its time."""
         name, index = place
         fits = fnmatchcase(name.rsplit("/", 1)[-1], self.node) or fnmatchcase(name, self.node)
         if not fits or self.worker not in (None, index) or self.served >= self.times:
@@ -68,7 +68,7 @@ class WorkerFault:
         return not self.seconds or now < began + self.seconds
 
     def document(self) -> Json:
-        """Return the rule as the control plane shows it."""
+        """Return the rule in the control plane's form."""
         return {
             "node": self.node,
             "worker": self.worker,
@@ -98,7 +98,7 @@ class WorkerFaults:
             self._rules = [*self._rules, *rules]
 
     def clear(self, node: str = "*", worker: int | None = None) -> None:
-        """Drop the rules of one node pattern, as it was given, or of one worker of it; or all."""
+        """Remove the rules with exactly this node pattern and worker; "*" and None mean all."""
         with self._lock:
             self._rules = [
                 rule
@@ -107,12 +107,12 @@ class WorkerFaults:
             ]
 
     def find(self, place: Place, kind: str) -> WorkerFault | None:
-        """Return the rule of a kind that is in force at a place."""
+        """Return the rule of a kind that is in force at a place, or None."""
         with self._lock:
             return self._find(place, kind)
 
     def take(self, place: Place, kind: str) -> WorkerFault | None:
-        """Return the rule that is served now, and count it."""
+        """Return the rule of a kind that is in force at a place, and count it, or None."""
         with self._lock:
             rule = self._find(place, kind)
             if rule:
@@ -120,7 +120,7 @@ class WorkerFaults:
             return rule
 
     def changed(self) -> bool:
-        """Return whether a rule came, went or ran out since the last call."""
+        """Return True if a rule started or stopped to apply since the last call."""
         with self._lock:
             now = self._now()
             applied = [
@@ -130,7 +130,7 @@ class WorkerFaults:
             return before != applied
 
     def restart(self, place: Place) -> None:
-        """Let the time of every rule begin anew at a place: a new worker is there."""
+        """Start the time of every rule again at a place, for a new worker."""
         with self._lock:
             for rule in self._rules:
                 rule.since.pop(place, None)
@@ -145,7 +145,7 @@ class WorkerFaults:
 
 
 def parse_rule(document: Any) -> WorkerFault:
-    """Return the rule that a JSON object describes; raise `ApiError` for an impossible one."""
+    """Return the rule that a JSON object describes; raise `ApiError` if it is bad."""
     if not isinstance(document, dict) or document.keys() - _KEYS:
         raise invalid(f"A worker's fault is an object with keys of {', '.join(sorted(_KEYS))}.")
     kind = read_text(document, "fault", "")
