@@ -148,7 +148,7 @@ def test_an_emulator_that_does_not_answer_is_told_as_that_and_is_there_afterward
     try:
         for words in (("--local", "list"), ("emulator", "status"), ("emulator", "start")):
             told = tpukit.ends_with(1, *words).stderr.splitlines()
-            assert "runs and does not answer" in told[0]
+            assert "runs but does not answer" in told[0]
             assert told[1] == "fix: tpukit emulator status"
             assert "another" not in " ".join(told)
     finally:

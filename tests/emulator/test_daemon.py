@@ -155,7 +155,7 @@ def test_starting_again_gives_the_same_emulator(shared):
 
 
 def test_an_engine_that_does_not_exist_is_refused_before_anything_is_made(tmp_path):
-    with pytest.raises(BadInput, match="no engine docker"):
+    with pytest.raises(BadInput, match="unknown engine: docker"):
         daemon.start(tmp_path / "emulator", engine="docker")
     assert list(tmp_path.iterdir()) == []
 
@@ -503,7 +503,7 @@ def test_an_emulator_that_does_not_answer_is_neither_running_nor_gone(home, publ
         for ask in (daemon.running, daemon.start):
             with pytest.raises(TpukitError) as caught:
                 ask(home.path, answer_seconds=0.2)
-            assert caught.value.what == f"the emulator in {home.path} runs and does not answer"
+            assert caught.value.what == f"the emulator in {home.path} runs but does not answer"
             assert caught.value.reason == f"process {os.getpid()}"
             assert str(caught.value.fix).startswith("tpukit emulator status")
     assert daemon.running(home.path) is None

@@ -1,4 +1,4 @@
-"""The emulator as processes of this machine: started, found, guarded, stopped.
+"""The emulator's processes on this machine: how they start, are found, guarded and stopped.
 
-What it answers lives elsewhere.
+Code that answers requests belongs elsewhere.
 """

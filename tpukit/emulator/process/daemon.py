@@ -1,4 +1,4 @@
-"""Starts, finds and stops the emulator of a directory; light enough for every command to import."""
+"""Start, find and stop the emulator of a directory; every command can import this module."""
 
 from __future__ import annotations
 
@@ -39,31 +39,31 @@ __all__ = [
     "stop_all",
 ]
 
-#: gcloud's names of the services that its TPU commands reach, beside Compute Engine.
+#: gcloud's names of the services that its TPU commands use, besides Compute Engine.
 _SERVICES = ("TPU", "OSLOGIN", "CLOUDRESOURCEMANAGER", "SERVICEUSAGE", "IAM")
-#: Where Python's libraries (requests, ssl, httplib2), curl, gRPC and gcloud look for the
-#: certificates that they trust.
+#: The variables that name trusted certificates for Python's libraries (requests, ssl, httplib2),
+#: curl, gRPC and gcloud.
 _BUNDLE_VARIABLES = (
     *("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "HTTPLIB2_CA_CERTS", "CURL_CA_BUNDLE"),
     *("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE"),
 )
-#: What is reached without a proxy: programs read one spelling or the other.
+#: The variables that list hosts to reach without a proxy: programs read one spelling or the other.
 _EXCEPTIONS = ("no_proxy", "NO_PROXY")
 _ANSWER_SECONDS = 10.0
-#: How long an emulator may take to end before it is killed, and to be gone then.
+#: Seconds for an emulator to end before it is killed, and then to disappear.
 STOP_SECONDS = 30.0
-#: The longest that a create may take, in seconds.
+#: The longest duration of a create, in seconds.
 LONGEST_CREATE = 86400.0
-#: Bytes of what a starting emulator reports: `READY`, or the document of its error.
+#: The most bytes of a starting emulator's report: `READY`, or the document of its error.
 _LONGEST_REPORT = 1 << 16
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A program with which an emulator ends, however that goes."""
+    """A program with an emulator that ends when the program ends, in whatever way."""
 
-    descriptor: int  #: can be read, and is at its end, once the owner is gone
-    directory: Path  #: what is removed then
+    descriptor: int  #: reaches its end when the owner is gone
+    directory: Path  #: the directory to remove then
 
 
 def start(
@@ -76,25 +76,27 @@ def start(
     operation_metadata: str = "",
     answer_seconds: float = _ANSWER_SECONDS,
 ) -> RunningEmulator:
-    """Return the directory's emulator, started in the background unless it runs already.
+    """Return the directory's emulator; start it in the background unless it runs already.
 
-    `create_seconds` is how long nodes are CREATING, a day at most; `port` 0 lets the system choose;
-    `engine` is one of `home.ENGINES`; the emulator goes with its `owner`, if it has one;
-    `operation_metadata` is one of `OPERATION_METADATA`, by default that of the environment variable
-    TPUKIT_EMULATOR_OPERATION_METADATA, else `DEFAULT`. Raises `BadInput` for other values, and
-    `TpukitError` with the last lines of its log when the emulator does not come up within `timeout`
-    seconds, or runs and does not answer within `answer_seconds`.
+    Nodes are CREATING for `create_seconds`, at most a day. `port` 0 takes a free port. `engine` is
+    one of `home.ENGINES`. With an `owner`, the emulator ends when its owner ends.
+    `operation_metadata` is one of `OPERATION_METADATA`; by default the environment variable
+    TPUKIT_EMULATOR_OPERATION_METADATA decides, and without it `DEFAULT`.
+
+    Raises `BadInput` for other values, and `TpukitError` with the last lines of the log if the
+    emulator does not start within `timeout` seconds, or runs but does not answer within
+    `answer_seconds`.
     """
     _check_number("create_seconds", create_seconds, LONGEST_CREATE, float)
     _check_number("port", port, 65535, int)
     if engine not in ENGINES:
         raise BadInput(
-            f"no engine {one_line(engine)}", fix=Fix(note=f"--engine {'|'.join(ENGINES)}")
+            f"unknown engine: {one_line(engine)}", fix=Fix(note=f"--engine {'|'.join(ENGINES)}")
         )
     kind = operation_metadata or os.environ.get(VARIABLE) or DEFAULT
     if kind not in OPERATION_METADATA:
         raise BadInput(
-            f"no operation metadata {one_line(kind)}",
+            f"unknown operation metadata: {one_line(kind)}",
             fix=Fix(note=f"--operation-metadata {'|'.join(OPERATION_METADATA)}"),
         )
     home = EmulatorHome(directory)
@@ -106,16 +108,16 @@ def start(
 
 
 def running(directory: Path, answer_seconds: float = _ANSWER_SECONDS) -> RunningEmulator | None:
-    """Return the directory's emulator if one runs, else None.
+    """Return the directory's emulator, or None if none runs.
 
-    Raises `TpukitError` if one runs and does not answer within `answer_seconds`.
+    Raises `TpukitError` if one runs but does not answer within `answer_seconds`.
     """
     home = EmulatorHome(directory)
     give_up_at = time.monotonic() + answer_seconds
-    while home.is_locked():  # one that is starting, or ending, soon is not
-        found = home.published()
-        if found and _answers(found, answer_seconds):
-            return found
+    while home.is_locked():  # an emulator that starts soon answers; one that ends soon unlocks
+        emulator = home.published()
+        if emulator and _answers(emulator, answer_seconds):
+            return emulator
         if time.monotonic() >= give_up_at:
             raise _silent(home)
         time.sleep(0.05)
@@ -123,11 +125,11 @@ def running(directory: Path, answer_seconds: float = _ANSWER_SECONDS) -> Running
 
 
 def _silent(home: EmulatorHome) -> TpukitError:
-    """Return the error of a home whose emulator runs and does not answer."""
+    """Return the error for a home with an emulator that runs but does not answer."""
     processes = " and ".join(str(pid) for pid in home.holder())
-    note = "asks again; `tpukit emulator stop` ends what its workers run, and keeps its slices"
+    note = "asks again; `tpukit emulator stop` ends its workers' processes and keeps its slices"
     return TpukitError(
-        f"the emulator in {one_line(str(home.path))} runs and does not answer",
+        f"the emulator in {one_line(str(home.path))} runs but does not answer",
         reason=f"process {processes}" if processes else "",
         why=_log_tail(home),
         fix=Fix.command("tpukit", "emulator", "status", note=note),
@@ -135,20 +137,20 @@ def _silent(home: EmulatorHome) -> TpukitError:
 
 
 def stop(directory: Path) -> bool:
-    """End the directory's emulator and all of its workers' processes; return whether one ran.
+    """End the directory's emulator and its workers' processes; return True if one ran.
 
-    Its nodes stay in the directory for the next start. Raises `TpukitError` if it outlives KILL.
+    Its nodes stay in the directory for the next start. Raises `TpukitError` if it survives KILL.
     """
     home = EmulatorHome(directory)
-    found = home.published()
+    emulator = home.published()
     if not home.is_locked():
-        _clean_up(home)  # what was left by an emulator that was killed with its guardian
+        _clean_up(home)  # after an emulator that was killed together with its guardian
         return False
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for pid in _live_pids(home, found):
+        for pid in _live_pids(home, emulator):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-        if _gone(home, found, STOP_SECONDS):
+        if _gone(home, emulator, STOP_SECONDS):
             _clean_up(home)
             return True
     raise TpukitError(f"the emulator in {home.path} does not end", why=_log_tail(home))
@@ -157,15 +159,15 @@ def stop(directory: Path) -> bool:
 def stop_all(
     directory: Path, mine: Callable[[psutil.Process], bool] | None = None
 ) -> tuple[list[Path], int]:
-    """End every emulator of this user, and what killed ones have left anywhere.
+    """End every emulator of this user, and the leftover processes of killed emulators.
 
-    Returns the directories of those that ran, and the number of processes that were left over.
-    `directory` is looked at whatever runs; `mine` selects the processes to consider.
+    Returns the directories of the emulators that ran, and the number of leftover processes. It
+    checks `directory` in any case; `mine` selects the processes to consider.
     """
     from tpukit.emulator.workers import processes
 
     mine = mine or processes.of_this_user
-    stopped = [found for found in _directories(directory, mine) if stop(found)]
+    stopped = [place for place in _directories(directory, mine) if stop(place)]
     left = [process for process in processes.marked_by_any() if mine(process)]
     processes.end(lambda: [process for process in processes.marked_by_any() if mine(process)])
     return stopped, len(left)
@@ -177,8 +179,8 @@ def all_running(
     """Return the directories of the emulators that `stop_all` would end."""
     from tpukit.emulator.workers import processes
 
-    found = _directories(directory, mine or processes.of_this_user)
-    return [place for place in found if EmulatorHome(place).is_locked()]
+    places = _directories(directory, mine or processes.of_this_user)
+    return [place for place in places if EmulatorHome(place).is_locked()]
 
 
 def _directories(directory: Path, mine: Callable[[psutil.Process], bool]) -> list[Path]:
@@ -189,18 +191,18 @@ def _directories(directory: Path, mine: Callable[[psutil.Process], bool]) -> lis
 
 def environment(
     directory: Path,
-    found: RunningEmulator | None = None,
+    emulator: RunningEmulator | None = None,
     around: Mapping[str, str] = os.environ,
 ) -> dict[str, str]:
     """Return the variables that point gcloud and tpukit at the directory's running emulator.
 
-    It is looked for unless the caller has `found` it; `around` are the variables that these come
-    to, whose proxies are not asked for it. Raises `NotFound` when none runs.
+    Without `emulator`, look for it. If `around`, the present environment, names proxies, the
+    variables keep clients from asking them. Raises `NotFound` if no emulator runs.
     """
-    found = found or _expected(directory)
+    emulator = emulator or _expected(directory)
     return {
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{found.url}/compute/v1/",
-        **{f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}": f"{found.url}/" for name in _SERVICES},
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{emulator.url}/compute/v1/",
+        **{f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}": f"{emulator.url}/" for name in _SERVICES},
         **_gcloud_settings(directory),
         **_past_proxies(around, ["127.0.0.1"]),
     }
@@ -209,18 +211,18 @@ def environment(
 def impersonation(directory: Path) -> dict[str, Any]:
     """Return address, names and files of the listener for Google's names: `Impersonation.show`.
 
-    Raises `NotFound` when no emulator runs, and when it has no such listener.
+    Raises `NotFound` if no emulator runs, or if it has no such listener.
     """
     from tpukit.emulator.control_client import EmulatorClient
 
     running = _expected(directory)
-    found = EmulatorClient(running.url, running.token).impersonation()
-    if not found:
+    listener = EmulatorClient(running.url, running.token).impersonation()
+    if not listener:
         raise NotFound(
             "the emulator does not answer by Google's names",
             fix=Fix.command("tpukit", "emulator", "start", "--impersonate"),
         )
-    return found
+    return listener
 
 
 def real_name_environment(
@@ -228,29 +230,30 @@ def real_name_environment(
 ) -> dict[str, str]:
     """Return the variables for clients that call the directory's emulator by Google's names.
 
-    `around` is as `environment` has it. Raises `NotFound` as `impersonation` does.
+    `around` has the same meaning as for `environment`. Raises `NotFound` like `impersonation`.
     """
-    found = impersonation(directory)
+    listener = impersonation(directory)
     return {
-        **dict.fromkeys(_BUNDLE_VARIABLES, str(found["bundle"])),
-        "NODE_EXTRA_CA_CERTS": str(found["authority"]),
-        "GOOGLE_APPLICATION_CREDENTIALS": str(found["credentials"]),
+        **dict.fromkeys(_BUNDLE_VARIABLES, str(listener["bundle"])),
+        "NODE_EXTRA_CA_CERTS": str(listener["authority"]),
+        "GOOGLE_APPLICATION_CREDENTIALS": str(listener["credentials"]),
         "GOOGLE_CLOUD_PROJECT": PROJECT,
         **_gcloud_settings(directory),
-        **_past_proxies(around, ["127.0.0.1", *found["names"]]),
+        **_past_proxies(around, ["127.0.0.1", *listener["names"]]),
     }
 
 
 def _past_proxies(around: Mapping[str, str], hosts: Sequence[str]) -> dict[str, str]:
-    """Return what keeps clients from asking a proxy for these hosts; {} where there is no proxy.
+    """Return the variables that keep clients from using a proxy for these hosts.
 
-    It cannot reach this machine's loopback, and would be told the token.
+    They are {} if no proxy is set. A proxy cannot reach this machine's loopback, and would see the
+    token.
     """
     named = {name for name in around if name.lower().endswith("_proxy") and around[name]}
     if not named - {*_EXCEPTIONS}:
         return {}
     known = next((around[name] for name in _EXCEPTIONS if name in named), "").strip()
-    if known == "*":  # everything, where it stands alone
+    if known == "*":  # "*" alone means every host
         return dict.fromkeys(_EXCEPTIONS, known)
     exceptions = ",".join(dict.fromkeys([*filter(None, map(str.strip, known.split(","))), *hosts]))
     return dict.fromkeys(_EXCEPTIONS, exceptions)
@@ -266,20 +269,20 @@ def _gcloud_settings(directory: Path) -> dict[str, str]:
 
 
 def _expected(directory: Path) -> RunningEmulator:
-    found = running(directory)
-    if found is None:
+    emulator = running(directory)
+    if emulator is None:
         raise NotFound(
             f"no emulator runs in {one_line(str(directory))}",
             fix=Fix.command("tpukit", "emulator", "start"),
         )
-    return found
+    return emulator
 
 
 def _spawn(
     home: EmulatorHome, options: Sequence[str], timeout: float, owner: Owner | None
 ) -> RunningEmulator:
     ready, theirs = os.pipe()
-    # -P: a file random.py where the user stands is not to be imported.
+    # -P: never import a file such as random.py from the user's current directory.
     words = [sys.executable, "-P", "-m", "tpukit.emulator", "--directory", str(home.path)]
     words += [*options, "--ready-descriptor", str(theirs)]
     inherited = [theirs]
@@ -302,8 +305,8 @@ def _spawn(
         os.close(log)
     report = os.read(ready, _LONGEST_REPORT) if select.select([ready], [], [], timeout)[0] else b""
     os.close(ready)
-    found = home.published() if report == READY else None
-    if found is None:
+    emulator = home.published() if report == READY else None
+    if emulator is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -312,9 +315,9 @@ def _spawn(
             why=_log_tail(home),
             fix=Fix.command("less", str(home.log)),
         )
-    # The emulator outlives this process, which is not to warn that it never waited for it.
+    # The emulator outlives this process; this keeps Popen from warning about that.
     process.returncode = 0
-    return found
+    return emulator
 
 
 def _check_number(name: str, value: object, most: float, kind: type) -> None:
@@ -324,16 +327,16 @@ def _check_number(name: str, value: object, most: float, kind: type) -> None:
 
 
 def _refusal(report: bytes) -> TpukitError | None:
-    """Return the error with which an emulator ended that was about to start, if it reported one."""
+    """Return the error that a starting emulator reported, or None."""
     try:
         return from_document(json.loads(report))
     except (ValueError, TypeError, KeyError):
         return None
 
 
-def _answers(found: RunningEmulator, seconds: float) -> bool:
-    """Tell whether an emulator answers, with a refusal: one that was killed may listen a while."""
-    address = urlsplit(found.url)
+def _answers(emulator: RunningEmulator, seconds: float) -> bool:
+    """Return True if an emulator answers HTTP: a killed one may still accept connections."""
+    address = urlsplit(emulator.url)
     try:
         with socket.create_connection((address.hostname, address.port), seconds) as asking:
             asking.sendall(b"GET / HTTP/1.0\r\n\r\n")
@@ -342,16 +345,16 @@ def _answers(found: RunningEmulator, seconds: float) -> bool:
         return False
 
 
-def _live_pids(home: EmulatorHome, found: RunningEmulator | None) -> list[int]:
-    """Return the processes that still are the emulator's: their numbers are used again.
+def _live_pids(home: EmulatorHome, emulator: RunningEmulator | None) -> list[int]:
+    """Return the living processes of the emulator, not later ones with the same numbers.
 
-    The guardian is known by the lock that it holds; where it answers may be unreadable.
+    The lock identifies the guardian, even if `emulator.json` is unreadable.
     """
     import psutil
 
     living = []
     guardian = home.holder()
-    for pid in {*((found.guardian, found.pid) if found else ()), *guardian}:
+    for pid in {*((emulator.guardian, emulator.pid) if emulator else ()), *guardian}:
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(pid)
             same = guardian.get(pid) == process.create_time() or _is_emulator(process)
@@ -370,14 +373,14 @@ def _clean_up(home: EmulatorHome) -> None:
     if home.identity_file.exists():
         processes.end(lambda: processes.marked(f"{home.identity()}/"))
     for guardian in home.holder():
-        with contextlib.suppress(ChildProcessError):  # where it was this process that started it
+        with contextlib.suppress(ChildProcessError):  # another process may have started it
             os.waitpid(guardian, os.WNOHANG)
     home.document.unlink(missing_ok=True)
 
 
-def _gone(home: EmulatorHome, found: RunningEmulator | None, seconds: float) -> bool:
+def _gone(home: EmulatorHome, emulator: RunningEmulator | None, seconds: float) -> bool:
     give_up_at = time.monotonic() + seconds
-    while home.is_locked() or _live_pids(home, found):
+    while home.is_locked() or _live_pids(home, emulator):
         if time.monotonic() >= give_up_at:
             return False
         time.sleep(0.02)

@@ -21,7 +21,7 @@ from tpukit.emulator.process.home import LARGEST_LOG, READY, EmulatorHome, Runni
 from tpukit.emulator.process.worker_engine import WorkerEngine, worker_engine
 from tpukit.emulator.workers import processes
 
-#: Those that end an emulator.
+#: The signals that end an emulator.
 _ENDING_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 
 
@@ -35,15 +35,15 @@ def emulate(
     ready: int | None = None,
     keep: bool = True,
 ) -> int:
-    """Serve until TERM, INT or the end of a descriptor of `ends`; then end every worker.
+    """Serve until TERM, INT or the end of a descriptor in `ends`; then end every worker.
 
-    Writes `READY` to the `ready` descriptor once clients are answered. Unless `keep`, no file
-    holds the resources.
+    Write `READY` to the `ready` descriptor when the server answers. Without `keep`, store no
+    resources in a file.
     """
     keep_log(home)
     ending = _ending(ends)
     _allow_many_descriptors()
-    # What a predecessor left that was killed together with its guardian.
+    # Processes of an earlier emulator that was killed together with its guardian.
     processes.end(lambda: processes.marked(f"{home.identity()}/"), grace=0)
     workers, token = worker_engine(engine, home), home.new_token()
     try:
@@ -59,13 +59,13 @@ def emulate(
         _serve(server, home, token, workers, ready, ending)
     finally:
         workers.close()
-        # What a worker's program stripped of its environment, and with it of its marker.
+        # Also processes without the marker, because a program cleared their environment.
         processes.end(lambda: processes.descendants(os.getpid()))
     return 0
 
 
 def keep_log(home: EmulatorHome) -> None:
-    """Log warnings on standard error; where that is the home's log, it is bounded."""
+    """Log warnings on standard error; if that is the home's log, limit its size."""
     logging.basicConfig(
         format="%(asctime)s %(name)s: %(message)s",
         level=logging.WARNING,
@@ -74,7 +74,7 @@ def keep_log(home: EmulatorHome) -> None:
 
 
 class _BoundedLog(logging.StreamHandler[TextIO]):
-    """Standard error, which is opened anew where it is the home's log and that has grown large."""
+    """Standard error; if it is the home's log and too large, continue in a new log."""
 
     def __init__(self, home: EmulatorHome) -> None:
         super().__init__()
@@ -125,9 +125,9 @@ def _serve(
 
 
 def _allow_many_descriptors() -> None:
-    """Use all that the system allows: a v3-2048 alone listens on 512 sockets and reserves 256."""
+    """Raise the limit of open files: a v3-2048 alone listens on 512 sockets and reserves 256."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # macOS names a limit that it does not grant
+    with contextlib.suppress(ValueError, OSError):  # macOS reports a limit that it does not grant
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
@@ -136,11 +136,11 @@ def _ending(ends: Sequence[int]) -> threading.Event:
     event = threading.Event()
     asked, told = os.pipe()
     os.set_blocking(told, False)
-    # Written to at the signal itself: a handler of Python's own runs when the main thread next
-    # does, and a signal that comes as that begins to wait does not wake it.
+    # The signal itself writes to this pipe. Python runs its own handlers only when the main thread
+    # runs, and a signal that arrives just before a wait does not wake that thread.
     signal.set_wakeup_fd(told, warn_on_full_buffer=False)
-    # A shell in the background, and nohup, start us with some signals ignored, and what is ignored
-    # stays so in every command of a worker. With a handler it is the default there.
+    # Background shells and nohup start programs with some signals ignored, and workers' commands
+    # would inherit that. A signal with a handler has its default action in them.
     for number in (*_ENDING_SIGNALS, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, lambda *_: None)
     threading.Thread(target=_watch, args=(asked, ends, event), daemon=True).start()

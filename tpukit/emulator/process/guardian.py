@@ -1,8 +1,8 @@
-"""The process above the emulator, so that workers' processes outlive neither.
+"""The emulator's parent process, which ends the workers' processes if the emulator dies.
 
-The guardian is the emulator's parent and does nothing but wait; the emulator watches a pipe that
-ends with the guardian. Where the system allows it (Linux) each adopts every orphan below it, so
-that whichever survives the other has all that the workers had started among its own descendants.
+The guardian only waits. The emulator watches a pipe that ends with the guardian, so it also notices
+the guardian's death. On Linux both adopt the orphans below them: the survivor then finds all
+processes of the workers among its descendants.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _PR_SET_CHILD_SUBREAPER = 36  #: include/uapi/linux/prctl.h
 
 
 def guarded(run: Callable[[int], int], clean_up: Callable[[], None]) -> int:
-    """Fork, and return in both processes with an exit status.
+    """Fork, and return an exit status in both processes.
 
-    The child returns from `run`, called with a descriptor that ends when the guardian does. The
-    parent calls `clean_up` after the child is gone, however it went.
+    The child calls `run` with a descriptor that ends when the guardian ends. The parent waits for
+    the child to end, in whatever way, and then calls `clean_up`.
     """
     watched, held = os.pipe()
     emulator = os.fork()
@@ -42,7 +42,8 @@ def guarded(run: Callable[[int], int], clean_up: Callable[[], None]) -> int:
 def reap_orphans(ending: threading.Event) -> None:
     """Reap adopted orphans until `ending` is set.
 
-    Whoever started a child reaps it at once; one that is a zombie at two looks is an orphan.
+    The emulator's own code reaps its children at once, so a child that is a zombie twice in a row
+    is an orphan.
     """
     dead: set[int] = set()
     while not ending.wait(_REAP_SECONDS):
@@ -53,18 +54,18 @@ def reap_orphans(ending: threading.Event) -> None:
 
 
 def _dead_children() -> set[int]:
-    """Return the children that ended and still wait to be reaped; one system call if none does."""
+    """Return the children to reap; this takes a single system call if there are none."""
     from tpukit.emulator.workers import processes
 
     try:
-        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        zombie = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return set()
-    return processes.dead_children() if found else set()
+    return processes.dead_children() if zombie else set()
 
 
 def _wait(emulator: int) -> int:
-    """Reap every orphan until the emulator itself ends, and return its exit status."""
+    """Reap orphans until the emulator itself ends, and return its exit status."""
     while True:
         ended, status = os.waitpid(-1, 0)
         if ended == emulator:

@@ -1,4 +1,4 @@
-"""What the workers of an emulator process are made of; only what is asked for is loaded."""
+"""The engine of an emulator's workers; only the chosen engine is imported."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tpukit.emulator.process.home import EmulatorHome
 from tpukit.emulator.workers.paper_host import PaperHost
 from tpukit.emulator.workers.worker_host import WorkerHost, WorkerHostFactory, WorkerOracle
 
-_NOTHING_LISTENS = "workers have addresses and host keys, and nothing listens there: no SSH"
+_NOTHING_LISTENS = "workers have addresses and host keys, but no SSH servers"
 
 
 @dataclass(frozen=True)
 class WorkerEngine:
-    """An engine as `emulator.json` tells it, how it makes a host of workers, and its end."""
+    """An engine's description for `emulator.json`, with functions to make its host and close it."""
 
     name: str
     reason: str
@@ -29,9 +29,9 @@ class WorkerEngine:
 
 
 def worker_engine(name: str, home: EmulatorHome) -> WorkerEngine:
-    """Return the engine of one of `home.ENGINES`.
+    """Return the engine with a name from `home.ENGINES`.
 
-    Raises `TpukitError` where the machine cannot run it.
+    Raises `TpukitError` if this machine cannot run it.
     """
     if name == "paper":
         return WorkerEngine(name, "asked for", (_NOTHING_LISTENS,), PaperHost, lambda: None)
