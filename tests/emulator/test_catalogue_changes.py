@@ -131,7 +131,7 @@ def test_what_is_removed_is_refused_and_what_is_used_stays(api: Api) -> None:
     emulator.add_accelerator_type("v3-8", "us-central1-b")
     emulator.remove_runtime_version("tpu-vm-base")
     emulator.add_reservation("held", "us-central1-f", "v2", 8)
-    with pytest.raises(BadInput, match=r"us-central1-f has .*/reservations/held"):
+    with pytest.raises(BadInput, match=r"us-central1-f still contains .*/reservations/held"):
         emulator.remove_zone("us-central1-f")
     emulator.remove_reservation("held", "us-central1-f")
     emulator.remove_zone("us-central1-f")
@@ -147,7 +147,7 @@ def test_what_is_removed_is_refused_and_what_is_used_stays(api: Api) -> None:
         lambda: emulator.remove_zone(ZONE),
         lambda: emulator.remove_network("training", "p"),
     ):
-        with pytest.raises(BadInput, match=" has projects/p/"):
+        with pytest.raises(BadInput, match=" still contains projects/p/"):
             remove()
     emulator.remove_network("default", "q")
     assert api.call("GET", "/compute/v1/projects/q/global/networks/default")[0] == 404
@@ -167,13 +167,13 @@ def test_what_cannot_be_is_named(api: Api) -> None:
         (lambda: emulator.remove_reservation("never", ZONE), NotFound, "never"),
         (lambda: emulator.add_reservation("none", ZONE, "v4", 0), BadInput, "number of chips"),
         (lambda: emulator.set_state("", "READY"), NotFound, "refuses"),
-        (lambda: emulator.add_fault({"name": {"a set"}}), BadInput, "no JSON object"),
+        (lambda: emulator.add_fault({"name": {"a set"}}), BadInput, "not a JSON object"),
         (lambda: emulator.set_quota("v3-8", ZONE, -1), BadInput, "limit must be"),
         (lambda: emulator.remove_quota("v3-8", ZONE), NotFound, "quota of v3-8"),
         (lambda: emulator.set_quota("v3-8", ZONE, 8, "yes"), BadInput, "spot must be"),  # type: ignore[arg-type]
         (lambda: emulator.set_quota("v3-8", ZONE, 8, ["x"]), BadInput, "spot must be"),  # type: ignore[arg-type]
-        (lambda: emulator.call("POST", "catalogue/chairs", {"name": "c"}), BadInput, "has zones"),
-        (lambda: emulator.call("POST", "catalogue/zones", {"nam": "c"}), BadInput, "has limit"),
+        (lambda: emulator.call("POST", "catalogue/chairs", {"name": "c"}), BadInput, "are zones"),
+        (lambda: emulator.call("POST", "catalogue/zones", {"nam": "c"}), BadInput, "are limit"),
     ):
         with pytest.raises(error, match=said):
             wrong()

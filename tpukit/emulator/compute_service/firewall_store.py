@@ -53,7 +53,7 @@ class Firewalls:
         self._records = context.state.firewalls
 
     def open_project(self, project: str) -> None:
-        """Record a new project, and add Google's default rules to its default network."""
+        """Record a project on its first call, with Google's default rules in its network."""
         if project in self._context.state.projects:
             return
         self._context.state.projects[project] = {"items": []}

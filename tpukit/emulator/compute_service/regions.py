@@ -16,7 +16,7 @@ _ADDRESSES = 100_000
 
 
 class Regions:
-    """Google's regions, and those of added zones."""
+    """Google's regions, and the regions of all zones."""
 
     def __init__(self, context: ServiceContext, catalogue: Catalogue) -> None:
         self._context = context

@@ -1,4 +1,4 @@
-"""The machines that stand in for TPU VMs: addresses, folders, processes, metadata servers.
+"""The workers: their addresses, folders, processes, metadata servers and SSH servers.
 
-The APIs know them by the protocol in `worker_host` alone.
+The APIs use only the protocol in `worker_host`.
 """

@@ -1,4 +1,4 @@
-"""Addresses of emulated workers: one each, on this machine alone, never shared by two emulators."""
+"""Addresses of emulated workers: local to this machine, and never shared by two emulators."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import socket
 from tpukit.errors import TpukitError
 
 #: The service port of `networkEndpoints`. A UDP socket on it reserves an address while the emulator
-#: lives: nothing connects to it, and it does not linger when it is closed.
+#: lives. Unlike a TCP socket, it leaves nothing behind when it is closed.
 _RESERVATION_PORT = 8470
 _PORTS = (22, 2222, 0)
 _TRIES = 200
 _COUNT = 254 * 254
-#: The one address of all workers where a machine has no others.
+#: The address of all workers on a machine without other addresses.
 SHARED = "127.0.0.1"
 
 
 class AddressBook:
-    """The addresses that this emulator has reserved, all of 127.77.0.0/16 where it can.
+    """The addresses that this emulator has reserved, in 127.77.0.0/16 if possible.
 
-    Where the machine answers on 127.0.0.1 alone (macOS without aliases), every worker gets that
-    address and a port of its own.
+    If the machine has only 127.0.0.1 (macOS without aliases), every worker gets that address and
+    its own port.
     """
 
     def __init__(self, randomness: random.Random) -> None:
@@ -31,14 +31,14 @@ class AddressBook:
         self._reservations: dict[str, tuple[str, socket.socket]] = {}  #: address: holder, socket
 
     def take(self, holder: str, count: int) -> list[str]:
-        """Reserve `count` addresses, neighbours where they are free, until `release(holder)`."""
+        """Reserve `count` addresses until `release(holder)`, consecutive ones if they are free."""
         if not _bindable("127.77.0.1"):
             return [SHARED] * count
         first = self._randomness.randrange(_COUNT - count)
         return [self._take_one(holder, number) for number in range(first, first + count)]
 
     def keep(self, holder: str, address: str) -> None:
-        """Reserve an address that a worker had before; raise `OSError` when others have it."""
+        """Reserve an earlier address of a worker; raise `OSError` if it is taken."""
         owner, _ = self._reservations.get(address, (holder, None))
         if owner != holder:
             raise OSError(errno.EADDRINUSE, f"{owner} has it")
@@ -47,8 +47,8 @@ class AddressBook:
             self._reservations[address] = holder, reservation
 
     def release(self, holder: str) -> list[str]:
-        """Let others have the holder's addresses, and return them."""
-        held = [a for a, (found, _) in self._reservations.items() if found == holder]
+        """Release the holder's addresses, and return them."""
+        held = [a for a, (owner, _) in self._reservations.items() if owner == holder]
         for address in held:
             self._reservations.pop(address)[1].close()
         return held
@@ -71,7 +71,7 @@ class AddressBook:
 
 
 def free_port(address: str) -> int:
-    """Return where an SSH server may listen: 22 where this account may bind it, else higher."""
+    """Return a port for an SSH server: 22 if this account may bind it, else a higher one."""
     for port in _PORTS:
         with contextlib.suppress(OSError), listening(address, port) as bound:
             return int(bound.getsockname()[1])
@@ -79,9 +79,9 @@ def free_port(address: str) -> int:
 
 
 def foreign_ssh(address: str = "127.77.0.1", port: int = 22) -> bool:
-    """Tell whether this machine's own SSH server answers on the workers' addresses.
+    """Return True if this machine's own SSH server answers on the workers' addresses.
 
-    The default is one that no worker is given: who answers there listens on all addresses.
+    No worker has the default address, so a server that answers there listens on all addresses.
     """
     try:
         with socket.create_connection((address, port), 1.0):
@@ -91,7 +91,7 @@ def foreign_ssh(address: str = "127.77.0.1", port: int = 22) -> bool:
 
 
 def listening(address: str, port: int) -> socket.socket:
-    """Return a TCP socket bound to the address, reusing what closed connections hold."""
+    """Return a TCP socket bound to the address, even if closed connections still occupy it."""
     return _bound(socket.SOCK_STREAM, address, port)
 
 

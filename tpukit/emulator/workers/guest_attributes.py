@@ -1,4 +1,4 @@
-"""What a worker publishes of itself: guest attributes, which outlive its boots.
+"""Guest attributes: values that a worker publishes, and that survive its reboots.
 
 Compute Engine documentation, "Set and query guest attributes": a namespace and a key, of letters,
 digits, `_` and `-`, lead to a value of at most 256 KiB.
@@ -12,32 +12,34 @@ import os
 import re
 from pathlib import Path
 
-#: Bytes of a value.
+#: The largest value in bytes.
 LARGEST_VALUE = 256 * 1024
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,128}/[A-Za-z0-9_.-]{1,128}")
 _NAME = Path("etc", "guest-attributes.json")
 
 
 def read_attributes(folder: Path) -> dict[str, str]:
-    """Return what a worker published, by `namespace/key`; nothing where the file was damaged."""
+    """Return a worker's values by `namespace/key`, or {} if the file is damaged."""
     with contextlib.suppress(OSError, ValueError):
-        found = json.loads((folder / _NAME).read_text(encoding="utf-8"))
-        if isinstance(found, dict):
-            return {str(key): str(value) for key, value in found.items()}
+        values = json.loads((folder / _NAME).read_text(encoding="utf-8"))
+        if isinstance(values, dict):
+            return {str(key): str(value) for key, value in values.items()}
     return {}
 
 
 def write_attribute(folder: Path, key: str, value: str | None) -> bool:
-    """Publish a value, or with None withdraw it; return False for what is no `namespace/key`."""
+    """Publish a value, or withdraw it if None; return False if `key` is not `namespace/key`."""
     if not _KEY.fullmatch(key):
         return False
-    rest = {name: each for name, each in read_attributes(folder).items() if name != key}
-    found = rest if value is None else {**rest, key: value}
+    values = read_attributes(folder)
+    values.pop(key, None)
+    if value is not None:
+        values[key] = value
     path = folder / _NAME
     temporary = path.with_suffix(".new")
     temporary.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     with os.fdopen(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
-        json.dump(found, file)
+        json.dump(values, file)
     temporary.replace(path)
     return True

@@ -1,8 +1,8 @@
-"""What emulated workers take over from the account that runs the emulator, and nothing else.
+"""The settings that emulated workers inherit from the account that runs the emulator.
 
-A TPU VM of an organisation comes from an image prepared for its network: proxies, certificates,
-package indexes. Emulated workers get the same from the emulator's environment, and share its
-package caches so that the second worker downloads nothing.
+An organisation's image of a TPU VM is prepared for its network: proxies, certificates, package
+indexes. Emulated workers get these from the emulator's environment. They also share its package
+caches, so that the second worker downloads nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _NETWORK = re.compile(r"(?i:.+_proxy)|SSL_CERT_(FILE|DIR)|(REQUESTS|CURL)_CA_BUNDLE|(PIP|UV)_.+")
-#: Settings of one invocation or one interpreter, which would send a worker's packages elsewhere.
+#: Settings for one command or interpreter; they would install a worker's packages elsewhere.
 _ELSEWHERE = re.compile(
     r"PIP_(TARGET|PREFIX|ROOT|USER|PYTHON|REQUIRE_VIRTUALENV)"
     r"|UV_(PROJECT.*|PYTHON|SYSTEM_PYTHON|WORKING_DIR|ENV_FILE|TOOL_.+|RUN_RECURSION_DEPTH|INTERNAL_.+)"
@@ -21,7 +21,7 @@ _ELSEWHERE = re.compile(
 
 
 def inherited_environment(environment: Mapping[str, str], home: Path) -> dict[str, str]:
-    """Return the variables that pass from `environment`, whose account lives in `home`."""
+    """Return the variables that workers inherit from `environment`; `home` is its account's."""
     settings = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
     caches = Path(environment.get("XDG_CACHE_HOME") or home / ".cache")
     pip_cache, uv_file = caches / "pip", settings / "uv/uv.toml"

@@ -1,6 +1,6 @@
 """The emulated TPU VMs of this machine: `WorkerHost` with real SSH servers.
 
-All servers share one loop in one thread; an idle worker costs its listeners.
+All servers share one loop in one thread; an idle worker needs only its listening sockets.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tpukit.emulator.workers.worker_host import WorkerOracle, WorkerRecord
 from tpukit.errors import TpukitError
 
 _STOP_SECONDS = 10.0
-#: How long a worker that has a system of its own may be off before it is booted again.
+#: Seconds until a worker with its own system boots again after it has ended.
 _REBOOT_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ _Answer = TypeVar("_Answer")
 
 
 class _Vm:
-    """One worker that answers; what lies behind its SSH server is made at the first login."""
+    """One worker that accepts connections; the first login creates everything else."""
 
     def __init__(
         self,
@@ -67,8 +67,8 @@ class _Vm:
         self._startup: asyncio.Task[None] | None = None
 
     def boot(self) -> None:
-        """Boot the worker's system, or let it do what its metadata asks for at each boot."""
-        if isinstance(self._engine, BootingEngine):  # which has a service for that
+        """Boot the worker's system, or run the start-up script of its metadata."""
+        if isinstance(self._engine, BootingEngine):  # its system runs the script itself
             self._startup = asyncio.create_task(self._keep_booted())
         elif script := self._worker.facts.metadata.get(KEY):
             self._startup = asyncio.create_task(self._run_startup_script(script))
@@ -83,7 +83,7 @@ class _Vm:
         await self.ssh.stop()
 
     async def _keep_booted(self) -> None:
-        """Boot the worker, and again whenever it has rebooted or powered itself off."""
+        """Boot the worker, and boot it again when it has rebooted or powered off."""
         while not self._stopped:
             await self._start_worker()
             await asyncio.sleep(_REBOOT_SECONDS)
@@ -103,7 +103,7 @@ class _Vm:
                 return
             try:
                 sockets = await asyncio.to_thread(self._engine.start, self._worker)
-            except (OSError, TpukitError) as error:  # the session then fails and says so
+            except (OSError, TpukitError) as error:  # the session then fails with a message
                 text = " ".join(error.lines()) if isinstance(error, TpukitError) else str(error)
                 _log.warning("%s does not start: %s", self._worker.record.hostname, text)
                 return
@@ -115,7 +115,7 @@ class _Vm:
             old.close()
         self._servers = [await start_metadata_server(self._worker, sockets.metadata, self._token)]
         if sockets.proxy:
-            # Of an optional engine: loaded where it is used.
+            # Only two optional engines need this module.
             from tpukit.emulator.workers.engines.namespaces.http_proxy import start_proxy
 
             self._servers.append(await start_proxy(sockets.proxy, sockets.upstream))
@@ -126,11 +126,12 @@ class _Vm:
 
 
 class LocalWorkerHost:
-    """Runs workers on this machine; `identity` marks this emulator's processes among all others.
+    """Runs workers on this machine.
 
-    `directory` keeps the workers' files, each in a folder with the worker's own hostname. `token`
-    returns what a worker's service account calls this emulator with. `patience` is how many seconds
-    a change of the workers may take: what takes longer is cancelled, and raises `TimeoutError`.
+    `directory` holds a folder for each worker, named by its hostname. `identity` marks this
+    emulator's processes. `token` returns the access token of the workers' service accounts. A
+    change of workers that takes longer than `patience` seconds is cancelled and raises
+    `TimeoutError`.
     """
 
     def __init__(
@@ -152,13 +153,13 @@ class LocalWorkerHost:
         self._randomness = randomness
         self._addresses = AddressBook(randomness)
         self._vms: dict[str, list[_Vm]] = {}
-        self._released: list[str] = []  #: the addresses of the node deleted last
+        self._released: list[str] = []  #: the addresses of the last deleted node
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="workers", daemon=True)
         self._thread.start()
 
     def allocate(self, node: str, count: int) -> list[WorkerRecord]:
-        """Choose addresses, names and host keys for a node's workers; nothing listens yet."""
+        """Choose addresses, names and host keys for a node's workers, without starting them."""
         slice_id = f"{self._randomness.getrandbits(32):08x}"
         return [
             new_record(index, address, f"t1v-n-{slice_id}-w-{index}")
@@ -169,13 +170,15 @@ class LocalWorkerHost:
         """Choose other addresses for a node's workers, which keep their names and host keys."""
         self._addresses.release(node)
         addresses = self._addresses.take(node, len(workers))
-        found = zip(workers, addresses, strict=True)
-        return [replace(each, address=there, port=free_port(there)) for each, there in found]
+        return [
+            replace(worker, address=address, port=free_port(address))
+            for worker, address in zip(workers, addresses, strict=True)
+        ]
 
     def boot(self, node: dict[str, Any], workers: Sequence[WorkerRecord]) -> None:
-        """Let the workers of a READY node answer; a node that runs already is left as it is.
+        """Start the workers of a READY node, unless they run already.
 
-        Raises `OSError` where an address was taken while the emulator was not running.
+        Raises `OSError` if another program took an address while the emulator was not running.
         """
         name = node["name"]
         if name in self._vms:
@@ -184,11 +187,11 @@ class LocalWorkerHost:
         self._vms[name] = self._call(self._start(facts))
 
     def guest_attributes(self, worker: WorkerRecord) -> Mapping[str, str]:
-        """Return what a worker has published of itself, by `namespace/key`."""
+        """Return a worker's published values by `namespace/key`."""
         return read_attributes(self._directory / worker.hostname)
 
     def refresh(self) -> None:
-        """Apply the faults that came, and undo those that went."""
+        """Apply new faults, and undo those that ended."""
         self._call(self._refresh())
 
     def halt(self, node: str) -> None:
@@ -199,9 +202,9 @@ class LocalWorkerHost:
             del self._vms[node]
 
     def keep_only(self, workers: Collection[WorkerRecord]) -> None:
-        """Remove the files of all workers but these: those of a state that was put aside or lost.
+        """Remove the files of all other workers: their state was moved away or lost.
 
-        A folder is known by its name: what is written in it, programs of the worker may damage.
+        The folder's name identifies the worker, because programs may damage its content.
         """
         known = {worker.hostname for worker in workers}
         for folder in all_folders(self._directory):
@@ -210,19 +213,19 @@ class LocalWorkerHost:
                 _remove(folder)
 
     def discard(self, node: str) -> None:
-        """Halt, remove the workers' files and free their addresses."""
+        """Halt the workers, remove their files and release their addresses."""
         self.halt(node)
         for folder in folders(self._directory, node):
             _remove(folder)
         self._released = self._addresses.release(node) or self._released
 
     def close(self) -> None:
-        """Halt every node; what is on disk stays for the next start."""
+        """Halt every node; the workers' files stay for the next start."""
         vms = [vm for group in self._vms.values() for vm in group]
         self._vms.clear()
         try:
             self._call(self._stop(vms))
-        except TimeoutError as error:  # what their engine ends needs no answer of theirs
+        except TimeoutError as error:  # the engine ends their processes in any case
             _log.warning("%s", error)
         self._engine.end(f"{self._identity}/")
         self._engine.close()
@@ -231,11 +234,11 @@ class LocalWorkerHost:
         self._thread.join(_STOP_SECONDS)
 
     def _choose(self, node: str, count: int) -> list[str]:
-        """Return addresses: new ones, or those of the node deleted last where a fault wants it."""
+        """Return new addresses, or those of the last deleted node if a fault asks for them."""
         last = self._released[:count]
         fault = len(last) == count and self._oracle.worker_faults.take((node, 0), "reused-address")
         if not fault:
-            # Real ones are in no order of the workers: docs/reference/real-workers.md.
+            # The order is random, as on real slices: docs/reference/real-workers.md.
             return self._randomness.sample(self._addresses.take(node, count), count)
         for address in last:
             self._addresses.keep(node, address)
@@ -273,7 +276,7 @@ class LocalWorkerHost:
         await asyncio.gather(*(vm.stop() for vm in vms))
 
     def _call(self, work: Coroutine[Any, Any, _Answer]) -> _Answer:
-        """Run work on the workers' loop; what is given up is not carried out later."""
+        """Run a coroutine on the workers' loop; cancel it if it takes too long."""
         running = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return running.result(self._patience)
@@ -283,13 +286,13 @@ class LocalWorkerHost:
 
 
 def _remove(folder: Path) -> None:
-    """Remove what a worker has, and what it has shared with others."""
+    """Remove a worker's files, including those that it shares with others."""
     remove_shares(folder)
     remove(folder)
 
 
 def new_record(index: int, address: str, hostname: str) -> WorkerRecord:
-    """Return a new worker with a host key of its own, and a port that is free."""
+    """Return a new worker with a new host key and a free port."""
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)

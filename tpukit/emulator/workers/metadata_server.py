@@ -1,6 +1,6 @@
-"""A worker's own metadata server, as far as frameworks ask it.
+"""A worker's metadata server, with the documents that frameworks read.
 
-GCE's answers on 169.254.169.254; frameworks find this one through GCE_METADATA_IP.
+Google's answers on 169.254.169.254; frameworks find this one through GCE_METADATA_IP.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _ACCOUNT = "instance/service-accounts/default/"
 _TOKEN = f"{_ACCOUNT}token"
 _GUEST = f"{_ROOT}instance/guest-attributes/"
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d{1,9})\r\n", re.IGNORECASE)
-_PATIENCE = 10.0  #: seconds for a request to arrive
+_PATIENCE = 10.0  #: seconds for a complete request to arrive
 
 
 async def start_metadata_server(
     worker: EmulatedWorker, listener: socket.socket, token: Callable[[], str]
 ) -> asyncio.AbstractServer:
-    """Serve the documents of one worker on an address and port of its own.
+    """Serve one worker's documents on a socket.
 
-    `token` returns what authorises calls of this emulator: that of the worker's service account.
+    `token` returns the access token of the worker's service account for calls of this emulator.
     """
     documents = _documents(worker)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             async with asyncio.timeout(_PATIENCE):
-                # Elsewhere than on a worker of its own network, other accounts are on this machine.
+                # Without a network of the worker's own, other accounts can connect too.
                 ends = writer.get_extra_info("peername"), writer.get_extra_info("sockname")
                 if not await asyncio.to_thread(is_of_this_account, *ends):
                     writer.close()
@@ -48,8 +48,8 @@ async def start_metadata_server(
                 request = await reader.readuntil(b"\r\n\r\n")
                 body = await reader.readexactly(_body_length(request))
             guest = _guest_attributes(worker, request, body)
-            found = {**documents, _TOKEN: _token(token())}
-            writer.write(respond(found, request) if guest is None else guest)
+            current = {**documents, _TOKEN: _token(token())}
+            writer.write(respond(current, request) if guest is None else guest)
             await writer.drain()
         writer.close()
 
@@ -57,7 +57,7 @@ async def start_metadata_server(
 
 
 def _token(value: str) -> str:
-    """Return a token as the metadata server of Compute Engine gives it.
+    """Return a token in the form of Compute Engine's metadata server.
 
     Compute Engine documentation, "Authenticate workloads using service accounts".
     """
@@ -65,7 +65,7 @@ def _token(value: str) -> str:
 
 
 def _documents(worker: EmulatedWorker) -> dict[str, str]:
-    """Return every document of a worker by its path below /computeMetadata/v1/."""
+    """Return a worker's documents by their paths below /computeMetadata/v1/."""
     facts = worker.facts
     attributes = facts.attributes(worker.index)
     return {
@@ -83,7 +83,7 @@ def _documents(worker: EmulatedWorker) -> dict[str, str]:
 
 
 def respond(documents: Mapping[str, str], request: bytes) -> bytes:
-    """Return the HTTP answer to the head of a request."""
+    """Return the HTTP answer to a request, given its head."""
     method, path, rest = _parsed(request)
     if method != "GET":
         return _answer("405 Method Not Allowed", "")
@@ -96,7 +96,7 @@ def respond(documents: Mapping[str, str], request: bytes) -> bytes:
 
 
 def _guest_attributes(worker: EmulatedWorker, request: bytes, body: bytes) -> bytes | None:
-    """Return the answer to a request about guest attributes; None for one about others."""
+    """Return the answer to a request about guest attributes, or None for other requests."""
     method, path, rest = _parsed(request)
     key = path.removeprefix(_GUEST)
     if key == path:
@@ -104,7 +104,7 @@ def _guest_attributes(worker: EmulatedWorker, request: bytes, body: bytes) -> by
     if "metadata-flavor: google" not in rest.lower():
         return _MISSING_HEADER
     if method == "GET":
-        return _found(read_attributes(worker.folder), key)
+        return _published(read_attributes(worker.folder), key)
     if method not in ("PUT", "DELETE"):
         return _answer("405 Method Not Allowed", "")
     if len(body) > LARGEST_VALUE:
@@ -114,8 +114,8 @@ def _guest_attributes(worker: EmulatedWorker, request: bytes, body: bytes) -> by
     return _answer("200 OK" if done else "404 Not Found", "")
 
 
-def _found(published: Mapping[str, str], key: str) -> bytes:
-    """Return a value, or what there is below a namespace or at all."""
+def _published(published: Mapping[str, str], key: str) -> bytes:
+    """Return the answer with one value, or with the names below a namespace or below ""."""
     if key in published:
         return _answer("200 OK", published[key])
     below = {
@@ -127,16 +127,16 @@ def _found(published: Mapping[str, str], key: str) -> bytes:
 
 
 def _parsed(request: bytes) -> tuple[str, str, str]:
-    """Return method, path and headers of the head of a request."""
+    """Return method, path and headers from a request's head."""
     first, _, rest = request.decode("latin-1").partition("\r\n")
     method, path, *_ = [*first.split(), "", ""]
     return method, path.partition("?")[0], rest
 
 
 def _body_length(request: bytes) -> int:
-    """Return how many bytes follow; of more than a value may have, one more is read."""
-    found = _LENGTH.search(request)
-    return min(int(found[1]), LARGEST_VALUE + 1) if found else 0
+    """Return the number of bytes of the body to read, at most one more than the largest value."""
+    match = _LENGTH.search(request)
+    return min(int(match[1]), LARGEST_VALUE + 1) if match else 0
 
 
 def _answer(status: str, body: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Workers on paper, for who tests calls of the API alone: nothing listens."""
+"""Workers without machines, for tests of API calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tpukit.emulator.workers.worker_host import WorkerOracle, WorkerRecord
 
 
 class PaperHost:
-    """Addresses and host keys, and no machine behind them; `booted` has the nodes that are up."""
+    """A host of workers with addresses and host keys only; `booted` holds the booted nodes."""
 
     def __init__(self, oracle: WorkerOracle, port: int = 22) -> None:
         self.oracle = oracle
@@ -40,17 +40,17 @@ class PaperHost:
         self.booted.discard(node)
 
     def keep_only(self, workers: Collection[WorkerRecord]) -> None:
-        """There are no files."""
+        """Do nothing: these workers have no files."""
 
     def refresh(self) -> None:
-        """Nothing runs that a fault could act on."""
+        """Do nothing: faults cannot affect these workers."""
 
     def _new(self, index: int) -> WorkerRecord:
         records = (self._record(index, number) for number in self._numbers)
-        return next(each for each in records if each.address not in self._used)
+        return next(record for record in records if record.address not in self._used)
 
     def _record(self, index: int, number: int) -> WorkerRecord:
-        """Return a worker with an address of the default network's range and a key nobody holds."""
+        """Return a worker with an address of the default network and a public host key only."""
         kind = b"ssh-ed25519"
         fields = (kind, number.to_bytes(32, "big"))
         body = b"".join(len(text).to_bytes(4, "big") + text for text in fields)

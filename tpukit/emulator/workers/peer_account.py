@@ -1,4 +1,4 @@
-"""Whose process is at the other end of a connection within this machine."""
+"""The account of the process at the other end of a connection within this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import struct
 import sys
 from pathlib import Path
 
-#: proc_net_tcp of Linux: addresses in hexadecimal, in this machine's byte order, and the account.
+#: Fields of proc_net_tcp: two addresses, in hexadecimal and machine byte order, and the account.
 _TABLE = Path("/proc/net/tcp")
 _LOCAL, _REMOTE, _ACCOUNT = 1, 2, 7
 
@@ -17,10 +17,10 @@ Address = tuple[str, int]
 
 
 def is_of_this_account(peer: Address, own: Address) -> bool:
-    """Tell whether a loopback connection from `peer` to `own` is of this account, or of root.
+    """Return True if a loopback connection from `peer` to `own` belongs to this account or root.
 
-    Where that cannot be told (elsewhere than on Linux), it is not. One that comes from no loopback
-    address is from a network of its own, where nobody else is.
+    Return False for loopback connections on systems other than Linux, which do not show the
+    account. Return True for all other connections: they come from a worker's own network.
     """
     if not ipaddress.ip_address(peer[0]).is_loopback:
         return True
@@ -28,8 +28,8 @@ def is_of_this_account(peer: Address, own: Address) -> bool:
         return False
     wanted = [_hexadecimal(peer), _hexadecimal(own)]
     rows = (line.split() for line in _TABLE.read_text().splitlines()[1:])
-    found = (int(row[_ACCOUNT]) for row in rows if [row[_LOCAL], row[_REMOTE]] == wanted)
-    return next(found, None) in (0, os.geteuid())
+    accounts = (int(row[_ACCOUNT]) for row in rows if [row[_LOCAL], row[_REMOTE]] == wanted)
+    return next(accounts, None) in (0, os.geteuid())
 
 
 def _hexadecimal(address: Address) -> str:

@@ -1,7 +1,7 @@
-"""Finds and ends the processes of emulated workers.
+"""Find and end the processes of emulated workers.
 
-Every command of a worker carries a marker in its environment; what it starts inherits the marker or
-is its child.
+Every command of a worker has a marker in its environment. The processes that it starts inherit the
+marker, or are its children.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ import psutil
 
 MARKER = "TPUKIT_EMULATOR_WORKER"
 
-#: The word of an emulator's command line that no other program has.
+#: Only an emulator's command line contains this word.
 _EMULATOR = "tpukit.emulator"
 _GRACE = 0.5  #: seconds between TERM and KILL
-_LIMIT = 30.0  #: seconds after which ending is given up: only a process stuck in the kernel resists
+_LIMIT = 30.0  #: seconds until `end` gives up: only a process stuck in the kernel survives KILL
 
 
 def marked(prefix: str) -> list[psutil.Process]:
-    """Return the live processes whose marker begins with `prefix`, and all their children."""
+    """Return the live processes with a marker that begins with `prefix`, and their descendants."""
     roots = [process for process in psutil.process_iter() if marker(process).startswith(prefix)]
     return _with_children(roots)
 
 
 def marked_by_any() -> list[psutil.Process]:
-    """Return the live processes of every emulator's workers, and all their children."""
+    """Return the live processes of every emulator's workers, and their descendants."""
     return _with_children([process for process in psutil.process_iter() if marker(process)])
 
 
 def emulator_directories(mine: Callable[[psutil.Process], bool]) -> set[Path]:
     """Return the directories of the emulators among the processes that `mine` accepts."""
-    found = set()
+    directories = set()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             words = process.cmdline()
             if _EMULATOR in words and "--directory" in words[:-1] and mine(process):
                 place = Path(process.cwd(), words[words.index("--directory") + 1])
-                found.add(place)
-    return found
+                directories.add(place)
+    return directories
 
 
 def of_this_user(process: psutil.Process) -> bool:
@@ -62,19 +62,22 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 
 def dead_children() -> set[int]:
-    """Return this process's children that ended and were not reaped."""
+    """Return this process's children that have ended and are not reaped yet."""
     return {child.pid for child in psutil.Process().children() if not _alive(child)}
 
 
 def end(find: Callable[[], list[psutil.Process]], grace: float = _GRACE) -> None:
-    """End what `find` finds, politely for `grace` seconds, until it finds nothing."""
+    """End the processes that `find` returns until it returns none.
+
+    For `grace` seconds send TERM, then KILL.
+    """
     polite_until = time.monotonic() + grace
     give_up_at = polite_until + _LIMIT
     asked: set[psutil.Process] = set()
-    while (found := find()) and time.monotonic() < give_up_at:
+    while (living := find()) and time.monotonic() < give_up_at:
         late = time.monotonic() >= polite_until
-        _send(found if late else set(found) - asked, signal.SIGKILL if late else signal.SIGTERM)
-        asked.update(found)
+        _send(living if late else set(living) - asked, signal.SIGKILL if late else signal.SIGTERM)
+        asked.update(living)
         time.sleep(0.02)
 
 
@@ -86,15 +89,15 @@ def _send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
 
 
 def _with_children(roots: Iterable[psutil.Process]) -> list[psutil.Process]:
-    found = set()
+    family = set()
     for root in roots:
         with contextlib.suppress(psutil.Error):
-            found.update([root, *root.children(recursive=True)])
-    return [process for process in found if _alive(process)]
+            family.update([root, *root.children(recursive=True)])
+    return [process for process in family if _alive(process)]
 
 
 def marker(process: psutil.Process) -> str:
-    """Return the marker of a process; empty where there is none or it cannot be read."""
+    """Return the marker of a process, or "" if it has none or it cannot be read."""
     try:
         return str(process.environ().get(MARKER, ""))
     except (psutil.Error, OSError):

@@ -1,4 +1,4 @@
-"""How an emulated TPU VM describes its slice: environment variables and metadata attributes."""
+"""An emulated TPU VM's description of its slice: environment variables and metadata."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tpukit.accelerators import AcceleratorType, runtime_fits
 from tpukit.emulator.workers.addresses import SHARED
 from tpukit.emulator.workers.worker_host import WorkerRecord
 
-#: jax-ml/jax:jax/_src/clusters/cloud_tpu_cluster.py since 0.8.1; 8476 before, which
-#: JAX_COORDINATOR_PORT overrides.
+#: jax-ml/jax:jax/_src/clusters/cloud_tpu_cluster.py since 0.8.1. Earlier versions use 8476, unless
+#: JAX_COORDINATOR_PORT says otherwise.
 COORDINATOR_PORT = 8482
-#: Present in every command on an emulated worker: the devices it stands in for.
+#: This variable holds a worker's number of devices, in every command.
 DEVICES = "TPUKIT_EMULATED_DEVICES"
-#: Threads that XLA has for each device that stands in for one.
+#: XLA's threads for each emulated device.
 _THREADS = 8
-#: How the chips of one worker are laid out: pytorch/xla:torch_xla/_internal/tpu.py for 4 chips,
-#: tpu-env of a ct6e-standard-1t for 1.
+#: The layout of one worker's chips: pytorch/xla:torch_xla/_internal/tpu.py for 4 chips, tpu-env of
+#: a ct6e-standard-1t for 1.
 _CHIP_BOUNDS = {1: (1, 1, 1), 2: (1, 2, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
-#: What /etc/environment of a TPU VM's image sets: Google's own build script of such an image. Its
-#: LD_PRELOAD is left out: a library that is not on this machine would make every command complain.
+#: /etc/environment of a TPU VM's image, from Google's build script of such an image. LD_PRELOAD is
+#: omitted, because every command would complain about a library that this machine lacks.
 LOGIN = {
     "CLOUDSDK_PYTHON": "/usr/bin/python3",
     "GCS_RESOLVE_REFRESH_SECS": "60",
@@ -50,7 +50,7 @@ _CONTROL_AGENT = f"{_IMAGES}/vbar_control_agent:cloud_tpu.vbarcontrolagent_20250
 
 @dataclass(frozen=True)
 class SliceFacts:
-    """One node, as its workers know it."""
+    """The facts about a node that its workers know."""
 
     node: str  #: full resource name
     node_id: str
@@ -59,9 +59,9 @@ class SliceFacts:
     preemptible: bool
     workers: tuple[WorkerRecord, ...]
     service_account: str = ""
-    metadata: Mapping[str, str] = field(default_factory=dict)  #: the node's own
-    data_disks: tuple[tuple[str, str], ...] = ()  #: source and mode of each, as the API has them
-    project_number: str = ""  #: by which the APIs know its project
+    metadata: Mapping[str, str] = field(default_factory=dict)  #: without the project's
+    data_disks: tuple[tuple[str, str], ...] = ()  #: source and mode of each, in the API's form
+    project_number: str = ""
 
     @classmethod
     def of(
@@ -79,8 +79,8 @@ class SliceFacts:
             service_account=str(node.get("serviceAccount", {}).get("email", "")),
             metadata=node.get("metadata", {}),
             data_disks=tuple(
-                (each["sourceDisk"], each.get("mode", "READ_WRITE"))
-                for each in node.get("dataDisks", [])
+                (disk["sourceDisk"], disk.get("mode", "READ_WRITE"))
+                for disk in node.get("dataDisks", [])
             ),
             project_number=project_number,
         )
@@ -91,10 +91,10 @@ class SliceFacts:
 
     @property
     def coordinator_port(self) -> int:
-        """JAX's own; where all workers share an address, one that no other slice has.
+        """JAX's default port or, if all workers share one address, a different port per slice.
 
-        The ports of SSH servers are different there, and of 16,384 in a row (macOS: 49152 to
-        65535), from which these are far away.
+        It is derived from the SSH port, which is different for every worker there. SSH ports come
+        from a range of 16,384 (macOS: 49152 to 65535), which these ports do not overlap.
         """
         first = self.workers[0]
         return COORDINATOR_PORT if first.address != SHARED else 10_000 + first.port % 16_384
@@ -113,12 +113,12 @@ class SliceFacts:
 
     @property
     def chips_usable(self) -> bool:
-        """Whether the runtime version has a driver for the chips: `accelerators.runtime_fits`."""
+        """True if the runtime version has a driver for the chips: `accelerators.runtime_fits`."""
         return runtime_fits(self.accelerator, self.runtime_version) is None
 
     @property
     def devices(self) -> int:
-        """The devices of one worker; none where the worker is READY and its chips are not."""
+        """The number of devices of one worker, or 0 if its chips are not usable."""
         return self.accelerator.devices_per_worker if self.chips_usable else 0
 
     @property
@@ -127,7 +127,7 @@ class SliceFacts:
 
     @property
     def worker_bounds(self) -> str:
-        """The workers along each axis: topology over the chips of one worker."""
+        """The number of workers along each axis: the topology divided by one worker's chips."""
         chips = _CHIP_BOUNDS[self.accelerator.chips_per_worker]
         axes = [int(axis) for axis in self.accelerator.topology.split("x")]
         padded = [*axes, 1, 1][:3]
@@ -137,10 +137,10 @@ class SliceFacts:
         return f"{self.workers[index].hostname}.{self.zone}.c.{self.project}.internal"
 
     def environment(self, index: int, metadata_address: str) -> dict[str, str]:
-        """Return the variables by which frameworks find the slice without a TPU in the machine.
+        """Return the variables that let frameworks find the slice on a machine without a TPU.
 
-        `metadata_address` is host:port of the worker's own metadata server, which describes the
-        slice. As on a TPU VM, no variable does (docs/reference/real-workers.md).
+        `metadata_address` is host:port of the worker's metadata server, which describes the slice.
+        As on a TPU VM, no variable does that (docs/reference/real-workers.md).
         """
         return {
             **LOGIN,
@@ -149,26 +149,26 @@ class SliceFacts:
             "GCE_METADATA_HOST": metadata_address,
             "JAX_FORCE_TPU_INIT": "1",
             "JAX_COORDINATOR_PORT": str(self.coordinator_port),
-            # The default is every interface of this machine, where two slices would meet.
+            # The default is every interface of this machine: two slices would collide.
             "JAX_COORDINATOR_BIND_ADDRESS": f"{self.addresses[index]}:{self.coordinator_port}",
             **(self._stand_ins() if self.devices else {}),
         }
 
     def _stand_ins(self) -> dict[str, str]:
-        """Return the variables that make CPU devices of XLA stand in for the TPU's.
+        """Return the variables that make XLA's CPU devices stand in for TPU devices.
 
-        XLA has a thread for each of them, and steps that are under way together, as JAX begins
-        them, hold these while they wait for each other's sums: on a machine at work that ended by
-        XLA's timeout. PJRT_NPROC gives it more (openxla/xla:xla/pjrt/utils.cc).
+        By default XLA has one thread per device. JAX starts several steps at once; each occupies
+        threads while it waits for sums of the others, and on a busy machine that ran into XLA's
+        timeout. PJRT_NPROC adds threads (openxla/xla:xla/pjrt/utils.cc).
         """
         return {
-            "JAX_PLATFORMS": "cpu",  # JAX_FORCE_TPU_INIT makes JAX ask for a TPU that is not there
+            "JAX_PLATFORMS": "cpu",  # otherwise JAX_FORCE_TPU_INIT makes JAX look for a TPU
             "XLA_FLAGS": f"--xla_force_host_platform_device_count={self.devices}",
             "PJRT_NPROC": str(_THREADS * self.devices),
         }
 
     def attributes(self, index: int) -> dict[str, str]:
-        """Return `/computeMetadata/v1/instance/attributes/` of one worker."""
+        """Return the content of `/computeMetadata/v1/instance/attributes/` of one worker."""
         return {
             **self.metadata,
             "accelerator-type": self.accelerator.name,
@@ -180,9 +180,9 @@ class SliceFacts:
         }
 
     def tpu_env(self, index: int) -> list[tuple[str, str]]:
-        """Return keys and values of a worker's tpu-env, sorted as the Cloud TPU API sorts them.
+        """Return keys and values of a worker's tpu-env, sorted by key like the real one.
 
-        Recorded on a v4-256: penghao-wu/cambrian:test_tpu.py. The images are those of that slice.
+        Recorded on a v4-256: penghao-wu/cambrian:test_tpu.py. The images are from that slice.
         """
         wrap = ",".join(["true" if self.accelerator.workers > 1 else "false"] * 3)
         ports = ",".join(str(8431 + chip) for chip in range(self.accelerator.chips_per_worker))

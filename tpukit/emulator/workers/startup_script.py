@@ -1,7 +1,8 @@
-"""A worker's `startup-script`: what its metadata lets it do at each boot.
+"""A worker's `startup-script`: a command in its metadata that runs at each boot.
 
-As Compute Engine's guest agent does it: a file that bash runs as root, its output in the journal of
-`google-startup-scripts.service` (google_metadata_script_runner of GoogleCloudPlatform/guest-agent).
+Like Compute Engine's guest agent, the emulator writes it to a file, runs it with bash as root, and
+sends its output to the journal of `google-startup-scripts.service`: google_metadata_script_runner
+of GoogleCloudPlatform/guest-agent.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from pathlib import Path
 from tpukit.emulator.workers.engines.engine import EmulatedWorker, Engine, Login, WorkerProgram
 
 KEY = "startup-script"
-#: Where a worker keeps the journal of the unit; its stand-in for journalctl shows it.
+#: The journal of the unit, in the worker's folder; the stand-in for journalctl prints it.
 JOURNAL = Path("etc", "startup-script.log")
 _FILE = "startup-script"
 _CHUNK = 64 * 1024
-#: Bytes of the journal with which a boot still adds to it.
+#: The largest journal in bytes to append to; a boot empties a larger one.
 _LARGEST_JOURNAL = 1 << 20
 
 _log = logging.getLogger(__name__)
 
 
 async def run_startup_script(worker: EmulatedWorker, engine: Engine, script: str) -> None:
-    """Run the script to its end on a worker that was started; its output goes to the journal."""
+    """Run the script to its end on a started worker; its output goes to the journal."""
     file = worker.folder / "tmp" / _FILE
     file.unlink(missing_ok=True)
-    # What a worker's programs left in its place, such as a link, is not written through.
+    # O_EXCL: never write through a link that the worker's programs left in its place.
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700), "wb") as written:
         written.write(script.encode())
     program = _program(worker, engine)
@@ -61,15 +62,16 @@ async def run_startup_script(worker: EmulatedWorker, engine: Engine, script: str
 
 
 def _program(worker: EmulatedWorker, engine: Engine) -> WorkerProgram:
-    """Return what runs the file, in a root's environment that comes from no SSH connection."""
+    """Return the program that runs the file, in root's environment without SSH variables."""
     command = f'exec /bin/bash -c "$TMPDIR/{_FILE}"'
     program = engine.program(worker, Login("root", command, ("", 0, "", 0)))
-    kept = {key: each for key, each in program.environment.items() if not key.startswith("SSH_")}
-    return replace(program, environment=kept)
+    variables = program.environment.items()
+    environment = {name: value for name, value in variables if not name.startswith("SSH_")}
+    return replace(program, environment=environment)
 
 
 async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """Yield lines without their ends; one that is longer than a chunk comes in pieces."""
+    """Yield lines without their ends; a line longer than a chunk comes in pieces."""
     rest = b""
     while data := await stream.read(_CHUNK):
         *whole, rest = (rest + data).split(b"\n")

@@ -1,6 +1,6 @@
-"""The seam between the API half of the emulator and the machines that stand in for TPU VMs.
+"""The interface between the emulator's APIs and its workers.
 
-The service decides when a node's workers live and what they admit; a `WorkerHost` makes them live.
+The service decides when a node's workers run and whom they admit; a `WorkerHost` runs them.
 """
 
 from __future__ import annotations
@@ -14,56 +14,56 @@ from tpukit.emulator.faults.worker_faults import WorkerFaults
 
 @dataclass(frozen=True)
 class WorkerRecord:
-    """What has to survive a restart of the emulator for one worker to stay the same machine."""
+    """The lasting identity of a worker, which survives a restart of the emulator."""
 
     index: int
     address: str
-    port: int  #: where its SSH server listens
+    port: int  #: of its SSH server
     hostname: str
     host_private_key: str  #: OpenSSH PEM
     host_public_key: str  #: "ssh-ed25519 AAAA…"
 
 
 class WorkerOracle(Protocol):
-    """What a worker asks the service at every connection.
+    """The questions that workers ask the service at every connection.
 
-    Everything may be called from any thread; `node` is a full resource name.
+    All members are safe to use from any thread. `node` is a full resource name.
     """
 
     @property
     def worker_faults(self) -> WorkerFaults:
-        """The faults that a user inflicts on workers."""
+        """The faults of workers."""
         ...
 
     def authorized_keys(self, node: str) -> Sequence[tuple[str, str]]:
-        """Return (user, public key line) pairs from the node's and its project's metadata."""
+        """Return pairs (user, public key line) from the metadata of the node and its project."""
         ...
 
     def admits(self, node: str, source_ip: str, port: int) -> bool:
-        """Return whether the firewall rules let `source_ip` reach this TCP port of the workers."""
+        """Return True if the firewall rules let `source_ip` reach this TCP port of the workers."""
         ...
 
     def neighbours(self, node: str) -> Sequence[str]:
-        """Return the addresses of all workers on the node's network, its own among them."""
+        """Return the addresses of all workers on the node's network, including its own."""
         ...
 
     def project_number(self, node: str) -> str:
-        """Return the number by which the APIs know the node's project."""
+        """Return the number of the node's project."""
         ...
 
 
 class WorkerHost(Protocol):
-    """Makes the workers of a node; every method is called under the server's lock.
+    """The workers of all nodes; the caller of every method holds the server's lock.
 
-    `node` is a full resource name, except in `boot`, where it is the node's JSON object.
+    `node` is a full resource name, except in `boot`: there it is the node's JSON object.
     """
 
     def allocate(self, node: str, count: int) -> list[WorkerRecord]:
-        """Choose addresses and host keys for `count` workers; nothing listens yet."""
+        """Choose addresses and host keys for `count` workers, without starting them."""
         ...
 
     def boot(self, node: dict[str, Any], workers: Sequence[WorkerRecord]) -> None:
-        """Let the workers answer: the node became READY, or the emulator came back with it so."""
+        """Start the workers of a node that became READY, or that is READY after a restart."""
         ...
 
     def move(self, node: str, workers: Sequence[WorkerRecord]) -> list[WorkerRecord]:
@@ -71,7 +71,7 @@ class WorkerHost(Protocol):
         ...
 
     def guest_attributes(self, worker: WorkerRecord) -> Mapping[str, str]:
-        """Return what a worker has published of itself, by `namespace/key`."""
+        """Return a worker's published values by `namespace/key`."""
         ...
 
     def halt(self, node: str) -> None:
@@ -79,17 +79,17 @@ class WorkerHost(Protocol):
         ...
 
     def refresh(self) -> None:
-        """Apply the faults that came, and undo those that went."""
+        """Apply new faults, and undo those that ended."""
         ...
 
     def keep_only(self, workers: Collection[WorkerRecord]) -> None:
-        """Remove the files of all workers but these, which are all that there are."""
+        """Remove the files of all workers except these."""
         ...
 
     def discard(self, node: str) -> None:
-        """Halt, then remove the workers' files: the node is deleted."""
+        """Halt the workers of a deleted node, and remove their files."""
         ...
 
 
-#: `build_server` makes the host last, because it needs an oracle.
+#: The host needs an oracle, so the service makes it from this function.
 WorkerHostFactory = Callable[[WorkerOracle], WorkerHost]

@@ -1,4 +1,4 @@
-"""What a worker's commands run in: processes of this account, or namespaces of their own.
+"""The engines that run a worker's commands: as this account's processes, or in namespaces.
 
-Nothing here listens for SSH.
+Code that accepts SSH connections belongs in `ssh`.
 """

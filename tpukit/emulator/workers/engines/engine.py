@@ -1,7 +1,7 @@
-"""What an emulated worker runs its commands in: the interface of all engines.
+"""The interface of all engines, which run the commands of emulated workers.
 
-An engine turns a login into a program to start. Nothing is made for a worker before its first
-login: one that nobody talks to costs a listening socket.
+An engine turns a login into a program to start. It makes nothing for a worker before its first
+login: an unused worker needs only a listening socket.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from tpukit.text import one_line
 
 SHELL = "/bin/bash"
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#: A session leader that opens a terminal without one of its own gets it as controlling terminal.
+#: The session's leader opens the terminal itself, so that it becomes the controlling terminal.
 _ON_TERMINAL = ("/bin/sh", "-c", 'exec "$@" <>"$0" >&0 2>&0')
-#: What every command starts through, and what it has the worker's Pythons read.
+#: The program that starts every command, and the code that it makes the worker's Pythons run.
 WITH_CHIPS, CHIPS_HOOK = "with-chips", "with-chips-hook"
-#: The variable that names the latter.
+#: This variable names the path of `CHIPS_HOOK`.
 CHIPS = "TPUKIT_EMULATED_CHIPS"
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
 @dataclass(frozen=True)
 class EmulatedWorker:
-    """One worker as its servers and its engine see it."""
+    """One worker, for its servers and its engine."""
 
     record: WorkerRecord
     facts: SliceFacts
-    folder: Path  #: all that the worker keeps: homes, temporary files, its own programs
+    folder: Path  #: all files of the worker: homes, temporary files, its programs
     marker: str  #: <emulator>/<node>/<index>
 
     @property
@@ -52,7 +52,7 @@ class EmulatedWorker:
 
 @dataclass(frozen=True)
 class Login:
-    """What an authenticated user asks for."""
+    """A request of an authenticated user for a shell or a command."""
 
     user: str
     command: str | None  #: None for an interactive shell
@@ -62,11 +62,11 @@ class Login:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """As sshd does: a login shell without a command, `shell -c` with one."""
+        """The shell's command line, like sshd's: `-l` without a command, `-c` with one."""
         return (SHELL, "-l") if self.command is None else (SHELL, "-c", self.command)
 
     def environment(self, home: Path) -> dict[str, str]:
-        """Return what sshd and login set."""
+        """Return the variables that sshd and login set."""
         client, client_port, address, port = self.connection
         terminal = {} if self.terminal_type is None else {"TERM": self.terminal_type}
         return {
@@ -84,17 +84,17 @@ class Login:
 
 @dataclass(frozen=True)
 class WorkerProgram:
-    """A process to start as the leader of a session of its own.
+    """A process to start as the leader of a new session.
 
-    `enter` is a command that starts `arguments` inside the worker; the leader of the session is
-    then the child of that command.
+    `enter` is a command that starts `arguments` inside the worker; its child is then the leader of
+    the session.
     """
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
     directory: Path
     enter: tuple[str, ...] = ()
-    terminals: Path | None = None  #: a devpts file system, where it is not this process's
+    terminals: Path | None = None  #: the worker's devpts file system, if it has its own
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -108,81 +108,84 @@ class WorkerProgram:
 
 @dataclass(frozen=True)
 class WorkerSockets:
-    """Sockets on which a started worker expects its servers."""
+    """The sockets for the servers of a started worker."""
 
     metadata: socket.socket
-    ssh: socket.socket | None = None  #: for its neighbours, where it has a network of its own
-    proxy: socket.socket | None = None  #: an HTTP proxy, where it has no other way out
+    ssh: socket.socket | None = None  #: for its neighbours, if it has its own network
+    proxy: socket.socket | None = None  #: for an HTTP proxy, if it has its own network
     upstream: tuple[str, int] | None = None  #: the proxy that this one forwards to
     api: socket.socket | None = None  #: on 127.0.0.1 and the port of the emulator's own API
 
 
 @dataclass(frozen=True)
 class SftpFolders:
-    """What SFTP serves."""
+    """The folders that SFTP serves."""
 
-    home: Path  #: as the worker's programs name it
-    root: Path | None = None  #: where the worker's files are for this process, if not where it is
+    home: Path  #: the path of the home folder on the worker
+    root: Path | None = None  #: this process's path of the worker's root, if it has its own
 
 
 class Engine(Protocol):
     """A way to run workers on this machine."""
 
     name: str
-    limits: tuple[str, ...]  #: what a worker of this engine lacks beside a TPU VM
+    limits: tuple[str, ...]  #: differences from a TPU VM
 
     def start(self, worker: EmulatedWorker) -> WorkerSockets | None:
-        """Make what a login needs; return nothing for a worker that runs. Blocks: not on a loop."""
+        """Make everything that a login needs, or return None if the worker runs already.
+
+        This blocks: do not call it on an event loop.
+        """
         ...
 
     def files(self, worker: EmulatedWorker, user: str) -> SftpFolders:
-        """Return what the user sees over SFTP; raise `BadInput` for an impossible user name."""
+        """Return the folders for SFTP; raise `BadInput` for an invalid user name."""
         ...
 
     def program(self, worker: EmulatedWorker, login: Login) -> WorkerProgram:
-        """Return the program that a login starts; raise `BadInput` as `files` does."""
+        """Return the program for a login; raise `BadInput` for an invalid user name."""
         ...
 
     def connect(self, worker: EmulatedWorker, host: str, port: int) -> socket.socket:
-        """Return a connection to what the worker itself calls `host`. Blocks: not on a loop."""
+        """Return a connection from the worker to `host`. This blocks, as `start` does."""
         ...
 
     def end(self, marker: str) -> None:
-        """End every process of the workers whose markers begin with `marker`."""
+        """End all processes of workers with a marker that begins with `marker`."""
         ...
 
     def close(self) -> None:
-        """Give back what the engine itself has taken."""
+        """Release the engine's own resources."""
         ...
 
 
 @runtime_checkable
 class BootingEngine(Engine, Protocol):
-    """An engine whose workers boot: they have accounts, an SSH server and services of their own."""
+    """An engine with workers that boot: they have their own accounts, services and SSH server."""
 
     def open_ssh(self, worker: EmulatedWorker, keys: Sequence[tuple[str, str]]) -> socket.socket:
-        """Return a connection to the worker's SSH server, which admits these users' keys alone.
+        """Return a connection to the worker's SSH server, which then admits only these keys.
 
-        Blocks: not on a loop.
+        This blocks, as `start` does.
         """
         ...
 
 
 def make_folders(worker: EmulatedWorker, names: tuple[str, ...]) -> None:
-    """Make the worker's folder, with folders in it, closed to other accounts."""
+    """Make the worker's folder and subfolders, without access for other accounts."""
     for folder in (worker.folder.parent, worker.folder, *(worker.folder / name for name in names)):
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def common_folder(worker: EmulatedWorker, name: str) -> Path:
-    """Return a folder that all workers of this emulator have in common; it is made."""
+    """Make and return a folder that all workers of this emulator share."""
     folder = worker.folder.parent / name
     folder.mkdir(mode=0o755, exist_ok=True)
     return folder
 
 
 def install_programs(worker: EmulatedWorker, names: tuple[str, ...], interpreter: Path) -> None:
-    """Put stand-ins for programs into the worker's `bin`, and what they print into `etc`."""
+    """Install stand-ins for programs in the worker's `bin`, and their data in `etc`."""
     own = worker.folder / "bin"
     for name in (*names, WITH_CHIPS, CHIPS_HOOK):
         install(name, own / name, 0o700)
@@ -201,23 +204,23 @@ def install_programs(worker: EmulatedWorker, names: tuple[str, ...], interpreter
 
 
 def tpu_env(worker: EmulatedWorker) -> str:
-    """Return the settings of Google's own runtime, /home/tpu-runtime/tpu-env of a TPU VM."""
+    """Return the settings of Google's runtime, /home/tpu-runtime/tpu-env of a TPU VM."""
     return "".join(f'{name}="{value}"\n' for name, value in worker.facts.tpu_env(worker.index))
 
 
 def install(name: str, target: Path, mode: int) -> None:
-    """Copy a file of the package."""
+    """Copy a stand-in from the package to `target`."""
     shutil.copyfile(Path(__file__).parent / "standins" / name, target)
     target.chmod(mode)
 
 
 def home_folder(worker: EmulatedWorker, user: str) -> Path:
-    """Return where the user's home folder is kept; raise `BadInput` for an impossible name."""
+    """Return the path of the user's home folder; raise `BadInput` for an invalid name."""
     if not _USER.fullmatch(user):
         raise BadInput(f"not a user name: {one_line(user)}")
     return worker.folder / "home" / user
 
 
 def base_interpreter() -> Path:
-    """Return the Python beneath the virtual environment that runs this process."""
+    """Return the Python that this process's virtual environment is based on."""
     return Path(os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable))

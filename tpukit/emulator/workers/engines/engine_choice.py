@@ -1,4 +1,4 @@
-"""Which engine runs the workers, and why."""
+"""The choice of the engine that runs the workers, with the reason."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def choose(
     environment: Mapping[str, str],
     api_port: Callable[[], int] = int,
 ) -> EngineChoice:
-    """Return the engine of a name; `auto` is the portable one, which every machine can run.
+    """Return the engine with a name; `auto` is the portable one, which every machine can run.
 
-    `folder` keeps the workers' files, `identity` marks their processes, `api_port` is that of
+    `folder` holds the workers' files, and `identity` marks their processes. `api_port` is for
     `WorkerNetworks`. Raises `TpukitError` if the machine cannot run the engine.
     """
     inherited = inherited_environment(environment, Path.home())
@@ -70,7 +70,7 @@ def choose(
 
 
 def lacking(platform: str, user: int, find: Callable[[str], object]) -> str:
-    """Return what keeps the namespaces engine from running; `find` looks for a program."""
+    """Return the missing requirements of the namespaces engine; `find` looks for a program."""
     if platform != "linux":
         return "Linux"
     if user != 0:
@@ -83,7 +83,7 @@ def _missing() -> str:
 
 
 def _tried(engine: Engine, folder: Path, identity: str) -> EngineChoice:
-    """Run a command on a worker that is made and removed for it."""
+    """Return an engine after a command has run on a trial worker; raise `TpukitError` if not."""
     bits = random.SystemRandom().getrandbits(32)
     record = new_record(0, _TRIAL_ADDRESS, f"trial-{bits:08x}")
     node = {"name": _TRIAL_NODE, "acceleratorType": "v3-8"}

@@ -1,4 +1,4 @@
-"""The engine that works everywhere: a worker's commands are processes of this account."""
+"""The engine for every machine: a worker's commands are processes of this account."""
 
 from __future__ import annotations
 
@@ -29,26 +29,24 @@ _SECONDS = 10.0
 #: unix(7): a socket's path has at most 107 bytes; tmux adds its folder and a name.
 _LONGEST_SOCKETS = 107 - len("/tmux-4294967295/default")
 _STAND_INS = ("hostname", "uname", "journalctl", "sudo", "systemctl", "python3", "pip3")
-_ACCOUNT = (
-    "sudo changes no user: no system package can be installed that this account cannot install",
-)
+_ACCOUNT = ("sudo does not change the user, so it cannot install system packages",)
 _ROOT = (
     "the emulator runs as root, so every command on a worker is root on this machine, with or"
     " without sudo: it can install here, and destroy anything",
 )
 _ALWAYS = (
-    "workers share the machine's files, packages, process list and network: what a command"
-    " removes there it removes here",
+    "workers share this machine's files, packages, process list and network: a command that"
+    " removes a file there removes it here",
     "the metadata server is not on 169.254.169.254: GCE_METADATA_IP names it",
-    "no accelerator device files",
+    "there are no accelerator device files",
 )
 
 
 class PortableEngine:
-    """Needs no privilege, on any Linux or macOS machine.
+    """Runs commands without special rights, on any Linux or macOS machine.
 
-    `inherited` are variables of the emulator's environment, `interpreter` is a worker's `python3`;
-    `is_root` says that this account is root.
+    `inherited` are the variables from the emulator's environment, `interpreter` is a worker's
+    `python3`, and `is_root` is True if this account is root.
     """
 
     name = "portable"
@@ -60,7 +58,7 @@ class PortableEngine:
         self._inherited = dict(inherited)
         self._interpreter = interpreter
         self._metadata: dict[str, str] = {}  #: marker: host:port
-        self._states: dict[str, Path] = {}  #: marker: what systemctl answers there
+        self._states: dict[str, Path] = {}  #: marker: the file with systemctl's answer
 
     def start(self, worker: EmulatedWorker) -> WorkerSockets | None:
         if worker.marker in self._metadata:
@@ -68,7 +66,7 @@ class PortableEngine:
         make_folders(worker, ("bin", "home", "tmp", "etc"))
         install_programs(worker, _STAND_INS, self._interpreter)
         self._states[worker.marker] = worker.folder / "etc/system-state"
-        self._states[worker.marker].write_text("offline\n")  # for systemd: it is not what runs here
+        self._states[worker.marker].write_text("offline\n")  # systemd does not run here
         metadata = listening(worker.address, 0)
         host, port = metadata.getsockname()
         self._metadata[worker.marker] = f"{host}:{port}"
@@ -86,8 +84,8 @@ class PortableEngine:
             "PATH": f"{worker.folder / 'bin'}:{SYSTEM_PATH}",
             "TMPDIR": str(worker.folder / "tmp"),
             CHIPS: str(worker.folder / "bin" / CHIPS_HOOK),
-            # Its servers are found by their sockets: one of this machine, or of another worker,
-            # would run commands elsewhere, and outlive the worker.
+            # tmux finds its server by a socket: a server of this machine or of another worker
+            # would run commands there, and outlive the worker.
             **({"TMUX_TMPDIR": sockets} if len(sockets) <= _LONGEST_SOCKETS else {}),
             processes.MARKER: worker.marker,
         }
@@ -95,7 +93,7 @@ class PortableEngine:
         return WorkerProgram(words, {**environment, **self._direct(worker)}, home)
 
     def _direct(self, worker: EmulatedWorker) -> dict[str, str]:
-        """Return the variables that keep what a worker asks its metadata server from a proxy."""
+        """Return the variables that keep requests to the metadata server from a proxy."""
         if not any(name.lower().endswith("_proxy") for name in self._inherited):
             return {}
         names = ("no_proxy", "NO_PROXY")
@@ -103,20 +101,20 @@ class PortableEngine:
         return dict.fromkeys(names, ",".join(filter(None, (before, worker.address))))
 
     def connect(self, worker: EmulatedWorker, host: str, port: int) -> socket.socket:
-        # From its own address, by which the firewall rules of others judge it.
+        # From the worker's own address, to which other workers' firewall rules apply.
         return socket.create_connection((host, port), _SECONDS, (worker.address, 0))
 
     def end(self, marker: str) -> None:
-        ended = [each for each in list(self._metadata) if each.startswith(marker)]
-        for each in ended:  # as systemd does, before anything else hears of it
+        ended = [name for name in list(self._metadata) if name.startswith(marker)]
+        for name in ended:  # like systemd, before any process gets a signal
             with contextlib.suppress(OSError):  # a worker's programs may have removed the folder
-                self._states[each].write_text("stopping\n")
+                self._states[name].write_text("stopping\n")
         processes.end(lambda: processes.marked(marker))
-        for each in ended:
-            del self._metadata[each], self._states[each]
+        for name in ended:
+            del self._metadata[name], self._states[name]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: this engine holds no resources."""
 
     def _home(self, worker: EmulatedWorker, user: str) -> Path:
         home = home_folder(worker, user)

@@ -1,4 +1,4 @@
-"""A worker's SSH server: its listener, sessions, files, and the faults it can be given.
+"""A worker's SSH server: its listener, sessions, files and faults.
 
-What a session runs in is an engine's business.
+Code that runs a session's commands belongs in `engines`.
 """

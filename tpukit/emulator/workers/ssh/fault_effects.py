@@ -1,4 +1,4 @@
-"""What the faults of one worker do to its SSH server and its processes."""
+"""The effects of one worker's faults on its SSH server and its processes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from tpukit.emulator.workers.ssh.link import (
 from tpukit.text import quote
 
 _APT_LOCK = "etc/apt-lock"  #: in the worker's folder; the stand-in for apt-get waits for its end
-_POLL_SECONDS = 0.1  #: how often a connection that a frozen worker holds looks again
-#: A title, a cleared screen, a copy to the clipboard, a link, the end of a line turned round, and
-#: markup of rich: what `text.sanitize` and the console have to withstand.
+_POLL_SECONDS = 0.1  #: how often a held connection checks if the worker is still frozen
+#: A title, a cleared screen, a copy to the clipboard, a link, reversed text and rich's markup:
+#: `text.sanitize` and the console must neutralise them all.
 _HOSTILE = (
     "\x1b]0;owned\x07\x1b[2J\x1b[31mred\x1b]52;c;b3duZWQ=\x07"
     "\x1b]8;;http://evil.example/\x1b\\link\x1b]8;;\x1b\\ [bold]markup[/] \u202etxt.exe\rover\n"
@@ -35,15 +35,15 @@ _HOSTILE = (
 
 
 class FaultTarget(Protocol):
-    """What a fault acts on."""
+    """The SSH server that faults act on."""
 
     worker: EmulatedWorker
     connections: set[asyncssh.SSHServerConnection]
-    sockets: set[socket.socket]  #: those of the clients
+    sockets: set[socket.socket]  #: the clients' connections
 
     @property
     def listener(self) -> socket.socket | None:
-        """The listening socket; None while connections are refused."""
+        """The listening socket, or None while the server refuses connections."""
         ...
 
     def open(self) -> None:
@@ -51,41 +51,41 @@ class FaultTarget(Protocol):
         ...
 
     def shut(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         ...
 
 
 class FaultEffects:
-    """Applies the rules for one worker, and undoes what they did once they end."""
+    """Applies the rules for one worker, and undoes their effects when they end."""
 
     def __init__(self, target: FaultTarget, faults: WorkerFaults) -> None:
         self._target = target
         self._faults = faults
         self._place = target.worker.facts.node, target.worker.index
-        # A lock that outlived the emulator is taken back like one that ended.
+        # A lock that outlived the emulator counts as active, so that `refresh` can remove it.
         self._active = {"apt-lock"} if (self._folder / _APT_LOCK).exists() else set()
         self._dropping: list[socket.socket] = []
-        #: The key of the machine that answers in the worker's place.
+        #: The host key of the fault "swapped-host-key".
         self._other_key: asyncssh.SSHKey | None = None
 
-    # At each event.
+    # Methods for each event.
 
     def in_force(self, kind: str) -> bool:
         return self._faults.find(self._place, kind) is not None
 
     def take(self, kind: str) -> WorkerFault | None:
-        """Return the rule that is served at this event, and count it."""
+        """Return the rule that affects this event, and count it, or None."""
         return self._faults.take(self._place, kind)
 
     async def wait_while_frozen(self) -> None:
-        """Hold a new connection while the worker is frozen, or dead although packets arrive."""
+        """Hold a new connection while the worker is frozen, or dead without a packet filter."""
         if self.in_force("frozen"):
             self.take("frozen")
         while self.in_force("frozen") or self.in_force("dead"):
             await asyncio.sleep(_POLL_SECONDS)
 
     def through_link(self, connection: socket.socket) -> tuple[socket.socket, LimitedLink | None]:
-        """Return the socket to serve in place of a connection, and what carries its bytes."""
+        """Return the socket to serve in place of a connection, and the link between them."""
         slow, cut = self.take("slow"), self.take("cut")
         if not slow and not cut:
             return connection, None
@@ -100,11 +100,11 @@ class FaultEffects:
         return self._other_key
 
     def command(self, command: str | None) -> str | None:
-        """Return what runs in place of a command."""
+        """Return the command to run in place of a command."""
         if self.take("disk-full"):
             command = f"exec disk-full {quote([command or 'exec bash -l'])}"
-        found = [(kind, self.take(kind)) for kind in DEVICE_KINDS]
-        if lies := " ".join(f"{kind}={rule.device}" for kind, rule in found if rule):
+        rules = [(kind, self.take(kind)) for kind in DEVICE_KINDS]
+        if lies := " ".join(f"{kind}={rule.device}" for kind, rule in rules if rule):
             command = f"exec lying-devices {quote([lies, command or 'exec bash -l'])}"
         if self.take("hostile-output"):
             noise = f"printf %s {quote([_HOSTILE])}"
@@ -114,10 +114,10 @@ class FaultEffects:
     def banner(self) -> str:
         return _HOSTILE if self.in_force("hostile-output") else ""
 
-    # Whenever rules came or went.
+    # Methods for changes of the rules.
 
     async def refresh(self) -> None:
-        """Apply the faults that begin, and undo those that ended."""
+        """Apply new faults, and undo those that ended."""
         for kind, begin, stop in (
             ("refusing", self._refuse, self._target.open),
             ("dead", self._die, self._revive),
@@ -140,9 +140,9 @@ class FaultEffects:
             await asyncio.to_thread(self._to_processes, kind, False)
 
     def _to_processes(self, kind: str, begins: bool) -> None:
-        """Stop processes, and let them go on, or end them as a reboot does.
+        """Stop the processes when a fault begins; let them continue, or end them, when it ends.
 
-        Those of a dead worker are only stopped: their clients would see them end.
+        A dead worker's processes end only with the fault: before, clients would notice their end.
         """
         if kind == "dead" and not begins:
             processes.end(self._processes, grace=0)
@@ -155,7 +155,8 @@ class FaultEffects:
     def _processes(self) -> list[psutil.Process]:
         marker = self._target.worker.marker
         # The marker of worker 1 also begins that of worker 10.
-        return [each for each in processes.marked(marker) if processes.marker(each) in ("", marker)]
+        marked = processes.marked(marker)
+        return [process for process in marked if processes.marker(process) in ("", marker)]
 
     def _refuse(self) -> None:
         self.take("refusing")
@@ -187,7 +188,7 @@ class FaultEffects:
                 self._dropping.append(end)
 
     def _revive(self) -> None:
-        """Answer again; the connections of before are unknown to the machine that came back."""
+        """Answer again, and reset the old connections, as a rebooted machine does."""
         self._unfreeze()
         self._cut_off()
 

@@ -1,4 +1,4 @@
-"""The network between a client and a worker: firewall, dropped packets, limited rate, resets."""
+"""The emulated network between client and worker: firewall, dropped packets, rate, resets."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
 #: A classic BPF program of one instruction, "accept no byte": Documentation/networking/filter.rst.
 _DROP = struct.pack("=HBBI", 0x06, 0, 0, 0)
 _CHUNK = 64 * 1024
-#: Seconds between the SYN packets of Linux (net.ipv4.tcp_syn_retries = 6): 127 s in all.
+#: Seconds between Linux's SYN packets (net.ipv4.tcp_syn_retries = 6), 127 s in total.
 _RETRANSMISSIONS = (1, 2, 4, 8, 16, 32, 64)
-_CLOSE_WAIT = 8  #: tcp_state of a connection whose client left: include/net/tcp_states.h of Linux
+_CLOSE_WAIT = 8  #: tcp_state when the client has left: include/net/tcp_states.h of Linux
 _CAN_DROP = sys.platform == "linux"
 
 
 def drop_packets(end: socket.socket) -> None:
-    """Let Linux drop every packet for a socket: its peer gets no answer, not even a reset."""
+    """Drop every packet for a socket, on Linux only: its peer gets no answer, not even a reset."""
     if _CAN_DROP:
         program = ctypes.create_string_buffer(_DROP)
         value = struct.pack("HL", 1, ctypes.addressof(program))
@@ -30,21 +30,21 @@ def drop_packets(end: socket.socket) -> None:
 
 
 def deliver_packets(end: socket.socket) -> None:
-    """Let packets through again; those that were dropped come again, as TCP repeats them."""
+    """Deliver packets again; TCP then repeats the dropped ones."""
     if _CAN_DROP:
         with contextlib.suppress(OSError):  # no filter was attached
             end.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
 
 
 def reset_on_close(end: socket.socket) -> None:
-    """Let the closing of a socket send RST."""
+    """Make the close of a socket send RST."""
     end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 class LimitedLink:
-    """Carries bytes between two sockets at `rate` bytes a second (0: at once), `most` in all.
+    """Carries bytes between two sockets at `rate` bytes a second (0: without a limit).
 
-    After `most` bytes (0: never) the connection is reset.
+    After `most` bytes in total (0: never) it resets the connection.
     """
 
     def __init__(self, client: socket.socket, server: socket.socket, rate: int, most: int) -> None:
@@ -62,7 +62,7 @@ class LimitedLink:
         back = asyncio.create_task(self._carry(self._server, self._client))
         try:
             await asyncio.wait({there, back}, return_when=asyncio.FIRST_COMPLETED)
-            # What is on its way still arrives, unless the limit was reached.
+            # Unless the limit was reached, bytes on their way still arrive.
             if not self._is_cut:
                 await asyncio.wait({there, back}, timeout=1)
         finally:
@@ -90,18 +90,18 @@ class LimitedLink:
                     await asyncio.sleep(len(data) / self._rate)
 
     def _chunk(self) -> int:
-        """Return how many bytes may be taken at once: a tenth of a second's, none past the cut."""
+        """Return the number of bytes to read at once: 0.1 s of the rate, and none past the cut."""
         size = min(_CHUNK, max(1, self._rate // 10)) if self._rate else _CHUNK
         return min(size, max(1, self._left)) if self._most else size
 
 
 class PacketFilter:
-    """The firewall in front of a worker, as far as a process without privilege can be one.
+    """A firewall in front of a worker that needs no privileges.
 
-    A firewall drops the first packet and the client's kernel repeats it. Here the connection exists
-    already, so it is held without an answer and checked again at the kernel's own intervals: the
-    client waits until it gives up, or gets through once a rule admits it. At most `capacity`
-    connections are held.
+    A real firewall drops the first packet, and the client's kernel repeats it. Here the connection
+    exists already. The filter holds it without an answer, and checks the rules again at the
+    kernel's intervals, until a rule admits it or the client gives up. It holds at most `capacity`
+    connections.
     """
 
     def __init__(self, admits: Callable[[str], bool], capacity: int = 64) -> None:
@@ -109,7 +109,7 @@ class PacketFilter:
         self._free = capacity
 
     async def admit(self, connection: socket.socket, source: str) -> bool:
-        """Return whether the connection is admitted; `admits` is called in a thread of its own."""
+        """Return True if a rule admits the connection, now or later; ask `admits` in a thread."""
         if await asyncio.to_thread(self._admits, source):
             return True
         if not self._free:
@@ -131,7 +131,7 @@ class PacketFilter:
 
 
 def _abandoned(connection: socket.socket) -> bool:
-    """Return whether the client left; only Linux knows before the connection is read."""
+    """Return True if the client has left; only Linux knows this without reading."""
     information = getattr(socket, "TCP_INFO", None)
     if information is None:
         return False

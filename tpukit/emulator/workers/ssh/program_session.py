@@ -1,4 +1,4 @@
-"""What happens on one SSH channel: a program's streams, signals and end, as behind sshd."""
+"""One SSH session channel: a program's streams, signals and end, like sshd's."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tpukit.emulator.workers.ssh.sftp_files import WorkerFiles
 from tpukit.errors import TpukitError
 
 _CHUNK = 64 * 1024
-_SFTP_VERSION = 3  #: the one that OpenSSH speaks
-#: Signals that RFC 4254 section 6.10 names; others carry a domain, as OpenSSH's do.
+_SFTP_VERSION = 3  #: OpenSSH's version
+#: The signals of RFC 4254 section 6.10; other names carry a domain, as in OpenSSH.
 _SIGNALS = frozenset({"ABRT", "ALRM", "FPE", "HUP", "ILL", "INT", "KILL", "PIPE", "QUIT"})
 _SIGNALS |= {"SEGV", "TERM", "USR1", "USR2"}
 _FAILURES = (OSError, asyncssh.Error, asyncssh.BreakReceived)
@@ -31,7 +31,7 @@ ProgramFor = Callable[[str | None, str | None, Mapping[str, str]], WorkerProgram
 
 
 class WorkerSession(asyncssh.SSHServerProcess[bytes]):
-    """One session channel: runs a program, or serves files."""
+    """One session channel, which runs a program or serves files."""
 
     def __init__(self, program_for: ProgramFor, files: Callable[[], SftpFolders]) -> None:
         super().__init__(
@@ -43,7 +43,7 @@ class WorkerSession(asyncssh.SSHServerProcess[bytes]):
     def subsystem_requested(self, subsystem: str) -> bool:
         return subsystem == "sftp"
 
-    # Signals and sizes go to the program at once, not behind what it has not read yet.
+    # Signals and sizes go to the program at once, ahead of input that it has not read yet.
 
     def signal_received(self, signal: str) -> None:
         if self._running:
@@ -57,7 +57,7 @@ class WorkerSession(asyncssh.SSHServerProcess[bytes]):
             self._running.resize((width, height, pixwidth, pixheight))
 
     async def _serve(self, _: asyncssh.SSHServerProcess[bytes]) -> None:
-        # With no buffer of its own, the channel's `drain` means that the client took everything.
+        # Without a buffer, `drain` returns only when the client has taken everything.
         self.channel.set_write_buffer_limits(0)
         try:
             program = self._program_for(self.command, self.term_type, _language(self.env))
@@ -73,7 +73,7 @@ class WorkerSession(asyncssh.SSHServerProcess[bytes]):
         await self._attend(self._running)
 
     async def _attend(self, running: RunningProgram) -> None:
-        """Carry the streams until the program ends, or until the client is gone."""
+        """Carry the streams until the program ends or the client is gone."""
         feeding = asyncio.create_task(self._feed(running))
         ending = asyncio.create_task(self._end(running))
         losing = asyncio.create_task(self.channel.wait_closed())
@@ -87,7 +87,7 @@ class WorkerSession(asyncssh.SSHServerProcess[bytes]):
             self._report(ending.result())
 
     async def _end(self, running: RunningProgram) -> int:
-        """Return the exit status once the program ended and all of its output was taken."""
+        """Return the exit status when the program has ended and the client has all its output."""
         streams = [_carry(running.stdout, self.stdout)]
         if running.stderr:
             streams.append(_carry(running.stderr, self.stderr))
@@ -97,7 +97,7 @@ class WorkerSession(asyncssh.SSHServerProcess[bytes]):
     async def _feed(self, running: RunningProgram) -> None:
         with contextlib.suppress(*_FAILURES):
             while data := await self.stdin.read(_CHUNK):
-                # A program that closed its input leaves the rest unread, and the client unblocked.
+                # If the program closed its input, drop the rest, so that the client can go on.
                 with contextlib.suppress(OSError):
                     await running.stdin.write(data)
         if running.stderr:  # the end of input on a terminal is a character, not a closed terminal
@@ -112,7 +112,7 @@ class WorkerSession(asyncssh.SSHServerProcess[bytes]):
 
 
 async def _carry(source: Descriptor, target: asyncssh.SSHWriter[bytes]) -> None:
-    """Send what the program writes until it closes the stream or the client is gone."""
+    """Send the program's output until it closes the stream or the client is gone."""
     with contextlib.suppress(*_FAILURES):
         while data := await source.read():
             target.write(data)

@@ -1,7 +1,6 @@
-"""Pipes and terminals of a worker's program, read and written without ever blocking the loop.
+"""Pipes and terminals of a worker's program, read and written without blocking the loop.
 
-Nothing is read before somebody takes it, so a program whose output nobody reads waits, as it does
-behind sshd.
+Output is read only on demand. A program therefore waits if its client does not read, as with sshd.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Descriptor:
         self._closed = False
 
     async def read(self) -> bytes:
-        """Return the next bytes, or none at the end, when the terminal hung up or after `close`."""
+        """Return the next bytes, or b"" at the end, after a hang-up and after `close`."""
         while not self._closed:
             try:
                 return os.read(self.number, _CHUNK)
@@ -46,13 +45,13 @@ class Descriptor:
                 loop = asyncio.get_running_loop()
                 await self._ready(loop.add_reader, loop.remove_reader)
             except OSError as error:
-                if error.errno != errno.EIO:  # how Linux reports that a terminal hung up
+                if error.errno != errno.EIO:  # Linux reports a terminal's hang-up so
                     raise
                 break
         return b""
 
     async def write(self, data: bytes) -> None:
-        """Write everything; raise `BrokenPipeError` when nobody reads any more."""
+        """Write everything; raise `BrokenPipeError` if the reader is gone."""
         view = memoryview(data)
         while view:
             if self._closed:
@@ -64,7 +63,7 @@ class Descriptor:
                 await self._ready(loop.add_writer, loop.remove_writer)
 
     def close(self) -> None:
-        """Close it, waking whoever waits on it."""
+        """Close the descriptor, and end all waits for it."""
         if self._closed:
             return
         self._closed = True
@@ -98,10 +97,10 @@ class RunningProgram:
     stdin: Descriptor
     stdout: Descriptor
     stderr: Descriptor | None
-    inside: bool = False  #: whether the program is a child of the process, inside of a worker
+    inside: bool = False  #: True if the program is a child of `process`, inside the worker
 
     def send(self, name: str) -> None:
-        """Send the signal of an SSH name such as `TERM` to the program's whole process group."""
+        """Send a signal, by an SSH name such as `TERM`, to the program's process group."""
         number = getattr(signal, f"SIG{name}", None)
         if number is not None and self.process.returncode is None:
             for leader in self._leaders():
@@ -122,7 +121,7 @@ class RunningProgram:
                 _set_size(self.stdout.number, size)
 
     def hang_up(self) -> None:
-        """Close this side: a terminal's session gets HUP, writers to a pipe get PIPE."""
+        """Close this side: a terminal's session gets HUP, and writers to a pipe get PIPE."""
         for descriptor in (self.stdin, self.stdout, self.stderr):
             if descriptor:
                 descriptor.close()
@@ -172,9 +171,9 @@ async def _start(
 
 
 def open_terminal(terminals: Path | None) -> tuple[int, int, str]:
-    """Return both sides of a new terminal and the name that programs know it by.
+    """Return both sides of a new terminal, and its name for programs.
 
-    `terminals` is the devpts file system of a worker that has its own.
+    `terminals` is the worker's devpts file system, or None for this machine's.
     """
     if terminals is None:
         ours, theirs = os.openpty()

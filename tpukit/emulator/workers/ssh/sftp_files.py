@@ -1,4 +1,4 @@
-"""A worker's files over SFTP, as the worker itself names them."""
+"""A worker's files over SFTP, by the worker's own paths."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import asyncssh
 from tpukit.emulator.workers.engines.engine import SftpFolders
 
 _FAILURES = (OSError, asyncssh.Error, asyncssh.BreakReceived)
-_LINKS = 40  #: path_resolution(7): how many links a path may lead over
+_LINKS = 40  #: path_resolution(7): the most links in one path
 
 
 class WorkerFiles(asyncssh.SFTPServer):
-    """A worker's files over SFTP, relative paths counted from a user's home on the worker.
+    """A worker's files over SFTP; relative paths start in the user's home on the worker.
 
-    Where the worker has a root of its own, links are followed here: the system would follow an
-    absolute one from the root of this process, and lead out of the worker.
+    If the worker has its own root, this class resolves links itself. The system would resolve an
+    absolute link from the root of this process, outside the worker.
     """
 
     def __init__(self, channel: Any, files: SftpFolders) -> None:
@@ -30,7 +30,7 @@ class WorkerFiles(asyncssh.SFTPServer):
         self._root = os.fsencode(files.root) if files.root else b""
 
     def map_path(self, path: bytes) -> bytes:
-        """Return what this process calls a file; the last link of the path is not followed."""
+        """Return this process's path of a worker's file, without resolving the last link."""
         path = os.path.join(self._home, path)
         if not self._root:
             return path
@@ -43,7 +43,7 @@ class WorkerFiles(asyncssh.SFTPServer):
         path = os.path.join(self._home, path)
         return followed(self._root, path) if self._root else os.path.realpath(path)
 
-    # These follow the last link too.
+    # These methods resolve the last link too.
 
     def open(self, path: bytes, pflags: int, attrs: asyncssh.SFTPAttrs) -> Any:
         return super().open(self.realpath(path), pflags, attrs)
@@ -64,15 +64,15 @@ class WorkerFiles(asyncssh.SFTPServer):
         os.symlink(oldpath, self.map_path(newpath))
 
     def exit(self) -> None:
-        """End as sftp-server does: OpenSSH's scp takes a missing exit status for a failure."""
+        """Exit with status 0, as sftp-server does: without it, OpenSSH's scp reports a failure."""
         with contextlib.suppress(*_FAILURES):
             self._channel.exit(0)
 
 
 def followed(root: bytes, path: bytes) -> bytes:
-    """Return an absolute path without links, as a process sees it whose root is `root`.
+    """Resolve the links of an absolute path for a process with the root folder `root`.
 
-    Raises OSError for links that go round in circles.
+    Raises `OSError` if there are too many links.
     """
     done, left, links = b"/", path.split(b"/")[::-1], 0
     while left:

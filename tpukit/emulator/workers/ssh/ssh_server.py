@@ -27,7 +27,7 @@ from tpukit.emulator.workers.ssh.program_session import WorkerSession
 from tpukit.emulator.workers.worker_host import WorkerOracle
 from tpukit.errors import TpukitError
 
-_SSH_PORT = 22  #: the port of firewall rules, wherever the emulated server listens
+_SSH_PORT = 22  #: the port that firewall rules name, whatever port the emulated server has
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _LOGIN_SECONDS = 60
 
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class SshServer:
-    """Serves SSH for one worker, on the loop that runs it; `start_worker` is awaited at logins."""
+    """Serves SSH for one worker on the running loop; every login awaits `start_worker`."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class SshServer:
         self._from_workers: asyncio.Task[None] | None = None
 
     def start(self, listener: socket.socket) -> None:
-        """Accept connections on a bound socket from now on."""
+        """Accept connections on a bound socket."""
         listener.setblocking(False)
         listener.listen(128)
         self.listener = listener
@@ -76,11 +76,11 @@ class SshServer:
         self._from_workers = self._run(self._accept(listener))
 
     def open(self) -> None:
-        """Listen again where the worker listened before."""
+        """Listen again on the worker's address and port."""
         self.start(listening(self.worker.record.address, self.worker.record.port))
 
     def shut(self) -> None:
-        """Refuse connections from now on."""
+        """Stop listening, so that clients are refused."""
         if self.listener and self._accepting:
             self._accepting.cancel()
             self.listener.close()
@@ -94,7 +94,7 @@ class SshServer:
             connection.abort()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # Made at the first connection: most workers of a large slice never get one.
+    # Made at the first connection: most workers of a large slice never have one.
 
     @cached_property
     def _host_key(self) -> asyncssh.SSHKey:
@@ -121,7 +121,7 @@ class SshServer:
             while True:
                 try:
                     connection, (source, *_) = await loop.sock_accept(listener)
-                except OSError as error:  # out of descriptors: connections will end
+                except OSError as error:  # no free descriptors: wait until connections end
                     _log.warning("worker %s: %s", self.worker.record.hostname, error)
                     await asyncio.sleep(1)
                 else:
@@ -139,7 +139,7 @@ class SshServer:
 
     async def _forward_or_serve(self, connection: socket.socket) -> None:
         engine = self.engine
-        # Another machine in its place has another key, and is served here.
+        # With a swapped host key, this server answers in place of the worker's own.
         if isinstance(engine, BootingEngine) and not self.fault_effects.in_force(
             "swapped-host-key"
         ):
@@ -148,12 +148,12 @@ class SshServer:
             await self._serve_ssh(connection)
 
     async def _forward(self, connection: socket.socket, engine: BootingEngine) -> None:
-        """Carry a connection to the worker's own SSH server, which knows the metadata's keys."""
+        """Carry a connection to the worker's own SSH server, and give it the current keys."""
         await self.start_worker()
         keys = await asyncio.to_thread(self.oracle.authorized_keys, self.worker.facts.node)
         try:
             own = await asyncio.to_thread(engine.open_ssh, self.worker, keys)
-        except (OSError, TpukitError) as error:  # the client sees that its connection ends
+        except (OSError, TpukitError) as error:  # the client's connection ends
             _log.warning("worker %s: %s", self.worker.record.hostname, error)
             return
         near, link = self.fault_effects.through_link(connection)
@@ -162,7 +162,7 @@ class SshServer:
         await LimitedLink(near, own, rate=0, most=0).run()
 
     async def _serve_ssh(self, connection: socket.socket) -> None:
-        # The client sees for itself that its connection failed or was refused.
+        # The client notices by itself that its connection failed.
         with contextlib.suppress(OSError, asyncssh.Error):
             ends = connection.getpeername()[:2], connection.getsockname()[:2]
             near, link = self.fault_effects.through_link(connection)
@@ -184,7 +184,7 @@ class SshServer:
 
 
 class _Connection(asyncssh.SSHServer):
-    """One client: public keys of the node's metadata, sessions, and tunnels within the slice."""
+    """One client's connection: keys of the metadata, sessions, and tunnels in the network."""
 
     def __init__(self, server: SshServer, ends: tuple[Address, Address]) -> None:
         self._server = server
@@ -209,7 +209,7 @@ class _Connection(asyncssh.SSHServer):
         return True
 
     async def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
-        """Read the keys of the metadata each time, as they come and go."""
+        """Return True if the metadata has the key now, and start the worker."""
         if self._server.fault_effects.take("late-key"):
             return False
         node = self._worker.facts.node
@@ -231,10 +231,10 @@ class _Connection(asyncssh.SSHServer):
 
     async def _tunnel(self, host: str, port: int) -> Any:
         engine, oracle, worker = self._server.engine, self._server.oracle, self._worker
-        # Where else a worker gets to is not ours to lend: this machine is not in its network.
+        # Allow only the worker's own network: the rest of this machine's network is not in it.
         near = await asyncio.to_thread(oracle.neighbours, worker.facts.node)
         if host not in (*_LOOPBACK, *near):
-            why = "an emulated worker reaches itself and those of its network"
+            why = "an emulated worker reaches only itself and the workers of its network"
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, why)
         try:
             far = await asyncio.to_thread(engine.connect, worker, host, port)

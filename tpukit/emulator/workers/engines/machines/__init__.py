@@ -1,4 +1,4 @@
-"""The engine whose workers boot: Debian with systemd, OpenSSH, sudo and apt; Linux with root alone.
+"""The engine with workers that boot Debian with systemd, OpenSSH, sudo and apt.
 
-Nothing here is loaded unless this engine is asked for.
+It needs root on Linux. Only its users import it.
 """

@@ -1,4 +1,4 @@
-"""Control groups of machines: each machine needs its own, below those of the emulator."""
+"""The control groups of machines: each machine has its own below the emulator's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def make_groups(name: str) -> list[Path]:
 
 
 def remove_groups(prefix: str) -> None:
-    """Remove the groups whose names begin with `prefix`; one that has processes stays."""
+    """Remove the groups with names that begin with `prefix`, except groups with processes."""
     for hierarchy in _hierarchies():
         for group in hierarchy.glob(f"{prefix}*"):
             inner = sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True)

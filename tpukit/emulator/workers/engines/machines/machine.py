@@ -1,4 +1,4 @@
-"""One machine: a system that boots in namespaces of its own, and its power button."""
+"""One machine: a system that boots in its own namespaces."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _ENTER = ("--mount", "--uts", "--ipc", "--net", "--pid")
 
 @dataclass
 class BootedMachine:
-    """A worker's machine, as long as its first process lives."""
+    """A worker's machine, which lives as long as its first process."""
 
     worker: EmulatedWorker
     namespaces: WorkerNamespaces
     groups: str  #: the name of its control groups
-    leader: int = 0  #: process number of its systemd, as this machine counts
+    leader: int = 0  #: process number of its systemd on this machine
     _admitted: Sequence[tuple[str, str]] | None = None
     _changing: threading.Lock = field(default_factory=threading.Lock)
 
@@ -55,11 +55,11 @@ class BootedMachine:
         return Path(f"/proc/{self.leader}/root")
 
     def enter(self) -> tuple[str, ...]:
-        """Return the words that start a command inside, as the leader of a session of its own."""
+        """Return the words that start a command inside, as the leader of a new session."""
         return ("nsenter", "--target", str(self.leader), *_ENTER, "--", "setsid")
 
     def wait_for_ssh(self) -> None:
-        """Return when the SSH server answers; raise `TpukitError` if the machine does not boot."""
+        """Wait until the SSH server answers; raise `TpukitError` if the machine does not boot."""
         give_up_at = time.monotonic() + _BOOT_SECONDS
         while self.alive and time.monotonic() < give_up_at:
             with contextlib.suppress(OSError):
@@ -70,7 +70,7 @@ class BootedMachine:
         raise TpukitError("a worker's machine does not boot", why=self._last_lines())
 
     def admit(self, keys: Sequence[tuple[str, str]]) -> None:
-        """Give each user an account, and admit these keys alone."""
+        """Give each user an account, and admit only these keys."""
         with self._changing:
             if keys == self._admitted:
                 return
@@ -90,7 +90,7 @@ class BootedMachine:
                 os.kill(self.leader, _POWER_OFF)
 
     def pull_plug(self, give_up_at: float) -> None:
-        """End the machine at once if it still runs at that moment, and remove its traces."""
+        """Wait until the machine ends, kill it at `give_up_at`, and remove its traces."""
         while self.alive and time.monotonic() < give_up_at:
             time.sleep(_POLL_SECONDS)
         self.namespaces.end()
@@ -108,7 +108,7 @@ def boot(
     """Start a machine on a root file system; `options` are systemd-nspawn's.
 
     Raises `TpukitError` or `OSError` if the system does not allow it, and `TpukitError` if the
-    machine does not boot; the network is closed then.
+    machine does not boot. On an error it closes the network.
     """
     try:
         folders = make_groups(groups)
@@ -128,10 +128,7 @@ def boot(
 
 
 def _leader(first: int) -> int:
-    """Return the process number of the systemd below systemd-nspawn.
-
-    Raises `TpukitError` if the machine has ended.
-    """
+    """Return the process number of the machine's systemd; raise `TpukitError` if it has ended."""
     with contextlib.suppress(psutil.Error):
         for process in psutil.Process(first).children(recursive=True):
             if process.name() == "systemd-nspawn":

@@ -1,4 +1,4 @@
-"""The engine of Linux with root whose workers boot Debian with systemd."""
+"""The engine for Linux with root that boots Debian with systemd on every worker."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from tpukit.emulator.workers.engines.machines.control_groups import remove_group
 from tpukit.emulator.workers.engines.machines.machine import BootedMachine, boot
 from tpukit.emulator.workers.engines.namespaces.worker_networks import (
     METADATA,
+    SHARED_LIMITS,
     WorkerNetworks,
     connect,
     without_proxies,
@@ -39,26 +40,24 @@ from tpukit.errors import TpukitError
 
 _FOLDERS = ("bin", "etc", "home", "upper", "work", "root")
 _INSTALLED = "opt/emulated-worker"
-#: How long a machine may take to power off before its plug is pulled.
+#: Seconds for a machine to power off before it is killed.
 _SHUTDOWN_SECONDS = 5.0
 
 
 class MachinesEngine:
-    """Boots a worker's machine, and again once it has rebooted inside.
+    """Boots a machine for each worker, and boots it again after a reboot.
 
-    `inherited` is that of the portable engine; `root` is the root file system that every machine
-    starts from, which `ensure_root` builds; `identity` marks this emulator's control groups;
-    `api_port` is that of `WorkerNetworks`.
+    `inherited` has the same meaning as in `PortableEngine`. `root` is the root file system for
+    every machine, built by `ensure_root`. `identity` marks this emulator's control groups.
+    `api_port` is for `WorkerNetworks`.
     """
 
     name = "machines"
     limits: tuple[str, ...] = (
-        "root on a worker is root of this machine's kernel: accidents stay inside, attacks do not",
-        "connections leave a worker through an HTTP proxy alone: no name resolution, no other way",
-        "this machine's processors and memory limit a worker, not its own",
-        "accelerator device files are there and cannot be used; there are no data disks",
-        "faults inside a session (apt-lock, disk-full, late-key, hostile-output, those of devices)"
-        " have no effect: lock apt and fill the disk instead",
+        *SHARED_LIMITS,
+        "accelerator device files exist but cannot be used; there are no data disks",
+        "faults inside a session (apt-lock, disk-full, late-key, hostile-output and those of"
+        " devices) have no effect: lock apt and fill the disk instead",
     )
 
     def __init__(
@@ -74,12 +73,12 @@ class MachinesEngine:
         self._groups = f"tpukit-{identity[:16]}-"
         self._machines: dict[str, BootedMachine] = {}
         self._changing = threading.Lock()
-        remove_groups(self._groups)  # those of a predecessor that was killed
+        remove_groups(self._groups)  # groups of an earlier emulator that was killed
 
     def start(self, worker: EmulatedWorker) -> WorkerSockets | None:
         if self._is_running(worker):
             return None
-        remove(worker.folder / "work")  # the kernel's own notes, of no use to the next mount
+        remove(worker.folder / "work")  # the kernel's notes about the last mount
         remove(worker.folder / "files")
         make_folders(worker, _FOLDERS)
         (worker.folder / "upper").chmod(0o755)  # the root of every process inside
@@ -157,7 +156,7 @@ class MachinesEngine:
         }
 
     def _write_files(self, worker: EmulatedWorker) -> list[str]:
-        """Write what this boot puts over the worker's disk; return options of systemd-nspawn."""
+        """Write the files to copy to the worker's disk at boot; return systemd-nspawn's options."""
         files = worker.folder / "files"
         shutil.copytree(Path(__file__).parent / "system", files)
         (files / "usr/bin/google_metadata_script_runner").chmod(0o755)
@@ -191,9 +190,9 @@ class MachinesEngine:
         return [f"--bind-ro={folder}" for folder in folders]
 
     def _settings(self) -> tuple[dict[str, str], list[Path]]:
-        """Return the inherited variables as a machine has them, and folders it needs for them.
+        """Return the inherited variables for a machine, and the folders that they name.
 
-        A file comes as a copy, which every user of the worker can read; a cache stays behind.
+        Files are copied, so that every user of the worker can read them. Caches are left out.
         """
         variables, folders = {}, []
         for name, value in self._inherited.items():

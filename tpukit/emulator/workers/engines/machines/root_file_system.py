@@ -1,4 +1,4 @@
-"""The root file system that all machines start from: built once, read by all, changed by none."""
+"""The read-only root file system that all machines share; it is built once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PACKAGES = (
     *("python3", "python3-venv", "iproute2", "procps", "ca-certificates", "curl", "rsync"),
     "unattended-upgrades",
 )
-#: What makes each machine another one: it gets its own at its first boot.
+#: The files that differ between machines: each machine gets its own at its first boot.
 _OWN = ("etc/machine-id", "var/lib/dbus/machine-id", "etc/hostname", "etc/ssh/ssh_host_*_key*")
 _ARCHIVES = "var/cache/apt/archives/*.deb"
 _LAST_LINES = 5
@@ -41,7 +41,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class PackageSource:
-    """Where this machine's apt gets the packages of a release."""
+    """The source from which this machine's apt gets the packages of a release."""
 
     address: str
     release: str
@@ -66,10 +66,10 @@ def check_programs() -> None:
 
 
 def ensure_root(cache: Path, say: Say) -> Path:
-    """Return the root file system in `cache`, which is built at the first call.
+    """Return the root file system in `cache`; the first call builds it.
 
-    `say` gets what happens and how long it took. Raises `BadInput` if a program is missing, and
-    `TpukitError` if the packages cannot be had.
+    `say` receives messages about the progress and the time taken. Raises `BadInput` if a program is
+    missing, and `TpukitError` if the packages cannot be installed.
     """
     check_programs()
     source = _package_source()
@@ -88,7 +88,7 @@ def ensure_root(cache: Path, say: Say) -> Path:
 
 
 def _package_source() -> PackageSource:
-    """Return where apt gets this release from: apt's own word for it, whatever its files are."""
+    """Return this machine's package source, as apt reports it."""
     release = _release()
     words = ["apt-get", "indextargets", "--format", "$(SITE) $(CODENAME) $(COMPONENT)"]
     listed = subprocess.run(words, capture_output=True, text=True, check=False).stdout
@@ -111,7 +111,7 @@ def _release() -> str:
 
 
 def _build(source: PackageSource, root: Path) -> None:
-    """Build beside the place, and move there: what a crash has left is not taken for a root."""
+    """Build in a folder beside `root`, then rename it, so that a crash leaves no partial root."""
     building = Path(tempfile.mkdtemp(prefix="building-", dir=root.parent))
     try:
         building.chmod(0o755)

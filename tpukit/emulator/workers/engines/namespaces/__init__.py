@@ -1,4 +1,4 @@
-"""The engine of Linux with root, an optional part: a worker's own network, root and processes.
+"""The engine that gives each worker its own network, root folder and processes.
 
-Nothing here is loaded unless this engine is asked for.
+It needs root on Linux. Only its users, and those of `machines`, import it.
 """

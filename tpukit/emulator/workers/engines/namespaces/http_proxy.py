@@ -1,7 +1,7 @@
-"""An HTTP proxy that listens in a worker's own network and connects from the machine's.
+"""An HTTP proxy that listens in a worker's network and connects from the machine's.
 
-Package managers and downloaders all know how to use one, and neither routes nor rules of the
-machine are touched.
+All package managers and download tools can use one, and the machine's routes and firewall rules
+stay unchanged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import socket
 from urllib.parse import urlsplit
 
 PORT = 3128
-_PATIENCE = 60.0  #: seconds for a request's head to arrive, and for a connection to be made
+_PATIENCE = 60.0  #: seconds for a request's head to arrive, and to connect
 _CHUNK = 64 * 1024
 _FAILURES = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError)
 
@@ -20,7 +20,7 @@ _FAILURES = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, Va
 async def start_proxy(
     listener: socket.socket, upstream: tuple[str, int] | None = None
 ) -> asyncio.AbstractServer:
-    """Serve HTTP and CONNECT on one socket; `upstream` is a proxy that everything is left to."""
+    """Serve HTTP and CONNECT on one socket; if `upstream` is set, pass all requests to it."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(*_FAILURES):
@@ -56,23 +56,23 @@ async def _forward(
 
 
 def target(head: bytes) -> tuple[tuple[str, int], bytes]:
-    """Return whom a request is for, and its head as that server expects it: none for CONNECT.
+    """Return the server of a request, and the head to send there (b"" for CONNECT).
 
-    One request a connection: the next one may be for another server. Raises `ValueError` for what
-    is not a request to a proxy.
+    The head closes the connection after one request, because the next may be for another server.
+    Raises `ValueError` if the head is not a proxy request.
     """
     first, *headers = head.decode("latin-1").rstrip("\r\n").split("\r\n")
     method, location, protocol = first.split()
     if method == "CONNECT":
-        found = urlsplit(f"//{location}")
-        return (found.hostname or "", found.port or 443), b""
-    found = urlsplit(location)
-    if found.scheme != "http" or not found.hostname:
+        url = urlsplit(f"//{location}")
+        return (url.hostname or "", url.port or 443), b""
+    url = urlsplit(location)
+    if url.scheme != "http" or not url.hostname:
         raise ValueError(location)
-    path = (found.path or "/") + (f"?{found.query}" if found.query else "")
+    path = (url.path or "/") + (f"?{url.query}" if url.query else "")
     kept = [line for line in headers if not _hop(line)]
     lines = [f"{method} {path} {protocol}", *kept, "Connection: close", "", ""]
-    return (found.hostname, found.port or 80), "\r\n".join(lines).encode("latin-1")
+    return (url.hostname, url.port or 80), "\r\n".join(lines).encode("latin-1")
 
 
 def _hop(line: str) -> bool:
@@ -81,7 +81,7 @@ def _hop(line: str) -> bool:
 
 
 async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy until the end, and hand the end on."""
+    """Copy until the end, and then end the other stream."""
     with contextlib.suppress(OSError):
         while data := await reader.read(_CHUNK):
             writer.write(data)

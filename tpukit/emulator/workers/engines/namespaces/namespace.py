@@ -1,4 +1,4 @@
-"""A worker's own namespaces: a process that holds them, and the network it is in."""
+"""A worker's namespaces: the process that holds them, and its network."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from tpukit.emulator.workers.engines.namespaces.network import NetworkNamespace
 from tpukit.errors import TpukitError
 from tpukit.text import one_line
 
-_SECONDS = 30.0  #: of silence; one that cannot be made ends
+_SECONDS = 30.0  #: how long the first process may print nothing
 _MOST = 4096
 _READY = re.compile(rb"^ready ([1-9][0-9]*)\n", re.MULTILINE)
-#: --kill-child: who kills `unshare` kills the first process, and with it every other one.
+#: --kill-child: the end of `unshare` kills the first process, and so all others.
 _UNSHARE = ("unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child")
 _ENTER = ("--mount", "--uts", "--ipc", "--net", "--pid")
 
 
 @dataclass(frozen=True)
 class WorkerNamespaces:
-    """One worker's namespaces, as long as its first process lives."""
+    """One worker's namespaces, which live as long as its first process."""
 
     network: NetworkNamespace
     holder: subprocess.Popen[bytes]
-    first: int  #: process number of the first process, as this machine counts
-    life: int  #: a pipe that ends with this process
+    first: int  #: the first process's number on this machine
+    life: int  #: a pipe that ends when the emulator ends
 
     @property
     def root(self) -> Path:
@@ -44,14 +44,14 @@ class WorkerNamespaces:
         return self.holder.poll() is None
 
     def enter(self) -> tuple[str, ...]:
-        """Return the words that start a command inside, as the leader of a session of its own."""
+        """Return the words that start a command inside, as the leader of a new session."""
         return ("nsenter", "--target", str(self.first), *_ENTER, "--", "setsid")
 
     def end(self) -> None:
-        """Kill every process inside and wait for it; the mounts and interfaces go with them."""
+        """Kill all processes inside and wait for them; mounts and interfaces end with them."""
         os.close(self.life)
-        if self.alive:  # otherwise the number may be another process's by now
-            # Once the parent of the first process knows of its end, all inside is gone.
+        if self.alive:  # otherwise another process may have the number by now
+            # When the first process has been reaped, all others are gone too.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.first, signal.SIGKILL)
         self.holder.wait()
@@ -61,9 +61,9 @@ class WorkerNamespaces:
 def make_namespaces(
     worker: EmulatedWorker, network: NetworkNamespace, program: str, *arguments: str
 ) -> WorkerNamespaces:
-    """Start the worker's first process, a program of its `bin`, in namespaces of its own.
+    """Start a program of the worker's `bin` as the first process in new namespaces.
 
-    Raises `TpukitError` where the system does not allow it.
+    Raises `TpukitError` if the system does not allow it.
     """
     words = [*_UNSHARE, "--", "/bin/sh", str(worker.folder / "bin" / program)]
     words += [worker.record.hostname, *arguments]
@@ -98,7 +98,7 @@ def _started(words: Sequence[str], worker: EmulatedWorker, life: int) -> subproc
 
 
 def _output(holder: subprocess.Popen[bytes]) -> bytes:
-    """Return what the first process prints until it is ready or ends."""
+    """Return the first process's output until it is ready, ends or is silent for too long."""
     assert holder.stdout
     output = b""
     with holder.stdout:

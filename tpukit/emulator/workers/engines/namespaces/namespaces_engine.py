@@ -1,4 +1,4 @@
-"""The engine of Linux with root: every worker has a network, a root and processes of its own."""
+"""The engine for Linux with root that runs every worker in its own namespaces."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from tpukit.emulator.workers.engines.engine import (
 from tpukit.emulator.workers.engines.namespaces.namespace import WorkerNamespaces, make_namespaces
 from tpukit.emulator.workers.engines.namespaces.worker_networks import (
     METADATA,
+    SHARED_LIMITS,
     WorkerNetworks,
     connect,
     without_proxies,
@@ -40,27 +41,25 @@ _STAND_INS = (
     *("journalctl", "sudo", "python3", "pip3", "init"),
     *("exportfs", "mount", "mount.nfs"),
 )
-_REPLACED = ("/home", "/root", "/tmp")  #: a worker has folders of its own in their place
+_REPLACED = ("/home", "/root", "/tmp")  #: a worker has its own folders in their place
 _PROGRAMS = "/opt/emulated-worker/bin"
-_DISK_BYTES = 10 << 30  #: of a data disk; what nobody wrote takes no room
+_DISK_BYTES = 10 << 30  #: size of a data disk, in a sparse file
 
 
 class NamespacesEngine:
     """Makes a worker's namespaces at its first login.
 
-    `inherited` and `interpreter` are those of the portable engine; `hidden` are folders of this
-    machine that workers do not see, but for what `inherited` names there; `api_port` is that of
-    `WorkerNetworks`.
+    `inherited` and `interpreter` have the same meaning as in `PortableEngine`. `hidden` are folders
+    of this machine that workers cannot see, except paths in them that `inherited` names. `api_port`
+    is for `WorkerNetworks`.
     """
 
     name = "namespaces"
     limits: tuple[str, ...] = (
         "every user is root, and sudo changes nothing",
-        "root on a worker is root of this machine's kernel: accidents stay inside, attacks do not",
-        "connections leave a worker through an HTTP proxy alone: no name resolution, no other way",
-        "this machine's processors and memory limit a worker, not its own",
-        "accelerator device files are there and cannot be used",
-        "a data disk is a file of this machine, and NFS a folder of it that workers have in common",
+        *SHARED_LIMITS,
+        "accelerator device files exist but cannot be used",
+        "a data disk is a file of this machine, and NFS is a folder of it that workers share",
     )
 
     def __init__(
@@ -80,10 +79,10 @@ class NamespacesEngine:
     def start(self, worker: EmulatedWorker) -> WorkerSockets | None:
         if self._is_running(worker):
             return None
-        remove(worker.folder / "work")  # the kernel's own notes, of no use to the next mount
+        remove(worker.folder / "work")  # the kernel's notes about the last mount
         make_folders(worker, _FOLDERS)
         common_folder(worker, "exports")
-        # The root of every process inside, of whichever account.
+        # Processes of every account inside have this folder as their root.
         (worker.folder / "upper").chmod(0o755)
         (worker.folder / "tmp").chmod(0o1777)
         install_programs(worker, _STAND_INS, self._interpreter)
@@ -129,8 +128,8 @@ class NamespacesEngine:
 
     def end(self, marker: str) -> None:
         with self._changing:
-            found = [name for name in self._namespaces if name.startswith(marker)]
-            all_namespaces = [self._namespaces.pop(name) for name in found]
+            markers = [name for name in self._namespaces if name.startswith(marker)]
+            all_namespaces = [self._namespaces.pop(name) for name in markers]
         for namespaces in all_namespaces:
             namespaces.end()
 
@@ -149,7 +148,7 @@ class NamespacesEngine:
             if namespaces is None or namespaces.alive:
                 return namespaces is not None
             del self._namespaces[worker.marker]
-        namespaces.end()  # somebody inside killed the first process
+        namespaces.end()  # a process inside killed the first one
         return False
 
     def _home(self, worker: EmulatedWorker, user: str) -> Path:
@@ -164,10 +163,10 @@ class NamespacesEngine:
         (worker.folder / "etc/disks").write_text("".join(_disks(worker)))
 
     def _layout(self) -> Iterator[str]:
-        """Hide this machine's private folders, and show what the inherited settings name."""
+        """Yield the lines that hide this machine's folders and show those of inherited settings."""
         replaced = [Path(name) for name in _REPLACED]
         for folder in self._hidden:
-            if not any(folder.is_relative_to(each) for each in replaced):
+            if not any(folder.is_relative_to(own) for own in replaced):
                 yield f"hide\t{folder}"
         if self._is_hidden(Path(sys.base_prefix)):
             yield f"show\t{sys.base_prefix}"
@@ -186,7 +185,7 @@ class NamespacesEngine:
 
 
 def _disks(worker: EmulatedWorker) -> Iterator[str]:
-    """Make the files that are data disks; yield a line for each, with its mode."""
+    """Make the files for data disks; yield a line with mode and path for each."""
     folder = common_folder(worker, "disks")
     for source, mode in worker.facts.data_disks:
         file = folder / source.replace("/", "_")
@@ -197,6 +196,6 @@ def _disks(worker: EmulatedWorker) -> Iterator[str]:
 
 
 def hidden_folders(home: Path, emulator: Path) -> tuple[Path, ...]:
-    """Return the folders of this machine that are nobody's business on a worker."""
-    found = [*(Path(name) for name in (*_REPLACED, "/var/tmp")), home, emulator]
-    return tuple(dict.fromkeys(folder.resolve() for folder in found))
+    """Return the private folders of this machine, which workers must not see."""
+    folders = [*(Path(name) for name in (*_REPLACED, "/var/tmp")), home, emulator]
+    return tuple(dict.fromkeys(folder.resolve() for folder in folders))

@@ -1,7 +1,7 @@
-"""Networks of this process's own, which the machine's other networks do not see.
+"""Network namespaces that belong to this process, invisible from the machine's network.
 
-A network lives as long as its descriptor is open or a process runs in it: one that is killed takes
-its interfaces, addresses and ports along.
+A network lives as long as its descriptor is open or a process runs in it. Then its interfaces,
+addresses and ports disappear too.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class NetworkNamespace:
 
     @property
     def path(self) -> str:
-        """Where children that inherit the descriptor find the network."""
+        """The path of the network for child processes that inherit the descriptor."""
         return f"/proc/self/fd/{self.descriptor}"
 
     def inside(self, act: Callable[[], _Answer]) -> _Answer:
-        """Return what `act` returns in a thread of this network: sockets it makes stay there."""
+        """Call `act` in a thread of this network; sockets that it makes stay in the network."""
         return _in_thread(lambda: self._act(act))
 
     def configure(self, lines: Sequence[str], others: Sequence[NetworkNamespace] = ()) -> None:
-        """Run commands of ip(8) in this network; they may name the paths of `others`."""
+        """Run commands of ip(8) in this network; they may contain the paths of `others`."""
         descriptors = [other.descriptor for other in others]
         self.inside(lambda: _ip("\n".join(lines), descriptors))
 
@@ -67,10 +67,10 @@ class Bridge:
         self._network.configure(["link add bridge type bridge", "link set bridge up"])
 
     def attach(self, network: NetworkNamespace, addresses: Sequence[str], outside: str) -> None:
-        """Give a network `outside` on the bridge, and `addresses` that it has for itself alone.
+        """Give a network the address `outside` on the bridge, and private `addresses`.
 
-        `outside` is in 127.0.0.0/8, so that a worker has one address for its neighbours and for
-        this machine. Linux routes such addresses between interfaces where route_localnet says so
+        `outside` is in 127.0.0.0/8, so that a worker has the same address for its neighbours and
+        for this machine. Linux routes such addresses between interfaces if route_localnet is set
         (Documentation/networking/ip-sysctl.rst of Linux).
         """
         with self._counting:
@@ -87,7 +87,7 @@ class Bridge:
         network.configure(
             [
                 "link set lo up",
-                # Beside 127.0.0.1/8 the bridge would never be asked.
+                # With 127.0.0.1/8 on lo, no packet would reach the bridge.
                 "addr del 127.0.0.1/8 dev lo",
                 "addr add 127.0.0.1/24 scope host dev lo",
                 *(f"addr add {address}/32 scope host dev lo" for address in addresses),
@@ -124,7 +124,7 @@ def _ip(lines: str, descriptors: Sequence[int]) -> None:
 
 
 def _in_thread(act: Callable[[], _Answer]) -> _Answer:
-    """Return what `act` returns in a thread of its own, which ends in whatever network it was."""
+    """Call `act` in a new thread, because a change of network lasts until the thread ends."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         return pool.submit(act).result()
 

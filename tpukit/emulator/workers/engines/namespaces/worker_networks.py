@@ -12,8 +12,14 @@ from tpukit.emulator.workers.engines.namespaces import http_proxy
 from tpukit.emulator.workers.engines.namespaces.network import Bridge, NetworkNamespace
 from tpukit.errors import TpukitError
 
-#: Where Compute Engine's metadata server is.
+#: The address of Compute Engine's metadata server.
 METADATA = "169.254.169.254"
+#: The limits of all engines that give workers their own networks.
+SHARED_LIMITS = (
+    "root on a worker is root in this machine's kernel: this prevents accidents, not attacks",
+    "workers connect to other machines only through an HTTP proxy, and cannot resolve names",
+    "this machine's processors and memory limit a worker, not its own",
+)
 _PROXY = f"127.0.0.1:{http_proxy.PORT}"
 _PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 _SECONDS = 10.0
@@ -22,8 +28,8 @@ _SECONDS = 10.0
 class WorkerNetworks:
     """Makes the network of each worker; `inherited` may name this machine's own proxy.
 
-    `api_port` returns the port of the emulator's API on 127.0.0.1, which a worker calls by the same
-    address; 0 for none.
+    `api_port` returns the port of the emulator's API on 127.0.0.1, or 0 for none. Workers call the
+    API at the same address.
     """
 
     def __init__(self, inherited: Mapping[str, str], api_port: Callable[[], int]) -> None:
@@ -35,9 +41,9 @@ class WorkerNetworks:
     def make(
         self, worker: EmulatedWorker, serve_ssh: bool
     ) -> tuple[NetworkNamespace, WorkerSockets]:
-        """Return a worker's network, and the sockets of this process's servers in it.
+        """Return a new network for a worker, with sockets for this process's servers in it.
 
-        Without `serve_ssh`, port 22 is left to the worker.
+        Without `serve_ssh`, port 22 stays free for the worker's own SSH server.
         """
         network, api_port = NetworkNamespace(), self._api_port()
         try:
@@ -57,8 +63,8 @@ class WorkerNetworks:
         return network, sockets
 
     def variables(self, worker: EmulatedWorker) -> dict[str, str]:
-        """Return the variables that lead a worker's programs to the proxy."""
-        # Addresses one by one: not everybody reads networks in no_proxy.
+        """Return the variables that point a worker's programs to the proxy."""
+        # Every address by itself: not all programs understand networks in no_proxy.
         direct = ["localhost", "127.0.0.1", METADATA, "metadata.google.internal", "metadata"]
         direct += [*worker.facts.addresses, *(record.hostname for record in worker.facts.workers)]
         exceptions = dict.fromkeys(("no_proxy", "NO_PROXY"), ",".join(direct))
@@ -73,9 +79,9 @@ class WorkerNetworks:
         return "\n".join(lines) + "\n"
 
     def apt_settings(self) -> str:
-        """Return what a worker's apt reads."""
+        """Return the settings of a worker's apt."""
         lines = [f'Acquire::{kind}::Proxy "{self._url}";' for kind in ("http", "https")]
-        # As on a VM: this machine may be a container, whose apt makes its caches anew each time.
+        # Keep apt's caches, as on a VM: in a container, apt is often configured without them.
         lines += [f'Dir::Cache::{name} "{name}.bin";' for name in ("pkgcache", "srcpkgcache")]
         return "\n".join(lines) + "\n"
 
@@ -86,24 +92,24 @@ class WorkerNetworks:
 
     @property
     def _upstream(self) -> tuple[str, int] | None:
-        """This machine's own proxy, which workers' connections go through."""
+        """Host and port of this machine's own proxy, or None."""
         proxy = urlsplit(self._proxy)
         return (proxy.hostname, proxy.port or 80) if proxy.hostname else None
 
     @property
     def _url(self) -> str:
-        """The proxy by the name it has inside; the machine's own may want a password with it."""
+        """The URL of the proxy inside, with the user and password for the machine's own."""
         secret, at, _ = urlsplit(self._proxy).netloc.rpartition("@")
         return f"http://{secret}{at}{_PROXY}"
 
 
 def connect(network: NetworkNamespace, host: str, port: int) -> socket.socket:
-    """Return a connection from a worker's network."""
+    """Return a connection from a worker's network to `host`."""
     return network.inside(lambda: socket.create_connection((host, port), _SECONDS))
 
 
 def without_proxies(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the inherited variables for a worker that has a proxy of its own."""
+    """Return the inherited variables without those that name proxies."""
     return {name: value for name, value in inherited.items() if "proxy" not in name.lower()}
 
 
