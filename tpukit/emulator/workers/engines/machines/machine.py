@@ -18,7 +18,7 @@ from tpukit.emulator.workers.engines.engine import EmulatedWorker
 from tpukit.emulator.workers.engines.machines.control_groups import make_groups, remove_groups
 from tpukit.emulator.workers.engines.namespaces.namespace import WorkerNamespaces, make_namespaces
 from tpukit.emulator.workers.engines.namespaces.network import NetworkNamespace
-from tpukit.emulator.workers.engines.namespaces.worker_networks import connect
+from tpukit.emulator.workers.engines.namespaces.networked_engine import connect
 from tpukit.errors import TpukitError
 from tpukit.text import one_line
 
@@ -89,7 +89,7 @@ class BootedMachine:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.leader, _POWER_OFF)
 
-    def pull_plug(self, give_up_at: float) -> None:
+    def end(self, give_up_at: float = 0.0) -> None:
         """Wait until the machine ends, kill it at `give_up_at`, and remove its traces."""
         while self.alive and time.monotonic() < give_up_at:
             time.sleep(_POLL_SECONDS)
@@ -122,7 +122,7 @@ def boot(
     try:
         machine.wait_for_ssh()
     except TpukitError:
-        machine.pull_plug(0)
+        machine.end()
         raise
     return machine
 

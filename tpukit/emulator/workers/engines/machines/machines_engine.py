@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import shutil
 import socket
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -28,15 +27,12 @@ from tpukit.emulator.workers.engines.engine import (
 )
 from tpukit.emulator.workers.engines.machines.control_groups import remove_groups
 from tpukit.emulator.workers.engines.machines.machine import BootedMachine, boot
-from tpukit.emulator.workers.engines.namespaces.worker_networks import (
+from tpukit.emulator.workers.engines.namespaces.networked_engine import (
     METADATA,
-    SHARED_LIMITS,
-    WorkerNetworks,
+    NetworkedEngine,
     connect,
-    without_proxies,
 )
 from tpukit.emulator.workers.worker_folders import remove
-from tpukit.errors import TpukitError
 
 _FOLDERS = ("bin", "etc", "home", "upper", "work", "root")
 _INSTALLED = "opt/emulated-worker"
@@ -44,17 +40,16 @@ _INSTALLED = "opt/emulated-worker"
 _SHUTDOWN_SECONDS = 5.0
 
 
-class MachinesEngine:
+class MachinesEngine(NetworkedEngine[BootedMachine]):
     """Boots a machine for each worker, and boots it again after a reboot.
 
-    `inherited` has the same meaning as in `PortableEngine`. `root` is the root file system for
-    every machine, built by `ensure_root`. `identity` marks this emulator's control groups.
-    `api_port` is for `WorkerNetworks`.
+    `root` is the root file system for every machine, built by `ensure_root`. `identity` marks this
+    emulator's control groups.
     """
 
     name = "machines"
     limits: tuple[str, ...] = (
-        *SHARED_LIMITS,
+        *NetworkedEngine.limits,
         "accelerator device files exist but cannot be used; there are no data disks",
         "faults inside a session (apt-lock, disk-full, late-key, hostile-output and those of"
         " devices) have no effect: lock apt and fill the disk instead",
@@ -67,12 +62,9 @@ class MachinesEngine:
         identity: str,
         api_port: Callable[[], int] = int,
     ) -> None:
-        self._inherited = without_proxies(inherited)
-        self._networks = WorkerNetworks(inherited, api_port)
+        super().__init__(inherited, api_port)
         self._root = root
         self._groups = f"tpukit-{identity[:16]}-"
-        self._machines: dict[str, BootedMachine] = {}
-        self._changing = threading.Lock()
         remove_groups(self._groups)  # groups of an earlier emulator that was killed
 
     def start(self, worker: EmulatedWorker) -> WorkerSockets | None:
@@ -86,21 +78,19 @@ class MachinesEngine:
         options = self._write_files(worker)
         network, sockets = self._networks.make(worker, serve_ssh=False)
         groups = f"{self._groups}{worker.record.hostname}"
-        machine = boot(worker, network, self._root, groups, options)
-        with self._changing:
-            self._machines[worker.marker] = machine
+        self._add(worker, boot(worker, network, self._root, groups, options))
         return sockets
 
     def open_ssh(self, worker: EmulatedWorker, keys: Sequence[tuple[str, str]]) -> socket.socket:
-        machine = self._machine_of(worker)
+        machine = self._started(worker)
         machine.admit(keys)
         return connect(machine.network, worker.address, 22)
 
     def files(self, worker: EmulatedWorker, user: str) -> SftpFolders:
-        return SftpFolders(self._home(worker, user), self._machine_of(worker).root)
+        return SftpFolders(self._home(worker, user), self._started(worker).root)
 
     def program(self, worker: EmulatedWorker, login: Login) -> WorkerProgram:
-        machine = self._machine_of(worker)
+        machine = self._started(worker)
         home = self._home(worker, login.user)
         environment = {
             **self._environment(worker),
@@ -112,36 +102,13 @@ class MachinesEngine:
         terminals = machine.root / "dev/pts"
         return WorkerProgram(words, environment, Path("/"), machine.enter(), terminals)
 
-    def connect(self, worker: EmulatedWorker, host: str, port: int) -> socket.socket:
-        return connect(self._machine_of(worker).network, host, port)
-
     def end(self, marker: str) -> None:
-        with self._changing:
-            markers = [name for name in self._machines if name.startswith(marker)]
-            machines = [self._machines.pop(name) for name in markers]
+        machines = self._take(marker)
         for machine in machines:
             machine.press_power_button()
         give_up_at = time.monotonic() + _SHUTDOWN_SECONDS
         for machine in machines:
-            machine.pull_plug(give_up_at)
-
-    def close(self) -> None:
-        self._networks.close()
-
-    def _is_running(self, worker: EmulatedWorker) -> bool:
-        with self._changing:
-            machine = self._machines.get(worker.marker)
-            if machine is None or machine.alive:
-                return machine is not None
-            del self._machines[worker.marker]
-        machine.pull_plug(0)  # it was rebooted or powered off inside
-        return False
-
-    def _machine_of(self, worker: EmulatedWorker) -> BootedMachine:
-        machine = self._machines.get(worker.marker)
-        if machine is None:
-            raise TpukitError("the worker's machine does not run")
-        return machine
+            machine.end(give_up_at)
 
     def _home(self, worker: EmulatedWorker, user: str) -> Path:
         return Path("/home", home_folder(worker, user).name) if user != "root" else Path("/root")

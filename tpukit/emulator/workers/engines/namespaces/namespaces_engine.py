@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -26,13 +24,7 @@ from tpukit.emulator.workers.engines.engine import (
     tpu_env,
 )
 from tpukit.emulator.workers.engines.namespaces.namespace import WorkerNamespaces, make_namespaces
-from tpukit.emulator.workers.engines.namespaces.worker_networks import (
-    METADATA,
-    SHARED_LIMITS,
-    WorkerNetworks,
-    connect,
-    without_proxies,
-)
+from tpukit.emulator.workers.engines.namespaces.networked_engine import METADATA, NetworkedEngine
 from tpukit.emulator.workers.worker_folders import remove
 from tpukit.errors import TpukitError
 
@@ -46,18 +38,17 @@ _PROGRAMS = "/opt/emulated-worker/bin"
 _DISK_BYTES = 10 << 30  #: size of a data disk, in a sparse file
 
 
-class NamespacesEngine:
+class NamespacesEngine(NetworkedEngine[WorkerNamespaces]):
     """Makes a worker's namespaces at its first login.
 
-    `inherited` and `interpreter` have the same meaning as in `PortableEngine`. `hidden` are folders
-    of this machine that workers cannot see, except paths in them that `inherited` names. `api_port`
-    is for `WorkerNetworks`.
+    `interpreter` is the worker's `python3`. `hidden` are folders of this machine that workers
+    cannot see, except paths in them that `inherited` names.
     """
 
     name = "namespaces"
     limits: tuple[str, ...] = (
         "every user is root, and sudo changes nothing",
-        *SHARED_LIMITS,
+        *NetworkedEngine.limits,
         "accelerator device files exist but cannot be used",
         "a data disk is a file of this machine, and NFS is a folder of it that workers share",
     )
@@ -69,12 +60,9 @@ class NamespacesEngine:
         hidden: Sequence[Path],
         api_port: Callable[[], int] = int,
     ) -> None:
-        self._inherited = without_proxies(inherited)
-        self._networks = WorkerNetworks(inherited, api_port)
+        super().__init__(inherited, api_port)
         self._interpreter = interpreter
         self._hidden = tuple(hidden)
-        self._namespaces: dict[str, WorkerNamespaces] = {}
-        self._changing = threading.Lock()
 
     def start(self, worker: EmulatedWorker) -> WorkerSockets | None:
         if self._is_running(worker):
@@ -90,19 +78,17 @@ class NamespacesEngine:
         network, sockets = self._networks.make(worker, serve_ssh=True)
         chips = worker.facts.accelerator.chips_per_worker if worker.facts.devices else 0
         try:
-            namespaces = make_namespaces(worker, network, "init", str(chips))
+            self._add(worker, make_namespaces(worker, network, "init", str(chips)))
         except (OSError, TpukitError):
             network.close()
             raise
-        with self._changing:
-            self._namespaces[worker.marker] = namespaces
         return sockets
 
     def files(self, worker: EmulatedWorker, user: str) -> SftpFolders:
-        return SftpFolders(self._home(worker, user), self._namespaces_of(worker).root)
+        return SftpFolders(self._home(worker, user), self._started(worker).root)
 
     def program(self, worker: EmulatedWorker, login: Login) -> WorkerProgram:
-        namespaces = self._namespaces_of(worker)
+        namespaces = self._started(worker)
         home = self._home(worker, login.user)
         environment = {
             **self._inherited,
@@ -123,33 +109,9 @@ class NamespacesEngine:
             terminals=namespaces.root / "dev/pts",
         )
 
-    def connect(self, worker: EmulatedWorker, host: str, port: int) -> socket.socket:
-        return connect(self._namespaces_of(worker).network, host, port)
-
     def end(self, marker: str) -> None:
-        with self._changing:
-            markers = [name for name in self._namespaces if name.startswith(marker)]
-            all_namespaces = [self._namespaces.pop(name) for name in markers]
-        for namespaces in all_namespaces:
+        for namespaces in self._take(marker):
             namespaces.end()
-
-    def close(self) -> None:
-        self._networks.close()
-
-    def _namespaces_of(self, worker: EmulatedWorker) -> WorkerNamespaces:
-        namespaces = self._namespaces.get(worker.marker)
-        if namespaces is None:
-            raise TpukitError("the worker's namespaces could not be made")
-        return namespaces
-
-    def _is_running(self, worker: EmulatedWorker) -> bool:
-        with self._changing:
-            namespaces = self._namespaces.get(worker.marker)
-            if namespaces is None or namespaces.alive:
-                return namespaces is not None
-            del self._namespaces[worker.marker]
-        namespaces.end()  # a process inside killed the first one
-        return False
 
     def _home(self, worker: EmulatedWorker, user: str) -> Path:
         home_folder(worker, user).mkdir(mode=0o700, exist_ok=True)

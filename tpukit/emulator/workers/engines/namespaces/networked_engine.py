@@ -1,10 +1,14 @@
-"""The networks of an emulator's workers, on one bridge, and their only way out: an HTTP proxy."""
+"""The shared part of the engines that give every worker its own network.
+
+All networks are on one bridge; their only way out is an HTTP proxy.
+"""
 
 from __future__ import annotations
 
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from typing import Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from tpukit.emulator.workers.engines.engine import EmulatedWorker, WorkerSockets
@@ -14,12 +18,6 @@ from tpukit.errors import TpukitError
 
 #: The address of Compute Engine's metadata server.
 METADATA = "169.254.169.254"
-#: The limits of all engines that give workers their own networks.
-SHARED_LIMITS = (
-    "root on a worker is root in this machine's kernel: this prevents accidents, not attacks",
-    "workers connect to other machines only through an HTTP proxy, and cannot resolve names",
-    "this machine's processors and memory limit a worker, not its own",
-)
 _PROXY = f"127.0.0.1:{http_proxy.PORT}"
 _PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 _SECONDS = 10.0
@@ -101,6 +99,74 @@ class WorkerNetworks:
         """The URL of the proxy inside, with the user and password for the machine's own."""
         secret, at, _ = urlsplit(self._proxy).netloc.rpartition("@")
         return f"http://{secret}{at}{_PROXY}"
+
+
+class StartedWorker(Protocol):
+    """The namespaces or the machine of a worker."""
+
+    @property
+    def network(self) -> NetworkNamespace: ...
+
+    @property
+    def alive(self) -> bool: ...
+
+    def end(self) -> None:
+        """Kill all processes inside, and remove all traces."""
+        ...
+
+
+_Started = TypeVar("_Started", bound=StartedWorker)
+
+
+class NetworkedEngine(Generic[_Started]):
+    """The networks and the started workers of an engine. Safe to use from many threads.
+
+    `inherited` has the same meaning as in `PortableEngine`, `api_port` as in `WorkerNetworks`.
+    """
+
+    limits: tuple[str, ...] = (
+        "root on a worker is root in this machine's kernel: this prevents accidents, not attacks",
+        "workers connect to other machines only through an HTTP proxy, and cannot resolve names",
+        "this machine's processors and memory limit a worker, not its own",
+    )
+
+    def __init__(self, inherited: Mapping[str, str], api_port: Callable[[], int]) -> None:
+        self._inherited = without_proxies(inherited)
+        self._networks = WorkerNetworks(inherited, api_port)
+        self._by_marker: dict[str, _Started] = {}
+        self._changing = threading.Lock()
+
+    def connect(self, worker: EmulatedWorker, host: str, port: int) -> socket.socket:
+        return connect(self._started(worker).network, host, port)
+
+    def close(self) -> None:
+        self._networks.close()
+
+    def _add(self, worker: EmulatedWorker, started: _Started) -> None:
+        with self._changing:
+            self._by_marker[worker.marker] = started
+
+    def _started(self, worker: EmulatedWorker) -> _Started:
+        started = self._by_marker.get(worker.marker)
+        if started is None:
+            raise TpukitError(f"the worker {worker.record.hostname} does not run")
+        return started
+
+    def _is_running(self, worker: EmulatedWorker) -> bool:
+        """Return True if the worker runs; clean up if it has ended by itself."""
+        with self._changing:
+            started = self._by_marker.get(worker.marker)
+            if started is None or started.alive:
+                return started is not None
+            del self._by_marker[worker.marker]
+        started.end()
+        return False
+
+    def _take(self, marker: str) -> list[_Started]:
+        """Remove and return the workers with a marker that begins with `marker`."""
+        with self._changing:
+            markers = [name for name in self._by_marker if name.startswith(marker)]
+            return [self._by_marker.pop(name) for name in markers]
 
 
 def connect(network: NetworkNamespace, host: str, port: int) -> socket.socket:
