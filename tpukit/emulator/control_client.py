@@ -54,10 +54,7 @@ class EmulatorClient:
         return self.call("POST", "workers", rule)
 
     def clear_worker_faults(self, node: str = "*", worker: int | None = None) -> Json:
-        """Remove the workers' rules with exactly this node pattern, and return their last counts.
-
-        `worker` limits this to the rules of one worker.
-        """
+        """Remove the workers' rules with exactly this node and worker; return their counts."""
         query = {"node": node, **({} if worker is None else {"worker": worker})}
         return self.call("DELETE", f"workers?{urlencode(query)}")
 
@@ -75,11 +72,9 @@ class EmulatorClient:
 
     def grpc_addresses(self) -> dict[str, str]:
         """Return host and port of the open gRPC listeners, by `grpc` and `grpc_tls`."""
-        listeners = self.call("GET", "grpc")
+        answer = self.call("GET", "grpc")
         names = {"plain": "grpc", "secure": "grpc_tls"}
-        return {
-            name: str(listeners[key]["address"]) for key, name in names.items() if key in listeners
-        }
+        return {name: str(answer[key]["address"]) for key, name in names.items() if key in answer}
 
     def open_grpc(self, port: int = 0) -> str:
         """Open gRPC without TLS on `port` or a free one, and return its host and port.

@@ -139,10 +139,7 @@ _HEADERS = (
 
 
 class _Listener(ThreadingMixIn, TCPServer):
-    """A TCP server with one thread per connection.
-
-    It omits the name look-up of the standard library's HTTPServer.
-    """
+    """A TCP server with a thread per connection; unlike HTTPServer, it looks up no names."""
 
     allow_reuse_address = True
     daemon_threads = True

@@ -12,10 +12,9 @@ from random import Random
 
 from tpukit.emulator.compute_service.disks import Disks
 from tpukit.emulator.compute_service.firewall_store import Firewalls
-from tpukit.emulator.compute_service.networks import Instances, Networks, Zones
+from tpukit.emulator.compute_service.networks import Instances, Networks, Regions, Zones
 from tpukit.emulator.compute_service.project_services import ResourceManager, ServiceUsage
 from tpukit.emulator.compute_service.projects import Accounts, ComputeOperations, Projects
-from tpukit.emulator.compute_service.regions import Regions
 from tpukit.emulator.compute_service.subnetworks import Subnetworks
 from tpukit.emulator.core.api_errors import ApiError, Json, Status, not_found
 from tpukit.emulator.core.emulator_clock import EmulatorClock
@@ -146,10 +145,7 @@ class Service:
         return {}
 
     def _settle(self) -> None:
-        """Complete due operations until none is due.
-
-        One completion can cause the next: a queued resource creates nodes, which become READY.
-        """
+        """Complete due operations until none is due: one completion can begin the next."""
         self.queue.advance()
         while due := self.operations.due():
             for name, record in due:
@@ -194,10 +190,9 @@ class Service:
         if document is None:
             return []
         network = document["networkConfig"]["network"]
-        records = list(self.context.state.nodes.values())
         return [
             worker["address"]
-            for record in records
+            for record in list(self.context.state.nodes.values())
             if record["node"]["networkConfig"]["network"] == network
             for worker in record["workers"]
         ]

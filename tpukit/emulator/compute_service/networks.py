@@ -1,4 +1,4 @@
-"""The networks of a project, the zones of Compute Engine, and its empty list of instances."""
+"""The networks, zones and regions of a project, and its empty list of instances."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from tpukit.emulator.core.service_context import (
     project_number,
     resource_id,
 )
-from tpukit.emulator.tpu_service.catalogue import Catalogue
+from tpukit.emulator.tpu_service.catalogue import Catalogue, region_of
+from tpukit.emulator.tpu_service.quotas import ADDRESS_METRIC
 
 #: The default fields of a network.
 _DEFAULTS = {
@@ -31,6 +32,8 @@ _DEFAULTS = {
 }
 #: Compute Engine's discovery document on `mtu`.
 _SMALLEST_MTU, _LARGEST_MTU = 1300, 8896
+#: The default quota of external addresses of a project in a region.
+_ADDRESSES = 100_000
 
 
 class Networks:
@@ -158,9 +161,62 @@ class Zones:
             "description": zone,
             "supportsPzs": False,
             "status": "UP",
-            "region": f"{base}/regions/{zone.rpartition('-')[0]}",
+            "region": f"{base}/regions/{region_of(zone)}",
             "selfLink": f"{base}/zones/{zone}",
         }
+
+
+class Regions:
+    """Google's regions, and the regions of all zones."""
+
+    def __init__(self, context: ServiceContext, catalogue: Catalogue) -> None:
+        self._context = context
+        self._catalogue = catalogue
+
+    def get(self, call: Call) -> Json:
+        region = call.path["region"]
+        if region not in self._catalogue.regions:
+            raise not_found(f"projects/{call.project}/regions/{region}")
+        return self._view(call.project, region)
+
+    def list(self, call: Call) -> Json:
+        regions = Views(self._catalogue.regions, partial(self._view, call.project))
+        return {"kind": "compute#regionList", **found_page(call, regions)}
+
+    def _view(self, project: str, region: str) -> Json:
+        base = f"{self._context.compute_base}projects/{project}"
+        zones = [zone for zone in self._catalogue.zones if region_of(zone) == region]
+        addresses: Json = {
+            "metric": ADDRESS_METRIC,
+            "limit": float(self._limit(region)),
+            "usage": float(self._addresses_in_use(project, region)),
+        }
+        return {
+            "kind": "compute#region",
+            "id": project_number(region),
+            "creationTimestamp": timestamp(0),
+            "name": region,
+            "description": region,
+            "status": "UP",
+            "zones": [f"{base}/zones/{zone}" for zone in zones],
+            "quotas": [addresses],
+            "selfLink": f"{base}/regions/{region}",
+            "supportsPzs": False,
+        }
+
+    def _limit(self, region: str) -> int:
+        record = self._context.state.quotas.get(f"{region}/{ADDRESS_METRIC}")
+        return int(record["limit"]) if record else _ADDRESSES
+
+    def _addresses_in_use(self, project: str, region: str) -> int:
+        """Return the number of a project's workers in a region with external addresses."""
+        used = 0
+        for name, record in self._context.state.nodes.items():
+            _, owner, _, zone, *_ = name.split("/")
+            external = record["node"]["networkConfig"].get("enableExternalIps")
+            if owner == project and region_of(zone) == region and external:
+                used += len(record["workers"])
+        return used
 
 
 def _full_name(project: str, name: str) -> str:

@@ -164,10 +164,7 @@ class ServiceContext:
         return self.offers(f"networks/{network}", network.endswith("/default"))
 
     def offer_network(self, network: str, offered: bool, fields: Mapping[str, Any] = {}) -> None:
-        """Record a new network with its fields, or that a network is gone.
-
-        Neither changes any firewall rule.
-        """
+        """Record a new network with its fields, or that one is gone, but no firewall rules."""
         # The project is known from now on, so its first request adds no default rules.
         self.state.projects.setdefault(network.split("/")[1], {"items": []})
         self.offer(f"networks/{network}", offered, fields=dict(fields))

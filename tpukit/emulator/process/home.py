@@ -67,10 +67,7 @@ class EmulatorHome:
         self.path.chmod(0o700)
 
     def new_token(self) -> str:
-        """Write and return a new bearer token.
-
-        An old one is not safe: a client may have sent it to another program on the same port.
-        """
+        """Write and return a new token: a client may have sent the old one to another program."""
         value = secrets.token_hex(16)
         replace_file(self.token_file, value + "\n")
         return value

@@ -119,11 +119,8 @@ class Nodes:
             _entries(worker, self._store.guest_attributes(worker), path) if booted else []
             for worker in chosen
         ]
-        return {
-            "guestAttributes": [
-                {"queryPath": path, "queryValue": {"items": entries}} for entries in items
-            ]
-        }
+        values = [{"queryPath": path, "queryValue": {"items": entries}} for entries in items]
+        return {"guestAttributes": values}
 
     def _find(self, call: Call) -> str:
         self._catalogue.check_zone(call)

@@ -67,10 +67,7 @@ def dead_children() -> set[int]:
 
 
 def end(find: Callable[[], list[psutil.Process]], grace: float = _GRACE) -> None:
-    """End the processes that `find` returns until it returns none.
-
-    For `grace` seconds send TERM, then KILL.
-    """
+    """Send TERM to the processes that `find` returns, KILL after `grace` s, until none is left."""
     polite_until = time.monotonic() + grace
     give_up_at = polite_until + _LIMIT
     asked: set[psutil.Process] = set()

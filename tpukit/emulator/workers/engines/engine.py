@@ -132,10 +132,7 @@ class Engine(Protocol):
     limits: tuple[str, ...]  #: differences from a TPU VM
 
     def start(self, worker: EmulatedWorker) -> WorkerSockets | None:
-        """Make everything that a login needs, or return None if the worker runs already.
-
-        This blocks: do not call it on an event loop.
-        """
+        """Make everything that a login needs, or return None if the worker runs. This blocks."""
         ...
 
     def files(self, worker: EmulatedWorker, user: str) -> SftpFolders:
@@ -147,7 +144,7 @@ class Engine(Protocol):
         ...
 
     def connect(self, worker: EmulatedWorker, host: str, port: int) -> socket.socket:
-        """Return a connection from the worker to `host`. This blocks, as `start` does."""
+        """Return a connection from the worker to `host`. This blocks."""
         ...
 
     def end(self, marker: str) -> None:
@@ -166,7 +163,7 @@ class BootingEngine(Engine, Protocol):
     def open_ssh(self, worker: EmulatedWorker, keys: Sequence[tuple[str, str]]) -> socket.socket:
         """Return a connection to the worker's SSH server, which then admits only these keys.
 
-        This blocks, as `start` does.
+        This blocks.
         """
         ...
 

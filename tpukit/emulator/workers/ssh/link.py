@@ -98,10 +98,9 @@ class LimitedLink:
 class PacketFilter:
     """A firewall in front of a worker that needs no privileges.
 
-    A real firewall drops the first packet, and the client's kernel repeats it. Here the connection
-    exists already. The filter holds it without an answer, and checks the rules again at the
-    kernel's intervals, until a rule admits it or the client gives up. It holds at most `capacity`
-    connections.
+    A real firewall drops the first packet, and the client's kernel repeats it. This filter holds
+    the connection without an answer, and checks the rules again at the kernel's intervals, until a
+    rule admits it or the client gives up. It holds at most `capacity` connections.
     """
 
     def __init__(self, admits: Callable[[str], bool], capacity: int = 64) -> None:
