@@ -204,7 +204,7 @@ def test_config_explain_shows_the_identity_without_asking(
     nobody = run("config", "explain", environment=home)
     assert nobody.out.splitlines()[0] == "identity\t\tno credentials for Google Cloud"
     told = run("list", environment={**home, "CLOUDSDK_CORE_ACCOUNT": "ada@example.com"}).says(2).err
-    assert "gcloud's login as ada@example.com is for gcloud alone" in told
+    assert "only gcloud can use its login as ada@example.com" in told
     disabled = {**home, "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "on"}
     shown = run("config", "explain", environment=disabled).out.splitlines()[0]
     assert shown == "identity\t\tdisabled, CLOUDSDK_AUTH_DISABLE_CREDENTIALS"

@@ -1,4 +1,4 @@
 """Google's APIs behind two small protocols, and the one table of their errors.
 
-No policy lives here: when to ask, again or at all, is decided by the callers.
+No policy lives here: callers decide when to ask, and whether to ask again.
 """

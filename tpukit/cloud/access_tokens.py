@@ -1,4 +1,4 @@
-"""The headers that authorise calls, from an access token that is kept between commands."""
+"""The headers that authorise calls. Files keep the access token from one command to the next."""
 
 from __future__ import annotations
 
@@ -17,44 +17,47 @@ from tpukit.cloud.failures import LOGIN, TOKEN_REFUSED, Failure, RestFailure
 from tpukit.errors import Fix, NotAuthenticated, TpukitError
 from tpukit.paths import private_directory, read_own, replace_file
 
-#: Seconds before its end from which on a token is not used: a call, and the clocks, take some.
+#: Seconds of life that a token must have left: a call takes time, and clocks differ.
 _MARGIN = 300.0
-#: Seconds that a token can live at most: https://cloud.google.com/docs/authentication/token-types
+#: The longest life of a token in seconds: https://cloud.google.com/docs/authentication/token-types
 _LONGEST = 12 * 3600.0
 
 
 class KeptTokens:
-    """Tokens in files of their own, each for its owner alone; what cannot be kept is not."""
+    """Access tokens in private files, one for each key."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def get(self, key: str) -> Token | None:
-        """Return the token of a key, valid or not; None where there is none that can be trusted."""
+        """Return the token of a key, valid or expired; None if its file is missing or untrusted."""
         with suppress(TpukitError, OSError, ValueError, TypeError, KeyError):
             return _token_of(json.loads(read_own(self._path(key))))
         return None
 
     def put(self, key: str, token: Token) -> None:
-        """Keep a token, where it can be."""
+        """Keep a token if the folder can be written, and remove files that have expired."""
         with suppress(OSError, TpukitError):
             private_directory(self._directory)
             path = self._path(key)
             replace_file(path, json.dumps(asdict(token)))
             oldest = path.stat().st_mtime - _LONGEST
-            for each in self._directory.iterdir():
-                if each.stat().st_mtime < oldest:  # of credentials that nobody uses any more
-                    each.unlink()
+            for file in self._directory.iterdir():
+                if file.stat().st_mtime < oldest:
+                    file.unlink()
 
     def _path(self, key: str) -> Path:
         return self._directory / f"{key}.json"
 
 
 def _token_of(document: Any) -> Token:
-    """Return the token of a JSON document; raise ValueError, TypeError or KeyError for no token."""
+    """Return the token of a JSON document.
+
+    Raises ValueError, TypeError or KeyError if the document has none.
+    """
     value, account = str(document["value"]), str(document["account"])
     if not _is_header(value) or not account.isprintable():
-        raise ValueError("what is not printable is no header")
+        raise ValueError("a header must be printable")
     return Token(value, float(document["expires"]), account)
 
 
@@ -63,10 +66,11 @@ def _is_header(value: str) -> bool:
 
 
 class AccessTokens:
-    """What authorises the calls of one command, for any number of threads.
+    """The authorisation of one command's calls; threads may share it.
 
-    Without credentials nothing is sent. `quota_fallback` lets calls go on without the quota project
-    where it may not be used. `on_account` gets the account once calls are made as it.
+    Without credentials it adds no headers. With `quota_fallback`, calls go on without the quota
+    project if Google denies its use. `on_account` gets the account's name once, before its first
+    call.
     """
 
     def __init__(
@@ -90,15 +94,15 @@ class AccessTokens:
 
     @property
     def account(self) -> str:
-        """The account that calls are made as; empty where it is unknown, or not known yet."""
+        """The account that makes the calls; empty while it is unknown."""
         token = self._token or self._read()
         named = self._credentials.account if self._credentials else ""
         return (token.account if token else "") or named
 
     def headers(self) -> dict[str, str]:
-        """Return the headers that authorise a call made now; none without credentials.
+        """Return the headers that authorise a call now; none without credentials.
 
-        Raises as `Credentials.fetch` does.
+        Raises the errors of `Credentials.fetch`.
         """
         if self._credentials is None:
             return {}
@@ -109,20 +113,20 @@ class AccessTokens:
             return {"authorization": f"Bearer {self._value}", **quota}
 
     def renew(self, refused: Mapping[str, str]) -> None:
-        """Get another token, after the API refused these headers with 401.
+        """Get another token after the API has refused these headers with 401.
 
-        Raises `NotAuthenticated` if there are no credentials to use, `RestFailure` if the same
-        token comes again, else as `headers` does.
+        Raises `NotAuthenticated` without credentials, `RestFailure` if the new token is the refused
+        one, and the errors of `headers`.
         """
         if self._credentials is None:
             raise NotAuthenticated(
-                "the API wants credentials, and auth/disable_credentials keeps them back",
+                "the API asks for credentials, but auth/disable_credentials is set",
                 fix=Fix.command("tpukit", "config", "explain", note="shows where it is set"),
             )
         with self._lock:
             value = refused.get("authorization", "").removeprefix("Bearer ")
             if value != self._value:
-                return  # another thread was here first
+                return  # another thread has already renewed the token
             token = self._fetch(self._credentials)
             if token.value == value:
                 what = f"the API refuses the token of {self._credentials.description}"
@@ -130,10 +134,7 @@ class AccessTokens:
             self._use(token)
 
     def drop_quota_project(self) -> bool:
-        """Send no quota project from now on, where falling back is asked for.
-
-        Returns whether that changes anything.
-        """
+        """Stop sending the quota project if `quota_fallback` allows it; return True if it does."""
         dropped = self._quota_fallback and bool(self._quota_project)
         self._quota_project = "" if dropped else self._quota_project
         return dropped
@@ -151,7 +152,10 @@ class AccessTokens:
         return self._kept.get(self._credentials.key) if self._kept and self._credentials else None
 
     def _usable(self) -> Token | None:
-        """Return the kept token, unless it is old or the clock was turned back since."""
+        """Return the kept token unless it has expired, or seems to live longer than tokens can.
+
+        It seems so if the clock has been set back since.
+        """
         token = self._read()
         fresh = token and self._is_fresh(token) and self._left(token) <= _LONGEST
         return token if fresh else None
@@ -164,8 +168,8 @@ class AccessTokens:
 
     def _fetch(self, credentials: Credentials) -> Token:
         token = credentials.fetch()
-        if not _is_header(token.value):  # http.client would put it into its error
-            raise NotAuthenticated(f"no token came from {credentials.description}", fix=LOGIN)
+        if not _is_header(token.value):  # the error of http.client would show the token
+            raise NotAuthenticated(f"{credentials.description} gave no valid token", fix=LOGIN)
         if self._kept and math.isfinite(token.expires):
             self._kept.put(credentials.key, token)
         return token

@@ -1,4 +1,4 @@
-"""Disks through plain REST of the Compute Engine API."""
+"""Disks, read through the Compute Engine API."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpukit.errors import NotFound
 
 
 class ComputeDisks(DiskProvider):
-    """The disks that one account may read."""
+    """The disks that the session's account may read, in any project."""
 
     def __init__(self, session: Session, endpoint: str) -> None:
         self._session = session

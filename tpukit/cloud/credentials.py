@@ -1,8 +1,8 @@
-"""Whose credentials calls are made with: found in files, without the waits of google-auth.
+"""The credentials for calls, read from files or the metadata server.
 
-`google.auth.default()` is not used: without credentials it asks the metadata server for up to 12 s,
-and with them it runs gcloud as a subprocess for the project. google-auth is imported only to get a
-token, which a kept one spares (`access_tokens`).
+`google.auth.default()` is too slow: without credentials it asks the metadata server for up to 12 s;
+with credentials it runs gcloud to learn the project. google-auth is imported only when a command
+needs a new token.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
-from tpukit.cloud.failures import LOGIN, told
+from tpukit.cloud.failures import LOGIN, message_of
 from tpukit.cloud.http_client import NoAnswer, cause
 from tpukit.errors import BadInput, NotAuthenticated
 from tpukit.text import one_line
 
 SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
-#: Seconds for each request that gets a token: google-auth itself waits for two minutes.
+#: Seconds for each request for a token; the default of google-auth is two minutes.
 _TIMEOUT = 20.0
 #: https://cloud.google.com/compute/docs/access/authenticate-workloads#applications
 _METADATA_HOST = "metadata.google.internal"
 _VM_ACCOUNT = "/computeMetadata/v1/instance/service-accounts/default"
-#: Bytes of an answer of the metadata server: tokens are documented to have less than 2 kB.
+#: Bytes to read of an answer of the metadata server; tokens have less than 2 kB (documented).
 _LARGEST = 1 << 16
-#: What google-auth runs into where a credentials file holds JSON of another shape.
+#: The errors of google-auth for a credentials file with JSON of another shape.
 _WRONG_SHAPE = (AttributeError, KeyError, TypeError)
-#: The types of credentials files that stand for a person, to whom a quota project belongs.
+#: The types of credentials files that stand for a person.
 _PEOPLE = ("authorized_user", "external_account_authorized_user")
 
 
 @dataclass(frozen=True)
 class Token:
-    """An access token; `expires` is in seconds since the epoch, `account` empty where unknown."""
+    """An access token. `expires` is in seconds since the epoch; an unknown `account` is empty."""
 
     value: str = field(repr=False)
     expires: float = math.inf
@@ -48,14 +48,15 @@ class Token:
 
 @dataclass(frozen=True)
 class Credentials:
-    """Where access tokens come from.
+    """A source of access tokens.
 
-    `account` is empty where only a token can tell it. `key` names what the tokens depend on, and is
-    empty where they are not to be kept. `person` is whether a quota project is theirs to name.
+    `account` is empty if only a token can name it. `key` is a hash of everything that decides the
+    tokens, and is empty if they must not be kept in files. `person` is True if the credentials are
+    a person's: their calls bill the current project by default.
     """
 
     description: str
-    load: Callable[[], Any] = field(repr=False)  #: makes the credentials of google-auth
+    load: Callable[[], Any] = field(repr=False)  #: returns credentials of google-auth
     account: str = ""
     key: str = ""
     person: bool = False
@@ -65,16 +66,17 @@ class Credentials:
         """Return a new token.
 
         Raises:
-            NotAuthenticated: the credentials cannot be used.
-            BadInput: a file that was named cannot be read.
-            google.auth.exceptions.GoogleAuthError: no token came; `failures` reads it.
+            NotAuthenticated: the credentials are unusable.
+            BadInput: the access token file is unreadable.
+            NoAnswer, ValueError: the metadata server gave no token.
+            google.auth.exceptions.GoogleAuthError: Google gave no token.
         """
         loaded = self.load()
         if not loaded.valid:
             import google.auth.transport.requests
 
             loaded.refresh(partial(google.auth.transport.requests.Request(), timeout=_TIMEOUT))
-        expiry = loaded.expiry  # google-auth has UTC without saying so
+        expiry = loaded.expiry  # in UTC, without a time zone
         expires = expiry.replace(tzinfo=UTC).timestamp() if expiry else math.inf
         return Token(loaded.token, expires, self.account or _account_of(loaded))
 
@@ -91,22 +93,22 @@ def find_credentials(
 ) -> Credentials:
     """Return credentials from a token file, a credentials file, or Application Default Credentials.
 
-    On a Compute Engine VM, the metadata server's own are the last resort. `impersonate` is a list
-    of service accounts as gcloud has it: the last one is acted as, through those before it.
-    `gcloud_account` is whom gcloud itself is logged in as, which is of no use here.
+    On a Compute Engine VM the last resort is its metadata server. `impersonate` is a list of
+    service accounts as gcloud takes it: calls are made as the last one, by delegation through the
+    others. `gcloud_account` is gcloud's own login, only for the error message: it cannot be used.
 
     Raises:
-        NotAuthenticated: none of them is there, or the file cannot be used.
-        BadInput: a file that was named cannot be read.
+        NotAuthenticated: there are no credentials, or their file is unusable.
+        BadInput: the access token file is unreadable.
     """
-    found = _found(access_token_file, credentials_file, well_known_file, metadata_host)
-    if found is None:
-        own = f"gcloud's login as {gcloud_account} is for gcloud alone" if gcloud_account else ""
+    source = _source(access_token_file, credentials_file, well_known_file, metadata_host)
+    if source is None:
+        own = f"only gcloud can use its login as {gcloud_account}" if gcloud_account else ""
         raise NotAuthenticated("no credentials for Google Cloud", reason=own, fix=LOGIN)
-    return _impersonated(found, impersonate, iam_endpoint) if impersonate else found
+    return _impersonated(source, impersonate, iam_endpoint) if impersonate else source
 
 
-def _found(
+def _source(
     access_token_file: str, credentials_file: str, well_known_file: Path, metadata_host: str
 ) -> Credentials | None:
     if access_token_file:
@@ -121,11 +123,12 @@ def _found(
 
 
 def quota_project(setting: str, credentials: Credentials, project: str) -> str:
-    """Return the project that pays for the calls, empty where the header is not to be sent.
+    """Return the project that pays for the calls, or "" to send no quota header.
 
-    The words are those of gcloud's `billing/quota_project`. Where it is not set, a credentials file
-    may name one, and a person's calls are on the current project, as gcloud's are: Google's own
-    client, which people log in with, may not use the TPU API.
+    `setting` takes the values of gcloud's `billing/quota_project`. Without it, the project is the
+    one in the credentials file, or for a person the current project, as in gcloud. Without the
+    header, a person's calls would bill the project of Google's OAuth client, which may not use the
+    TPU API.
     """
     current = project if credentials.person else ""
     if not setting:
@@ -135,9 +138,9 @@ def quota_project(setting: str, credentials: Credentials, project: str) -> str:
 
 
 def on_compute_engine(product: Path = Path("/sys/class/dmi/id/product_name")) -> bool:
-    """Return whether the machine's DMI name is that of a Google VM; this makes no request.
+    """Return True if the machine's DMI product name is Google's; this makes no request.
 
-    google-auth knows one so: google/auth/compute_engine/_metadata.py, detect_gce_residency_linux.
+    google-auth does the same: google/auth/compute_engine/_metadata.py, detect_gce_residency_linux.
     """
     try:
         return product.read_text(encoding="ascii", errors="replace").strip().startswith("Google")
@@ -157,7 +160,7 @@ def _token_file(path: Path) -> Credentials:
 
 @dataclass(frozen=True)
 class _TokenFile(Credentials):
-    """A file with one token, which somebody else may renew."""
+    """A file with one token, which another program may replace."""
 
     path: Path = Path()
 
@@ -172,7 +175,7 @@ def _token(path: Path) -> str:
         what = f"cannot read the access token file {path}"
         raise BadInput(what, why=str(error), fix=LOGIN) from error
     if not token or not token.isprintable() or " " in token:
-        raise BadInput(f"the access token file {path} does not hold one token", fix=LOGIN)
+        raise BadInput(f"the access token file {path} must contain one token", fix=LOGIN)
     return token
 
 
@@ -183,7 +186,7 @@ def _file(path: Path, kind: str) -> Credentials:
     except (OSError, ValueError) as error:
         raise _unusable(path, error) from error
     if not isinstance(info, dict):
-        raise _unusable(path, TypeError("it holds no JSON object"))
+        raise _unusable(path, TypeError("it is not a JSON object"))
     kind_of_file, quota = info.get("type"), info.get("quota_project_id")
     return Credentials(
         f"{kind} {path}",
@@ -196,9 +199,10 @@ def _file(path: Path, kind: str) -> Credentials:
 
 
 def _decides(info: Mapping[str, Any]) -> bool:
-    """Tell whether a file alone decides whose tokens come of it.
+    """Return True if the file alone decides the account of its tokens.
 
-    A workload's identity is where its `credential_source` points: the environment, another file.
+    The identity of an external account is elsewhere: `credential_source` points to the environment,
+    another file or a URL.
     """
     source = info.get("source_credentials")
     return info.get("type") != "external_account" and not (
@@ -210,39 +214,40 @@ def _load(path: Path, info: Mapping[str, Any]) -> Any:
     import google.auth
     import google.auth.exceptions
 
-    # A person's token has all that they agreed to, their address among it, unless less is asked.
+    # Without scopes, a person's token has all those that they agreed to, such as their address.
     scopes = None if info.get("type") == "authorized_user" else SCOPES
     try:
-        # Not from the file, which may have changed since: the tokens are kept under what was read.
+        # The file may have changed since, and `key` belongs to the content that was read.
         return google.auth.load_credentials_from_dict(info, scopes=scopes)[0]
     except (google.auth.exceptions.GoogleAuthError, OSError, ValueError, *_WRONG_SHAPE) as error:
         raise _unusable(path, error) from error
 
 
 def _unusable(path: Path, error: Exception) -> NotAuthenticated:
-    return NotAuthenticated(f"cannot use the credentials in {path}", why=told(error), fix=LOGIN)
+    why = message_of(error)
+    return NotAuthenticated(f"cannot use the credentials in {path}", why=why, fix=LOGIN)
 
 
 def _account_in(info: Mapping[str, Any]) -> str:
-    """Return the account that a credentials file names, empty where it does not.
+    """Return the account that a credentials file names, or "".
 
-    `account` of a person's file is empty in what gcloud writes today. Whoever a file lets one act
-    as is named in a URL: `…/serviceAccounts/EMAIL:generateAccessToken`.
+    gcloud writes an empty `account` into a person's file. A file for impersonation has the service
+    account in a URL: `…/serviceAccounts/EMAIL:generateAccessToken`.
     """
     url = str(info.get("service_account_impersonation_url", ""))
-    acted_as = url.rpartition("/serviceAccounts/")[2].partition(":")[0] if url else ""
-    named = "client_email" if info.get("type") == "service_account" else "account"
-    return one_line(acted_as or str(info.get(named) or ""))
+    impersonated = url.rpartition("/serviceAccounts/")[2].partition(":")[0] if url else ""
+    key = "client_email" if info.get("type") == "service_account" else "account"
+    return one_line(impersonated or str(info.get(key) or ""))
 
 
 def _account_of(loaded: Any) -> str:
-    """Return the account that came with a token: in an ID token, or from the metadata server."""
-    named = getattr(loaded, "service_account_email", "") or ""
-    if "@" in named:
-        return one_line(named)
+    """Return the account of google-auth's credentials, which may be in their ID token; else ""."""
+    email = getattr(loaded, "service_account_email", "") or ""
+    if "@" in email:
+        return one_line(email)
     import base64
 
-    # It came from Google over TLS together with the access token, so its signature is not checked.
+    # Google sent the ID token over TLS with the access token, so its signature is not checked.
     payload = (getattr(loaded, "id_token", None) or "").partition(".")[2].partition(".")[0]
     try:
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)) or "{}")
@@ -252,7 +257,7 @@ def _account_of(loaded: Any) -> str:
 
 
 def vm_credentials(host: str) -> Credentials:
-    """Return the credentials of a Compute Engine VM, whose metadata server is at `host`."""
+    """Return the credentials of this Compute Engine VM; `host` is its metadata server."""
 
     def load() -> Any:
         from google.auth import compute_engine
@@ -264,7 +269,7 @@ def vm_credentials(host: str) -> Credentials:
 
 @dataclass(frozen=True)
 class _MetadataServer(Credentials):
-    """It keeps its tokens itself, and is asked without google-auth: every command asks it."""
+    """The metadata server of a VM. It keeps tokens itself, so every command asks it."""
 
     host: str = ""
 
@@ -278,7 +283,7 @@ class _MetadataServer(Credentials):
         return Token(token, expires, one_line(self._read("email")))
 
     def _read(self, name: str) -> str:
-        connection = HTTPConnection(self.host, timeout=_TIMEOUT)  # which goes through no proxy
+        connection = HTTPConnection(self.host, timeout=_TIMEOUT)  # never through a proxy
         try:
             connection.request(
                 "GET", f"{_VM_ACCOUNT}/{name}", headers={"Metadata-Flavor": "Google"}
@@ -292,12 +297,12 @@ class _MetadataServer(Credentials):
         if answer.status == 404:
             raise NotAuthenticated("this VM has no service account", fix=LOGIN)
         if answer.status != 200:
-            raise NoAnswer(f"the metadata server answers {answer.status}")
+            raise NoAnswer(f"the metadata server answered {answer.status}")
         return text
 
 
 def _impersonated(source: Credentials, chain: str, endpoint: str) -> Credentials:
-    *through, account = [each.strip() for each in chain.split(",")]
+    *delegates, account = [account.strip() for account in chain.split(",")]
 
     def load() -> Any:
         from google.auth import impersonated_credentials
@@ -307,11 +312,11 @@ def _impersonated(source: Credentials, chain: str, endpoint: str) -> Credentials
             source.load(),
             account,
             list(SCOPES),
-            delegates=through or None,
+            delegates=delegates or None,
             iam_endpoint_override=url if endpoint else None,
         )
 
-    key = _key(source.key, endpoint, *through, account) if source.key else ""
+    key = _key(source.key, endpoint, *delegates, account) if source.key else ""
     return Credentials(f"{source.description}, impersonating", load, account=account, key=key)
 
 

@@ -1,6 +1,6 @@
-"""The words of the Cloud TPU API's enumerations by their numbers, which its JSON may hold instead.
+"""The enumerations of the Cloud TPU API by number: its JSON may have a number or a word.
 
-Source: google/cloud/tpu/v2/cloud_tpu.proto, against which a test holds them.
+Source: google/cloud/tpu/v2/cloud_tpu.proto; a test compares them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""One table from the errors of Google's libraries to ours.
+"""One table from the errors of Google's APIs and libraries to ours.
 
-Over REST google-api-core raises one class for several statuses (`Conflict` for ALREADY_EXISTS and
-for ABORTED, `BadRequest` for INVALID_ARGUMENT and FAILED_PRECONDITION), and a failed operation
-keeps its details in `errors[0]`, so the status is read from the answer's body. A stockout comes
-under the codes 8, 9 and 13 and code 8 is also quota: there the text decides
-(`data/api_errors.toml`).
+Google reports a stockout as code 8, 9 or 13, and code 8 may also mean quota, so the text of the
+message decides (`data/api_errors.toml`).
 """
 
 from __future__ import annotations
@@ -52,33 +49,32 @@ _CODES = (
     "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED",
     "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"
 )  # fmt: skip
-#: The most characters of an API's message that anybody reads.
+#: Longer messages of the API are cut to this number of characters.
 _LONGEST_MESSAGE = 2048
-#: The most values that an answer of the API has: a list of 500 slices has some 50,000. In memory
-#: each takes up to 72 bytes, 24 times what `[]` takes in the text.
+#: The most values in one answer: a list of 500 slices has some 50,000. A value takes up to 72 bytes
+#: of memory but only 3 bytes of text (`[],`), so a small answer could fill the memory.
 _MOST_VALUES = 1_000_000
-#: The status of an answer that is no answer of the API: a proxy's page, a path that is not served.
+#: The status of an answer that did not come from the API, such as a proxy's page.
 UNREADABLE = "UNREADABLE"
-#: The reason of a 401 for a token that is still the newest: somebody may be renewing it now.
+#: The reason of a 401 for the newest token: another program may be about to renew it.
 TOKEN_REFUSED = "TOKEN_REFUSED"
 Row = Mapping[str, Any]  #: of the table
-#: What to type where there are no credentials that work.
+#: The fix if there are no usable credentials.
 LOGIN = Fix.command(
     *("gcloud", "auth", "application-default", "login"), note="or try without an account: --local"
 )
-#: What to type where a server cannot be reached.
+#: The fix if a server cannot be reached.
 UNREACHED = Fix.command(
     *("tpukit", "config", "explain"),
-    note="shows where its address comes from: it may be that of an emulator that was stopped",
+    note="shows the origin of the address, perhaps an emulator that has stopped",
 )
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What is known of an unsuccessful call, whichever library made it.
+    """An unsuccessful call, made by any library.
 
-    `status` is a canonical code name, or "" where no answer came at all. `retry_after` is in
-    seconds.
+    `status` is the name of a canonical code, or "" without any answer. `retry_after` is in seconds.
     """
 
     status: str
@@ -88,23 +84,23 @@ class Failure:
     links: tuple[str, ...] = ()
     retry_after: float | None = None
     sent: bool = True  #: whether the request may have reached the server
-    #: Whether the call was on one resource by its name: NOT_FOUND means that resource then. What an
-    #: operation or a create does not find is something that it needs, a network for example.
+    #: Whether the call addressed one resource by name, so that NOT_FOUND means this resource. In an
+    #: operation or a create, NOT_FOUND means something that it needs, such as a network.
     named: bool = True
-    #: Whether an operation or a queued resource that asked for capacity failed. Codes 8 and 13
-    #: without a known text mean then that there is none.
+    #: Whether this is a failed operation or queued resource that asked for capacity. Its codes 8
+    #: and 13 mean a stockout, unless the text says otherwise.
     capacity: bool = False
 
     @property
     def doubtful(self) -> bool:
-        """Whether the request may have been carried out although it was not confirmed."""
+        """Whether the server may have carried out the request."""
         return self.sent and (self.status in ("", UNREADABLE) or self.http >= 500)
 
     @property
     def transient(self) -> bool:
-        """Whether the same call may succeed when it is repeated a little later.
+        """Whether the same call may succeed a little later.
 
-        Of the 429s only the rate limits: a quota that is used up does not come back in seconds.
+        Of the 429s this is true of rate limits, but not of a used-up quota.
         """
         if self.http == 429:
             known = _known(self)
@@ -113,7 +109,7 @@ class Failure:
 
 
 class RestFailure(Exception):
-    """Raised by our own REST calls, so that one table reads every library's errors."""
+    """The failure of one of our own REST calls."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -124,8 +120,8 @@ def from_body(http: int, body: object, headers: Mapping[str, str]) -> Failure:
     """Read an error document of AIP-193 or Compute Engine; anything else is UNREADABLE."""
     error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict):
-        # This is no answer of the API: a page with 404 must not be taken for "no such slice". A
-        # proxy too may ask for a login, or to wait.
+        # The answer is not the API's, so its 404 does not mean "no such slice". These codes mean
+        # the same from a proxy, which may ask us to log in or to wait.
         clear = http in (401, 403, 429) or http >= 500
         status = _BY_HTTP.get(http, UNREADABLE) if clear else UNREADABLE
         message = f"answer {http} without an error document"
@@ -145,12 +141,12 @@ def from_answer(http: int, content: bytes, headers: Mapping[str, str]) -> Failur
 
 
 def is_page(content: bytes) -> bool:
-    """Return True if an answer is HTML or XML, as a proxy or a login page sends it."""
+    """Return True if an answer is HTML or XML, such as a proxy's login page."""
     return content.lstrip()[:1] == b"<"
 
 
 def parsed(content: bytes) -> Any:
-    """Return the value of a JSON text; raise ValueError if it is none, or would fill memory."""
+    """Return the value of a JSON text; raise ValueError if it is not JSON or would fill memory."""
     if is_page(content):
         raise ValueError("a web page came in place of the API's answer")
     if sum(map(content.count, (b"[", b"{", b","))) > _MOST_VALUES:
@@ -162,10 +158,9 @@ def parsed(content: bytes) -> Any:
 
 
 def from_operation(error: Mapping[str, Any], *, capacity: bool) -> Failure:
-    """Read the `google.rpc.Status` of a failed operation, as a dict of its JSON form.
+    """Read the JSON of the `google.rpc.Status` of a failed operation; see `Failure.capacity`.
 
-    `capacity` is whether the operation asked for capacity, as `Failure` has it. A status without
-    anything in it, as queued resources have been seen with, is UNKNOWN.
+    An empty status, which queued resources have been seen with, becomes UNKNOWN.
     """
     code: Any = error.get("code")
     known = isinstance(code, int) and code in range(len(_CODES))
@@ -175,21 +170,21 @@ def from_operation(error: Mapping[str, Any], *, capacity: bool) -> Failure:
 
 
 def from_exception(error: Exception) -> Failure | None:
-    """Read an exception of google-api-core, google-auth, requests or ours; None for any other.
+    """Read an exception of google-auth, requests or ours; return None for any other.
 
-    They are known by their names: to import these libraries takes 200 ms of CPU.
+    Classes are compared by name, because importing these libraries takes 200 ms of CPU.
     """
     if isinstance(error, RestFailure):
         return error.failure
     if isinstance(error, NoAnswer):
         return Failure("", str(error), sent=error.sent)
-    kinds = {f"{each.__module__}.{each.__name__}" for each in type(error).__mro__}
+    kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__}
     if "google.auth.exceptions.GoogleAuthError" in kinds:
         lost = "google.auth.exceptions.TransportError" in kinds or getattr(
             error, "retryable", False
         )
         return _no_answer(error) if lost else _not_authenticated(error)
-    if isinstance(error, ValueError):  # no JSON, of requests too; JSON of another shape
+    if isinstance(error, ValueError):  # not JSON (from requests too), or JSON of another shape
         return unreadable(error)
     lost = isinstance(error, TimeoutError) or "requests.exceptions.RequestException" in kinds
     return _no_answer(error) if lost else None
@@ -200,16 +195,16 @@ def _no_answer(error: Exception) -> Failure:
 
 
 def _not_authenticated(error: Exception) -> Failure:
-    return Failure("UNAUTHENTICATED", told(error), http=401)
+    return Failure("UNAUTHENTICATED", message_of(error), http=401)
 
 
-def told(error: Exception) -> str:
-    """Return what an error of google-auth says: it holds texts, causes and whole answers."""
-    texts = (_told(str(each)) for each in error.args if not isinstance(each, dict))
+def message_of(error: Exception) -> str:
+    """Return the message of an error of google-auth, which may contain whole JSON answers."""
+    texts = (_message_in(str(part)) for part in error.args if not isinstance(part, dict))
     return one_line(": ".join(filter(None, texts))[:_LONGEST_MESSAGE]) or type(error).__name__
 
 
-def _told(text: str) -> str:
+def _message_in(text: str) -> str:
     try:
         document = parsed(text.encode()) if text.lstrip().startswith("{") else None
     except ValueError:
@@ -218,7 +213,7 @@ def _told(text: str) -> str:
 
 
 def unreadable(error: Exception) -> Failure:
-    """Return the failure of a call whose answer came, and is none that the API gives."""
+    """Return the failure of a call with an answer that is not the API's."""
     return Failure(UNREADABLE, f"the answer could not be read: {one_line(str(error))[:200]}")
 
 
@@ -231,8 +226,8 @@ def to_error(
 ) -> TpukitError:
     """Return our error for a failure while `doing` (`create slice demo`).
 
-    A failure that leaves the outcome open, and one of which another call in progress is the cause,
-    is `Doubtful` where the caller can read back. `otherwise` is the class of what has none.
+    If the caller can read back, an unknown outcome and a conflict with another call (ABORTED) are
+    `Doubtful`. `otherwise` is the class for failures that have none in the table.
     """
     message = one_line(failure.message)
     known = _known(failure)
@@ -283,16 +278,16 @@ def _table() -> tuple[tuple[re.Pattern[str], Row], ...]:
 
 
 def _known(failure: Failure) -> Row | None:
-    """Return the row that a failure fits, with the names in its message filled into its words.
+    """Return the first row that fits a failure, with names from its message in its command.
 
-    gcloud prints messages as JSON, so that pasted ones have a backslash before each quote.
+    A message pasted from gcloud is JSON, with a backslash before each quote.
     """
     message = one_line(failure.message).replace('\\"', '"')
     for pattern, row in _table():
         here = failure.capacity and row.get("operation") == failure.status
         if ("operation" not in row or here) and (match := pattern.search(message)):
-            named = {f"{{{name}}}": text for name, text in match.groupdict("").items()}
-            command = [named.get(word, word) for word in row.get("command", ())]
+            names = {f"{{{name}}}": text for name, text in match.groupdict("").items()}
+            command = [names.get(word, word) for word in row.get("command", ())]
             return {**row, "command": command}
     return None
 
@@ -301,7 +296,7 @@ def _with_details(
     status: str, error: Mapping[str, Any], http: int, headers: Mapping[str, str]
 ) -> Failure:
     details = _objects(error.get("details"))
-    by_type = {_text(each.get("@type")).rpartition(".")[2]: each for each in details}
+    by_type = {_text(detail.get("@type")).rpartition(".")[2]: detail for detail in details}
     info = by_type.get("ErrorInfo", {})
     links = [_text(link.get("url")) for link in _objects(by_type.get("Help", {}).get("links"))]
     delay = _seconds(by_type.get("RetryInfo", {}).get("retryDelay"))
@@ -315,18 +310,18 @@ def _with_details(
     )
 
 
-def _text(found: object) -> str:
-    """Return a text, cut to what anybody reads; nothing of anything else."""
-    return found[:_LONGEST_MESSAGE] if isinstance(found, str) else ""
+def _text(value: object) -> str:
+    """Return a text, cut to `_LONGEST_MESSAGE`; "" for any other value."""
+    return value[:_LONGEST_MESSAGE] if isinstance(value, str) else ""
 
 
-def _objects(found: object) -> list[dict[str, Any]]:
-    """Return the JSON objects of a list, and nothing of anything else."""
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+def _objects(value: object) -> list[dict[str, Any]]:
+    """Return the JSON objects in a list; none for any other value."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _delay(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that `Retry-After` asks for, as a number or a date: RFC 9110, 10.2.3."""
+    """Return the seconds of `Retry-After`, a number or a date: RFC 9110, section 10.2.3."""
     value = headers.get("retry-after", "")
     if value[:1].isalpha():
         try:

@@ -1,7 +1,7 @@
-"""Firewall rules through plain REST of the Compute Engine API.
+"""Firewall rules, through the Compute Engine API.
 
-google-cloud-compute is not used: it takes 2.6 s to import, and polls Google's own endpoint whatever
-endpoint it was given.
+google-cloud-compute is not used: importing it takes 2.6 s, and it polls operations at Google's own
+endpoint even if it was given another one.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from tpukit.errors import DeadlinePassed, NotFound
 from tpukit.models import ApiCall, FirewallRule
 from tpukit.text import one_line
 
-#: Seconds for a rule to be made or removed: an operation of Compute Engine, usually done in 5 to
-#: 10.
+#: Seconds for Compute Engine to create or delete a rule; it usually takes 5 to 10.
 OPERATION_SECONDS = 120.0
-#: Seconds for which the server holds back the answer of `wait` while an operation runs:
+#: Seconds until the server answers a `wait` while the operation still runs:
 #: https://cloud.google.com/compute/docs/reference/rest/v1/globalOperations/wait
 HELD_SECONDS = 120.0
 
@@ -84,9 +83,11 @@ class ComputeFirewall(FirewallProvider):
         url = f"{self._global}/networks/{network}/getEffectiveFirewalls"
         answer = self._session.rest("read the effective firewalls", "GET", url)
         try:
-            rules = [rule for each in answer.get("firewallPolicys", []) for rule in each["rules"]]
+            policies = answer.get("firewallPolicys", [])
             # Every hierarchical policy ends with rules that leave the decision to the next level.
-            return any(rule["action"] != "goto_next" for rule in rules)
+            return any(
+                rule["action"] != "goto_next" for policy in policies for rule in policy["rules"]
+            )
         except (AttributeError, KeyError, TypeError) as error:
             raise to_error(unreadable(error), "read the effective firewalls") from error
 
@@ -121,7 +122,7 @@ class ComputeFirewall(FirewallProvider):
             wait = f"{self._global}/operations/{_operation_name(doing, operation)}/wait"
             held = self._session.holding(HELD_SECONDS, deadline)
             operation = held.rest(doing, "POST", wait)
-        raise DeadlinePassed(f"cannot {doing} in {OPERATION_SECONDS:g} s; it may still happen")
+        raise DeadlinePassed(f"cannot {doing} in {OPERATION_SECONDS:g} s; it may still succeed")
 
     def _body(self, rule: FirewallRule) -> dict[str, Any]:
         return {
@@ -158,7 +159,7 @@ def _operation_name(doing: str, operation: dict[str, Any]) -> str:
 
 
 def _raise_failed(doing: str, operation: dict[str, Any], named: bool) -> None:
-    """Raise the error of an operation that failed. `named` is as `Failure` has it."""
+    """Raise the error of an operation if it failed; see `Failure.named`."""
     if not operation.get("error"):
         return
     try:
@@ -196,7 +197,7 @@ def _rule(item: dict[str, Any]) -> FirewallRule:
 
 
 def _lines(item: dict[str, Any], key: str) -> tuple[str, ...]:
-    return tuple(one_line(each) for each in item.get(key, []))
+    return tuple(one_line(line) for line in item.get(key, []))
 
 
 def _traffic(item: dict[str, Any], key: str) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""HTTP requests that are bounded, each as a whole: in time, and in the size of their answers.
+"""HTTP requests with limits on their total time and on the size of the answer.
 
-Only the standard library: requests takes 90 ms of CPU to import, and its timeouts, as those of
-every library on sockets, are for the time between two bytes.
+It uses only the standard library: importing requests takes 90 ms of CPU, and its timeouts, like
+those of other libraries, limit only the time between two bytes.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from tpukit import __version__
 from tpukit.settings.table import is_loopback
 from tpukit.text import one_line
 
-#: Bytes of an answer, compressed and not.
+#: The most bytes of an answer, before and after decompression.
 LARGEST_ANSWER = 32 * 2**20
-#: Google compresses for clients that say gzip here too:
+#: Google compresses answers only if the user agent also says gzip:
 #: https://cloud.google.com/compute/docs/api/how-tos/performance#gzip
 _USER_AGENT = f"tpukit/{__version__} (gzip)"
 
 
 _CAUSES: dict[type[BaseException], str] = {
     ConnectionRefusedError: "nothing listens there",
-    TimeoutError: "no whole answer in time",
+    TimeoutError: "no complete answer in time",
     http.client.RemoteDisconnected: "the connection was closed without an answer",
     ConnectionResetError: "the connection was reset",
     http.client.IncompleteRead: "the answer was cut short",
-    http.client.HTTPException: "what came is no HTTP",
+    http.client.HTTPException: "the answer is not HTTP",
 }
 
 
 class NoAnswer(Exception):
-    """Raised where no whole answer came; `sent` is whether the request may have arrived."""
+    """No complete answer came. `sent` is whether the server may have received the request."""
 
     def __init__(self, message: str, *, sent: bool = True) -> None:
         super().__init__(message)
@@ -52,7 +52,7 @@ class NoAnswer(Exception):
 
 @dataclass(frozen=True)
 class HttpAnswer:
-    """A whole answer, its body as it was before it was compressed, its headers in small letters."""
+    """A complete answer, with a decompressed body and lower-case header names."""
 
     status: int
     headers: Mapping[str, str]
@@ -60,7 +60,7 @@ class HttpAnswer:
 
 
 class HttpClient:
-    """Keeps its connections for the next requests; any number of threads may use it."""
+    """Reuses connections; threads may share it."""
 
     def __init__(self) -> None:
         self._idle: defaultdict[str, list[http.client.HTTPConnection]] = defaultdict(list)
@@ -71,8 +71,8 @@ class HttpClient:
         """Make one request and return its answer; redirections are not followed.
 
         Raises:
-            NoAnswer: none came within so many seconds, or not the whole of it.
-            ValueError: it is larger than `LARGEST_ANSWER`, or compressed in an unknown way.
+            NoAnswer: no complete answer came within `seconds`.
+            ValueError: the answer exceeds `LARGEST_ANSWER`, or its compression is unknown or wrong.
         """
         parts = urlsplit(url)
         connection = self._open(parts, seconds)
@@ -96,7 +96,7 @@ class HttpClient:
             if connection.sock and not _readable(connection.sock):
                 connection.sock.settimeout(seconds)
                 return connection
-            connection.close()  # the server has closed it, or said what nobody asked for
+            connection.close()  # the server has closed it, or sent bytes without a request
         try:
             connection = _connection(parts, seconds)
             connection.connect()
@@ -106,16 +106,16 @@ class HttpClient:
 
 
 def cause(error: BaseException) -> str:
-    """Return in a few words why no answer came: what the innermost error says."""
+    """Return in a few words why no answer came, from the innermost error."""
     error = _innermost(error)
     if isinstance(error, socket.gaierror):
         return "its name cannot be resolved: is there a network?"
-    told = next((words for kind, words in _CAUSES.items() if isinstance(error, kind)), "")
-    return told or one_line(str(error)[:200]) or type(error).__name__
+    words = next((words for kind, words in _CAUSES.items() if isinstance(error, kind)), "")
+    return words or one_line(str(error)[:200]) or type(error).__name__
 
 
 def arrived(error: BaseException) -> bool:
-    """Return whether a request that ended so may have reached the server."""
+    """Return True if a request that ended with this error may have reached the server."""
     return not isinstance(_innermost(error), (socket.gaierror, ConnectionRefusedError))
 
 
@@ -131,7 +131,7 @@ def _readable(connected: socket.socket) -> bool:
 
 
 class _Response(http.client.HTTPResponse):
-    """An answer that has to be there by a moment, and of which no more than the largest is read."""
+    """An answer that is cut off at a time (`time.monotonic`) and at the largest size."""
 
     def __init__(self, ends: float, sock: socket.socket, *given: Any, **named: Any) -> None:
         super().__init__(sock, *given, **named)
@@ -142,7 +142,7 @@ class _Limited(io.RawIOBase):
     def __init__(self, raw: io.RawIOBase, ends: float) -> None:
         self._raw = raw
         self._ends = ends
-        self._left = LARGEST_ANSWER + 2**20  # headers, and the marks between chunks
+        self._left = LARGEST_ANSWER + 2**20  # for headers and chunk sizes
 
     def readable(self) -> bool:
         return True
@@ -189,7 +189,7 @@ def _decompressed(content: bytes, response: http.client.HTTPResponse) -> bytes:
             inflater = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
             content = inflater.decompress(content, LARGEST_ANSWER + 1)
         except zlib.error as error:
-            raise ValueError("the answer is not compressed as it says") from error
+            raise ValueError("the answer says gzip, but is not") from error
     elif coding != "identity":
         raise ValueError(f"the answer is compressed in an unknown way, {one_line(coding)[:30]}")
     if len(content) > LARGEST_ANSWER:
@@ -202,7 +202,7 @@ def _too_large() -> ValueError:
 
 
 def _connection(parts: SplitResult, seconds: float) -> http.client.HTTPConnection:
-    # Settings allow http for this machine alone, which no proxy can reach.
+    # Settings allow http only for this machine, and no proxy can reach this machine.
     if parts.scheme == "http":
         return http.client.HTTPConnection(parts.netloc, timeout=seconds)
     proxy = _proxy(parts)
@@ -216,7 +216,7 @@ def _connection(parts: SplitResult, seconds: float) -> http.client.HTTPConnectio
 
 
 def _proxy(parts: SplitResult) -> SplitResult | None:
-    """Return the proxy that the environment, or the system, names for a host."""
+    """Return the proxy for a host from the environment or the system, if any."""
     from urllib.request import getproxies, proxy_bypass
 
     proxies = getproxies()
@@ -226,18 +226,18 @@ def _proxy(parts: SplitResult) -> SplitResult | None:
         return None
     proxy = urlsplit(named if "://" in named else f"http://{named}")
     if proxy.scheme != "http" or not proxy.hostname:
-        raise OSError(f"of proxies only http://HOST:PORT is known, not {proxy.scheme}://")
+        raise OSError(f"a proxy must be http://HOST:PORT, not {proxy.scheme}://")
     return proxy
 
 
 def _route(parts: SplitResult) -> str:
-    """Return the host of a URL, with the proxy on the way to it."""
+    """Return the host of a URL, and its proxy if it has one, for messages."""
     try:
         proxy = _proxy(parts) if parts.scheme == "https" else None
     except OSError:
         proxy = None
-    named = f" through the proxy {proxy.hostname}:{proxy.port or 8080}" if proxy else ""
-    return f"{parts.netloc}{named}"
+    through = f" through the proxy {proxy.hostname}:{proxy.port or 8080}" if proxy else ""
+    return f"{parts.netloc}{through}"
 
 
 def _proxy_headers(proxy: SplitResult) -> dict[str, str]:
@@ -251,7 +251,7 @@ def _proxy_headers(proxy: SplitResult) -> dict[str, str]:
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Return what trusts the same authorities as requests does, which google-cloud-tpu uses."""
+    """Return a TLS context that trusts the same authorities as the requests library."""
     import certifi
 
     named = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")

@@ -1,4 +1,4 @@
-"""OS Login: whether a project uses it, and what it knows of an account."""
+"""OS Login: the project's metadata that turns it on, and the profile of an account."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class OsLogin(LoginProvider):
         answer = self._session.rest(doing, "GET", self._project_url)
         try:
             items = answer.get("commonInstanceMetadata", {}).get("items", [])
-            return {str(each["key"]): str(each.get("value", "")) for each in items}
+            return {str(item["key"]): str(item.get("value", "")) for item in items}
         except (AttributeError, KeyError, TypeError) as error:
             raise to_error(unreadable(error), doing) from error
 
@@ -50,11 +50,13 @@ class OsLogin(LoginProvider):
 
 
 def _profile(answer: dict[str, Any], now: float) -> LoginProfile:
-    accounts = sorted(answer.get("posixAccounts", []), key=lambda each: not each.get("primary"))
+    accounts = sorted(
+        answer.get("posixAccounts", []), key=lambda account: not account.get("primary")
+    )
     keys = [
-        one_line(str(each.get("key", "")))
-        for each in answer.get("sshPublicKeys", {}).values()
-        if int(each.get("expirationTimeUsec") or 0) / 1e6 > now or "expirationTimeUsec" not in each
+        one_line(str(key.get("key", "")))
+        for key in answer.get("sshPublicKeys", {}).values()
+        if "expirationTimeUsec" not in key or int(key["expirationTimeUsec"] or 0) / 1e6 > now
     ]
     return LoginProfile(
         one_line(str(accounts[0].get("username", ""))) if accounts else "", tuple(keys)

@@ -1,8 +1,8 @@
-"""A node of the Cloud TPU API and our models: what its JSON means, what a create asks for.
+"""The JSON of the Cloud TPU API from and to our models.
 
-The API grows: a field that is not known here is passed over, a word of an enumeration passed on. A
-field that is known and of another type is left empty, and named as unreadable: one wrong field
-neither hides a slice nor keeps it from being deleted.
+The API grows: unknown fields are ignored, and unknown words of an enumeration are kept. A known
+field of a wrong type is left empty and named in `unreadable`, so that you can still see and delete
+the slice.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from tpukit.text import one_line
 Json = Mapping[str, Any]
 Kind = TypeVar("Kind")
 
-#: The label of a request, and of its slices, for a tier that v2 has no field for.
+#: The label of a queued resource, and of its slices, for a tier for which v2 has no field.
 CAPACITY = "tpukit-capacity"
-#: The API that the slices of this module live in.
+#: The value of `Slice.api` for this API.
 API = "tpu"
-#: Characters that are kept of a text of one line.
+#: Texts are cut to this number of characters.
 _LONGEST = 2048
-#: Slices that one queued resource can ask for.
+#: More slices than one queued resource can ask for.
 _MOST_SLICES = 10_000
 _BOUGHT = ("spot", "preemptible", "reserved")
 #: `provisioningModel` of SchedulingConfig and QueuedResource, in v2alpha1's discovery document.
@@ -44,15 +44,18 @@ Read = TypeVar("Read", Slice, QueuedResource)
 
 
 def read_slice(node: Any) -> Slice:
-    """Return the slice that a node is; raise ValueError if it has no full name.
+    """Return the slice of a node's JSON; raise ValueError if it has no full name.
 
-    A field that cannot be read is left empty and named in `unreadable`.
+    An unreadable field is left empty and named in `unreadable`.
     """
     return _as_far_as_readable(node, _slice)
 
 
 def read_queued(document: Any) -> QueuedResource:
-    """Return the queued resource that a JSON object is, as `read_slice` does."""
+    """Return the queued resource of a JSON object; raise ValueError if it has no full name.
+
+    An unreadable field is left empty and named in `unreadable`.
+    """
     return _as_far_as_readable(document, _queued)
 
 
@@ -153,7 +156,7 @@ def _provisioning(scheduling: Any) -> str:
 
 
 def _queued_provisioning(document: Any, labels: Mapping[str, str]) -> str:
-    """Return how a request is bought. v2 does not say that it is best effort; our label does."""
+    """Return how a request buys capacity. v2 has no field for best effort, so our label says it."""
     if document.get("spot") is not None:
         return "spot"
     if document.get("bestEffort") is not None or CAPACITY in labels:
@@ -163,13 +166,13 @@ def _queued_provisioning(document: Any, labels: Mapping[str, str]) -> str:
 
 
 def _model(document: Any) -> str:
-    """Return how capacity is bought by `provisioningModel`: FLEX_START is "flex-start"."""
+    """Return the capacity of a `provisioningModel`: "flex-start" for FLEX_START."""
     model = _word(document, "provisioningModel", {}) or "STANDARD"
     return _MODELS.get(model, model.lower().replace("_", "-"))
 
 
 def _seconds(document: Any, name: str) -> float | None:
-    """Return a duration of the API, `3600s`, or None if it is not given."""
+    """Return the seconds of a duration such as `3600s`, or None without one."""
     text = _text(document, name)
     return float(text.removesuffix("s")) if text else None
 
@@ -183,8 +186,8 @@ def _slices_of(spec: Any, request: str) -> Iterator[str]:
     if several:
         prefix = _text(several, "nodeIdPrefix") or request
         count = field(several, "nodeCount", int, 0)
-        if count > _MOST_SLICES:  # an answer of a few bytes would fill memory
-            raise ValueError("a request for more slices than there can be")
+        if count > _MOST_SLICES:  # a wrong number would fill the memory with names
+            raise ValueError("a queued resource with too many slices")
         for number in range(count):
             yield f"{prefix}-{number}"
     elif name := _text(spec, "nodeId"):
@@ -192,10 +195,7 @@ def _slices_of(spec: Any, request: str) -> Iterator[str]:
 
 
 def read_operation(answer: Any) -> str:
-    """Return the name of the operation that an answer is; raise ValueError if it has none.
-
-    Only the name counts, because the operation's `metadata` may be of any type.
-    """
+    """Return the name of an operation; raise ValueError if it has no full name."""
     name = field(answer, "name", str, "")
     if "/operations/" not in name:
         raise ValueError("an operation without its full name")
@@ -203,7 +203,7 @@ def read_operation(answer: Any) -> str:
 
 
 def read_identity(index: int, attributes: Any) -> WorkerIdentity:
-    """Return what a worker published; raise ValueError for what are no guest attributes."""
+    """Return a worker's identity from its guest attributes; raise ValueError for other JSON."""
     items = {
         (_text(item, "namespace"), _text(item, "key")): _text(item, "value")
         for item in field(field(attributes, "queryValue", dict, {}), "items", list, [])
@@ -223,11 +223,11 @@ def read_identity(index: int, attributes: Any) -> WorkerIdentity:
 
 
 def _hostname(items: Mapping[tuple[str, str], str]) -> str:
-    """Return the name by which Identity-Aware Proxy knows a worker, "" if it published none.
+    """Return a worker's name in Identity-Aware Proxy, or "" if the worker has not published it.
 
     A TPU VM publishes `deviceInfo/hostname` (recorded: docs/reference/real-workers.md). gcloud
-    takes the key `hostname` of any namespace: command_lib/compute/tpus/tpu_vm/ssh.py. OS Config's
-    agent, if a user installs it, writes `guestInventory/Hostname`.
+    takes the key `hostname` of any namespace: command_lib/compute/tpus/tpu_vm/ssh.py. The agent of
+    OS Config, if a user installs it, publishes `guestInventory/Hostname`.
     """
     return next(
         (
@@ -241,10 +241,9 @@ def _hostname(items: Mapping[tuple[str, str], str]) -> str:
 
 
 def node_fields(request: SliceRequest) -> Json:
-    """Return the JSON of the node that a create asks for."""
+    """Return the JSON of the node for a create."""
     bought = {} if request.provisioning == "on-demand" else {request.provisioning: True}
-    # Without a scope an account has access to all Cloud APIs (API reference, REST resource nodes);
-    # we name the scopes all the same.
+    # No scopes mean all scopes (API reference, REST resource nodes); we name them nevertheless.
     account = {"email": request.service_account, "scope": [*SCOPES]}
     return _given(
         acceleratorType=request.accelerator_type,
@@ -252,7 +251,7 @@ def node_fields(request: SliceRequest) -> Json:
         networkConfig=_given(
             network=request.network,
             subnetwork=request.subnetwork,
-            # The API's default is none, gcloud's is one: say it always.
+            # The API's default is no external address, gcloud's is one; so always set it.
             enableExternalIps=request.external_addresses,
         ),
         schedulingConfig=bought,
@@ -265,7 +264,7 @@ def node_fields(request: SliceRequest) -> Json:
 
 
 def change_fields(change: SliceChange) -> Json:
-    """Return the JSON of the fields that an update replaces, also of those that become empty."""
+    """Return the JSON of the fields that an update replaces, including the emptied ones."""
     parts = change.parts
     disks = parts.pop("data_disks", None)
     fields = {name: list(part) if name == "tags" else dict(part) for name, part in parts.items()}
@@ -273,10 +272,10 @@ def change_fields(change: SliceChange) -> Json:
 
 
 def queued_fields(request: QueueRequest, parent: str) -> Json:
-    """Return the JSON of the queued resource that a create asks for.
+    """Return the JSON of a queued resource for a create.
 
-    The request says how capacity is bought; its nodes do not (API reference, REST resource
-    queuedResources). Best effort is for v2alpha1, which has another name for several nodes.
+    The queued resource says how capacity is bought, its nodes do not (API reference, REST resource
+    queuedResources). Only v2alpha1 has best effort, and it has another name for several nodes.
     """
     name, count, bought = request.slice.name, request.count, request.provisioning
     several = "multiNodeParams" if request.best_effort else "multisliceParams"
@@ -306,29 +305,29 @@ def _given(**fields: Any) -> dict[str, Any]:
 
 
 def field(document: Any, name: str, kind: type[Kind], default: Kind) -> Kind:
-    """Return a field, or the default where it is not given; raise ValueError for another type."""
+    """Return a field, or the default if it is missing; raise ValueError for another type."""
     value = document.get(name) if isinstance(document, dict) else document
     if isinstance(document, dict) and value is None:
         return default
     if not isinstance(document, dict) or not isinstance(value, kind):
-        raise ValueError(f"{name} is not of the type that the API gives it")
+        raise ValueError(f"{name} has another type than in the API")
     return value
 
 
 def _owner(path: str) -> str:
-    """Return the project of `projects/P/global/networks/N`, "" for what is no such path."""
+    """Return the project of `projects/P/global/networks/N`, or "" for another path."""
     match = re.fullmatch(r"(?:.*/)?projects/([^/]+)/global/networks/[^/]+", path)
     return _line(match[1]) if match else ""
 
 
 def last_part(value: object) -> str:
-    """Return the last part of a resource's name; raise ValueError for what is no text."""
+    """Return the last part of a resource's name; raise ValueError if it is not a text."""
     return _line(value).rpartition("/")[2]
 
 
 def _line(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError("a text is not of the type that the API gives it")
+        raise ValueError("a value that is not a text")
     return one_line(value[:_LONGEST])
 
 
@@ -341,14 +340,14 @@ def _last(document: Any, name: str) -> str:
 
 
 def _texts(document: Any, name: str) -> dict[str, str]:
-    found = field(document, name, dict, {})
-    if not all(isinstance(value, str) for value in found.values()):
-        raise ValueError(f"{name} is not of the type that the API gives it")
-    return found
+    texts = field(document, name, dict, {})
+    if not all(isinstance(value, str) for value in texts.values()):
+        raise ValueError(f"{name} has another type than in the API")
+    return texts
 
 
 def _word(document: Any, name: str, words: Mapping[int, str]) -> str:
-    """Return a word of an enumeration; JSON may have its number instead. One unknown stays."""
+    """Return a word of an enumeration, which JSON may give by number. Unknown words are kept."""
     value = field(document, name, object, "")
     word = words.get(value, str(value)) if isinstance(value, int) else _line(value)
     return "" if word.endswith("_UNSPECIFIED") else word

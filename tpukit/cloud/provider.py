@@ -1,13 +1,15 @@
-"""A cloud as the use-cases know it: three small protocols, none of Google's names.
+"""A cloud as the use-cases know it: four small protocols, without Google's clients.
 
-Another API may stand beside the Cloud TPU API, and hold slices of the same names: each `Slice` says
-in which it lives. What differs between them stays behind the protocol: names of operations are for
-who gave them alone; a create that an API takes twice under one request id may be repeated there
-until it is answered, and is `Doubtful` only after that; states are the API's words, but those that
-the use-cases act on (READY, STOPPED, DELETING, the lost ones) mean here what they mean there;
-metadata is replaced as a whole, but for what an API writes into it itself.
+Another API may stand beside the Cloud TPU API and have slices of the same names; `Slice.api` tells
+them apart. Rules for each provider:
 
-Every method raises the errors of `tpukit.errors`; `NotFound` means that the cloud answered so.
+- Only the provider that returned an operation's name can read it.
+- `Doubtful` means that the answer to a write was lost. If an API has request ids, its provider may
+  repeat a create under the same id first.
+- States are the API's words. READY, STOPPED, DELETING and the lost ones must mean the same as in
+  the Cloud TPU API.
+- An update replaces metadata as a whole, except entries that the API itself writes.
+- Every method raises the errors of `tpukit.errors`. `NotFound` means that the cloud said so.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ from tpukit.models import (
     WorkerIdentity,
 )
 
-#: Takes a call that would be made.
+#: Gets each write of a dry run, in place of the API.
 Note = Callable[[ApiCall], None]
-Wait = Callable[[], None]  #: returns once what was asked for is done; raises where it failed
+Wait = Callable[[], None]  #: returns when the operation has succeeded; raises if it fails
 
 
 class Doubtful(TpukitError):
@@ -41,83 +43,83 @@ class Doubtful(TpukitError):
 
 
 class SliceProvider(Protocol):
-    """A place where slices live."""
+    """The slices and queued resources of one project."""
 
-    bills: bool  #: whether its slices cost money: those of the emulator do not
+    bills: bool  #: False for the emulator, where slices cost nothing
 
     def now(self) -> float:
-        """Return the seconds since the epoch by the place's own clock, as of its last answer.
+        """Return the time by the cloud's clock in seconds since the epoch.
 
-        It is the one to judge ages and ends by; before any answer it is this machine's.
+        Compare ages and ends of slices with it. Before the first answer it is this machine's time.
         """
 
     def once(self) -> Self:
-        """Return the same place, which asks everything once: for whoever asks again by himself."""
+        """Return the same provider without repeats, for callers that repeat calls themselves."""
 
     def within(self, deadline: Deadline, *, patient: bool = False) -> Self:
-        """Return the same place, whose calls are over by a deadline, or a second later.
+        """Return the same provider with calls that end at most a second after the deadline.
 
-        A `patient` one repeats what fails in an outage until then.
+        If `patient`, it repeats calls during an outage until then.
         """
 
     def planning(self, note: Note) -> Self:
-        """Return the same place, whose writes are passed to `note` and not made; reads are."""
+        """Return the same provider with real reads, and with writes that only go to `note`."""
 
     def get(self, zone: str, name: str) -> Slice:
-        """Return a slice; raise `NotFound` where there is none."""
+        """Return a slice; raise `NotFound` if it does not exist."""
 
     def list(self, zone: str) -> SliceList:
-        """List the slices of a zone, or of all zones where `zone` is `-`."""
+        """List the slices of a zone, or of all zones if `zone` is `-`."""
 
     def zones(self) -> Sequence[str]:
-        """Return the zones that the project sees, in order: a hidden one is not among them."""
+        """Return the zones that the project sees, sorted; Google hides zones from some projects."""
 
     def list_queued(self, zone: str) -> QueuedResourceList:
-        """List the queued resources of a zone, or of all zones where `zone` is `-`."""
+        """List the queued resources of a zone, or of all zones if `zone` is `-`."""
 
     def get_queued(self, zone: str, name: str) -> QueuedResource:
-        """Return a queued resource; raise `NotFound` where there is none."""
+        """Return a queued resource; raise `NotFound` if it does not exist."""
 
     def create_queued(self, request: QueueRequest) -> str:
-        """Ask once and return the operation's name; `Doubtful` where the answer was lost."""
+        """Request once and return the operation's name; raise `Doubtful` if the answer was lost."""
 
     def delete_queued(self, zone: str, name: str, *, force: bool) -> str:
-        """Ask once, as `delete` does, that a queued resource goes; by `force` with its slices."""
+        """Request once to delete a queued resource, with its slices if `force`; see `delete`."""
 
     def accelerator_types(self, zone: str) -> frozenset[str]:
         """Return the names of the accelerator types that a zone offers to the project."""
 
     def runtime_versions(self, zone: str) -> frozenset[str]:
-        """Return the names of the runtime versions that a zone has."""
+        """Return the names of the runtime versions of a zone."""
 
     def worker_address(self, external: bool) -> str:
-        """Return an address such as workers will have, to learn by which way they are reached."""
+        """Return an address like the workers', for testing the route to them before they exist."""
 
     def create(self, request: SliceRequest) -> str:
-        """Ask once and return the operation's name; `Doubtful` where the answer was lost."""
+        """Request once and return the operation's name; raise `Doubtful` if the answer was lost."""
 
     def delete(self, zone: str, name: str) -> str:
-        """Ask once, as `start` and `stop` do: repeated blindly they are refused."""
+        """Request once, because the API refuses a repeated delete, and return the operation."""
 
     def start(self, zone: str, name: str) -> str:
-        """Ask once that a stopped slice starts and return the operation's name."""
+        """Request once that a stopped slice starts, and return the operation's name."""
 
     def stop(self, zone: str, name: str) -> str:
-        """Ask once that a slice stops and return the operation's name."""
+        """Request once that a slice stops, and return the operation's name."""
 
     def update(self, zone: str, name: str, change: SliceChange) -> str:
-        """Replace each part that the change has, once; `Doubtful` where the answer was lost."""
+        """Request once to replace the parts in the change; `Doubtful` if the answer was lost."""
 
     def operations(self, zone: str, name: str, verb: str, since: str = "") -> frozenset[str]:
-        """Return the names of the operations on a slice, of a verb, that the API knows of.
+        """Return the names of a slice's operations of one verb, `update` or `delete`.
 
-        Verbs are the API's: `update`, `delete`. `since` is when the first began (RFC 3339).
+        Older ones than `since` (RFC 3339) are left out.
         """
 
     def failure(self, operation: str, doing: str) -> TpukitError | None:
-        """Return why an operation failed, or None while it runs and after it succeeded.
+        """Return why an operation failed, or None if it runs, succeeded or is forgotten.
 
-        `doing` names in the error what it was for: `create slice demo`.
+        The error's text starts with `cannot DOING`: `create slice demo`.
         """
 
     def identities(self, zone: str, name: str) -> Sequence[WorkerIdentity]:
@@ -128,63 +130,63 @@ class FirewallProvider(Protocol):
     """The firewall rules of a project, global to all its networks."""
 
     def within(self, deadline: Deadline, *, patient: bool = False) -> Self:
-        """Return the same rules, whose calls are over by a deadline, as `SliceProvider.within`."""
+        """Return the same provider with a deadline for its calls, as `SliceProvider.within`."""
 
     def once(self) -> Self:
-        """Return the same rules, which asks everything once."""
+        """Return the same provider without repeats, for callers that repeat calls themselves."""
 
     def planning(self, note: Note) -> Self:
-        """Return the same rules, whose writes are passed to `note` and not made; reads are."""
+        """Return the same provider with real reads, and with writes that only go to `note`."""
 
     def of(self, project: str) -> Self:
-        """Return the rules of another project, that of a shared network; of the same for ""."""
+        """Return the rules of a shared network's project; for "", those of the own project."""
 
     def has_network(self, name: str) -> bool:
-        """Return whether the project has a network of that name."""
+        """Return True if the project has a network of this name."""
 
     def free_addresses(self, region: str) -> int | None:
-        """Return how many external addresses the project may still take there, None for unknown."""
+        """Return how many more external addresses the project may use there, None if unknown."""
 
     def host_project(self) -> str:
-        """Return the project whose networks this one shares, "" where it shares none."""
+        """Return the project of the shared networks (Shared VPC), or "" if there is none."""
 
     def list(self) -> Sequence[FirewallRule]:
-        """Return every rule for ingress, those that deny too."""
+        """Return all ingress rules, allow and deny."""
 
     def has_policies(self, network: str) -> bool:
-        """Return whether firewall policies, which `list` does not show, decide for a network."""
+        """Return True if firewall policies, which `list` does not show, decide for a network."""
 
     def insert(self, rule: FirewallRule) -> Wait:
-        """Ask for a rule; a refusal is raised here."""
+        """Request a rule, and return the wait for it; raise if the request is refused."""
 
     def replace_source_ranges(self, name: str, source_ranges: Sequence[str]) -> Wait:
-        """Ask for other sources that a rule admits; a refusal is raised here."""
+        """Request other sources for a rule, and return the wait; raise if it is refused."""
 
     def delete(self, name: str) -> None:
-        """Remove a rule and return once it is gone."""
+        """Delete a rule and return when it is gone."""
 
 
 class DiskProvider(Protocol):
-    """The disks of projects, of which slices have some as data disks."""
+    """The disks of any project; slices attach them as data disks."""
 
     def within(self, deadline: Deadline) -> Self:
-        """Return the same disks, whose calls are over by a deadline, or a second later."""
+        """Return the same provider with calls that end at most a second after the deadline."""
 
     def unused(self, source: str) -> int | None:
-        """Return the size in GB of a disk, `projects/…/disks/…`, that no machine has attached.
+        """Return the size of a disk (`projects/…/disks/…`) in GB if no machine has attached it.
 
-        None for one that is attached, or that there is not.
+        Returns None if one has, or if the disk does not exist.
         """
 
 
 class LoginProvider(Protocol):
-    """Who may log in on the machines of a project, where their metadata does not decide."""
+    """OS Login, which can decide who logs in on a project's machines."""
 
     def within(self, deadline: Deadline) -> Self:
-        """Return the same, whose calls are over by a deadline, or a second later."""
+        """Return the same provider with calls that end at most a second after the deadline."""
 
     def project_metadata(self) -> Mapping[str, str]:
         """Return the metadata that all machines of the project share."""
 
     def profile(self, account: str) -> LoginProfile:
-        """Return what is known of an account; raise `NotFound` for one that there is not."""
+        """Return an account's login profile; raise `NotFound` if it has none."""

@@ -1,7 +1,7 @@
-"""A dry run: reads ask the cloud, writes are noted, and later reads answer as if they were made.
+"""A dry run: reads ask the cloud, writes are only noted, and later reads show their effect.
 
-The use-cases run against it as they are, so that a dry run shows exactly the calls that would be
-sent. What is under way in the cloud is shown as it settles: nobody waits for it.
+The use-cases run unchanged against it, so a dry run shows exactly the calls that a real run would
+send. A change in progress in the cloud shows as finished, because a dry run must not wait.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tpukit.models import (
     Worker,
 )
 
-#: What stands for the name of an operation.
+#: The name of every noted operation.
 _OPERATION = "rehearsed"
 _SETTLES = {"STOPPING": "STOPPED", "STOPPED": "STOPPED", "DELETING": "", "HIDING": "HIDDEN"}
 _SETTLES |= dict.fromkeys(("CREATING", "STARTING", "RESTARTING", "REIMAGING"), "READY")
@@ -36,16 +36,16 @@ Key = tuple[str, str]
 
 @dataclass
 class _Stage:
-    """What the writes that were noted would have made; None stands for what they would end."""
+    """The effect of the noted writes, by zone (or project) and name; None means deleted."""
 
     slices: dict[Key, Slice | None] = field(default_factory=dict)
     queued: dict[Key, QueuedResource | None] = field(default_factory=dict)
     rules: dict[Key, FirewallRule | None] = field(default_factory=dict)
-    full: int = 0  #: how many creates are refused for want of room
+    full: int = 0  #: the number of creates to refuse as a stockout
 
 
 class RehearsedClock(Clock):
-    """A clock whose sleeps take no time and count all the same: a wait reaches its deadline."""
+    """A clock that a sleep moves forward without waiting, so that a wait reaches its deadline."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -64,10 +64,10 @@ class RehearsedClock(Clock):
 def rehearsed(
     provider: SliceProvider, firewall: FirewallProvider, project: str, note: Note, full: int = 0
 ) -> tuple[SliceProvider, FirewallProvider]:
-    """Return the same clouds, which note each write and answer from then on as if it was made.
+    """Return dry runs of both providers, which note each write and show its effect from then on.
 
-    `project` is the one that the firewall rules are of. The first `full` creates are noted, and
-    refused for want of room.
+    `project` is the project of `firewall`. The first `full` creates are noted, but refused as a
+    stockout.
     """
     stage = _Stage(full=full)
     slices = _RehearsedSlices(provider, provider.planning(note), stage)
@@ -76,7 +76,7 @@ def rehearsed(
 
 
 class _RehearsedSlices:
-    """The slices of a rehearsal; whatever is not here is a read, and the cloud's."""
+    """The slices of a dry run. Methods that are missing here read from the cloud."""
 
     def __init__(self, reads: SliceProvider, writes: SliceProvider, stage: _Stage) -> None:
         self._reads, self._writes, self._stage = reads, writes, stage
@@ -92,24 +92,26 @@ class _RehearsedSlices:
 
     def get(self, zone: str, name: str) -> Slice:
         staged = self._stage.slices
-        found = staged[zone, name] if (zone, name) in staged else self._read(zone, name)
-        if found is None:
+        slice_ = staged[zone, name] if (zone, name) in staged else self._read(zone, name)
+        if slice_ is None:
             raise NotFound(f"there is no slice {name} in {zone}")
-        return found
+        return slice_
 
     def list(self, zone: str) -> SliceList:
         listed = self._reads.list(zone)
         staged = self._stage.slices
-        there = [each for each in listed.slices if (each.zone, each.name) not in staged]
-        settled = [self._settled(each) for each in there]
-        made = [each for (place, _), each in staged.items() if zone in ("-", place)]
-        return replace(listed, slices=tuple(each for each in (*settled, *made) if each))
+        unchanged = [slice_ for slice_ in listed.slices if (slice_.zone, slice_.name) not in staged]
+        slices = [
+            *map(self._settled, unchanged),
+            *(slice_ for (place, _), slice_ in staged.items() if zone in ("-", place)),
+        ]
+        return replace(listed, slices=tuple(filter(None, slices)))
 
     def create(self, request: SliceRequest) -> str:
         self._writes.create(request)
         if self._stage.full:
             self._stage.full -= 1
-            raise NoCapacity(f"{request.zone} has no room in this rehearsal")
+            raise NoCapacity(f"{request.zone} has no capacity in this dry run")
         self._make(request)
         return _OPERATION
 
@@ -135,13 +137,12 @@ class _RehearsedSlices:
 
     def get_queued(self, zone: str, name: str) -> QueuedResource:
         staged = self._stage.queued
-        found = staged.get((zone, name)) or (
-            None if (zone, name) in staged else self._reads.get_queued(zone, name)
-        )
-        state = _QUEUE_SETTLES.get(found.state, found.state) if found else ""
-        if not found or not state:
+        staged_here = (zone, name) in staged
+        queued = staged[zone, name] if staged_here else self._reads.get_queued(zone, name)
+        state = _QUEUE_SETTLES.get(queued.state, queued.state) if queued else ""
+        if not queued or not state:
             raise NotFound(f"there is no queued resource {name} in {zone}")
-        return replace(found, state=state)
+        return replace(queued, state=state)
 
     def create_queued(self, request: QueueRequest) -> str:
         self._writes.create_queued(request)
@@ -187,16 +188,16 @@ class _RehearsedSlices:
         return replace(slice_, state=state, workers=slice_.workers and self._reached(slice_))
 
     def _reached(self, slice_: Slice) -> tuple[Worker, ...]:
-        """Return the workers with the addresses that they lack yet."""
+        """Return the workers, with addresses in place of those that they do not have yet."""
         address = self._reads.worker_address
+        external = address(True) if slice_.external_addresses else ""
         return tuple(
             replace(
-                each,
-                internal_address=each.internal_address or address(False),
-                external_address=each.external_address
-                or (address(True) if slice_.external_addresses else ""),
+                worker,
+                internal_address=worker.internal_address or address(False),
+                external_address=worker.external_address or external,
             )
-            for each in slice_.workers or (Worker(0, ""),)
+            for worker in slice_.workers or (Worker(0, ""),)
         )
 
     def _change(self, zone: str, name: str, **fields: Any) -> None:
@@ -208,7 +209,7 @@ class _RehearsedSlices:
 
 
 class _RehearsedFirewall:
-    """The firewall rules of a rehearsal, of one project."""
+    """The firewall rules of one project in a dry run."""
 
     def __init__(
         self,
@@ -236,8 +237,8 @@ class _RehearsedFirewall:
 
     def list(self) -> Sequence[FirewallRule]:
         staged = self._staged()
-        there = [rule for rule in self._reads.list() if rule.name not in staged]
-        return (*there, *(rule for rule in staged.values() if rule))
+        unchanged = [rule for rule in self._reads.list() if rule.name not in staged]
+        return (*unchanged, *(rule for rule in staged.values() if rule))
 
     def insert(self, rule: FirewallRule) -> Wait:
         self._writes.insert(rule)

@@ -1,4 +1,4 @@
-"""The session that makes every API call."""
+"""The session that makes all API calls."""
 
 from __future__ import annotations
 
@@ -30,24 +30,23 @@ from tpukit.text import one_line
 
 Answer = TypeVar("Answer")
 
-#: Seconds for one request, from its first byte to the last one of its answer.
+#: Seconds for one request, until the last byte of its answer.
 TIMEOUT = 20.0
-#: Seconds for which a server is tried that cannot be reached at all: there is no network, nothing
-#: listens, the name is wrong.
+#: Seconds to try an unreachable server: no network, nothing listens, or a wrong name.
 _UNREACHED_SECONDS = 4.0
-#: Seconds for which a refused token may stay the newest one: a sidecar replaces its file.
+#: Seconds to wait for a new token if the newest is refused: a sidecar may replace the file.
 _RENEWAL_SECONDS = 10.0
 _FIRST_PAUSE = 0.5  #: in seconds, before a call is repeated
-#: The most characters of a failure that the line about a repeat shows.
+#: The line about a repeat shows at most this number of characters of the failure.
 _LONGEST_REASON = 300
-#: Seconds for a list of several pages, and the most pages that one has: 100,000 slices.
+#: Seconds for all pages of a list, and the most pages: 100,000 slices.
 _LIST_SECONDS, _MOST_PAGES = 120.0, 200
-#: Seconds that a request gets even where its deadline has passed: for a last look.
+#: Seconds for a request after its deadline: a wait may look one last time.
 _LAST_SECONDS = 1.0
 
 
 class Session:
-    """Authorised REST, and `call`, through which every API call goes."""
+    """Authorised REST calls, repeated after transient failures."""
 
     def __init__(
         self,
@@ -69,31 +68,31 @@ class Session:
         self._time = ServiceTime(clock, on_difference)
 
     def now(self) -> float:
-        """Return the time by the API's clock, as of its last answer, in seconds since the epoch."""
+        """Return the time by the API's clock in seconds since the epoch; see `ServiceTime.now`."""
         return self._time.now()
 
     def once(self) -> Session:
-        """Return the same session without repeats: for whoever asks again by himself."""
+        """Return the same session without repeats, for callers that repeat calls themselves."""
         other = copy(self)
         other._retry_seconds, other._patient = 0.0, False
         return other
 
     def within(self, deadline: Deadline, *, patient: bool = False) -> Session:
-        """Return the same session, whose calls are over by a deadline, or a second later.
+        """Return the same session with calls that end at most a second after the deadline.
 
-        A `patient` one repeats what fails in an outage until then, and says so once a call.
+        If `patient`, it repeats calls during an outage until then, and says so once for each call.
         """
         other = copy(self)
-        other._limit = min(self._limit, deadline, key=lambda each: each.at)
+        other._limit = min(self._limit, deadline, key=lambda limit: limit.at)
         if patient:
             other._patient = True
             other._retry_seconds = deadline.remaining()
         return other
 
     def holding(self, seconds: float, deadline: Deadline) -> Session:
-        """Return the same session for a server that holds answers back for up to `seconds`.
+        """Return the same session for calls that the server may hold open for up to `seconds`.
 
-        It goes on asking until the deadline.
+        It is patient until the deadline.
         """
         other = self.within(deadline, patient=True)
         other._timeout += seconds
@@ -102,19 +101,19 @@ class Session:
     def call(
         self, doing: str, request: Callable[[float], Answer], *, repeat: bool = True
     ) -> Answer:
-        """Return what `request` returns, which gets the seconds it has; repeat transient faults.
+        """Call `request` with a limit in seconds and return its answer; repeat transient failures.
 
-        `repeat=False` is for the calls that bill: such a call is made once, except where the server
-        answered that it did nothing (429). The waits grow from 0.5 s to 8 s, or take the delay that
-        the server names (AIP-194), and end after `retry_seconds`, or by the session's deadline.
+        `repeat=False` is for calls that bill: it repeats a call only if the server says that it did
+        nothing (429). Pauses grow from 0.5 s to 8 s, or last as long as the server asks (AIP-194).
+        Repeats end after `retry_seconds`, or at the session's deadline.
 
-        Each attempt raises the audit events `tpukit.call`, before it and once it was answered, so
-        that tests can end the process there; without a hook they cost nothing.
+        Each attempt raises the audit event `tpukit.call` before and after it, so that tests can
+        stop the process there.
 
         Raises:
-            Doubtful: the answer to a call that is not repeated was lost.
-            DeadlinePassed: the session's deadline ended it, not a refusal.
-            TpukitError: the call failed; of the class that `failures.to_error` gives.
+            Doubtful: with `repeat=False`, the answer was lost.
+            DeadlinePassed: the session's deadline ended the repeats.
+            TpukitError: the call failed; `failures.to_error` chooses the class.
         """
         patience = Deadline.after(self.clock, self._retry_seconds)
         unreached = patience if self._patient else patience.within(_UNREACHED_SECONDS)
@@ -159,9 +158,9 @@ class Session:
         repeat: bool = True,
         named: bool = True,
     ) -> dict[str, Any]:
-        """Make one REST call with a JSON body and return the JSON object of the answer.
+        """Make one REST call with a JSON body and return the answer's JSON object.
 
-        `named` is whether the call is on one resource by its name, as `Failure` has it.
+        `repeat` is as in `call`, `named` as in `Failure`.
         """
         data = None if body is None else json.dumps(body).encode()
         request = partial(self._rest, method, url, data, named)
@@ -170,9 +169,9 @@ class Session:
     def pages(
         self, doing: str, url: str, query: Mapping[str, str | int]
     ) -> Iterator[dict[str, Any]]:
-        """Yield each page of a list; raise where a page leads back to one that was read.
+        """Yield each page of a list; raise if a page leads back to an earlier one.
 
-        All of them together have `_LIST_SECONDS`.
+        The limit for all pages together is `_LIST_SECONDS`.
         """
         token, known = "", {""}
         within = self.within(Deadline.after(self.clock, _LIST_SECONDS))
@@ -180,7 +179,7 @@ class Session:
             words = urlencode({**query, **({"pageToken": token} if token else {})})
             page = within.rest(doing, "GET", f"{url}?{words}", named=False)
             if "error" in page:
-                raise to_error(unreadable(ValueError("an error where a list should be")), doing)
+                raise to_error(unreadable(ValueError("an error in place of a list")), doing)
             yield page
             token = page.get("nextPageToken") or ""
             if not token:
@@ -198,7 +197,7 @@ class Session:
         if answer.status == 401:
             self.tokens.renew(headers)
             answer = self._http.request(method, url, self.tokens.headers(), body, seconds)
-        if answer.status < 500:  # what is between may say that by a clock of its own
+        if answer.status < 500:  # a proxy may send 5xx, with a wrong clock
             self._time.saw(answer.headers.get("date", ""))
         if answer.status // 100 != 2:
             failure = from_answer(answer.status, answer.body, answer.headers)
@@ -210,10 +209,10 @@ class Session:
 
 
 def bounded(seconds: float, action: Callable[[], Answer]) -> Answer:
-    """Return what `action` returns, or raise TimeoutError after so many seconds.
+    """Return the value of `action`, or raise TimeoutError after `seconds`.
 
-    The action is then left alone, on a thread that holds up nobody: neither the resolution of a
-    name nor what a library does can be ended from outside.
+    After that the action goes on in a daemon thread, because Python cannot interrupt the resolution
+    of a name or a library's call.
     """
     outcome: list[Answer] = []
     problem: list[BaseException] = []
@@ -222,13 +221,13 @@ def bounded(seconds: float, action: Callable[[], Answer]) -> Answer:
     def act() -> None:
         try:
             outcome.append(action())
-        except BaseException as error:  # noqa: BLE001  raised again by who waits
+        except BaseException as error:  # noqa: BLE001  raised again below
             problem.append(error)
         ended.set()
 
     threading.Thread(target=act, daemon=True).start()
     if not ended.wait(seconds):
-        raise TimeoutError(f"no whole answer in {seconds:.3g} s")
+        raise TimeoutError(f"no complete answer in {seconds:.3g} s")
     if problem:
         raise problem[0]
     return outcome[0]

@@ -1,7 +1,7 @@
-"""Slices as nodes of the Cloud TPU API v2, over plain REST.
+"""The provider for the Cloud TPU API v2, over plain REST.
 
-Google's own client refuses an answer that holds a message it does not know. Operations are recorded
-with such a message (google.cloud.common.OperationMetadata), so every answer is read as raw JSON.
+Google's client refuses an answer with a message type that it does not know, and recorded operations
+have one (google.cloud.common.OperationMetadata). So we read answers as raw JSON.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from tpukit.text import one_line
 Listed = TypeVar("Listed")
 
 PAGE_SIZE = 500
-#: Addresses such as workers have: of an API on this machine, of Google, of the networks that Google
-#: makes in new projects (VPC documentation, "Auto mode IPv4 ranges").
+#: Addresses like the workers': of the emulator, of Google, and of the networks that Google makes in
+#: new projects (VPC documentation, "Auto mode IPv4 ranges").
 _LOOPBACK, _EXTERNAL, _INTERNAL = "127.0.0.1", "216.239.32.10", "10.128.0.2"
-#: Verbs of operations that ask for no capacity. One that names no verb may be a create.
+#: Verbs of operations that need no capacity. An operation without a verb may be a create.
 _NO_CAPACITY = ("delete", "stop", "update")
 
 
@@ -92,9 +92,9 @@ class CloudTpu(SliceProvider):
 
     def get_queued(self, zone: str, name: str) -> QueuedResource:
         doing = f"read queued resource {name}"
-        found = self._session.rest(doing, "GET", self._url(self._queued(zone, name)))
+        queued = self._session.rest(doing, "GET", self._url(self._queued(zone, name)))
         with _reading(doing):
-            return read_queued(found)
+            return read_queued(queued)
 
     def create_queued(self, request: QueueRequest) -> str:
         name, nonce = request.slice.name, request.slice.labels.get("tpukit-nonce", "")
@@ -104,11 +104,11 @@ class CloudTpu(SliceProvider):
             "POST",
             f"{parent}/queuedResources",
             queued_fields(request, parent),
-            # Best effort is a field of v2alpha1 alone, as of its discovery document of 2026.
+            # Only v2alpha1 has a field for best effort (discovery document of 2026).
             version="v2alpha1" if request.best_effort else "v2",
             query={
                 "queuedResourceId": name,
-                # The API takes a create twice under one request id for one: AIP-155.
+                # Two creates with the same request id count as one: AIP-155.
                 "requestId": str(uuid5(NAMESPACE_URL, f"{parent}/queuedResources/{name}#{nonce}")),
             },
         )
@@ -128,7 +128,7 @@ class CloudTpu(SliceProvider):
         return self._names("runtime versions", f"locations/{zone}/runtimeVersions", "version")
 
     def worker_address(self, external: bool) -> str:
-        if is_loopback(self._endpoint):  # only this machine sees what it serves
+        if is_loopback(self._endpoint):
             return _LOOPBACK
         return _EXTERNAL if external else _INTERNAL
 
@@ -152,22 +152,22 @@ class CloudTpu(SliceProvider):
         return self._write(doing, "PATCH", resource, changed, query=query)
 
     def operations(self, zone: str, name: str, verb: str, since: str = "") -> frozenset[str]:
-        doing, target = f"list what was done to slice {name}", f"/locations/{zone}/nodes/{name}"
-        url, found = self._url(f"{self._location(zone)}/operations"), set()
+        doing, target = f"list the operations of slice {name}", f"/locations/{zone}/nodes/{name}"
+        url, names = self._url(f"{self._location(zone)}/operations"), set()
         for page in self._session.pages(doing, url, {"pageSize": PAGE_SIZE}):
             with _reading(doing):
-                for each in field(page, "operations", list, []):
-                    about = field(each, "metadata", dict, {})
-                    # The API may name the project by its number there.
+                for operation in field(page, "operations", list, []):
+                    about = field(operation, "metadata", dict, {})
+                    # The target may have the number of the project in place of its id.
                     ours = str(about.get("target")).endswith(target) and about.get("verb") == verb
                     if ours and str(about.get("createTime"))[:19] >= since[:19]:
-                        found.add(field(each, "name", str, ""))
-        return frozenset(found)
+                        names.add(field(operation, "name", str, ""))
+        return frozenset(names)
 
     def failure(self, operation: str, doing: str) -> TpukitError | None:
         try:
             answer = self._session.rest("read an operation", "GET", self._url(operation))
-        except NotFound:  # the API forgets operations: google.longrunning, "Operations"
+        except NotFound:  # the API deletes old operations: google.longrunning, "Operations"
             return None
         error = answer.get("error")
         if not answer.get("done") or not error:
@@ -182,33 +182,33 @@ class CloudTpu(SliceProvider):
         url = self._url(f"{self._node(zone, name)}:getGuestAttributes")
         answer = self._session.rest(doing, "POST", url, body={})
         with _reading(doing):
-            found = field(answer, "guestAttributes", list, [])
-            return tuple(read_identity(index, each) for index, each in enumerate(found))
+            workers = field(answer, "guestAttributes", list, [])
+            return tuple(read_identity(index, worker) for index, worker in enumerate(workers))
 
     def _listed(
         self, doing: str, zone: str, collection: str, read: Callable[[Any], Listed]
     ) -> tuple[tuple[Listed, ...], tuple[str, ...]]:
-        """Return what a list call has, and the zones that did not answer, each once."""
-        found: list[Listed] = []
+        """Return the resources of a list call, and the zones that did not answer."""
+        resources: list[Listed] = []
         unreachable: list[str] = []
         url = self._url(f"{self._location(zone)}/{collection}")
         for page in self._session.pages(doing, url, {"pageSize": PAGE_SIZE}):
             with _reading(doing):
-                found += [read(each) for each in field(page, collection, list, [])]
-                silent = field(page, "unreachable", list, [])  # projects/P/locations/Z
-                unreachable += [last_part(each) for each in silent]
-        return tuple(found), tuple(dict.fromkeys(unreachable))
+                resources += map(read, field(page, collection, list, []))
+                # projects/P/locations/Z
+                unreachable += map(last_part, field(page, "unreachable", list, []))
+        return tuple(resources), tuple(dict.fromkeys(unreachable))
 
     def _names(self, what: str, path: str, name: str) -> frozenset[str]:
-        """Return a field of each entry of a collection of the project."""
+        """Return the field `name` of each entry in a collection of the project."""
         doing, url = f"list {what}", self._url(f"projects/{self._project}/{path}")
         collection = path.rpartition("/")[2]
-        found: list[str] = []
+        names: set[str] = set()
         for page in self._session.pages(doing, url, {"pageSize": PAGE_SIZE}):
             with _reading(doing):
-                listed = field(page, collection, list, [])
-                found += [one_line(field(each, name, str, "")) for each in listed]
-        return frozenset(found)
+                entries = field(page, collection, list, [])
+                names.update(one_line(field(entry, name, str, "")) for entry in entries)
+        return frozenset(names)
 
     def _write(
         self,
