@@ -1,7 +1,7 @@
-"""Accelerator types: what `v3-8` stands for, as data with sources.
+"""Facts about accelerator types such as `v3-8`, as data with sources.
 
-The tables are `data/accelerators/<generation>.toml`, one line for each accelerator type. They
-predict and the API decides: the number of workers is what a slice's `networkEndpoints` say.
+The tables are `data/accelerators/<generation>.toml`, with one line for each accelerator type. They
+only predict: the API decides, and a slice's `networkEndpoints` give its number of workers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tpukit.text import one_line
 #: The generations of the Cloud TPU API, oldest first.
 GENERATIONS = ("v2", "v3", "v4", "v5litepod", "v5p", "v6e")
 
-#: What people write for a generation, and what it may mean.
+#: Spellings of a generation, and the generations that each may mean.
 _SPELLINGS: Mapping[str, tuple[str, ...]] = {
     **{name: (name,) for name in GENERATIONS},
     **{name.removeprefix("v"): (name,) for name in GENERATIONS},
@@ -29,16 +29,16 @@ _SPELLINGS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("v5", "5"), ("v5litepod", "v5p")),
     **dict.fromkeys(("v6", "6"), ("v6e",)),
 }
-#: TPU7x, TPU 8t and 8i in the spellings seen: tpu7x-8, tpu7-8, v7x-8, v8t-8.
+#: Spellings of TPU7x, TPU 8t and 8i: tpu7x-8, tpu7-8, v7x-8, v8t-8.
 _BEYOND = re.compile(r"(tpu-?|v|tpu-?v)[78][a-z]?(-.*)?")
-#: Regions whose words are near to others': https://cloud.google.com/about/locations
+#: Real areas that look like misspelled areas with TPUs: https://cloud.google.com/about/locations
 _AREAS_WITHOUT_TPU = ("australia-southeast", "europe-southwest", "europe-central")
-_SHOWN = 40  #: characters of a refused name that an error repeats
+_SHOWN = 40  #: characters of a refused name that an error shows
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a TPU VM with so many chips has besides; `memory` with its unit."""
+    """The CPUs and memory of a TPU VM with this number of chips; `memory` includes its unit."""
 
     chips: int
     vcpus: int
@@ -47,48 +47,48 @@ class Machine:
 
 @dataclass(frozen=True)
 class Generation:
-    """What all accelerator types of one generation share."""
+    """Facts that all accelerator types of one generation share."""
 
     name: str
-    size_counts: str  #: what the number in the name counts: "cores" or "chips"
+    size_counts: str  #: the unit of the number in the name: "cores" or "chips"
     cores_per_chip: int
     devices_per_chip: int
     device_kinds: tuple[str, ...]  #: spellings of `jax.Device.device_kind`, the usual one first
     api_type: str  #: `AcceleratorConfig.Type`
     chips_per_worker: tuple[int, ...]
     runtime_version: str  #: for JAX and PyTorch
-    unfit_runtime_versions: tuple[str, ...]  #: reported to leave the slice READY without a chip
+    unfit_runtime_versions: tuple[str, ...]  #: reported to make a slice READY without a usable chip
     zones_documented: tuple[str, ...]
-    zones_listed: tuple[str, ...]  #: seen in answers of `acceleratorTypes.list`
+    zones_listed: tuple[str, ...]  #: from answers of `acceleratorTypes.list`
     pci: Mapping[str, str] = field(hash=False)  #: vendor, device and, on v2 and v3, subsystem
     hbm_gib_per_chip: int
     peak_bf16_tflops_per_chip: int
-    sources: Mapping[str, tuple[str, ...]] = field(hash=False)  #: by fact, keys for `citation`
-    #: Every published figure, the lowest first: GB/s are 10**9 bytes a second everywhere.
+    sources: Mapping[str, tuple[str, ...]] = field(hash=False)  #: keys for `citation`, by fact
+    #: All published figures, the lowest first. A GB/s is 10**9 bytes a second here.
     hbm_gbytes_per_second_per_chip: tuple[int, ...] = ()
     mxus_per_core: int = 0
     mxu_side: int = 0  #: rows and columns of a matrix unit
     topology_axes: int = 0
-    torus_side: int = 0  #: a slice whose every axis is a multiple is a torus; 0: not published
+    torus_side: int = 0  #: a slice is a torus if this divides all axes; 0: not published
     ici_gbytes_per_second_per_link: int = 0  #: one way; 0: not published
     ici_gbytes_per_second_per_chip: int = 0  #: of all links, both ways; 0: not published
     control_agent: bool = False  #: libtpu was seen to need Google's vbarcontrolagent on the worker
-    machines: tuple[Machine, ...] = ()  #: by chips; () where no figure is published
+    machines: tuple[Machine, ...] = ()  #: by chips; empty if no figures are published
 
     @property
     def device_unit(self) -> str:
-        """What one device of JAX is: a "core" on v2 and v3, else a "chip"."""
+        """The part of the TPU that JAX counts as a device: "core" on v2 and v3, else "chip"."""
         return "core" if self.devices_per_chip == self.cores_per_chip > 1 else "chip"
 
     @property
     def zones(self) -> tuple[str, ...]:
-        """Every zone that is documented or was listed: neither promises quota or capacity."""
+        """All documented and listed zones; they may lack quota or capacity."""
         return tuple(sorted({*self.zones_documented, *self.zones_listed}))
 
 
 @dataclass(frozen=True)
 class AcceleratorType:
-    """One accelerator type; `parse` is the way to get one."""
+    """One accelerator type; make one with `parse`."""
 
     name: str
     facts: Generation = field(repr=False)
@@ -98,20 +98,23 @@ class AcceleratorType:
     workers: int
     chips_per_worker: int
     topology: str  #: in chips, such as "2x2x1"
-    topology_derived: bool  #: computed from the size; the API's own default was not seen
+    topology_derived: bool  #: computed from the size, because the API's default is unknown
     sources: tuple[str, ...]  #: keys for `citation`
     note: str = ""
 
     @classmethod
     def parse(cls, text: str) -> AcceleratorType:
-        """Return the accelerator type of exactly this name; raise `BadInput` with the nearest."""
+        """Return the accelerator type with exactly this name.
+
+        Raises `BadInput`, with the nearest names, for any other text.
+        """
         generation = text.rpartition("-")[0]
         known = types_of(generation) if generation in GENERATIONS else ()
-        return next((found for found in known if found.name == text), None) or _refuse(text)
+        return next((type_ for type_ in known if type_.name == text), None) or _refuse(text)
 
     @property
     def devices(self) -> int:
-        """The number of devices JAX counts on the whole slice."""
+        """The number of devices that JAX counts on the whole slice."""
         return self.chips * self.facts.devices_per_chip
 
     @property
@@ -124,29 +127,29 @@ class AcceleratorType:
 
     @property
     def machine(self) -> Machine | None:
-        """What a worker has besides its chips, where that is published."""
+        """The CPUs and memory of a worker, if they are published."""
         return next((m for m in self.facts.machines if m.chips == self.chips_per_worker), None)
 
     @property
     def links_per_chip(self) -> int:
-        """The links to other chips that every chip of the slice has at least: 2 in a 2x4."""
+        """The smallest number of links from a chip to others in the slice, such as 2 in a 2x4."""
         axes, side = [int(axis) for axis in self.topology.split("x")], self.facts.torus_side
         torus = side > 0 and all(axis % side == 0 for axis in axes)
         return sum((2 if torus else 1) for axis in axes if axis > 1)
 
 
 def spelled(prefix: str) -> str:
-    """Return the start of a type's name as the API spells it: `v5litepod-16` for `V5e-16`."""
+    """Return a type's name, or the start of one, in the API's spelling (`v5litepod-16`)."""
     head, hyphen, size = prefix.lower().partition("-")
     meant = _SPELLINGS.get(head, ())
     return f"{meant[0] if len(meant) == 1 else head}{hyphen}{size}"
 
 
 def unlisted(name: str) -> AcceleratorType:
-    """Return a type that our table lacks, of which nothing is known but its name.
+    """Return a type with nothing but its name, for types that our table lacks.
 
-    Projects that Google has enabled create tpu7x-* so: vllm-project/ci-infra pull request 570.
-    Raises `BadInput` where it cannot be the name of a type.
+    Some projects may create tpu7x-* this way: vllm-project/ci-infra pull request 570. Raises
+    `BadInput` if this cannot be the name of a type.
     """
     if not re.fullmatch(r"[a-z][a-z0-9]{0,19}-[0-9]{1,6}", name):
         raise BadInput(f'"{one_line(name)[:_SHOWN]}" is not an accelerator type')
@@ -171,27 +174,25 @@ def unlisted(name: str) -> AcceleratorType:
 
 
 def is_listed(name: str) -> bool:
-    """Return whether a type of this name is in our table."""
-    return any(each.name == name for each in all_types())
+    """Return True if our table has a type of this name."""
+    return any(type_.name == name for type_ in all_types())
 
 
 def meant_zone(zone: str) -> str:
-    """Return the zone that a misspelled one stands for, as `us-centrl1-a`, or "".
+    """Return the right spelling of a misspelled zone (`us-centrl1-a`), or "".
 
-    Only the words are judged, against the zones of our tables: Google adds numbers and letters.
+    It compares only the words with the zones of our tables, because Google adds new numbers and
+    letters.
     """
     match = re.fullmatch(r"([a-z]+-[a-z]+)([0-9]+-[a-z0-9]+)", zone)
-    areas = sorted({re.split("[0-9]", each)[0] for g in GENERATIONS for each in _zones(g)})
+    zones = [known for generation in GENERATIONS for known in _load(generation)[0].zones]
+    areas = sorted({re.split("[0-9]", known)[0] for known in zones})
     if not match or match[1] in (*areas, *_AREAS_WITHOUT_TPU):
         return ""
     from difflib import get_close_matches
 
     near = get_close_matches(match[1], areas, n=1, cutoff=0.9)
     return f"{near[0]}{match[2]}" if near else ""
-
-
-def _zones(generation: str) -> tuple[str, ...]:
-    return _load(generation)[0].zones
 
 
 def types_of(generation: str) -> tuple[AcceleratorType, ...]:
@@ -201,19 +202,19 @@ def types_of(generation: str) -> tuple[AcceleratorType, ...]:
 
 def all_types() -> tuple[AcceleratorType, ...]:
     """Return every known accelerator type, by generation and size."""
-    return tuple(found for name in GENERATIONS for found in types_of(name))
+    return tuple(type_ for name in GENERATIONS for type_ in types_of(name))
 
 
 def citation(source: str) -> str:
-    """Return the document, file or issue that a source key stands for."""
+    """Return the document, file or issue of a source key."""
     return str(_sources()[source])
 
 
 def runtime_fits(accelerator: AcceleratorType, runtime_version: str) -> str | None:
-    """Return why this runtime version is known to be bad here, or None when no report is known.
+    """Return the reason why this runtime version is bad for this type, or None if none is known.
 
     The API accepts every runtime version for every generation. With a wrong one the slice becomes
-    READY, no driver is bound to the chips, and only a new slice helps (pytorch/xla issue 9753).
+    READY without a driver for its chips, and only a new slice helps (pytorch/xla issue 9753).
     """
     facts = accelerator.facts
     if runtime_version not in facts.unfit_runtime_versions:
@@ -225,7 +226,7 @@ def runtime_fits(accelerator: AcceleratorType, runtime_version: str) -> str | No
     )
 
 
-# Package data never changes while a process runs: reading a table twice would only cost time.
+# The package's data never changes while a process runs.
 @cache
 def _load(generation: str) -> tuple[Generation, tuple[AcceleratorType, ...]]:
     table = _read(f"{generation}.toml")
@@ -250,7 +251,7 @@ def _generation(table: dict[str, Any]) -> Generation:
     sources = {fact: tuple(entry["sources"]) for fact, entry in table.items()}
     name = values.pop("prefix")
     values.setdefault("unfit_runtime_versions", ())
-    values["machines"] = tuple(Machine(**each) for each in values.get("machines", ()))
+    values["machines"] = tuple(Machine(**machine) for machine in values.get("machines", ()))
     return Generation(name=name, sources=sources, **values)
 
 
@@ -260,7 +261,7 @@ def _accelerator_type(facts: Generation, row: dict[str, Any]) -> AcceleratorType
 
 
 def _refuse(text: str) -> NoReturn:
-    """Raise `BadInput` that says what is wrong with `text` and which names are near it."""
+    """Raise `BadInput` with the mistake in `text` and the nearest names."""
     plain = "".join(unicodedata.normalize("NFKC", text[: 2 * _SHOWN]).lower().split())
     if _BEYOND.fullmatch(plain):
         # Cloud TPU documentation, "TPU software versions".
@@ -271,7 +272,7 @@ def _refuse(text: str) -> NoReturn:
             Fix.command(
                 *("tpukit", "create", plain, "--allow-unlisted-type"),
                 *("--runtime-version", "v2-alpha-tpu7-ubuntu2404"),
-                note="where Google has enabled your project; else follow "
+                note="if Google has enabled your project; else follow "
                 "https://docs.cloud.google.com/tpu/docs/tpu7x",
             ),
         )
@@ -290,7 +291,7 @@ def _unknown(text: str, reason: str, fix: Fix) -> BadInput:
 
 
 def _split(plain: str) -> tuple[str, int | None]:
-    """Return what stands for the generation, and the size where there is one."""
+    """Return the part for the generation, and the size if there is one."""
     by_length = sorted(_SPELLINGS, key=len, reverse=True)
     spelled = next((head for head in by_length if _sized(plain, head) is not None), None)
     if spelled is None:
@@ -304,12 +305,12 @@ def _sized(plain: str, head: str) -> str | None:
 
 
 def _nearest(generation: str, size: int | None) -> list[str]:
-    """Return the name with this size, or those of the next size below and above."""
+    """Return the name with this size, or the names with the next smaller and larger sizes."""
     known = types_of(generation)
     if size is None:
         return [known[0].name]
-    below = [found.name for found in known if found.size <= size][-1:]
-    above = [found.name for found in known if found.size >= size][:1]
+    below = [type_.name for type_ in known if type_.size <= size][-1:]
+    above = [type_.name for type_ in known if type_.size >= size][:1]
     return list(dict.fromkeys([*below, *above]))
 
 

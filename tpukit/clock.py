@@ -1,4 +1,4 @@
-"""Time as an argument: a clock that can be faked, and deadlines measured on it."""
+"""Clocks that callers pass in, so that tests can replace them, and deadlines on them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tpukit.errors import DeadlinePassed
 
 
 class Clock(Protocol):
-    """Time as the use-cases know it."""
+    """The time of a command."""
 
     def time(self) -> float:
         """Return the seconds since the epoch."""
@@ -20,11 +20,11 @@ class Clock(Protocol):
         """Return seconds that never go back."""
 
     def sleep(self, seconds: float) -> None:
-        """Return after so many seconds."""
+        """Wait for this number of seconds."""
 
 
 class SystemClock(Clock):
-    """The machine's own clock."""
+    """The clock of this machine."""
 
     def time(self) -> float:
         return _time.time()
@@ -38,7 +38,7 @@ class SystemClock(Clock):
 
 @dataclass(frozen=True)
 class Deadline:
-    """A moment on a clock's monotonic scale by which a wait has to end."""
+    """The time when a wait must end, in seconds of the clock's `monotonic`."""
 
     clock: Clock
     at: float
@@ -50,32 +50,32 @@ class Deadline:
 
     @classmethod
     def never(cls, clock: Clock) -> Deadline:
-        """Return a deadline too far off to matter (ten years), for what only the user ends."""
+        """Return a deadline in ten years, for commands that only the user ends."""
         return cls.after(clock, 10 * 365 * 86400.0)
 
     def remaining(self) -> float:
-        """Return the seconds left, never below zero."""
+        """Return the seconds left, at least zero."""
         return max(0.0, self.at - self.clock.monotonic())
 
     def passed(self) -> bool:
-        """Return whether no time is left."""
+        """Return True if no time is left."""
         return self.remaining() == 0.0
 
     def within(self, seconds: float) -> Deadline:
-        """Return the earlier of this deadline and one `seconds` from now."""
+        """Return this deadline, or the one `seconds` from now if that is earlier."""
         return Deadline(self.clock, min(self.at, self.clock.monotonic() + seconds))
 
     def renew(self) -> None:
-        """Take note of news: it puts off a `Patience`, and nothing else."""
+        """Restart the limit on silence, which only a `Patience` has."""
 
     def check(self, what: str, **facts: object) -> None:
-        """Raise `DeadlinePassed` with `what` once the deadline has passed."""
+        """Raise `DeadlinePassed` with the message `what` if no time is left."""
         if self.passed():
             raise DeadlinePassed(what, **facts)  # type: ignore[arg-type]
 
 
 class Patience(Deadline):
-    """A deadline that news puts off: so many seconds without any, or `limit`."""
+    """A deadline with a limit on silence: it passes `seconds` after the last `renew`."""
 
     def __init__(self, limit: Deadline, seconds: float) -> None:
         super().__init__(limit.clock, limit.at)
@@ -83,20 +83,19 @@ class Patience(Deadline):
         self.renew()
 
     def renew(self) -> None:
-        """Count the seconds from now."""
+        """Restart the limit on silence."""
         self._until = self.clock.monotonic() + self._seconds
 
     def remaining(self) -> float:
-        """Return the seconds left, never below zero."""
+        """Return the seconds left, at least zero."""
         return min(super().remaining(), max(0.0, self._until - self.clock.monotonic()))
 
 
 def polls(deadline: Deadline, first: float = 1.0, most: float = 5.0) -> Iterator[float]:
-    """Yield once at once and then after growing pauses, `first` to `most` seconds, until the
-    deadline.
+    """Yield the seconds left: at once, after pauses from `first` to `most` seconds, and at the end.
 
-    The mean overshoot stays below 3 s for a wait of any length, where gcloud's policy wastes 24 s
-    on one of 3 minutes: `scripts/bench polling`.
+    On average a wait ends less than 3 s late; with gcloud's policy, a wait of 3 minutes ends 24 s
+    late: `scripts/bench polling`.
     """
     pause = first
     while True:

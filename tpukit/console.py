@@ -1,7 +1,7 @@
-"""The one place that prints: data to stdout, narration to stderr, and the only importer of rich.
+"""The only module that prints (data to stdout, narration to stderr) and that imports rich.
 
-On a terminal a table is drawn; elsewhere its rows are tab-separated and uncut. Text from the cloud
-or from a worker passes `sanitize` on its way, and never reaches rich as markup.
+On a terminal it draws tables; elsewhere rows are tab-separated and uncut. It sanitizes all text
+from the cloud and from workers, and never lets rich read it as markup.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 PaintedLine = tuple[str, str]
 
 _UTF8 = codecs.getincrementaldecoder("utf-8")
-#: The version of every JSON document; it grows when a key changes its meaning or goes.
+#: The version of every JSON document. Increase it if a key changes its meaning or is removed.
 SCHEMA = 1
-#: Seconds after which a transfer is worth a word, and off a terminal from one line to the next.
+#: Seconds before a transfer shows its progress, and between its lines if there is no terminal.
 _SHORT, _REPEAT = 0.5, 10.0
 
 
-#: The words that have a colour on a terminal; each is a word without it too.
+#: The colours of words on a terminal. The colour says nothing that the word does not.
 _STYLES = {
     **dict.fromkeys(("READY", "HEALTHY", "passed", "running"), "green"),
     **dict.fromkeys(("CREATING", "STARTING", "STOPPING", "DELETING", "REPAIRING"), "yellow"),
@@ -45,7 +45,7 @@ _STYLES = {
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell that is shown in other words on a terminal than programs get."""
+    """A cell with the text `shown` on a terminal, and another one for programs."""
 
     text: str
     shown: str
@@ -56,10 +56,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class View:
-    """A command's result as data: the JSON document, and its form for people.
+    """A command's result: the JSON document, and rows for people.
 
-    `columns` and `rows` are a table; without columns, `rows` of one cell are plain lines. `next` is
-    what may be typed next, and `warnings` what is odd about a success; both for stderr.
+    `columns` and `rows` are a table; without columns, `rows` are plain lines of one cell. stderr
+    gets `warnings` and `next`, the commands that may be typed next.
     """
 
     document: Mapping[str, Any]
@@ -67,13 +67,13 @@ class View:
     rows: Sequence[Sequence[object]] = field(default_factory=tuple)
     next: Sequence[Fix] = ()
     warnings: Sequence[str] = ()
-    status: int = 0  #: exit status, where the result is not a success
-    afterwards: Callable[[], object] = lambda: None  #: what is done once it was shown
+    status: int = 0  #: the exit status
+    afterwards: Callable[[], object] = lambda: None  #: called after the result was shown
 
 
 @dataclass(eq=False)
 class Console:
-    """Shows results, narration and errors to whoever asked, person or program."""
+    """Shows results, narration and errors to a person or a program."""
 
     out: IO[str]
     err: IO[str]
@@ -81,23 +81,23 @@ class Console:
     quiet: bool = False
     verbose: bool = False
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    #: Makes a command that is shown reach the same cloud.
+    #: Adds the flags to a shown command that let it reach the same cloud.
     complete: Callable[[Fix], Fix] = lambda fix: fix
     _has_document: bool = field(default=False, init=False)
-    #: While one is on the terminal: a transfer's bar, or lines that are painted over.
+    #: The transfer's bar, or the painted lines, while they are on the terminal.
     _bar: Progress | Live | None = field(default=None, init=False)
-    #: A painter of its own would write between a cursor that is placed and the lines that follow.
+    #: Held for each write, so that no thread writes between the cursor's movement and its lines.
     _painting: threading.RLock = field(default_factory=threading.RLock, init=False)
-    #: They keep the first bytes of a letter that was cut in two on its way.
+    #: They keep the first bytes of a character that is cut in two.
     _decoders: Mapping[str, codecs.IncrementalDecoder] = field(
         default_factory=lambda: {name: _UTF8("replace") for name in ("stdout", "stderr")},
         init=False,
     )
 
     def emit(self, view: View) -> None:
-        """Print a command's result; as JSON only the first one that it has."""
+        """Print a command's result; with `--json`, only its first one."""
         if self.as_json:
-            fixes = [self.complete(each).document() for each in view.next]
+            fixes = [self.complete(fix).document() for fix in view.next]
             self._print_once({**view.document, **({"next": fixes} if fixes else {})})
         elif view.columns and self.out.isatty():
             self._draw(view)
@@ -112,23 +112,23 @@ class Console:
             self.suggest(fix)
 
     def say(self, line: str, style: str = "") -> None:
-        """Narrate one line, unless told to be quiet; `style` is for one above painted lines."""
+        """Narrate one line unless `--quiet`; `style` counts only above painted lines."""
         if not self.quiet:
             self._narrate(line, style)
 
     def suggest(self, fix: Fix) -> None:
-        """Narrate what may be typed next."""
+        """Narrate a command that may be typed next."""
         for line in self.complete(fix).lines("next"):
             self.say(line)
 
     def detail(self, line: str) -> None:
-        """Narrate a line that only `--verbose` asks for."""
+        """Narrate a line if `--verbose`."""
         if self.verbose and not self.quiet:
             self._narrate(line)
 
     @property
     def repaints(self) -> bool:
-        """Whether progress is a bar that is painted over, rather than a line now and then."""
+        """Whether progress is a moving bar; otherwise it is a line from time to time."""
         return self.err.isatty() and self.environ.get("TERM") != "dumb"
 
     def draw_progress(self, verb: str, done: int, total: int) -> None:
@@ -154,10 +154,10 @@ class Console:
         self._bar.update(self._bar.task_ids[0], completed=done, total=total)
 
     def paint(self, render: Callable[[int], Sequence[PaintedLine]]) -> None:
-        """Show what `render` returns for so many columns, until `end_progress`.
+        """Show the lines from `render`, which gets the number of columns, until `end_progress`.
 
-        `repaint` shows it anew. Each line is cut where the terminal ends; what is said meanwhile
-        stays above them.
+        Lines are cut at the terminal's width. `repaint` renders them again. Narration goes above
+        them.
         """
         from rich.live import Live
 
@@ -173,7 +173,7 @@ class Console:
             self._bar.start(refresh=True)
 
     def repaint(self) -> None:
-        """Show the painted lines as they are now; the only ones who call it are their painters."""
+        """Render the painted lines again, if there are any."""
         from rich.live import Live
 
         with self._painting:
@@ -182,7 +182,7 @@ class Console:
 
     @property
     def columns(self) -> int:
-        """How wide the terminal is that narration goes to."""
+        """The width of stderr's terminal in characters."""
         return self._terminal().width
 
     def _terminal(self) -> RichConsole:
@@ -191,34 +191,34 @@ class Console:
         return RichConsole(file=self.err, highlight=False)
 
     def end_progress(self) -> None:
-        """Take the bar or the painted lines away, if there are any."""
+        """Remove the bar or the painted lines, if there are any."""
         with self._painting:
             bar, self._bar = self._bar, None
             if bar:
                 bar.stop()
 
     def warn(self, line: str) -> None:
-        """Narrate a warning, also where told to be quiet."""
+        """Narrate a warning, even if `--quiet`."""
         self._narrate(f"warning: {line}")
 
     def fail(self, error: TpukitError) -> None:
-        """Print an error to stderr, for programs the document on stdout beside it.
+        """Print an error to stderr, and with `--json` also its document to stdout.
 
-        After a result that was printed as JSON to stderr alone.
+        After the document of a result, the error goes only to stderr.
         """
-        for each in (error, *error.also):
-            each.fix = each.fix and self.complete(each.fix)
-            each.otherwise = each.otherwise and self.complete(each.otherwise)
+        for part in (error, *error.also):
+            part.fix = part.fix and self.complete(part.fix)
+            part.otherwise = part.otherwise and self.complete(part.otherwise)
         if self.as_json:
             printed = self._print_once({"error": error.document()})
             self.out.flush()
-            if printed and self.out.isatty():  # whoever reads it there has it already
+            if printed and self.out.isatty():  # the document is already on this terminal
                 return
         for line in error.lines():
             self._narrate(line)
 
     def write_remote(self, stream: str, chunk: bytes) -> None:
-        """Pass on a remote command's bytes: as they are into a pipe, sanitized onto a terminal."""
+        """Write a remote command's output: sanitized to a terminal, unchanged to a pipe."""
         target = self.out if stream == "stdout" else self.err
         if target.isatty():
             target.write(sanitize(self._decoders[stream].decode(chunk)))
@@ -229,17 +229,17 @@ class Console:
         target.buffer.flush()  # type: ignore[attr-defined]
 
     def write_prefixed(self, stream: str, prefix: str, lines: bytes) -> None:
-        """Print whole lines of one worker's output in one write, each marked with its origin.
+        """Print complete lines of one worker's output in one write, each with the prefix.
 
-        A progress bar's line has carriage returns: each of its parts gets the mark.
+        Carriage returns, for example of a progress bar, also start a line.
         """
         target = self.out if stream == "stdout" else self.err
-        marked = sanitize(lines).removesuffix("\n").replace("\n", f"\n{prefix}")
-        target.write(f"{prefix}{marked}\n")
+        prefixed = sanitize(lines).removesuffix("\n").replace("\n", f"\n{prefix}")
+        target.write(f"{prefix}{prefixed}\n")
         target.flush()
 
     def write_json_lines(self, documents: Iterable[Mapping[str, Any]]) -> None:
-        """Print versioned JSON documents in one write, each on a line of its own."""
+        """Print versioned JSON documents in one write, one on each line."""
         self.out.write("".join(_json(document, indent=None) for document in documents))
         self.out.flush()
 
@@ -249,7 +249,7 @@ class Console:
                 if self._bar:
                     from rich.text import Text
 
-                    # A style that is given to print() is one of the painted lines below, too.
+                    # print(style=…) would also change the painted lines below.
                     self._bar.console.print(Text(sanitize(line), style), soft_wrap=True)
                     return
                 self.err.write(sanitize(line) + "\n")
@@ -258,14 +258,14 @@ class Console:
             return
 
     def _print_once(self, document: Mapping[str, Any]) -> bool:
-        """Print the one document of a command; say whether it is this one."""
+        """Print the document and return True, or False if the command has already printed one."""
         first, self._has_document = not self._has_document, True
         if first:
             self.out.write(_json(document, indent=2))
         return first
 
     def _draw(self, view: View) -> None:
-        """Draw a table where it fits; elsewhere a card a row, so that no word is ever broken."""
+        """Draw a table if it fits, or else a card for each row, so that no word is broken."""
         from rich.box import SIMPLE_HEAD
         from rich.console import Console as RichConsole
         from rich.table import Table
@@ -273,14 +273,14 @@ class Console:
 
         terminal = RichConsole(file=self.out, highlight=False)
         rows = [[_shown(cell) for cell in row] for row in view.rows]
-        # A column in which nothing stands takes room from those in which something does.
+        # Empty columns would only take space.
         filled = [at for at in range(len(view.columns)) if not rows or any(r[at][0] for r in rows)]
         columns = [view.columns[at] for at in filled]
         rows = [[row[at] for at in filled] for row in rows]
         looks = {"show_edge": False, "padding": (0, 1, 0, 0), "pad_edge": False}
         table = Table(box=SIMPLE_HEAD, header_style="bold", **looks)  # type: ignore[arg-type]
         for column in columns:
-            # Only the last one, which has sentences, may take several lines.
+            # Only the last column, which has sentences, may take several lines.
             table.add_column(column, no_wrap=column is not columns[-1])
         for row in rows:
             table.add_row(*(Text(text, style) for text, style in row))
@@ -297,7 +297,7 @@ class Console:
 
 @dataclass(frozen=True)
 class _Painted:
-    """Lines as they are whenever rich asks: below a line that is said, too."""
+    """The painted lines, rendered each time that rich draws them."""
 
     render: Callable[[int], Sequence[PaintedLine]]
 
@@ -310,9 +310,9 @@ class _Painted:
 
 @dataclass(eq=False)
 class TransferProgress:
-    """How far a transfer is: a bar on a terminal, elsewhere a line every ten seconds.
+    """The progress of a transfer: a bar on a terminal, elsewhere a line every ten seconds.
 
-    Several threads may use it at once.
+    Threads may share it.
     """
 
     console: Console
@@ -325,12 +325,12 @@ class TransferProgress:
         self._lock = threading.Lock()
 
     def expect(self, size: int) -> None:
-        """Count bytes that are to be moved."""
+        """Add to the number of bytes to transfer."""
         with self._lock:
             self._expected += size
 
     def advance(self, size: int) -> None:
-        """Count bytes that were moved."""
+        """Add to the number of transferred bytes, and show the progress if it is time."""
         with self._lock:
             self._moved += size
             now = self.clock.monotonic()
@@ -344,7 +344,7 @@ class TransferProgress:
                 self.console.say(self._line(now - self._started, f" of {amount(total)}"))
 
     def finish(self) -> None:
-        """Take the bar away, and say what was moved if anything was."""
+        """Remove the bar, and narrate the size and rate if any byte was transferred."""
         self.console.end_progress()
         if self._moved:
             self.console.say(self._line(self.clock.monotonic() - self._started))
@@ -356,18 +356,18 @@ class TransferProgress:
 
 
 def _json(document: Mapping[str, Any], indent: int | None) -> str:
-    """Return a versioned JSON document and a line's end."""
+    """Return a versioned JSON document with a newline."""
     return json.dumps({"v": SCHEMA, **document}, ensure_ascii=True, indent=indent) + "\n"
 
 
 def _shown(cell: object) -> tuple[str, str]:
-    """Return a cell's text on a terminal and its style."""
+    """Return a cell's text and style for a terminal."""
     text = one_line(cell.shown if isinstance(cell, Cell) else str(cell))
     return text, _STYLES.get(text, "")
 
 
 def _widths(columns: Sequence[str], rows: Sequence[Sequence[tuple[str, str]]]) -> int:
-    """Return how wide a table is at least: all of each cell, of the last column 30 at most."""
+    """Return the least width of a table: its last column may be wrapped to 30 characters."""
     from rich.cells import cell_len
 
     widest = [
@@ -380,24 +380,24 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[tuple[str, str]]]) -
 
 
 def _plain_line(text: str) -> str:
-    """Return a line with its blanks as they are: it may be one of a script."""
+    """Return a sanitized line with all its blanks, because it may belong to a script."""
     return sanitize(text).replace("\n", " ")
 
 
 def amount(size: float) -> str:
-    """Return a number of bytes as people read it: `3.4 MB`."""
+    """Return a number of bytes for people, such as `3.4 MB`."""
     from rich.filesize import decimal
 
     return decimal(int(size))
 
 
 def for_this_process(**given: Any) -> Console:
-    """Return the console on this process's own streams."""
+    """Return a console for the streams of this process."""
     return Console(_stream("stdout"), _stream("stderr"), **given)
 
 
 def _stream(name: str) -> IO[str]:
-    """Return a stream of the process; one that the caller closed swallows what it gets."""
+    """Return a stream of the process, or /dev/null if the caller has closed it."""
     if getattr(sys, name) is None:
         setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     stream: IO[str] = getattr(sys, name)

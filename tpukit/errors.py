@@ -5,12 +5,12 @@
     ├── NotFound               3   the cloud really answered "not found"
     ├── NotAuthenticated       4   no credentials, or refused ones
     ├── NotAllowed             4   credentials without the permission, or another's slice
-    │   └── NotEnabled         4   nobody may: the API is off, the zone closed to the project
+    │   └── NotEnabled         4   the API is off, or the zone is closed to the project
     ├── NameTaken              5   the name exists with another spec or another owner
     ├── NoCapacity             6   stockout: worth another try, another zone
     ├── QuotaExceeded          6   quota or rate limit
     ├── SliceLost              7   preempted, terminated, or vanished after it was ready
-    ├── DeadlinePassed         8   the wait ended; what it waited for still exists
+    ├── DeadlinePassed         8   the wait ended; the slice still exists
     ├── SecurityRefusal        9   an open rule, loose keys, credentials over http, untrusted files
     │   └── HostKeyMismatch    9   the worker is not who the API says it is
     ├── VerificationFailed    10   provisioning or the smoke test failed
@@ -21,10 +21,10 @@
     ├── Terminated           143   SIGTERM
     └── TransportFailed      255   no SSH connection, or it broke
         ├── AuthenticationFailed 255  the worker refused our key
-        └── Unanswered         255  nothing came back at all, as where a firewall drops packets
+        └── Unanswered         255  no packet came back, for example because of a firewall
 
-Errors carry what a reader needs next: what failed, why, what still exists (and bills), and the
-command to type.
+An error names the failure, its reason, the things that still exist (and bill), and the command to
+type next.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from tpukit.text import quote
 
 @dataclass(frozen=True)
 class Fix:
-    """What to type next: the words of one command, and a note in plain words; either may be empty.
+    """A command to type next, as words, and a note; either may be empty.
 
-    Each new one raises the audit event `tpukit.fix` with its words, so that tests see all of them.
+    Each new fix raises the audit event `tpukit.fix` with its words, so that tests see all of them.
     """
 
     arguments: tuple[str, ...] = ()
@@ -52,15 +52,15 @@ class Fix:
 
     @classmethod
     def command(cls, *arguments: str, note: str = "") -> Fix:
-        """Return the fix that is to type these words."""
+        """Return a fix with these words as its command."""
         return cls(arguments, note)
 
     def __str__(self) -> str:
-        """Return what can be pasted, or the note where there is no command."""
+        """Return the command as a shell line, or the note if there is no command."""
         return quote(self.arguments) if self.arguments else self.note
 
     def lines(self, label: str) -> list[str]:
-        """Return the lines that a person sees: a command stands alone, so that it can be pasted."""
+        """Return the lines for a person, with the command on its own line for pasting."""
         note = [f"note: {self.note}"] if self.arguments and self.note else []
         return [f"{label}: {self}", *note]
 
@@ -70,12 +70,14 @@ class Fix:
 
 
 class TpukitError(Exception):
-    """Something failed; `exit_code` is the contract with scripts.
+    """A failure. `exit_code` is the exit status of the command, on which scripts rely.
 
-    `fix` is what to type next, `otherwise` another thing to type in its place. `retry` tells when
-    the same may succeed, where that is known: `same-zone` a little later, `other-zone` there,
-    `after-fix` once that is done, `never`. `common` errors are of everything that is worked on, not
-    of the one worker where they came up. `also` are other errors that stand beside this one.
+    `what` is the failed action, `reason` a short cause, `why` a longer explanation. `exists` lists
+    the things that remain and bill. `fix` is the command to type next, and `otherwise` an
+    alternative. `retry` says when the same command may succeed, if known: `same-zone` (a little
+    later), `other-zone`, `after-fix` or `never`. `also` has further errors.
+
+    `common` is True for errors that concern all workers, not only the worker that raised it.
     """
 
     exit_code = 1
@@ -106,21 +108,21 @@ class TpukitError(Exception):
         self.details = details or {}
 
     def lines(self, label: str = "error") -> list[str]:
-        """Return the message as stderr shows it, one labelled line a fact."""
+        """Return the labelled lines for stderr."""
         head = f"{label}: {self.what}" + (f" ({self.reason})" if self.reason else "")
         why = ["why: " + "\n     ".join(self.why.splitlines())] if self.why else []
         exists = [f"exists: {line}" for line in self.exists]
-        fixes = [line for each in (self.fix, self.otherwise) if each for line in each.lines("fix")]
-        also = [line for each in self.also for line in each.lines("also")]
+        fixes = [line for fix in (self.fix, self.otherwise) if fix for line in fix.lines("fix")]
+        also = [line for error in self.also for line in error.lines("also")]
         return [head, *why, *exists, *fixes, *also]
 
     def summary(self) -> str:
-        """Return what failed and why as one phrase, for a report that has other lines."""
+        """Return the failure with its reason and explanation in one phrase."""
         head = f"{self.what} ({self.reason})" if self.reason else self.what
         return f"{head}: {self.why}" if self.why else head
 
     def document(self) -> dict[str, Any]:
-        """Return the error as the value of the `error` key of a JSON document."""
+        """Return the value of the `error` key in a JSON document."""
         return {
             "code": self.exit_code,
             "kind": type(self).__name__,
@@ -133,7 +135,7 @@ class TpukitError(Exception):
             "fix_note": self.fix.note if self.fix else "",
             **({"retry": self.retry} if self.retry else {}),
             **({"otherwise": self.otherwise.document()} if self.otherwise else {}),
-            **({"also": [each.document() for each in self.also]} if self.also else {}),
+            **({"also": [error.document() for error in self.also]} if self.also else {}),
             **({"details": self.details} if self.details else {}),
         }
 
@@ -223,18 +225,18 @@ class Unanswered(TransportFailed):
 
 
 class TerminationSignal(KeyboardInterrupt):
-    """SIGTERM or SIGHUP arrived; raised in the main thread just as Ctrl-C is."""
+    """SIGTERM or SIGHUP arrived; raised in the main thread, like Ctrl-C."""
 
 
 def from_document(document: Mapping[str, Any]) -> TpukitError:
-    """Return the error whose document another process of ours has sent.
+    """Return the error of a `TpukitError.document`, with its class from this module.
 
-    Its class is one of this module. Raises KeyError and TypeError for what is no such document.
+    Raises KeyError or TypeError for any other document.
     """
     fix = Fix(tuple(document["fix_arguments"]), document["fix_note"])
     other = document.get("otherwise")
-    named = {each.__name__: each for each in globals().values() if _is_error(each)}
-    return named.get(document["kind"], TpukitError)(
+    kinds = {kind.__name__: kind for kind in globals().values() if _is_error(kind)}
+    return kinds.get(document["kind"], TpukitError)(
         document["message"],
         reason=document["reason"],
         why=document["why"],
@@ -251,30 +253,30 @@ def _is_error(value: object) -> TypeGuard[type[TpukitError]]:
 
 
 def interruption(signal: KeyboardInterrupt) -> TpukitError:
-    """Return the error for Ctrl-C or a termination signal; who raises it adds what exists."""
+    """Return the error for Ctrl-C or a termination signal; the caller sets its `exists`."""
     if isinstance(signal, TerminationSignal):
         return Terminated("terminated by a signal")
     return Interrupted("interrupted")
 
 
 def together(what: str, errors: Sequence[TpukitError]) -> TpukitError:
-    """Return one error for several: `2 settings are wrong`; the only one as it is.
+    """Return one error for several, such as `2 settings are wrong`; a single one is returned as is.
 
-    It is of the class of the first, unless one of them is refused for security.
+    It has the class of the first `SecurityRefusal`, or else of the first error.
     """
     if len(errors) == 1:
         return errors[0]
-    first = next((each for each in errors if isinstance(each, SecurityRefusal)), errors[0])
-    fixes = [each.fix for each in errors if each.fix]
+    first = next((error for error in errors if isinstance(error, SecurityRefusal)), errors[0])
+    fixes = [error.fix for error in errors if error.fix]
     command = next((fix.arguments for fix in fixes if fix.arguments), ())
     return type(first)(
         f"{len(errors)} {what}",
-        why="\n".join(each.summary() for each in errors),
+        why="\n".join(error.summary() for error in errors),
         fix=Fix(command, "; ".join(dict.fromkeys(fix.note for fix in fixes if fix.note))),
     )
 
 
-#: What is wrong with more than the work that was asked for, the most telling first.
+#: Errors that matter more than a failed remote command, the most important first.
 _DECISIVE = (
     SliceLost,
     NotFound,
@@ -289,9 +291,6 @@ _DECISIVE = (
 
 
 def decisive(errors: Iterable[TpukitError | None]) -> TpukitError | None:
-    """Return that of several workers' errors whose class the error for all of them has.
-
-    None where the work itself failed on each.
-    """
-    found = [error for error in errors if error]
-    return next((each for kind in _DECISIVE for each in found if isinstance(each, kind)), None)
+    """Return the most important of several workers' errors, or None if only their work failed."""
+    known = [error for error in errors if error]
+    return next((error for kind in _DECISIVE for error in known if isinstance(error, kind)), None)

@@ -1,4 +1,4 @@
-"""The nouns, as frozen values. They know nothing of Google's names nor of how they are shown."""
+"""Slices, workers, rules and requests as frozen values, without Google's JSON and without views."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
-#: States from which a slice does not come back: it has to be deleted and made again. HIDING and
-#: HIDDEN are none of them: the API can show a slice again (UNHIDING; Cloud TPU API, `Node.State`).
+#: States from which a slice cannot recover: delete it and create another one. HIDING and HIDDEN are
+#: not lost: the API can show the slice again (UNHIDING; Cloud TPU API, `Node.State`).
 LOST_STATES = frozenset({"PREEMPTED", "TERMINATED"})
-#: States in which a queued resource comes to nothing, and holds quota until it is deleted.
+#: States in which a queued resource yields nothing more, but uses quota until it is deleted.
 DEAD_STATES = frozenset({"FAILED", "SUSPENDED"})
 
 
 class Documented:
-    """A dataclass as a public JSON value: its first field, what it derives, its other fields."""
+    """A dataclass with a public JSON value: its first field, derived values, its other fields."""
 
     _derived: ClassVar[tuple[str, ...]] = ()
     _hidden: ClassVar[tuple[str, ...]] = ()
 
     def document(self) -> dict[str, Any]:
         """Return the public JSON value."""
-        names = [each.name for each in fields(self)]  # type: ignore[arg-type]
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
         first, *rest = (name for name in names if name not in self._hidden)
         return {name: _plain(name, getattr(self, name)) for name in (first, *self._derived, *rest)}
 
@@ -36,7 +36,7 @@ class Worker(Documented):
 
     @property
     def address(self) -> str:
-        """The address to connect to: external where there is one."""
+        """The address to connect to: the external one if there is one."""
         return self.external_address or self.internal_address
 
 
@@ -49,13 +49,13 @@ class DataDisk(Documented):
 
     @property
     def name(self) -> str:
-        """The disk's own name."""
+        """The last part of `source`."""
         return self.source.rpartition("/")[2]
 
 
 @dataclass(frozen=True)
 class UnusedDisk(Documented):
-    """A disk that is there and that nothing has attached; `slice` is the one that had it last."""
+    """A disk that no machine has attached. `slice` is the name of the last slice that had it."""
 
     source: str
     size_gb: int
@@ -63,20 +63,20 @@ class UnusedDisk(Documented):
 
     @property
     def name(self) -> str:
-        """The disk's own name."""
+        """The last part of `source`."""
         return self.source.rpartition("/")[2]
 
     @property
     def zone(self) -> str:
-        """Where it is: a zone, or a region."""
+        """The disk's zone, or the region of a regional disk."""
         return self.source.split("/")[3]
 
 
 @dataclass(frozen=True)
 class SliceTarget:
-    """The one slice that a command acts on. A name may be given again, an id never is.
+    """The identity of one slice. Another slice may get the same name later, but never the same id.
 
-    `id` is the API's own (`Node.id`), or "" as long as nobody has looked.
+    `id` is `Node.id` of the API, or "" before the slice has been read.
     """
 
     zone: str
@@ -86,9 +86,9 @@ class SliceTarget:
 
 @dataclass(frozen=True)
 class Slice(Documented):
-    """A slice as the cloud describes it. `state` and `health` are the API's own words.
+    """A slice as the cloud describes it. `state` and `health` are the API's words.
 
-    `external_addresses` is what was asked for: workers get theirs a little later.
+    `external_addresses` is True if they were requested; the workers get them a little later.
     """
 
     _hidden = ("metadata", "network_project")  # metadata can carry secrets
@@ -98,17 +98,17 @@ class Slice(Documented):
     accelerator_type: str
     runtime_version: str
     state: str
-    id: str = ""  #: the API's own, which no other slice has
+    id: str = ""  #: `Node.id`, unique among all slices of all times
     health: str = ""
     health_description: str = ""
     topology: str = ""
-    #: "on-demand", "spot", "preemptible", "reserved", "flex-start", or a new word of the API's
+    #: "on-demand", "spot", "preemptible", "reserved", "flex-start", or a newer word of the API
     provisioning: str = "on-demand"
     network: str = ""
-    network_project: str = ""  #: of a Shared VPC the host project; "" for the slice's own
+    network_project: str = ""  #: the host project of a Shared VPC, or "" for the slice's project
     subnetwork: str = ""
     workers: tuple[Worker, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)  #: by key, whatever the API's order
+    labels: Mapping[str, str] = field(default_factory=dict)  #: sorted by key
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     created: str = ""  #: RFC 3339, as the API gives it
@@ -116,30 +116,32 @@ class Slice(Documented):
     service_account: str = ""
     external_addresses: bool = False
     data_disks: tuple[DataDisk, ...] = ()
-    api: str = "tpu"  #: the API that it lives in: two may hold slices of the same name
-    unreadable: tuple[str, ...] = ()  #: the API's names of fields that could not be read
+    api: str = "tpu"  #: its API, because two APIs may have slices of the same name
+    unreadable: tuple[str, ...] = ()  #: the API's names of unreadable fields
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", dict(sorted(self.labels.items())))
 
     @property
     def target(self) -> SliceTarget:
-        """This slice, and no other that has its name."""
+        """The identity of this slice."""
         return SliceTarget(self.zone, self.name, self.id)
 
     @property
     def ready(self) -> bool:
-        """Whether it is READY and every worker has the addresses that were asked for."""
+        """Whether it is READY and all workers have the requested addresses."""
         return self.state == "READY" and not self.unaddressed
 
     @property
     def unaddressed(self) -> str:
-        """Which workers of a READY slice still lack an address that was asked for, or ""."""
+        """A text that names the workers without a requested address, or "" if all have theirs."""
         if not self.workers:
             unknown = "networkEndpoints" in self.unreadable
             return "its workers could not be read" if unknown else "it has no workers yet"
         kind = "external" if self.external_addresses else "internal"
-        lacking = [each.index for each in self.workers if not getattr(each, f"{kind}_address")]
+        lacking = [
+            worker.index for worker in self.workers if not getattr(worker, f"{kind}_address")
+        ]
         return f"{worker_names(lacking)} without {kind} address yet" if lacking else ""
 
     @property
@@ -148,8 +150,8 @@ class Slice(Documented):
 
     @property
     def request(self) -> SliceRequest:
-        """What asks for such a slice: the inverse of `SliceRequest.expected`."""
-        same = {each.name: getattr(self, each.name) for each in fields(SliceRequest)}
+        """The request for a slice like this one: the inverse of `SliceRequest.expected`."""
+        same = {field.name: getattr(self, field.name) for field in fields(SliceRequest)}
         host, region = self.network_project, self.zone.rpartition("-")[0]
         if host and host != self.project:
             same["network"] = f"projects/{host}/global/networks/{self.network}"
@@ -162,7 +164,7 @@ class Slice(Documented):
 
 @dataclass(frozen=True)
 class SliceRequest:
-    """Everything that a create asks for; nothing is left to a default of the API."""
+    """All parameters of a create; it uses no default of the API."""
 
     name: str
     project: str
@@ -181,18 +183,18 @@ class SliceRequest:
 
     @property
     def network_place(self) -> tuple[str, str]:
-        """The host project of a shared network, "" for the request's own, and the network's name.
+        """The host project of a Shared VPC, or "" for the request's project, and the network.
 
-        The paths of a Shared VPC name it: `projects/HOST/global/networks/N`, and of a subnetwork
+        The paths of a Shared VPC contain the host project: `projects/HOST/global/networks/N` and
         `projects/HOST/regions/R/subnetworks/S`.
         """
         paths = (self.network.split("/"), self.subnetwork.split("/"))
         owners = [path[path.index("projects") + 1] for path in paths if "projects" in path[:-1]]
-        return next((each for each in owners if each != self.project), ""), paths[0][-1]
+        return next((owner for owner in owners if owner != self.project), ""), paths[0][-1]
 
     @property
     def expected(self) -> Slice:
-        """The slice that this asks for: it has no state and no workers yet."""
+        """The requested slice, without state and workers."""
         project, network = self.network_place
         return Slice(
             name=self.name,
@@ -216,7 +218,7 @@ class SliceRequest:
 
 @dataclass(frozen=True)
 class SliceChange:
-    """What parts of a slice are to be instead of what they are; None leaves a part alone."""
+    """New values for parts of a slice; None leaves a part unchanged."""
 
     labels: Mapping[str, str] | None = None
     tags: tuple[str, ...] | None = None
@@ -225,26 +227,27 @@ class SliceChange:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """The parts that change, by the names that `Slice` gives them."""
-        found = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: value for name, value in found.items() if value is not None}
+        """The parts that change, by their field names in `Slice`."""
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in parts.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class QueueRequest:
-    """What a queued resource is asked for: `count` slices of one kind, as `slice` asks for one.
+    """A request for a queued resource: `count` slices like `slice`.
 
-    It is called like `slice`. One slice has that name too, several are NAME-0, NAME-1 and so on.
+    The queued resource has the name of `slice`. A single slice has this name too; several slices
+    are NAME-0, NAME-1 and so on.
     """
 
     slice: SliceRequest
     count: int = 1
-    best_effort: bool = False  #: the tier below on-demand; a field of the API's v2alpha1 alone
-    valid_seconds: float | None = None  #: after which Google stops trying
+    best_effort: bool = False  #: the tier below on-demand, only in v2alpha1 of the API
+    valid_seconds: float | None = None  #: Google stops trying after this time
 
     @property
     def provisioning(self) -> str:
-        """How the capacity is bought, best effort included."""
+        """The word for the capacity, including "best-effort"."""
         return "best-effort" if self.best_effort else self.slice.provisioning
 
     @property
@@ -256,7 +259,7 @@ class QueueRequest:
 
 @dataclass(frozen=True)
 class SliceList:
-    """The slices that were seen, and the zones that did not answer."""
+    """The listed slices, and the zones that did not answer."""
 
     slices: tuple[Slice, ...]
     unreachable: tuple[str, ...] = ()
@@ -264,7 +267,7 @@ class SliceList:
 
 @dataclass(frozen=True)
 class ApiCall(Documented):
-    """One call of an API as it is sent: the method, the whole URL, and the JSON body, if any."""
+    """One call of an API: its method, its full URL, and its JSON body, if any."""
 
     method: str
     url: str
@@ -273,10 +276,10 @@ class ApiCall(Documented):
 
 @dataclass(frozen=True)
 class QueuedResource(Documented):
-    """A request that waits in Google's queue and yields slices; `state` is the API's own word.
+    """A request that waits in Google's queue and yields slices. `state` is the API's word.
 
-    `labels` are those of its slices, and `error` is why it failed, in the API's words. `node` is
-    what it asks for each of its slices, None if that could not be read.
+    `labels` are the labels of its slices. `error` is the API's reason for its failure. `node`
+    describes each of its slices, or is None if the API's description is unreadable.
     """
 
     _hidden = ("network_project", "node", "valid_seconds")
@@ -292,20 +295,20 @@ class QueuedResource(Documented):
     provisioning: str = "on-demand"
     labels: Mapping[str, str] = field(default_factory=dict)
     created: str = ""  #: RFC 3339, as the API gives it
-    network_project: str = ""  #: as of a slice
-    unreadable: tuple[str, ...] = ()  #: the API's names of fields that could not be read
+    network_project: str = ""  #: as in `Slice`
+    unreadable: tuple[str, ...] = ()  #: the API's names of unreadable fields
     node: Slice | None = None
-    valid_seconds: float | None = None  #: after which Google stops trying
+    valid_seconds: float | None = None  #: Google stops trying after this time
 
     @property
     def dead(self) -> bool:
-        """Whether nothing becomes of it any more; it holds quota until it is deleted."""
+        """Whether it yields nothing more; it still uses quota until it is deleted."""
         return self.state in DEAD_STATES
 
 
 @dataclass(frozen=True)
 class QueuedResourceList:
-    """The queued resources that were seen, and the zones that did not answer."""
+    """The listed queued resources, and the zones that did not answer."""
 
     requests: tuple[QueuedResource, ...]
     unreachable: tuple[str, ...] = ()
@@ -313,11 +316,10 @@ class QueuedResourceList:
 
 @dataclass(frozen=True)
 class FirewallRule(Documented):
-    """An ingress rule of a network; without targets it is for every machine there.
+    """An ingress rule of a network; without targets it is for every machine in the network.
 
-    Either `allowed` or `denied` holds every protocol and port that it is about, as `tcp:22`, `icmp`
-    or `all`. Of two rules the one with the lower `priority` decides, of equal ones that which
-    denies.
+    Either `allowed` or `denied` lists its protocols and ports, such as `tcp:22`, `icmp` or `all`.
+    The rule with the lower `priority` decides; if two are equal, the denying rule decides.
     """
 
     _hidden = ("description",)
@@ -335,9 +337,9 @@ class FirewallRule(Documented):
 
 @dataclass(frozen=True)
 class WorkerIdentity:
-    """What a worker publishes through its guest attributes.
+    """The identity that a worker publishes in its guest attributes.
 
-    `host_keys` are OpenSSH public keys (`ssh-ed25519 AAAA…`), all that the worker published.
+    `host_keys` are all its OpenSSH public keys (`ssh-ed25519 AAAA…`).
     """
 
     index: int
@@ -348,7 +350,7 @@ class WorkerIdentity:
 
 @dataclass(frozen=True)
 class LoginProfile:
-    """What OS Login has of an account: its POSIX user name, and its valid public keys."""
+    """An account in OS Login: its POSIX user name and its valid public keys."""
 
     user: str
     keys: tuple[str, ...] = ()
@@ -361,7 +363,7 @@ def worker_names(indices: Iterable[int]) -> str:
 
 
 def names_of_workers(places: Sequence[tuple[str, int]], *, several: bool) -> str:
-    """Return `worker_names` of slices and indices; of `several` slices, with each one's name."""
+    """Return the workers of (slice name, index) pairs; with slice names if `several` slices."""
     if several:
         return ", ".join(f"{name} worker {index}" for name, index in places)
     return worker_names(index for _, index in places)

@@ -1,4 +1,4 @@
-"""Where tpukit keeps its files: the XDG base directories, or `TPUKIT_HOME` for all of them."""
+"""The paths of tpukit's files, in the XDG base directories or in `TPUKIT_HOME`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tpukit.text import one_line, shown_path
 
 @dataclass(frozen=True)
 class Paths:
-    """The directories of configuration, state and cache; making a value touches no disk."""
+    """The directories for configuration, state and cache. It creates none of them."""
 
     config: Path
     state: Path
@@ -26,7 +26,7 @@ class Paths:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Paths:
-        """Return the directories that `environ` names; raise `BadInput` where there is no home."""
+        """Return the directories for an environment; raise `BadInput` if it has no home."""
         if root := environ.get("TPUKIT_HOME"):
             own = _absolute(root, "TPUKIT_HOME")
             return cls(own / "config", own / "state", own / "cache")
@@ -43,22 +43,22 @@ class Paths:
 
     @property
     def profiles(self) -> Path:
-        """The user's own profiles of `tpukit provision`, a file each."""
+        """The user's own profiles for `tpukit provision`, one file for each."""
         return self.config / "profiles"
 
     @property
     def recipes(self) -> Path:
-        """The user's own recipes, a file each."""
+        """The user's own recipes, one file for each."""
         return self.config / "recipes"
 
     @property
     def emulator(self) -> Path:
-        """Everything of the emulator: its state, its workers, its logs."""
+        """The emulator's state, workers and logs."""
         return self.state / "emulator"
 
     @property
     def machines(self) -> Path:
-        """The root file systems of the emulator's machines, which all emulators share."""
+        """The root file systems of emulated machines, shared by all emulators."""
         return self.cache / "machines"
 
     @property
@@ -67,57 +67,57 @@ class Paths:
 
     @property
     def logs(self) -> Path:
-        """What installers said, a file a slice."""
+        """The output of installers, one file for each slice."""
         return self.state / "logs"
 
     @property
     def hints(self) -> Path:
-        """Where slices answered lately."""
+        """The addresses and host keys of the workers of slices that answered lately."""
         return self.state / "hints"
 
     @property
     def name_hints(self) -> Path:
-        """Names of slices seen lately, for shells that complete them."""
+        """Names of recent slices, for completion in shells."""
         return self.state / "names.json"
 
     @property
     def pinned_keys(self) -> Path:
-        """Host keys that were taken at first sight."""
+        """Host keys that were trusted on first use."""
         return self.state / "pinned_keys"
 
     @property
     def last_run(self) -> Path:
-        """On which workers the last command failed."""
+        """The workers on which the last command failed."""
         return self.state / "last_run.json"
 
     @property
     def watches(self) -> Path:
-        """What watches are to do and what has become of them."""
+        """The records of `tpukit watch`."""
         return self.state / "watches"
 
     @property
     def trusted(self) -> Path:
-        """Which project files may say who pays and who may come in."""
+        """The project files that the user trusts."""
         return self.state / "trusted.json"
 
     @property
     def tokens(self) -> Path:
-        """Access tokens, kept until they end."""
+        """Access tokens that have not expired."""
         return self.state / "tokens"
 
     @property
     def own_addresses(self) -> Path:
-        """Which address of this machine each firewall rule admits."""
+        """The address of this machine that each firewall rule admits."""
         return self.state / "own_addresses.json"
 
     @property
     def ssh(self) -> Path:
-        """What the user's OpenSSH configuration includes, and the pins that OpenSSH is given."""
+        """Files for OpenSSH: the included configuration and the pinned host keys."""
         return self.state / "ssh"
 
     @property
     def smoke_tests(self) -> Path:
-        """What smoke tests of slices have shown, a file a name."""
+        """The results of smoke tests, one file for each slice name."""
         return self.state / "smoke"
 
     @property
@@ -126,7 +126,7 @@ class Paths:
 
 
 def home_directory(environ: Mapping[str, str]) -> Path:
-    """Return the directory that HOME names; raise `BadInput` unless it can be read."""
+    """Return the directory in HOME; raise `BadInput` if it is not set or unreadable."""
     value = environ.get("HOME")
     if not value:
         raise BadInput("there is no home directory", reason="HOME is not set", fix=_ELSEWHERE)
@@ -143,9 +143,9 @@ def home_directory(environ: Mapping[str, str]) -> Path:
 
 
 def private_directory(path: Path) -> Path:
-    """Create the directory for its owner alone (0700) and return it; tighten one that is open.
+    """Create a directory that only its owner can open (0700), or restrict an existing one.
 
-    Raises `SecurityRefusal` when it belongs to somebody else, `BadInput` when it cannot be made.
+    Raises `SecurityRefusal` if it belongs to another user, `BadInput` if it cannot be created.
     """
     try:
         for missing in reversed([part for part in (path, *path.parents) if not part.exists()]):
@@ -167,19 +167,19 @@ def private_directory(path: Path) -> Path:
 
 
 def read_own(path: Path) -> str:
-    """Return the text of a file that is its owner's alone (0600), and ours.
+    """Return the text of a file that we own and that only we can read or write (0600).
 
-    Raises `SecurityRefusal` where somebody else could have written or read it, `OSError` where it
-    cannot be read, or is a symbolic link.
+    Raises `SecurityRefusal` if it has another owner or wider permissions, and `OSError` if it is
+    unreadable or a symbolic link.
     """
-    # A pipe that somebody has put there would never be opened.
+    # Without O_NONBLOCK, opening a pipe would never return.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, encoding="utf-8") as file:
         status = os.fstat(descriptor)
         if status.st_uid != os.geteuid():
             raise SecurityRefusal(f"{shown_path(path)} belongs to another user", fix=_ELSEWHERE)
         if status.st_mode & 0o077:
-            fix = Fix.command("chmod", "600", str(path), note="once you have looked into it")
+            fix = Fix.command("chmod", "600", str(path), note="after you have read the file")
             raise SecurityRefusal(
                 f"{shown_path(path)} is open to other users",
                 reason=f"mode {stat.S_IMODE(status.st_mode):04o}",
@@ -190,9 +190,9 @@ def read_own(path: Path) -> str:
 
 @contextmanager
 def exclusively(lock: Path, *, wait: bool = True) -> Iterator[None]:
-    """Run the block while no other process has this lock file.
+    """Run the block while no other process holds this lock file.
 
-    Raises `BlockingIOError` if another one has it and `wait` is false.
+    Raises `BlockingIOError` if another process holds it and `wait` is False.
     """
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
@@ -203,9 +203,9 @@ def exclusively(lock: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 def replace_file(path: Path, text: str, mode: int = 0o600, *, durable: bool = False) -> None:
-    """Write a file whole or not at all: a reader sees the old text or the new one.
+    """Replace a file's text in one step, so that a reader sees the old text or the new one.
 
-    A `durable` one is on the disk itself when this returns.
+    If `durable`, the text is on the disk when this returns.
     """
     import tempfile
 
@@ -219,15 +219,15 @@ def replace_file(path: Path, text: str, mode: int = 0o600, *, durable: bool = Fa
         os.chmod(temporary, mode)
         os.replace(temporary, path)
     except BaseException:
-        with suppress(FileNotFoundError):  # Ctrl-C came when the file had its name
+        with suppress(FileNotFoundError):  # Ctrl-C came after os.replace
             os.unlink(temporary)
         raise
 
 
 def recall_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object that `keep_json` has written; empty where it cannot be read.
+    """Return the JSON object that `keep_json` has written.
 
-    One that somebody else could have written counts as none.
+    Returns an empty one if the file is missing, unreadable, or writable by other users.
     """
     try:
         document = json.loads(read_own(path))
@@ -237,7 +237,7 @@ def recall_json(path: Path) -> dict[str, Any]:
 
 
 def keep_json(path: Path, document: Mapping[str, Any]) -> None:
-    """Write what everything works without, where that can be done: a full disk ends no command."""
+    """Write a JSON object that is only a hint: errors, such as a full disk, are ignored."""
     with suppress(OSError, TpukitError):
         private_directory(path.parent)
         replace_file(path, json.dumps(document))
@@ -247,7 +247,7 @@ _ELSEWHERE = Fix(note="set TPUKIT_HOME to the full path of a directory of yours"
 
 
 def _base(environ: Mapping[str, str], variable: str, below_home: str) -> Path:
-    # The XDG Base Directory Specification has relative values ignored.
+    # The XDG Base Directory Specification says to ignore relative paths.
     value = environ.get(variable, "")
     return Path(value) if value.startswith("/") else home_directory(environ) / below_home
 

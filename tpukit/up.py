@@ -1,6 +1,6 @@
 """The main job: create, firewall, connect, provision, smoke.
 
-Each stage looks before it acts, so the job typed again does only what is missing.
+Each stage looks before it acts, so running the job again does only the missing work.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from tpukit.smoke.smoke_report import SmokeReport
 from tpukit.text import counted
 from tpukit.work.guard import GuardReport, install_guard, wants_guard
 
-#: Seconds that connecting may take at most; the whole job's deadline cuts it shorter.
+#: The most seconds for connecting; the deadline of the whole job may be earlier.
 CONNECT_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What is called with progress: (stage, line) of the job, events of each worker's steps.
+    """The callbacks for progress. The first three get a stage and a line.
 
-    A stage begins with its first line. Of `on_progress` only the latest line matters; `on_done`
-    says how a stage has ended. Several stages may run at once. `on_smoke` gets what the smoke test
-    has found, good or bad.
+    A stage begins with its first line and ends with `on_done`; stages may overlap. A line of
+    `on_progress` replaces the one before. `on_provision` gets the events of each worker's steps,
+    and `on_smoke` the report of the smoke test, passed or failed.
     """
 
     on_stage: Callable[[str, str], None]
@@ -58,15 +58,15 @@ class Progress:
 
 @dataclass(frozen=True)
 class UpReport:
-    """What `up` made sure of, and what of it it had to change."""
+    """The result of `up`: the slice, and a report of each stage."""
 
     slice: Slice
     created: bool
-    opening: Opening | None  #: of the firewall rule, where one was asked for
-    guard: GuardReport | None  #: of what ends it by itself, where an end is set
+    opening: Opening | None  #: of the firewall rule, if one was requested
+    guard: GuardReport | None  #: of the guard that ends the slice, if an end is set
     provision: ProvisionReport
     smoke: SmokeReport
-    refusals: Sequence[Refusal] = ()  #: of the places that had no room
+    refusals: Sequence[Refusal] = ()  #: of the places without capacity
 
     @property
     def changes(self) -> int:
@@ -75,7 +75,7 @@ class UpReport:
 
     @property
     def exposing(self) -> tuple[FirewallRule, ...]:
-        """The rules of others that let the whole world reach port 22 of the slice."""
+        """The rules that let the whole world reach port 22 of the slice."""
         rules = self.opening.rules if self.opening else ()
         return packet_filter.open_to_world(rules, self.slice)
 
@@ -111,15 +111,15 @@ def up(
     deadline: Deadline,
     progress: Progress,
 ) -> UpReport:
-    """Make sure that a slice exists where there is room, is reached, provisioned, and computes.
+    """Make sure that a slice exists, can be reached, is provisioned, and computes.
 
-    Without `firewall` no rule is made: the network lets us in already. `endpoint` is that of the
-    API, for the guard of a slice whose end is set.
+    `search` says where to look for capacity. If `firewall` is False, it creates no rule. `endpoint`
+    is the TPU API for the guard, which deletes the slice at its end, if an end is set.
 
     Raises:
-        SliceLost: the slice was preempted, or is gone, at whichever stage.
-        ProvisionFailed, SmokeFailed: with every worker's report in `details`.
-        TpukitError: whatever a stage raises; the slice stays, and the error says so.
+        SliceLost: the slice was preempted or deleted during a stage.
+        ProvisionFailed, SmokeFailed: `details` has the reports of all workers.
+        TpukitError: a stage failed; the slice remains, and the error says so.
     """
     context = context.within(deadline)
     say, done = progress.on_stage, progress.on_done
@@ -130,21 +130,21 @@ def up(
         deadline=deadline,
         on_state=lambda state: say("create", state),
     )
-    found, opening = ensured.slice, ensured.opening
+    slice_, opening = ensured.slice, ensured.opening
     deadline = deadline.within(search.seconds)
     context = context.within(deadline, patient=True)
-    seen = last_seen(context.provider, found)
+    seen = last_seen(context.provider, slice_)
     with (
         naming_what_exists(seen),
-        _telling_a_loss(context, found, opening),
+        _raising_loss(context, slice_, opening),
     ):
         done("create", "created" if ensured.created else "already there")
         if opening:
-            found, opening = rule_opening.finish(context, found, opening)
-        done("firewall", opening.summary if opening else "no rule asked for")
-        workers = _connected(context, found, deadline, progress)
-        done("connect", f"{len(workers)} of {len(found.workers)} workers, host keys verified")
-        guard = _guarded(workers[0], found, endpoint, deadline, progress)
+            slice_, opening = rule_opening.finish(context, slice_, opening)
+        done("firewall", opening.summary if opening else "no rule requested")
+        workers = _connected(context, slice_, deadline, progress)
+        done("connect", f"{len(workers)} of {len(slice_.workers)} workers, host keys verified")
+        guard = _guarded(workers[0], slice_, endpoint, deadline, progress)
         seen.begun = GOES_ON
         report = provision(
             workers,
@@ -159,25 +159,25 @@ def up(
         progress.on_progress("smoke", f"computing on {len(workers)} workers")
         result = ensure_computes(
             workers,
-            AcceleratorType.parse(found.accelerator_type),
+            AcceleratorType.parse(slice_.accelerator_type),
             recipe,
             deadline=deadline,
             on_wait=lambda line: say("smoke", line),
-            on_report=lambda tested: progress.on_smoke(found, tested),
+            on_report=lambda tested: progress.on_smoke(slice_, tested),
         )
         done("smoke", "passed")
-    return UpReport(found, ensured.created, opening, guard, report, result, ensured.refusals)
+    return UpReport(slice_, ensured.created, opening, guard, report, result, ensured.refusals)
 
 
 def _guarded(
-    worker: RemoteWorker, found: Slice, endpoint: str, deadline: Deadline, progress: Progress
+    worker: RemoteWorker, slice_: Slice, endpoint: str, deadline: Deadline, progress: Progress
 ) -> GuardReport | None:
-    """Install the guard where an end is set; that there can be none ends no job."""
-    if not wants_guard(found):
+    """Install the guard if an end is set; report a failure without ending the job."""
+    if not wants_guard(slice_):
         return None
     progress.on_progress("guard", "on worker 0")
     try:
-        report = install_guard(worker, found, endpoint, deadline=deadline)
+        report = install_guard(worker, slice_, endpoint, deadline=deadline)
     except TpukitError as error:
         report = GuardReport("", None, why=error.summary())
     progress.on_done("guard", report.summary)
@@ -185,13 +185,13 @@ def _guarded(
 
 
 @contextmanager
-def _telling_a_loss(context: Context, found: Slice, opening: Opening | None) -> Iterator[None]:
-    """If the slice is lost, raise that, whatever failed on it first; its rule is left."""
+def _raising_loss(context: Context, slice_: Slice, opening: Opening | None) -> Iterator[None]:
+    """If the block fails because the slice is lost, raise `SliceLost`, which names its rule."""
     try:
         try:
             yield
         except TpukitError:
-            check_still_there(context.provider, found)
+            check_still_there(context.provider, slice_)
             raise
     except SliceLost as lost:
         if opening:
@@ -200,14 +200,14 @@ def _telling_a_loss(context: Context, found: Slice, opening: Opening | None) -> 
 
 
 def _connected(
-    context: Context, found: Slice, deadline: Deadline, progress: Progress
+    context: Context, slice_: Slice, deadline: Deadline, progress: Progress
 ) -> Sequence[RemoteWorker]:
-    """Return the workers once every one has answered over authenticated SSH."""
+    """Return the workers after all of them have answered over authenticated SSH."""
     limit, answered = deadline.within(CONNECT_SECONDS), count(1)
-    progress.on_progress("connect", f"0/{len(found.workers)} workers")
+    progress.on_progress("connect", f"0/{len(slice_.workers)} workers")
     workers = slice_workers.workers(
         context,
-        [found],
+        [slice_],
         "all",
         limit,
         limit.remaining(),

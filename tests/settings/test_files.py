@@ -104,7 +104,7 @@ def test_a_byte_order_mark_does_no_harm(home: Path) -> None:
 
 def test_a_value_of_a_file_is_refused_with_the_file(home: Path) -> None:
     path = write(home / USER_FILE, 'zone = "us-central1"')
-    assert refusal(home).reason == f"{path}; a region has no last part"
+    assert refusal(home).reason == f"{path}; this is a region"
 
 
 def test_tpukit_home_moves_the_user_file(home: Path, tmp_path: Path) -> None:

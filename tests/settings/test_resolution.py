@@ -197,7 +197,7 @@ def test_require_returns_the_value_or_says_three_ways_to_give_it(desk: Desk) -> 
 
 def test_all_zones_are_not_one(desk: Desk) -> None:
     desk.flags["zone"] = "-"
-    with pytest.raises(BadInput, match="stands for all"):
+    with pytest.raises(BadInput, match="- means all"):
         desk.load().require("zone")
 
 

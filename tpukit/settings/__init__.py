@@ -1,4 +1,4 @@
-"""Values and where each came from: flags, variables, files, gcloud's configuration.
+"""Settings and their origins: flags, variables, files, gcloud's configuration.
 
-Nothing here asks a cloud or starts anything; what a setting is for is known where it is used.
+No module here calls a cloud or starts a process, and none knows the purpose of a setting.
 """

@@ -1,4 +1,4 @@
-"""The three kinds of files that settings come from: tpukit.toml, config.toml and gcloud's INI."""
+"""The files with settings: tpukit.toml, config.toml and gcloud's INI files."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from tpukit.settings.table import BY_NAME, check_ranges, check_seconds, check_sw
 from tpukit.text import one_line, shown_path
 
 PROJECT_FILE = "tpukit.toml"
-#: Nobody types this much. The file of a cloned project would otherwise hold up every command.
+#: A limit, so that a huge file in a cloned project cannot hold up every command.
 _MOST_BYTES = 1024 * 1024
 
 
 def project_file(directory: Path, home: Path | None) -> Path | None:
     """Return the nearest tpukit.toml from `directory` up to the root of its git tree, or to home.
 
-    Outside of both only `directory` itself counts, not what somebody else left further up.
+    Outside of both it looks only in `directory`: another user may own the folders above.
     """
     resolved = home.resolve() if home else None
-    found = (place / PROJECT_FILE for place in _searched(directory.resolve(), resolved))
-    return next((path for path in found if os.path.exists(path)), None)
+    paths = (folder / PROJECT_FILE for folder in _searched(directory.resolve(), resolved))
+    return next((path for path in paths if os.path.exists(path)), None)
 
 
 def project_root(directory: Path, home: Path | None) -> Path:
-    """Return the folder of the tpukit.toml that `directory` falls under, or itself."""
+    """Return the folder of the tpukit.toml for `directory`, or `directory` if there is none."""
     file = project_file(directory, home)
     return file.parent if file else directory
 
 
 def _searched(directory: Path, home: Path | None) -> Sequence[Path]:
-    above = [directory, *directory.parents]
-    for index, place in enumerate(above):
-        if place == home or os.path.exists(place / ".git"):
-            return above[: index + 1]
-    return above[:1]
+    folders = [directory, *directory.parents]
+    for index, folder in enumerate(folders):
+        if folder == home or os.path.exists(folder / ".git"):
+            return folders[: index + 1]
+    return [directory]
 
 
 def parse_toml(path: Path, text: str, refused: Collection[str] = ()) -> dict[str, str]:
-    """Return the settings in the text of a TOML file, lists joined by commas.
+    """Return the settings in the text of a TOML file, with lists joined by commas.
 
     Raises:
-        BadInput: anything else is in it; with file, line and key.
-        SecurityRefusal: one of the `refused` keys is in it.
+        BadInput: it contains anything else; the error names file, line and key.
+        SecurityRefusal: it contains one of the `refused` keys.
     """
     shown = shown_path(path)
     table = toml_table(shown, text, Fix(note=f"edit {shown}"))
@@ -56,7 +56,7 @@ def parse_toml(path: Path, text: str, refused: Collection[str] = ()) -> dict[str
 
 
 def toml_table(shown: str, text: str, fix: Fix) -> dict[str, Any]:
-    """Return what a TOML file says; raise `BadInput` for no TOML, which calls the file `shown`."""
+    """Return the table in a TOML file; raise `BadInput`, which calls the file `shown`."""
     import tomllib
 
     try:
@@ -69,7 +69,7 @@ def _check_key(place: str, key: str, refused: Collection[str]) -> None:
     if key in refused:
         raise SecurityRefusal(
             f"{place}: {key} cannot be set by a project file",
-            why="whoever wrote the project could have your credentials sent elsewhere",
+            why="the author of the project could send your credentials elsewhere",
             fix=Fix(note=f"set TPUKIT_{key.upper()}, or put {key} into your own config.toml"),
         )
     if key not in BY_NAME:
@@ -102,7 +102,7 @@ def _text_value(place: str, key: str, value: Any) -> str:
 
 
 def _place(path: Path, text: str, key: str) -> str:
-    """Return `FILE, line N`, where the line of a key is found."""
+    """Return `FILE, line N` for a key, or `FILE` if no line starts with it."""
     start = re.compile(rf"\s*\[*\s*[\"']?{re.escape(key)}[\"']?\s*[=.\]]")
     for number, line in enumerate(text.splitlines(), 1):
         if start.match(line):
@@ -111,18 +111,18 @@ def _place(path: Path, text: str, key: str) -> str:
 
 
 def read_gcloud(environ: Mapping[str, str], home: Path | None) -> tuple[str, Mapping[str, str]]:
-    """Return the name of gcloud's active configuration and its values as `section/property`.
+    """Return the name of gcloud's active configuration, and its values by `section/property`.
 
-    The files are those of `gcloud topic configurations`; NONE stands for no configuration at all.
+    `gcloud topic configurations` describes the files. The name NONE means no configuration.
 
     Raises:
-        BadInput: a file cannot be read, or the configuration that the environment names is not
-            there: gcloud takes a missing one for an empty one.
+        BadInput: a file is unreadable, or the environment names a configuration that does not
+            exist (gcloud would treat it as empty).
     """
-    named = environ.get("CLOUDSDK_CONFIG")
-    if not named and home is None:
+    folder = environ.get("CLOUDSDK_CONFIG")
+    if not folder and home is None:
         return "", {}
-    directory = Path(named) if named else Path(home or "") / ".config" / "gcloud"
+    directory = Path(folder) if folder else Path(home or "") / ".config" / "gcloud"
     asked = environ.get("CLOUDSDK_ACTIVE_CONFIG_NAME", "")
     name = asked or (read_text(directory / "active_config") or "").strip() or "default"
     if name == "NONE":
@@ -174,7 +174,7 @@ def read_text(path: Path) -> str | None:
     try:
         if not path.exists():
             return None
-        if not path.is_file():  # a directory cannot be read, and a pipe would never end
+        if not path.is_file():  # reading a pipe would never end
             raise BadInput(
                 f"{shown_path(path)} is not a file", fix=Fix(note=f"remove {shown_path(path)}")
             )
@@ -197,5 +197,5 @@ def read_text(path: Path) -> str | None:
         raise BadInput(
             f"{shown_path(path)} cannot be read",
             reason=error.strerror or "",
-            fix=Fix.command("ls", "-ld", str(path), note="shows who may read it"),
+            fix=Fix.command("ls", "-ld", str(path), note="shows its permissions"),
         ) from error

@@ -1,8 +1,8 @@
-"""Settings: each value with the place it came from.
+"""Settings, each with its value and origin.
 
 The order is flag > `TPUKIT_*` > the emulator > `CLOUDSDK_*` and Google's variables > project file >
-user file > gcloud's active configuration > default. While the emulator is in use, endpoints and
-credentials come from it alone: a local run cannot reach the real cloud.
+user file > gcloud's active configuration > default. In a local run, endpoints and credentials come
+only from the emulator, so that it cannot reach the real cloud.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tpukit.settings.trust import TrustedFiles
 from tpukit.text import one_line, shown_path
 
 NOT_SET = "not set"
-#: Who root is on the workers, where sshd refuses root (Compute Engine documentation, "Connect to
-#: Linux VMs as the root user").
+#: The user on the workers if the local user is root: sshd there refuses root (Compute Engine
+#: documentation, "Connect to Linux VMs as the root user").
 ROOT_USER = "tpukit"
 
 
@@ -56,12 +56,14 @@ class Settings:
         directory: Path,
         overlay: Mapping[str, str] | None = None,
     ) -> Settings:
-        """Read every place settings come from; `overlay` holds the emulator's CLOUDSDK_* variables.
+        """Read the settings from all their places.
+
+        `overlay` has the emulator's CLOUDSDK_* variables in a local run.
 
         Raises:
-            BadInput: a value cannot be, or a file cannot be read; it names the origin.
-            SecurityRefusal: an endpoint would get credentials in the clear, or a project file sets
-                where they go.
+            BadInput: a value is invalid or a file is unreadable; the error names the origin.
+            SecurityRefusal: an endpoint would get credentials unencrypted, or a project file sets a
+                guarded setting.
         """
         places = tuple(_places(flags, environ, directory, overlay))
         local = overlay is not None
@@ -70,9 +72,9 @@ class Settings:
         return settings
 
     def get(self, name: str) -> str:
-        """Return the value, empty if there is none.
+        """Return the value, or "" if there is none.
 
-        Raises `SecurityRefusal` if an untrusted project file sets the value.
+        Raises `SecurityRefusal` if an untrusted project file sets it.
         """
         setting = self.values[name]
         if setting.refusal:
@@ -80,21 +82,17 @@ class Settings:
         return setting.value
 
     def is_on(self, name: str) -> bool:
-        """Return whether a setting is `yes`."""
+        """Return True if a setting is `yes`."""
         return self.get(name) == "yes"
 
     def require(self, name: str) -> str:
-        """Return the value.
-
-        Raises `BadInput` where there is none, or the zone `-`, which stands for all zones; its
-        `fix` has the ways to give it.
-        """
+        """Return the value; raise `BadInput` if there is none or if it is `-`, all zones."""
         setting, spoken = self.values[name], name.replace("_", " ")
         if not self.get(name):
             raise BadInput(f"there is no {spoken}", fix=BY_NAME[name].fix)
         if setting.value == "-":
             raise BadInput(
-                f"one {spoken} is needed, - stands for all",
+                f"this needs one {spoken}, but - means all",
                 reason=setting.origin,
                 fix=BY_NAME[name].fix,
             )
@@ -102,22 +100,22 @@ class Settings:
 
     @property
     def source_ranges(self) -> tuple[str, ...]:
-        """The address ranges that may reach the workers, in CIDR notation."""
+        """The address ranges (CIDR) that may reach the workers."""
         return tuple(filter(None, self.get("source_ranges").split(",")))
 
     def explain(self) -> tuple[Setting, ...]:
-        """Return every setting with its origin, those without a value too."""
+        """Return every setting with its origin, including those without a value."""
         return tuple(self.values.values())
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Settings from one place, and where relative paths in it start."""
+    """The settings from one place; `base` is the folder for relative paths in it."""
 
-    found: Mapping[str, Setting]
+    settings: Mapping[str, Setting]
     base: Path
     emulator: bool = False
-    untrusted: Path | None = None  #: the project file, where the user does not trust it
+    untrusted: Path | None = None  #: the project file, if the user does not trust it
 
 
 def _places(
@@ -126,20 +124,20 @@ def _places(
     directory: Path,
     overlay: Mapping[str, str] | None,
 ) -> Iterator[_Place]:
-    """Yield the places in the order in which they win."""
+    """Yield the places of settings, the highest precedence first."""
     google = attrgetter("google_variables")
     home = Path(environ["HOME"]) if environ.get("HOME", "").startswith("/") else None
     given = {
         name: Setting(name, value, f"flag {BY_NAME[name].flag}")
         for name, value in flags.items()
-        if value is not None  # an empty one is a wrong value
+        if value is not None  # an empty value is kept, so that it is refused
     }
     yield _Place(given, directory)
-    yield _Place(_found(environ, lambda each: (each.variable,)), directory)
+    yield _Place(_settings(environ, lambda definition: (definition.variable,)), directory)
     if overlay is not None:
-        found = _found(overlay, google, lambda key: "emulator")
-        yield _Place(found, directory, emulator=True)
-    yield _Place(_found(environ, google), directory)
+        emulated = _settings(overlay, google, lambda key: "emulator")
+        yield _Place(emulated, directory, emulator=True)
+    yield _Place(_settings(environ, google), directory)
     paths = Paths.from_environment(environ)
     if project := project_file(directory, home):
         text = read_text(project) or ""
@@ -151,27 +149,27 @@ def _places(
     yield _Place(_from(paths.config_file, own), paths.config)
     configuration, properties = read_gcloud(environ, home)
     origin = f"gcloud configuration '{configuration}'"
-    found = _found(properties, lambda each: (each.gcloud,), lambda key: origin)
-    yield _Place(found, home or directory)
+    gcloud = _settings(properties, lambda definition: (definition.gcloud,), lambda key: origin)
+    yield _Place(gcloud, home or directory)
     yield _Place(_defaults(environ), directory)
 
 
-def _found(
+def _settings(
     values: Mapping[str, str],
     names: Callable[[Definition], tuple[str, ...]],
     origin: Callable[[str], str] = lambda key: key,
 ) -> dict[str, Setting]:
-    """Return the settings that have a value under one of their names, the first of which wins."""
+    """Return the settings with a value under one of their names; the first name wins."""
     return {
-        each.name: Setting(each.name, values[key], origin(key))
-        for each in DEFINITIONS
-        for key in reversed(names(each))
+        definition.name: Setting(definition.name, values[key], origin(key))
+        for definition in DEFINITIONS
+        for key in reversed(names(definition))
         if values.get(key)
     }
 
 
 def _defaults(environ: Mapping[str, str]) -> dict[str, Setting]:
-    defaults = [(each.name, each.default, "default") for each in DEFINITIONS if each.default]
+    defaults = [(entry.name, entry.default, "default") for entry in DEFINITIONS if entry.default]
     defaults.append(("user", _user_of(environ), "default, the local account"))
     return {name: Setting(name, value, origin) for name, value, origin in defaults}
 
@@ -180,10 +178,10 @@ def in_project_file(path: Path, text: str) -> dict[str, Setting]:
     """Return the settings in the text of a project file.
 
     Raises:
-        BadInput: anything else is in it.
-        SecurityRefusal: one decides where requests and credentials go.
+        BadInput: the text contains anything else.
+        SecurityRefusal: the text contains a guarded setting.
     """
-    guarded = [each.name for each in DEFINITIONS if each.guarded]
+    guarded = [definition.name for definition in DEFINITIONS if definition.guarded]
     return _from(path, parse_toml(path, text, guarded))
 
 
@@ -203,7 +201,7 @@ def _untrusted(setting: Setting, path: Path) -> SecurityRefusal:
 
 
 def _user_of(environ: Mapping[str, str]) -> str:
-    """Return the name of the local account in the letters that a worker's user name may have."""
+    """Return the name of the local account, in characters that user names on workers may have."""
     name = environ.get("USER") or environ.get("LOGNAME") or _account_name()
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     safe = re.sub(r"[^a-z0-9_-]", "_", plain)[:31]
@@ -220,12 +218,12 @@ def _account_name() -> str:
 
 
 def _resolve_all(places: tuple[_Place, ...], local: bool) -> dict[str, Setting]:
-    """Return all settings; raise one error for all values that cannot be."""
+    """Return all settings; raise one error for all invalid values."""
     settings: dict[str, Setting] = {}
     wrong: list[TpukitError] = []
-    for each in DEFINITIONS:
+    for definition in DEFINITIONS:
         try:
-            settings[each.name] = _resolve(each, places, local)
+            settings[definition.name] = _resolve(definition, places, local)
         except TpukitError as error:
             wrong.append(error)
     if wrong:
@@ -234,9 +232,9 @@ def _resolve_all(places: tuple[_Place, ...], local: bool) -> dict[str, Setting]:
 
 
 def _resolve(definition: Definition, places: tuple[_Place, ...], local: bool) -> Setting:
-    """Return the setting of the first place that has it and may give it."""
+    """Return the setting from the first place that has it and is allowed to set it."""
     for place in places:
-        setting = place.found.get(definition.name)
+        setting = place.settings.get(definition.name)
         if setting is None or (local and definition.guarded and not place.emulator):
             continue
         checked = _checked(definition, setting, place.base)
@@ -259,13 +257,15 @@ def _checked(definition: Definition, setting: Setting, base: Path) -> Setting:
 
 
 def _refuse_mixed_endpoints(settings: Settings, local: bool) -> None:
-    """Refuse to make slices in one cloud and firewall rules in the other."""
+    """Raise BadInput if only one of the endpoints for slices and firewall rules is local."""
     pair = [settings.values[name] for name in ("tpu_endpoint", "compute_endpoint")]
     here = [bool(setting.value) and is_loopback(setting.value) for setting in pair]
     if all(here) or not (any(here) or local):
         return
     raise BadInput(
         "the two endpoints do not belong to one cloud",
-        reason="; ".join(f"{s.name} {s.value or 'is missing'}, {s.origin}" for s in pair),
+        reason="; ".join(
+            f"{setting.name} {setting.value or 'is missing'}, {setting.origin}" for setting in pair
+        ),
         fix=Fix(note="add --local, or set both endpoints or none"),
     )

@@ -14,25 +14,23 @@ _URL_FIX = Fix(note="use https and a host, or http on 127.0.0.1 for the emulator
 
 
 def check_endpoint(url: str) -> str:
-    """Return the URL of an API endpoint; credentials go to it.
+    """Return the URL of an API endpoint, which gets credentials.
 
-    Raises `BadInput` for what is no plain http(s) URL, `SecurityRefusal` for http beyond loopback.
+    Raises `BadInput` if it is not a plain http(s) URL, and `SecurityRefusal` for http to another
+    machine.
     """
     parts = _parts(url)
     if parts.scheme == "http" and not is_loopback(url):
         raise SecurityRefusal(
             f"{_shown(url)} would get credentials over http",
-            reason="http is for this machine alone",
+            reason="use http only for this machine",
             fix=_URL_FIX,
         )
     return url
 
 
 def is_loopback(url: str) -> bool:
-    """Return whether a URL reaches this machine alone.
-
-    Raises `BadInput` where it is no URL of an API endpoint.
-    """
+    """Return True if a URL reaches only this machine; raise `BadInput` if it is no endpoint."""
     from ipaddress import ip_address
 
     host = _parts(url).hostname or ""
@@ -43,8 +41,7 @@ def is_loopback(url: str) -> bool:
 
 
 def _parts(url: str) -> SplitResult:
-    # Clients disagree about blanks, backslashes and user names in a URL, so nobody knows which
-    # host such a URL reaches.
+    # Clients disagree about the host of a URL with blanks, backslashes or user names.
     if re.search(r"[^!-~]|[\\@?#]", url):
         raise BadInput(f"{_shown(url)} is not the URL of an API endpoint", fix=_URL_FIX)
     try:
@@ -58,7 +55,7 @@ def _parts(url: str) -> SplitResult:
 
 
 def _matching(noun: str, pattern: str, *, reason: str = "", fix: Fix) -> Callable[[str], str]:
-    """Return the check that a value matches a pattern as a whole."""
+    """Return a check that a whole value matches a pattern."""
 
     def check(value: str) -> str:
         if not re.fullmatch(pattern, value, re.ASCII):
@@ -69,17 +66,18 @@ def _matching(noun: str, pattern: str, *, reason: str = "", fix: Fix) -> Callabl
 
 
 # Google Cloud documentation, "Creating and managing projects": 6 to 30 characters; older ids may
-# carry a domain, as example.com:name.
+# start with a domain: example.com:name.
 check_project = _matching(
     "a project id",
     r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]",
-    reason="6 to 30 of a-z, 0-9 and -, from a letter on; neither its number nor its title",
+    reason="an id has 6 to 30 of a-z, 0-9 and -, and starts with a letter; its number and title "
+    "do not count",
     fix=Fix.command("gcloud", "projects", "list"),
 )
 check_user = _matching(
     "a user name",
     r"[a-z_][a-z0-9_-]{0,31}",
-    reason="at most 32 of a-z, 0-9, _ and -, from a letter on",
+    reason="a name has at most 32 of a-z, 0-9, _ and -, and starts with a letter or _",
     fix=Fix(note="set TPUKIT_USER to such a name"),
 )
 check_network = _matching(
@@ -92,18 +90,17 @@ check_impersonation = _matching(
     fix=Fix.command("gcloud", "iam", "service-accounts", "list"),
 )
 check_seconds = _matching(
-    "a number of seconds", r"[1-9]\d{0,4}", fix=Fix(note="write whole seconds, as 60")
+    "a number of seconds", r"[1-9]\d{0,4}", fix=Fix(note="write whole seconds, such as 60")
 )
 
 check_rates = _matching(
     "a list of prices",
     r"\s*[a-z0-9]+(:[a-z-]+)?=\d{1,6}(\.\d+)?\s*(,\s*[a-z0-9]+(:[a-z-]+)?=\d{1,6}(\.\d+)?\s*)*",
-    reason="of a chip for an hour, by generation, or by generation and capacity",
+    reason="give the price of a chip for an hour, by generation, or by generation and capacity",
     fix=Fix(note="for example: v6e=2.70,v6e:spot=1.10"),
 )
 
-#: What gcloud takes for its own `billing/quota_project` beside a project:
-#: `gcloud topic configurations`.
+#: The words that gcloud accepts as `billing/quota_project` (`gcloud topic configurations`).
 QUOTA_WORDS = ("CURRENT_PROJECT", "CURRENT_PROJECT_WITH_FALLBACK", "LEGACY")
 
 
@@ -113,7 +110,7 @@ def check_quota_project(value: str) -> str:
 
 
 def check_switch(value: str) -> str:
-    """Return `yes` or `no` for any of gcloud's words; raise `BadInput` for anything else."""
+    """Return `yes` or `no` for gcloud's words for them; raise `BadInput` for anything else."""
     if value.lower() in ("1", "true", "yes", "on", "y"):
         return "yes"
     if value.lower() in ("0", "false", "no", "off", "n", "none"):
@@ -122,11 +119,11 @@ def check_switch(value: str) -> str:
 
 
 def check_zone(value: str) -> str:
-    """Return a zone, or `-` for all of them; raise `BadInput` for anything else."""
+    """Return a zone, or `-` for all zones; raise `BadInput` for anything else."""
     if value != "-" and not re.fullmatch(r"[a-z]+-[a-z]+\d+-[a-z0-9]+", value, re.ASCII):
         raise BadInput(
             f'"{_shown(value)}" is not a zone',
-            reason="a region has no last part" if re.fullmatch(r"[a-z]+-[a-z]+\d", value) else "",
+            reason="this is a region" if re.fullmatch(r"[a-z]+-[a-z]+\d", value) else "",
             fix=Fix.command(
                 *("tpukit", "types", "v3-8"),
                 note="shows the zones of a type, such as us-central1-a",
@@ -147,13 +144,13 @@ def check_ranges(value: str) -> str:
             raise BadInput(
                 f'"{_shown(part)}" is not an address range',
                 reason=one_line(str(error)),
-                fix=Fix(note="use CIDR notation, as 203.0.113.7/32"),
+                fix=Fix(note="use CIDR notation, such as 203.0.113.7/32"),
             ) from error
     return ",".join(parts)
 
 
 def check_path(value: str) -> str:
-    """Return a path; raise `BadInput` for one with `~`, which only a shell replaces."""
+    """Return a path; raise `BadInput` if it starts with `~`, which only shells expand."""
     if not value or "\0" in value or value.startswith("~"):
         raise BadInput(f'"{_shown(value)}" is not a path', fix=Fix(note="write the path in full"))
     return value
@@ -165,11 +162,10 @@ def _shown(value: str) -> str:
 
 @dataclass(frozen=True)
 class Definition:
-    """One setting: its check, its names in gcloud and in the environment, its default.
+    """A setting: its check, its names in gcloud and in the environment, its default.
 
-    A project file sets a `harmless` setting at once, and any other setting after the user has
-    trusted the file. It never sets a `guarded` one, which decides where requests and credentials
-    go.
+    A project file may set a `harmless` setting, and others only if the user trusts the file. It
+    must never set a `guarded` one, which decides the destination of requests and credentials.
     """
 
     name: str
@@ -190,13 +186,13 @@ class Definition:
 
     @property
     def google_variables(self) -> tuple[str, ...]:
-        """The variables of gcloud and of Google's libraries, in the order they are looked at."""
+        """The variables of gcloud and of Google's libraries; the first one that is set wins."""
         gcloud = f"CLOUDSDK_{self.gcloud.replace('/', '_').upper()}" if self.gcloud else ""
         return tuple(filter(None, (gcloud, self.google)))
 
     @property
     def fix(self) -> Fix:
-        """Three ways to give a setting that is missing: `project` or `zone`."""
+        """Three ways to give a missing `project` or `zone`."""
         return Fix(note=f"pass {self.flag}, or set {self.variable}, or gcloud's {self.gcloud}")
 
 
@@ -259,9 +255,9 @@ DEFINITIONS = (
     Definition("ssh_key", check_path, guarded=True),
     Definition("keep_tokens", check_switch, guarded=True, default="yes"),
     Definition("keep_hints", check_switch, default="yes"),
-    # Healthy workers were seen to stand still for 14 s.
+    # Healthy workers were seen to be silent for 14 s.
     Definition("silence", check_seconds, default="30"),
     Definition("persist", check_seconds),
     Definition("rates", check_rates),
 )
-BY_NAME = {each.name: each for each in DEFINITIONS}
+BY_NAME = {definition.name: definition for definition in DEFINITIONS}

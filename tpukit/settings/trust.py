@@ -1,4 +1,4 @@
-"""Which project files the user trusts to say who pays and who may come in."""
+"""The project files that the user trusts to decide payment and access."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from tpukit.paths import private_directory, recall_json, replace_file
 
 
 class TrustedFiles:
-    """Files by their path and content: one that has changed since is to be trusted again."""
+    """Trusted files by path and content: a changed file is not trusted any more."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def holds(self, path: Path, text: str) -> bool:
-        """Return whether a file is trusted with this text."""
+        """Return True if a file is trusted with this text."""
         return recall_json(self._file).get(str(path)) == _digest(text)
 
     def add(self, path: Path, text: str) -> None:
-        """Trust a file as long as it has this text."""
+        """Trust a file while it has this text."""
         self._write({**recall_json(self._file), str(path): _digest(text)})
 
     def remove(self, path: Path) -> bool:
-        """Trust a file no longer; return whether it was."""
+        """Stop trusting a file; return True if it was trusted."""
         known = recall_json(self._file)
         removed = known.pop(str(path), None) is not None
         if removed:
