@@ -234,7 +234,7 @@ def test_a_level_of_which_a_part_was_measured_is_not_passed(bench, soak, said):
 def test_memory_that_a_device_does_not_tell_is_unknown_and_no_failure():
     report = verdict(observed(line(memory_bytes=[None, 2**34, None, *[2**34] * 5])))
     assert report.ok
-    assert report.notes == ("worker 0: how much HBM devices 0, 2 offer is unknown",)
+    assert report.notes == ("worker 0: the HBM of devices 0, 2 is unknown",)
     small = verdict(observed(line(memory_bytes=[None, 2**33, *[2**34] * 6])))
     assert small.workers[0].error == "device 1 offer only 8.0 GiB of HBM"
     stand_in = verdict(observed(line(**STAND_IN), emulated_devices=8))

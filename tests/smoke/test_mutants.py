@@ -76,8 +76,8 @@ CHAINS = [
     ('pmax(value, "device")', 'pmin(value, "device")', f"all devices: all-reduce {{}}{WRONG}"),
     ('jax.lax.pmax(value, "device")', "value * 1.0", f"all devices: all-reduce {{}}{WRONG}"),
     ('"device", both)', '"device", pairs)', "device 0 - worker 0 device 1: link"),
-    ("jax.lax.ppermute(value", "(lambda value, *others: value)(value", "not what was sent"),
-    (SWAPS, SWAPS.replace(", swap)", ")"), "what arrived is not what was sent"),
+    ("jax.lax.ppermute(value", "(lambda value, *others: value)(value", "received values are wrong"),
+    (SWAPS, SWAPS.replace(", swap)", ")"), "the received values are wrong"),
     (
         "figures[what], right[what] = _each(own,",
         "figures[what], right[what] = _each(own[:3],",
@@ -98,8 +98,8 @@ SOAKED = [
         "wrong bits",
     ),
     ("device_put(factors, self.device)", "device_put(factors[::-1], self.device)", "wrong bits"),
-    ("self._found = bits, _hash(end), used", "self._found = bits, 0, used", "wrong bits"),
-    ("[each.wrong for each in workers]", "[]", "a part of level 3"),
+    ("self._results = bits, _hash(end), used", "self._results = bits, 0, used", "wrong bits"),
+    ("[device.wrong for device in devices]", "[]", "a part of level 3"),
 ]
 HONEST = ("", "", "")
 #: How devices and program lie, the level that finds it, and what its report says.

@@ -1,4 +1,4 @@
-"""A small computation on every device of every worker, and the judgement on it.
+"""A small computation on every device of every worker, and the judgement of its results.
 
-A framework's program lies here beside the modules; which frameworks there are is data.
+The programs of the frameworks are here too; recipes (data) say which frameworks exist.
 """

@@ -1,4 +1,4 @@
-"""Why libtpu does not use a worker's chips, as its output tells: chip_failures.toml."""
+"""Known reasons why libtpu does not use a worker's chips, by its output: chip_failures.toml."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tpukit.errors import Fix, SmokeFailed
 
 
 def chip_failure(output: str, version: str) -> SmokeFailed | None:
-    """Return the error for a known text of libtpu's in the output, None if there is none.
+    """Return the error for a known text of libtpu in the output, or None.
 
     `version` is the runtime version that the accelerator type needs.
     """

@@ -1,4 +1,4 @@
-"""The smoke test of a multislice: each of its slices by itself, and one answer."""
+"""The smoke test of several slices: each is tested alone, and all give one result."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ Tested = Outcome[Slice, SmokeReport]
 
 
 def smoke_each(slices: Sequence[Slice], test: Callable[[Slice], SmokeReport]) -> list[SmokeReport]:
-    """Return each slice's report, in order; all are tested at once.
+    """Test all slices at once and return their reports in order.
 
-    Where several slices are tested and any fails, raises its error, with its name, the others' that
-    failed beside it, and what came of every slice in `details`; of one slice, its error as it is.
+    If a slice fails, its error is raised. With several slices, the most important error is raised:
+    it names its slice, has the other errors in `also` and the results of all slices in `details`.
     """
-    tested = fan_out(slices, test)
-    errors = {each.item.name: each.error for each in tested if each.error}
+    outcomes = fan_out(slices, test)
+    errors = {outcome.item.name: outcome.error for outcome in outcomes if outcome.error}
     if not errors:
-        return [each.value for each in tested if each.value]
+        return [outcome.value for outcome in outcomes if outcome.value]
     first = decisive(errors.values()) or next(iter(errors.values()))
     if len(slices) > 1:
         for name, error in errors.items():
             error.what = f"{name}: {error.what}"
-        first.also = tuple(each for each in errors.values() if each is not first)
-        first.details = {"slices": [_document(each) for each in tested]}
+        first.also = tuple(error for error in errors.values() if error is not first)
+        first.details = {"slices": [_document(outcome) for outcome in outcomes]}
     raise first
 
 
 def _document(tested: Tested) -> dict[str, Any]:
     known = tested.error.details if tested.error else {}
-    found = tested.value.document() if tested.value else known
-    return {"name": tested.item.name, "zone": tested.item.zone, "smoke": found}
+    report = tested.value.document() if tested.value else known
+    return {"name": tested.item.name, "zone": tested.item.zone, "smoke": report}

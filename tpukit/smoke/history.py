@@ -1,6 +1,6 @@
-"""The smoke tests of a slice that ran from this machine, and how the newest differs.
+"""The earlier smoke tests of a slice from this machine, compared with the newest.
 
-A hint, as all that is kept here: everything works with the files deleted.
+Like all local files this is a hint: tpukit works without it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tpukit.models import Documented, Slice
 from tpukit.paths import keep_json, recall_json
 from tpukit.smoke.smoke_report import Measurement, SmokeReport
 
-#: Runs of one name that are kept.
+#: The number of runs to keep for one slice name.
 _KEPT = 50
-#: A figure below this part of its own median before is named.
+#: A figure is reported if it is below this part of its earlier median.
 _SLOWER = 0.95
-#: Figures of which less is better: how bad they are does not depend on the past.
+#: Scores, which are lower if better and are not compared with earlier runs.
 _SCORES = ("link-health",)
-#: One figure of a run, of all of its devices or links together: the middle one, or the slowest.
+#: The summary of a figure over all devices or links of a run: the median or the slowest.
 _SUMMARIES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "matmul": statistics.median,
     "hbm": statistics.median,
@@ -46,7 +46,7 @@ class KeptFigure(BaseModel):
 
 
 class KeptRun(BaseModel):
-    """One smoke test; `time` is in seconds since the epoch, `created` tells slices apart."""
+    """One smoke test; `time` is in seconds since the epoch, `created` distinguishes slices."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -64,14 +64,17 @@ class KeptRun(BaseModel):
     figures: tuple[KeptFigure, ...] = ()
 
     def summary(self, what: str) -> float | None:
-        """Return one value for all figures of a kind: of devices the median, else the slowest."""
-        values = [each.value for each in self.figures if each.what == what]
+        """Return the summary of all figures `what` (see `_SUMMARIES`), or None without figures."""
+        values = [figure.value for figure in self.figures if figure.what == what]
         return _SUMMARIES[what](values) if values else None
 
 
 @dataclass(frozen=True)
 class Change(Documented):
-    """A figure that is lower than it was on the same slice: `share` of its median before."""
+    """A figure that has become lower on the same slice.
+
+    `before` is the median of its earlier values, and `share` is `value / before`.
+    """
 
     what: str
     place: str
@@ -88,53 +91,56 @@ class History:
     path: Path
     clock: Clock
 
-    def record(self, found: Slice, report: SmokeReport) -> None:
-        """Keep a run, where that can be done: a full disk ends no command."""
+    def record(self, slice_: Slice, report: SmokeReport) -> None:
+        """Keep a run; a full disk is ignored."""
         run = KeptRun(
             time=round(self.clock.time(), 3),
-            project=found.project,
-            zone=found.zone,
-            created=found.created,
-            accelerator_type=found.accelerator_type,
+            project=slice_.project,
+            zone=slice_.zone,
+            created=slice_.created,
+            accelerator_type=slice_.accelerator_type,
             framework=report.framework,
             level=report.level,
             ok=report.ok,
-            queued_resource=found.queued_resource,
+            queued_resource=slice_.queued_resource,
             stand_in=bool(report.stand_in),
-            error="; ".join(each.error for each in report.workers if each.error)[:400],
-            figures=tuple(
-                KeptFigure(what=e.what, place=_place(e), value=e.value, unit=e.unit, peak=e.peak)
-                for e in report.measurements
-            ),
+            error="; ".join(worker.error for worker in report.workers if worker.error)[:400],
+            figures=tuple(map(_figure, report.measurements)),
         )
         runs = [*self.runs(), run][-_KEPT:]
-        keep_json(self.path, {"v": 1, "runs": [each.model_dump() for each in runs]})
+        keep_json(self.path, {"v": 1, "runs": [run.model_dump() for run in runs]})
 
     def runs(self, zone: str = "") -> tuple[KeptRun, ...]:
-        """Return the runs that can be read, of one zone or of all."""
+        """Return the readable runs, of one zone or of all zones."""
         kept = recall_json(self.path).get("runs")
-        found = [_read(each) for each in (kept if isinstance(kept, list) else [])]
-        return tuple(each for each in found if each and zone in ("", each.zone))
+        runs = map(_read, kept if isinstance(kept, list) else [])
+        return tuple(run for run in runs if run and zone in ("", run.zone))
 
 
 def runs_of_multislice(
     folder: Path, clock: Clock, name: str, zone: str = ""
 ) -> dict[str, tuple[KeptRun, ...]]:
-    """Return the runs on each slice of a queued resource, by the slice's name.
+    """Return the runs on each slice of a queued resource, by slice name.
 
-    `folder` has the file of each slice.
+    `folder` has one file for each slice.
     """
-    files = sorted(folder.glob("*.json"), key=lambda each: (len(each.stem), each.stem))
-    every = {each.stem: History(each, clock).runs(zone) for each in files}
-    own = {
-        each: tuple(run for run in runs if run.queued_resource == name)
-        for each, runs in every.items()
-    }
-    return {each: runs for each, runs in own.items() if runs}
+    runs_by_slice = {}
+    for file in sorted(folder.glob("*.json"), key=lambda file: (len(file.stem), file.stem)):
+        runs = History(file, clock).runs(zone)
+        if own := tuple(run for run in runs if run.queued_resource == name):
+            runs_by_slice[file.stem] = own
+    return runs_by_slice
 
 
-def _place(found: Measurement) -> str:
-    return f"{found.place}, {found.size >> 20} MiB" if found.size else found.place
+def _figure(measured: Measurement) -> KeptFigure:
+    size = f", {measured.size >> 20} MiB" if measured.size else ""
+    return KeptFigure(
+        what=measured.what,
+        place=f"{measured.place}{size}",
+        value=measured.value,
+        unit=measured.unit,
+        peak=measured.peak,
+    )
 
 
 def _read(document: object) -> KeptRun | None:
@@ -145,28 +151,28 @@ def _read(document: object) -> KeptRun | None:
 
 
 def changes(runs: Sequence[KeptRun]) -> tuple[Change, ...]:
-    """Return what is slower in the newest run than in the earlier ones on the same slice.
+    """Return the figures that are slower in the newest run than in earlier runs on the same slice.
 
-    Of CPU devices nothing is: they share processors with whatever else runs there.
+    There are none for CPU devices, because they share processors with other programs.
     """
     *earlier, newest = runs
     if newest.stand_in:
         return ()
     slice_ = newest.project, newest.zone, newest.created
-    same = [each for each in earlier if (each.project, each.zone, each.created) == slice_]
+    same = [run for run in earlier if (run.project, run.zone, run.created) == slice_]
     return tuple(_changes(newest, same))
 
 
 def _changes(newest: KeptRun, earlier: Iterable[KeptRun]) -> Iterable[Change]:
     before: dict[tuple[str, str], list[float]] = {}
     for run in earlier:
-        for each in run.figures:
-            before.setdefault((each.what, each.place), []).append(each.value)
-    for each in newest.figures:
-        if each.what in _SCORES:
+        for figure in run.figures:
+            before.setdefault((figure.what, figure.place), []).append(figure.value)
+    for figure in newest.figures:
+        if figure.what in _SCORES:
             continue
-        known = before.get((each.what, each.place))
+        known = before.get((figure.what, figure.place))
         usual = statistics.median(known) if known else 0.0
-        if usual and each.value / usual < _SLOWER:
-            share = each.value / usual
-            yield Change(each.what, each.place, each.value, each.unit, usual, share)
+        if usual and figure.value / usual < _SLOWER:
+            share = figure.value / usual
+            yield Change(figure.what, figure.place, figure.value, figure.unit, usual, share)

@@ -1,13 +1,14 @@
-"""The smoke test's measurements in JAX, of level 2 on; a worker gets jax_program.py before it.
+"""The smoke test's measurements in JAX for levels 2 and 3, sent to workers after jax_program.py.
 
-Each figure is of a chain in which every step needs the one before it, in one compiled loop: what
-the loop takes with `_LONG` steps less what it takes with `_SHORT`, best of three, leaves out what
-it costs to start it. Formulas: AI-Hypercomputer/accelerator-microbenchmarks (2026-08).
+Each figure is of a chain of steps in one compiled loop, in which each step needs the one before.
+The time of a step comes from the difference between a long and a short loop (the best of three),
+without the cost of starting a loop. Formulas: AI-Hypercomputer/accelerator-microbenchmarks
+(2026-08).
 
-A loop writes a step's result over what the step before it left. A product, and an exchange, cannot
-write over what they read: with one of them a step, the compiler adds a copy, of a quarter of a
-product's time on v6e. So a step has two of them. Arrays have rows of 128 words, because TPUs pad
-shorter rows and single ones.
+A loop writes the result of a step over the result of the step before. A product or an exchange
+cannot overwrite its input: with one of them in a step, the compiler adds a copy, which takes a
+quarter of a product's time on v6e. So a step has two of them. Arrays have rows of 128 words,
+because TPUs pad shorter rows and single rows.
 """
 
 import functools
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 Pairs = Sequence[tuple[int, int]]
 
-#: On CPU devices, and on a TPU's: rows of a product, bytes of the other figures.
+#: On CPU devices (True) and on TPU devices: the rows of a product, the bytes of other figures.
 SIZES: dict[bool, dict[str, Any]] = {
     True: {
         "side": 256,
@@ -42,35 +43,35 @@ SIZES: dict[bool, dict[str, Any]] = {
         "link": 64 << 20,
     },
 }
-#: Steps of a chain across devices: the same on every worker, or none would end.
+#: The steps of a chain across devices. They must be equal on all workers, or no worker would end.
 _SHORT, _LONG = 2, 34
-#: Seconds that the long chain of one device takes at least, on CPU devices and on a TPU's.
+#: The least seconds for the long chain of one device, on CPU devices (True) and on TPU devices.
 _CHAIN_SECONDS = {True: 0.01, False: 0.3}
 _REPEATS, _PASSES = 3, 2
-#: Words of a row: shorter rows, and single ones, are padded.
+#: The words of a row.
 _COLUMNS = 128
 #: Knuth's multiplicative hash.
 _MIX = 2654435761
 
 
 class _Chain(NamedTuple):
-    """Steps that one device repeats: `run(steps, *make())` returns what they end with."""
+    """Steps for one device to repeat: `run(steps, *make())` returns their end, a matrix."""
 
     run: Callable[..., Any]
-    make: Callable[[], tuple[Any, ...]]  #: return the arguments, NumPy arrays
+    make: Callable[[], tuple[Any, ...]]  #: returns the arguments, NumPy arrays
     amount: float  #: 10**12 operations, or 10**9 bytes, of one step
-    rows_after: Callable[[int], Any]  #: return the `_rows` of what so many steps end with
-    tolerance: float  #: how far off they may be, as a part of them
+    rows_after: Callable[[int], Any]  #: returns the `_rows` of the end after a number of steps
+    tolerance: float  #: the largest relative error of these rows
 
 
 def bench() -> dict[str, Any]:
-    """Return the figures of this worker's devices, and of the slice as this worker sees it.
+    """Return the figures of this worker's devices, and this worker's figures of the slice.
 
-    `devices`: for each what, for each device, a figure a pass; TFLOP/s for `matmul`, else GB/s.
-    `right`: for each what, for each device, whether it found the right values.
-    `all_reduce`: (bytes a device, GB/s, whether the values were right). `links`, those with an end
-    on this worker: (from, to, GB/s one way, with as much the other way, whether the values were
-    right), devices by their index.
+    `devices`: by figure, for each device, one value for each pass: TFLOP/s for `matmul`, else GB/s.
+    `right`: by figure, for each device, True if its values were right.
+    `all_reduce`: (bytes of each device, GB/s, True if the values were right).
+    `links` with an end on this worker: (from, to, GB/s of one way while both are used, True if the
+    values were right), with the devices' numbers in the slice.
     """
     import jax
 
@@ -79,8 +80,8 @@ def bench() -> dict[str, Any]:
     for what, chain in (("matmul", _matmul(sizes["side"])), ("hbm", _memory(sizes["memory"]))):
         figures[what], right[what] = _each(own, chain)
     there, back, arrived = zip(*(_host(device, sizes["host"]) for device in own), strict=True)
-    for what, found in (("host-to-device", there), ("device-to-host", back)):
-        figures[what], right[what] = list(found), list(arrived)
+    for what, passes in (("host-to-device", there), ("device-to-host", back)):
+        figures[what], right[what] = list(passes), list(arrived)
     return {
         "devices": figures,
         "right": right,
@@ -100,7 +101,7 @@ def _stands_in() -> bool:
 
 
 def _timed(work: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
-    """Return the seconds that work takes, and what it ends with."""
+    """Return the seconds that `work` takes, and its result."""
     import jax
 
     started = time.perf_counter()
@@ -111,7 +112,7 @@ def _timed(work: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
 def _step_seconds(
     run: Callable[..., Any], arguments: tuple[Any, ...], steps: tuple[int, int]
 ) -> tuple[float, Any]:
-    """Return what one step of a chain takes, and what the long chain ends with."""
+    """Return the seconds of one step of a chain, and the end of the long chain."""
     best = []
     for count in steps:
         seconds = []
@@ -124,10 +125,10 @@ def _step_seconds(
 
 
 def _each(devices: "list[jax.Device]", chain: _Chain) -> tuple[list[list[float]], list[bool]]:
-    """Return the figure of each device, once a pass, and whether it computed.
+    """Return the figures of each device, one for each pass, and True for each right device.
 
-    All run chains of the same length, and so have to end with the same bits in every pass: not with
-    those of the short chain, of which some are known.
+    A device is right if some known rows of its short chain are right, and if its long chain ends
+    with the same bits as most others, in every pass, and not with those of its short chain.
     """
     import jax
 
@@ -156,20 +157,20 @@ def _each(devices: "list[jax.Device]", chain: _Chain) -> tuple[list[list[float]]
 
 
 def _as_known(end: "jax.Array", chain: _Chain, steps: int) -> bool:
-    """Return True if some rows of a chain's end are what so many steps lead to."""
+    """Return True if some rows of a chain's end are right for this number of steps."""
     import numpy
 
-    found, right = numpy.asarray(_rows(end)).astype(float), chain.rows_after(steps)
-    return bool(numpy.linalg.norm(found - right) <= chain.tolerance * numpy.linalg.norm(right))
+    rows, right = numpy.asarray(_rows(end)).astype(float), chain.rows_after(steps)
+    return bool(numpy.linalg.norm(rows - right) <= chain.tolerance * numpy.linalg.norm(right))
 
 
 def _rows(value: Any) -> Any:
-    """Return five rows of a matrix, of even and odd places."""
+    """Return five rows of a matrix, with even and odd numbers."""
     return value[:: len(value) // 4 - 1]
 
 
 def _hash(value: "jax.Array") -> int:
-    """Return a number of 32 bits that stands for all words of a matrix and their places."""
+    """Return a 32-bit hash of all words of a matrix and their places."""
     return int(_hashing()(value))
 
 
@@ -192,7 +193,7 @@ def _hashing() -> Any:
 def _matmul(side: int) -> _Chain:
     """Return the chain x @ w @ w.
 
-    Random numbers: zeros draw no power. w keeps the size of x.
+    The numbers are random, because zeros need no power. w keeps the size of x.
     """
     import jax
     import jax.numpy as jnp
@@ -220,7 +221,7 @@ def _matmul(side: int) -> _Chain:
             rows = (rows.astype(numpy.float32) @ w).astype(jnp.bfloat16)
         return rows.astype(float)
 
-    # A device adds up in another order, which bfloat16 rounds to another number now and then.
+    # A device adds in another order, which sometimes rounds to another bfloat16.
     return _Chain(run, make, 2 * 2 * side**3 / 1e12, rows_after, tolerance=0.01)
 
 
@@ -244,7 +245,7 @@ def _memory(size: int) -> _Chain:
 
 
 def _host(device: "jax.Device", size: int) -> tuple[list[float], list[float], bool]:
-    """Return the bandwidth to a device and back, a figure a pass each, and whether all arrived."""
+    """Return GB/s to a device and back, for each pass, and True if all values came back."""
     import jax
     import numpy
 
@@ -272,9 +273,9 @@ def _across(
     step: Callable[[Any], Any],
     last: Callable[[Any], Any] = lambda value: value,
 ) -> tuple[Callable[..., Any], Any]:
-    """Return a chain of `step` over all devices, ended by `last`, and the array it begins with.
+    """Return a chain of `step` over all devices, ended by `last`, and its argument's shape.
 
-    The array is a sharding and a shape; `_begin` makes it.
+    The shape includes the sharding; `_begin` makes the array.
     """
     import jax
     import numpy
@@ -295,7 +296,7 @@ def _across(
 
 
 def _begin(array: "jax.ShapeDtypeStruct", count: int) -> "jax.Array":
-    """Return the array that a chain over so many devices begins with."""
+    """Return the argument of a chain over `count` devices."""
     import jax
     import numpy
 
@@ -309,23 +310,23 @@ def _begin(array: "jax.ShapeDtypeStruct", count: int) -> "jax.Array":
 
 
 def _numbers(count: int, device: int, rows: int) -> "numpy.ndarray":
-    """Return the number in each row of a device: each device has the largest of some rows."""
+    """Return the numbers of a device's rows: each device has the largest number in some rows."""
     import numpy
 
     return ((numpy.arange(rows, dtype=numpy.int32)[:, None] + device) % count).astype("float32")
 
 
 def _shards(array: "jax.Array", count: int) -> "dict[int, jax.Array]":
-    """Return what each device of this worker holds of an array, by the device's index."""
+    """Return the parts of an array on this worker, by the device's number in the slice."""
     rows = array.shape[0] // count
-    return {(each.index[0].start or 0) // rows: each.data for each in array.addressable_shards}
+    return {(shard.index[0].start or 0) // rows: shard.data for shard in array.addressable_shards}
 
 
 def _reducing(devices: "list[jax.Device]", size: int) -> tuple[Callable[..., Any], Any, float]:
-    """Return the chain of all-reduces, the array it begins with, and 10**9 bytes of a step.
+    """Return the chain of all-reduces, its argument's shape, and 10**9 bytes of a step.
 
-    Their largest numbers, because they stay as they are; a sum would have to be divided, in a pass
-    through HBM of its own.
+    It takes the largest numbers, which do not grow. A sum would have to be divided, in another pass
+    through HBM.
     """
     import jax
 
@@ -349,9 +350,9 @@ def _all_reduce(devices: "list[jax.Device]", size: int) -> tuple[int, float, boo
 def _exchanging(
     devices: "list[jax.Device]", pairs: Pairs, size: int
 ) -> tuple[Callable[..., Any], Any, float]:
-    """Return the chain of exchanges of pairs, two a step, as `_reducing` does; bytes of one way.
+    """Return the chain of two exchanges in a step, its argument's shape, and 10**9 bytes one way.
 
-    One more at the end leaves each device with what its partner had.
+    After one more exchange at the end, each device has the numbers of its partner.
     """
     import jax
 
@@ -366,9 +367,9 @@ def _exchanging(
 def _links(
     devices: "list[jax.Device]", pairs: Pairs, size: int
 ) -> list[tuple[int, int, float, bool]]:
-    """Let pairs of neighbours exchange what they hold, all at once, each over a link of its own.
+    """Return the figures of the links between pairs of neighbours, which all exchange at once.
 
-    A pair waits for nobody but itself, so that each end tells what its link takes.
+    A pair waits only for its own exchanges, so the time of its ends is that of its link.
     """
     count = len(devices)
     run, array, amount = _exchanging(devices, pairs, size)
@@ -384,7 +385,7 @@ def _links(
         for end, held in _shards(run(_LONG, begin), count).items()
         if end in partner
     }
-    found = []
+    figures = []
     for one, other in pairs:
         own = [end for end in (one, other) if end in right]
         if own:
@@ -393,14 +394,14 @@ def _links(
                 for steps in (_SHORT, _LONG)
             )
             seconds = max(long - short, long / 10, 1e-9) / (_LONG - _SHORT)
-            found.append((one, other, amount / seconds, all(right[end] for end in own)))
-    return found
+            figures.append((one, other, amount / seconds, all(right[end] for end in own)))
+    return figures
 
 
 def _end_seconds(
     run: Callable[..., Any], begin: "jax.Array", count: int, steps: int
 ) -> dict[int, float]:
-    """Return after how long each device of this worker had done its part of a chain."""
+    """Return the seconds until each device of this worker had done its part of a chain."""
     import jax
 
     started, ends = time.perf_counter(), dict[int, float]()
@@ -421,18 +422,18 @@ def _end_seconds(
 
 
 def _matchings(devices: "Sequence[jax.Device]") -> list[list[tuple[int, int]]]:
-    """Return pairs of devices with a link between their chips, in groups that share no device.
+    """Return pairs of devices with a link between their chips, in groups without common devices.
 
-    Chips are neighbours where one coordinate differs by 1: those of one axis with the even one
-    first, then with the odd one. The links that close a torus are left out: whether they are there
-    depends on the slice.
+    Chips are neighbours if one coordinate differs by 1. For each axis there is a group for pairs
+    that start at an even coordinate, and one for odd. The links that close a torus are left out,
+    because not every slice has them.
     """
     places = [getattr(device, "coords", None) for device in devices]
     if None in places:  # CPU devices: a row of them
         places = [(index,) for index in range(len(devices))]
     first = {tuple(place): len(places) - 1 - at for at, place in enumerate(reversed(places))}
     groups: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for place, index in sorted(first.items(), key=lambda each: each[1]):
+    for place, index in sorted(first.items(), key=lambda item: item[1]):
         for axis in range(len(place)):
             near = first.get((*place[:axis], place[axis] + 1, *place[axis + 1 :]))
             if near is not None:

@@ -1,4 +1,4 @@
-"""The smoke test's computation in JAX; a worker gets smoke_program.py after it."""
+"""The smoke test's computation in JAX, sent to workers before smoke_program.py."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
     from tpukit.smoke.smoke_program import digest, operands
 
-#: Packages whose versions the report shows.
+#: Packages; the report shows their versions.
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "libtpu")
 
 
@@ -66,9 +66,9 @@ def product(left: "jax.Array", right: "jax.Array") -> "jax.Array":
 
 
 def memory_stats(device: "jax.Device") -> dict[str, int]:
-    """Return what a device says of its memory: nothing if it does not know.
+    """Return a device's memory statistics, or an empty dict.
 
-    `memory_stats` returns None or raises on some runtimes (AI-Hypercomputer/maxtext pull request
+    On some runtimes `memory_stats` returns None or raises (AI-Hypercomputer/maxtext pull request
     739).
     """
     try:
@@ -78,10 +78,9 @@ def memory_stats(device: "jax.Device") -> dict[str, int]:
 
 
 def exchange(devices: "list[jax.Device]") -> "tuple[Any, dict[jax.Device, int]]":
-    """Return what the devices' numbers add up to, and what each got from the one before it.
+    """Return the sum of the devices' rows, and the number that each got from the device before it.
 
-    Device i holds i + 1, in a row of its own that is 0 elsewhere: in the sum of the rows each
-    device's part can be seen.
+    The row of device i has i + 1 at place i and 0 elsewhere, so the sum shows each device's part.
     """
     import jax
     import numpy
@@ -90,12 +89,12 @@ def exchange(devices: "list[jax.Device]") -> "tuple[Any, dict[jax.Device, int]]"
     shared, spread = exchanging(devices)
     begin = jax.make_array_from_callback(rows.shape, spread, lambda index: rows[index])
     summed, received = shared(begin)
-    numbers = {each.device: int(each.data.sum()) for each in received.addressable_shards}
+    numbers = {shard.device: int(shard.data.sum()) for shard in received.addressable_shards}
     return numpy.asarray(summed), numbers
 
 
 def exchanging(devices: "list[jax.Device]") -> tuple[Any, Any]:
-    """Return the compiled exchange over all devices, and the sharding of what it takes."""
+    """Return the compiled exchange over all devices, and the sharding of its argument."""
     import jax
     import numpy
     from jax.sharding import Mesh, NamedSharding, PartitionSpec

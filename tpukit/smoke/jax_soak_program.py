@@ -1,4 +1,4 @@
-"""The smoke test's load in JAX, level 3; a worker gets jax_bench_program.py before it."""
+"""The smoke test's load in JAX, level 3, sent to workers after jax_bench_program.py."""
 
 import threading
 import time
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from tpukit.smoke.jax_program import memory_stats, product
     from tpukit.smoke.smoke_program import INNER, digest, operands
 
-#: Of what a device offers of its HBM, the part that is filled with patterns; bytes of one buffer.
+#: The part of the free HBM to fill with patterns, and the bytes of one buffer.
 _FILLED, _BUFFER = 0.9, {True: 1 << 20, False: 256 << 20}
-#: Bytes that are filled where a device does not say what it offers, as a CPU does not.
+#: Bytes to fill if a device does not say how much memory it has, such as a CPU.
 _FILLED_UNKNOWN = 8 << 20
-#: Two kinds of patterns; in the third one the words differ.
+#: The words of the first two kinds of patterns; in the third kind all words differ.
 _PATTERNS = (0x55555555, 0xAAAAAAAA)
 _KINDS = 3
 _METRICS = ("tpu_throttle_score", "ici_link_health")
 
 
 def soak(seconds: float) -> dict[str, Any]:
-    """Keep all devices of this worker busy at once, in windows, and look at what they find.
+    """Keep all devices of this worker busy, in windows, and check their results.
 
-    `rates`: for each window TFLOP/s of each device. `wrong`: for each device in how many windows
-    a product, or the end of its chain, was wrong, `flipped`: how many words of its memory had
-    changed. `metrics`: by name all that libtpu has said after any window, such as
-    `tray1.chip3.ici0.int: 0`.
+    `rates`: the TFLOP/s of each device, for each window.
+    `wrong`: for each device, the number of windows with a wrong product or end of the chain.
+    `flipped`: for each device, the number of memory words that changed.
+    `metrics`: all lines from libtpu after any window, by metric, such as `tray1.chip3.ici0.int: 0`.
     """
     import jax
 
@@ -49,36 +49,36 @@ def soak(seconds: float) -> dict[str, Any]:
         _matmul(SIZES[_stands_in()]["side"]),
         _patterns(_BUFFER[_stands_in()] // 4),
     )
-    workers = [_Soaked(device, chain, patterns) for device in jax.local_devices()]
+    devices = [_Soaked(device, chain, patterns) for device in jax.local_devices()]
     rates, began, seed = list[list[float]](), time.perf_counter(), 0
     metrics: dict[str, dict[str, None]] = {}
     while not rates or time.perf_counter() - began < seconds:
         seed += 1
         exact = _exact_digest(seed)
-        threads = [threading.Thread(target=each.run, args=(window, seed)) for each in workers]
+        threads = [threading.Thread(target=device.run, args=(window, seed)) for device in devices]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        for each in workers:
-            each.judge(exact)
-        rates.append([each.rate for each in workers])
-        for name, said in _metrics().items():
-            metrics.setdefault(name, {}).update(dict.fromkeys(said))
-    for each in workers:
-        each.read(seed)
+        for device in devices:
+            device.judge(exact)
+        rates.append([device.rate for device in devices])
+        for name, lines in _metrics().items():
+            metrics.setdefault(name, {}).update(dict.fromkeys(lines))
+    for device in devices:
+        device.read(seed)
     return {
         "window_seconds": window,
         "rates": rates,
-        "wrong": [each.wrong for each in workers],
-        "flipped": [each.flipped for each in workers],
-        "filled_bytes": [each.filled for each in workers],
-        "metrics": {name: list(said)[:4096] for name, said in metrics.items()},
+        "wrong": [device.wrong for device in devices],
+        "flipped": [device.flipped for device in devices],
+        "filled_bytes": [device.filled for device in devices],
+        "metrics": {name: list(lines)[:4096] for name, lines in metrics.items()},
     }
 
 
 def _exact_digest(seed: int) -> str:
-    """Return the digest of a seed's product, in numbers of 53 bits, which are exact for it."""
+    """Return the digest of a seed's product, computed in float64, which is exact for it."""
     import numpy
 
     left, right = (
@@ -89,9 +89,9 @@ def _exact_digest(seed: int) -> str:
 
 
 def _patterns(words: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return what makes the pattern of a buffer, and what counts the words that differ from it.
+    """Return two functions: one makes a buffer's pattern, one counts the words that differ from it.
 
-    There are three kinds of patterns, in turn; each has the buffer's number in every word.
+    The three kinds of patterns take turns. Each word contains the buffer's number.
     """
     import jax
     import jax.numpy as jnp
@@ -106,7 +106,7 @@ def _patterns(words: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 class _Soaked:
-    """One device under load: its memory is filled with patterns, its products are looked at."""
+    """One device under load, with memory full of patterns and products to check."""
 
     def __init__(
         self,
@@ -118,18 +118,18 @@ class _Soaked:
 
         self.device, self._chain = device, chain
         self.rate, self.wrong, self.flipped = 0.0, 0, 0
-        self._found: tuple[Any, ...] = ()
+        self._results: tuple[Any, ...] = ()
         self._write, self._differing = patterns
         self._arguments = jax.device_put(chain.make(), device)
         begun = jax.block_until_ready(chain.run(_SHORT, *self._arguments))
         taken, _ = _step_seconds(chain.run, self._arguments, (_SHORT, _LONG))
         self._steps = max(_LONG, int(_CHAIN_SECONDS[_stands_in()] / taken))
-        # Nothing is right for a device whose short chain ends with other numbers.
+        # If the short chain ends with wrong numbers, no end of the long chain counts as right.
         known = _as_known(begun, chain, _SHORT)
         self._end = _hash(chain.run(self._steps, *self._arguments)) if known else None
         stats = memory_stats(device)
         free = stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0)
-        # Room for the product of each window, and for what a comparison needs.
+        # Leave room for the product of each window and for a comparison.
         buffer = _BUFFER[_stands_in()]
         room = _FILLED * free - 8 * buffer if free else _FILLED_UNKNOWN
         self._buffers: list[Any] = [None] * max(1, int(room // buffer))
@@ -145,7 +145,7 @@ class _Soaked:
         self.read(seed - 1)
         with jax.default_device(self.device):
             for number in range(len(self._buffers)):
-                self._buffers[number] = None  # before its successor is made: memory is full
+                self._buffers[number] = None  # first, because the memory is full
                 self._buffers[number] = self._write(*_pattern_of(seed, number))
             jax.block_until_ready(self._buffers)
         factors = [
@@ -157,13 +157,13 @@ class _Soaked:
             end = jax.block_until_ready(self._chain.run(self._steps, *self._arguments))
             steps += self._steps
         self.rate = steps * self._chain.amount / (time.perf_counter() - began)
-        found = product(*jax.device_put(factors, self.device))
-        used = {used for array in (end, found, *self._buffers) for used in array.devices()}
-        bits = digest(numpy.asarray(found))
-        self._found = bits, _hash(end), used
+        result = product(*jax.device_put(factors, self.device))
+        used = {used for array in (end, result, *self._buffers) for used in array.devices()}
+        bits = digest(numpy.asarray(result))
+        self._results = bits, _hash(end), used
 
     def read(self, seed: int) -> None:
-        """Count the words of memory that are no longer what this seed's window wrote."""
+        """Count the words of memory that have changed since this seed's window wrote them."""
         import jax
 
         with jax.default_device(self.device):
@@ -172,24 +172,24 @@ class _Soaked:
                     self.flipped += int(self._differing(buffer, *_pattern_of(seed, number)))
 
     def judge(self, exact: str) -> None:
-        self.wrong += self._found != (exact, self._end, {self.device})
+        self.wrong += self._results != (exact, self._end, {self.device})
 
 
 def _pattern_of(seed: int, number: int) -> "tuple[jax.Array, jax.Array]":
-    """Return the kind of a window's patterns, and a buffer's number, for a device."""
+    """Return the kind of a window's patterns and a buffer's number as values for a device."""
     import jax.numpy as jnp
 
     return jnp.int32(seed % _KINDS), jnp.uint32(number)
 
 
 def _metrics() -> dict[str, list[str]]:
-    """Return what libtpu's own monitoring says, where this libtpu has it (0.0.42 and later)."""
-    found = {}
+    """Return the lines of libtpu's monitoring by metric; it needs libtpu 0.0.42."""
+    lines = {}
     try:
         from libtpu.sdk import tpumonitoring
 
         for name in _METRICS:
-            found[name] = [str(each) for each in tpumonitoring.get_metric(name).data()][:4096]
+            lines[name] = [str(line) for line in tpumonitoring.get_metric(name).data()][:4096]
     except Exception:
-        pass  # what there is
-    return found
+        pass  # an older libtpu, or no such metric
+    return lines

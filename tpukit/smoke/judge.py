@@ -1,4 +1,4 @@
-"""Read the workers' answers without trusting them, and judge: the right devices, all of them."""
+"""Read the workers' answers, which may be wrong or hostile, and compare them with the type."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from tpukit.smoke.smoke_report import Measurement, SmokeReport, WorkerSmokeRepor
 from tpukit.text import counted, one_line, sanitize
 
 _MARK = b"TPUKIT-SMOKE "
-#: How Python's faulthandler begins the traceback of a program that it ends for taking too long.
+#: The start of faulthandler's traceback if a program took too long.
 _TIMEOUT = "Timeout ("
 _TAIL_LINES, _LINE_LENGTH = 15, 400
-#: libtpu writes these many times if its log files are another user's. They are harmless: public
-#: logs of v4 and v5e slices have them (docs/reference/real-workers.md).
+#: libtpu writes these lines many times if its log files belong to another user. They are harmless:
+#: public logs of v4 and v5e slices have them (docs/reference/real-workers.md).
 _HARMLESS = ("Could not open the log file '/tmp/tpu_logs/", "Could not open any log file.")
-#: The digests of smoke_program.py's product: on CPU devices in place of a TPU's, and on a TPU's.
+#: The digests of smoke_program.py's product, on emulated devices and on TPU devices.
 STAND_IN_DIGEST, DIGEST = "80b3dcac85e01f81", "0b9393b4a276946f"
-#: Of a device's memory, what its framework has to offer: 0.96 and 0.99 were seen on healthy v4
-#: chips (jax-ml/jax issue 1491, pytorch/xla pull request 7086).
+#: The part of a device's memory that its framework must offer. Healthy v4 chips offer 0.96 and 0.99
+#: (jax-ml/jax issue 1491, pytorch/xla pull request 7086).
 MEMORY_SHARE = 0.9
-#: Devices that an error names.
+#: The most devices that an error names.
 _NAMED = 8
 
 
@@ -41,7 +41,7 @@ Numbers = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=16
 
 
 class Answer(BaseModel):
-    """The JSON document that smoke_program.py prints, which says what each of it is."""
+    """The JSON document that smoke_program.py prints; its docstring explains the fields."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -69,16 +69,16 @@ class Answer(BaseModel):
 
     @property
     def version(self) -> str:
-        """The framework's own version; its package may have another name, and is the first then."""
+        """The framework's version; if its package has another name, it is the first package."""
         first = next(iter(self.versions.values()), "")
         return one_line(self.versions.get(self.framework, first))
 
 
 @dataclass(frozen=True)
 class Observation:
-    """How one worker's part ended: its streams and exit status, or the error in their place.
+    """The end of one worker's program: its streams and exit status, or an error.
 
-    `waiting`: this worker may only have waited for another one.
+    `waiting` is True if this worker may only have waited for another one.
     """
 
     worker: int
@@ -92,25 +92,25 @@ class Observation:
 
     @property
     def timed_out(self) -> bool:
-        """Whether the program ended itself because its time was over."""
+        """Whether the program ended itself because it took too long."""
         lines = sanitize(self.stderr).splitlines()
         return any(line.startswith(_TIMEOUT) for line in lines)
 
 
 def read_answer(observation: Observation) -> Answer | TpukitError:
-    """Return the one answer in a worker's output, or what is wrong with it."""
+    """Return the single answer in a worker's output, or the error if there is no valid one."""
     if observation.error:
         return observation.error
-    found = [line for line in observation.stdout.splitlines() if line.startswith(_MARK)]
-    if not found and observation.timed_out:
+    answers = [line for line in observation.stdout.splitlines() if line.startswith(_MARK)]
+    if not answers and observation.timed_out:
         return DeadlinePassed(f"no answer within {observation.seconds:.0f} s")
-    if not found:
+    if not answers:
         status = observation.status
         return SmokeFailed(f"the program gave no answer and ended with status {status}")
-    if len(found) > 1:
-        return SmokeFailed(f"the program gave {len(found)} answers")
+    if len(answers) > 1:
+        return SmokeFailed(f"the program gave {len(answers)} answers")
     try:
-        return Answer.model_validate_json(found[0].removeprefix(_MARK))
+        return Answer.model_validate_json(answers[0].removeprefix(_MARK))
     except ValidationError as error:
         first = error.errors()[0]
         wrong = one_line(" ".join([*map(str, first["loc"]), first["msg"]]))[:200]
@@ -118,25 +118,23 @@ def read_answer(observation: Observation) -> Answer | TpukitError:
 
 
 def log_tail(observation: Observation) -> tuple[str, ...]:
-    """Return the lines of a worker's output that show most of a failure."""
+    """Return the most useful lines of a worker's output after a failure: usually the last ones."""
     lines = _lines(observation.stderr) or _lines(observation.stdout)
     timeouts = [at for at, line in enumerate(lines) if line.startswith(_TIMEOUT)]
-    if timeouts:  # faulthandler shows the innermost call first
+    if timeouts:  # faulthandler writes the innermost call first
         return tuple(lines[timeouts[-1] :][:_TAIL_LINES])
     return tuple(lines[-_TAIL_LINES:])
 
 
 def _lines(stream: bytes) -> list[str]:
     lines = sanitize(stream).splitlines()
-    told = [
-        line for line in lines if line.strip() and not line.startswith((_MARK.decode(), *_HARMLESS))
-    ]
-    return [line[:_LINE_LENGTH] for line in told]
+    left_out = (_MARK.decode(), *_HARMLESS)
+    return [line[:_LINE_LENGTH] for line in lines if line.strip() and not line.startswith(left_out)]
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """What the smoke test of a slice has to show. Workers are counted, devices come by type."""
+    """The expected results: `workers` is the slice's own number, the rest comes from the type."""
 
     accelerator: AcceleratorType
     recipe: Recipe
@@ -153,27 +151,30 @@ class Expectation:
 
     @property
     def devices_per_worker(self) -> int:
-        each, left = divmod(self.devices, self.workers)
-        return self.accelerator.devices_per_worker if left else each
+        share, rest = divmod(self.devices, self.workers)
+        return self.accelerator.devices_per_worker if rest else share
 
     @property
     def global_sum(self) -> float:
-        """The sum of 1 for the first device, 2 for the second and so on: a missing one shows."""
+        """The sum of 1 for the first device, 2 for the second and so on."""
         return self.devices * (self.devices + 1) / 2
 
     @property
     def memory_bytes(self) -> float:
-        """Bytes of HBM that a device has to offer."""
+        """The bytes of HBM that a device must offer."""
         facts = self.accelerator.facts
         return MEMORY_SHARE * facts.hbm_gib_per_chip * 2**30 / facts.devices_per_chip
 
 
 def judge(observations: Sequence[Observation], expected: Expectation) -> SmokeReport:
-    """Return the report on a slice from what was seen of each worker."""
-    results = {each.worker: read_answer(each) for each in observations}
-    answers = {worker: each for worker, each in results.items() if isinstance(each, Answer)}
+    """Return the report on a slice from the observations of its workers."""
+    results = {observation.worker: read_answer(observation) for observation in observations}
+    answers = {worker: result for worker, result in results.items() if isinstance(result, Answer)}
     disagreement = _disagreement(observations, answers)
-    reports = [_report(each, results[each.worker], expected, disagreement) for each in observations]
+    reports = [
+        _report(observation, results[observation.worker], expected, disagreement)
+        for observation in observations
+    ]
     stand_in = _stand_in(observations, answers, expected)
     parts = [
         WorkerFigures(
@@ -184,7 +185,7 @@ def judge(observations: Sequence[Observation], expected: Expectation) -> SmokeRe
         )
         for worker, answer in answers.items()
     ]
-    found = measurements(parts, expected.accelerator, bool(stand_in))
+    measured = measurements(parts, expected.accelerator, bool(stand_in))
     return SmokeReport(
         expected.framework,
         tuple(_with_consequences(reports, observations)),
@@ -192,23 +193,24 @@ def judge(observations: Sequence[Observation], expected: Expectation) -> SmokeRe
         (
             *_notes(expected),
             *_unknown_memory(answers),
-            *map(_low, (each for each in found if each.verdict == "warn")),
+            *map(_in_words, (measure for measure in measured if measure.verdict == "warn")),
         ),
         expected.level,
-        found,
+        measured,
     )
 
 
-def _low(found: Measurement) -> str:
-    """Return a measurement that is low in words: `worker 0 device 3: matmul 61.5 TFLOP/s, …`."""
-    share = f", {found.share:.0%} of {found.peak:.4g}" if found.share is not None else ""
-    note = f", {found.note}" if found.note else ""
-    return f"{found.place}: {found.what} {found.value:.4g} {found.unit}{share}{note}"
+def _in_words(measured: Measurement) -> str:
+    """Return a measurement in words: `worker 0 device 3: matmul 61.5 TFLOP/s, 67% of 918, …`."""
+    share = f", {measured.share:.0%} of {measured.peak:.4g}" if measured.share is not None else ""
+    note = f", {measured.note}" if measured.note else ""
+    figure = f"{measured.what} {measured.value:.4g} {measured.unit}"
+    return f"{measured.place}: {figure}{share}{note}"
 
 
 def failures(report: SmokeReport) -> tuple[str, ...]:
-    """Return the measurements that fail, in words."""
-    return tuple(map(_low, report.failed_measurements))
+    """Return the failed measurements in words."""
+    return tuple(map(_in_words, report.failed_measurements))
 
 
 def _report(
@@ -229,8 +231,8 @@ def _report(
         error = one_line(answer.summary())
         return replace(blank, error=error, cause=answer, log_tail=log_tail(observation))
     problems = [*_problems(answer, observation, expected), disagreement]
-    problems = [each for each in problems if each] or [*_own_doubts(answer, observation)]
-    error = "; ".join(problems)
+    problems = [problem for problem in problems if problem]
+    error = "; ".join(problems or _own_doubts(answer, observation))
     return replace(
         blank,
         version=answer.version,
@@ -247,7 +249,7 @@ def _report(
 
 
 def _known_cause(observation: Observation, expected: Expectation) -> SmokeFailed | None:
-    """Return why a program that ended without an answer found no chip, if its output tells."""
+    """Return the known reason why a program without an answer found no chip, or None."""
     if observation.error or observation.timed_out:
         return None
     output = sanitize(observation.stderr + observation.stdout)
@@ -288,7 +290,7 @@ def _problems(answer: Answer, observation: Observation, expected: Expectation) -
 
 
 def _own_doubts(answer: Answer, observation: Observation) -> Iterable[str]:
-    """Yield what follows from any problem, for where no other is seen."""
+    """Yield the program's own signs of a problem, for the case that no other problem is known."""
     if not answer.numbers_hold:
         yield "the program itself finds its numbers wrong"
     if observation.status != 0:
@@ -298,7 +300,7 @@ def _own_doubts(answer: Answer, observation: Observation) -> Iterable[str]:
 def _number_problems(answer: Answer, digest: str) -> Iterable[str]:
     if len(answer.digests) != answer.devices:
         yield f"{len(answer.digests)} of {answer.devices} devices multiplied"
-    wrong = [n for n, each in enumerate(answer.digests) if len(each) < 2 or {*each} != {digest}]
+    wrong = [n for n, two in enumerate(answer.digests) if len(two) < 2 or {*two} != {digest}]
     unsteady = [n for n in wrong if len({*answer.digests[n]}) > 1]
     if wrong:
         yield f"{_devices(wrong)} multiplied wrong: not the bits {digest}"
@@ -307,7 +309,7 @@ def _number_problems(answer: Answer, digest: str) -> Iterable[str]:
 
 
 def _exchange_problems(answer: Answer, expected: Expectation) -> Iterable[str]:
-    """Yield what is wrong with the sum over all devices, and with the ring through them."""
+    """Yield the problems in the sum over all devices and in the ring through them."""
     if answer.global_sum != expected.global_sum:
         yield f"the sum over all devices is {answer.global_sum:.1f}, not {expected.global_sum:.1f}"
     own = {index: number for number, index in enumerate(answer.indices)}
@@ -325,13 +327,13 @@ def _exchange_problems(answer: Answer, expected: Expectation) -> Iterable[str]:
         yield f"{len(answer.ring)} of {answer.devices} devices got their neighbour's number"
     before = [(index - 1) % (answer.global_devices or 1) + 1 for index in answer.indices]
     pairs = enumerate(zip(answer.ring, before, strict=False))
-    wrong = [number for number, (found, right) in pairs if found != right]
+    wrong = [number for number, (received, right) in pairs if received != right]
     if wrong:
         yield f"{_devices(wrong)} got another number than their neighbour's"
 
 
 def _devices(numbers: Sequence[int]) -> str:
-    """Return `device 3`, or `devices 0, 3`: as the worker's own framework numbers them."""
+    """Return `device 3` or `devices 0, 3`, with the numbers of the worker's framework."""
     shown = ", ".join(map(str, numbers[:_NAMED]))
     more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
     return f"device {shown}" if len(numbers) == 1 else f"devices {shown}{more}"
@@ -342,15 +344,16 @@ def _digest(observation: Observation) -> str:
 
 
 def _disagreement(observations: Sequence[Observation], answers: dict[int, Answer]) -> str:
-    """Return what the workers contradict each other in."""
-    if len({each.emulated_devices > 0 for each in observations if not each.error}) > 1:
+    """Return a contradiction between the workers, or ""."""
+    emulated = {seen.emulated_devices > 0 for seen in observations if not seen.error}
+    if len(emulated) > 1:
         return "emulated workers and TPU VMs in one slice"
-    versions = sorted({each.version for each in answers.values()})
+    versions = sorted({answer.version for answer in answers.values()})
     if len(versions) > 1:
         return f"the workers run different versions: {', '.join(versions)}"
-    if len({each.process for each in answers.values()}) < len(answers):
+    if len({answer.process for answer in answers.values()}) < len(answers):
         return "two workers have the same process number"
-    indices = [index for each in answers.values() for index in each.indices]
+    indices = [index for answer in answers.values() for index in answer.indices]
     if len(indices) > len({*indices}):
         return "two workers have the same device"
     return ""
@@ -359,9 +362,9 @@ def _disagreement(observations: Sequence[Observation], answers: dict[int, Answer
 def _with_consequences(
     reports: Sequence[WorkerSmokeReport], observations: Sequence[Observation]
 ) -> Iterable[WorkerSmokeReport]:
-    """Name the cause where a worker only waited for one that failed."""
-    waiting = {each.worker for each in observations if each.waiting or each.timed_out}
-    causes = [each.worker for each in reports if each.error and each.worker not in waiting]
+    """Yield the reports; if a worker only waited for a failed one, its error says so."""
+    waiting = {seen.worker for seen in observations if seen.waiting or seen.timed_out}
+    causes = [report.worker for report in reports if report.error and report.worker not in waiting]
     named = ", ".join(f"worker {index}" for index in causes)
     for report in reports:
         consequence = causes and report.error and report.worker in waiting
@@ -372,13 +375,13 @@ def _with_consequences(
 def _stand_in(
     observations: Sequence[Observation], answers: dict[int, Answer], expected: Expectation
 ) -> str:
-    if not any(each.emulated_devices for each in observations):
+    announced = sum(observation.emulated_devices for observation in observations)
+    if not announced:
         return ""
-    announced = sum(each.emulated_devices for each in observations)
-    seen = max((each.global_devices for each in answers.values()), default=announced)
+    count = max((answer.global_devices for answer in answers.values()), default=announced)
     unit = expected.accelerator.facts.device_unit
     return (
-        f"{counted(seen, 'CPU device')} standing in for {counted(expected.devices, f'TPU {unit}')}"
+        f"{counted(count, 'CPU device')} standing in for {counted(expected.devices, f'TPU {unit}')}"
     )
 
 
@@ -386,19 +389,20 @@ def _notes(expected: Expectation) -> tuple[str, ...]:
     predicted = expected.accelerator.workers
     if predicted == expected.workers:
         return ()
-    name, found = expected.accelerator.name, expected.workers
-    return (f"{name} should have {counted(predicted, 'worker')}, the slice has {found}",)
+    name, actual = expected.accelerator.name, expected.workers
+    return (f"{name} should have {counted(predicted, 'worker')}, the slice has {actual}",)
 
 
 def _unknown_memory(answers: dict[int, Answer]) -> Iterable[str]:
-    """Yield which TPU devices do not say how much memory they offer."""
+    """Yield a note for each worker with TPU devices of unknown memory size."""
     for worker, answer in answers.items():
         unknown = [n for n, size in enumerate(answer.memory_bytes) if size is None]
         if unknown and answer.platform == "tpu":
-            yield f"worker {worker}: how much HBM {_devices(unknown)} offer is unknown"
+            yield f"worker {worker}: the HBM of {_devices(unknown)} is unknown"
 
 
 def _shown_digest(answer: Answer, right: str) -> str:
     """Return the first wrong digest, or the right one."""
-    found = [each for device in answer.digests for each in device]
-    return one_line(next((each for each in found if each != right), right if found else ""))
+    digests = [digest for device in answer.digests for digest in device]
+    wrong = (digest for digest in digests if digest != right)
+    return one_line(next(wrong, right if digests else ""))

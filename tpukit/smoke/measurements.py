@@ -1,4 +1,4 @@
-"""What levels 2 and 3 measured, beside the chip's published peak and beside its neighbours."""
+"""The measurements of levels 2 and 3, compared with published peaks and with other devices."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ PerDevice = Annotated[
     tuple[Annotated[tuple[Figure, ...], Field(max_length=9)], ...], Field(max_length=4096)
 ]
 
-#: Figures that each device has.
+#: The figures of each device.
 _OF_A_DEVICE = ("matmul", "hbm", "host-to-device", "device-to-host")
-#: Seconds of a load whose median is what a device can do.
+#: The first seconds of a load. Their median is the device's usual speed.
 _FIRST_SECONDS = 60.0
 _UNITS = {"matmul": "TFLOP/s"}
 _DEVIATION = 1.4826
-#: What libtpu says of a link, from 0, which is well: `tray1.chip3.ici0.int: 0`.
+#: libtpu's score of a link, from 0 (healthy): `tray1.chip3.ici0.int: 0`.
 _LINK_HEALTH = re.compile(r"(?P<link>.+?):\s*(?P<score>[0-9]{1,3})")
-#: Of a figure that no chip reaches.
+#: The note on an impossible figure.
 TOO_FAST = "more than the chip can do: this measured something else"
-#: Links that a note names.
+#: The most links that a note names.
 _NAMED = 8
 
 
 class Bench(BaseModel):
-    """What the program's `bench` returns."""
+    """The value of the program's `bench`."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -52,13 +52,13 @@ class Bench(BaseModel):
     links: Annotated[tuple[tuple[Index, Index, Figure, bool], ...], Field(max_length=100_000)]
 
     def is_of(self, devices: int) -> bool:
-        """Return True if each of so many devices has all its figures, and the slice its own."""
+        """Return True if all figures of this number of devices and of the slice are there."""
         figures = [self.devices.get(what, ()) for what in _OF_A_DEVICE]
         return {*map(len, figures)} == {devices} and bool(self.all_reduce)
 
 
 class Soak(BaseModel):
-    """What the program's `soak` returns."""
+    """The value of the program's `soak`."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -70,13 +70,13 @@ class Soak(BaseModel):
     metrics: Annotated[dict[Name, tuple[Name, ...]], Field(max_length=20)]
 
     def is_of(self, devices: int) -> bool:
-        """Return True if each of so many devices has a rate in every window, and its counts."""
+        """Return True if all rates and counts of this number of devices are there."""
         return {*map(len, (*self.rates, self.wrong, self.flipped))} == {devices}
 
 
 @dataclass(frozen=True)
 class WorkerFigures:
-    """One worker's part of the measurements; `indices` of its devices among all, in its order."""
+    """One worker's part of the measurements; `indices` are its devices' numbers in the slice."""
 
     worker: int
     indices: Sequence[int]
@@ -86,9 +86,9 @@ class WorkerFigures:
 
 @dataclass(frozen=True)
 class Threshold:
-    """Parts of a peak, or of a median, below which a figure is warned of, and fails.
+    """The parts of a peak or median below which a figure gets a warning, or fails.
 
-    Below `floor` it fails on every generation, and above `most` it is a figure of something else.
+    A figure below `floor` fails on every generation. A figure above `most` is impossible.
     """
 
     warn: float
@@ -102,10 +102,10 @@ class Threshold:
     unsteadiness: float = 0.0
 
 
-# Package data never changes while a process runs.
+# The package's data never changes while a process runs.
 @cache
 def thresholds() -> Mapping[str, Threshold]:
-    """Return the thresholds by figure; thresholds.toml says what each is of."""
+    """Return the thresholds of each figure; thresholds.toml explains them."""
     text = files("tpukit.smoke").joinpath("thresholds.toml").read_text(encoding="utf-8")
     return {name: _threshold(table) for name, table in tomllib.loads(text).items()}
 
@@ -118,20 +118,20 @@ def _threshold(table: dict[str, Any]) -> Threshold:
 def measurements(
     parts: Sequence[WorkerFigures], accelerator: AcceleratorType, stand_in: bool
 ) -> tuple[Measurement, ...]:
-    """Return every figure of a slice, judged; a CPU device in a TPU's place has no peak."""
+    """Return all figures of a slice with verdicts; with `stand_in` devices there are no peaks."""
     peaks = {} if stand_in else _peaks(accelerator)
-    generation = accelerator.facts.name
-    found = [*_devices(parts), *_all_reduces(parts), *_links(parts)]
-    judged = [_beside_peaks(each, peaks.get(each.what, ()), generation) for each in found]
     slow = _outliers(parts)
-    compared = [
-        _beside_median(each, slow.get((each.what, each.worker, each.device))) for each in judged
-    ]
+    compared = []
+    for figure in (*_devices(parts), *_all_reduces(parts), *_links(parts)):
+        published = peaks.get(figure.what, ())
+        judged = _compared_with_peaks(figure, published, accelerator.facts.name)
+        share = slow.get((figure.what, figure.worker, figure.device))
+        compared.append(_compared_with_median(judged, share))
     return (*compared, *_soaks(parts, stand_in), *_link_healths(parts))
 
 
 def _peaks(accelerator: AcceleratorType) -> dict[str, tuple[float, ...]]:
-    """Return the published peaks of a device by figure, none of those that nobody has published."""
+    """Return the published peaks of a device by figure; an unpublished one has an empty tuple."""
     facts, devices = accelerator.facts, accelerator.facts.devices_per_chip
     link = facts.ici_gbytes_per_second_per_link
     peaks = {
@@ -144,26 +144,28 @@ def _peaks(accelerator: AcceleratorType) -> dict[str, tuple[float, ...]]:
 
 
 def _devices(parts: Sequence[WorkerFigures]) -> Iterator[Measurement]:
-    """Yield the best of the passes of each device."""
+    """Yield the best pass of each device."""
     for part in parts:
         for what, figures in (part.bench.devices if part.bench else {}).items():
             right = part.bench.right.get(what, ()) if part.bench else ()
             for device, passes in enumerate(figures):
                 value = max(passes, default=0.0)
-                found = Measurement(what, part.worker, device, value, _UNITS.get(what, "GB/s"))
-                yield _checked(found, device < len(right) and right[device])
+                figure = Measurement(what, part.worker, device, value, _UNITS.get(what, "GB/s"))
+                yield _checked(figure, device < len(right) and right[device])
 
 
-def _checked(found: Measurement, right: bool) -> Measurement:
-    """Return a figure as it is if it is one of right values, else as one that fails."""
-    wrong = {"link": "what arrived is not what was sent"}.get(found.what, "its values are wrong")
-    return found if right else found.judged("fail", note=wrong)
+def _checked(figure: Measurement, right: bool) -> Measurement:
+    """Return a figure, as failed if its computation gave wrong values."""
+    wrong = {"link": "the received values are wrong"}.get(figure.what, "its values are wrong")
+    return figure if right else figure.judged("fail", note=wrong)
 
 
 def _all_reduces(parts: Sequence[WorkerFigures]) -> Iterator[Measurement]:
-    """Yield one figure a size: each worker saw the same exchange, and the slowest counts."""
+    """Yield one figure for each size: the slowest worker's, as all took part in one exchange."""
     slowest: dict[int, tuple[float, bool]] = {}
-    for size, value, right in (e for part in parts if part.bench for e in part.bench.all_reduce):
+    for size, value, right in (
+        row for part in parts if part.bench for row in part.bench.all_reduce
+    ):
         least, held = slowest.get(size, (value, True))
         slowest[size] = min(value, least), right and held
     for size, (value, right) in slowest.items():
@@ -173,48 +175,50 @@ def _all_reduces(parts: Sequence[WorkerFigures]) -> Iterator[Measurement]:
 def _links(parts: Sequence[WorkerFigures]) -> Iterator[Measurement]:
     owners = {n: (part.worker, at) for part in parts for at, n in enumerate(part.indices)}
     slowest: dict[tuple[int, int], tuple[float, bool]] = {}
-    for one, other, value, right in (e for p in parts if p.bench for e in p.bench.links):
+    for one, other, value, right in (row for p in parts if p.bench for row in p.bench.links):
         least, held = slowest.get((one, other), (value, True))
         slowest[one, other] = min(value, least), right and held
     for (one, other), (value, right) in sorted(slowest.items()):
         worker, device = owners.get(one, (None, one))
         to_worker, to_device = owners.get(other, (None, other))
-        found = Measurement("link", worker, device, value, "GB/s")
-        yield _checked(replace(found, to_worker=to_worker, to_device=to_device), right)
+        figure = Measurement("link", worker, device, value, "GB/s")
+        yield _checked(replace(figure, to_worker=to_worker, to_device=to_device), right)
 
 
-def _beside_peaks(found: Measurement, peaks: Sequence[float], generation: str) -> Measurement:
-    """Return a figure beside the lowest of the published peaks, but bounded by the highest."""
-    if not peaks or found.verdict:
-        return found
-    threshold, share = thresholds()[found.what], found.value / min(peaks)
+def _compared_with_peaks(
+    figure: Measurement, peaks: Sequence[float], generation: str
+) -> Measurement:
+    """Return a figure with its verdict: low by the lowest peak, or impossible by the highest."""
+    if not peaks or figure.verdict:
+        return figure
+    threshold, share = thresholds()[figure.what], figure.value / min(peaks)
     verdict = _verdict(share, threshold)
     if verdict == "fail" and share >= threshold.floor and generation not in threshold.published:
         verdict = "warn"
     note = None
-    if found.value > threshold.most * max(peaks):
+    if figure.value > threshold.most * max(peaks):
         verdict, note = "fail", TOO_FAST
-    return found.judged(verdict, peak=min(peaks), share=share, note=note)
+    return figure.judged(verdict, peak=min(peaks), share=share, note=note)
 
 
 def _verdict(share: float, threshold: Threshold) -> str:
     return "fail" if share < threshold.fail else "warn" if share < threshold.warn else ""
 
 
-def _beside_median(found: Measurement, share: float | None) -> Measurement:
+def _compared_with_median(figure: Measurement, share: float | None) -> Measurement:
     if share is None:
-        return found
+        return figure
     verdict = _verdict(share, thresholds()["outlier"])
-    worse = "fail" if "fail" in (verdict, found.verdict) else "warn"
-    return found.judged(worse, note=f"{share:.2f} of the median of all devices")
+    worse = "fail" if "fail" in (verdict, figure.verdict) else "warn"
+    return figure.judged(worse, note=f"{share:.2f} of the median of all devices")
 
 
 Place = tuple[str, int | None, int | None]  #: what, worker, device
 
 
 def _outliers(parts: Sequence[WorkerFigures]) -> dict[Place, float]:
-    """Return the devices that are slower than the others in every pass, and by how much."""
-    found: dict[Place, float] = {}
+    """Return the devices that are slow in every pass, with their best part of the median."""
+    slow: dict[Place, float] = {}
     for what in ("matmul", "hbm"):
         passes: dict[Place, Sequence[float]] = {
             (what, part.worker, device): figures
@@ -222,27 +226,28 @@ def _outliers(parts: Sequence[WorkerFigures]) -> dict[Place, float]:
             if part.bench
             for device, figures in enumerate(part.bench.devices.get(what, ()))
         }
-        found |= _slow(passes)
-    return found
+        slow |= _slow(passes)
+    return slow
 
 
 def _slow(passes: Mapping[Place, Sequence[float]]) -> dict[Place, float]:
     threshold, count = thresholds()["outlier"], min(map(len, passes.values()), default=0)
     if len(passes) < threshold.devices or count < 2:
         return {}
-    changes = [1 - min(each) / max(each) if max(each) else 1.0 for each in passes.values()]
+    changes = [1 - min(own) / max(own) if max(own) else 1.0 for own in passes.values()]
     unsteady = statistics.median(changes)
     shares: dict[Place, list[float]] = {place: [] for place in passes}
     for number in range(count):
-        values = [each[number] for each in passes.values()]
-        median = statistics.median(values)
-        spread = _DEVIATION * statistics.median(abs(value - median) for value in values)
-        for place, each in passes.items():
-            off = median - each[number]
+        values = {place: own[number] for place, own in passes.items()}
+        median = statistics.median(values.values())
+        spread = _DEVIATION * statistics.median(abs(value - median) for value in values.values())
+        for place, value in values.items():
+            off = median - value
             outside = off > threshold.deviations * spread
             outside = outside and off > threshold.unsteadiness * unsteady * median
-            shares[place].append(each[number] / median if outside and median else 1.0)
-    return {place: max(each) for place, each in shares.items() if max(each) < threshold.warn}
+            shares[place].append(value / median if outside and median else 1.0)
+    best = {place: max(own) for place, own in shares.items()}
+    return {place: share for place, share in best.items() if share < threshold.warn}
 
 
 def _soaks(parts: Iterable[WorkerFigures], stand_in: bool) -> Iterator[Measurement]:
@@ -253,7 +258,7 @@ def _soaks(parts: Iterable[WorkerFigures], stand_in: bool) -> Iterator[Measureme
 
 
 def _link_healths(parts: Iterable[WorkerFigures]) -> Iterator[Measurement]:
-    """Yield the worst score of each worker's links under a load, and which links have one."""
+    """Yield the worst score of each worker's links under load; the note names the bad links."""
     for part in parts:
         scores: dict[str, int] = {}
         for line in part.soak.metrics.get("ici_link_health", ()) if part.soak else ():
@@ -264,25 +269,25 @@ def _link_healths(parts: Iterable[WorkerFigures]) -> Iterator[Measurement]:
             bad = sorted((link for link in scores if scores[link]), key=lambda link: -scores[link])
             note = ", ".join(f"{link}: {scores[link]}" for link in bad[:_NAMED])
             worst = max(scores.values())
-            found = Measurement("link-health", part.worker, None, worst, "of 10", note=note)
-            yield found.judged(_verdict(1 - worst / 10, thresholds()["link-health"]))
+            figure = Measurement("link-health", part.worker, None, worst, "of 10", note=note)
+            yield figure.judged(_verdict(1 - worst / 10, thresholds()["link-health"]))
 
 
 def _soaked(worker: int, device: int, soak: Soak, stand_in: bool) -> Measurement:
-    """Return the worst window of a device, of the median of its first minute."""
+    """Return the worst window of a device, compared with the median of its first minute."""
     rates = [window[device] for window in soak.rates]
     first = rates[: max(1, round(_FIRST_SECONDS / soak.window_seconds))]
     usual, worst = statistics.median(first), min(rates)
     place = f"window {rates.index(worst) + 1} of {len(rates)}"
-    found = Measurement("soak", worker, device, worst, "TFLOP/s", note=place)
+    figure = Measurement("soak", worker, device, worst, "TFLOP/s", note=place)
     if not stand_in and usual:
         share = worst / usual
-        found = found.judged(_verdict(share, thresholds()["soak"]), peak=usual, share=share)
+        figure = figure.judged(_verdict(share, thresholds()["soak"]), peak=usual, share=share)
     counts = (
         (soak.wrong, "windows with wrong bits"),
         (soak.flipped, "words of memory that changed"),
     )
     for numbers, what in counts:
         if number := numbers[device]:
-            found = found.judged("fail", note=f"{number} {what}; {found.note}")
-    return found
+            figure = figure.judged("fail", note=f"{number} {what}; {figure.note}")
+    return figure

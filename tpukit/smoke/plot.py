@@ -1,4 +1,4 @@
-"""A picture of the figures of a slice's smoke tests: matplotlib draws it, loaded only then."""
+"""A picture of the figures of a slice's smoke tests, drawn by matplotlib."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tpukit.errors import BadInput, Fix
 from tpukit.smoke.history import KeptRun
 from tpukit.text import one_line
 
-#: What a picture's name may end with.
+#: The formats of pictures, by the end of their names.
 FORMATS = (".svg", ".png")
 _KINDS = ("matmul", "hbm", "link", "all-reduce")
 
 
 def check_plot(path: Path) -> None:
-    """Raise `BadInput` for another format or no folder, and where nothing is there that draws."""
+    """Raise `BadInput` for an unknown format, a missing folder, or without matplotlib."""
     if path.suffix not in FORMATS:
         raise BadInput(f"a picture's name ends in {' or '.join(FORMATS)}: {one_line(str(path))}")
     if not path.parent.is_dir():
@@ -24,33 +24,32 @@ def check_plot(path: Path) -> None:
         import matplotlib  # noqa: F401
     except ImportError:
         raise BadInput(
-            "nothing here draws pictures",
+            "cannot draw pictures",
             why="matplotlib is not installed beside tpukit",
             fix=Fix.command("python", "-m", "pip", "install", "tpukit[plot]"),
         ) from None
 
 
 def plot(runs: Sequence[KeptRun], path: Path, title: str) -> None:
-    """Draw the newest run's figures, over thin lines of the earlier ones, and the peak.
+    """Draw the newest run's figures, the earlier ones in grey, and the peak.
 
-    Raises `BadInput` where the file cannot be written, and as `check_plot` does.
+    Raises `BadInput` if the file cannot be written, and the errors of `check_plot`.
     """
     check_plot(path)
     from matplotlib.figure import Figure
 
-    kinds = [kind for kind in _KINDS if any(f.what == kind for f in runs[-1].figures)]
+    kinds = [kind for kind in _KINDS if any(drawn.what == kind for drawn in runs[-1].figures)]
     figure = Figure(figsize=(8, 2.4 * len(kinds) + 0.6), layout="constrained")
     figure.suptitle(title)
     for axes, kind in zip(figure.subplots(len(kinds), squeeze=False)[:, 0], kinds, strict=True):
         for run in runs:
-            shown = [each for each in run.figures if each.what == kind]
+            shown = [drawn for drawn in run.figures if drawn.what == kind]
             newest = run is runs[-1]
             style = (
                 {"color": "tab:blue", "marker": "o"} if newest else {"color": "0.8", "marker": "."}
             )
-            axes.plot([each.place for each in shown], [each.value for each in shown], **style)
-        peaks = {each.peak for each in shown if each.peak}
-        for peak in peaks:
+            axes.plot([drawn.place for drawn in shown], [drawn.value for drawn in shown], **style)
+        for peak in {drawn.peak for drawn in shown if drawn.peak}:
             axes.axhline(peak, color="tab:red", linestyle="--")
         axes.set_ylim(bottom=0)
         axes.set_ylabel(f"{kind}\n{shown[0].unit}")

@@ -1,4 +1,4 @@
-"""Level 0: the chips are on the bus, have a driver and are free. No framework, none is opened."""
+"""Level 0: are the chips on the bus, with a driver, and free? It needs no framework."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.smoke.smoke_report import SmokeReport, WorkerSmokeReport
 from tpukit.text import one_line
 
-#: The part of the disk that is to be free: marin-community/marin's probe asks for as much.
+#: The part of the disk that should be free, as in the probe of marin-community/marin.
 _FREE_DISK = 0.05
 
 Word = Annotated[str, Field(max_length=100)]
@@ -26,7 +26,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class PciFunction(BaseModel):
-    """A function of Google's on the PCI bus; `driver` is empty where none is bound to it."""
+    """A PCI function with Google's vendor id; `driver` is empty if none is bound to it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,7 +36,7 @@ class PciFunction(BaseModel):
 
 
 class Presence(BaseModel):
-    """What the agent's `look_for_chips` saw, which says what each of it is."""
+    """The answer of the agent's `look_for_chips`, which explains the fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,7 +57,7 @@ Seen = tuple[Presence, tuple[Holder, ...]]
 def look_for_chips(
     workers: Sequence[RemoteWorker], accelerator: AcceleratorType, *, deadline: Deadline
 ) -> SmokeReport:
-    """Return what is seen of every worker's chips; a worker that fails is never raised."""
+    """Return the report on every worker's chips; it contains the errors of failed workers."""
 
     def look(worker: RemoteWorker) -> Seen:
         with worker.connect() as connection:
@@ -70,33 +70,37 @@ def look_for_chips(
 
 
 def judge_presence(
-    found: Sequence[Outcome[RemoteWorker, Seen]], accelerator: AcceleratorType
+    outcomes: Sequence[Outcome[RemoteWorker, Seen]], accelerator: AcceleratorType
 ) -> SmokeReport:
-    """Return the report on what was seen: devices by the chips that are there."""
-    reports = [_report(each, accelerator) for each in found]
-    notes = [f"worker {each.item.index}: {note}" for each in found for note in _notes(each)]
-    stand_ins = sum(each.value[0].emulated for each in found if each.value)
+    """Return the report on the workers' chips, with the number of devices that they make."""
+    reports = [_report(outcome, accelerator) for outcome in outcomes]
+    notes = [
+        f"worker {outcome.item.index}: {note}" for outcome in outcomes for note in _notes(outcome)
+    ]
+    stand_ins = sum(outcome.value[0].emulated for outcome in outcomes if outcome.value)
     stand_in = f"{stand_ins} CPU devices in a TPU's place: there is no chip to look at"
-    total = sum(each.devices for each in reports)
+    total = sum(report.devices for report in reports)
     reports = [
-        replace(each, global_devices=total, global_devices_expected=accelerator.devices)
-        for each in reports
+        replace(report, global_devices=total, global_devices_expected=accelerator.devices)
+        for report in reports
     ]
     return SmokeReport("", tuple(reports), stand_in if stand_ins else "", tuple(notes), level=0)
 
 
-def _report(found: Outcome[RemoteWorker, Seen], accelerator: AcceleratorType) -> WorkerSmokeReport:
+def _report(
+    outcome: Outcome[RemoteWorker, Seen], accelerator: AcceleratorType
+) -> WorkerSmokeReport:
     expected = accelerator.devices_per_worker
-    blank = WorkerSmokeReport(found.item.index, devices_expected=expected)
-    if not found.value:
-        assert found.error
-        return replace(blank, error=one_line(found.error.summary()), cause=found.error)
-    seen, holders = found.value
+    blank = WorkerSmokeReport(outcome.item.index, devices_expected=expected)
+    if not outcome.value:
+        assert outcome.error
+        return replace(blank, error=one_line(outcome.error.summary()), cause=outcome.error)
+    seen, holders = outcome.value
     chips = _chips(seen, accelerator)
     devices = seen.emulated or len(chips) * accelerator.facts.devices_per_chip
     problems = "; ".join(_problems(seen, holders, chips, accelerator))
     emulated = seen.emulated > 0
-    platform = "cpu" if emulated else ", ".join(sorted({each.driver for each in chips}))
+    platform = "cpu" if emulated else ", ".join(sorted({chip.driver for chip in chips}))
     return replace(
         blank, devices=devices, platform=one_line(platform), emulated=emulated, error=problems
     )
@@ -105,10 +109,10 @@ def _report(found: Outcome[RemoteWorker, Seen], accelerator: AcceleratorType) ->
 def _chips(seen: Presence, accelerator: AcceleratorType) -> list[PciFunction]:
     wanted = accelerator.facts.pci
     return [
-        each
-        for each in seen.functions
-        if each.device == wanted["device"]
-        and each.subsystem == wanted.get("subsystem", each.subsystem)
+        function
+        for function in seen.functions
+        if function.device == wanted["device"]
+        and function.subsystem == wanted.get("subsystem", function.subsystem)
     ]
 
 
@@ -124,7 +128,7 @@ def _problems(
         return
     if len(chips) != accelerator.chips_per_worker:
         yield f"{len(chips)} of {accelerator.chips_per_worker} chips on the PCI bus"
-    unbound = sum(not each.driver for each in chips)
+    unbound = sum(not chip.driver for chip in chips)
     if unbound:
         yield f"{unbound} of {len(chips)} chips without a driver: the runtime version may not fit"
     elif chips and not seen.files:
@@ -139,15 +143,15 @@ def _problems(
         yield f"the devices are busy with {', '.join(map(str, holders))}"
 
 
-def _notes(found: Outcome[RemoteWorker, Seen]) -> Iterable[str]:
-    if not found.value:
+def _notes(outcome: Outcome[RemoteWorker, Seen]) -> Iterable[str]:
+    if not outcome.value:
         return
-    seen, holders = found.value
-    if any(each.of_runtime for each in holders):
-        stop = stop_runtime(found.item.slice)
-        yield f"tpu-runtime lets the devices go once it is stopped: {stop}"
+    seen, holders = outcome.value
+    if any(holder.of_runtime for holder in holders):
+        stop = stop_runtime(outcome.item.slice)
+        yield f"tpu-runtime holds the devices until you stop it: {stop}"
     if seen.lock and not holders:
-        yield "libtpu's lock is left and nobody holds a device: tpukit kill removes it"
+        yield "libtpu's lock is left, but no process holds a device: tpukit kill removes it"
     if seen.free_bytes < _FREE_DISK * seen.disk_bytes:
         free = f"only {seen.free_bytes / seen.disk_bytes:.0%} of the disk is free"
         yield "; ".join(filter(None, (free, kernel_log_advice(seen.kernel_log_bytes))))

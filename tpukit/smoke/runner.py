@@ -1,4 +1,4 @@
-"""Run the smoke test: one program on every worker at once, with the provisioned interpreter."""
+"""Run the smoke test: one program on all workers at once, with the provisioned interpreter."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ from tpukit.text import quote
 if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
 
-#: Seconds that the smoke test may take at most; the deadline can cut it shorter.
+#: The most seconds for the smoke test; the deadline may be earlier.
 SMOKE_SECONDS = 600.0
-#: Seconds for a worker to answer whether it is ready.
+#: Seconds for a worker to say that it is ready.
 _READY_SECONDS = 60.0
-#: Seconds that the others get after one worker failed: they may fail for a reason of their own.
+#: Seconds for the other workers after one has failed, so that they can report their own failures.
 _GRACE_SECONDS = 15.0
-#: Seconds in which a program whose client is gone lets the devices go: smoke_program.py.
+#: Seconds until a program frees the devices after its client is gone: smoke_program.py.
 _ORPHAN_SECONDS = 5.0
-#: Bytes at the end of each stream that are kept.
+#: The bytes to keep from the end of each stream.
 _KEEP = 1 << 20
 
 
 @dataclass(frozen=True)
 class Load:
-    """How much a smoke test asks of the devices: its level, and the seconds of level 3."""
+    """The work for the devices: the level of the smoke test, and the seconds of level 3."""
 
     level: int = 1
     soak_seconds: float = 0.0
 
 
-#: What `up` asks.
+#: The work that `up` gives.
 QUICK = Load()
 
 OnWait = Callable[[str], None]
@@ -75,15 +75,16 @@ def ensure_computes(
     load: Load = QUICK,
     on_report: Callable[[SmokeReport], None] = lambda report: None,
 ) -> SmokeReport:
-    """Compute as `smoke` does, after any other client's smoke test of the slice, or raise.
+    """Run the smoke test after any other client's test of the slice; raise if it fails.
+
+    The errors after BadInput have the report of all workers in `details`.
 
     Raises:
-        BadInput: there are no workers, or the recipe has no such level.
-        SmokeFailed: a worker did not compute, or not rightly, or a device is slow.
+        BadInput: there are no workers, or the recipe lacks this level.
+        SmokeFailed: a worker did not compute, computed wrong numbers, or has a slow device.
         DevicesBusy: another process holds a worker's devices.
         DeadlinePassed: a worker gave no answer in time, or another smoke test did not end.
-        TpukitError: a worker could not be reached: the class of the error that says why.
-            Each of these has every worker's report in `details`.
+        TpukitError: a worker could not be reached; it has the class of the connection's error.
     """
     if not workers:
         raise BadInput("no workers to compute on")
@@ -111,13 +112,13 @@ def smoke(
     deadline: Deadline,
     load: Load = QUICK,
 ) -> SmokeReport:
-    """Compute on every device of every worker and return what came out.
+    """Compute on every device of every worker, and return the report.
 
-    Each worker's provisioned interpreter runs the recipe's program at most once, and only when all
-    workers are ready: with one missing the others would hang. A program ends at the deadline, and
-    when its connection is gone. A worker that fails is never raised: its report has the error.
+    Each worker runs the recipe's program at most once, and only if all workers are ready: the
+    others would hang without the missing one. A program ends at the deadline and when its
+    connection is gone. The report contains the errors of failed workers.
 
-    Raises `BadInput` where there are no workers.
+    Raises `BadInput` if there are no workers.
     """
     if not workers:
         raise BadInput("no workers to compute on")
@@ -130,11 +131,11 @@ def smoke(
 
 
 def check_level(recipe: Recipe, level: int) -> None:
-    """Raise `BadInput` where a recipe has no program for a level."""
+    """Raise `BadInput` if a recipe has no program for a level."""
     if level < 2 or recipe.smoke.bench_program:
         return
-    able = [each for each in recipe_names() if Recipe.named(each).smoke.bench_program]
-    note = f"--with {' or '.join(able)} has all: its figures are of the chips, no framework's"
+    able = [name for name in recipe_names() if Recipe.named(name).smoke.bench_program]
+    note = f"--with {' or '.join(able)} has all levels: they measure the chips, not the framework"
     raise BadInput(f"the smoke test of {recipe.name} has levels 0 and 1", fix=Fix(note=note))
 
 
@@ -142,13 +143,13 @@ def check_level(recipe: Recipe, level: int) -> None:
 def smoke_lock(
     worker: RemoteWorker, deadline: Deadline, on_wait: OnWait = lambda line: None
 ) -> Iterator[None]:
-    """Run the block while no other client of this user tests the slice of `worker`.
+    """Run the block while no other client of this user tests the slice.
 
-    Two at once would fail each other: a process has a TPU to itself, and `jax.distributed` has one
-    coordinator port a slice. `worker` is the slice's first: its lock is that of all. `on_wait` gets
-    one line where another client has it.
+    Two tests at once would both fail: a TPU belongs to one process, and `jax.distributed` has one
+    coordinator port for a slice. `worker` is the slice's first worker, which keeps the lock.
+    `on_wait` gets one line if another client has the lock.
 
-    Raises `DeadlinePassed` where another client has the lock until the deadline.
+    Raises `DeadlinePassed` if another client still has the lock at the deadline.
     """
     ahead, late = "another smoke test of the slice runs", "the smoke test had no turn"
     with worker_lock(worker, SMOKE_LOCK, deadline, ahead=ahead, late=late, on_wait=on_wait):
@@ -159,19 +160,18 @@ def _failure(report: SmokeReport) -> TpukitError:
     failed = [worker for worker in report.workers if not worker.ok]
     if not failed:
         bad = failures(report)
-        chips = any(each.note != TOO_FAST for each in report.failed_measurements)
+        chips = any(figure.note != TOO_FAST for figure in report.failed_measurements)
         stays = "a bad chip stays with its slice: a new slice may get another one"
         return SmokeFailed(
-            f"{len(bad)} of {len(report.measurements)} figures are no healthy slice's",
+            f"{len(bad)} of {len(report.measurements)} figures are too low or wrong",
             why="\n".join([*bad, *report.notes]),
             fix=Fix(note=stays if chips else "report it: the program is at fault, not the slice"),
             details=report.document(),
         )
     cause = decisive(worker.cause for worker in failed)
     kind = type(cause) if cause else SmokeFailed
-    first = next((each for each in failed if cause and each.cause is cause), failed[0])
-    # Of a computation that hung, the tail is a traceback, and of one that answered it says nothing:
-    # it is in the details.
+    first = next((worker for worker in failed if cause and worker.cause is cause), failed[0])
+    # After a hang the tail is a traceback, and after an answer it is useless: see the details.
     tail = () if cause or first.version else first.log_tail
     named = worker_names(worker.worker for worker in failed)
     fix = cause or first.cause
@@ -185,7 +185,7 @@ def _failure(report: SmokeReport) -> TpukitError:
 
 
 class _Run:
-    """One connection a worker; first to see whether all are ready, then for the program."""
+    """A run with one connection for each worker: first for `_look`, then for the program."""
 
     def __init__(self, recipe: Recipe, workers: int, deadline: Deadline, load: Load) -> None:
         self._recipe = recipe
@@ -199,7 +199,7 @@ class _Run:
         self._stopped: set[int] = set()
 
     def on_all(self, workers: Sequence[RemoteWorker]) -> list[Observation]:
-        """Start the program on all workers, or on none where one is not ready."""
+        """Run the program on all workers, or on none if one is not ready."""
         looks = self._at_once(workers, self._look)
         if any(look.error for look in looks):
             idle = SmokeFailed("not started")
@@ -210,7 +210,7 @@ class _Run:
         return self._at_once(looks, self._run)
 
     def close(self) -> None:
-        """Close every connection, which also ends what runs over it."""
+        """Close every connection, which also ends the program on the worker."""
         with self._lock:
             connections = list(self._connections.values())
         for connection in connections:
@@ -223,7 +223,7 @@ class _Run:
         return [outcome.value for outcome in outcomes if outcome.value]
 
     def _look(self, worker: RemoteWorker) -> Observation:
-        """See whether the worker is ready, over the connection that the program will use."""
+        """Connect, and return an observation with an error if the worker is not ready."""
         seen = Observation(worker.index)
         try:
             connection = worker.connect()
@@ -244,14 +244,14 @@ class _Run:
             return replace(seen, error=error)
 
     def _run(self, look: Observation) -> Observation:
-        """Run the program once; where it fails, end the others, which wait for it."""
+        """Run the program once; if it fails, end the others, which wait for it."""
         started = self._deadline.clock.monotonic()
         limit = self._deadline.remaining()
         seconds = f"{max(limit - 5.0, limit * 0.8):.3f}"
         level, soak = str(self._load.level), f"{self._load.soak_seconds:.3f}"
         words = [self._python, "-I", "-", self._recipe.name, str(self._workers), seconds]
         files = self._recipe.smoke.files(self._load.level)
-        program = program_text(*(f"smoke/{each}" for each in files), "smoke/smoke_program.py")
+        program = program_text(*(f"smoke/{name}" for name in files), "smoke/smoke_program.py")
         try:
             done = self._connections[look.worker].run(
                 quote([*words, level, soak]),
@@ -270,7 +270,7 @@ class _Run:
         return seen
 
     def _leave(self, worker: int, failed: bool) -> None:
-        """Count a worker out; after a failure give the others a grace, then end them."""
+        """Record that a worker has ended; after a failure, end the others after a grace period."""
         with self._lock:
             self._running.discard(worker)
         if not failed:
@@ -286,20 +286,20 @@ class _Run:
 
 
 def _busy(worker: RemoteWorker, connection: Connection, limit: Deadline) -> DevicesBusy | None:
-    """Return the error for devices that another process holds, and goes on holding."""
+    """Return the error if another process still holds the devices after `_ORPHAN_SECONDS`."""
     held: tuple[Holder, ...] = ()
     for _ in polls(limit.within(_ORPHAN_SECONDS)):
-        # Without a Python of the system nobody can look: the smoke test shows what is wrong.
+        # This fails without the system's Python; then the smoke test itself shows the problem.
         with suppress(TpukitError):
             held = device_holders(connection, deadline=limit)
         if not held:
             return None
     what = f"the devices of {worker.label} are busy with {', '.join(map(str, held))}"
-    if any(each.of_runtime for each in held):
+    if any(holder.of_runtime for holder in held):
         return DevicesBusy(what, fix=stop_runtime(worker.slice))
-    run = next((each.run for each in held if each.run and not each.attached), "")
+    run = next((holder.run for holder in held if holder.run and not holder.attached), "")
     attach = Fix.command("tpukit", "attach", worker.slice, run, note="waits until it has ended")
     return DevicesBusy(
         what,
-        fix=attach if run else Fix(note="the same command goes on once it has ended"),
+        fix=attach if run else Fix(note="repeat the command after the process has ended"),
     )

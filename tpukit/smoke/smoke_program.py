@@ -1,29 +1,29 @@
 """Compute on every device of this worker and print the result as one `TPUKIT-SMOKE {json}` line.
 
-Runs on a worker with the provisioned interpreter, which reads it from standard input:
+The provisioned interpreter of a worker reads it from standard input:
 
     cat FRAMEWORK_program.py [BENCH_program.py [SOAK_program.py]] smoke_program.py |
         python - FRAMEWORK WORKERS SECONDS LEVEL SOAK_SECONDS
 
 A framework's program defines
-    PACKAGES                 the packages whose versions the report shows
-    prepare(emulated)        force the platform, before the framework is imported: the TPU, or CPU
-                             devices where `emulated` is not 0
-    compute(workers, side)   return the report's values, from `platform` to `global_sum`: on each
-                             device, twice, the `digest` of the float32 product of
-                             `operands(side)`; over all devices the sum of 1 for the first, 2 for
-                             the second and so on; where it can, too:
-                               indices       of this worker's devices among all
+    PACKAGES                 packages; the report shows their versions
+    prepare(emulated)        force the platform before the framework is imported: the TPU, or CPU
+                             devices if `emulated` is not 0
+    compute(workers, side)   return the report's values, from `platform` to `global_sum`: twice for
+                             each device the `digest` of the float32 product of `operands(side)`,
+                             and over all devices the sum of 1 for the first, 2 for the second and
+                             so on. If the framework can, also:
+                               indices       the numbers of this worker's devices in the slice
                                memory_bytes  of each of its devices
-                               missing       indices of devices whose number is not in the sum
-                               ring          the number that each got from the device before it
+                               missing       the devices that are missing in the sum
+                               ring          the number that each device got from the one before
 
-From level 2 on, its bench program defines
-    bench()                  return figures: jax_bench_program.py says which
-and for level 3 its soak program
-    soak(seconds)            return what so many seconds under load have shown
+For levels 2 and 3, its bench program defines
+    bench()                  return figures: see jax_bench_program.py
+and for level 3, its soak program defines
+    soak(seconds)            return the results of a load: see jax_soak_program.py
 
-It ends by itself after SECONDS (with a traceback of where it hung), and when the client is gone.
+It ends itself after SECONDS, with a traceback of the hanging call, and when the client is gone.
 """
 
 import array
@@ -39,52 +39,52 @@ import threading
 import time
 from typing import Any
 
-#: Rows of the left operand and columns of the right one: on CPU devices, and on a TPU's.
+#: Rows of the left operand and columns of the right one, on CPU devices and on TPU devices.
 STAND_IN_SIDE, SIDE = 256, 2048
-#: Columns of the left operand. Integers to 255 are exact in bfloat16, and sums of so many of their
-#: products, 255 * 255 * 256 < 2**24, in float32, in whatever order they are added.
+#: Columns of the left operand. Integers to 255 are exact in bfloat16, and the sums of 256 of their
+#: products are exact in float32 in any order of addition: 255 * 255 * 256 < 2**24.
 INNER = 256
 _LARGEST = 255
-#: The digest of the product that every device has to find, by side.
+#: The digest of the right product, by side.
 DIGESTS = {256: "80b3dcac85e01f81", 2048: "0b9393b4a276946f"}
 
 
 def operands(side: int, seed: int = 0) -> list[tuple[bytes, tuple[int, int]]]:
-    """Return both operands as (words, shape): int16, little end first, the same for a seed."""
+    """Return both operands of a seed as (words, shape), in little-endian int16."""
     source, span = random.Random(seed), 2 * _LARGEST + 1
-    found = []
+    matrices = []
     for shape in ((side, INNER), (INNER, side)):
         raw = array.array("H", source.randbytes(2 * side * INNER))
         words = array.array("h", [word % span - _LARGEST for word in raw])
-        found.append((words.tobytes(), shape))
-    return found
+        matrices.append((words.tobytes(), shape))
+    return matrices
 
 
 def digest(product: Any) -> str:
-    """Return what stands for a product, a NumPy array: of its float32 numbers, row by row.
+    """Return a digest of a NumPy array of float32.
 
-    A few of them are 0, which is the same number with either sign: a device may find -0.
+    Adding 0 turns -0 into 0: a device may compute either.
     """
     return hashlib.sha256((product + 0).tobytes()).hexdigest()[:16]
 
 
 def versions(names: tuple[str, ...]) -> dict[str, str]:
-    found = {}
+    installed = {}
     for name in names:
         try:
-            found[name] = importlib.metadata.version(name)
+            installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return {**found, "python": platform.python_version()}
+    return {**installed, "python": platform.python_version()}
 
 
 def write_line(line: str = "") -> None:
-    """Write a line of its own, whatever a framework has left unfinished, in one system call."""
+    """Write a line in one system call, after ending any unfinished line of a framework."""
     os.write(1, f"\n{line}\n".encode())
 
 
 def exit_without_a_client() -> None:
-    """End this process once nobody reads it: an orphan would keep the TPU busy."""
+    """End this process when its output has no reader: an orphan would keep the TPU busy."""
     while True:
         time.sleep(2)
         try:
@@ -105,7 +105,7 @@ def main(framework: str, workers: int, seconds: float, level: int, soak_seconds:
     count = seen["global_devices"]
     numbers_hold = (
         len(seen["digests"]) == seen["devices"]
-        and all(each == DIGESTS[side] for device in seen["digests"] for each in device)
+        and all(bits == DIGESTS[side] for device in seen["digests"] for bits in device)
         and seen["global_sum"] == count * (count + 1) / 2
     )
     if level >= 2:

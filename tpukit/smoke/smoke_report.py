@@ -1,4 +1,4 @@
-"""What came of a smoke test: a figure, a worker, a slice."""
+"""The results of a smoke test: of a figure, of a worker, of a slice."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ class Measurement(Documented):
     """One figure of a smoke test: of a device, of a link to another, or of the whole slice.
 
     `what` is `matmul` (bfloat16), `hbm`, `host-to-device`, `device-to-host`, `all-reduce` (of
-    `size` bytes a device), `link`, `soak` (the worst window of a load) or `link-health` (libtpu's
-    worst score of a worker's links under it: 0 is well, 10 the worst; `note` names the links).
-    Devices are numbered as their worker's framework lists its own. `share` is of `peak`, the chip's
-    lowest published one, or of a load the median of its first minute; None where there is none, and
-    on CPU devices. `verdict` is empty, `warn` or `fail`.
+    `size` bytes for each device), `link`, `soak` (the worst window of a load) or `link-health`
+    (libtpu's worst score of a worker's links under load, from 0, healthy, to 10; `note` names the
+    links).
+
+    A device's number is that of its worker's framework. `peak` is the chip's lowest published peak,
+    or for `soak` the median of the first minute, and `share` is `value / peak`; both are None if no
+    peak is known, and on CPU devices. `verdict` is empty, `warn` or `fail`.
     """
 
     what: str
@@ -41,7 +43,7 @@ class Measurement(Documented):
         share: float | None = None,
         note: str | None = None,
     ) -> Measurement:
-        """Return it with a verdict, and with what it was compared to."""
+        """Return the figure with a verdict, and with its peak, share and note if given."""
         return replace(
             self,
             verdict=verdict,
@@ -52,7 +54,7 @@ class Measurement(Documented):
 
     @property
     def place(self) -> str:
-        """What was measured, in words: `worker 0 device 3`."""
+        """The measured part of the slice in words: `worker 0 device 3`."""
         if self.worker is None:
             return "all devices"
         if self.device is None:
@@ -67,11 +69,11 @@ class Measurement(Documented):
 
 @dataclass(frozen=True)
 class WorkerSmokeReport(Documented):
-    """What one worker's smoke program saw, or why there is nothing to show.
+    """The results of one worker's smoke program, or its error.
 
-    `devices` are this worker's own, `global_devices` those of the whole slice as the framework's
-    distributed runtime counts them. `matmul` is a digest of the product that every device computed,
-    of integers that are exact in bfloat16; where one is wrong, the first wrong one.
+    `devices` counts this worker's devices, `global_devices` those of the whole slice in the
+    framework's distributed runtime. `matmul` is the digest of each device's product of integers,
+    which are exact in bfloat16; if a device is wrong, it is the first wrong digest.
     """
 
     _derived, _hidden = ("ok",), ("cause",)
@@ -102,10 +104,10 @@ class WorkerSmokeReport(Documented):
 
 @dataclass(frozen=True)
 class SmokeReport(Documented):
-    """Every worker's smoke test; `stand_in` is what an emulated slice computed on.
+    """The results of all workers. `stand_in` describes the CPU devices of an emulated slice.
 
-    `notes` hold what contradicts the table of accelerator types without being a failure, and the
-    measurements that are low.
+    `notes` are contradictions to the table of accelerator types that are no failures, and low
+    measurements.
     """
 
     _derived = ("ok",)
@@ -126,5 +128,5 @@ class SmokeReport(Documented):
 
     @property
     def failed_measurements(self) -> tuple[Measurement, ...]:
-        """Those that no healthy slice has."""
-        return tuple(each for each in self.measurements if each.verdict == "fail")
+        """The figures that a healthy slice cannot have."""
+        return tuple(figure for figure in self.measurements if figure.verdict == "fail")

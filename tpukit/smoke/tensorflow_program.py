@@ -1,4 +1,4 @@
-"""The smoke test's computation in TensorFlow; a worker gets smoke_program.py after it."""
+"""The smoke test's computation in TensorFlow, sent to workers before smoke_program.py."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tpukit.smoke.smoke_program import digest, operands
 
-#: Packages whose versions the report shows; the first is the framework's.
+#: Packages; the report shows their versions. The first is the framework's.
 PACKAGES = ("tensorflow-tpu", "tensorflow-cpu", "libtpu")
 
 
 def prepare(emulated: int) -> None:
     """Force the platform before tensorflow is imported.
 
-    v5e, v5p and v6e are reached through PJRT (keras-team/keras-rs: its TPU example).
+    TensorFlow uses v5e, v5p and v6e through PJRT (TPU example of keras-team/keras-rs).
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if emulated:
@@ -36,8 +36,7 @@ def compute(workers: int, side: int) -> dict[str, Any]:
             "this smoke test is for slices of one worker"
         )
     strategy = _strategy(tensorflow, int(os.environ.get("TPUKIT_EMULATED_DEVICES") or 0))
-    # float32 on a TPU is multiplied as bfloat16, in which these integers are exact, and added up as
-    # float32.
+    # A TPU multiplies float32 as bfloat16, in which these integers are exact, and adds float32.
     left, right = (
         numpy.frombuffer(words, numpy.int16).reshape(shape).astype(numpy.float32)
         for words, shape in operands(side)
@@ -54,10 +53,10 @@ def compute(workers: int, side: int) -> dict[str, Any]:
         return replica.all_reduce(tensorflow.distribute.ReduceOp.SUM, number)
 
     def products() -> list[str]:
-        found = strategy.experimental_local_results(strategy.run(multiply, (left, right)))
-        return [digest(each.numpy()) for each in found]
+        results = strategy.experimental_local_results(strategy.run(multiply, (left, right)))
+        return [digest(result.numpy()) for result in results]
 
-    sums = {float(each) for each in strategy.experimental_local_results(strategy.run(add_up))}
+    sums = {float(total) for total in strategy.experimental_local_results(strategy.run(add_up))}
     return {
         "platform": "tpu" if isinstance(strategy, tensorflow.distribute.TPUStrategy) else "cpu",
         "device_kind": "",
@@ -71,12 +70,12 @@ def compute(workers: int, side: int) -> dict[str, Any]:
 
 
 def _strategy(tensorflow: Any, emulated: int) -> Any:
-    """Return what spreads over all TPU devices, or over as many logical CPUs."""
+    """Return the strategy for all TPU devices, or for `emulated` logical CPUs."""
     if emulated:
         (processor,) = tensorflow.config.list_physical_devices("CPU")
         logical = [tensorflow.config.LogicalDeviceConfiguration()] * emulated
         tensorflow.config.set_logical_device_configuration(processor, logical)
-        names = [each.name for each in tensorflow.config.list_logical_devices("CPU")]
+        names = [device.name for device in tensorflow.config.list_logical_devices("CPU")]
         return tensorflow.distribute.MirroredStrategy(names)
     resolver = tensorflow.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
     tensorflow.config.experimental_connect_to_cluster(resolver)

@@ -1,6 +1,6 @@
-"""The smoke test's computation in TorchTPU; a worker gets smoke_program.py after it.
+"""The smoke test's computation in TorchTPU, sent to workers before smoke_program.py.
 
-Written from torch_tpu 0.2.0 as it is packaged, and not tried on a TPU.
+It follows the code of torch_tpu 0.2.0, and has not been tried on a TPU.
 """
 
 import os
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
     from tpukit.smoke.smoke_program import digest, operands
 
-#: Packages whose versions the report shows.
+#: Packages; the report shows their versions.
 PACKAGES = ("torch_tpu", "torch", "libtpu")
 
 
 def prepare(emulated: int) -> None:
-    """End where there is no TPU: the package has no other device."""
+    """Exit if there is no TPU, because the package has no other device."""
     if emulated:
         raise SystemExit("torch_tpu computes on TPUs only")
     os.environ["PJRT_DEVICE"] = "TPU"
@@ -24,7 +24,7 @@ def prepare(emulated: int) -> None:
 
 def compute(workers: int, side: int) -> dict[str, Any]:
     import torch
-    import torch_tpu  # noqa: F401  it makes the device "tpu" known
+    import torch_tpu  # noqa: F401  it registers the device "tpu"
 
     if workers > 1:
         raise SystemExit("this smoke test of torch_tpu is for slices of one worker")

@@ -1,4 +1,4 @@
-"""The smoke test's computation in PyTorch/XLA; a worker gets smoke_program.py after it."""
+"""The smoke test's computation in PyTorch/XLA, sent to workers before smoke_program.py."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -8,12 +8,12 @@ if TYPE_CHECKING:
 
     from tpukit.smoke.smoke_program import digest, operands
 
-#: Packages whose versions the report shows.
+#: Packages; the report shows their versions.
 PACKAGES = ("torch_xla", "torch", "accelerate", "transformers", "libtpu")
 
 
 def prepare(emulated: int) -> None:
-    """Force the platform: otherwise torch_xla takes the CPU with a warning (its runtime.py)."""
+    """Force the platform; otherwise torch_xla only warns and takes the CPU (its runtime.py)."""
     os.environ["PJRT_DEVICE"] = "CPU" if emulated else "TPU"
     if emulated:
         os.environ["CPU_NUM_DEVICES"] = str(emulated)
@@ -31,7 +31,7 @@ def compute(workers: int, side: int) -> dict[str, Any]:
             "torch_xla joins several workers on TPUs only: "
             "an emulated slice of several workers cannot run this smoke test"
         )
-    # One process sees all devices of its worker only in SPMD mode (pytorch/xla docs, spmd_basic).
+    # Only in SPMD mode does a process see all devices of its worker (pytorch/xla, spmd_basic).
     runtime.use_spmd()
     count = runtime.global_runtime_device_count()
     mesh = spmd.Mesh(numpy.arange(count), (count,), ("device",))
@@ -41,19 +41,19 @@ def compute(workers: int, side: int) -> dict[str, Any]:
         spmd.mark_sharding(moved, mesh, ("device",) + (None,) * (tensor.dim() - 1))
         return moved
 
-    # float32 on a TPU is multiplied as bfloat16, in which these integers are exact, and added up as
-    # float32; a product of bfloat16 tensors would be rounded.
+    # A TPU multiplies float32 as bfloat16, in which these integers are exact, and adds float32; it
+    # would round a product of bfloat16 tensors.
     left, right = (
         torch.frombuffer(bytearray(words), dtype=torch.int16).reshape(shape).to(torch.float32)
         for words, shape in operands(side)
     )
-    factors = [spread(each.repeat(count, 1, 1)) for each in (left, right)]
+    factors = [spread(operand.repeat(count, 1, 1)) for operand in (left, right)]
 
     def multiply() -> list[str]:
         products = spmd.mark_sharding(torch.bmm(*factors), mesh, ("device", None, None))
         torch_xla.sync(wait=True)
         shards = [shard.data.numpy() for shard in products.local_shards]
-        return [digest(each) for each in shards]
+        return [digest(shard) for shard in shards]
 
     total = spread(torch.arange(1, count + 1, dtype=torch.int32)).sum()
     torch_xla.sync(wait=True)
