@@ -86,7 +86,7 @@ class Console:
     _has_document: bool = field(default=False, init=False)
     #: The transfer's bar, or the painted lines, while they are on the terminal.
     _bar: Progress | Live | None = field(default=None, init=False)
-    #: Held for each write, so that no thread writes between the cursor's movement and its lines.
+    #: Held to paint or narrate, so that no line comes between a cursor movement and its lines.
     _painting: threading.RLock = field(default_factory=threading.RLock, init=False)
     #: They keep the first bytes of a character that is cut in two.
     _decoders: Mapping[str, codecs.IncrementalDecoder] = field(

@@ -10,9 +10,9 @@
     ├── NoCapacity             6   stockout: worth another try, another zone
     ├── QuotaExceeded          6   quota or rate limit
     ├── SliceLost              7   preempted, terminated, or vanished after it was ready
-    ├── DeadlinePassed         8   the wait ended; the slice still exists
+    ├── DeadlinePassed         8   the wait ended; nothing was deleted
     ├── SecurityRefusal        9   an open rule, loose keys, credentials over http, untrusted files
-    │   └── HostKeyMismatch    9   the worker is not who the API says it is
+    │   └── HostKeyMismatch    9   the worker has another host key than the API says
     ├── VerificationFailed    10   provisioning or the smoke test failed
     │   ├── ProvisionFailed   10
     │   ├── SmokeFailed       10

@@ -102,7 +102,7 @@ class Paths:
 
     @property
     def tokens(self) -> Path:
-        """Access tokens that have not expired."""
+        """Access tokens, kept for later commands."""
         return self.state / "tokens"
 
     @property

@@ -103,7 +103,7 @@ def test_every_kind_of_fault_stands_in_the_help_and_on_the_page(tpukit: Tpukit) 
 
 
 def test_a_clock_that_stands_still_says_what_that_does(tpukit: Tpukit) -> None:
-    still = "creates and whatever else takes time do not end"
+    still = "creates and other operations do not end"
     for words in (("speed", "0"), ("show",)):
         done = tpukit.succeeds("emulator", "clock", *words)
         assert still in done.stderr

@@ -1,4 +1,4 @@
-"""`tpukit config`: the settings in force, each with the place it came from, and trusted files."""
+"""`tpukit config`: the settings with their origins, and the trusted project files."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from tpukit.settings.table import BY_NAME
 from tpukit.settings.trust import TrustedFiles
 
 Place = Annotated[
-    str, Argument(metavar="PATH", help=f"A {PROJECT_FILE}, or its folder; default: the one here.")
+    str, Argument(metavar="PATH", help=f"A {PROJECT_FILE}, or its folder; default: this folder's.")
 ]
 Remove = Annotated[bool, Option("--remove", help="Stop trusting the file.")]
 
 
 def application() -> typer.Typer:
-    return group("Show settings and where they come from.", explain, trust)
+    return group("Show settings and their origins, and trust project files.", explain, trust)
 
 
 def explain(toolkit: Toolkit) -> View:
     """Show every setting with its value and its origin.
 
-    `identity` is the account that calls are made as. Nothing is asked of the cloud: an account that
-    the credentials do not name is known once they were used.
+    `identity` is the account that makes the calls. This command makes no calls, so it cannot show
+    the account of new credentials that do not name it.
 
     Examples:
       tpukit config explain
@@ -39,15 +39,17 @@ def explain(toolkit: Toolkit) -> View:
     """
     settings = toolkit.settings.explain()
     account, origin = _identity(toolkit)
-    document = {each.name: {"value": each.value, "origin": each.origin} for each in settings}
+    document = {
+        setting.name: {"value": setting.value, "origin": setting.origin} for setting in settings
+    }
     rows = [["identity", account, origin]]
-    rows += [[each.name, each.value, each.origin] for each in settings]
+    rows += [[setting.name, setting.value, setting.origin] for setting in settings]
     identity = {"account": account, "origin": origin}
     return View({"identity": identity, "settings": document}, ("SETTING", "VALUE", "ORIGIN"), rows)
 
 
 def _identity(toolkit: Toolkit) -> tuple[str, str]:
-    """Return the account, empty where it is unknown, and where its credentials come from."""
+    """Return the account, or "" if it is unknown, and the source of its credentials."""
     try:
         credentials = toolkit.identity.credentials
     except TpukitError as error:
@@ -55,38 +57,38 @@ def _identity(toolkit: Toolkit) -> tuple[str, str]:
     if credentials is None:
         return "", f"disabled, {toolkit.settings.values['disable_credentials'].origin}"
     account = toolkit.identity.tokens.account
-    return account, credentials.description + ("" if account else ", whose account is not known")
+    return account, credentials.description + ("" if account else ", of an unknown account")
 
 
 def trust(toolkit: Toolkit, path: Place = "", remove: Remove = False) -> View:
-    """Trust a project's tpukit.toml, so that all of its settings count.
+    """Trust a project's tpukit.toml, so that all its settings count.
 
-    Without trust it sets the zone alone. Trust ends when the file changes. A project file never
-    sets credentials or endpoints. A project's recipes and profiles, in tpukit-recipes and
-    tpukit-profiles, need trust too.
+    An untrusted file sets only the zone. Trust ends when the file changes. A project file never
+    sets credentials or endpoints. The project's recipes (tpukit-recipes) and profiles
+    (tpukit-profiles) need trust too.
 
     Examples:
       tpukit config trust
       tpukit config trust tpukit.toml --remove
     """
-    found = _project_file(path)
+    file = _project_file(path)
     trusted = TrustedFiles(toolkit.paths.trusted)
     if remove:
-        removed = trusted.remove(found)
-        return View({"path": str(found), "removed": removed}, rows=[[str(found)]] * removed)
-    text = read_text(found)
+        removed = trusted.remove(file)
+        return View({"path": str(file), "removed": removed}, rows=[[str(file)]] * removed)
+    text = read_text(file)
     if text is None:
-        raise BadInput(f"there is no file {found}", fix=Fix(note="name the tpukit.toml"))
-    if found.parent.name == PROJECT_RECIPES:
-        return _trust_recipe(toolkit, trusted, found, text)
-    if found.parent.name == PROJECT_PROFILES:
-        return _trust_profile(toolkit, trusted, found, text)
-    given = in_project_file(found, text)
-    trusted.add(found, text)
-    toolkit.console.say(f"{found} is trusted until it changes")
-    named = {name: setting.value for name, setting in given.items() if not BY_NAME[name].harmless}
-    rows = [[name, value] for name, value in named.items()]
-    return View({"path": str(found), "settings": named}, ("SETTING", "VALUE"), rows)
+        raise BadInput(f"there is no file {file}", fix=Fix(note="give the path of the tpukit.toml"))
+    if file.parent.name == PROJECT_RECIPES:
+        return _trust_recipe(toolkit, trusted, file, text)
+    if file.parent.name == PROJECT_PROFILES:
+        return _trust_profile(toolkit, trusted, file, text)
+    given = in_project_file(file, text)
+    trusted.add(file, text)
+    toolkit.console.say(f"{file} is trusted until it changes")
+    allowed = {name: setting.value for name, setting in given.items() if not BY_NAME[name].harmless}
+    rows = [[name, value] for name, value in allowed.items()]
+    return View({"path": str(file), "settings": allowed}, ("SETTING", "VALUE"), rows)
 
 
 def _trust_recipe(toolkit: Toolkit, trusted: TrustedFiles, path: Path, text: str) -> View:
@@ -112,8 +114,8 @@ def _project_file(path: str) -> Path:
     if path:
         given = Path(path).expanduser()
         file = given / PROJECT_FILE if given.is_dir() else given
-        return file.parent.resolve() / file.name  # as `project_file` names it
-    found = project_file(Path.cwd(), Path.home())
-    if found is None:
+        return file.parent.resolve() / file.name  # the same spelling as from `project_file`
+    nearest = project_file(Path.cwd(), Path.home())
+    if nearest is None:
         raise BadInput(f"there is no {PROJECT_FILE} here", fix=Fix(note="give its path"))
-    return found
+    return nearest

@@ -1,4 +1,4 @@
-"""`tpukit emulator`: start, stop and look at the local cloud; its faults are in files beside."""
+"""`tpukit emulator`: start, stop and inspect the local cloud."""
 
 from __future__ import annotations
 
@@ -26,50 +26,55 @@ if TYPE_CHECKING:
 
 Start = Annotated[bool, Option("--start", help="Start the emulator if none runs.")]
 Impersonated = Annotated[
-    bool, Option("--impersonate", help="For clients that call it by Google's own names.")
+    bool, Option("--impersonate", help="For clients that use Google's own host names.")
 ]
 Everything = Annotated[
-    bool, Option("--all", help="Every emulator of this user, and what killed ones left.")
+    bool, Option("--all", help="All emulators of this user, and processes of killed ones.")
 ]
 
 
 @dataclass(frozen=True)
 class EmulatorFlags:
-    """How the emulator is to run."""
+    """The options of an emulator."""
 
     create_seconds: Annotated[
         float | None,
-        Option(metavar="SECONDS", min=0.0, max=86400.0, help="From create to READY; default: 2."),
+        Option(
+            metavar="SECONDS",
+            min=0.0,
+            max=86400.0,
+            help="Time from create to READY; default: 2.",
+        ),
     ] = None
     port: Annotated[
-        int, Option(metavar="PORT", min=0, max=65535, help="Of the API; 0 takes a free one.")
+        int, Option(metavar="PORT", min=0, max=65535, help="Port of the API; 0 takes a free one.")
     ] = 0
     scenario: Annotated[
-        str, Option(metavar="FILE", help="Faults to begin with: .toml or .json.")
+        str, Option(metavar="FILE", help="Faults for the beginning, .toml or .json.")
     ] = ""
     engine: Annotated[
         str,
         Option(
             metavar="auto|portable|namespaces|machines|paper",
-            help="What workers are made of; namespaces and machines need root on Linux.",
+            help="Isolation of workers; namespaces and machines need root on Linux.",
         ),
     ] = "auto"
     operation_metadata: Annotated[
         str,
         Option(
             metavar="common|tpu",
-            help="Message type of an operation's metadata; google-cloud-tpu over REST needs tpu.",
+            help="Message type of operations' metadata; google-cloud-tpu over REST needs tpu.",
         ),
     ] = ""
     realistic: Annotated[
-        bool, Option("--realistic", help="Changes take as long as on the real service.")
+        bool, Option("--realistic", help="Let changes take as long as in the real service.")
     ] = False
     grpc_port: Annotated[
         int | None,
         Option(metavar="PORT", min=0, max=65535, help="Serve gRPC too; 0 takes a free port."),
     ] = None
     impersonate: Annotated[
-        bool, Option("--impersonate", help="Answer over TLS by Google's own names too.")
+        bool, Option("--impersonate", help="Answer over TLS for Google's own host names too.")
     ] = False
 
 
@@ -90,8 +95,8 @@ def application() -> typer.Typer:
 def start(toolkit: Toolkit, flags: EmulatorFlags) -> View:
     """Start the emulator in the background.
 
-    One that runs already stays, and gets what --scenario, --realistic, --grpc-port and
-    --impersonate add. Where it differs from the other flags, this is refused.
+    If it runs already, it stays, and --scenario, --realistic, --grpc-port and --impersonate change
+    it. If it differs from the other flags, the command fails.
 
     Examples:
       tpukit emulator start --create-seconds 2
@@ -116,15 +121,15 @@ def start(toolkit: Toolkit, flags: EmulatorFlags) -> View:
     directory = private_directory(toolkit.paths.emulator)
     given: dict[str, Any] = {} if seconds is None else {"create_seconds": float(seconds)}
     kind = flags.operation_metadata
-    if flags.engine == "machines":  # it takes longer than an emulator may take to start
+    if flags.engine == "machines":  # takes longer than the limit for starting an emulator
         from tpukit.emulator.workers.engines.machines.root_file_system import ensure_root
 
         ensure_root(toolkit.paths.machines, toolkit.console.say)
-    found = daemon.start(
+    process = daemon.start(
         directory, port=flags.port, engine=flags.engine, operation_metadata=kind, **given
     )
     emulator = client(toolkit.paths)
-    _check_as_asked(found, replace(flags, create_seconds=seconds), emulator.status())
+    _check_as_asked(process, replace(flags, create_seconds=seconds), emulator.status())
     if flags.realistic:
         emulator.take_realistic_times()
     if flags.grpc_port is not None:
@@ -133,23 +138,23 @@ def start(toolkit: Toolkit, flags: EmulatorFlags) -> View:
         emulator.impersonate()
     if flags.scenario:
         emulator.play(scenario)
-    _warn_of_foreign_ssh(toolkit, found)
-    note = "prints for eval what points clients here"
-    ways = [Fix.command("tpukit", "emulator", "env", note=note)]
+    _warn_of_foreign_ssh(toolkit, process)
+    note = "prints the variables for clients; use it with eval"
+    next = [Fix.command("tpukit", "emulator", "env", note=note)]
     if flags.impersonate:
         lines = "prints the lines that /etc/hosts needs, here or in a container"
-        ways = [
+        next = [
             Fix.command("tpukit", "emulator", "hosts", note=lines),
             Fix.command("tpukit", "emulator", "env", "--impersonate", note=note),
         ]
-    return replace(_view(found, emulator), next=tuple(ways))
+    return replace(_view(process, emulator), next=tuple(next))
 
 
 def stop(toolkit: Toolkit, everything: Everything = False) -> View:
-    """Stop the emulator and all that its workers run.
+    """Stop the emulator and all processes of its workers.
 
-    Its slices are there again after the next start. With --all it lists the emulators and asks;
-    those of running programs and tests are among them, and end for good.
+    The next start brings its slices back. With --all, it lists all emulators and asks before it
+    stops them. Emulators of running programs and tests are among them, and do not come back.
 
     Examples:
       tpukit emulator stop
@@ -158,36 +163,39 @@ def stop(toolkit: Toolkit, everything: Everything = False) -> View:
     from tpukit.emulator.process import daemon
 
     if everything:
-        found = daemon.all_running(toolkit.paths.emulator)
-        for place in found:
-            toolkit.console.say(f"runs: {shown_path(place)}")
-        if found:
-            toolkit.confirm("stop them and all that their workers run?")
-        places, left = daemon.stop_all(toolkit.paths.emulator)
-        toolkit.console.say(f"emulators stopped: {len(places)}; processes left by others: {left}")
-        return View({"stopped": bool(places), "emulators": [str(p) for p in places], "left": left})
+        folders = daemon.all_running(toolkit.paths.emulator)
+        for folder in folders:
+            toolkit.console.say(f"runs: {shown_path(folder)}")
+        if folders:
+            toolkit.confirm("stop them and all processes of their workers?")
+        stopped_in, left = daemon.stop_all(toolkit.paths.emulator)
+        told = f"emulators stopped: {len(stopped_in)}; processes left by others: {left}"
+        toolkit.console.say(told)
+        return View(
+            {"stopped": bool(stopped_in), "emulators": list(map(str, stopped_in)), "left": left}
+        )
     stopped = daemon.stop(toolkit.paths.emulator)
     toolkit.console.say("emulator stopped" if stopped else "no emulator was running")
     return View({"stopped": stopped})
 
 
 def status(toolkit: Toolkit) -> View:
-    """Show where the emulator listens, and its engine.
+    """Show the addresses of the emulator, and its engine.
 
     Example:
       tpukit emulator status --json
     """
-    found = running(toolkit.paths)
-    view = _view(found, client(toolkit.paths))
-    lacks = [["lacks", each] for each in found.limits]
-    return replace(view, rows=[*view.rows, ["reason", found.reason], *lacks])
+    process = running(toolkit.paths)
+    view = _view(process, client(toolkit.paths))
+    lacks = [["lacks", limit] for limit in process.limits]
+    return replace(view, rows=[*view.rows, ["reason", process.reason], *lacks])
 
 
 def env(toolkit: Toolkit, start: Start = False, impersonate: Impersonated = False) -> View:
-    """Print the variables that point gcloud and tpukit at it.
+    """Print the variables that let gcloud and tpukit use the emulator.
 
-    With --impersonate, those for clients that call it by Google's own names: the certificates to
-    trust and the credentials. They need the lines of `tpukit emulator hosts` too.
+    With --impersonate, print those for clients that use Google's own host names: the certificates
+    to trust and the credentials. Such clients need the lines of `tpukit emulator hosts` too.
 
     Examples:
       eval "$(tpukit emulator env)"
@@ -205,15 +213,15 @@ def env(toolkit: Toolkit, start: Start = False, impersonate: Impersonated = Fals
     else:
         if start:
             ensure_environment(toolkit.paths, toolkit.console)
-        found = running(toolkit.paths)
-        _warn_of_foreign_ssh(toolkit, found)
-        variables = daemon.environment(toolkit.paths.emulator, found)
+        process = running(toolkit.paths)
+        _warn_of_foreign_ssh(toolkit, process)
+        variables = daemon.environment(toolkit.paths.emulator, process)
     lines = [[f"export {name}={quote([value])}"] for name, value in variables.items()]
     return View({"environment": dict(variables)}, rows=lines)
 
 
 def hosts(toolkit: Toolkit) -> View:
-    """Print the lines of /etc/hosts that lead Google's own names to it.
+    """Print the lines for /etc/hosts that lead Google's own host names to the emulator.
 
     Example:
       tpukit emulator hosts | sudo tee -a /etc/hosts
@@ -221,17 +229,17 @@ def hosts(toolkit: Toolkit) -> View:
     from tpukit.emulator.process import daemon
 
     running(toolkit.paths)
-    found = daemon.impersonation(toolkit.paths.emulator)
-    address, names = str(found["address"]), list(found["names"])
+    tls = daemon.impersonation(toolkit.paths.emulator)
+    address, names = str(tls["address"]), list(tls["names"])
     lines = [[f"{address} {name}"] for name in names]
     return View({"address": address, "names": names}, rows=lines)
 
 
 def _check_as_asked(
-    found: RunningEmulator, flags: EmulatorFlags, status: Mapping[str, Any]
+    process: RunningEmulator, flags: EmulatorFlags, status: Mapping[str, Any]
 ) -> None:
-    """Raise `BadInput` if the emulator that runs is not the one that was asked for."""
-    asked, port = flags.create_seconds, int(found.url.rpartition(":")[2])
+    """Raise `BadInput` if the running emulator differs from the flags."""
+    asked, port = flags.create_seconds, int(process.url.rpartition(":")[2])
     create_seconds, kind = status["create_seconds"], status["operation_metadata"]
     differences = []
     if asked not in (None, create_seconds):
@@ -241,19 +249,19 @@ def _check_as_asked(
         differences.append(f"the metadata of its operations is {kind}, not {wanted}")
     if flags.port not in (0, port):
         differences.append(f"it listens on port {port}, not {flags.port}")
-    if flags.engine not in ("auto", found.engine):
-        differences.append(f"its workers are {found.engine}, not {flags.engine}")
+    if flags.engine not in ("auto", process.engine):
+        differences.append(f"its workers are {process.engine}, not {flags.engine}")
     if differences:
-        note = "its slices are there again after the next start"
+        note = "the next start brings its slices back"
         raise BadInput(
-            "the emulator that runs is not the one that is asked for",
+            "the running emulator differs from the flags",
             why="; ".join(differences),
             fix=Fix.command("tpukit", "emulator", "stop", note=note),
         )
 
 
 def _scenario(path: str) -> dict[str, Any]:
-    """Return what a scenario file holds, before anything is started for it."""
+    """Return the content of a scenario file, so that a bad file fails before the start."""
     if not path:
         return {}
     from tpukit.emulator.faults.scenario import read_scenario
@@ -261,8 +269,8 @@ def _scenario(path: str) -> dict[str, Any]:
     return read_scenario(Path(path))
 
 
-def _warn_of_foreign_ssh(toolkit: Toolkit, found: RunningEmulator) -> None:
-    if found.foreign_ssh:
+def _warn_of_foreign_ssh(toolkit: Toolkit, process: RunningEmulator) -> None:
+    if process.foreign_ssh:
         toolkit.console.warn(
             "this machine's own SSH server answers on port 22 of the workers' addresses: gcloud, "
             "which knows no other port, would offer it your key; tpukit reaches the workers. For "
@@ -270,20 +278,20 @@ def _warn_of_foreign_ssh(toolkit: Toolkit, found: RunningEmulator) -> None:
         )
 
 
-def _view(found: RunningEmulator, emulator: EmulatorClient) -> View:
+def _view(process: RunningEmulator, emulator: EmulatorClient) -> View:
     tls = emulator.impersonation()
     fields = {
-        "url": found.url,
+        "url": process.url,
         **emulator.grpc_addresses(),
         **({"google_names": tls["address"], "authority": tls["authority"]} if tls else {}),
-        "engine": found.engine,
-        "version": found.version,
-        "pid": found.pid,
+        "engine": process.engine,
+        "version": process.version,
+        "pid": process.pid,
     }
     more = {
-        "started": found.started,
-        "reason": found.reason,
-        "limits": list(found.limits),
-        "foreign_ssh": found.foreign_ssh,
+        "started": process.started,
+        "reason": process.reason,
+        "limits": list(process.limits),
+        "foreign_ssh": process.foreign_ssh,
     }
     return View({"emulator": {**fields, **more}}, ("FIELD", "VALUE"), list(fields.items()))

@@ -1,4 +1,4 @@
-"""`tpukit emulator add`, `remove` and `catalogue`: what the emulated cloud offers."""
+"""`tpukit emulator add`, `remove` and `catalogue`: the offers and quotas of the emulated cloud."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ Kind = Annotated[
         help="zone, accelerator-type, runtime-version, network, reservation or quota.",
     ),
 ]
-Name = Annotated[str, Argument(metavar="NAME", help="Of a quota: an accelerator type of it.")]
+Name = Annotated[
+    str, Argument(metavar="NAME", help="Its name; for a quota, an accelerator type of it.")
+]
 Spot = Annotated[bool, Option("--spot", help="The quota of spot slices.")]
 
-#: The flags that each kind has to be given.
+#: The flags that each kind needs.
 _KINDS: Mapping[str, tuple[str, ...]] = {
     "zone": (),
     "accelerator-type": (),
@@ -46,23 +48,23 @@ _EXAMPLES = {
 
 @dataclass(frozen=True)
 class OfferFlags:
-    """What else belongs to what is added."""
+    """The details of a new quota or reservation."""
 
     limit: Annotated[
         int | None,
-        Option(metavar="N", min=0, help="Of a quota, in what the type's name counts."),
+        Option(metavar="N", min=0, help="Limit of a quota, in the unit of the type's name."),
     ] = None
     spot: Spot = False
-    generation: Annotated[str, Option(metavar="v4|v5p|…", help="Of a reservation.")] = ""
-    chips: Annotated[int | None, Option(metavar="N", min=1, help="Of a reservation.")] = None
+    generation: Annotated[str, Option(metavar="v4|v5p|…", help="Generation of a reservation.")] = ""
+    chips: Annotated[int | None, Option(metavar="N", min=1, help="Chips of a reservation.")] = None
 
 
 def add(toolkit: Toolkit, kind: Kind, name: Name, flags: OfferFlags = OfferFlags()) -> View:
     """Let the emulated cloud offer something, or limit it by a quota.
 
-    With the global --zone an accelerator type is offered there alone; a reservation and a quota
-    need it. A network and a reservation are of --project, else of the project that
-    `tpukit emulator env` names. What is offered stays until it is removed, or all is reset.
+    A reservation and a quota need the global --zone; with it, an accelerator type is added only to
+    this zone. Networks and reservations belong to --project, by default to the project of
+    `tpukit emulator env`. Changes stay until `remove` or `reset`.
 
     Examples:
       tpukit emulator add runtime-version tpu-vm-v4-base
@@ -92,9 +94,10 @@ def add(toolkit: Toolkit, kind: Kind, name: Name, flags: OfferFlags = OfferFlags
 
 
 def remove(toolkit: Toolkit, kind: Kind, name: Name, spot: Spot = False) -> View:
-    """Let the emulated cloud no longer offer something, or lift a quota.
+    """Remove something from the emulated cloud's offers, or lift a quota.
 
-    The default network goes with the rules that Google gives it; added again, it has none.
+    Removing the default network also removes the rules that Google gives it; adding it again does
+    not bring them back.
 
     Examples:
       tpukit emulator remove accelerator-type v4-8 --zone us-central2-b
@@ -116,7 +119,7 @@ def remove(toolkit: Toolkit, kind: Kind, name: Name, spot: Spot = False) -> View
 
 
 def catalogue(toolkit: Toolkit) -> View:
-    """List what was added and removed, and the quotas with what is used of them.
+    """List the additions and removals, and the quotas with their use.
 
     Example:
       tpukit emulator catalogue
@@ -137,16 +140,16 @@ def _project(toolkit: Toolkit) -> dict[str, str]:
 
 
 def _view(emulator: EmulatorClient) -> View:
-    found = emulator.catalogue()
+    catalogue = emulator.catalogue()
     rows: list[list[object]] = []
-    for each in found["changes"]:
-        collection, _, name = each["name"].partition("/")
-        rows.append([collection, name, "added" if each["offered"] else "removed"])
-    for each in found["reservations"]:
-        held = each["standard"]
-        rows.append(["reservations", each["name"], f"{held['size']} {held['resourceType']} chips"])
-    for each in found["quotas"]:
-        used = ", ".join(f"{name} {size}" for name, size in each["used"].items()) or "nothing"
-        shown = f"limit {each['limit']}, used: {used}"
-        rows.append(["quotas", f"{each['zone']}/{each['name']}", shown])
-    return View({"catalogue": found}, ("KIND", "NAME", "HOW"), rows)
+    for change in catalogue["changes"]:
+        collection, _, name = change["name"].partition("/")
+        rows.append([collection, name, "added" if change["offered"] else "removed"])
+    for reservation in catalogue["reservations"]:
+        chips = "{size} {resourceType} chips".format(**reservation["standard"])
+        rows.append(["reservations", reservation["name"], chips])
+    for quota in catalogue["quotas"]:
+        used = ", ".join(f"{name} {size}" for name, size in quota["used"].items()) or "nothing"
+        shown = f"limit {quota['limit']}, used: {used}"
+        rows.append(["quotas", f"{quota['zone']}/{quota['name']}", shown])
+    return View({"catalogue": catalogue}, ("KIND", "NAME", "HOW"), rows)

@@ -1,8 +1,9 @@
-"""`tpukit emulator clock`, `preempt`, `health`, `log`: what moves it, and what it served."""
+"""`tpukit emulator clock`, `preempt`, `health`, `state`, `reset` and `log`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
@@ -16,13 +17,15 @@ from tpukit.console import View
 from tpukit.errors import Fix
 
 SliceName = Annotated[str, Argument(metavar="NAME", help="Name of a slice.")]
-Vanish = Annotated[bool, Option("--vanish", help="Leave nothing, not even a state.")]
+Vanish = Annotated[
+    bool, Option("--vanish", help="Remove the slice instead of leaving it PREEMPTED.")
+]
 Health = Annotated[str, Argument(metavar="HEALTH", help="HEALTHY, UNHEALTHY_TENSORFLOW, …")]
 State = Annotated[str, Argument(metavar="STATE", help="REPAIRING, HIDDEN, READY, …")]
-Advance = Annotated[str, Argument(metavar="DURATION", help="How far: 90s, 20m, 1h.")]
-Speed = Annotated[float, Argument(metavar="FACTOR", help="1 is the pace of real time.")]
+Advance = Annotated[str, Argument(metavar="DURATION", help="Time to add: 90s, 20m, 1h.")]
+Speed = Annotated[float, Argument(metavar="FACTOR", help="Speed; 1 is real time, 0 stops it.")]
 MethodPattern = Annotated[
-    str, Option("--method", metavar="PATTERN", help="Of API methods: nodes.*.")
+    str, Option("--method", metavar="PATTERN", help="Only these API methods: nodes.*.")
 ]
 
 
@@ -31,7 +34,7 @@ def clock_application() -> typer.Typer:
 
 
 def show(toolkit: Toolkit) -> View:
-    """Show what time it is for the emulator.
+    """Show the emulator's time and its speed.
 
     Example:
       tpukit emulator clock show
@@ -40,7 +43,7 @@ def show(toolkit: Toolkit) -> View:
 
 
 def advance(toolkit: Toolkit, duration: Advance) -> View:
-    """Move the clock forward; whatever falls due happens at once.
+    """Move the clock forward; everything that is due by then happens at once.
 
     Example:
       tpukit emulator clock advance 20m
@@ -51,7 +54,7 @@ def advance(toolkit: Toolkit, duration: Advance) -> View:
 
 
 def speed(toolkit: Toolkit, factor: Speed) -> View:
-    """Let the emulator's time pass faster than real time; 0 lets it stand still.
+    """Let the emulator's time pass faster or slower than real time.
 
     Example:
       tpukit emulator clock speed 60
@@ -60,7 +63,7 @@ def speed(toolkit: Toolkit, factor: Speed) -> View:
 
 
 def preempt(toolkit: Toolkit, name: SliceName, vanish: Vanish = False) -> View:
-    """Take a slice away as Google does with a spot slice.
+    """Preempt a slice, as Google does with spot slices.
 
     Examples:
       tpukit emulator preempt demo
@@ -72,7 +75,7 @@ def preempt(toolkit: Toolkit, name: SliceName, vanish: Vanish = False) -> View:
 
 
 def health(toolkit: Toolkit, name: SliceName, health: Health) -> View:
-    """Give a slice a health; its state stays as it is.
+    """Set a slice's health without changing its state.
 
     Example:
       tpukit emulator health demo UNHEALTHY_MAINTENANCE
@@ -82,7 +85,7 @@ def health(toolkit: Toolkit, name: SliceName, health: Health) -> View:
 
 
 def state(toolkit: Toolkit, name: SliceName, state: State) -> View:
-    """Put a slice in a state, as if Google had; its workers go with it.
+    """Set a slice's state, as Google would; its workers follow.
 
     Example:
       tpukit emulator state demo REPAIRING
@@ -92,39 +95,35 @@ def state(toolkit: Toolkit, name: SliceName, state: State) -> View:
 
 
 def reset(toolkit: Toolkit) -> View:
-    """Begin anew: no slices, rules, faults or log, and the time of this machine.
+    """Remove all slices, rules, faults and the log, and set the clock to this machine's time.
 
     Example:
       tpukit emulator reset
     """
     client(toolkit.paths).reset()
-    toolkit.console.say("the emulator begins anew")
+    toolkit.console.say("the emulator is empty")
     return View({"reset": True})
 
 
 def log(toolkit: Toolkit, method: MethodPattern = "*") -> View:
-    """List the last requests served, the oldest first.
+    """List the latest requests, the oldest first.
 
     Examples:
       tpukit emulator log --method nodes.create
       tpukit emulator log --json
     """
-    requests = [each for each in client(toolkit.paths).log() if fnmatchcase(each["method"], method)]
+    log = client(toolkit.paths).log()
+    requests = [request for request in log if fnmatchcase(request["method"], method)]
     columns = ("TIME", "METHOD", "VERB", "PATH", "STATUS", "CUT")
-    rows = [[each[column.lower()] for column in columns] for each in requests]
+    rows = [[request[column.lower()] for column in columns] for request in requests]
     return View({"requests": requests}, columns, rows)
 
 
 def _clock(document: Mapping[str, Any]) -> View:
-    found = {key: document[key] for key in ("time", "speed") if key in document}
-    still = (
-        "the clock stands still: creates and whatever else takes time do not end until it goes on"
-    )
-    fix = Fix.command("tpukit", "emulator", "clock", "speed", "1")
-    stands = found["speed"] == 0
-    return View(
-        {"clock": found},
-        rows=[[value] for value in found.values()],
-        next=[fix] if stands else [],
-        warnings=[still] if stands else [],
-    )
+    clock = {key: document[key] for key in ("time", "speed") if key in document}
+    view = View({"clock": clock}, rows=[[value] for value in clock.values()])
+    if clock["speed"] != 0:
+        return view
+    stopped = "the clock stands still: creates and other operations do not end until it runs again"
+    resume = Fix.command("tpukit", "emulator", "clock", "speed", "1")
+    return replace(view, next=[resume], warnings=[stopped])

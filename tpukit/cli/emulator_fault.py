@@ -1,4 +1,4 @@
-"""`tpukit emulator fault` and `worker`: what is to go wrong, and what did."""
+"""`tpukit emulator fault` and `worker`: faults of the API and of workers, and their counts."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ Index = Annotated[str, Argument(metavar="WORKER", help="Number of a worker, or a
 
 @dataclass(frozen=True)
 class FaultFlags:
-    """Which calls of the API go wrong, how, and how often."""
+    """The failing calls of the API: which, how, and how often."""
 
-    method: Annotated[str, Option(metavar="PATTERN", help="Of API methods: nodes.*.")] = ""
-    name: Annotated[str, Option(metavar="PATTERN", help="Of the slice or rule it is about.")] = ""
-    accelerator_type: Annotated[str, Option(metavar="PATTERN", help="Strikes creates alone.")] = ""
+    method: Annotated[str, Option(metavar="PATTERN", help="Only these API methods: nodes.*.")] = ""
+    name: Annotated[str, Option(metavar="PATTERN", help="Only slices or rules so named.")] = ""
+    accelerator_type: Annotated[
+        str, Option(metavar="PATTERN", help="Only creates of these accelerator types.")
+    ] = ""
     kind: Annotated[
         str,
         Option(
@@ -38,23 +40,23 @@ class FaultFlags:
         ),
     ] = ""
     phase: Annotated[
-        str, Option(metavar="PHASE", help="before or after the call is carried out.")
+        str, Option(metavar="PHASE", help="before or after the emulator carries out the call.")
     ] = ""
-    status: Annotated[str, Option(metavar="STATUS", help="Google's name: UNAVAILABLE, …")] = ""
+    status: Annotated[str, Option(metavar="STATUS", help="Google's status: UNAVAILABLE, …")] = ""
     message: Annotated[str, Option(metavar="TEXT", help="Text of the error.")] = ""
     seconds: Annotated[float, Option(metavar="SECONDS", min=0.0, help="Length of a stall.")] = 0.0
     times: Annotated[
-        int, Option(metavar="N", min=0, help="How often; 0: once, or always with odds.")
+        int, Option(metavar="N", min=0, help="Number of calls; 0: one, or all with --probability.")
     ] = 0
     probability: Annotated[
-        float, Option(metavar="P", min=0.0, max=1.0, help="Odds of each call.")
+        float, Option(metavar="P", min=0.0, max=1.0, help="Probability for each call.")
     ] = 1.0
-    seed: Annotated[int, Option(metavar="N", help="Seed of the odds.")] = 0
+    seed: Annotated[int, Option(metavar="N", help="Seed of the random choice.")] = 0
 
 
 @dataclass(frozen=True)
 class WorkerFaultFlags:
-    """What a worker's fault is, and how far it goes."""
+    """A worker's fault and its limits."""
 
     fault: Annotated[
         str,
@@ -64,27 +66,31 @@ class WorkerFaultFlags:
             " apt-lock, disk-full, hostile-output, missing-device, wrong-device or slow-device.",
         ),
     ] = ""
-    seconds: Annotated[float, Option(metavar="SECONDS", min=0.0, help="0: until cleared.")] = 0.0
-    times: Annotated[int, Option(metavar="N", min=0, help="Connections or commands; 0: all.")] = 0
-    bytes: Annotated[int, Option(metavar="N", min=0, help="For cut: how many come through.")] = (
+    seconds: Annotated[
+        float, Option(metavar="SECONDS", min=0.0, help="End it after this time; 0: only --clear.")
+    ] = 0.0
+    times: Annotated[
+        int, Option(metavar="N", min=0, help="Number of connections or commands; 0: all.")
+    ] = 0
+    bytes: Annotated[int, Option(metavar="N", min=0, help="For cut: bytes before the cut.")] = (
         10_000
     )
     rate: Annotated[int, Option(metavar="N", min=1, help="For slow: bytes a second.")] = 10_000
     device: Annotated[
-        int, Option(metavar="N", min=0, help="For wrong-device and slow-device: which.")
+        int, Option(metavar="N", min=0, help="For wrong-device and slow-device: its number.")
     ] = 0
     clear: Annotated[bool, Option("--clear", help="End the faults of these workers.")] = False
 
 
 def application() -> typer.Typer:
-    summary = "Let calls of the API go wrong, and count those that did."
+    summary = "Let calls of the API fail, and count the failures."
     return group(summary, add, list_faults, clear, presets)
 
 
 def add(toolkit: Toolkit, preset: Preset = "", flags: FaultFlags = FaultFlags()) -> View:
-    """Spoil calls of the API that fit.
+    """Let the API calls fail that match the flags.
 
-    With the global --zone, calls in that zone alone.
+    With the global --zone, only calls in this zone fail.
 
     Examples:
       tpukit emulator fault add stockout --name demo --times 2
@@ -98,7 +104,7 @@ def add(toolkit: Toolkit, preset: Preset = "", flags: FaultFlags = FaultFlags())
 
 
 def list_faults(toolkit: Toolkit) -> View:
-    """List the faults in force, and how often each was served.
+    """List the active faults, with the number of calls that each has hit.
 
     Example:
       tpukit emulator fault list --json
@@ -107,9 +113,7 @@ def list_faults(toolkit: Toolkit) -> View:
 
 
 def clear(toolkit: Toolkit) -> View:
-    """End every fault and print the last account.
-
-    Those of workers and the events of scenarios too.
+    """End all faults of the API and of workers, and the events of scenarios, and list them.
 
     Example:
       tpukit emulator fault clear
@@ -118,7 +122,7 @@ def clear(toolkit: Toolkit) -> View:
 
 
 def presets(toolkit: Toolkit) -> View:
-    """List the refusals of the service known by name.
+    """List the named refusals of the real service.
 
     Example:
       tpukit emulator fault presets
@@ -126,8 +130,8 @@ def presets(toolkit: Toolkit) -> View:
     from tpukit.emulator.faults.presets import PRESETS
 
     rows = [
-        (name, each.method, each.kind, each.status.status, each.status.message)
-        for name, each in PRESETS.items()
+        (name, preset.method, preset.kind, preset.status.status, preset.status.message)
+        for name, preset in PRESETS.items()
     ]
     keys = ("name", "method", "kind", "status", "message")
     document = {"presets": [dict(zip(keys, row, strict=True)) for row in rows]}
@@ -140,7 +144,7 @@ def worker(
     index: Index = "all",
     flags: WorkerFaultFlags = WorkerFaultFlags(),
 ) -> View:
-    """Inflict a fault on workers, or end it with --clear.
+    """Give workers a fault, or end their faults with --clear.
 
     Examples:
       tpukit emulator worker demo 1 --fault frozen --seconds 30
@@ -169,22 +173,22 @@ def worker(
 
 
 def faults(document: Mapping[str, Any]) -> View:
-    """Show every rule with what it struck, as one table."""
-    api = [("api", each, each["method"], each["name"], each["kind"]) for each in document["faults"]]
+    """Show all faults and events with their counts as one table."""
+    api = [("api", rule, rule["method"], rule["name"], rule["kind"]) for rule in document["faults"]]
     workers = [
-        ("worker", each, each["fault"], each["node"], _workers(each["worker"]))
-        for each in document["workers"]
+        ("worker", rule, rule["fault"], rule["node"], _workers(rule["worker"]))
+        for rule in document["workers"]
     ]
     events = [
-        ("event", each, each["do"], each["node"], f"after {each['after']:g}s")
-        for each in document["events"]
+        ("event", rule, rule["do"], rule["node"], f"after {rule['after']:g}s")
+        for rule in document["events"]
     ]
     rows = [
         [
-            *(where, what, name, how, "" if each["times"] is None else each["times"]),
-            *(each["served"], each.get("zone", ""), each.get("accelerator_type", "")),
+            *(where, what, name, how, "" if rule["times"] is None else rule["times"]),
+            *(rule["served"], rule.get("zone", ""), rule.get("accelerator_type", "")),
         ]
-        for where, each, what, name, how in (*api, *workers, *events)
+        for where, rule, what, name, how in (*api, *workers, *events)
     ]
     columns = ("WHERE", "WHAT", "NAME", "HOW", "TIMES", "SERVED", "ZONE", "TYPE")
     return View({key: document[key] for key in ("faults", "workers", "events")}, columns, rows)

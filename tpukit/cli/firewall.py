@@ -35,8 +35,9 @@ def apply(
 ) -> View:
     """Let your own address reach port 22 of a slice.
 
-    With --iap Identity-Aware Proxy, with --jump that worker, with --source-range the addresses that
-    it names. What the rule admits already stays, but for your address of another day.
+    With --iap, the rule admits Identity-Aware Proxy instead; with --jump, that worker; with
+    --source-range, those addresses. The rule keeps the addresses that it admits already, except
+    your own earlier ones.
 
     Examples:
       tpukit firewall apply demo
@@ -45,18 +46,18 @@ def apply(
     ranges = ssh_rule.check_ranges(source_ranges or (), world=allow_world)
     toolkit = toolkit.by(route)
     context, opened = toolkit.context(ranges), []
-    for found in toolkit.find_named(name):
-        found, opening = rule_opening.open_for(context, found, allow_world)
+    for slice_ in toolkit.find_named(name):
+        slice_, opening = rule_opening.open_for(context, slice_, allow_world)
         toolkit.console.say(f"rule {opening.rule.name}: {opening.summary}")
         opened.append(opening)
-    return rule_views.opened(opened, found.network_project or found.project)
+    return rule_views.opened(opened, slice_.network_project or slice_.project)
 
 
 def list_rules(toolkit: Toolkit, everything: All = False) -> View:
-    """List the firewall rules that tpukit has made.
+    """List the firewall rules of tpukit, or all ingress rules with --all.
 
-    With --all every ingress rule. A rule whose slice was deleted by another tool is warned of, and
-    so is every rule that lets the whole world reach port 22.
+    It warns about rules of slices that another tool has deleted, and about all rules that let the
+    whole world reach port 22.
 
     Examples:
       tpukit firewall list
@@ -73,8 +74,8 @@ def list_rules(toolkit: Toolkit, everything: All = False) -> View:
 def audit(toolkit: Toolkit) -> View:
     """List every rule of the project that lets the whole world reach port 22.
 
-    The exit status is 9 where there is one. Rules that deny, and priorities, are considered;
-    firewall policies of networks and organisations are not.
+    The exit status is 9 if there is one. The audit considers denying rules and priorities, but not
+    the firewall policies of networks and organisations.
 
     Examples:
       tpukit firewall audit
@@ -87,7 +88,7 @@ def audit(toolkit: Toolkit) -> View:
 def remove(toolkit: Toolkit, name: RuleOwner) -> View:
     """Remove the rule of a slice.
 
-    The slice may be gone already. Where several had its name, name the rule.
+    The slice may be gone already. If several slices had its name, give the name of the rule.
 
     Examples:
       tpukit firewall remove demo

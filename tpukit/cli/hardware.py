@@ -1,4 +1,4 @@
-"""What a chip and a worker are made of, in words, with where each figure is published."""
+"""The hardware of a chip and of a worker in words, with the source of each figure."""
 
 from __future__ import annotations
 
@@ -12,40 +12,42 @@ from tpukit.text import counted
 
 @dataclass(frozen=True)
 class HardwareFact:
-    """One figure, and the citations of it; an empty value where nobody has published one."""
+    """One figure with its citations; the value is empty if the figure is not published."""
 
     name: str
     value: str
     sources: tuple[str, ...] = ()
 
 
-def of_type(found: AcceleratorType) -> tuple[HardwareFact, ...]:
-    """Return what is known of one accelerator type, of the whole slice first."""
-    own, facts = tuple(map(accelerators.citation, found.sources)), found.facts
-    per_device = f"{found.devices_per_worker} a worker, each a {facts.device_unit}"
-    workers = f"{found.workers}, each with {counted(found.chips_per_worker, 'chip')}"
-    memory = f"{found.chips * facts.hbm_gib_per_chip} GiB"
+def of_type(accelerator: AcceleratorType) -> tuple[HardwareFact, ...]:
+    """Return the facts about one accelerator type, those of the whole slice first."""
+    own, facts = tuple(map(accelerators.citation, accelerator.sources)), accelerator.facts
+    per_device = f"{accelerator.devices_per_worker} a worker, each a {facts.device_unit}"
+    workers = f"{accelerator.workers}, each with {counted(accelerator.chips_per_worker, 'chip')}"
+    memory = f"{accelerator.chips * facts.hbm_gib_per_chip} GiB"
     return (
-        HardwareFact("chips", f"{found.chips}, {found.topology}", own),
-        HardwareFact("cores", str(found.cores), own),
+        HardwareFact("chips", f"{accelerator.chips}, {accelerator.topology}", own),
+        HardwareFact("cores", str(accelerator.cores), own),
         HardwareFact("workers", workers, own),
         HardwareFact(
-            "devices", f"{found.devices}, {per_device}", _cited(facts, "devices_per_chip")
+            "devices", f"{accelerator.devices}, {per_device}", _cited(facts, "devices_per_chip")
         ),
         HardwareFact("HBM of the slice", memory, _cited(facts, "hbm_gib_per_chip")),
         *of_generation(facts),
-        _machine(found),
-        HardwareFact("runtime version", found.runtime_version, _cited(facts, "runtime_version")),
+        _machine(accelerator),
+        HardwareFact(
+            "runtime version", accelerator.runtime_version, _cited(facts, "runtime_version")
+        ),
     )
 
 
 def of_generation(facts: Generation) -> tuple[HardwareFact, ...]:
-    """Return what is known of every chip of a generation."""
+    """Return the facts about a chip of a generation."""
     return tuple(_chip_facts(facts))
 
 
 def _chip_facts(facts: Generation) -> Iterator[HardwareFact]:
-    bandwidth = " or ".join(f"{each:,}" for each in facts.hbm_gbytes_per_second_per_chip)
+    bandwidth = " or ".join(f"{figure:,}" for figure in facts.hbm_gbytes_per_second_per_chip)
     units = f"{facts.mxus_per_core} a core, each {facts.mxu_side} x {facts.mxu_side}"
     link, links = facts.ici_gbytes_per_second_per_link, facts.ici_gbytes_per_second_per_chip
     values = {
@@ -70,15 +72,17 @@ def _chip_facts(facts: Generation) -> Iterator[HardwareFact]:
 
 
 def machines(facts: Generation) -> HardwareFact:
-    """Return what the TPU VMs of a generation have besides their chips."""
-    found = [f"{counted(m.chips, 'chip')}: {m.vcpus} vCPUs, {m.memory}" for m in facts.machines]
-    return HardwareFact("a worker's VM", "; ".join(found), _cited(facts, "machines"))
+    """Return the CPUs and memory of a generation's TPU VMs."""
+    sizes = [f"{counted(m.chips, 'chip')}: {m.vcpus} vCPUs, {m.memory}" for m in facts.machines]
+    return HardwareFact("a worker's VM", "; ".join(sizes), _cited(facts, "machines"))
 
 
-def _machine(found: AcceleratorType) -> HardwareFact:
-    own = found.machine
+def _machine(accelerator: AcceleratorType) -> HardwareFact:
+    own = accelerator.machine
     value = f"{own.vcpus} vCPUs, {own.memory}" if own else ""
-    return HardwareFact("a worker's VM", value, _cited(found.facts, "machines") if own else ())
+    return HardwareFact(
+        "a worker's VM", value, _cited(accelerator.facts, "machines") if own else ()
+    )
 
 
 def _cited(facts: Generation, fact: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The emulator as the commands reach it: started where none runs, and its control plane."""
+"""The commands' access to the emulator: its environment and its control plane."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
 
 
 def ensure_environment(paths: Paths, console: Console) -> Mapping[str, str]:
-    """Return the variables that point clients at the emulator; start it where none runs."""
+    """Return the variables that lead clients to the emulator; start it if none runs."""
     from tpukit.emulator.process import daemon
 
     directory = private_directory(paths.emulator)
-    found = daemon.running(directory)
-    if found is None:
-        found = daemon.start(directory)
+    process = daemon.running(directory)
+    if process is None:
+        process = daemon.start(directory)
         console.say("emulator started")
         console.suggest(Fix.command("tpukit", "emulator", "stop", note="it runs until then"))
-    return daemon.environment(directory, found)
+    return daemon.environment(directory, process)
 
 
 def running(paths: Paths) -> RunningEmulator:
-    """Return the emulator that runs; raise `NotFound` where none does."""
+    """Return the running emulator; raise `NotFound` if there is none."""
     from tpukit.emulator.process import daemon
 
-    found = daemon.running(paths.emulator)
-    if found is None:
+    process = daemon.running(paths.emulator)
+    if process is None:
         raise NotFound("no emulator is running", fix=Fix.command("tpukit", "emulator", "start"))
-    return found
+    return process
 
 
 def client(paths: Paths) -> EmulatorClient:
-    """Return a client of the running emulator's control plane; raise `NotFound` where none runs."""
+    """Return a client of the running emulator's control plane; raise `NotFound` if none runs."""
     from tpukit.emulator.control_client import EmulatorClient
 
-    found = running(paths)
-    return EmulatorClient(found.url, found.token)
+    process = running(paths)
+    return EmulatorClient(process.url, process.token)

@@ -1,4 +1,4 @@
-"""What the API offers in each zone, read now, with what our own table says of it."""
+"""The accelerator types that each zone offers, from the API or from our table."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from tpukit.remote.command.fan_out import fan_out
 
 @dataclass(frozen=True)
 class Offers:
-    """Names by the zone that offers them, and the zones whose list failed, with the error."""
+    """The offered names by zone, and the errors of the zones that did not answer."""
 
     by_zone: Mapping[str, frozenset[str]]
     silent: Mapping[str, TpukitError] = field(default_factory=dict)
 
     def zones_of(self, name: str) -> tuple[str, ...]:
-        """Return the zones that offer it, in order."""
+        """Return the zones that offer a name, sorted."""
         return tuple(sorted(zone for zone, names in self.by_zone.items() if name in names))
 
     @property
     def names(self) -> frozenset[str]:
-        """All that is offered anywhere."""
+        """The names that any zone offers."""
         return frozenset(name for names in self.by_zone.values() for name in names)
 
     @property
     def warnings(self) -> list[str]:
-        """One line for all zones that failed for the same reason."""
+        """One line for each reason, about all zones that failed for it."""
         zones: dict[str, list[str]] = {}
         for zone, error in sorted(self.silent.items()):
             zones.setdefault(error.reason, []).append(zone)
-        return [_warning(each, self.silent[each[0]]) for each in zones.values()]
+        return [_warning(failed, self.silent[failed[0]]) for failed in zones.values()]
 
 
 def accelerator_types(toolkit: Toolkit, zones: Sequence[str] = ()) -> Offers:
-    """Return the accelerator types of these zones, of every zone that the project sees for none.
+    """Return the accelerator types of these zones, or of all zones that the project sees.
 
-    Raises `TpukitError` where none of them answered.
+    Raises `TpukitError` if no zone answered.
     """
     provider = toolkit.provider
     return _read(zones or provider.zones(), provider.accelerator_types)
@@ -47,10 +47,10 @@ def accelerator_types(toolkit: Toolkit, zones: Sequence[str] = ()) -> Offers:
 
 def _read(zones: Sequence[str], read: Callable[[str], frozenset[str]]) -> Offers:
     outcomes = fan_out(list(zones), read)
-    failed = {each.item: each.error for each in outcomes if each.error}
+    failed = {outcome.item: outcome.error for outcome in outcomes if outcome.error}
     if outcomes and len(failed) == len(outcomes):
         raise next(iter(failed.values()))
-    answered = {each.item: each.value for each in outcomes if each.value is not None}
+    answered = {outcome.item: outcome.value for outcome in outcomes if outcome.value is not None}
     return Offers(answered, failed)
 
 
@@ -61,5 +61,5 @@ def _warning(zones: Sequence[str], error: TpukitError) -> str:
 
 
 def table_types(zone: str) -> frozenset[str]:
-    """Return the accelerator types that a zone offers by our own table."""
-    return frozenset(each.name for each in all_types() if zone in each.facts.zones)
+    """Return the accelerator types of a zone in our table."""
+    return frozenset(listed.name for listed in all_types() if zone in listed.facts.zones)

@@ -25,9 +25,9 @@ SECTIONS = {
         "stop": "Stop a slice and wait until it is STOPPED.",
         "delete": "Delete slices and wait until they are gone.",
         "reap": "Delete what is dead or whose time is up, in all zones.",
-        "queue": "Wait in Google's queue for slices, one or a multislice.",
+        "queue": "Wait in Google's queue for a slice or a multislice.",
         "types": "List accelerator types and their zones.",
-        "zones": "List the zones that the API shows you, and what they offer.",
+        "zones": "List the zones that the API shows you, with the generations that they offer.",
         "versions": "List the runtime versions of a zone.",
     },
     "Their workers": {
@@ -56,7 +56,7 @@ SECTIONS = {
         "notebook": "Open Jupyter on a worker, with the provisioned environment.",
     },
     "Settings and state": {
-        "config": "Show settings and where they come from.",
+        "config": "Show settings and their origins, and trust project files.",
         "completion": "Print the script by which a shell completes words.",
         "help": "Explain flags, variables, exit codes, or a command.",
     },

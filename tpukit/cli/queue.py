@@ -1,4 +1,4 @@
-"""`tpukit queue`: requests that wait in Google's queue until it has room."""
+"""`tpukit queue`: requests that wait in Google's queue for capacity."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ RequestNames = Annotated[list[str], Argument(metavar="NAME…", help="Names of q
 
 @dataclass(frozen=True)
 class QueueFlags:
-    """What a request in the queue has beside a slice's own flags."""
+    """The flags of a queued resource, in addition to those of a slice."""
 
     count: Annotated[
-        int, Option(metavar="N", help="Slices; several are a multislice.", min=1, max=256)
+        int, Option(metavar="N", help="Number of slices; several are a multislice.", min=1, max=256)
     ] = 1
     best_effort: Annotated[
-        bool, Option("--best-effort", help="Capacity that nobody has a right to, below on-demand.")
+        bool, Option("--best-effort", help="Use the tier below on-demand, without guarantee.")
     ] = False
     valid_until: Annotated[
-        str, Option(metavar="DURATION", help="How long Google tries; default: without an end.")
+        str, Option(metavar="DURATION", help="Let Google try for this time; default: no end.")
     ] = ""
 
 
 def application() -> typer.Typer:
-    summary = "Wait in Google's queue for slices, one or a multislice."
+    summary = "Wait in Google's queue for a slice or a multislice."
     return group(summary, create, list_requests, describe, wait, delete)
 
 
@@ -55,11 +55,11 @@ def create(
     queue: QueueFlags = QueueFlags(),
     options: RequestFlags = DEFAULTS,
 ) -> View:
-    """Ask for slices, and return once the request stands in the queue.
+    """Request slices, and return when the request is in the queue.
 
-    It waits there for minutes to days, whether you watch or not, and its slices bill from the
-    moment that they are there. One slice is called NAME, several are NAME-0, NAME-1 and so on, and
-    NAME is all of them for run, provision and cp.
+    It waits there for minutes to days, and its slices bill from the moment when they exist, even if
+    you do not watch. A single slice is called NAME; several are called NAME-0, NAME-1 and so on,
+    and run, provision and cp take NAME for all of them.
 
     Examples:
       tpukit queue create v5litepod-16 demo --spot --valid-until 12h
@@ -71,14 +71,14 @@ def create(
     accelerator, name = wanted(accelerator_type, name)
     toolkit.check_given("project", "zone")
     zone = toolkit.settings.get("zone")
-    (one,) = slice_requests(toolkit, name, [(accelerator, zone)], options)
-    say_wanted(toolkit, [one])
-    if queue.best_effort and one.provisioning != "on-demand":
-        raise BadInput(f"--best-effort and --{one.provisioning} exclude each other")
-    if one.provisioning == "preemptible":
+    (slice_request,) = slice_requests(toolkit, name, [(accelerator, zone)], options)
+    say_wanted(toolkit, [slice_request])
+    if queue.best_effort and slice_request.provisioning != "on-demand":
+        raise BadInput(f"--best-effort and --{slice_request.provisioning} exclude each other")
+    if slice_request.provisioning == "preemptible":
         raise BadInput("the queue has no --preemptible", fix=Fix(note="--spot is its newer form"))
     request = QueueRequest(
-        with_access(one, toolkit.context()),
+        with_access(slice_request, toolkit.context()),
         queue.count,
         queue.best_effort,
         flag.seconds(queue.valid_until, "--valid-until") if queue.valid_until else None,
@@ -89,19 +89,20 @@ def create(
     deadline = toolkit.deadline(flag.seconds(timeout))
 
     def act(by: Toolkit) -> tuple[QueuedResource, bool]:
-        limit, say = by.deadline(deadline.remaining()), by.say_state(one.name)
+        limit, say = by.deadline(deadline.remaining()), by.say_state(slice_request.name)
         return ensure_queued(by.provider, request, deadline=limit, journal=by.journal, on_state=say)
 
     if dry_run:
         return rehearse(toolkit, act)
-    found, made = act(toolkit)
-    return queue_views.one_request(found, extra={"created": made}, next=(_wait_for(found),))
+    queued, created = act(toolkit)
+    return queue_views.one_request(queued, extra={"created": created}, next=(_wait_for(queued),))
 
 
 def list_requests(toolkit: Toolkit) -> View:
     """List the queued resources of all zones, or of --zone.
 
-    Each stands with what its state means. What is dead keeps its quota: how to delete it is said.
+    Each state is explained. Dead requests keep their quota, so it prints the commands that delete
+    them.
 
     Examples:
       tpukit queue list
@@ -112,7 +113,7 @@ def list_requests(toolkit: Toolkit) -> View:
 
 
 def describe(toolkit: Toolkit, name: RequestName) -> View:
-    """Show one queued resource, what its state means, and what to do.
+    """Show one queued resource, the meaning of its state, and advice.
 
     Example:
       tpukit queue describe demo
@@ -121,9 +122,9 @@ def describe(toolkit: Toolkit, name: RequestName) -> View:
 
 
 def wait(toolkit: Toolkit, name: RequestName, timeout: flag.Timeout = "24h") -> View:
-    """Wait until the slices of a queued resource are there.
+    """Wait until the slices of a queued resource exist.
 
-    When the wait ends early, the request stays in the queue, and nothing is deleted.
+    If the wait ends early, the request stays in the queue.
 
     Examples:
       tpukit queue wait demo
@@ -132,15 +133,16 @@ def wait(toolkit: Toolkit, name: RequestName, timeout: flag.Timeout = "24h") -> 
     from tpukit.slices.queue_requests import wait_queued
 
     deadline = toolkit.deadline(flag.seconds(timeout))
-    found = wait_queued(
+    queued = wait_queued(
         toolkit.provider,
         _find(toolkit, name),
         deadline=deadline,
         on_state=toolkit.say_state(name),
     )
-    place = (found.name, "--zone", found.zone)
-    after = [Fix.command("tpukit", "firewall", "apply", *place)]
-    return queue_views.one_request(found, next=(*after, Fix.command("tpukit", "provision", *place)))
+    place = (queued.name, "--zone", queued.zone)
+    steps = (("firewall", "apply"), ("provision",))
+    next = tuple(Fix.command("tpukit", *verb, *place) for verb in steps)
+    return queue_views.one_request(queued, next=next)
 
 
 def delete(
@@ -150,24 +152,25 @@ def delete(
     dry_run: DryRun = False,
     timeout: flag.Timeout = "30m",
 ) -> View:
-    """Delete queued resources, with the slices that they have, and wait until they are gone.
+    """Delete queued resources with their slices, and wait until they are gone.
 
-    One that is missing or fails does not stop the others.
+    If one is missing or fails, the others are deleted nevertheless.
 
     Examples:
       tpukit queue delete demo
       tpukit queue delete demo pair --yes
     """
     deadline = toolkit.deadline(flag.seconds(timeout))
-    found, missing = _sought(toolkit, names)
-    things = {each.name: each for each in found}
+    requests, missing = _find_all(toolkit, names)
+    things = {request.name: request for request in requests}
     if dry_run:
         if missing:
             raise _not_deleted(missing, ())
         limit = deadline.remaining()
         return rehearse(toolkit, lambda by: by.cleanup.end_all(things, by.deadline(limit)).check())
-    _confirm(toolkit, found, force)
-    end_watches(toolkit, [(each.zone, name) for each in found for name in each.slices])
+    _confirm(toolkit, requests, force)
+    slices = [(request.zone, name) for request in requests for name in request.slices]
+    end_watches(toolkit, slices)
     done = toolkit.cleanup.end_all(things, deadline)
     shown = queue_views.deleted(done.names, done.rules)
     if failed := {**done.failed, **missing}:
@@ -183,18 +186,18 @@ def _find(toolkit: Toolkit, name: str) -> QueuedResource:
     return find_queued(toolkit.provider, naming.check_request_name(name), toolkit.flags.zone)
 
 
-def _sought(
+def _find_all(
     toolkit: Toolkit, names: Sequence[str]
 ) -> tuple[list[QueuedResource], dict[str, TpukitError]]:
-    """Return the requests that are there, and what there is to say of each that is not."""
-    found: list[QueuedResource] = []
+    """Return the existing requests, and an error for each missing one."""
+    requests: list[QueuedResource] = []
     missing: dict[str, TpukitError] = {}
     for name in dict.fromkeys(map(naming.check_request_name, names)):
         try:
-            found.append(_find(toolkit, name))
+            requests.append(_find(toolkit, name))
         except NotFound as error:
             missing[name] = error
-    return found, missing
+    return requests, missing
 
 
 def _not_deleted(failed: Mapping[str, TpukitError], deleted: Sequence[str]) -> TpukitError:
@@ -203,30 +206,25 @@ def _not_deleted(failed: Mapping[str, TpukitError], deleted: Sequence[str]) -> T
     return cleanup.not_deleted(failed, deleted, things="queued resources", verbs=["queue"])
 
 
-def _confirm(toolkit: Toolkit, found: Sequence[QueuedResource], force: bool) -> None:
-    """Ask, where a request may have slices; refuse another's unless forced."""
-    whose = {each.name: each.labels.get(naming.OWNER, "") for each in found}
-    others = [
-        each
-        for each in found
-        if whose[each.name] and not naming.is_owner(toolkit.owner, each.labels)
-    ]
-    if others and not force:
-        raise NotAllowed(
-            f"queued resource {others[0].name} belongs to {whose[others[0].name]}",
-            reason=f"you are {toolkit.owner}",
-            fix=Fix.command(
-                *("tpukit", "queue", "delete", *[each.name for each in found], "--force")
-            ),
-        )
-    alive = [each for each in found if not each.dead]
-    if alive:
-        shown = ", ".join(
-            f"{each.name} ({each.zone}, {each.state}, with {', '.join(each.slices)})"
-            for each in alive
-        )
+def _confirm(toolkit: Toolkit, requests: Sequence[QueuedResource], force: bool) -> None:
+    """Ask if a request may have slices; raise `NotAllowed` for another owner's without `force`."""
+    for request in requests:
+        owner = request.labels.get(naming.OWNER, "")
+        if owner and not force and not naming.is_owner(toolkit.owner, request.labels):
+            names = [request.name for request in requests]
+            raise NotAllowed(
+                f"queued resource {request.name} belongs to {owner}",
+                reason=f"you are {toolkit.owner}",
+                fix=Fix.command("tpukit", "queue", "delete", *names, "--force"),
+            )
+    shown = ", ".join(
+        f"{request.name} ({request.zone}, {request.state}, with {', '.join(request.slices)})"
+        for request in requests
+        if not request.dead
+    )
+    if shown:
         toolkit.confirm(f"delete {shown}?")
 
 
-def _wait_for(found: QueuedResource) -> Fix:
-    return Fix.command("tpukit", "queue", "wait", found.name, "--zone", found.zone)
+def _wait_for(queued: QueuedResource) -> Fix:
+    return Fix.command("tpukit", "queue", "wait", queued.name, "--zone", queued.zone)

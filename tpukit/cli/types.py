@@ -1,4 +1,4 @@
-"""`tpukit types`: the accelerator types and where they are offered, from our own table or live."""
+"""`tpukit types`: accelerator types and their zones, from our table or from the API."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ from tpukit.console import View
 from tpukit.errors import BadInput, Fix
 from tpukit.text import one_line
 
-Prefix = Annotated[
-    str, Argument(metavar="[PREFIX]", help="Only types that start so: v4, v5e, v6e-16.")
-]
+Prefix = Annotated[str, Argument(metavar="[PREFIX]", help="Start of the types: v4, v5e, v6e-16.")]
 Live = Annotated[bool, Option("--live", help="Ask the API, in every zone or in --zone.")]
 
 
 def types(toolkit: Toolkit, prefix: Prefix = "", live: Live = False) -> View:
     """List accelerator types and their zones.
 
-    Without a prefix it is a line a generation; of one type it is what a chip and a worker of it are
-    made of, each figure with its source, and every zone. With --live it is
-    what the API offers to your project now, and where our own table says something else.
+    Without a prefix, each line is a generation. For a single type, it shows the hardware of a chip
+    and of a worker, with the source of each figure, and all zones. With --live, it shows the types
+    that the API offers to your project now, and the differences to our table.
 
     Examples:
       tpukit types
@@ -41,18 +39,18 @@ def types(toolkit: Toolkit, prefix: Prefix = "", live: Live = False) -> View:
         return type_views.live_types(
             offers.accelerator_types(toolkit, (zone,) if zone else ()), spelled
         )
-    found = [
-        each
-        for each in accelerators.all_types()
-        if each.name.startswith(spelled) and (not zone or zone in each.facts.zones)
+    matching = [
+        accelerator
+        for accelerator in accelerators.all_types()
+        if accelerator.name.startswith(spelled) and (not zone or zone in accelerator.facts.zones)
     ]
-    if not found:
+    if not matching:
         place = f" in {one_line(zone)}" if zone else ""
         raise BadInput(
             f"there is no accelerator type {one_line(prefix)}{place}".replace("  ", " "),
             fix=Fix.command("tpukit", "types"),
         )
-    exact = [each for each in found if each.name == spelled]
+    exact = [accelerator for accelerator in matching if accelerator.name == spelled]
     if exact:
         return type_views.one_type(exact[0])
-    return type_views.types(found) if spelled or zone else type_views.generations(found)
+    return type_views.types(matching) if spelled or zone else type_views.generations(matching)

@@ -1,4 +1,4 @@
-"""`tpukit versions`: the runtime versions of a zone, with what our own table says of each."""
+"""`tpukit versions`: the runtime versions of a zone, compared with our table."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tpukit.cli.views import type_views
 from tpukit.console import View
 
 Prefix = Annotated[
-    str, Argument(metavar="[TYPE]", help="Only those that are not known to leave it without chips.")
+    str, Argument(metavar="[TYPE]", help="Leave out versions that are known to be unfit for it.")
 ]
 
 
 def versions(toolkit: Toolkit, accelerator_type: Prefix = "") -> View:
     """List the runtime versions of a zone.
 
-    The API accepts each of them for every accelerator type. With a wrong one a slice becomes READY
-    without a usable chip; beside each stands for which generations that is known.
+    The API accepts every version for every accelerator type. With a wrong version, a slice becomes
+    READY without a usable chip. The last column has the generations with such reports.
 
     Examples:
       tpukit versions
@@ -28,7 +28,7 @@ def versions(toolkit: Toolkit, accelerator_type: Prefix = "") -> View:
     """
     head = accelerators.spelled(accelerator_type).partition("-")[0]
     if head and head not in accelerators.GENERATIONS:
-        accelerators.AcceleratorType.parse(accelerator_type)  # says what is near it
+        accelerators.AcceleratorType.parse(accelerator_type)  # raises, with the nearest names
     toolkit.check_given("project", "zone")
     zone = toolkit.settings.get("zone")
     return type_views.versions(zone, sorted(toolkit.provider.runtime_versions(zone)), head)

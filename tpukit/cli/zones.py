@@ -1,4 +1,4 @@
-"""`tpukit zones`: where accelerator types are offered, by the API and by our own table."""
+"""`tpukit zones`: zones with their accelerator types, from the API and from our table."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from tpukit.errors import BadInput, Fix
 from tpukit.text import one_line
 
 Prefix = Annotated[
-    str, Argument(metavar="[PREFIX]", help="Only zones with types that start so: v4, v6e-16.")
+    str, Argument(metavar="[PREFIX]", help="Start of types that the zones offer: v4, v6e-16.")
 ]
 
 
 def zones(toolkit: Toolkit, prefix: Prefix = "") -> View:
-    """List the zones that the API shows you, and what they offer.
+    """List the zones that the API shows you, with the generations that they offer.
 
-    What is offered promises neither quota nor capacity. Beside it stands what our own table says.
+    An offered type may lack quota or capacity. The last column compares the API with our table.
 
     Examples:
       tpukit zones
       tpukit zones v5litepod-16
     """
     wanted = (toolkit.flags.zone,) if toolkit.flags.zone else ()
-    found = offers.accelerator_types(toolkit, wanted)
+    offered = offers.accelerator_types(toolkit, wanted)
     spelled = accelerators.spelled(prefix)
-    exact = spelled in found.names
+    exact = spelled in offered.names
     rows = {
         zone: frozenset(
-            each for each in names if each == spelled or (not exact and each.startswith(spelled))
+            name for name in names if name == spelled or (not exact and name.startswith(spelled))
         )
-        for zone, names in sorted(found.by_zone.items())
+        for zone, names in sorted(offered.by_zone.items())
     }
     shown = {zone: names for zone, names in rows.items() if names or not spelled}
-    if not shown and not found.silent:
+    if not shown and not offered.silent:
         raise BadInput(
             f"no zone offers {one_line(prefix)} to this project",
             fix=Fix.command("tpukit", "types", "--live"),
         )
-    return type_views.zones(shown, found)
+    return type_views.zones(shown, offered)

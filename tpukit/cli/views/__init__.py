@@ -1,4 +1,4 @@
-"""The results of the commands as tables and documents: a file a noun.
+"""The results of the commands as tables and documents: one file for each noun.
 
-A view is made of values alone: what asks an API or a worker, or prints, has no place here.
+Views are built from values only. Modules here call no API or worker, and print nothing.
 """

@@ -15,27 +15,26 @@ if TYPE_CHECKING:
     from tpukit.remote.connection.worker import RemoteWorker
 
 
-def received(found: Sequence[Outcome[RemoteWorker, list[Path]]]) -> View:
-    """Show the paths here that hold what was received; raise as `copied` does."""
+def received(outcomes: Sequence[Outcome[RemoteWorker, list[Path]]]) -> View:
+    """Show the local paths of the received files; raise the errors of `copied`."""
     from tpukit.remote.command.fan_out import Outcome
 
-    paths = [[str(path) for path in each.value or ()] for each in found]
     results = [
-        Outcome(each.item, here, each.error) for each, here in zip(found, paths, strict=True)
+        Outcome(outcome.item, [str(path) for path in outcome.value or ()], outcome.error)
+        for outcome in outcomes
     ]
-    return replace(copied(results), rows=[[path] for here in paths for path in here])
+    rows = [[path] for result in results for path in result.value or ()]
+    return replace(copied(results), rows=rows)
 
 
-def copied(found: Sequence[Outcome[RemoteWorker, Any]]) -> View:
-    """Show what each worker got; raise the error where there is one worker and it failed."""
-    if len(found) == 1 and found[0].error:
-        raise found[0].error
-    documents = [
-        {
-            "worker": each.item.index,
-            **({"error": each.error.document()} if each.error else {"result": each.value}),
-        }
-        for each in found
-    ]
-    failed = [f"{each.item.label}: {each.error.summary()}" for each in found if each.error]
-    return View({"copied": documents}, warnings=failed, status=worst(found))
+def copied(outcomes: Sequence[Outcome[RemoteWorker, Any]]) -> View:
+    """Show the result on each worker; if there is only one and it failed, raise its error."""
+    if len(outcomes) == 1 and outcomes[0].error:
+        raise outcomes[0].error
+    documents, warnings = [], []
+    for outcome in outcomes:
+        result = {"error": outcome.error.document()} if outcome.error else {"result": outcome.value}
+        documents.append({"worker": outcome.item.index, **result})
+        if outcome.error:
+            warnings.append(f"{outcome.item.label}: {outcome.error.summary()}")
+    return View({"copied": documents}, warnings=warnings, status=worst(outcomes))

@@ -1,4 +1,4 @@
-"""How a command ended on each worker, as a document, warnings and an exit status."""
+"""The results of a command on each worker, as a document, warnings and an exit status."""
 
 from __future__ import annotations
 
@@ -14,42 +14,44 @@ if TYPE_CHECKING:
     from tpukit.remote.command.fan_out import Outcome
 
 
-#: Of what a failed command wrote: lines that are shown again at the end.
+#: The number of lines of a failed command's output that are shown again at the end.
 _LAST_LINES = 5
 
 
-def results(found: Sequence[CommandOutcome], *, as_lines: bool) -> View:
-    """Return how a command ended on each worker, with a warning for each on which it failed.
+def results(outcomes: Sequence[CommandOutcome], *, as_lines: bool) -> View:
+    """Show the result of a command on each worker, with a warning for each failure.
 
-    The status is the highest; who was only stopped because of another's failure does not count.
+    The status is the highest one, without workers that were stopped because another failed.
     """
     from tpukit.remote.command.attached import CommandCancelled
 
-    counted = [each for each in found if not isinstance(each.error, CommandCancelled)]
-    failed = [each for each in found if not as_lines and not (each.value and each.value.ok)]
+    counted = [result for result in outcomes if not isinstance(result.error, CommandCancelled)]
+    failed = [
+        result for result in outcomes if not as_lines and not (result.value and result.value.ok)
+    ]
+    fixes = [result.error.fix for result in failed if result.error and result.error.fix]
+    alone = len(outcomes) == 1
     return View(
-        {"results": [_result(each) for each in found]},
-        warnings=[line for each in failed for line in _failure(each, alone=len(found) == 1)],
-        next=tuple(
-            dict.fromkeys(each.error.fix for each in failed if each.error and each.error.fix)
-        ),
+        {"results": [_result(result) for result in outcomes]},
+        warnings=[line for result in failed for line in _failure(result, alone=alone)],
+        next=tuple(dict.fromkeys(fixes)),
         status=max(map(_status, counted), default=0),
     )
 
 
 def ending(result: CommandOutcome) -> dict[str, Any]:
-    """Return the document of how a command ended on a worker, without its output."""
+    """Return the document of a command's end on a worker, without its output."""
     end = {"error": result.error.document()} if result.error else {"status": _status(result)}
     return {**place(result.item), **end}
 
 
-def worst(found: Iterable[Outcome[Any, Any]]) -> int:
-    """Return the highest exit status of the errors among these outcomes."""
-    return max((each.error.exit_code for each in found if each.error), default=0)
+def worst(outcomes: Iterable[Outcome[Any, Any]]) -> int:
+    """Return the highest exit status of the errors among these outcomes, or 0."""
+    return max((outcome.error.exit_code for outcome in outcomes if outcome.error), default=0)
 
 
 def _failure(result: CommandOutcome, alone: bool) -> list[str]:
-    """Name a worker on which a command failed, with the end of what it wrote."""
+    """Return the lines about a failure on a worker, with the end of the command's output."""
     if result.error:
         return [result.error.summary()]
     if alone or not result.value:

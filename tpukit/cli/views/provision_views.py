@@ -1,4 +1,4 @@
-"""What provisioning would do, has taken back, and has brought, as tables and documents."""
+"""Plans, results, undos and states of provisioning, as tables and documents."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def provision_plan(plans: Sequence[WorkerPlan], name: str, words: Sequence[str]) -> View:
-    """Show what would change, a step a row; the exit status is 10 where something cannot be."""
+    """Show the planned changes, one step in a row; the exit status is 10 if one is refused."""
     rows = [
-        [each.slice, each.worker, step.name, step.outcome, step.detail]
-        for each in plans
-        for step in each.steps
+        [plan.slice, plan.worker, step.name, step.outcome, step.detail]
+        for plan in plans
+        for step in plan.steps
     ]
-    changes = sum(each.changes for each in plans)
-    document = {"plan": {"changes": changes, "workers": [each.document() for each in plans]}}
-    status = ProvisionFailed.exit_code if any(each.refused for each in plans) else 0
+    changes = sum(plan.changes for plan in plans)
+    document = {"plan": {"changes": changes, "workers": [plan.document() for plan in plans]}}
+    status = ProvisionFailed.exit_code if any(plan.refused for plan in plans) else 0
     apply = Fix.command("tpukit", "provision", "apply", name, *words)
     next = (apply,) if changes and not status else ()
     columns = ("WORKER", "STEP", "OUTCOME", "DETAIL")
@@ -30,38 +30,44 @@ def provision_plan(plans: Sequence[WorkerPlan], name: str, words: Sequence[str])
 
 
 def undone(reports: Sequence[WorkerUndoReport]) -> View:
-    """Show what was taken back, a step a row."""
-    rows = [[each.slice, each.worker, step, "undone"] for each in reports for step in each.undone]
-    rows = rows or [[each.slice, each.worker, "", "unchanged"] for each in reports]
-    document = {"undo": {"workers": [each.document() for each in reports]}}
+    """Show the undone steps, one in a row."""
+    rows = [
+        [report.slice, report.worker, step, "undone"]
+        for report in reports
+        for step in report.undone
+    ]
+    rows = rows or [[report.slice, report.worker, "", "unchanged"] for report in reports]
+    document = {"undo": {"workers": [report.document() for report in reports]}}
     return View(document, *_table(("WORKER", "STEP", "OUTCOME"), rows))
 
 
-def provision_status(found: Sequence[WorkerStatus]) -> View:
-    """Show what was brought to each worker, a step or an environment a row."""
+def provision_status(workers: Sequence[WorkerStatus]) -> View:
+    """Show the provisioned state of each worker, one step or environment in a row."""
     rows: list[list[object]] = []
-    for worker in found:
+    for worker in workers:
         place = worker.slice, worker.worker
         for ledger in worker.ledgers:
             holds = "; ".join(worker.needed.get(ledger.step, [])) or "holds"
             rows.append([*place, ledger.step, ledger.by, ledger.at, holds])
-        for each in worker.environments:
-            verified = "verified" if each.verified else "not verified"
-            rows.append([*place, each.name, "", "", f"Python {each.version}, {verified}"])
-    document = {"status": {"workers": [each.document() for each in found]}}
+        for environment in worker.environments:
+            verified = "verified" if environment.verified else "not verified"
+            state = f"Python {environment.version}, {verified}"
+            rows.append([*place, environment.name, "", "", state])
+    document = {"status": {"workers": [worker.document() for worker in workers]}}
     return View(document, *_table(("WORKER", "STEP", "BY", "SINCE", "STATE"), rows))
 
 
 def provision(report: ProvisionReport) -> View:
-    """Show what changed on each worker, a step a row; the document has every step."""
+    """Show the changes on each worker, one step in a row; the document has all steps."""
     rows: list[list[object]] = []
     for worker in report.workers:
-        told = [step for step in worker.steps if step.outcome != "unchanged"]
+        changed = [step for step in worker.steps if step.outcome != "unchanged"]
         seconds = sum(step.seconds for step in worker.steps)
         place = worker.slice, worker.worker
         same = [*place, "", "unchanged", f"{seconds:.1f} s", worker.python]
         rows += [
-            [*place, step.name, step.outcome, f"{step.seconds:.1f} s", step.detail] for step in told
+            [*place, step.name, step.outcome, f"{step.seconds:.1f} s", step.detail]
+            for step in changed
         ] or [same]
     columns = ("WORKER", "STEP", "OUTCOME", "TIME", "DETAIL")
     return View({"provision": report.document()}, *_table(columns, rows))
@@ -70,7 +76,7 @@ def provision(report: ProvisionReport) -> View:
 def _table(
     columns: tuple[str, ...], rows: list[list[object]]
 ) -> tuple[tuple[str, ...], list[list[object]]]:
-    """Return columns and rows, which begin with a slice's name: it is shown where several are."""
+    """Return columns and rows; the first cell, a slice's name, only if there are several slices."""
     if len({row[0] for row in rows}) > 1:
         return ("SLICE", *columns), rows
     return columns, [row[1:] for row in rows]

@@ -16,71 +16,71 @@ _COLUMNS = ("NAME", "ZONE", "TYPE", "SLICES", "STATE", "CAPACITY", "OWNER", "CRE
 
 
 def requests(listed: QueuedResourceList, now: float) -> View:
-    """Show requests, one a row; `now` is in seconds since the epoch."""
-    silent = [f"{each} did not answer: the list may be incomplete" for each in listed.unreachable]
-    dead = [each for each in listed.requests if each.dead]
-    held = [f"{each.name} is {each.state}, and keeps its quota" for each in dead]
+    """Show requests, one in a row; `now` is in seconds since the epoch."""
+    silent = [f"{zone} did not answer: the list may be incomplete" for zone in listed.unreachable]
+    dead = [request for request in listed.requests if request.dead]
+    held = [f"{request.name} is {request.state}, and keeps its quota" for request in dead]
     document = {
-        "requests": [_document(each) for each in listed.requests],
+        "requests": [_document(request) for request in listed.requests],
         "unreachable": list(listed.unreachable),
     }
-    rows = [_row(each, now) for each in listed.requests]
-    return View(document, _COLUMNS, rows, [_delete(each) for each in dead], [*silent, *held])
+    rows = [_row(request, now) for request in listed.requests]
+    return View(document, _COLUMNS, rows, [_delete(request) for request in dead], [*silent, *held])
 
 
 def one_request(
-    found: QueuedResource, *, extra: dict[str, Any] | None = None, next: tuple[Fix, ...] = ()
+    request: QueuedResource, *, extra: dict[str, Any] | None = None, next: tuple[Fix, ...] = ()
 ) -> View:
-    """Show one request: its name alone where the caller is a script."""
-    return View({"request": _document(found), **(extra or {})}, rows=[[found.name]], next=next)
+    """Show one request: its name as a row, everything in the document."""
+    return View({"request": _document(request), **(extra or {})}, rows=[[request.name]], next=next)
 
 
-def extended(found: QueuedResource, now: float) -> View:
-    """Show when the life of a request's slices ends now: alone where the caller is a script."""
-    ends = lifetime(found.node, now).expires if found.node else ""
-    return View({"request": _document(found)}, rows=[[ends or "never"]])
+def extended(request: QueuedResource, now: float) -> View:
+    """Show the new end of a request's slices as a row."""
+    ends = lifetime(request.node, now).expires if request.node else ""
+    return View({"request": _document(request)}, rows=[[ends or "never"]])
 
 
-def described(found: QueuedResource) -> View:
-    """Show everything about one request, a field a row."""
-    action = states().get(found.state, {}).get("action", "")
+def described(request: QueuedResource) -> View:
+    """Show all fields of one request, one in a row."""
+    action = states().get(request.state, {}).get("action", "")
     fields = {
-        "name": found.name,
-        "zone": found.zone,
-        "project": found.project,
-        "accelerator type": found.accelerator_type,
-        "slices": ", ".join(found.slices),
-        "capacity": found.provisioning,
-        "state": found.state,
-        "meaning": meaning(found),
+        "name": request.name,
+        "zone": request.zone,
+        "project": request.project,
+        "accelerator type": request.accelerator_type,
+        "slices": ", ".join(request.slices),
+        "capacity": request.provisioning,
+        "state": request.state,
+        "meaning": meaning(request),
         "what to do": action,
-        "error": found.error,
-        "labels": ", ".join(f"{key}={value}" for key, value in sorted(found.labels.items())),
-        "created": found.created,
+        "error": request.error,
+        "labels": ", ".join(f"{key}={value}" for key, value in sorted(request.labels.items())),
+        "created": request.created,
     }
-    after = (_delete(found),) if found.dead else ()
-    return View({"request": _document(found)}, ("FIELD", "VALUE"), list(fields.items()), after)
+    after = (_delete(request),) if request.dead else ()
+    return View({"request": _document(request)}, ("FIELD", "VALUE"), list(fields.items()), after)
 
 
 def deleted(names: Sequence[str], rules: Sequence[str]) -> View:
-    """Show the names of what was deleted, and how to remove the rules that stay."""
+    """Show the names of deleted requests, and the commands that remove the remaining rules."""
     remove = [Fix.command("tpukit", "firewall", "remove", rule) for rule in rules]
     return View(
         {"deleted": list(names)}, rows=[[name] for name in names], next=remove, status=bool(rules)
     )
 
 
-def _document(found: QueuedResource) -> dict[str, Any]:
-    return {**found.document(), "meaning": meaning(found)}
+def _document(request: QueuedResource) -> dict[str, Any]:
+    return {**request.document(), "meaning": meaning(request)}
 
 
-def _row(found: QueuedResource, now: float) -> list[object]:
-    created = found.created[:19]
-    kind, number = found.accelerator_type, len(found.slices)
-    owner, age = found.labels.get(OWNER, ""), Cell(created, ago(created, now))
-    place = (found.name, found.zone, kind, number, found.state)
-    return [*place, found.provisioning, owner, age, found.error or meaning(found)]
+def _row(request: QueuedResource, now: float) -> list[object]:
+    created = request.created[:19]
+    kind, number = request.accelerator_type, len(request.slices)
+    owner, age = request.labels.get(OWNER, ""), Cell(created, ago(created, now))
+    place = (request.name, request.zone, kind, number, request.state)
+    return [*place, request.provisioning, owner, age, request.error or meaning(request)]
 
 
-def _delete(found: QueuedResource) -> Fix:
-    return Fix.command("tpukit", "queue", "delete", found.name, "--zone", found.zone)
+def _delete(request: QueuedResource) -> Fix:
+    return Fix.command("tpukit", "queue", "delete", request.name, "--zone", request.zone)

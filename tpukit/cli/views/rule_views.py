@@ -1,4 +1,4 @@
-"""Firewall rules as tables and documents, with warnings of those that let the world in."""
+"""Firewall rules as tables and documents, with warnings about rules open to the world."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from tpukit.models import FirewallRule
 
 
-def rules(found: Sequence[FirewallRule]) -> View:
+def rules(shown: Sequence[FirewallRule]) -> View:
+    """Show rules, one in a row."""
     rows = [
         [
             rule.name,
@@ -23,10 +24,10 @@ def rules(found: Sequence[FirewallRule]) -> View:
             ",".join(rule.source_ranges),
             _targets(rule) or "(every worker)",
         ]
-        for rule in found
+        for rule in shown
     ]
     columns = ("NAME", "NETWORK", "ALLOWS", "FROM", "TAGS")
-    return View({"rules": [rule.document() for rule in found]}, columns, rows)
+    return View({"rules": [rule.document() for rule in shown]}, columns, rows)
 
 
 def listed_rules(
@@ -35,7 +36,7 @@ def listed_rules(
     exposing: Sequence[FirewallRule],
     project: str,
 ) -> View:
-    """Show rules; warn of those whose slice is gone, and of those that let the world in."""
+    """Show rules; warn about rules without a slice (`left`) and rules open to the world."""
     names = [rule.name for rule in left]
     gone = [f"the slice of rule {name} is gone" for name in names]
     remove = [Fix.command("tpukit", "firewall", "remove", name) for name in names]
@@ -45,20 +46,20 @@ def listed_rules(
 
 
 def audit(exposing: Sequence[FirewallRule], project: str) -> View:
-    """Show the rules that let the world in; there being any is a failure."""
+    """Show the rules that are open to the world; the exit status is 9 if there are any."""
     status = SecurityRefusal.exit_code if exposing else 0
     return with_exposing(replace(rules(exposing), status=status), exposing, project)
 
 
 def opened(openings: Sequence[Opening], project: str) -> View:
-    """Show the rules that let us in, and warn of those that let everybody in."""
-    exposing = {rule.name: rule for each in openings for rule in each.exposing}
-    shown = rules([each.rule for each in openings])
+    """Show the rules that let us in, and warn about rules open to the world."""
+    exposing = {rule.name: rule for opening in openings for rule in opening.exposing}
+    shown = rules([opening.rule for opening in openings])
     return with_exposing(shown, tuple(exposing.values()), project)
 
 
 def with_exposing(shown: View, exposing: Sequence[FirewallRule], project: str, **more: Any) -> View:
-    """Add a warning and the command that closes it for each rule that lets the world in."""
+    """Add a warning for each rule that is open to the world, and the command that closes it."""
     from tpukit.access.ssh_rule import close_command
 
     return replace(

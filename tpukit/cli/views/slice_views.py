@@ -15,20 +15,22 @@ if TYPE_CHECKING:
 
 
 def slices(listed: SliceList, now: float, rates: Mapping[str, float]) -> View:
-    """Show slices, one a row; `now` is in seconds since the epoch."""
+    """Show slices, one in a row; `now` is in seconds since the epoch."""
     document = {
-        "slices": [_with_lifetime(each, now, rates) for each in listed.slices],
+        "slices": [_with_lifetime(slice_, now, rates) for slice_ in listed.slices],
         "unreachable": list(listed.unreachable),
     }
-    what = ("NAME", "ZONE", "TYPE", "STATE", "HEALTH", "WORKERS", "CAPACITY")
-    columns = (*what, "OWNER", "CREATED", "HOURS", "LEFT", "COST", "PURPOSE")
-    rows = [_slice_row(each, now, rates) for each in listed.slices]
-    silent = [f"{each} did not answer: the list may be incomplete" for each in listed.unreachable]
+    columns = (
+        *("NAME", "ZONE", "TYPE", "STATE", "HEALTH", "WORKERS", "CAPACITY"),
+        *("OWNER", "CREATED", "HOURS", "LEFT", "COST", "PURPOSE"),
+    )
+    rows = [_slice_row(slice_, now, rates) for slice_ in listed.slices]
+    silent = [f"{zone} did not answer: the list may be incomplete" for zone in listed.unreachable]
     return View(document, columns, rows, warnings=[*silent, *unread(listed.slices)])
 
 
 def unread(slices: Iterable[Slice]) -> list[str]:
-    """Return a warning for each slice of which the API's answer could not be read in full."""
+    """Return a warning for each slice with unreadable fields."""
     return [
         f"slice {slice_.name}: the API's answer could not be read: {', '.join(slice_.unreadable)}"
         for slice_ in slices
@@ -37,31 +39,31 @@ def unread(slices: Iterable[Slice]) -> list[str]:
 
 
 def unhealthy(slice_: Slice) -> list[str]:
-    """Return a warning if a slice is READY and the API says that it is not healthy."""
+    """Return a warning if a slice is READY, but not healthy."""
     if slice_.state != "READY" or slice_.health in ("", "HEALTHY"):
         return []
-    said = f"{slice_.health} {slice_.health_description}".strip()
-    return [f"slice {slice_.name} is READY, but its health is {said}"]
+    health = f"{slice_.health} {slice_.health_description}".strip()
+    return [f"slice {slice_.name} is READY, but its health is {health}"]
 
 
 def one_slice(
-    found: Slice, *, extra: dict[str, Any] | None = None, next: tuple[Fix, ...] = ()
+    slice_: Slice, *, extra: dict[str, Any] | None = None, next: tuple[Fix, ...] = ()
 ) -> View:
-    """Show one slice: its name alone where the caller is a script, its whole document as JSON."""
-    document = {"slice": found.document(), **(extra or {})}
-    return View(document, rows=[[found.name]], next=next, warnings=unhealthy(found))
+    """Show one slice: its name as a row, everything in the document."""
+    document = {"slice": slice_.document(), **(extra or {})}
+    return View(document, rows=[[slice_.name]], next=next, warnings=unhealthy(slice_))
 
 
 def several_slices(made: Sequence[tuple[Slice, Mapping[str, object]]], next: Sequence[Fix]) -> View:
-    """Show slices that were made by one command, a name a row."""
-    documents = [{"slice": found.document(), **extra} for found, extra in made]
-    rows = [[found.name] for found, _ in made]
-    warnings = [line for found, _ in made for line in unhealthy(found)]
+    """Show the slices that one command has created, one name in a row."""
+    documents = [{"slice": slice_.document(), **extra} for slice_, extra in made]
+    rows = [[slice_.name] for slice_, _ in made]
+    warnings = [line for slice_, _ in made for line in unhealthy(slice_)]
     return View({"slices": documents}, rows=rows, next=next, warnings=warnings)
 
 
 def updated(done: Updated, warnings: Sequence[str]) -> View:
-    """Show what of a slice was changed."""
+    """Show the name of an updated slice as a row; the document has the changes."""
     document = {
         "slice": done.slice.document(),
         "changed": list(done.changed),
@@ -70,61 +72,61 @@ def updated(done: Updated, warnings: Sequence[str]) -> View:
     return View(document, rows=[[done.slice.name]], warnings=warnings)
 
 
-def described(found: Slice, now: float, rates: Mapping[str, float]) -> View:
-    """Show everything about one slice, a field a row; `now` is in seconds since the epoch."""
-    lives = lifetime.lifetime(found, now, rates)
+def described(slice_: Slice, now: float, rates: Mapping[str, float]) -> View:
+    """Show all fields of one slice, one in a row; `now` is in seconds since the epoch."""
+    lives = lifetime.lifetime(slice_, now, rates)
     workers = {
-        f"worker {each.index}": ", ".join(
+        f"worker {worker.index}": ", ".join(
             f"{kind} {address}"
             for kind, address in (
-                ("external", each.external_address),
-                ("internal", each.internal_address),
+                ("external", worker.external_address),
+                ("internal", worker.internal_address),
             )
             if address
         )
-        for each in found.workers
+        for worker in slice_.workers
     }
     fields = {
-        "name": found.name,
-        "zone": found.zone,
-        "project": found.project,
-        "accelerator type": found.accelerator_type,
-        "topology": found.topology,
-        "runtime version": found.runtime_version,
-        "state": found.state,
-        "health": f"{found.health} {found.health_description}".strip(),
-        "capacity": found.provisioning,
-        "network": found.network,
-        "subnetwork": found.subnetwork,
-        "external addresses": "yes" if found.external_addresses else "no",
-        "service account": found.service_account,
-        "data disks": ", ".join(map(_disk, found.data_disks)),
-        "queued resource": found.queued_resource,
-        "tags": ", ".join(found.tags),
-        "labels": ", ".join(f"{key}={value}" for key, value in sorted(found.labels.items())),
-        "created": found.created,
+        "name": slice_.name,
+        "zone": slice_.zone,
+        "project": slice_.project,
+        "accelerator type": slice_.accelerator_type,
+        "topology": slice_.topology,
+        "runtime version": slice_.runtime_version,
+        "state": slice_.state,
+        "health": f"{slice_.health} {slice_.health_description}".strip(),
+        "capacity": slice_.provisioning,
+        "network": slice_.network,
+        "subnetwork": slice_.subnetwork,
+        "external addresses": "yes" if slice_.external_addresses else "no",
+        "service account": slice_.service_account,
+        "data disks": ", ".join(map(_disk, slice_.data_disks)),
+        "queued resource": slice_.queued_resource,
+        "tags": ", ".join(slice_.tags),
+        "labels": ", ".join(f"{key}={value}" for key, value in sorted(slice_.labels.items())),
+        "created": slice_.created,
         "hours": _figure(lives.hours),
         "expires": f"{lives.expires} ({_left(lives)})" if lives.expires else lives.unreadable,
         "cost": _figure(lives.cost),
         "purpose": lives.purpose,
         **workers,
     }
-    document = {"slice": _with_lifetime(found, now, rates)}
-    return View(document, ("FIELD", "VALUE"), list(fields.items()), warnings=unread([found]))
+    document = {"slice": _with_lifetime(slice_, now, rates)}
+    return View(document, ("FIELD", "VALUE"), list(fields.items()), warnings=unread([slice_]))
 
 
-def extended(found: Sequence[Slice], now: float) -> View:
-    """Show when the life of a slice, or of several, ends now: of one slice the end alone."""
-    documents = [_with_lifetime(each, now, {}) for each in found]
+def extended(slices: Sequence[Slice], now: float) -> View:
+    """Show the new end of each slice; a single slice is shown without its name."""
+    documents = [_with_lifetime(slice_, now, {}) for slice_ in slices]
     document = {"slice": documents[0]} if len(documents) == 1 else {"slices": documents}
-    ends = [lifetime.lifetime(slice_, now).expires or "never" for slice_ in found]
-    rows = [[slice_.name, end] for slice_, end in zip(found, ends, strict=True)]
+    ends = [lifetime.lifetime(slice_, now).expires or "never" for slice_ in slices]
+    rows = [[slice_.name, end] for slice_, end in zip(slices, ends, strict=True)]
     rows = rows if len(rows) > 1 else [ends]
-    return View(document, rows=rows, warnings=unguarded(found))
+    return View(document, rows=rows, warnings=unguarded(slices))
 
 
 def unguarded(slices: Iterable[Slice]) -> list[str]:
-    """Return a warning for each slice with an end: no label tells whether it has a guard."""
+    """Return a warning for each slice with an end, because no label says if it has a guard."""
     return [
         f"slice {slice_.name} ends by itself only under a guard, which tpukit up puts on it; "
         "tpukit reap ends it otherwise"
@@ -133,20 +135,20 @@ def unguarded(slices: Iterable[Slice]) -> list[str]:
     ]
 
 
-def _slice_row(found: Slice, now: float, rates: Mapping[str, float]) -> list[object]:
-    cells = (found.name, found.zone, found.accelerator_type, found.state, found.health)
-    owner, created = naming.owner(found), found.created[:19]
+def _slice_row(slice_: Slice, now: float, rates: Mapping[str, float]) -> list[object]:
+    cells = (slice_.name, slice_.zone, slice_.accelerator_type, slice_.state, slice_.health)
+    owner, created = naming.owner(slice_), slice_.created[:19]
     age = Cell(created, lifetime.ago(created, now))
-    lives = lifetime.lifetime(found, now, rates)
+    lives = lifetime.lifetime(slice_, now, rates)
     seconds = "" if lives.seconds_left is None else f"{lives.seconds_left:.0f}"
     left = Cell(lives.unreadable or seconds, _left(lives))
     used = (_figure(lives.hours), left, _figure(lives.cost), lives.purpose)
-    return [*cells, len(found.workers), found.provisioning, owner, age, *used]
+    return [*cells, len(slice_.workers), slice_.provisioning, owner, age, *used]
 
 
-def _with_lifetime(found: Slice, now: float, rates: Mapping[str, float]) -> dict[str, Any]:
-    lives = lifetime.lifetime(found, now, rates)
-    return {**found.document(), "lifetime": lives.document()}
+def _with_lifetime(slice_: Slice, now: float, rates: Mapping[str, float]) -> dict[str, Any]:
+    lives = lifetime.lifetime(slice_, now, rates)
+    return {**slice_.document(), "lifetime": lives.document()}
 
 
 def _figure(number: float | None) -> str:
@@ -154,7 +156,7 @@ def _figure(number: float | None) -> str:
 
 
 def _left(lives: lifetime.Lifetime) -> str:
-    """Return how much time is left, in the largest unit of which there are two."""
+    """Return the time left in words, or the text of an unreadable end."""
     if lives.seconds_left is None:
         return lives.unreadable
     if lives.seconds_left <= 0:

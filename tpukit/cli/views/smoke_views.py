@@ -1,4 +1,4 @@
-"""Smoke tests and what was measured, as tables and documents."""
+"""Smoke tests and their measurements, as tables and documents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COLUMNS = ("WORKER", "DEVICES", "PLATFORM", "FRAMEWORK", "ALL DEVICES", "RESULT
 
 
 def smoke(report: SmokeReport, slower: Sequence[Change] = ()) -> View:
-    """Show a smoke test, a worker a row or a figure a row; what is odd or low is warned of."""
+    """Show a smoke test, one worker or one figure in a row, with its notes as warnings."""
     if report.measurements:
         return _measurements(report, slower)
     rows = [_smoke_row(worker, report.stand_in) for worker in report.workers]
@@ -26,9 +26,9 @@ def smoke(report: SmokeReport, slower: Sequence[Change] = ()) -> View:
 
 
 def of_slices(places: Sequence[Mapping[str, str]], views: Sequence[View]) -> View:
-    """Show what `smoke` or `smoke_history` shows of each slice of a multislice.
+    """Show the views of several slices, from `smoke` or `smoke_history`, as one.
 
-    A place has the slice's `name`.
+    Each place has the slice's `name`.
     """
     shown = list(zip(places, views, strict=True))
     return View(
@@ -40,12 +40,12 @@ def of_slices(places: Sequence[Mapping[str, str]], views: Sequence[View]) -> Vie
 
 
 def smoke_history(runs: Sequence[KeptRun], slower: Sequence[Change]) -> View:
-    """Show the smoke tests that are kept of a name, a run a row, and what is slower than before."""
+    """Show the kept smoke tests, one run in a row, with a warning for each slower figure."""
     rows: list[list[object]] = []
     for run in runs:
         when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(run.time))
         figures = [run.summary(what) for what in ("matmul", "hbm", "all-reduce", "link")]
-        shown = ["" if each is None else f"{each:.4g}" for each in figures]
+        shown = ["" if figure is None else f"{figure:.4g}" for figure in figures]
         result = "passed" if run.ok else one_line(run.error or "failed")
         rows.append(
             [when, run.zone, run.accelerator_type, run.framework, run.level, *shown, result]
@@ -54,10 +54,10 @@ def smoke_history(runs: Sequence[KeptRun], slower: Sequence[Change]) -> View:
     columns = ("WHEN", "ZONE", "TYPE", "WITH", "LEVEL", *names, "RESULT")
     documents = [run.model_dump(mode="json") for run in runs]
     return View(
-        {"runs": documents, "slower": [each.document() for each in slower]},
+        {"runs": documents, "slower": [change.document() for change in slower]},
         columns,
         rows,
-        warnings=[_slower(each) for each in slower],
+        warnings=[_slower(change) for change in slower],
     )
 
 
@@ -76,18 +76,18 @@ def _smoke_row(worker: WorkerSmokeReport, stand_in: str) -> list[object]:
 def _measurements(report: SmokeReport, slower: Sequence[Change]) -> View:
     stand_in = [f"{report.stand_in}: their figures have no peak"] if report.stand_in else []
     rows: list[list[object]] = []
-    for each in report.measurements:
-        peak = "" if each.peak is None else f"{each.peak:.4g}"
-        share = "" if each.share is None else f"{each.share:.0%}"
-        size = "" if each.size is None else f"{each.size >> 20} MiB a device"
-        notes = [text for text in (each.verdict, size, each.note) if text]
-        value = f"{each.value:.4g} {each.unit}"
-        rows.append([each.what, each.place, value, peak, share, "; ".join(notes)])
+    for figure in report.measurements:
+        peak = "" if figure.peak is None else f"{figure.peak:.4g}"
+        share = "" if figure.share is None else f"{figure.share:.0%}"
+        size = "" if figure.size is None else f"{figure.size >> 20} MiB a device"
+        notes = [text for text in (figure.verdict, size, figure.note) if text]
+        value = f"{figure.value:.4g} {figure.unit}"
+        rows.append([figure.what, figure.place, value, peak, share, "; ".join(notes)])
     columns = ("FIGURE", "OF", "MEASURED", "PEAK", "SHARE", "NOTE")
     warnings = (*report.notes, *map(_slower, slower), *stand_in)
     return View({"smoke": report.document()}, columns, rows, warnings=warnings)
 
 
-def _slower(each: Change) -> str:
-    share = f"{each.share:.2f} of its median before, {each.before:.4g}"
-    return f"{each.place}: {each.what} {each.value:.4g} {each.unit}, {share}"
+def _slower(change: Change) -> str:
+    share = f"{change.share:.2f} of its median before, {change.before:.4g}"
+    return f"{change.place}: {change.what} {change.value:.4g} {change.unit}, {share}"

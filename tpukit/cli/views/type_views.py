@@ -8,74 +8,81 @@ from typing import TYPE_CHECKING, Any
 from tpukit.console import Cell, View
 
 if TYPE_CHECKING:
-    from tpukit.accelerators import AcceleratorType
+    from tpukit.accelerators import AcceleratorType, Generation
     from tpukit.cli.offers import Offers
 
 
-def types(found: Sequence[AcceleratorType]) -> View:
-    """Show accelerator types, one a row; the generation is in the document alone."""
-    listed = [_type_document(each) for each in found]
-    rows = [[each[key] for key in each if key not in ("generation", "zones")] for each in listed]
+def types(accelerators: Sequence[AcceleratorType]) -> View:
+    """Show accelerator types, one in a row; only the document has the generation."""
+    documents = [_type_document(accelerator) for accelerator in accelerators]
     columns = ("TYPE", "CHIPS", "CORES", "WORKERS", "DEVICES", "TOPOLOGY", "RUNTIME", "ZONES")
-    zones = [_zones(each["zones"], short=len(listed) > 1) for each in listed]
-    rows = [[*row, cell] for row, cell in zip(rows, zones, strict=True)]
-    return View({"types": listed}, columns, rows)
+    rows: list[list[object]] = []
+    for document in documents:
+        cells = [document[key] for key in document if key not in ("generation", "zones")]
+        rows.append([*cells, _zones(document["zones"], short=len(documents) > 1)])
+    return View({"types": documents}, columns, rows)
 
 
-def one_type(found: AcceleratorType) -> View:
-    """Show all that is known of one accelerator type, a figure a row with its sources."""
+def one_type(accelerator: AcceleratorType) -> View:
+    """Show all facts about one accelerator type, one in a row with its sources."""
     from tpukit.cli import hardware
 
-    facts = hardware.of_type(found)
-    documents = [{"fact": f.name, "value": f.value, "sources": list(f.sources)} for f in facts]
-    document = {**_type_document(found), "hardware": documents}
+    facts = hardware.of_type(accelerator)
+    documents = [
+        {"fact": fact.name, "value": fact.value, "sources": list(fact.sources)} for fact in facts
+    ]
+    document = {**_type_document(accelerator), "hardware": documents}
     rows: list[list[object]] = [
         [fact.name, fact.value or "not published", "; ".join(fact.sources)] for fact in facts
     ]
     zones: list[object] = [
         "zones",
-        " ".join(found.facts.zones),
+        " ".join(accelerator.facts.zones),
         "documented or listed: tpukit types --live",
     ]
-    rows = [["type", found.name, ""], *rows, zones]
+    rows = [["type", accelerator.name, ""], *rows, zones]
     return View({"types": [document]}, ("FACT", "VALUE", "SOURCE"), rows)
 
 
-def generations(found: Sequence[AcceleratorType]) -> View:
-    """Show accelerator types, one generation a row."""
-    rows: list[list[object]] = []
-    for facts in dict.fromkeys(each.facts for each in found):
-        sizes = " ".join(str(each.size) for each in found if each.facts == facts)
-        rows.append([facts.name, facts.size_counts, facts.runtime_version, sizes])
-    columns = ("GENERATION", "SIZES IN", "RUNTIME", "SIZES")
-    return View({"types": [_type_document(each) for each in found]}, columns, rows)
+def generations(accelerators: Sequence[AcceleratorType]) -> View:
+    """Show accelerator types, one generation in a row."""
+    sizes: dict[Generation, list[str]] = {}
+    for accelerator in accelerators:
+        sizes.setdefault(accelerator.facts, []).append(str(accelerator.size))
+    rows = [
+        [facts.name, facts.size_counts, facts.runtime_version, " ".join(own)]
+        for facts, own in sizes.items()
+    ]
+    documents = [_type_document(accelerator) for accelerator in accelerators]
+    return View({"types": documents}, ("GENERATION", "SIZES IN", "RUNTIME", "SIZES"), rows)
 
 
-def live_types(found: Offers, prefix: str) -> View:
-    """Show the accelerator types that the API offers, one a row; no column is our table's alone."""
-    from tpukit import accelerators
+def live_types(offers: Offers, prefix: str) -> View:
+    """Show the accelerator types that the API offers, one in a row, compared with our table."""
+    from tpukit.accelerators import all_types
 
-    exact = prefix in found.names
-    known = {each.name: each for each in accelerators.all_types()}
-    ours = {each for each in known if set(known[each].facts.zones) & found.by_zone.keys()}
+    exact = prefix in offers.names
+    known = {accelerator.name: accelerator for accelerator in all_types()}
+    ours = {name for name in known if set(known[name].facts.zones) & offers.by_zone.keys()}
     documents, rows = [], []
-    for name in sorted(found.names | ours, key=_type_order):
+    for name in sorted(offers.names | ours, key=_type_order):
         if name != prefix if exact else not name.startswith(prefix):
             continue
-        zones = found.zones_of(name)
-        table = [z for z in known[name].facts.zones if z in found.by_zone] if name in known else []
+        zones = offers.zones_of(name)
+        table_zones = known[name].facts.zones if name in known else ()
+        table = [zone for zone in table_zones if zone in offers.by_zone]
         facts = _type_document(known[name]) if name in known else {"name": name}
         documents.append({**facts, "zones": list(zones), "table_zones": table})
         cells = [facts.get(key, "") for key in ("name", "chips", "workers", "topology")]
-        said = _compared(zones, table) if name in known else "not in it"
-        rows.append([*cells, facts.get("runtime_version", ""), _zones(zones, not exact), said])
+        compared = _compared(zones, table) if name in known else "not in it"
+        rows.append([*cells, facts.get("runtime_version", ""), _zones(zones, not exact), compared])
     columns = ("TYPE", "CHIPS", "WORKERS", "TOPOLOGY", "RUNTIME", "ZONES", "OUR TABLE")
-    document = {"types": documents, "unreachable": sorted(found.silent)}
-    return View(document, columns, rows, warnings=found.warnings)
+    document = {"types": documents, "unreachable": sorted(offers.silent)}
+    return View(document, columns, rows, warnings=offers.warnings)
 
 
-def zones(shown: Mapping[str, frozenset[str]], found: Offers) -> View:
-    """Show zones with what they offer, one a row."""
+def zones(shown: Mapping[str, frozenset[str]], offers: Offers) -> View:
+    """Show zones with their accelerator types, one in a row."""
     from tpukit.cli.offers import table_types
 
     documents, rows = [], []
@@ -84,21 +91,21 @@ def zones(shown: Mapping[str, frozenset[str]], found: Offers) -> View:
         live = _generations(names)
         listed = sorted(names, key=_type_order)
         documents.append({"name": zone, "types": listed, "table_generations": ours})
-        compared = _compared(_generations(found.by_zone[zone]), ours) if ours else "not in it"
+        compared = _compared(_generations(offers.by_zone[zone]), ours) if ours else "not in it"
         rows.append([zone, " ".join(live), compared])
-    document = {"zones": documents, "unreachable": sorted(found.silent)}
-    return View(document, ("ZONE", "OFFERS", "OUR TABLE"), rows, warnings=found.warnings)
+    document = {"zones": documents, "unreachable": sorted(offers.silent)}
+    return View(document, ("ZONE", "OFFERS", "OUR TABLE"), rows, warnings=offers.warnings)
 
 
-def versions(zone: str, found: Sequence[str], generation: str) -> View:
-    """Show the runtime versions of a zone, one a row; of a generation those that may fit it."""
-    from tpukit import accelerators
+def versions(zone: str, names: Sequence[str], generation: str) -> View:
+    """Show the runtime versions of a zone, one in a row, without those unfit for `generation`."""
+    from tpukit.accelerators import GENERATIONS, types_of
 
-    facts = [accelerators.types_of(each)[0].facts for each in accelerators.GENERATIONS]
+    facts = [types_of(name)[0].facts for name in GENERATIONS]
     documents, rows = [], []
-    for name in found:
-        usual = [each.name for each in facts if each.runtime_version == name]
-        unfit = [each.name for each in facts if name in each.unfit_runtime_versions]
+    for name in names:
+        usual = [known.name for known in facts if known.runtime_version == name]
+        unfit = [known.name for known in facts if name in known.unfit_runtime_versions]
         if generation in unfit:
             continue
         documents.append({"name": name, "usual_for": usual, "unfit_for": unfit})
@@ -109,7 +116,7 @@ def versions(zone: str, found: Sequence[str], generation: str) -> View:
 
 def _generations(names: Iterable[str]) -> list[str]:
     """Return the generations of accelerator types, the oldest first."""
-    return list(dict.fromkeys(each.rpartition("-")[0] for each in sorted(names, key=_type_order)))
+    return list(dict.fromkeys(name.rpartition("-")[0] for name in sorted(names, key=_type_order)))
 
 
 def _type_order(name: str) -> tuple[int, str, int]:
@@ -121,10 +128,9 @@ def _type_order(name: str) -> tuple[int, str, int]:
 
 
 def _compared(live: Iterable[str], ours: Iterable[str]) -> str:
-    """Return what our table has and the API has not, and the reverse: `+v4 -v2`, or `same`."""
-    here, there = set(live), set(ours)
-    more, fewer = sorted(there - here), sorted(here - there)
-    return " ".join([*(f"+{each}" for each in more), *(f"-{each}" for each in fewer)]) or "same"
+    """Return `+v4 -v2` if only our table has v4 and only the API has v2, or `same`."""
+    more, fewer = sorted({*ours} - {*live}), sorted({*live} - {*ours})
+    return " ".join([*(f"+{name}" for name in more), *(f"-{name}" for name in fewer)]) or "same"
 
 
 def _zones(zones: Sequence[str], short: bool) -> Cell:
@@ -132,13 +138,11 @@ def _zones(zones: Sequence[str], short: bool) -> Cell:
     return Cell(every, f"{len(zones)} zones" if short else every)
 
 
-def _type_document(each: AcceleratorType) -> dict[str, Any]:
+def _type_document(accelerator: AcceleratorType) -> dict[str, Any]:
     keys = ("chips", "cores", "workers", "devices", "topology", "runtime_version")
-    own = {key: getattr(each, key) for key in keys}
-    generation = each.facts
     return {
-        "name": each.name,
-        "generation": generation.name,
-        **own,
-        "zones": list(generation.zones),
+        "name": accelerator.name,
+        "generation": accelerator.facts.name,
+        **{key: getattr(accelerator, key) for key in keys},
+        "zones": list(accelerator.facts.zones),
     }

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def up(report: UpReport, bills: bool) -> View:
-    """Show the smoke test of a slice that is up, a worker a row."""
+    """Show the smoke test of the slice, one worker in a row."""
     name, until = report.slice.name, f"until then it {'bills' if bills else 'stays'}"
     shell = Fix.command("tpukit", "ssh", name, "--with", report.provision.recipe)
     delete = Fix.command("tpukit", "delete", name, note=until)
@@ -30,7 +30,7 @@ def up(report: UpReport, bills: bool) -> View:
 
 
 def _unguarded(guard: GuardReport | None) -> list[str]:
-    """Return what the guard of a slice cannot do."""
+    """Return a warning if the guard of a slice is missing or limited."""
     if guard and not guard.kept_by:
         return [f"the slice does not end by itself: {guard.summary}; tpukit reap ends it"]
     if guard and not guard.sees_all:
