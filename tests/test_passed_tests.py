@@ -14,6 +14,7 @@ pytestmark = pytest.mark.process
 
 TESTS = """
 import pytest
+from support.passed_tests import note_choice
 
 @pytest.mark.parametrize("word", ["a", "b@c"])
 def test_passes(word): pass
@@ -21,6 +22,11 @@ def test_passes(word): pass
 def test_skips(): pytest.skip("not here")
 
 def test_fails(): assert False
+
+@pytest.fixture
+def worker(request): note_choice(request)
+
+def test_takes_what_there_is(worker): pass
 """
 
 
@@ -42,11 +48,8 @@ def pytest_run(folder: Path, *words: str) -> list[str]:
     )
 
 
-def test_what_passed_runs_again_only_in_the_rooms_that_meet_the_machine(tmp_path: Path) -> None:
-    for name in ("tests/slices/test_a.py", "tests/remote/test_b.py"):
-        file = tmp_path / name
-        file.parent.mkdir(parents=True)
-        file.write_text(TESTS)
+def test_what_passed_runs_again_only_if_it_takes_a_program_of_the_machine(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     # As the project's conftest does for all tests: each has a group, which is part of its name.
     (tmp_path / "conftest.py").write_text(
@@ -55,10 +58,9 @@ def test_what_passed_runs_again_only_in_the_rooms_that_meet_the_machine(tmp_path
         "def pytest_collection_modifyitems(items):\n"
         "    for item in items: item.add_marker(pytest.mark.xdist_group('g'))\n"
     )
-    assert len(pytest_run(tmp_path, "--dist=loadgroup")) == 8
-    again = pytest_run(tmp_path, "--dist=loadgroup", "--without-passed")
-    assert [name for name in again if "slices" in name] == [
-        "tests/slices/test_a.py::test_fails@g",
-        "tests/slices/test_a.py::test_skips@g",
+    assert len(pytest_run(tmp_path, "--dist=loadgroup")) == 5
+    assert pytest_run(tmp_path, "--dist=loadgroup", "--without-passed") == [
+        "test_a.py::test_fails@g",
+        "test_a.py::test_skips@g",
+        "test_a.py::test_takes_what_there_is@g",
     ]
-    assert len([name for name in again if "remote" in name]) == 4

@@ -73,7 +73,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert release, "the recipe has no JAX for this Python"
     packages = [package.requirement for package in release.packages_for(emulated=False)]
     pip = [str(venv / "bin/python"), "-m", "pip", "--disable-pip-version-check", "install", "-q"]
-    subprocess.run([*pip, *packages], check=True)
+    # Of a thousand modules, a few are imported: those are compiled then.
+    subprocess.run([*pip, "--no-compile", *packages], check=True)
     return venv / "bin/python"
 
 

@@ -204,6 +204,7 @@ def running_cloud(
         create_seconds=create_seconds,
         clock=EmulatorClock(base=clock.time),
         operation_metadata=operation_metadata.of_this_run(),
+        keep=False,
     )
     serving = threading.Thread(target=server.serve_forever, daemon=True)
     serving.start()

@@ -22,6 +22,7 @@ import psutil
 import pytest
 
 from support.login_account import Account
+from support.passed_tests import note_choice
 from tpukit.emulator.workers.addresses import free_port
 from tpukit.remote.connection.keys import KeyPair
 from tpukit.remote.connection.target import Target
@@ -37,6 +38,12 @@ def find_sshd() -> str | None:
     """Return the OpenSSH server's path, if it is here; SSHD names one that is not installed."""
     beside = next((path for path in ("/usr/sbin/sshd", "/usr/local/sbin/sshd") if _is(path)), None)
     return os.environ.get("SSHD") or shutil.which("sshd") or beside
+
+
+def finds_sshd(request: pytest.FixtureRequest) -> bool:
+    """Return True if OpenSSH's server is here: then the test's workers are such servers."""
+    note_choice(request)
+    return find_sshd() is not None
 
 
 def sshd_path() -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from support import ssh_server
 from support.login_account import Account, login_account
-from support.openssh_server import UbuntuServer, find_sshd, ubuntu_server
+from support.openssh_server import UbuntuServer, finds_sshd, ubuntu_server
 from support.ssh_server import Server
 from tpukit.clock import Deadline, SystemClock
 from tpukit.remote.connection.client import Connection, Connector
@@ -67,7 +67,7 @@ ALL_OURS = pytest.mark.parametrize("servers", ["ours"], indirect=True)
 
 def ubuntu_or_ours(request: pytest.FixtureRequest) -> Server:
     """Return what `server` is in tests that matter to a real worker: OpenSSH's where it is."""
-    ours = hasattr(request, "param") or not find_sshd()
+    ours = hasattr(request, "param") or not finds_sshd(request)
     return request.getfixturevalue("server" if ours else "ubuntu")
 
 
@@ -126,7 +126,7 @@ def ubuntus(account: Account, key: KeyPair) -> Iterator[list[UbuntuServer]]:
 
 def ubuntus_or_ours(request: pytest.FixtureRequest) -> list[Server]:
     """Return what `servers` is in tests that matter to real workers: OpenSSH's where it is."""
-    ours = hasattr(request, "param") or not find_sshd()
+    ours = hasattr(request, "param") or not finds_sshd(request)
     return request.getfixturevalue("servers" if ours else "ubuntus")
 
 

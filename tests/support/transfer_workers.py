@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.login_account import Account
-from support.openssh_server import UbuntuServer, find_sshd, ubuntu_server
+from support.openssh_server import UbuntuServer, finds_sshd, ubuntu_server
 from support.ssh_server import Server
 from tpukit.clock import Deadline, SystemClock
 from tpukit.remote.connection.client import Connection, Connector
@@ -81,7 +81,7 @@ def verbs(server: Server | UbuntuServer) -> list[str]:
 
 def openssh_account(request: pytest.FixtureRequest) -> Account | None:
     """Return who logs in to a fleet of OpenSSH's servers, where the test is `on_openssh`."""
-    wanted = getattr(request, "param", "") and find_sshd()
+    wanted = getattr(request, "param", "") and finds_sshd(request)
     return request.getfixturevalue("account") if wanted else None
 
 
