@@ -83,6 +83,7 @@ def part(name: str) -> str:
     return name.split(".")[1] if "." in name else ""
 
 
+@pytest.mark.process
 def test_each_part_imports_only_what_lies_below_it() -> None:
     level = {name: number for number, layer in enumerate(LAYERS) for name in layer}
     wrong = [

@@ -267,6 +267,7 @@ def build_editable(folder, *options):
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("tampered", [False, True])
 def test_a_wheel_that_a_project_s_lock_does_not_name_is_refused(
     tmp_path,
@@ -295,6 +296,7 @@ def test_a_wheel_that_a_project_s_lock_does_not_name_is_refused(
         assert report.error == what
 
 
+@pytest.mark.process
 def test_a_tampered_uv_is_refused(tmp_path: Path) -> None:
     """The index gives another file under its name; none of the worker is changed."""
     folder = tmp_path / "index"

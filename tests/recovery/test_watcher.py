@@ -442,6 +442,7 @@ def test_a_slice_whose_lifetime_is_over_is_not_made_again(scene: Scene) -> None:
     assert caught.value.exists == ()
 
 
+@pytest.mark.process
 def test_a_slice_is_asked_for_until_its_end_and_no_longer(scene: Scene) -> None:
     """Of six hours for capacity, those before its end count."""
     scene.lives(3600)
@@ -911,6 +912,7 @@ def test_each_state_has_its_word(cloud: Cloud) -> None:
     assert condition(replace(found, health="UNHEALTHY_TENSORFLOW")) == "ready"
 
 
+@pytest.mark.process
 def test_a_weekend_leaves_one_copy_of_the_job_at_a_time_and_nothing_at_the_end(
     scene: Scene,
 ) -> None:
