@@ -116,7 +116,7 @@ def hasty_cloud(tmp_path: Path) -> Iterator[Cloud]:
         yield replace(found, clock=HastyClock())
 
 
-@pytest.mark.parametrize("how", ["preempted", "vanished"])
+@pytest.mark.parametrize("how", ["preempted", "vanished", "deleted"])
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_loss_at_any_stage_is_a_loss_within_seconds(
     hasty_cloud: Cloud,
@@ -125,7 +125,7 @@ def test_a_loss_at_any_stage_is_a_loss_within_seconds(
     stage: str,
     how: str,
 ) -> None:
-    """What is said to exist exists: a preempted slice, and nothing of one that is gone."""
+    """What is said to exist exists: a preempted slice, and of one that is gone at most its rule."""
     cloud = hasty_cloud
     known = "provisioned_home" if stage == "smoke" else "tmp_path"
     home: Path = request.getfixturevalue(known)
@@ -133,10 +133,12 @@ def test_a_loss_at_any_stage_is_a_loss_within_seconds(
     server.variables = LocalWorker(home, environment={"TPUKIT_EMULATED_DEVICES": "8"}).environment
 
     def strike() -> None:
-        if how == "vanished":
-            cloud.vanish("demo")
-        else:
+        if how == "preempted":
             cloud.control("POST", f"nodes/{cloud.full_name('demo')}:preempt")
+            return
+        cloud.vanish("demo")
+        for rule in cloud.firewall.list() if how == "deleted" else ():
+            cloud.firewall.delete(rule.name)
 
     assert isinstance(cloud.clock, HastyClock)
     job = Job(cloud, server, key, cloud.clock, strike, stage)
@@ -152,10 +154,11 @@ def test_a_loss_at_any_stage_is_a_loss_within_seconds(
         assert job.done == list(STAGES[: STAGES.index(stage)])
     error = caught.value
     assert error.exit_code == 7
-    assert cloud.firewall.list()
-    assert f"firewall rule {cloud.firewall.list()[0].name}, which" in error.exists[-1]
-    if how == "vanished":
-        assert (len(error.exists), error.fix) == (1, None)
+    rules = [f"firewall rule {rule.name}, which costs nothing" for rule in cloud.firewall.list()]
+    assert bool(rules) == (how != "deleted")
+    assert list(error.exists[-1:]) == rules
+    if how != "preempted":
+        assert (len(error.exists), error.fix) == (len(rules), None)
     else:
         assert f"slice demo in {ZONE}, PREEMPTED" in error.exists[0]
         assert str(error.fix) == f"tpukit up v2-8 demo --zone {ZONE} --recreate"

@@ -150,6 +150,21 @@ def test_addresses_that_a_region_does_not_have_are_told_before_anything_is_made(
     assert len(prompt_cloud.nodes()) == (0 if refused else 1)
 
 
+def test_a_search_for_best_effort_asks_anew_once_its_request_has_failed(
+    cloud: Cloud, key: KeyPair, clock: FakeClock
+) -> None:
+    cloud.fault(preset="queued-stockout-internal", times=1)
+    request = labelled(cloud, labels={naming.SEARCH: "1"})
+    found = creation.ensure_somewhere(
+        context_on(cloud, key, clock),
+        Search([request], cloud.deadline(3600.0), best_effort=True),
+        firewall=False,
+        deadline=cloud.deadline(3600.0),
+        on_state=cloud.states.append,
+    )
+    assert found.slice.queued_resource == "demo"
+
+
 def test_ctrl_c_between_two_rounds_names_the_rule_that_is_left(
     cloud: Cloud, clock: FakeClock, key: KeyPair
 ) -> None:

@@ -101,6 +101,12 @@ def kinds(world: World) -> dict[str, Callable[[str], tuple[str, bool]]]:
 
         return make
 
+    def hidden(zone: str) -> str:
+        name = world.slice(zone, new(LIVING))
+        world.cloud.clock.sleep(31.0)
+        world.cloud.change(name, zone=zone, state="HIDDEN")
+        return name
+
     def suspended(labels: dict[str, str]) -> Callable[[str], str]:
         def make(zone: str) -> str:
             name = world.queued(zone, labels)
@@ -118,6 +124,7 @@ def kinds(world: World) -> dict[str, Callable[[str], tuple[str, bool]]]:
         "living": lambda zone: (world.slice(zone, new(LIVING)), False),
         "endless": lambda zone: (world.slice(zone, new(None)), False),
         "expired": lambda zone: (world.slice(zone, new(EXPIRED)), True),
+        "hidden": lambda zone: (hidden(zone), False),
         "preempted": lambda zone: (preempted(new(None))(zone), True),
         "another's, expired": lambda zone: (world.slice(zone, new(EXPIRED, "bob")), False),
         "another's, preempted": lambda zone: (preempted(new(None, "bob"))(zone), False),

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from support.local_cloud import OTHER_ZONE, ZONE, Cloud
+from support.local_cloud import OTHER_ZONE, ZONE, Cloud, FakeClock
 
 from cli.conftest import Run
+from tpukit.cli.create import create
+from tpukit.cli.global_flags import GlobalFlags
+from tpukit.cli.places import CapacityFlags
+from tpukit.cli.toolkit import Toolkit
+from tpukit.errors import NoCapacity
 
 pytestmark = pytest.mark.process
 
@@ -92,6 +97,24 @@ def test_several_slices_have_numbers_and_an_error_names_those_that_are_there(
     assert done.status == 0, done.err
     assert [each["created"] for each in done.document["slices"]] == [False, False, True]
     assert run(*words, "--count", "2", "-q", environment=environment).out == "pod-0\npod-1\n"
+
+
+def test_several_slices_are_asked_for_no_longer_than_one(cloud: Cloud, clock: FakeClock) -> None:
+    """The second has what the first has left of --max-wait, and is asked for once at least."""
+
+    def pass_time() -> None:
+        if clock.now - began > 900.0 and not cloud.nodes():
+            cloud.control("DELETE", "faults")
+            cloud.fault(preset="stockout", name="pod-1", probability=1.0)
+
+    began, clock.on_sleep = clock.now, pass_time
+    full(cloud, ZONE)
+    capacity = CapacityFlags(keep_trying=True, max_wait="20m")
+    toolkit = Toolkit(GlobalFlags(quiet=True), environ=cloud.environment(), clock=clock)
+    with toolkit.closing, pytest.raises(NoCapacity) as caught:
+        create(toolkit, "v3-8", "pod", no_firewall=True, count=2, capacity=capacity)
+    assert f"slice pod-0 in {ZONE}, READY" in caught.value.exists[0]
+    assert clock.now - began < 1260.0
 
 
 def test_best_effort_goes_through_the_queue_and_is_taken_up_again(

@@ -17,6 +17,7 @@ from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.job.job_list import JobState
 from tpukit.smoke.smoke_report import SmokeReport, WorkerSmokeReport
 from tpukit.up import UpReport
+from tpukit.work.guard import GuardReport
 
 NOTE = "v3-8 should have 1 worker, the slice has 2"
 SMOKE = SmokeReport("jax", (WorkerSmokeReport(0), WorkerSmokeReport(1)), notes=(NOTE,))
@@ -148,3 +149,9 @@ def test_what_frees_a_device_depends_on_who_holds_it(
     shown = job_views.ended("demo", [Outcome(worker, EndReport(spared=spared))])
     assert [str(each) for each in shown.next] == expected
     assert len(shown.warnings) == len(spared)
+
+
+def test_a_guard_that_nobody_could_ask_is_not_blamed_on_an_account() -> None:
+    assert GuardReport("", None, why="no answer").summary == "none: no answer"
+    refused = GuardReport("a@b.example", False, why="no role")
+    assert refused.summary == "none: a@b.example cannot end it: no role"

@@ -134,6 +134,12 @@ def test_watches_of_one_name_in_two_zones_never_mix(run: Run, prompt_cloud: Clou
         files.of(zone, "same").save(Watch(WatchSpec(request, command=zone), zone=zone))
     told = run("watch", "same", environment=environment).says(2).err
     assert f"several zones are watched: {ZONE}, {OTHER_ZONE}" in told
+    assert run("watch", "same", "--stop", "--zone", ZONE, environment=environment).status == 0
+    assert {watch.zone: watch.open for _, watch in files.named("same")} == {
+        ZONE: False,
+        OTHER_ZONE: True,
+    }
+    files.of(ZONE, "same").save(Watch(WatchSpec(request, command=ZONE), zone=ZONE))
     words = ("delete", "same", "--zone", OTHER_ZONE, "--yes")
     assert run(*words, environment=environment).status == 0
     states = {watch.zone: watch.open for _, watch in files.named("same")}

@@ -29,7 +29,7 @@ from tpukit.errors import (
     TpukitError,
     TransportFailed,
 )
-from tpukit.models import DataDisk, FirewallRule, Slice, SliceRequest
+from tpukit.models import DataDisk, FirewallRule, QueueRequest, Slice, SliceRequest
 from tpukit.recovery.watch_file import (
     NotWritten,
     Record,
@@ -348,6 +348,20 @@ def test_a_slice_that_is_not_needed_any_more_is_deleted_although_the_watch_is_ki
     assert scene.record.watch.state == "ended"
 
 
+def test_the_queued_resource_of_a_slice_that_is_not_needed_any_more_goes_with_it(
+    scene: Scene,
+) -> None:
+    queue(scene)
+    scene.spec(delete_when_done=True)
+    assert scene.watch(scene.end) == 0
+    assert (scene.cloud.nodes(), scene.cloud.tpu.list_queued("-").requests) == ([], ())
+    scene.cloud.fault(method="queuedResources.create", kind="wait", seconds=7200.0)
+    scene.cloud.tpu.create_queued(QueueRequest(labelled(scene.cloud, "wish")))
+    scene.record.change(spec=replace(scene.record.watch.spec, queued_resource="wish"))
+    assert scene.watcher().watch() == 0  # as after a kill: it knows no more when its slice was made
+    assert [each.name for each in scene.cloud.tpu.list_queued("-").requests] == ["wish"]
+
+
 def test_no_room_where_it_was_leads_elsewhere_and_nothing_is_left_behind(scene: Scene) -> None:
     scene.cloud.fault(preset="stockout", zone=ZONE, probability=1.0)
     assert scene.watch(scene.preempt, scene.end) == 0
@@ -385,9 +399,23 @@ def test_another_s_slice_of_that_name_elsewhere_is_left_alone(scene: Scene) -> N
     assert scene.cloud.tpu.get(OTHER_ZONE, "demo").id == hers.id
 
 
-def test_a_slice_of_a_queued_resource_is_suspended_with_it_and_made_again_without(
-    scene: Scene,
+@pytest.mark.parametrize("labels", [{}, {naming.SEARCH: "1"}])
+def test_a_slice_of_ours_of_that_name_in_a_zone_of_no_concern_is_another_one(
+    scene: Scene, labels: dict[str, str]
 ) -> None:
+    """Each of two watches keeps its own, also while the other one's is lost."""
+    scene.cloud.tpu.create(labelled(scene.cloud, zone="us-east1-d", nonce="n2", labels=labels))
+    scene.clock.sleep(60.0)
+    other = scene.cloud.tpu.get("us-east1-d", "demo")
+    scene.cloud.change("demo", zone="us-east1-d", state="PREEMPTED")
+    assert scene.watch(scene.preempt, scene.end) == 0
+    assert scene.cloud.tpu.get("us-east1-d", "demo").id == other.id
+    assert scene.record.watch.zone == ZONE
+    assert scene.cloud.tpu.get(ZONE, "demo").ready
+
+
+def queue(scene: Scene) -> None:
+    """Let the slice come from a queued resource."""
     cloud = scene.cloud
     delete(cloud, cloud.tpu.get(ZONE, "demo"))
     place = f"projects/{PROJECT}/locations/{ZONE}"
@@ -399,6 +427,13 @@ def test_a_slice_of_a_queued_resource_is_suspended_with_it_and_made_again_withou
     while not (found := cloud.tpu.list(ZONE).slices) or not found[0].ready:
         scene.clock.sleep(30.0)
     scene.spec(request=request_of(found[0]), queued_resource="wish")
+
+
+def test_a_slice_of_a_queued_resource_is_suspended_with_it_and_made_again_without(
+    scene: Scene,
+) -> None:
+    queue(scene)
+    cloud = scene.cloud
     assert scene.watch(scene.preempt, scene.end) == 0
     assert "suspended" in scene.events
     assert cloud.tpu.list_queued("-").requests == ()

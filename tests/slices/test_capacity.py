@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.clocks import HastyClock
 from support.local_cloud import Cloud, FakeClock, running_cloud
-from support.slices import at_sleep, create
+from support.slices import at_sleep, create, labelled
 
 from tpukit.errors import (
     BadInput,
@@ -20,10 +20,11 @@ from tpukit.errors import (
     NoCapacity,
     NotEnabled,
     QuotaExceeded,
+    SliceLost,
     TpukitError,
 )
 from tpukit.models import SliceRequest
-from tpukit.slices import capacity, lifetime, naming
+from tpukit.slices import capacity, change, lifetime, naming
 from tpukit.slices.capacity import Search
 from tpukit.slices.ensure import Ensured, ensure
 from tpukit.slices.refusals import Refusal, documents, removals
@@ -260,6 +261,28 @@ def test_a_slice_that_was_preempted_is_deleted_and_asked_for_again(
     assert cloud.tpu.get(FREE, "demo").ready
 
 
+def test_a_lost_slice_that_no_search_made_ends_the_search(ada: Hunter, cloud: Cloud) -> None:
+    create(cloud, labelled(cloud))
+    cloud.change("demo", state="PREEMPTED")
+    with pytest.raises(SliceLost) as caught:
+        ada.search(*ZONES, asking=HOUR)
+    assert "--recreate" in str(caught.value.fix)
+    assert cloud.calls("nodes.delete") == []
+
+
+def test_a_stopped_slice_without_room_is_started_with_pauses(
+    ada: Hunter, cloud: Cloud, clock: FakeClock
+) -> None:
+    found = create(cloud, labelled(cloud)).slice
+    change.stop(cloud.tpu, found, deadline=cloud.deadline(HOUR), on_state=cloud.states.append)
+    words = 'There is no more capacity in the zone "z"'
+    refusal = {"kind": "status", "status": "RESOURCE_EXHAUSTED", "message": words}
+    cloud.fault(method="nodes.start", times=20, **refusal)
+    began = clock.now
+    ada.search(*ZONES, asking=2 * HOUR)
+    assert clock.now - began > 20 * 30.0
+
+
 def test_types_are_asked_for_in_their_order_in_every_zone(ada: Hunter, cloud: Cloud) -> None:
     cloud.fault(preset="stockout", accelerator_type="v3-8", probability=1.0)
     found = ada.search(*FULL[:2], types=("v3-8", "v2-8"))[0].slice
@@ -313,7 +336,9 @@ def test_a_zone_that_a_list_leaves_out_is_read_by_itself(
     cloud.tpu.create(ada.requests(FREE)[0])
     clock.sleep(31.0)
     cloud.fault(method="nodes.list", kind="unreachable", zone=FREE, probability=1.0)
+    began = clock.now
     assert ada.search(FULL[0], FREE, seconds=300.0)[0].slice.zone == FREE
+    assert clock.now - began < 30.0
     assert cloud.nodes() == [cloud.full_name("demo", FREE)]
 
 

@@ -14,6 +14,8 @@ def test_a_slice_that_is_left_bills_unless_it_is_emulated(bills: bool, word: str
     assert seen.exists() == [
         f"slice demo in zone, READY when last seen; it {word} until it is deleted"
     ]
+    (leaving,) = LastSeen("demo", "zone", "DELETING", bills).exists()
+    assert leaving.endswith(f"it {word} until it is gone")
 
 
 def test_an_interruption_names_what_exists_and_how_to_delete_it() -> None:

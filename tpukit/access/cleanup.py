@@ -69,10 +69,9 @@ class Cleanup:
 
         What has another end or is another thing of that name since it was shown stays.
         """
-        provider = self.provider.within(deadline)
-        things = {each.label: each.found for each in due}
+        things, near = {each.label: each.found for each in due}, self.provider.within(deadline)
         try:
-            return self.end_all(things, deadline, lambda thing: still_due(provider, thing))
+            return self.end_all(things, deadline, lambda thing: still_due(near, thing))
         except (Interrupted, Terminated) as error:
             error.fix = Fix.command("tpukit", "reap")
             raise
@@ -277,9 +276,10 @@ class Cleanup:
 
 
 def _came_from(slice_: Slice, request: QueuedResource) -> bool:
-    """Return False if a queued resource is younger than a slice, or another owner's."""
+    """Return False if a queued resource is younger than a slice, has no slice, or is another's."""
     younger = bool(slice_.created) and request.created[:19] > slice_.created[:19]
-    return not younger and naming.owner(slice_) == request.labels.get(naming.OWNER, "")
+    waits = request.state in ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES")
+    return not (younger or waits) and naming.owner(slice_) == request.labels.get(naming.OWNER, "")
 
 
 def not_deleted(

@@ -43,7 +43,10 @@ class CapacityFlags:
     ] = False
     max_wait: Annotated[
         str,
-        Option(metavar="DURATION", help=f"How long --keep-trying asks; default: {_MAX_WAIT}."),
+        Option(
+            metavar="DURATION",
+            help=f"How long --keep-trying asks, for all slices together; default: {_MAX_WAIT}.",
+        ),
     ] = ""
 
     best_effort: Annotated[

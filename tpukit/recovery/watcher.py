@@ -353,7 +353,7 @@ class Watcher:
         asking = Deadline.after(self.clock, min(self._spec.max_wait, self._seconds_left()))
         requests = [self._request(zone, **{naming.SEARCH: "1"}) for zone in places]
         try:
-            found = self.work.make(Search(requests, asking))
+            found = self.work.make(Search(requests, asking, apart=True))
         except SliceLost as lost:
             self.say(lost.summary())  # the next look tells; the making goes on from there
             return

@@ -22,6 +22,7 @@ from tpukit.errors import (
     Fix,
     Interrupted,
     NameTaken,
+    SliceLost,
     Terminated,
     TpukitError,
     interruption,
@@ -29,7 +30,7 @@ from tpukit.errors import (
 from tpukit.models import Slice, SliceRequest, SliceTarget
 from tpukit.slices import change
 from tpukit.slices.ensure import Ensured
-from tpukit.slices.find import look
+from tpukit.slices.find import look, loss
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import OnState, last_seen, passing
 from tpukit.slices.naming import OWNER, SEARCH, is_owner
@@ -51,7 +52,8 @@ class Search:
     """Requests of one name, the most wanted first, and until when a round follows a round.
 
     Without `asking` there is one round. `seconds` are for what comes after a place has room.
-    `best_effort` capacity there is by the queue alone.
+    `best_effort` capacity there is by the queue alone. If `apart`, slices of the name in zones that
+    are not asked are other slices.
     """
 
     requests: Sequence[SliceRequest]
@@ -59,6 +61,7 @@ class Search:
     seconds: float = inf
     jitter: Callable[[float, float], float] = uniform
     best_effort: bool = False
+    apart: bool = False
 
     @property
     def single(self) -> bool:
@@ -128,17 +131,15 @@ class _Rounds:
     @property
     def refusals(self) -> list[Refusal]:
         """What each place that refused has said last, in the order of the requests."""
-        places = [_place(each) for each in self.search.requests]
-        return [self.said[each] for each in places if each in self.said]
+        return [self.said[each] for each in map(_place, self.search.requests) if each in self.said]
 
     def run(self, attempt: Callable[[SliceRequest], Got]) -> Got:
         while True:
-            living = self._living()
-            self.there = living[0] if living else None
-            request = self._request_of(living[0]) if living else self._next()
+            self.there = next(iter(self._living()), None)
+            request = self._request_of(self.there) if self.there else self._next()
             if request is None:
                 continue
-            made = self._made(attempt, request, standing=bool(living))
+            made = self._made(attempt, request, standing=bool(self.there))
             if made and self._alone(made.slice):
                 for line in doubts(self.refusals).values():
                     self.on_state(f"{line}; the same command deletes it then")
@@ -147,8 +148,7 @@ class _Rounds:
     def complete(self, error: TpukitError) -> None:
         """Give an error what the places have said so far."""
         if self.refusals and "refusals" not in error.details:
-            lines = [error.why, *(each.line for each in self.refusals)]
-            error.why = "\n".join(filter(None, lines))
+            error.why = "\n".join(filter(None, [error.why, *(each.line for each in self.refusals)]))
             error.details = {**error.details, **documents(self.refusals)}
         if isinstance(error, (Interrupted, Terminated)):
             again = Fix(note="the same command takes the search up again, on any machine")
@@ -162,6 +162,8 @@ class _Rounds:
         for each in self._standing():
             if each.lost and SEARCH in each.labels:
                 self._delete(each, f"{each.state}: it does not come back")
+            elif each.lost:
+                raise loss(each)
             else:
                 living.append(each)
         if len(living) > 1 and not all(SEARCH in each.labels for each in living):
@@ -189,8 +191,7 @@ class _Rounds:
             unknown = sorted(silent - self.seen)
             if not unknown or (self.seen and self._out_of_patience()):
                 self._leave_out(unknown)
-                whose = self.search.requests[0].labels[OWNER]
-                mine = [each for each in (*listed.slices, *read) if self._is_ours(each, whose)]
+                mine = filter(self._is_ours, (*listed.slices, *read))
                 return sorted(mine, key=lambda each: (not each.created, each.created, each.zone))
             self.on_state(f"no answer from {', '.join(unknown)}: whether it has one is not known")
         raise DeadlinePassed(
@@ -221,9 +222,11 @@ class _Rounds:
                 error = TpukitError("it did not answer", reason="no answer", why=why)
                 self.said.setdefault(_place(request), noted(None, request, error))
 
-    def _is_ours(self, found: Slice, whose: str) -> bool:
+    def _is_ours(self, found: Slice) -> bool:
+        requests = self.search.requests
         named = found.name == self.name and found.state != "DELETING"
-        return named and is_owner(whose, found.labels)
+        asked = not self.search.apart or found.zone in {each.zone for each in requests}
+        return named and asked and is_owner(requests[0].labels[OWNER], found.labels)
 
     def _request_of(self, found: Slice) -> SliceRequest:
         """Return the request that asks for a slice as it is there."""
@@ -279,7 +282,7 @@ class _Rounds:
                 raise
             self.said[_place(request)] = refusal
             self.on_state(f"{place}: no ({refusal.again}): {error.why or error.what}")
-            if standing and passing(error):
+            if standing and not isinstance(error, SliceLost):
                 self._pause()
             return None
 

@@ -158,16 +158,14 @@ def extend_queued(
         labels={key: text for key, text in labels.items() if text},
         provisioning="on-demand" if best_effort else found.provisioning,
     )
-    request = QueueRequest(asked, len(found.slices), best_effort, found.valid_seconds)
-    request = _anew(request, found)
+    request = _anew(QueueRequest(asked, len(found.slices), best_effort, found.valid_seconds), found)
     delete_queued(
         provider, found, force=False, deadline=deadline, journal=journal, on_state=on_state
     )
     try:
-        made, _ = ensure_queued(
+        return ensure_queued(
             provider, request, deadline=deadline, journal=journal, on_state=on_state
-        )
-        return made
+        )[0]
     except TpukitError as error:
         note = "with the flags of the first time: the request was deleted to be made anew"
         place = (found.accelerator_type, found.name, "--zone", found.zone)
