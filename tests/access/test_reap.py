@@ -104,7 +104,8 @@ def kinds(world: World) -> dict[str, Callable[[str], tuple[str, bool]]]:
     def hidden(zone: str) -> str:
         name = world.slice(zone, new(LIVING))
         world.cloud.clock.sleep(31.0)
-        world.cloud.change(name, zone=zone, state="HIDDEN")
+        node = world.cloud.full_name(name, zone)
+        world.cloud.control("POST", f"nodes/{node}:setState", {"state": "HIDDEN"})
         return name
 
     def suspended(labels: dict[str, str]) -> Callable[[str], str]:

@@ -355,8 +355,7 @@ class Watcher:
         try:
             found = self.work.make(Search(requests, asking, apart=True))
         except SliceLost as lost:
-            self.say(lost.summary())  # the next look tells; the making goes on from there
-            return
+            raise _Again(lost) from lost  # the next look tells; the making goes on from there
         except TpukitError as error:
             if self._seconds_left() > 0:
                 raise
