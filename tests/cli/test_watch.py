@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from dataclasses import replace
 
 import pytest
-from support.local_cloud import OTHER_ZONE, ZONE, Cloud
+from support.local_cloud import OTHER_ZONE, ZONE, Cloud, FakeClock
 from support.openssh_server import eventually
 
 from cli.conftest import Run
+from tpukit.cli import watching
+from tpukit.cli.global_flags import GlobalFlags
+from tpukit.cli.toolkit import Toolkit
+from tpukit.errors import NameTaken
 from tpukit.models import SliceRequest
 from tpukit.recovery.watch_file import Event, Watch, WatchFiles, WatchSpec
 from tpukit.slices import naming
@@ -148,6 +154,40 @@ def test_watches_of_one_name_in_two_zones_never_mix(run: Run, prompt_cloud: Clou
     moved = files.of(ZONE, "same")
     moved.save(Watch(WatchSpec(request, command="moved"), zone=OTHER_ZONE))
     assert files.of(ZONE, "same").path != moved.path
+
+
+def test_a_delete_ends_the_watch_that_is_making_the_slice_in_another_of_its_zones(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    """Its file still says where the slice was lost; the other watch has never been there."""
+    environment = prompt_cloud.environment()
+    watches = prompt_cloud.directory / "home/tpukit/state/watches"
+    endpoint = environment["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"]
+    files = WatchFiles(watches, endpoint, environment["CLOUDSDK_CORE_PROJECT"])
+    spec = WatchSpec(prompt_cloud.request("demo"), command="train", zones=(OTHER_ZONE,))
+    file, other = files.of(ZONE, "demo"), files.of(ZONE, "other")
+    file.save(Watch(spec, state="recovering", zone=ZONE))
+    other.save(Watch(replace(spec, request=prompt_cloud.request("other")), zone=ZONE))
+    for name in ("demo", "other"):
+        request = naming.labelled(prompt_cloud.request(name, zone=OTHER_ZONE), "ada", "n")
+        prompt_cloud.tpu.create(request)
+    assert run("delete", "demo", "other", "--yes", environment=environment).status == 0
+    assert [each.load().open for each in (file, other)] == [False, True]
+
+
+def test_a_watch_is_stopped_although_its_process_ends_by_itself_meanwhile(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    toolkit = Toolkit(GlobalFlags(), environ=environment, clock=FakeClock())
+    file = watching.files(toolkit).of(ZONE, "demo")
+    file.save(Watch(WatchSpec(prompt_cloud.request("demo"), command="train"), zone=ZONE))
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    with toolkit.closing, file.held():
+        file.path.with_suffix(".lock").write_text(str(gone.pid))
+        with pytest.raises(NameTaken, match=f"by process {gone.pid}"):
+            watching.stop(toolkit, file)
 
 
 def test_up_keep_does_not_take_the_place_of_a_watch_with_a_command(

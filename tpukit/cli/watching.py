@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -129,7 +129,8 @@ def stop(toolkit: Toolkit, file: WatchFile) -> bool:
     watch = file.load()
     for number in (signal.SIGTERM, signal.SIGKILL):
         if pid := file.process():
-            os.kill(pid, number)
+            with suppress(ProcessLookupError):  # it ends by itself meanwhile
+                os.kill(pid, number)
         for _ in polls(Deadline.after(toolkit.clock, _LEAVE_SECONDS), first=0.05, most=0.5):
             if file.process() is None:
                 break

@@ -203,11 +203,12 @@ class WatchFiles:
         return WatchFile(next(path for path in paths if path not in taken))
 
     def named(self, name: str, zone: str = "") -> list[tuple[WatchFile, Watch]]:
-        """Return the watches of slices of that name, in one zone or, with "", in any."""
+        """Return the watches of slices of that name that are, or may be by now, in a zone or any."""
         return [
             (file, watch)
             for file, watch in self.all()
-            if watch.name == name and zone in ("", watch.zone)
+            if watch.name == name
+            and zone in ("", watch.zone, *(watch.spec.zones if watch.state == RECOVERING else ()))
         ]
 
     def all(self) -> list[tuple[WatchFile, Watch]]:
@@ -262,8 +263,7 @@ def refreshed(request: SliceRequest, slice_: Slice) -> SliceRequest:
 
 
 def _watch(document: Mapping[str, Any]) -> Watch:
-    spec = document["spec"]
-    request = spec["request"]
+    spec, request = document["spec"], document["spec"]["request"]
     disks = tuple(DataDisk(**each) for each in request["data_disks"])
     made = SliceRequest(**{**_tuples(request), "data_disks": disks})
     history = tuple(Event(**each) for each in document["history"])
