@@ -203,7 +203,7 @@ class WatchFiles:
         return WatchFile(next(path for path in paths if path not in taken))
 
     def named(self, name: str, zone: str = "") -> list[tuple[WatchFile, Watch]]:
-        """Return the watches of slices of that name that are, or may be by now, in a zone or any."""
+        """Return the watches of slices of that name that may be in a zone by now, or in any."""
         return [
             (file, watch)
             for file, watch in self.all()

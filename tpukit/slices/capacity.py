@@ -223,10 +223,9 @@ class _Rounds:
                 self.said.setdefault(_place(request), noted(None, request, error))
 
     def _is_ours(self, found: Slice) -> bool:
-        requests = self.search.requests
         named = found.name == self.name and found.state != "DELETING"
-        asked = not self.search.apart or found.zone in {each.zone for each in requests}
-        return named and asked and is_owner(requests[0].labels[OWNER], found.labels)
+        asked = not self.search.apart or found.zone in {each.zone for each in self.search.requests}
+        return named and asked and is_owner(self.search.requests[0].labels[OWNER], found.labels)
 
     def _request_of(self, found: Slice) -> SliceRequest:
         """Return the request that asks for a slice as it is there."""

@@ -102,7 +102,8 @@ def still_due(provider: SliceProvider, thing: Slice | QueuedResource) -> bool:
             return now is not None and bool(_end_of_slice(now, provider.now()))
         request = provider.get_queued(thing.zone, thing.name)
         slices = [] if request.dead else slices_of(provider, request)
-        return request.created == thing.created and bool(_end_of_request(request, slices, provider.now()))
+        end = _end_of_request(request, slices, provider.now())
+        return request.created == thing.created and bool(end)
     except NotFound:
         return False
 
