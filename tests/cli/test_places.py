@@ -117,6 +117,18 @@ def test_several_slices_are_asked_for_no_longer_than_one(cloud: Cloud, clock: Fa
     assert clock.now - began < 1260.0
 
 
+def test_what_may_still_appear_beside_the_slice_is_deleted_by_the_command_that_comes_next(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    cloud.fault(method="nodes.create", kind="reset", zone=ZONE)
+    cloud.fault(preset="quota", zone=ZONE, probability=1.0)
+    capacity = CapacityFlags(zones=f"{ZONE},{OTHER_ZONE}")
+    toolkit = Toolkit(GlobalFlags(quiet=True), environ=cloud.environment(), clock=clock)
+    with toolkit.closing:
+        made = create(toolkit, "v3-8", "demo", no_firewall=True, capacity=capacity)
+    assert f"tpukit delete demo --missing-ok --zone {ZONE}" in map(str, made.next)
+
+
 def test_best_effort_goes_through_the_queue_and_is_taken_up_again(
     run: Run, prompt_cloud: Cloud
 ) -> None:
