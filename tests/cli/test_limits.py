@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -71,6 +73,24 @@ def test_a_create_that_stalls_ends_by_its_timeout_and_may_still_appear(
     )
     assert time.monotonic() - started < 3.5
     assert "may still appear" in done.err
+
+
+def test_a_key_that_a_full_disk_has_no_room_for_is_no_bad_input(
+    prompt_cloud: Cloud, tmp_path: Path
+) -> None:
+    """A process that may write no byte into any file has EFBIG where a full disk has ENOSPC."""
+    words = (sys.executable, "-P", "-m", "tpukit", "create", "v3-8", "demo")
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *words],
+        env={**prompt_cloud.environment(), "TPUKIT_HOME": str(tmp_path / "new")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "error: there is no room on this machine's disk" in done.stderr
+    assert prompt_cloud.nodes() == []
 
 
 def test_where_nothing_listens_is_said_in_one_short_line(

@@ -63,6 +63,8 @@ def status(arguments: list[str]) -> int:
         return _run(arguments, invocation)
     except TyperException as error:
         return _fail(_usage(error, arguments), arguments, invocation)
+    except BadInput as error:  # a full disk makes no input wrong
+        return _fail(_disk_full(error.__cause__) or error, arguments, invocation)
     except TpukitError as error:
         return _fail(error, arguments, invocation)
     except KeyboardInterrupt as caught:
@@ -193,9 +195,10 @@ def _folder_gone(error: Exception) -> TpukitError | None:
     return None
 
 
-def _disk_full(error: Exception) -> TpukitError | None:
+def _disk_full(error: BaseException | None) -> TpukitError | None:
     """Return that there was no room for what the command prints or writes, if that is it."""
-    if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    if not isinstance(error, OSError) or error.errno not in full:
         return None
     _silence_stdout()  # what is left for it has no room either
     return TpukitError(
