@@ -312,6 +312,7 @@ def test_a_step_that_fails_is_a_failed_provisioning_with_the_end_of_its_log(work
     assert "iniconfig" in caught.value.why.partition("\n")[2]
     assert caught.value.fix
     assert caught.value.fix.note.startswith("read the whole log on the worker: ~/.tpukit/jobs/")
+    assert caught.value.fix.note.endswith("once the cause is mended, the same command goes on")
     assert caught.value.details["workers"][0]["ok"] is False
 
 

@@ -75,10 +75,11 @@ def require_provisioned(report: ProvisionReport) -> ProvisionReport:
     if report.ok:
         return report
     first, error = failure("provisioning failed", report.workers, report.document())
-    note = f"read the whole log on the worker: {first.log_path}" if first.log_path else ""
+    log = f"read the whole log on the worker: {first.log_path}; " if first.log_path else ""
+    note = f"{log}once the cause is mended, the same command goes on"
     if isinstance(error, DeadlinePassed):
         note = "type the same command with a longer --timeout: it joins what still runs"
-    error.fix = error.fix or (Fix(note=note) if note else None)
+    error.fix = error.fix or Fix(note=note)
     raise error
 
 
