@@ -265,7 +265,7 @@ def test_a_lost_slice_that_no_search_made_ends_the_search(ada: Hunter, cloud: Cl
     create(cloud, labelled(cloud))
     cloud.change("demo", state="PREEMPTED")
     with pytest.raises(SliceLost) as caught:
-        ada.search(*ZONES, asking=HOUR)
+        ada.search(*ZONES, asking=HOUR, before=lambda request: pytest.fail("it is taken up"))
     assert "--recreate" in str(caught.value.fix)
     assert cloud.calls("nodes.delete") == []
 

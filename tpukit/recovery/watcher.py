@@ -392,7 +392,7 @@ class Watcher:
         start = Fix.command("tpukit", "start", self._watch.name, "--zone", self._watch.zone)
         return TpukitError(
             f"slice {self._watch.name} is {now}, and not by this watch",
-            why="what somebody has asked for is not undone: the watch is over",
+            why="somebody, or a watch on another machine, has asked for that: this watch is over",
             fix=start if now == STOPPED else None,
         )
 
