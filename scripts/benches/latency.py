@@ -101,8 +101,8 @@ def _far_api(near: Mapping[str, str], seconds: float) -> Iterator[dict[str, str]
 FAR_COMMANDS = {
     "run -- true": (("run", NAME, "--", "true"), "true"),
     "jobs": (("jobs", NAME), "ls ~/.tpukit/jobs"),
-    "logs": (("logs", NAME, "small"), "cat ~/.tpukit/jobs/run.small/log"),
-    "logs, 15 MB": (("logs", NAME, "big", "--worker=0"), "cat ~/.tpukit/jobs/run.big/log"),
+    "logs": (("logs", NAME, "small"), "cat ~/.tpukit/jobs/run.small@*/log"),
+    "logs, 15 MB": (("logs", NAME, "big", "--worker=0"), "cat ~/.tpukit/jobs/run.big@*/log"),
     "ssh -- true": (("ssh", NAME, "--", "true"), "true"),
 }
 FAR_WORKERS = 4

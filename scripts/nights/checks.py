@@ -59,12 +59,8 @@ Check = Callable[[Morning], Iterator[str]]
 
 def every_line_once_in_the_log(morning: Morning) -> Iterator[str]:
     for index in WORKERS:
-        folder = morning.world.home(index) / f".tpukit/jobs/run.{RUN}"
-        text = "".join(
-            each.read_text(errors="replace")
-            for each in sorted(folder.glob("log"))
-            if each.is_file()
-        )
+        logs = morning.world.home(index).glob(f".tpukit/jobs/run.{RUN}@*/log")
+        text = "".join(log.read_text(errors="replace") for log in logs)
         yield from _lines(f"worker {index}", text.splitlines(), morning, index, to_the_end=True)
 
 

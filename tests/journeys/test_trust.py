@@ -71,7 +71,7 @@ class Followed:
 
     def written(self, number: int) -> bool:
         """Return whether the run has come to a line, told or not."""
-        (log,) = self._tpukit.home.rglob(f".tpukit/jobs/run.{self._run}/log")
+        (log,) = self._tpukit.home.rglob(f".tpukit/jobs/run.{self._run}@*/log")
         return f"line {number}\n" in log.read_text()
 
     def rest(self) -> tuple[int, str]:

@@ -51,7 +51,7 @@ def end(workers: Sequence[RemoteWorker], patience: float) -> Sequence[Outcome]:
 
 
 def prune(workers: Sequence[RemoteWorker], patience: float) -> Sequence[Outcome]:
-    return runs.prune(workers, "train", 0.0, CLOCK, patience)
+    return runs.states(workers, CLOCK, ended_before=0.0, patience=patience)
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ def test_the_environment_is_in_no_file_and_on_no_command_line(
     runs.start(workers, "train", 'exit "${#TOKEN}"', shell_lines({"TOKEN": secret}), CLOCK)
     follow(workers)
     assert stand(workers) == [("finished", len(secret))] * 3
-    folder = servers[0].home / ".tpukit" / "jobs" / "run.train"
+    folder = servers[0].home / ".tpukit" / "jobs" / "run.train@demo.0"
     assert all(path.stat().st_mode & 0o077 == 0 for path in [folder, *folder.iterdir()])
     assert not any(secret in path.read_text() for path in folder.iterdir())
     assert servers[0].commands
@@ -90,6 +90,13 @@ def test_the_same_run_id_is_refused_and_starts_nothing(
         start(workers, "echo x >>count")
     follow(workers[1:2])
     assert [(server.home / "count").exists() for server in servers] == [False, True, False]
+
+
+def test_workers_that_share_a_home_folder_have_a_record_each(workers: list[RemoteWorker]) -> None:
+    both = [RemoteWorker(index, workers[0].connect, "demo") for index in range(2)]
+    start(both, "echo {worker}; exit {worker}")
+    assert follow(both) == {0: ["0"], 1: ["1"]}
+    assert stand(both) == [("finished", 0), ("finished", 1)]
 
 
 def test_of_two_starts_at_once_one_is_refused(
@@ -298,7 +305,7 @@ def test_after_a_restart_of_a_worker_its_run_is_lost(
 ) -> None:
     start(workers, "sleep 0.1")
     follow(workers)
-    folder = servers[1].home / ".tpukit" / "jobs" / "run.train"
+    folder = servers[1].home / ".tpukit" / "jobs" / "run.train@demo.1"
     (folder / "status").unlink()
     pid, _, born = (folder / "pid").read_text().split()
     (folder / "pid").write_text(f"{pid} another-boot {born}\n")
@@ -314,7 +321,7 @@ def test_the_run_that_started_last_is_meant_where_none_is_named(
     found = runs.states(workers, CLOCK)
     assert runs.latest(found) == "ant"
     then = time.time() + 5
-    os.utime(servers[0].home / ".tpukit/jobs/run.zebra/command", (then, then))
+    os.utime(servers[0].home / ".tpukit/jobs/run.zebra@demo.0/command", (then, then))
     assert runs.latest(runs.states(workers, CLOCK)) == "zebra"
     assert [each.index for each in runs.holding(found, "ant")] == [1, 2]
     with pytest.raises(NotFound):
@@ -338,8 +345,9 @@ def test_hostile_headers_and_commands_of_others_are_harmless(
     start(workers[:1], "printf '\\033[2J'; true\n\x1b[2J")
     forged = ["", "{", '{"started": [], "environment": 7}', "7", '{"command": "\x1b[2J"}']
     for number, about in enumerate(forged):
-        folder = servers[0].home / ".tpukit" / "jobs" / f"run.forged{number}"
+        folder = servers[0].home / ".tpukit" / "jobs" / f"run.forged{number}@demo.0"
         folder.mkdir()
+        (folder / "command").touch()
         (folder / "about").write_text(f"{about}\n")
     (states,) = [each.value for each in runs.states(workers[:1], CLOCK)]
     assert states is not None

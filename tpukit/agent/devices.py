@@ -10,6 +10,7 @@ from typing import Any, Mapping
 
 from tpukit.agent.live_processes import Process
 from tpukit.agent.main import Home
+from tpukit.agent.run_records import is_attached
 
 
 def device_files(home: Home) -> set[str]:
@@ -39,7 +40,13 @@ def holders(files: set[str], alive: Mapping[int, Process]) -> dict[int, Process]
 def described(processes: Mapping[int, Process]) -> list[dict[str, Any]]:
     """Return processes as answers have them."""
     return [
-        {"pid": pid, "job": process.job, "command": process.command(), "user": process.user()}
+        {
+            "pid": pid,
+            "job": process.job,
+            "attached": is_attached(process.job),
+            "command": process.command(),
+            "user": process.user(),
+        }
         for pid, process in sorted(processes.items())
     ]
 

@@ -1,15 +1,15 @@
 """The runs on this worker: the folder of each, and the processes that belong to it.
 
-A run's folder in `jobs` has `pid` (the process id of its leader, the boot, and the leader's time of
-start), `about` (what listings show), and `scope` (the name of its control group, if it has one).
+A run's folder in `jobs` has an @ in its name, and the worker behind it: workers may share a home
+folder. In it are `pid` (the process id of its leader, the boot, and the leader's time of start),
+`about` (what listings show), and `scope` (the name of its control group, if it has one).
 
 A detached run, or another job, has in addition `command`, which sh runs; `log` and what belongs to
 it (`tpukit.agent.job_log`); `notify`, which sh runs at the end; and at the end `status`. Its leader
 is its runner.
 
-An attached run has an @ in its name, with the worker behind it: workers may share a home folder. It
-has in addition `client`, the process of the SSH server that serves its client, and that one's time
-of start. `remote/command/run.sh` writes it.
+An attached run has in addition `client`, the process of the SSH server that serves its client, and
+that one's time of start. `remote/command/run.sh` writes it.
 """
 
 from __future__ import annotations
@@ -47,13 +47,18 @@ def jobs_folder(home: Home) -> str:
     return os.path.join(home.folder, "jobs")
 
 
+def is_attached(folder: str) -> bool:
+    """Return True if a run's folder is an attached one's: a job has its command from the start."""
+    return not os.path.exists(os.path.join(folder, "command"))
+
+
 def requested(home: Home, request: Request) -> list[RunRecord]:
     """Return the jobs named in `jobs`, or all runs of `worker` if that is null."""
     folder, names = jobs_folder(home), request["jobs"]
     if names is None:
-        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-        ours = ("", request["worker"])
-        names = [name for name in names if name[:4] == "run." and name.partition("@")[2] in ours]
+        listed = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+        ours = "@" + request["worker"]
+        names = [name for name in listed if name.startswith("run.") and name.endswith(ours)]
     return [RunRecord(os.path.join(folder, name)) for name in names]
 
 
@@ -67,7 +72,6 @@ class RunRecord:
 
     def __init__(self, folder: str) -> None:
         self.folder, self.name = folder, os.path.basename(folder)
-        self.attached = "@" in self.name
         self.known: dict[int, int] = {}
         self.leader, self.born, self.scope = 0, 0, ""
         self.read_record()
@@ -78,6 +82,11 @@ class RunRecord:
         if len(fields) == 3 and fields[1] == boot() and (fields[0] + fields[2]).isdigit():
             self.leader, self.born = int(fields[0]), int(fields[2])
             self.scope = text(self.folder, "scope")
+
+    @property
+    def attached(self) -> bool:
+        """Whether its client reads its output: no job."""
+        return is_attached(self.folder)
 
     def is_there(self) -> bool:
         """Return True if it has its folder."""

@@ -61,17 +61,15 @@ def jobs(
     if flags.environment and (flags.prune or not run):
         raise BadInput("--environment shows one run", fix=Fix.command("tpukit", "jobs", name))
     older_than = flag.seconds(flags.older_than, "--older-than") if flags.older_than else 0.0
+    before = older_than if flags.prune else None
     toolkit = toolkit.by(route)
     patience = flag.seconds(timeout)
     workers = toolkit.workers(name, worker, patience)
-    if flags.prune:
-        removed = runs.prune(workers, run, older_than, toolkit.clock, patience)
-        if run:
-            runs.holding(removed, run)
-        return job_views.pruned(removed)
-    found = runs.states(workers, toolkit.clock, run, patience=patience)
+    found = runs.states(workers, toolkit.clock, run, ended_before=before, patience=patience)
     if run:
         runs.holding(found, run)
+    if flags.prune:
+        return job_views.pruned(found)
     if flags.environment:
         return job_views.environments(found)
     return job_views.jobs(found, run, toolkit.clock.time())

@@ -166,8 +166,8 @@ class Workload:
         """End what some workers have of the run, and forget it: it never runs twice at once."""
         run, clock = self.spec.run_id, self.context.clock
         values(runs.end(workers, [run], clock))
-        for removals in values(runs.prune(workers, run, 0.0, clock)):
-            if any(each.bytes is None for each in removals):
+        for states in values(runs.states(workers, clock, run, ended_before=0.0)):
+            if any(state.freed is None for state in states):
                 raise NameTaken(f"run {run} still runs, and cannot be ended")
 
 

@@ -16,35 +16,27 @@ PYTHONS = f"{ROOT}/pythons"
 DIAGNOSES = f"{ROOT}/diagnose"
 #: What whoever tests the devices, or changes what a worker has, has locked.
 SMOKE_LOCK, PROVISION_LOCK = f"{ROOT}/smoke.lock", f"{ROOT}/provision.lock"
-#: The jobs of detached runs among all jobs: a provisioning step's have no such name.
+#: The records of runs among all jobs: a provisioning step's have no such name.
 _PREFIX = "run."
-_ATTACHED = "@"
 _RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 
 
-def job_name(run_id: str) -> str:
-    """Return the name of the job that carries a run; raise `BadInput` for no run id."""
+def record_name(run_id: str, worker: str) -> str:
+    """Return the name of a run's record on a worker, by the worker's `record`.
+
+    Workers may share a home folder. Raises `BadInput` if that is no run id.
+    """
     if not _RUN_ID.fullmatch(run_id):
         raise BadInput(
             f"{one_line(run_id)!r} cannot be a run id",
             fix=Fix(note="use a-z, 0-9, '.', '_' and '-'"),
         )
-    return _PREFIX + run_id
-
-
-def attached_name(run_id: str, worker: str) -> str:
-    """Return the name of an attached run's record on a worker: workers may share a home folder."""
-    return job_name(run_id) + _ATTACHED + worker
-
-
-def is_attached(name: str) -> bool:
-    """Return True if this job, or TPUKIT_JOB, is an attached run's."""
-    return _ATTACHED in name.rpartition("/")[2]
+    return f"{_PREFIX}{run_id}@{worker}"
 
 
 def run_of(mark: str) -> str:
     """Return the run that a process with this TPUKIT_JOB belongs to, or nothing."""
-    job = mark.rpartition("/")[2].partition(_ATTACHED)[0]
+    job = mark.rpartition("/")[2].partition("@")[0]
     return job.removeprefix(_PREFIX) if job.startswith(_PREFIX) else ""
 
 

@@ -45,6 +45,7 @@ class Notebook:
 
     def __init__(self, worker: RemoteWorker, recipe: str, clock: Clock, lease: float) -> None:
         self.run_id = f"notebook-{worker_files.new_run_id(clock)}"
+        self._job = worker_files.record_name(self.run_id, worker.record)
         self._worker = worker
         self._recipe = recipe
         self._lease = lease
@@ -83,7 +84,7 @@ class Notebook:
 
     def wait(self) -> str:
         """Renew the lease until `end`; where Jupyter ends by itself, return how it ended."""
-        folder = f"{worker_files.JOBS}/{worker_files.job_name(self.run_id)}"
+        folder = f"{worker_files.JOBS}/{self._job}"
         # Where the folder is gone, `touch -c` alone would say that all is well.
         there = f"test -e {folder}/lease && test ! -e {folder}/status && touch -c {folder}/lease"
         while not self._ended.wait(RENEWAL_SECONDS):
@@ -96,11 +97,10 @@ class Notebook:
     def end(self) -> None:
         """End Jupyter with its kernels, and remove its log and its token from the worker."""
         self._ended.set()
-        job = worker_files.job_name(self.run_id)
         with self._worker.connect() as connection:
             # Another program of the user's may hold the TPU: it is none of ours.
-            end_processes(connection, self._clock, jobs=[job])
-            forget_job(connection, job, deadline=Deadline.after(self._clock, _ASK_SECONDS))
+            end_processes(connection, self._clock, jobs=[self._job])
+            forget_job(connection, self._job, deadline=Deadline.after(self._clock, _ASK_SECONDS))
 
     def _port(self) -> int:
         for _ in polls(Deadline.after(self._clock, _START_SECONDS)):
@@ -127,8 +127,8 @@ class Notebook:
         return f"status {ended.status}" if ended else ""
 
     def _follow(self, lines: list[str], to_the_end: bool = False) -> JobResult | None:
-        limit, name = Deadline.after(self._clock, _ASK_SECONDS), worker_files.job_name(self.run_id)
-        job = DetachedJob(self._worker.connect, name, limit, lines.append)
+        limit = Deadline.after(self._clock, _ASK_SECONDS)
+        job = DetachedJob(self._worker.connect, self._job, limit, lines.append)
         return job.follow(LogPart(on=to_the_end))
 
 

@@ -32,15 +32,8 @@ from tpukit.remote.job.detached_job import (
     JobResult,
     LogPart,
 )
-from tpukit.remote.job.job_list import (
-    JobState,
-    Removal,
-    about,
-    list_jobs,
-    remove_jobs,
-    run_names,
-)
-from tpukit.remote.worker_files import job_name
+from tpukit.remote.job.job_list import JobState, about, list_jobs
+from tpukit.remote.worker_files import record_name
 
 #: Seconds for one short question to a worker.
 _ASK_SECONDS = 30.0
@@ -53,7 +46,6 @@ OnLog = Callable[[RemoteWorker, bytes, int], None]
 Notice = Callable[[RemoteWorker, str], None]
 Connections = dict[RemoteWorker, Connection]
 States = list[Outcome[RemoteWorker, list[JobState]]]
-Removals = list[Outcome[RemoteWorker, list[Removal]]]
 
 
 def start(
@@ -80,12 +72,12 @@ def start(
 
     Each names the workers on which the run may go on all the same.
     """
-    name = job_name(run_id)
     begun: set[RemoteWorker] = set()
     stopped = threading.Event()
 
     def job(worker: RemoteWorker) -> DetachedJob:
-        return DetachedJob(worker.connect, name, Deadline.after(clock, _ASK_SECONDS))
+        limit = Deadline.after(clock, _ASK_SECONDS)
+        return DetachedJob(worker.connect, record_name(run_id, worker.record), limit)
 
     def request(worker: RemoteWorker, lines: str) -> JobRequest:
         text = shell_lines(worker.variables) + lines
@@ -115,7 +107,8 @@ def start(
         with suppress(NameTaken):
             job(worker).start(request(worker, "exit 143\n"))
         with worker.connect() as connection:
-            end_processes(connection, clock, jobs=[name], grace=_WITHDRAW_SECONDS)
+            job_names = [record_name(run_id, worker.record)]
+            end_processes(connection, clock, jobs=job_names, grace=_WITHDRAW_SECONDS)
         begun.discard(worker)
 
     def withdraw_all() -> None:
@@ -144,20 +137,22 @@ def states(
     workers: Sequence[RemoteWorker],
     clock: Clock,
     run_id: str = "",
+    *,
+    ended_before: float | None = None,
     opened: Connections | None = None,
     patience: float = _ASK_SECONDS,
 ) -> States:
     """Return the runs on each worker, or one, which has its environment then.
 
-    The connections are closed again, or left in `opened`. A worker answers within `patience`
-    seconds.
+    The files of those that ended `ended_before` seconds ago are removed. The connections are closed
+    again, or left in `opened`. A worker answers within `patience` seconds.
     """
 
     def ask(worker: RemoteWorker) -> list[JobState]:
         connection = worker.connect()
         try:
             limit = Deadline.after(clock, patience)
-            return list_jobs(connection, run_id, worker.record, deadline=limit)
+            return list_jobs(connection, worker.record, run_id, ended_before, deadline=limit)
         finally:
             if opened is None:
                 connection.close()
@@ -182,7 +177,7 @@ def latest(found: States) -> str:
     return max(every, key=lambda state: (state.started, state.run)).run
 
 
-def holding(found: States | Removals, run_id: str) -> list[RemoteWorker]:
+def holding(found: States, run_id: str) -> list[RemoteWorker]:
     """Return the workers that have the run, and those that could not say.
 
     Raises `NotFound` where no worker has it and all could say.
@@ -226,40 +221,20 @@ def follow(
     brought nothing, or a worker's `connect` gives up, that is the worker's error. What is `opened`
     already comes first.
     """
-    name, never = job_name(run_id), Deadline.never(clock)
+    never = Deadline.never(clock)
 
     def one(worker: RemoteWorker) -> JobResult | None:
         first = (opened or {}).get(worker)
         once = iter([first] if first and first.alive else [])
         job = DetachedJob(
             lambda: next(once, None) or worker.connect(),
-            name,
+            record_name(run_id, worker.record),
             never,
             on_log=lambda data, epoch: on_log(worker, data, epoch),
             notice=lambda word: notice(worker, word),
             patience=patience,
         )
         return job.follow(part)
-
-    return fan_out(workers, one, window=len(workers))
-
-
-def prune(
-    workers: Sequence[RemoteWorker],
-    run_id: str,
-    older_than: float,
-    clock: Clock,
-    patience: float = _ASK_SECONDS,
-) -> Removals:
-    """Remove what is left of runs, or of one, that ended `older_than` seconds ago, everywhere.
-
-    A worker that has nothing of it has no removal.
-    """
-
-    def one(worker: RemoteWorker) -> list[Removal]:
-        limit = Deadline.after(clock, patience)
-        with worker.connect() as connection:
-            return remove_jobs(connection, run_id, older_than, worker.record, deadline=limit)
 
     return fan_out(workers, one, window=len(workers))
 
@@ -282,7 +257,7 @@ def end(
 
     def one(worker: RemoteWorker) -> EndReport:
         record = worker.record
-        names = [name for run_id in run_ids for name in run_names(run_id, record)]
+        names = [record_name(run_id, record) for run_id in run_ids]
         with worker.connect() as connection:
             return end_processes(
                 connection,
@@ -307,7 +282,7 @@ def end(
 def _refuse_again(worker: RemoteWorker, run_id: str, clock: Clock) -> None:
     with worker.connect() as connection:
         limit = Deadline.after(clock, _ASK_SECONDS)
-        found = list_jobs(connection, run_id, worker.record, deadline=limit)
+        found = list_jobs(connection, worker.record, run_id, deadline=limit)
     if found:
         raise NameTaken(
             f"run {run_id} is on {worker.label} already",

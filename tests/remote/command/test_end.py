@@ -313,7 +313,7 @@ def test_without_a_run_s_end_no_device_and_no_lock_file_is_touched(
     server: Server, end: End, device: Path, lock: Path
 ) -> None:
     other = holder(server, device)
-    assert end(holders="none") == EndReport()
+    assert end(holders="none") == EndReport(certain=False)  # it may be on its way
     assert other.poll() is None
     assert lock.exists()
     other.kill()

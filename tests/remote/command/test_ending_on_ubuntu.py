@@ -272,9 +272,12 @@ def test_records_of_commands_that_have_ended_are_swept(
     for number in range(120):
         (folder / f"run.{number}@demo.0").mkdir(parents=True)
         (folder / f"run.{number}@demo.0/pid").write_text("1 another-boot 1\n")
+    job = folder / "run.job@demo.0"
+    job.mkdir()
+    (job / "command").touch()
     ubuntu.own(ubuntu.home / ".tpukit")
     request = CommandRequest(f"env -i sleep {seconds}")
     with running(worker, request, lambda: sleepers(seconds), SystemClock()) as (going, _):
-        assert [path.name for path in folder.iterdir()] == [f"run.{going.run_id}@demo.0"]
+        assert {*folder.iterdir()} == {job, folder / f"run.{going.run_id}@demo.0"}
         going.stop()
-    assert list(folder.iterdir()) == []
+    assert list(folder.iterdir()) == [job]

@@ -32,11 +32,12 @@ from tpukit.remote.job.detached_job import (
     JobResult,
     LogPart,
 )
-from tpukit.remote.job.job_list import about, list_jobs, remove_jobs
+from tpukit.remote.job.job_list import JobState, about, list_jobs
 
 pytestmark = pytest.mark.process
 
-NAME = "run.train"
+WORKER = "demo.0"
+NAME = f"run.train@{WORKER}"
 LINES = "".join(f"line {number}\n" for number in range(1, 100_001)).encode()
 
 
@@ -130,7 +131,7 @@ def test_a_full_disk_holds_no_command_up_and_what_is_missing_is_counted(
         on_log=lambda data, _: found.append(data),
         notice=told.append,
     ).follow()
-    (state,) = list_jobs(jobs.connect(), deadline=jobs.within(60))
+    (state,) = list_jobs(jobs.connect(), WORKER, deadline=jobs.within(60))
     kept = 3 * len(LINES) - state.dropped
     log = b"".join(found)
     assert log[:kept] == (3 * LINES)[:kept]
@@ -148,7 +149,7 @@ def test_a_job_on_a_full_disk_ends_with_its_own_status(
     fill(jobs.ubuntu)
     (jobs.ubuntu.home / "go").touch()
     jobs.ubuntu.wait_until((jobs.folder / "status").exists)
-    (state,) = list_jobs(jobs.connect(), deadline=jobs.within(60))
+    (state,) = list_jobs(jobs.connect(), WORKER, deadline=jobs.within(60))
     assert (state.status, state.dropped > 500_000) == (4, True)
 
 
@@ -432,7 +433,7 @@ def test_secrets_are_in_no_file_and_the_others_can_be_shown(jobs: Jobs) -> None:
     files = [path for path in (jobs.ubuntu.home / ".tpukit").rglob("*") if path.is_file()]
     assert not [path for path in files if b"hush" in path.read_bytes()]
     assert all(path.stat().st_mode & 0o077 == 0 for path in [jobs.folder, *files])
-    (state,) = list_jobs(jobs.connect(), "train", deadline=jobs.within(60))
+    (state,) = list_jobs(jobs.connect(), WORKER, "train", deadline=jobs.within(60))
     masked = {"WANDB_API_KEY": "****", "db_password": "****", "PROXY": "http://****@proxy:80"}
     masked |= dict.fromkeys(("HF_PAT", "MYSQL_PWD", "AWS_CREDS", "SLACK_WEBHOOK_URL"), "****")
     assert state.environment == {**masked, "PATTERN": "a*", "STEPS": "it's 7"}
@@ -442,25 +443,30 @@ def test_secrets_are_in_no_file_and_the_others_can_be_shown(jobs: Jobs) -> None:
 
 
 def test_what_is_left_of_ended_runs_is_removed_and_counted(jobs: Jobs) -> None:
-    """Never of one that runs, nor of one that left something running; nor what is no run."""
-    jobs.start("exec sleep 1000", "run.busy")
-    jobs.start("exec sleep 1000 & exit 0", "run.stray")
+    """Never of one that runs, nor of one that left something running, or is another worker's.
+
+    Nor is a step of provisioning a run.
+    """
+    busy, stray, old, new = (f"run.{name}@{WORKER}" for name in ("busy", "stray", "old", "new"))
+    other = "run.other@demo.1"
+    jobs.start("exec sleep 1000", busy)
+    jobs.start("exec sleep 1000 & exit 0", stray)
     jobs.start("true", "step")
-    jobs.start("head -c 100000 /dev/zero", "run.old")
-    jobs.start("true", "run.new")
+    jobs.start("head -c 100000 /dev/zero", old)
+    for name in (new, other):
+        jobs.start("true", name)
     folder = jobs.folder.parent
-    ended = [folder / name / "status" for name in ("run.stray", "step", "run.old", "run.new")]
+    ended = [folder / name / "status" for name in (stray, "step", old, new, other)]
     jobs.ubuntu.wait_until(lambda: all(path.exists() for path in ended))
     eventually(lambda: len(python_programs(jobs.ubuntu)) == 2)
-    for path in (folder / "run.old").iterdir():
+    for path in (folder / old).iterdir():
         os.utime(path, (0, time.time() - 7200))
-    gone = remove_jobs(jobs.connect(), older_than=3600.0, deadline=jobs.within(60))
-    assert [(each.run, each.state) for each in gone if each.bytes is not None] == [
-        ("old", "finished")
-    ]
-    assert max(each.bytes or 0 for each in gone) >= 100_000
-    remove_jobs(jobs.connect(), deadline=jobs.within(60))
-    assert sorted(path.name for path in folder.iterdir()) == ["run.busy", "run.stray", "step"]
+    listed = list_jobs(jobs.connect(), WORKER, ended_before=3600.0, deadline=jobs.within(60))
+    (gone,) = [job for job in listed if job.freed is not None]
+    assert (gone.run, gone.state) == ("old", "finished")
+    assert (gone.freed or 0) >= 100_000
+    list_jobs(jobs.connect(), WORKER, ended_before=0.0, deadline=jobs.within(60))
+    assert sorted(path.name for path in folder.iterdir()) == [busy, other, stray, "step"]
 
 
 #: Asks for the removal of a job that lives, while a file of it gets ever other names.
@@ -490,12 +496,16 @@ def test_the_files_of_a_run_that_goes_on_are_left_alone(tmp_path: Path) -> None:
 
 def test_several_who_prune_at_once_do_not_disturb_each_other(jobs: Jobs) -> None:
     """Each run is removed by one of them."""
-    made = "for n in $(seq 60); do mkdir -p .tpukit/jobs/run.$n; echo 0 >.tpukit/jobs/run.$n/status"
-    assert jobs.connect().run(f"{made}; done", deadline=jobs.within(60)).ok
-    connections = [jobs.connect() for _ in range(4)]
-    found = values(fan_out(connections, lambda each: remove_jobs(each, deadline=jobs.within(60))))
-    gone = [removal.run for each in found for removal in each]
-    assert sorted(map(int, gone)) == [*range(1, 61)]
+    folder = f".tpukit/jobs/run.$n@{WORKER}"
+    made = f"mkdir -p {folder}; echo 0 >{folder}/status; touch {folder}/command"
+    line = f"for n in $(seq 60); do {made}; done"
+    assert jobs.connect().run(line, deadline=jobs.within(60)).ok
+
+    def prune(connection: Connection) -> list[JobState]:
+        return list_jobs(connection, WORKER, ended_before=0.0, deadline=jobs.within(60))
+
+    listed = values(fan_out([jobs.connect() for _ in range(4)], prune))
+    assert sorted(int(job.run) for jobs_ in listed for job in jobs_) == [*range(1, 61)]
 
 
 def test_a_worker_without_python_says_so(jobs: Jobs) -> None:
@@ -512,8 +522,8 @@ def test_a_worker_without_python_says_so(jobs: Jobs) -> None:
 def test_a_detached_command_has_the_user_s_own_umask(jobs: Jobs) -> None:
     jobs.start("umask 022; umask")
     jobs.read()
-    jobs.start("umask; : >made", "run.other")
+    jobs.start("umask; : >made", "other")
     jobs.ubuntu.wait_until((jobs.ubuntu.home / "made").exists)
-    log = jobs.ubuntu.home / ".tpukit/jobs/run.other/log"
+    log = jobs.ubuntu.home / ".tpukit/jobs/other/log"
     jobs.ubuntu.wait_until(lambda: bool(log.read_text()))
     assert log.read_text() != "0077\n"

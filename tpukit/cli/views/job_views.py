@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tpukit.remote.command.fan_out import Outcome
     from tpukit.remote.connection.worker import RemoteWorker
     from tpukit.remote.job.job_list import JobState
-    from tpukit.work.runs import Removals, States
+    from tpukit.work.runs import States
 
 
 def jobs(found: States, run: str, now: float) -> View:
@@ -75,14 +75,19 @@ def environments(found: States) -> View:
     return View({"environments": documents}, ("SLICE", "WORKER", "NAME", "VALUE"), rows)
 
 
-def pruned(found: Removals) -> View:
+def pruned(found: States) -> View:
     """Show what was removed of ended runs, and how many bytes that freed on each worker."""
-    every = [(each.item, one) for each in found for one in each.value or ()]
-    gone = [(worker, one) for worker, one in every if one.bytes is not None]
+    gone = [
+        {**place(each.item), "run": job.run, "state": job.state, "bytes": job.freed}
+        for each in found
+        for job in each.value or ()
+        if job.freed is not None
+    ]
+    columns = ("run", "slice", "worker", "state", "bytes")
     return View(
-        {"pruned": [{**place(worker), **one.document()} for worker, one in gone]},
-        ("RUN", "SLICE", "WORKER", "STATE", "BYTES"),
-        [[one.run, worker.slice, worker.index, one.state, one.bytes] for worker, one in gone],
+        {"pruned": gone},
+        tuple(map(str.upper, columns)),
+        [[row[column] for column in columns] for row in gone],
         warnings=[each.error.summary() for each in found if each.error],
         status=worst(found),
     )

@@ -19,7 +19,7 @@ from tpukit.remote.connection.target import Completed
 from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection, listed
 from tpukit.remote.job.job_list import about
 from tpukit.remote.programs import program_text, shell_line
-from tpukit.remote.worker_files import attached_name, new_run_id
+from tpukit.remote.worker_files import new_run_id, record_name
 
 if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
@@ -169,7 +169,7 @@ class AttachedRun:
         if self._stopped:
             raise CommandCancelled(f"not started on {worker.label}")
         with RetryingConnection(worker.connect, Deadline.never(self.clock)) as link:
-            begun = _Begun(worker, link, attached_name(self.run_id, worker.record))
+            begun = _Begun(worker, link, record_name(self.run_id, worker.record))
             connection = link.connection
             with self._lock:
                 if self._stopped:

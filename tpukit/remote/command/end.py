@@ -11,7 +11,7 @@ from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.models import Documented
 from tpukit.remote import agent_client
 from tpukit.remote.agent_client import AgentAnswer
-from tpukit.remote.worker_files import is_attached, run_of
+from tpukit.remote.worker_files import run_of
 from tpukit.text import one_line
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _held(rows: Sequence[AgentAnswer]) -> tuple[Holder, ...]:
             run_of(one_line(row.text("job"))),
             one_line(row.text("command"))[:100],
             one_line(row.text("user")),
-            is_attached(row.text("job")),
+            row.flag("attached"),
         )
         for row in rows
     )

@@ -34,6 +34,7 @@ keep_record() (
     set -- "$tpukit"/jobs/run.*@"${1##*@}"
     [ $# -gt 100 ] || return
     for folder; do
+        [ ! -e "$folder/command" ] || continue # a detached run's, which has a log
         read -r leader booted born <"$folder/pid"
         [ "$booted" = "$boot" ] && [ -d "/proc/$leader" ] || rm -rf "$folder"
     done

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Bytes of its log that a job keeps, the newest ones.
 LOG_LIMIT = 1 << 30
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,199}")
 _PART = re.compile(rb"tpukit-log (\d{1,18}) (\d{1,9}) (\d{1,12})\n")
 #: Bytes of the longest head of a part.
 _LONGEST_HEAD = 64

@@ -14,7 +14,7 @@ from tpukit.errors import NameTaken
 from tpukit.models import Documented
 from tpukit.remote import agent_client
 from tpukit.remote.agent_client import AgentAnswer
-from tpukit.remote.worker_files import attached_name, job_name, run_of
+from tpukit.remote.worker_files import record_name, run_of
 from tpukit.text import one_line
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ class JobState(Documented):
     An attached run whose client is gone is "attached, client gone". `status` is the exit status of
     a finished one, `started` seconds since the epoch by the worker's clock, `environment` what it
     was started with, secrets masked. `dropped` counts the bytes of its output that are not in its
-    log because the disk was full.
+    log because the disk was full, `freed` those that the removal of its files has freed.
     """
 
-    _hidden = ("environment",)
+    _hidden = ("environment", "freed")
     run: str
     state: str
     status: int | None = None
@@ -46,20 +46,12 @@ class JobState(Documented):
     environment: Mapping[str, str] = field(default_factory=dict)
     started: float = 0.0
     dropped: int = 0
+    freed: int | None = None
 
     @property
     def attached(self) -> bool:
         """Whether it is attached: it has no log, and ends with its client or by `kill`."""
         return self.state.startswith("attached")
-
-
-@dataclass(frozen=True)
-class Removal(Documented):
-    """A run that is to go from a worker: how it stood, and the bytes freed; None where it stays."""
-
-    run: str
-    state: str
-    bytes: int | None
 
 
 def about(command: str, environment: str) -> str:
@@ -77,14 +69,32 @@ def about(command: str, environment: str) -> str:
 
 
 def list_jobs(
-    connection: Connection, run: str = "", worker: str = "", *, deadline: Deadline
+    connection: Connection,
+    worker: str,
+    run: str = "",
+    ended_before: float | None = None,
+    *,
+    deadline: Deadline,
 ) -> list[JobState]:
     """Return the runs on a worker, or one run, the first one first.
 
-    `worker` is the worker's `record`. Raises `TpukitError` if the worker does not say.
+    `worker` is the worker's `record`. The files of those that ended `ended_before` seconds ago are
+    removed. Raises `TpukitError` if the worker does not say, or cannot remove them.
     """
-    rows = _rows(connection, _names(run, worker), worker, None, deadline)
-    return sorted((job for job, _ in rows), key=lambda job: (job.started, job.run))
+    names = [record_name(run, worker)] if run else None
+    states = _states(connection, names, worker, ended_before, deadline)
+    return sorted(states, key=lambda job: (job.started, job.run))
+
+
+def forget_job(connection: Connection, job: str, *, deadline: Deadline) -> None:
+    """Remove a finished or lost job's folder, so that its name can start again.
+
+    A job that is not there is forgotten already.
+
+    Raises `NameTaken` for a job that runs, `TpukitError` if its folder cannot be removed.
+    """
+    if any(state.freed is None for state in _states(connection, [job], "", 0.0, deadline)):
+        raise NameTaken(f"job {job} is still running")
 
 
 def _about(text: str) -> tuple[str, dict[str, str]]:
@@ -97,59 +107,19 @@ def _about(text: str) -> tuple[str, dict[str, str]]:
     return one_line(command), {one_line(str(name)): str(environment[name]) for name in environment}
 
 
-def remove_jobs(
-    connection: Connection,
-    run: str = "",
-    older_than: float = 0.0,
-    worker: str = "",
-    *,
-    deadline: Deadline,
-) -> list[Removal]:
-    """Remove what is left of runs, or of one, that ended so many seconds ago; none that lives.
-
-    Raises `TpukitError` if one cannot be removed.
-    """
-    rows = _rows(connection, _names(run, worker), worker, older_than, deadline)
-    return [Removal(job.run, job.state, size) for job, size in rows]
-
-
-def forget_job(connection: Connection, job: str, *, deadline: Deadline) -> None:
-    """Remove a finished or lost job's folder, so that its name can start again.
-
-    A job that is not there is forgotten already.
-
-    Raises `NameTaken` for a job that runs, `TpukitError` if its folder cannot be removed.
-    """
-    if any(size is None for _, size in _rows(connection, [job], "", 0.0, deadline)):
-        raise NameTaken(f"job {job} is still running")
-
-
-def run_names(run: str, worker: str) -> list[str]:
-    """Return the names that a run may have on a worker: detached, or attached."""
-    return [job_name(run), attached_name(run, worker)]
-
-
-def _names(run: str, worker: str) -> list[str] | None:
-    return run_names(run, worker) if run else None
-
-
-def _rows(
+def _states(
     connection: Connection,
     jobs: list[str] | None,
     worker: str,
-    older: float | None,
+    ended_before: float | None,
     deadline: Deadline,
-) -> list[tuple[JobState, int | None]]:
-    """Return how jobs stand, and the bytes that the removal of each has freed."""
-    request = {"jobs": jobs, "worker": worker, "older": older}
+) -> list[JobState]:
+    request = {"jobs": jobs, "worker": worker, "older": ended_before}
     failure = f"{connection.label} could not list its jobs"
     answer = agent_client.ask(
         connection, "list_jobs", request, failure, deadline=deadline, root="if possible"
     )
-    return [
-        (_state(row), row.number("bytes") if row.has("bytes") else None)
-        for row in answer.rows("jobs")
-    ]
+    return [_state(row) for row in answer.rows("jobs")]
 
 
 def _state(row: AgentAnswer) -> JobState:
@@ -162,4 +132,5 @@ def _state(row: AgentAnswer) -> JobState:
         environment,
         row.seconds("started"),
         row.number("dropped") if row.has("dropped") else 0,
+        row.number("bytes") if row.has("bytes") else None,
     )
