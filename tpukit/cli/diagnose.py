@@ -9,11 +9,11 @@ from typer import Option
 
 from tpukit.cli import parameters as flag
 from tpukit.cli.output import chosen_output
-from tpukit.cli.run import VariableFlags, remains, shell_lines
+from tpukit.cli.run import VariableFlags, shell_lines
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.views import outcome_views
 from tpukit.console import View
-from tpukit.errors import BadInput, Fix, TpukitError, interruption
+from tpukit.errors import BadInput, Fix, TpukitError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,10 +72,6 @@ def diagnose(
     command_run = AttachedRun(request, toolkit.clock, output.write, console.say, run)
     try:
         results = command_run.on_all(workers)
-    except KeyboardInterrupt as signal:
-        error = interruption(signal)
-        error.exists = remains(command_run)
-        raise error from None
     finally:
         output.finish()
     if any(not (each.value and each.value.ok) for each in results):
@@ -101,17 +97,17 @@ def _view(found: Sequence[Outcome[RemoteWorker, StepTimes | None]]) -> View:
 
 def _rows(found: Diagnosis) -> list[list[object]]:
     """Return a row with the figures and the first advice, and one for each other advice."""
+    times = found.times
     figures: list[object] = [
         found.worker,
-        *(f"{each * 1000:.1f} ms" for each in _times(found)),
-        f"{found.host_share:.0%}",
-        found.compilations,
-        f"{found.busy:.0%} of {found.processors}",
-        "" if found.duty_cycle is None else f"{found.duty_cycle:.0f}%",
+        *(
+            f"{seconds * 1000:.1f} ms"
+            for seconds in (times.real_seconds, times.cached_seconds, times.input_seconds)
+        ),
+        f"{times.host_share:.0%}",
+        times.compilations,
+        f"{times.busy:.0%} of {times.processors}",
+        "" if times.duty_cycle is None else f"{times.duty_cycle:.0f}%",
     ]
     first, *rest = found.advice or ("nothing: the step is the devices' own",)
     return [[*figures, first], *([found.worker, *[""] * 7, each] for each in rest)]
-
-
-def _times(found: Diagnosis) -> tuple[float, float, float]:
-    return found.real_seconds, found.cached_seconds, found.input_seconds

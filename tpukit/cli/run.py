@@ -16,7 +16,7 @@ from tpukit.cli.output import chosen_output
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.views import job_views, outcome_views
 from tpukit.console import Console, View
-from tpukit.errors import BadInput, Fix, Interrupted, Terminated, TpukitError, interruption
+from tpukit.errors import BadInput, Fix, Interrupted, Terminated, TpukitError
 
 if TYPE_CHECKING:
     from tpukit.remote.command.attached import AttachedRun, CommandRequest
@@ -250,21 +250,11 @@ def _attached(
         _end_with_the_reader(command, console)
     try:
         results = command.on_all(chosen)
-    except KeyboardInterrupt as signal:
-        error = interruption(signal)
-        error.why = "" if command.unreached else command.ended
-        error.exists = remains(command)
-        error.fix = ends(command)
-        raise error from None
-    except TpukitError as error:
-        error.exists += remains(command)
-        error.fix = error.fix or ends(command)
-        raise
     finally:
         output.finish()
-    for line in remains(command) if how.fail_fast else ():
+    for line in command.remains if how.fail_fast else ():
         console.warn(line)
-    if fix := ends(command):
+    if fix := command.end_line:
         console.suggest(fix)
     missing = [each.item for each in results if each.value and each.value.status == _NO_PROGRAM]
     if missing:
@@ -295,20 +285,6 @@ def _explain_missing_program(
 def _read_input() -> bytes:
     # Unbuffered: a thread that waits in a buffer's lock would abort the interpreter at its end.
     return os.read(sys.stdin.fileno(), 1 << 16) if sys.stdin else b""
-
-
-def remains(command: AttachedRun) -> tuple[str, ...]:
-    """Return a line for each worker where the command may still run."""
-    return tuple(
-        f"the command on {each.label} {state}" for each, state in command.unreached.items()
-    )
-
-
-def ends(command: AttachedRun) -> Fix | None:
-    """Return the command that ends what may still run, if anything may."""
-    slices = ",".join(sorted({worker.slice for worker in command.unreached}))
-    words = ("tpukit", "kill", slices, command.run_id)
-    return Fix.command(*words, note="ends it there") if slices else None
 
 
 def _end_with_the_reader(command: AttachedRun, console: Console) -> None:

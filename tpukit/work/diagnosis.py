@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tpukit.clock import Clock, Deadline
 from tpukit.errors import TpukitError
-from tpukit.models import Documented
 from tpukit.remote import worker_files
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.worker import RemoteWorker
@@ -63,21 +62,18 @@ class StepTimes(BaseModel):
 
 
 @dataclass(frozen=True)
-class Diagnosis(Documented):
+class Diagnosis:
     """One worker's step times, and the advice, what helps most first."""
 
     worker: int
-    real_seconds: float
-    cached_seconds: float
-    input_seconds: float
-    waited_seconds: float
-    host_share: float
-    compilations: int
-    shapes: int
-    busy: float
-    processors: int
-    duty_cycle: float | None
+    times: StepTimes
     advice: tuple[str, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Return the public JSON value."""
+        times = self.times.model_dump(mode="json", exclude={"steps"})
+        share = {"host_share": self.times.host_share}
+        return {"worker": self.worker, **times, **share, "advice": [*self.advice]}
 
 
 def shell_lines(run: str, steps: int) -> str:
@@ -115,20 +111,7 @@ def read(
 
 def diagnose(worker: int, found: StepTimes) -> Diagnosis:
     """Return what a worker's step times mean."""
-    return Diagnosis(
-        worker=worker,
-        real_seconds=found.real_seconds,
-        cached_seconds=found.cached_seconds,
-        input_seconds=found.input_seconds,
-        waited_seconds=found.waited_seconds,
-        host_share=found.host_share,
-        compilations=found.compilations,
-        shapes=found.shapes,
-        busy=found.busy,
-        processors=found.processors,
-        duty_cycle=found.duty_cycle,
-        advice=tuple(_advice(found)),
-    )
+    return Diagnosis(worker, found, tuple(_advice(found)))
 
 
 def _advice(found: StepTimes) -> Iterator[str]:

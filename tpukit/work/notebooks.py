@@ -17,6 +17,7 @@ from tpukit.remote.job.detached_job import DetachedJob, JobResult, LogPart
 from tpukit.remote.job.job_list import forget_job
 from tpukit.text import one_line
 from tpukit.work import runs
+from tpukit.work.environments import require_environment
 
 #: Seconds between two renewals of a lease.
 RENEWAL_SECONDS = 10.0
@@ -61,17 +62,7 @@ class Notebook:
             TpukitError: Jupyter ended early; the reason is the end of its log.
             DeadlinePassed: it did not answer within 90 s.
         """
-        path, failure = worker_files.venv_python(self._recipe), "cannot look for its Python"
-        with self._worker.connect() as connection:
-            deadline = Deadline.after(self._clock, _ASK_SECONDS)
-            answer = agent_client.ask(
-                connection, "look_for_python", {"path": path}, failure, deadline=deadline
-            )
-        if not answer.flag("there"):
-            raise NotFound(
-                f"{self._worker.label} has no environment {self._recipe}",
-                fix=Fix.command("tpukit", "provision", self._worker.slice, self._recipe),
-            )
+        require_environment([self._worker], self._recipe, self._clock)
         request, python = {"seconds": round(self._lease)}, _interpreter(self._recipe)
         words = agent_client.job_command("serve_notebook", request, python)
         lines = shell_lines({"JUPYTER_TOKEN": self._token}, self._recipe)

@@ -19,7 +19,7 @@ from tpukit.errors import (
     interruption,
 )
 from tpukit.remote.command.attached import shield
-from tpukit.remote.command.end import GRACE_SECONDS, EndReport, Holders, end_processes
+from tpukit.remote.command.end import GRACE_SECONDS, EndReport, Holders, end_processes, kill_line
 from tpukit.remote.command.environment import launch, shell_lines
 from tpukit.remote.command.fan_out import Outcome, fan_out, values
 from tpukit.remote.connection.client import Connection
@@ -128,8 +128,7 @@ def start(
         left = sorted({each.label for each in begun})
         error.exists = tuple(f"run {run_id} may run on {label}" for label in left)
         if begun:
-            slices = ",".join(sorted({each.slice for each in begun}))
-            error.fix = Fix.command("tpukit", "kill", slices, run_id, note="ends it there")
+            error.fix = kill_line(begun, run_id)
         raise error from None
 
 

@@ -91,7 +91,7 @@ def test_what_sudo_runs_is_ended(
     ):
         going.stop()
         assert not sleepers(seconds)
-    assert not going.unreached
+    assert not going.remains
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_what_has_dropped_its_mark_is_ended(
     with running(worker, request, lambda: sleepers(seconds), SystemClock()) as (going, _):
         going.stop()
         assert not sleepers(seconds)
-    assert not going.unreached
+    assert not going.remains
 
 
 def test_a_deadline_ends_what_sudo_runs(worker: RemoteWorker, seconds: str) -> None:
@@ -134,9 +134,9 @@ def test_what_cannot_be_ended_is_named(
         with account.sudoing(""):
             going.stop()
         (left,) = sleepers(seconds)
-        (told,) = going.unreached.values()
+        (told,) = going.remains
         left.kill()
-    assert told.startswith("goes on as PID ")
+    assert told.startswith("the command on demo worker 0 goes on as PID ")
     assert f"PID {left.pid} (sleep {seconds})" in told
     assert told.endswith(": sudo asks for a password there")
 

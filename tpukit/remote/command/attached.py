@@ -11,8 +11,14 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from tpukit.clock import Clock, Deadline
-from tpukit.errors import DeadlinePassed, TpukitError, TransportFailed
-from tpukit.remote.command.end import GRACE_SECONDS, EndReport, NotEnded, end_processes
+from tpukit.errors import DeadlinePassed, Fix, TpukitError, TransportFailed, interruption
+from tpukit.remote.command.end import (
+    GRACE_SECONDS,
+    EndReport,
+    NotEnded,
+    end_processes,
+    kill_line,
+)
 from tpukit.remote.command.environment import launch, shell_lines
 from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.target import Completed
@@ -95,21 +101,38 @@ class AttachedRun:
         self.run_id = self.run_id or new_run_id(self.clock)
 
     def on_all(self, workers: Sequence[RemoteWorker]) -> list[CommandOutcome]:
-        """Return each worker's outcome, in their request.
+        """Return each worker's outcome, in their order.
 
-        An interrupt ends the command on every worker, as `stop` does, and is raised again. So is
-        what `fail` is given, or an `OSError` or `TpukitError` of `on_output` or the input.
+        An interrupt ends the command on every worker, as `stop` does.
+
+        Raises:
+            Interrupted, Terminated: after an interrupt.
+            OSError, TpukitError: what `fail` is given, or `on_output` or the input has raised.
+
+        A `TpukitError` names the workers on which the command may still run.
         """
         window = self.request.at_once or len(workers)
         cancel = partial(shield, self.stop, self.clock)
         try:
             outcomes = fan_out(workers, self._work, window=window, cancel=cancel)
+            if self._failure:
+                raise self._failure
+            return outcomes
+        except KeyboardInterrupt as signal:
+            error = interruption(signal)
+            error.why = "" if self.remains else self.ended
+            self._complete(error)
+            raise error from None
+        except TpukitError as error:
+            self._complete(error)
+            raise
         finally:
-            for each in self._begun:
-                each.link.close()
-        if self._failure:
-            raise self._failure
-        return outcomes
+            for begun in self._begun:
+                begun.link.close()
+
+    def _complete(self, error: TpukitError) -> None:
+        error.exists += self.remains
+        error.fix = error.fix or self.end_line
 
     def fail(self, error: OSError | TpukitError) -> None:
         """End the command wherever it runs, for what happened here; `on_all` raises it."""
@@ -142,9 +165,16 @@ class AttachedRun:
             self.say(f"no answer has come from {names} yet; Ctrl-C leaves the command there")
 
     @property
-    def unreached(self) -> dict[RemoteWorker, str]:
-        """What is known of the command where it was started, and its end was not seen."""
-        return {each.worker: each.state for each in self._begun if each.state}
+    def remains(self) -> tuple[str, ...]:
+        """A line for each worker where the command was started, and its end was not seen."""
+        left = [begun for begun in self._begun if begun.state]
+        return tuple(f"the command on {begun.worker.label} {begun.state}" for begun in left)
+
+    @property
+    def end_line(self) -> Fix | None:
+        """The command that ends what may still run, if anything may."""
+        left = [begun.worker for begun in self._begun if begun.state]
+        return kill_line(left, self.run_id) if left else None
 
     @property
     def ended(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -16,6 +16,7 @@ from tpukit.text import one_line
 
 if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
+    from tpukit.remote.connection.worker import RemoteWorker
 
 #: Seconds between a command's first signal and KILL, unless somebody says otherwise.
 GRACE_SECONDS = 10.0
@@ -95,6 +96,12 @@ def stop_runtime(slice_name: str) -> Fix:
         "it is back after a restart; runtime versions other than tpu-vm-tf-* leave the chips free"
     )
     return Fix.command("tpukit", "run", slice_name, *line, note=note)
+
+
+def kill_line(workers: Iterable[RemoteWorker], run_id: str) -> Fix:
+    """Return the command that ends a run on these workers."""
+    slices = ",".join(sorted({worker.slice for worker in workers}))
+    return Fix.command("tpukit", "kill", slices, run_id, note="ends it there")
 
 
 class NotEnded(TpukitError):
