@@ -108,7 +108,7 @@ def test_the_ports_of_a_forward_are_data_as_soon_as_they_lead_somewhere(
         process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
     assert process.stdout.read() == "", "there is one document"
-    assert forward == {"to": "127.0.0.1:6006", "reverse": False}
+    assert forward == {"to": "127.0.0.1:6006"}
 
 
 def test_where_a_port_is_taken_a_forward_to_a_free_one_can_be_pasted(
@@ -116,10 +116,10 @@ def test_where_a_port_is_taken_a_forward_to_a_free_one_can_be_pasted(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]
-        words = (f"{port}:6006", "0:h:80", "--reverse", "0:22", "--worker", "0")
+        words = (f"{port}:6006", "0:h:80", "--worker", "0")
         told = local.run("forward", single, *words).says(2).err
     fix = next(line for line in told.splitlines() if line.startswith("fix: "))
-    assert fix.endswith(f" forward {single} 0:6006 0:h:80 --reverse 0:22")
+    assert fix.endswith(f" forward {single} 0:6006 0:h:80")
 
 
 def test_a_forward_of_nothing_is_refused(local: Local, single: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, Option
+from typer import Argument
 
 from tpukit.cli import parameters as flag
 from tpukit.cli.toolkit import Toolkit
@@ -20,12 +20,8 @@ Ports = Annotated[
     list[str] | None,
     Argument(
         metavar="PORT…",
-        help="PORT, HERE:THERE, [HERE:]HOST:PORT or HERE:/SOCKET; HERE 0 takes a free one.",
+        help="PORT, HERE:THERE or [HERE:]HOST:PORT; HERE 0 takes a free one.",
     ),
-]
-Reverse = Annotated[
-    list[str] | None,
-    Option(metavar="THERE:HERE", help="Let a port of the worker lead to one of this machine."),
 ]
 COLUMNS = ("LISTENS", "LEADS TO")
 
@@ -34,7 +30,6 @@ def forward(
     toolkit: Toolkit,
     name: flag.Name,
     ports: Ports = None,
-    reverse: Reverse = None,
     worker: flag.WorkerNumber = 0,
     timeout: flag.Timeout = "60s",
     route: flag.RouteFlags = flag.EXTERNAL,
@@ -42,27 +37,25 @@ def forward(
     """Reach ports of a worker on this machine.
 
     What listens is on loopback: nobody else can connect. It leads to the worker's loopback, or to a
-    host or Unix socket as the worker sees it. A lost connection is made again, for as long as it
-    takes. Ctrl-C ends it.
+    host as the worker sees it. A lost connection is made again, for as long as it takes. Ctrl-C
+    ends it. For a Unix socket, or the other direction: `tpukit ssh-config`, then `ssh -L` or `-R`.
 
     Examples:
       tpukit forward demo 6006
       tpukit forward demo 6006 8888:8889 --worker 2
-      tpukit forward demo 8080:10.128.0.7:80 9000:/run/app.sock --reverse 5432
+      tpukit forward demo 8080:10.128.0.7:80
     """
     from tpukit.remote.connection.forwarding import Forward, Tunnels
 
     toolkit = toolkit.by(route)
     wanted = [Forward.parse(each) for each in ports or ()]
-    wanted += [Forward.parse(each, reverse=True) for each in reverse or ()]
     if not wanted:
         fix = Fix.command("tpukit", "forward", name, "6006", note="for example")
         raise BadInput("there is no port to forward", fix=fix)
     (chosen,) = toolkit.workers(name, str(worker), flag.seconds(timeout))
 
     def instead(taken: Forward) -> Fix:
-        free = [replace(each, listen=0) if each is taken else each for each in wanted]
-        words = [word for each in free for word in ("--reverse", str(each))[not each.reverse :]]
+        words = [str(replace(each, listen=0) if each is taken else each) for each in wanted]
         where = ["--worker", str(worker)] if worker else []
         note = "takes a free port in its place, and says which"
         return Fix.command("tpukit", "forward", name, *words, *where, *route.words, note=note)
@@ -78,9 +71,7 @@ def forward(
 
 def _view(forwards: list[Forward], label: str) -> View:
     rows, documents = [], []
-    for each in forwards:
-        listens, leads = f"127.0.0.1:{each.listen}", each.to
-        there = f"{label}, {listens if each.reverse else leads}"
-        rows.append([there, leads] if each.reverse else [listens, there])
-        documents.append({"port": each.listen, "to": each.to, "reverse": each.reverse})
+    for forward in forwards:
+        rows.append([f"127.0.0.1:{forward.listen}", f"{label}, {forward.to}"])
+        documents.append({"port": forward.listen, "to": forward.to})
     return View({"forwards": documents}, COLUMNS, rows)

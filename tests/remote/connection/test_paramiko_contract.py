@@ -187,25 +187,6 @@ def test_a_transport_looks_requests_up_in_a_table_that_a_class_of_ours_may_chang
     assert (seen, channel.exit_status) == (["exit-signal"], -1)
 
 
-def test_what_opens_a_channel_is_sent_as_any_message_by_the_thread_that_asks(
-    channel: Any, ends: Ends, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client, _ = ends
-    sent: list[tuple[bytes, int]] = []
-    plain = client._send_user_message
-
-    def send(message: Any) -> None:
-        sent.append((message.asbytes(), threading.get_ident()))
-        plain(message)
-
-    monkeypatch.setattr(client, "_send_user_message", send)
-    client.open_channel("direct-streamlocal@openssh.com", timeout=SECONDS)
-    (opened, thread) = sent[0]
-    assert thread == threading.get_ident()
-    # The byte of its kind, a string and three integers: nothing follows.
-    assert len(opened) == 1 + 4 + len("direct-streamlocal@openssh.com") + 3 * 4
-
-
 def test_both_buffers_of_a_channel_wake_one_event_for_data_and_for_the_end(
     channel: Any, ends: Ends
 ) -> None:

@@ -237,25 +237,15 @@ class Connection(AbstractContextManager["Connection"]):
             what = f"could not write {one_line(path)} on {self.label}"
             raise TransportFailed(what, reason=done.reason)
 
-    def dial(self, place: tuple[str, int] | str, deadline: Deadline) -> Any:
-        """Return a stream (a paramiko channel) to an address or Unix socket as the worker sees it.
+    def dial(self, place: tuple[str, int], deadline: Deadline) -> Any:
+        """Return a stream (a paramiko channel) to an (address, port) as the worker sees it.
 
-        Raises `TransportFailed` where nothing listens there, or the connection broke.
+        Raises `TransportFailed` if nothing listens there, or the connection broke.
         """
-        shown = place if isinstance(place, str) else "{}:{}".format(*place)
-        what = f"{self.label} does not connect to {one_line(shown)}"
+        what = f"{self.label} does not connect to {one_line('{}:{}'.format(*place))}"
         with self._asking(what, refused="nothing listens there"):
-            return self._transport.open_stream(place, seconds(deadline))
-
-    def listen(self, port: int, on_stream: Callable[[Any, object, tuple[str, int]], object]) -> int:
-        """Listen on a port of the worker's loopback, 0 for a free one, and return it.
-
-        `on_stream` gets each connection, where it is from and the (address, port) that it came to,
-        in a thread that must not wait. Raises `TransportFailed` where the worker refuses.
-        """
-        what = f"{self.label} does not listen on port {port}"
-        with self._asking(what, refused="it is taken, or the worker forbids it"):
-            return int(self._transport.request_port_forward(LOOPBACK, port, on_stream))
+            origin, limit = (LOOPBACK, 0), seconds(deadline)
+            return self._transport.open_channel("direct-tcpip", place, origin, timeout=limit)
 
     def close(self) -> None:
         """End the connection at once, for everything that waits on it."""

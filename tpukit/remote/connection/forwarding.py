@@ -1,4 +1,4 @@
-"""What leads through a worker: ports, there and back, and the way to other workers.
+"""What leads through a worker: ports, and the way to other workers.
 
 Over as many connections as it takes.
 """
@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from tpukit.clock import Clock, Deadline
@@ -27,60 +26,51 @@ from tpukit.text import one_line
 _CHUNK = 1 << 16
 #: Seconds between looks at the connection, and for which a caller waits for a new one.
 _POLL_SECONDS, _WAIT_SECONDS = 0.5, 20.0
-#: HERE, HOST and THERE, or HERE and a path; a host of digits alone would be a port.
+#: HERE, HOST and THERE; a host of digits alone would be a port.
 _FORWARD = re.compile(
-    r"(?:(\d{1,5}):)?(?:(?:((?=\d*[A-Za-z.])[A-Za-z0-9][\w.-]*|\[[0-9A-Fa-f:.]+\]):)?(\d{1,5})"
-    r"|(/[^\x00-\x1f\x7f]+))",
+    r"(?:(\d{1,5}):)?(?:((?=\d*[A-Za-z.])[A-Za-z0-9][\w.-]*|\[[0-9A-Fa-f:.]+\]):)?(\d{1,5})",
     re.ASCII,
 )
 
 
 @dataclass(frozen=True)
 class Forward:
-    """A loopback port that listens, 0 for a free one, and what a connection to it leads to.
-
-    It listens here and leads to an address, or a Unix socket, as the worker sees it; in reverse it
-    listens on the worker and leads to this machine.
-    """
+    """A loopback port here, 0 for a free one, and the address, as the worker sees it, behind it."""
 
     listen: int
-    port: int = 0
+    port: int
     host: str = LOOPBACK
-    path: str = ""
-    reverse: bool = False
 
     @classmethod
-    def parse(cls, text: str, reverse: bool = False) -> Forward:
-        """Return what `6006`, `8888:8889` (here:there), `8080:db:80` or `9000:/a/socket` means.
+    def parse(cls, text: str) -> Forward:
+        """Return the meaning of `6006`, `8888:8889` (here:there) or `8080:db:80`.
 
-        In reverse it is ports alone, and there:here. Raises `BadInput` for anything else.
+        Raises `BadInput` for anything else.
         """
-        found = _FORWARD.fullmatch(text)
-        listen, host, port, path = found.groups(default="") if found else ("",) * 4
-        if not found or (path and not listen) or (reverse and (host or path)):
-            form = "9001:9000 (there:here)" if reverse else "8888:8889 (here:there)"
-            raise BadInput(f"{one_line(text)!r} is no port", fix=Fix(note=f"6006, or {form}"))
-        here, there = int(listen or port), int(port or "1")
+        match = _FORWARD.fullmatch(text)
+        if not match:
+            fix = Fix(note="6006, or 8888:8889 (here:there)")
+            raise BadInput(f"{one_line(text)!r} is no port", fix=fix)
+        listen, host, port = match.groups(default="")
+        here, there = int(listen or port), int(port)
         if not (here < 1 << 16 and 0 < there < 1 << 16):
             raise BadInput(f"{one_line(text)!r} is no port", why="ports go from 1 to 65535")
-        where = host.strip("[]") or LOOPBACK
-        return cls(here, 0 if path else there, where, path, reverse)
+        return cls(here, there, host.strip("[]") or LOOPBACK)
 
     @property
     def to(self) -> str:
-        """The address, or the path of the socket, that it leads to."""
+        """The address that it leads to."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return self.path or f"{host}:{self.port}"
+        return f"{host}:{self.port}"
 
     def __str__(self) -> str:
         """Return what `parse` takes."""
-        plain = not self.path and self.host == LOOPBACK
-        return f"{self.listen}:{self.port if plain else self.to}"
+        return f"{self.listen}:{self.port if self.host == LOOPBACK else self.to}"
 
 
 @dataclass(eq=False)
 class Tunnels(AbstractContextManager["Tunnels"]):
-    """Listens, here and on the worker, and leads each connection to the other side.
+    """Listens here, and leads each connection to what the worker connects it to.
 
     `instead` says what to type where a port here is taken.
     """
@@ -95,25 +85,23 @@ class Tunnels(AbstractContextManager["Tunnels"]):
         self._connection: Connection | None = None
         self._connected = threading.Event()
         self._ended = threading.Event()
-        self._forwards = list(self.forwards)
         self._listeners: list[tuple[socket.socket, Forward]] = []
         self._told = ""
 
     def open(self) -> list[Forward]:
-        """Listen and connect; return what listens now, with the free ports that were found.
+        """Listen and connect; return the forwards with the free ports that were found.
 
-        Raises `BadInput` where a port here is taken, what connecting raises, and `TransportFailed`
-        for a port that the worker refuses.
+        Raises `BadInput` if a port here is taken, and what connecting raises.
         """
-        for place, each in enumerate(self.forwards):
-            if not each.reverse:
-                listener = self._listening(each)
-                self._listeners.append((listener, each))
-                self._forwards[place] = replace(each, listen=listener.getsockname()[1])
+        for forward in self.forwards:
+            self._listeners.append((self._listening(forward), forward))
         self._use(self.connect())
-        for listener, each in self._listeners:
-            in_thread(self._accept, listener, each)
-        return self._forwards
+        for listener, forward in self._listeners:
+            in_thread(self._accept, listener, forward)
+        return [
+            replace(forward, listen=listener.getsockname()[1])
+            for listener, forward in self._listeners
+        ]
 
     def keep(self) -> None:
         """Lead connections until `close`, connecting again as often as the connection is lost.
@@ -148,16 +136,6 @@ class Tunnels(AbstractContextManager["Tunnels"]):
 
     def _use(self, connection: Connection) -> None:
         self._connection = connection
-        try:
-            for place, each in enumerate(self._forwards):
-                if each.reverse:
-                    # It gets each connection in paramiko's thread, which must not wait.
-                    lead = partial(in_thread, self._lead_here)
-                    port = connection.listen(each.listen, lead)
-                    self._forwards[place] = replace(each, listen=port)
-        except TransportFailed:
-            connection.close()
-            raise
         self._connected.set()
         if self._ended.is_set():
             connection.close()
@@ -191,24 +169,13 @@ class Tunnels(AbstractContextManager["Tunnels"]):
         with accepted:
             if not self._connected.wait(_WAIT_SECONDS) or self._connection is None:
                 return
-            place = forward.path or (forward.host, forward.port)
+            limit = Deadline.after(self.clock, _WAIT_SECONDS)
             try:
-                stream = self._connection.dial(place, Deadline.after(self.clock, _WAIT_SECONDS))
+                stream = self._connection.dial((forward.host, forward.port), limit)
             except TpukitError as error:
                 self.on_change(error.summary())
                 return
             splice(accepted, stream)
-
-    def _lead_here(self, stream: Any, origin: object, place: tuple[str, int]) -> None:
-        port = place[1]
-        found = (each for each in self._forwards if each.reverse and each.listen == port)
-        try:
-            here = socket.create_connection((LOOPBACK, next(found).port))
-        except (OSError, StopIteration) as error:
-            self.on_change(f"what comes by port {port} of the worker finds nobody here ({error})")
-            stream.close()
-        else:
-            splice(here, stream)
 
 
 def through_worker(connect: Callable[[], Connection]) -> Dial:

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 from tpukit.clock import Deadline
 from tpukit.errors import AuthenticationFailed
-from tpukit.remote.connection.dial import LOOPBACK
 from tpukit.remote.connection.handshake import (
     fingerprint,
     mismatch,
@@ -144,28 +143,10 @@ class _Transport(paramiko.Transport):  # type: ignore[misc]
     }
 
     def __init__(self, connected: WatchedSocket) -> None:
-        self._unix_socket = threading.local()
         super().__init__(connected, default_window_size=_WINDOW)
         self.set_log_channel(_LOG)
         # A thread would be started to time the handshake: our deadline does.
         self.packetizer.start_handshake = lambda timeout: None
-
-    def open_stream(self, place: tuple[str, int] | str, seconds: float) -> Any:
-        """Return a channel to an address or Unix socket as the server sees it; may fail."""
-        if not isinstance(place, str):
-            return self.open_channel("direct-tcpip", place, (LOOPBACK, 0), timeout=seconds)
-        self._unix_socket.path = place
-        return self.open_channel("direct-streamlocal@openssh.com", timeout=seconds)
-
-    def _send_user_message(self, message: Any) -> None:
-        """Send a message; the one that opens a Unix socket lacks its path, which paramiko does not
-        know of (OpenSSH's PROTOCOL, 2.4)."""
-        path, self._unix_socket.path = getattr(self._unix_socket, "path", ""), ""
-        if path:
-            message.add_string(path)
-            message.add_string("")
-            message.add_int(0)
-        super()._send_user_message(message)
 
     def _parse_debug(self, message: Any) -> None:
         """Drop it: paramiko turns it into text one byte after the other, and does not log it."""
