@@ -68,7 +68,6 @@ class View:
     next: Sequence[Fix] = ()
     warnings: Sequence[str] = ()
     status: int = 0  #: the exit status
-    afterwards: Callable[[], object] = lambda: None  #: called after the result was shown
 
 
 @dataclass(eq=False)

@@ -86,11 +86,6 @@ class Paths:
         return self.state / "pinned_keys"
 
     @property
-    def last_run(self) -> Path:
-        """The workers on which the last command failed."""
-        return self.state / "last_run.json"
-
-    @property
     def watches(self) -> Path:
         """The records of `tpukit watch`."""
         return self.state / "watches"

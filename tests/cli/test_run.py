@@ -126,15 +126,6 @@ def test_a_forward_of_nothing_is_refused(local: Local, single: str) -> None:
     assert "there is no port to forward" in local.run("forward", single).says(2).err
 
 
-def test_the_workers_that_failed_can_be_tried_again_alone(local: Local, crew: str) -> None:
-    assert local.run("run", crew, "--", "test $((TPUKIT_WORKER % 2)) = 0").status == 1
-    done = local.run("run", crew, "--failed", "--", "hostname | sed 's/.*-//'")
-    assert sorted(done.out.splitlines()) == ["[1] 1", "[3] 3"]
-    again = local.run("run", crew, "--failed", "--", "true")
-    assert again.status == 2
-    assert "failed on no worker" in again.err
-
-
 def test_several_slices_answer_as_one_and_are_told_apart(
     local: Local, crew: str, single: str
 ) -> None:
@@ -226,38 +217,6 @@ def test_ctrl_c_ends_the_command_on_all_workers(local: Local, crew: str, tmp_pat
     assert process.returncode == 130
     assert "ended on every worker" in said
     _wait_until(lambda: not _running(tmp_path))
-
-
-def test_a_command_of_ours_is_told_how_it_ended(local: Local, single: str, tmp_path: Path) -> None:
-    """Also where it did not run; what it prints is narration."""
-    line = f'echo "$TPUKIT_SLICE $TPUKIT_STATUS" >>{tmp_path}/told; echo done; false'
-    done = local.run("run", single, "--notify", line, "--", "echo out; exit 3")
-    assert (done.status, done.out) == (3, "out\n")
-    assert "done\n" in done.err
-    assert "--notify ended with status 1" in done.err
-    assert local.run("run", single, "--notify", line, "--failed", "--", "true").status == 0
-    assert local.run("run", single, "--notify", line, "--failed", "--", "true").status == 2
-    assert (tmp_path / "told").read_text() == f"{single} 3\n{single} 0\n{single} 2\n"
-
-
-def test_a_detached_run_tells_on_the_first_worker_alone(local: Local, crew: str) -> None:
-    line = 'echo "$TPUKIT_RUN $TPUKIT_STATUS $TPUKIT_WORKER"'
-    words = ("--run-id", "told", "--notify", line, "--", "exit {worker}")
-    assert local.run("run", crew, "--detach", *words).status == 0
-    assert local.run("attach", crew, "told").status == 3
-    _wait_until(lambda: local.run("logs", crew, "told").out == "[0] told 0 0\n")
-
-
-def test_a_hint_that_cannot_be_kept_costs_no_result(local: Local, single: str) -> None:
-    """A folder is in the way of its lock; the results come first."""
-    lock = next(Path(local.environment["TPUKIT_HOME"]).rglob("last*.lock"))
-    lock.unlink()
-    lock.mkdir()
-    try:
-        done = local.run("run", single, "--", "echo out; exit 3")
-    finally:
-        lock.rmdir()
-    assert (done.status, done.out) == (3, "out\n")
 
 
 def test_words_differ_by_worker_and_slice(local: Local, crew: str, single: str) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from tpukit.agent.job_log import PIECE, Log
 from tpukit.agent.main import Request
-from tpukit.agent.run_records import RunRecord, save, text
+from tpukit.agent.run_records import RunRecord, save
 
 _ENCLOSE = (pkgutil.get_data("tpukit.agent", "scope.sh") or b"").decode() + 'enclose "$@"'
 
@@ -36,8 +36,7 @@ def lead(run: RunRecord, request: Request, log: Log) -> None:
     early: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: early.append(number))
-    path, lines = os.path.join(run.folder, "command"), request["environment"]
-    command = shell(path, ours, lines, TPUKIT_JOB=run.folder)
+    command = started(run.folder, request["environment"], ours)
     ended = False
 
     def pass_on(number: int, frame: Any) -> None:
@@ -61,9 +60,6 @@ def lead(run: RunRecord, request: Request, log: Log) -> None:
             if not goes_down():
                 code = command.returncode
                 run.leave_status(code if code >= 0 else 128 - code)
-                if request["notify"]:
-                    path = os.path.join(run.folder, "notify")
-                    shell(path, ours, TPUKIT_STATUS=text(run.folder, "status"))
             os.close(ours)
         elif output in ready:
             data = os.read(output, PIECE)
@@ -79,17 +75,17 @@ def enclose(run: RunRecord) -> None:
         save(f"tpukit-{run.leader}-{run.born}.scope\n", run.folder, "scope")
 
 
-def shell(path: str, output: int, lines: str = "", **variables: str) -> subprocess.Popen[bytes]:
-    """Let sh run a file in a process group of its own, after lines that may hold secrets.
+def started(folder: str, lines: str, output: int) -> subprocess.Popen[bytes]:
+    """Let sh run a job's command in a process group of its own, after lines that may hold secrets.
 
     It reads those from a pipe: they are in no file, and on no command line.
     """
     process = subprocess.Popen(
-        ["sh", "-s", path],
+        ["sh", "-s", os.path.join(folder, "command")],
         stdin=subprocess.PIPE,
         stdout=output,
         stderr=output,
-        env={**os.environ, **variables},
+        env={**os.environ, "TPUKIT_JOB": folder},
         preexec_fn=os.setpgrp,
     )
     assert process.stdin

@@ -44,7 +44,7 @@ def start_job(home: Home, request: Request) -> None:
     os.mkdir(new)
     # The end has its blocks on the disk before the job can fill it.
     save("unknown\n", new, "status.new")
-    for name in ("command", "about", "notify"):
+    for name in ("command", "about"):
         if request[name]:
             save(request[name], new, name)
     log = Log(new, request["limit"])

@@ -5,8 +5,7 @@ folder. In it are `pid` (the process id of its leader, the boot, and the leader'
 `about` (what listings show), and `scope` (the name of its control group, if it has one).
 
 A detached run, or another job, has in addition `command`, which sh runs; `log` and what belongs to
-it (`tpukit.agent.job_log`); `notify`, which sh runs at the end; and at the end `status`. Its leader
-is its runner.
+it (`tpukit.agent.job_log`); and at the end `status`. Its leader is its runner.
 
 An attached run has in addition `client`, the process of the SSH server that serves its client, and
 that one's time of start. `remote/command/run.sh` writes it.

@@ -16,7 +16,7 @@ from tpukit.cli.output import chosen_output
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.views import job_views, outcome_views
 from tpukit.console import Console, View
-from tpukit.errors import BadInput, Fix, Interrupted, Terminated, TpukitError
+from tpukit.errors import BadInput, Fix, TpukitError
 
 if TYPE_CHECKING:
     from tpukit.remote.command.attached import AttachedRun, CommandRequest
@@ -29,7 +29,7 @@ _NO_PROGRAM = 127
 #: The flags that have no meaning for a detached run.
 _ATTACHED = (
     *("output_directory", "json_lines", "stdin", "deadline", "at_once", "fail_fast"),
-    *("failed", "grace", "signal"),
+    *("grace", "signal"),
 )
 
 
@@ -37,9 +37,6 @@ _ATTACHED = (
 class RunFlags:
     """How to run it, and what becomes of its output."""
 
-    failed: Annotated[
-        bool, Option("--failed", help="Only where the last command on the slice failed.")
-    ] = False
     deadline: Annotated[
         str, Option(metavar="DURATION", help="End the command on a worker after so long.")
     ] = ""
@@ -62,13 +59,6 @@ class RunFlags:
     ] = ""
     grace: Annotated[
         str, Option(metavar="DURATION", help="How long its end may take before KILL; default: 10s.")
-    ] = ""
-    notify: Annotated[
-        str,
-        Option(
-            metavar="COMMAND",
-            help="Run this shell line at the end: here, or detached on a worker.",
-        ),
     ] = ""
     detach: Annotated[
         bool, Option("--detach", "-d", help="Start it on every worker and leave it running.")
@@ -135,22 +125,7 @@ def run(
     recipe = environment.with_
     if how.detach:
         return _detach(toolkit, name, workers, how, request, recipe, log_limit)
-    if not how.notify:
-        return _attached(toolkit, workers, how, request, recipe)
-    try:
-        view = _attached(toolkit, workers, how, request, recipe)
-    except (Interrupted, Terminated):
-        raise
-    except TpukitError as error:
-        _notify(toolkit, how.notify, name, error.exit_code)
-        raise
-    remember = view.afterwards
-
-    def afterwards() -> None:
-        remember()
-        _notify(toolkit, how.notify, name, view.status)
-
-    return replace(view, afterwards=afterwards)
+    return _attached(toolkit, workers, how, request, recipe)
 
 
 def _check(how: RunFlags, console: Console) -> None:
@@ -219,7 +194,6 @@ def _detach(
         request.environment,
         toolkit.clock,
         sudo=how.sudo,
-        notify=how.notify,
         log_limit=log_limit,
     )
     toolkit.console.say(f"{len(workers)} of {len(workers)} workers started it")
@@ -235,21 +209,17 @@ def _attached(
 ) -> View:
     from tpukit.remote.command.attached import AttachedRun
     from tpukit.remote.command.stdin import readers
-    from tpukit.work.failed_workers import FailedWorkers
 
-    console, settings = toolkit.console, toolkit.settings
-    place = (settings.get("tpu_endpoint"), settings.require("project"))
-    memory = FailedWorkers(toolkit.paths.last_run, place)
-    chosen = memory.among(workers) if how.failed else workers
-    in_document = min(4 << 20, _DOCUMENT_BYTES // (2 * len(chosen)))
-    stdin = readers(iter(_read_input, b""), len(chosen)) if how.stdin else None
+    console = toolkit.console
+    in_document = min(4 << 20, _DOCUMENT_BYTES // (2 * len(workers)))
+    stdin = readers(iter(_read_input, b""), len(workers)) if how.stdin else None
     request = replace(request, stdin=stdin, keep=in_document if console.as_json else 16 << 10)
-    output = chosen_output(console, chosen, how.output_directory, how.json_lines)
+    output = chosen_output(console, workers, how.output_directory, how.json_lines)
     command = AttachedRun(request, toolkit.clock, output.write, console.say)
     if not how.output_directory:
         _end_with_the_reader(command, console)
     try:
-        results = command.on_all(chosen)
+        results = command.on_all(workers)
     finally:
         output.finish()
     for line in command.remains if how.fail_fast else ():
@@ -261,9 +231,7 @@ def _attached(
         _explain_missing_program(toolkit, missing, recipe, request.command)
     if how.json_lines:
         console.write_json_lines(map(outcome_views.ending, results))
-    failed = [each.item for each in results if not (each.value and each.value.ok)]
-    view = outcome_views.results(results, as_lines=how.json_lines)
-    return replace(view, afterwards=lambda: memory.remember(chosen, failed))
+    return outcome_views.results(results, as_lines=how.json_lines)
 
 
 def _explain_missing_program(
@@ -302,19 +270,3 @@ def _end_with_the_reader(command: AttachedRun, console: Console) -> None:
         descriptor = console.out.fileno()
         if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
             threading.Thread(target=watch, name="tpukit-reader", daemon=True).start()
-
-
-def _notify(toolkit: Toolkit, line: str, name: str, status: int) -> None:
-    """Run the user's shell line; what it prints is narration, its own failure a warning."""
-    import subprocess
-
-    variables = {"TPUKIT_STATUS": str(status), "TPUKIT_SLICE": name}
-    done = subprocess.run(
-        ["sh", "-c", line],
-        env={**toolkit.environ, **variables},
-        stdin=subprocess.DEVNULL,
-        stdout=sys.stderr,
-        check=False,
-    )
-    if done.returncode:
-        toolkit.console.warn(f"--notify ended with status {done.returncode}")

@@ -49,7 +49,6 @@ def verb(function: Callable[..., View]) -> Callable[..., None]:
             with toolkit.closing:
                 result = function(toolkit, **values)
             toolkit.console.emit(result)
-            result.afterwards()
         raise typer.Exit(result.status)
 
     context, after, _ = parameters(command)

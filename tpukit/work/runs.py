@@ -56,7 +56,6 @@ def start(
     clock: Clock,
     *,
     sudo: bool = False,
-    notify: str = "",
     log_limit: int = LOG_LIMIT,
 ) -> None:
     """Start a run on every worker, the first one before the others, or on none.
@@ -82,12 +81,9 @@ def start(
     def request(worker: RemoteWorker, lines: str) -> JobRequest:
         text = shell_lines(worker.variables) + lines
         launched = launch(command, worker.words, sudo=sudo)
-        told = ""
-        if notify and worker is workers[0] and lines is environment:
-            told = shell_lines({"TPUKIT_RUN": run_id, **worker.variables}) + notify
         # The same start asked for twice is one job, another one under this run id is refused.
         script = f"# {nonce}\n{launched}"
-        return JobRequest(script, text, about(command, text), told, log_limit)
+        return JobRequest(script, text, about(command, text), log_limit)
 
     def begin(worker: RemoteWorker) -> None:
         begun.add(worker)

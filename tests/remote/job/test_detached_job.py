@@ -186,7 +186,7 @@ def test_the_same_name_with_another_command_is_refused(run: Run, server: Server)
 
 
 def test_a_name_that_is_no_folder_name_is_refused(run: Run, server: Server) -> None:
-    for job in ["", "..", "a/b", "A", "-x", "a b", "x" * 101, "ä"]:
+    for job in ["", "..", "a/b", "A", "-x", "a b", "x" * 201, "ä"]:
         with pytest.raises(BadInput):
             run(job, "true")
         assert server.commands == []
@@ -273,10 +273,9 @@ def test_a_job_goes_on_when_the_agent_s_archive_is_gone(
     """An update of tpukit brings another one, and removes old ones."""
     job = DetachedJob(connect, "updated", within(60))
     wait = "until [ -e go ]; do sleep 0.02; done"
-    job.start(JobRequest(f"{wait}; echo out; exit 3", notify="touch told"))
+    job.start(JobRequest(f"{wait}; echo out; exit 3"))
     shutil.rmtree(server.home / ".tpukit/agent")
     (server.home / "go").touch()
-    server.wait_until((server.home / "told").exists)
     result = job.follow()
     assert result
     assert (result.status, result.tail) == (3, ("out",))

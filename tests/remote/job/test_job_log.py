@@ -173,7 +173,7 @@ def test_term_to_the_runner_ends_the_command_in_order(jobs: Jobs) -> None:
 def test_a_job_that_ends_while_its_worker_goes_down_is_lost(jobs: Jobs, whose: str) -> None:
     """Systemd ends all, in whatever order, and a program that saves at TERM ends with 0.
 
-    A stand-in says that the worker goes down. Nobody is told of an end that says nothing.
+    A stand-in says that the worker goes down.
     """
     tools = jobs.ubuntu.home / "tools"
     tools.mkdir()
@@ -181,10 +181,7 @@ def test_a_job_that_ends_while_its_worker_goes_down_is_lost(jobs: Jobs, whose: s
     (tools / "systemctl").chmod(0o755)
     jobs.ubuntu.own(tools)
     jobs.ubuntu.path = f"{tools}:{jobs.ubuntu.path}"
-    jobs.start(
-        "trap 'echo saved; exit 0' TERM; touch here; while :; do sleep 0.02; done",
-        notify="touch told",
-    )
+    jobs.start("trap 'echo saved; exit 0' TERM; touch here; while :; do sleep 0.02; done")
     jobs.ubuntu.wait_until((jobs.ubuntu.home / "here").exists)
     runner = jobs.runner()
     (command,) = runner.children()
@@ -192,7 +189,6 @@ def test_a_job_that_ends_while_its_worker_goes_down_is_lost(jobs: Jobs, whose: s
     with pytest.raises(JobLost) as caught:
         jobs.read()
     assert caught.value.details["log_tail"][-1] == "saved"
-    assert not (jobs.ubuntu.home / "told").exists()
 
 
 def followers(jobs: Jobs) -> list[psutil.Process]:
@@ -409,13 +405,6 @@ def test_times_are_the_worker_s_and_one_a_second_at_most(jobs: Jobs) -> None:
     assert [rows[0][0], len(rows) < 5] == ["0", True]
     assert before - 1 <= int(rows[0][1]) <= time.time() + 1
     assert jobs.read(since=-60.0) == b"1\n2\n3\n4\n5\n"
-
-
-def test_notify_runs_once_when_all_is_in_the_log(jobs: Jobs) -> None:
-    told = 'echo "$TPUKIT_STATUS $(cat {}/log)" >>told; echo notified'
-    jobs.start("echo out; exit 4", notify=told.format(jobs.folder))
-    jobs.ubuntu.wait_until(lambda: (jobs.folder / "log").read_bytes() == b"out\nnotified\n")
-    assert (jobs.ubuntu.home / "told").read_text() == "4 out\n"
 
 
 def test_secrets_are_in_no_file_and_the_others_can_be_shown(jobs: Jobs) -> None:

@@ -46,14 +46,12 @@ class JobRequest:
     """What a job is to do.
 
     `command` is a program for sh, `environment` shell lines before it, which no file keeps. `about`
-    is what listings show, a JSON object. `notify` is for sh, once, after the command has ended: it
-    finds how in TPUKIT_STATUS.
+    is what listings show, a JSON object.
     """
 
     command: str
     environment: str = ""
     about: str = ""
-    notify: str = ""
     limit: int = LOG_LIMIT  #: bytes of its log that are kept
 
 
