@@ -36,14 +36,14 @@ def test_the_agent_is_sent_once_and_again_if_it_is_gone(tmp_path: Path) -> None:
     assert len(worker.commands) == 7
 
 
-def test_an_archive_that_arrives_in_part_is_not_kept(tmp_path: Path) -> None:
+def test_an_archive_that_arrives_in_part_is_not_kept_and_runs_from_memory(tmp_path: Path) -> None:
     worker = LocalWorker(tmp_path, environment={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"})
     program = tmp_path / "bin/cat"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\nexec head -c 100\n")
     program.chmod(0o755)
-    with pytest.raises(TpukitError, match="cannot keep tpukit's agent"):
-        hold(worker)
+    (tmp_path / ".tpukit/venvs").mkdir(parents=True)  # else the end of a lock leaves nothing there
+    hold(worker)
     assert list((tmp_path / ".tpukit/agent").iterdir()) == []
 
 

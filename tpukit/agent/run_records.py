@@ -7,8 +7,7 @@ folder. In it are `pid` (the process id of its leader, the boot, and the leader'
 A detached run, or another job, has in addition `command`, which sh runs; `log` and what belongs to
 it (`tpukit.agent.job_log`); and at the end `status`. Its leader is its runner.
 
-An attached run has in addition `client`, the process of the SSH server that serves its client, and
-that one's time of start. `remote/command/run.sh` writes it.
+`remote/command/run.sh` writes that of an attached run.
 """
 
 from __future__ import annotations
@@ -105,10 +104,9 @@ class RunRecord:
         if not self.is_there():
             return {"state": "absent"}
         if self.attached:
-            alive = look()
-            if not self.find(alive):
+            if not self.find(look()):
                 return {"state": "absent"}
-            return {"state": "attached" if self._has_client(alive) else "attached, client gone"}
+            return {"state": "attached" if self._has_client() else "attached, client gone"}
         dropped = text(self.folder, "log.dropped")
         answer = {"dropped": int(dropped) if dropped.isdigit() else 0}
         otherwise = "running" if self.lives() else "lost"
@@ -117,15 +115,8 @@ class RunRecord:
             return {"state": "finished", "status": int(status), **answer}
         return {"state": otherwise, **answer}
 
-    def _has_client(self, alive: Mapping[int, Process]) -> bool:
-        """Return False if the SSH server's process has ended, or nobody reads the leader's output.
-
-        One process of an emulated worker's server serves all clients.
-        """
-        pid, _, born = text(self.folder, "client").partition(" ")
-        server = alive.get(int(pid)) if pid.isdigit() else None
-        if server is None or str(server.born) != born:
-            return False
+    def _has_client(self) -> bool:
+        """Return False if nobody reads the leader's output, unless it has left that by itself."""
         path = f"/proc/{self.leader}/fd/1"
         with contextlib.suppress(OSError):
             if stat.S_ISFIFO(os.stat(path).st_mode):

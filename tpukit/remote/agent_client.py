@@ -46,15 +46,23 @@ _MOST = 1 << 53
 #: Root may be unable to read the user's home folder, if that is on NFS.
 _SUDO = {
     "no": "",
-    "if possible": 'if sudo -n test -r "$agent" 2>/dev/null; then set -- sudo -n; fi\n',
+    "if possible": 'if sudo -n test -r "${agent:-/}" 2>/dev/null; then set -- sudo -n; fi\n',
     "yes": "set -- sudo -n\n",
 }
 _START = """\
 agent=$tpukit/agent/{name}
-[ -f "$agent" ] || exit {absent}
+[ -f "$agent" ] || {absent}
 set --
-{sudo}set -- "$@" python3 -I -S "$agent" "$tpukit" "${{TMPDIR:-/tmp}}"
+{sudo}set -- "$@" python3 -I -S {program} "$tpukit" "${{TMPDIR:-/tmp}}"
 exec "$@" "${{TPUKIT_EMULATED_DEVICES:-}}" {verb}
+"""
+#: Runs an archive that comes on standard input, before the request, for a disk without room.
+_FROM_MEMORY = """\
+import os, runpy, sys
+agent = os.memfd_create("agent")
+with open(agent, "wb", closefd=False) as file:
+    file.write(sys.stdin.buffer.read({size}))
+runpy.run_path("/proc/self/fd/%d" % agent, run_name="__main__")
 """
 _STORE = f"""\
 umask 077
@@ -159,10 +167,14 @@ def archive_name() -> str:
     return f"{hashlib.sha256(archive()).hexdigest()[:32]}.pyz"
 
 
-def start_line(verb: str, root: Root = "no") -> str:
+def start_line(verb: str, root: Root = "no", in_memory: bool = False) -> str:
     """Return the shell line that starts the agent, in any login shell."""
-    text = _START.format(name=archive_name(), absent=_ABSENT, sudo=_SUDO[root], verb=verb)
-    return shell_line(text)
+    program, absent = '"$agent"', f"exit {_ABSENT}"
+    if in_memory:
+        program = "-c " + quote([_FROM_MEMORY.format(size=len(archive()))])
+        absent = "agent="
+    given = {"program": program, "absent": absent, "sudo": _SUDO[root], "verb": verb}
+    return shell_line(_START.format(name=archive_name(), **given))
 
 
 def job_command(verb: str, request: Mapping[str, Any], python: str) -> str:
@@ -187,18 +199,17 @@ def run(
 ) -> Completed:
     """Have the agent do something, and return how it ended. It is sent if it is not there yet.
 
-    `stdin` returns what follows the request on standard input. It is called again if the agent has
-    to be sent.
+    A worker that cannot keep it runs it from memory. `stdin` returns what follows the request on
+    standard input. It is called again if the agent has to be sent.
 
-    Raises:
-        TpukitError: the worker has no python3, or cannot keep the agent; and what
-            `Connection.run` raises.
+    Raises `TpukitError` if the worker has no python3, and what `Connection.run` raises.
     """
-    head = json.dumps(request).encode() + b"\n"
+    line = json.dumps(request).encode() + b"\n"
 
-    def start() -> Completed:
+    def start(in_memory: bool = False) -> Completed:
+        head = archive() + line if in_memory else line
         return connection.run(
-            start_line(verb, root),
+            start_line(verb, root, in_memory),
             stdin=chain([head], stdin()) if stdin else head,
             on_output=on_output,
             deadline=deadline,
@@ -207,8 +218,7 @@ def run(
 
     done = start()
     if done.status == _ABSENT:
-        _store(connection, deadline)
-        done = start()
+        done = start(in_memory=not _store(connection, deadline))
     if done.status == _NO_PYTHON:
         fix = Fix(note="install python3 there; ssh and run work without it")
         raise TpukitError(f"{connection.label} has no python3, which tpukit's agent needs", fix=fix)
@@ -262,9 +272,7 @@ def parsed(label: str, text: bytes) -> AgentAnswer:
     return AgentAnswer(label, fields)
 
 
-def _store(connection: Connection, deadline: Deadline) -> None:
+def _store(connection: Connection, deadline: Deadline) -> bool:
+    """Return True if the worker keeps the agent from now on."""
     words = (archive_name(), str(len(archive())), secrets.token_hex(8))
-    done = connection.run(shell_line(_STORE, words), stdin=archive(), deadline=deadline)
-    if not done.ok:
-        what = f"{connection.label} cannot keep tpukit's agent in ~/{ROOT}"
-        raise TpukitError(what, reason=done.reason)
+    return connection.run(shell_line(_STORE, words), stdin=archive(), deadline=deadline).ok

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import select
+import socket
 import socketserver
 import struct
 import subprocess
@@ -113,6 +114,22 @@ def test_its_passphrase_is_asked_for_and_may_be_mistyped(
     with pytest.raises(AuthenticationFailed, match="cannot be used") as caught:
         greeted(ubuntu, key, within_a_minute, lambda path: "wrong")
     assert str(caught.value.fix) == f"ssh-add {key.private_path}"
+
+
+def test_an_agent_that_says_nothing_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = new_key(tmp_path)
+    with (
+        TemporaryDirectory(prefix="tpukit-agent-") as folder,
+        socket.socket(socket.AF_UNIX) as silent,
+        Connector(key, SystemClock(), attempt_seconds=0.1) as connector,
+    ):
+        silent.bind(f"{folder}/agent")
+        silent.listen()
+        monkeypatch.setenv("SSH_AUTH_SOCK", f"{folder}/agent")
+        with pytest.raises(AuthenticationFailed, match="your agent cannot be asked"):
+            connector.unlock(nobody)
 
 
 def test_a_key_that_an_agent_alone_has_opens_workers(

@@ -111,6 +111,16 @@ def fill(ubuntu: UbuntuServer) -> Path:
     return filler
 
 
+def test_a_worker_whose_disk_was_full_before_the_agent_came_can_be_asked(
+    jobs: Jobs, small_disk: Callable[[str], None]
+) -> None:
+    fill(jobs.ubuntu)
+    assert list_jobs(jobs.connect(), WORKER, deadline=jobs.within(60)) == []
+    with pytest.raises(TpukitError, match="could not keep a job") as caught:
+        jobs.start("true")
+    assert "No space left on device" in caught.value.reason
+
+
 def test_a_full_disk_holds_no_command_up_and_what_is_missing_is_counted(
     jobs: Jobs, small_disk: Callable[[str], None]
 ) -> None:

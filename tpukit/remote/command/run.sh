@@ -10,7 +10,7 @@ export TPUKIT_JOB="$tpukit/jobs/$1"
 look() { # PID: set what /proc says of a process
     read -r stat <"/proc/$1/stat" || return
     set -- ${stat##*) }
-    parent=$2 session=$4 born=${20}
+    session=$4 born=${20}
 }
 
 keep_record() (
@@ -18,16 +18,12 @@ keep_record() (
     leader=$session ours=$born
     # Ours is led by this shell or the login shell: else the server has none for each command.
     case $leader in
-    "$$") ;;
-    "$PPID") look "$PPID" || return ;;
+    "$$" | "$PPID") ;;
     *) leader=0 ;;
     esac
     enclose "$$" "$ours" &
-    client=$parent
-    look "$client"
     umask 077
     mkdir -p "$TPUKIT_JOB" || return
-    echo "$client $born" >"$TPUKIT_JOB/client"
     printf '%s\n' "$2" >"$TPUKIT_JOB/about"
     echo "$leader $boot $ours" >"$TPUKIT_JOB/pid"
     if wait $!; then echo "tpukit-$$-$ours.scope" >"$TPUKIT_JOB/scope"; fi

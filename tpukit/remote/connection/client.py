@@ -154,7 +154,9 @@ class Connector(AbstractContextManager["Connector"]):
         from tpukit.remote.connection import private_keys
 
         if self.key.users_own and self.key.private_path not in self.private_keys:
-            self.private_keys[self.key.private_path] = private_keys.own_key(self.key, ask)
+            self.private_keys[self.key.private_path] = private_keys.own_key(
+                self.key, ask, self.attempt_seconds
+            )
 
     def _private(self, identity_file: str) -> Any:
         """Return the private key of a file, or our own, which is loaded once."""

@@ -30,13 +30,13 @@ def private_key(path: Path, passphrase: str | None = None) -> Any:
         raise AuthenticationFailed(what, reason=one_line(str(error))) from error
 
 
-def own_key(key: KeyPair, ask: Callable[[Path], str]) -> Any:
+def own_key(key: KeyPair, ask: Callable[[Path], str], seconds: float) -> Any:
     """Return a key of the user's own: in the agent, if that has it, else from its file.
 
-    `ask` returns the passphrase of the file. Raises `AuthenticationFailed` as `private_key`, and
-    what `ask` raises.
+    The agent has so many seconds to answer. `ask` returns the passphrase of the file. Raises
+    `AuthenticationFailed` as `private_key`, and what `ask` raises.
     """
-    held, path = _in_agent(key), key.private_path
+    held, path = _in_agent(key, seconds), key.private_path
     if held:
         return held
     protected = _has_passphrase(path)
@@ -59,11 +59,16 @@ def _has_passphrase(path: Path) -> bool:
     return False
 
 
-def _in_agent(key: KeyPair) -> Any:
+def _in_agent(key: KeyPair, seconds: float) -> Any:
     """Return the key as the agent that SSH_AUTH_SOCK names has it, or None."""
     public = base64.b64decode(key.public.split()[1])
-    agent = paramiko.Agent()
+    agent, connected = paramiko.agent.AgentSSH(), paramiko.agent.get_agent_connection()
+    if connected is None:
+        return None
     try:
+        connected.settimeout(seconds)
+        agent._connect(connected)
+        connected.settimeout(None)  # a signature may wait for the user
         if public not in [held.blob for held in agent.get_keys()]:
             return None
         certificate = Path(f"{key.private_path}-cert.pub")
