@@ -194,15 +194,15 @@ def _raising_loss(context: Context, slice_: Slice, opening: Opening | None) -> I
             check_still_there(context.provider, slice_)
             raise
     except SliceLost as lost:
-        if opening and _stands(context, found, opening):
+        if opening and _stands(context, slice_, opening):
             opening.note_left(lost)
         raise
 
 
-def _stands(context: Context, found: Slice, opening: Opening) -> bool:
+def _stands(context: Context, slice_: Slice, opening: Opening) -> bool:
     """Return False if a slice's rule is gone too: whoever deletes a slice removes its rule."""
     try:
-        rules = context.firewall.of(found.network_project).once().list()
+        rules = context.firewall.of(slice_.network_project).once().list()
     except TpukitError:
         return True
     return opening.rule.name in {rule.name for rule in rules}
