@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import json
 import os
@@ -9,7 +10,8 @@ import re
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +21,9 @@ import pytest
 from support.agent_program import agent_words
 from support.openssh_server import eventually
 
-from tpukit.work.pushes import Push
+from tpukit.remote.command.fan_out import Outcome
+from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.work.pushes import Lack, Push
 from tpukit.work.worktree import Manifest, Tree
 
 pytestmark = pytest.mark.process
@@ -119,42 +123,60 @@ class Worker:
 
     @property
     def payload(self) -> Path:
-        return self.folder / "payload"
+        return self.tree / ".tpukit/.tpukit-upload-0.part"
 
     @property
     def output(self) -> Path:
         """What the agent has written to standard output."""
-        return self.folder / "output"
+        return self.folder / f"output-{id(self)}"
 
     @property
     def tree(self) -> Path:
         return self.home / "project"
 
-    def push(self, wanted: Files, base: Files | None = None, *, overwrite: bool = False) -> str:
-        """Return the state that `apply_push` answers to what changed since `base`, or its error."""
-        answer = self.apply(wanted, base, overwrite=overwrite)
+    def push(self, wanted: Files, *, overwrite: bool = False) -> str:
+        """Return the state that a push is answered with, or its error."""
+        answer = self.apply(wanted, overwrite=overwrite)
         return answer.get("state") or answer["error"]
 
     def apply(
-        self, wanted: Files, base: Files | None = None, *, overwrite: bool = False
+        self, wanted: Files, *, overwrite: bool = False, meanwhile: Callable[[], object] = str
     ) -> dict[str, Any]:
-        last = Manifest({}) if base is None else self._source("base", base).manifest
-        tree = self._source("source", wanted)
-        payload = Push(tree, "project", (), last).payload
+        """Push as a client does, and let something happen after the trees were compared."""
+        tree = self._source(wanted)
+        compared = self.compare(tree.manifest)
+        if "error" in compared:
+            return compared
+        if compared["intact"]:
+            return {"state": "intact"}
+        if compared["conflicts"] and not overwrite:
+            return {"state": "conflict"} | compared
+        meanwhile()
+        lack = Lack(set(compared["lacks"]), set(compared["gone"]))
+        look = Outcome(RemoteWorker(0, lambda: pytest.fail("it connects")), lack, None)
+        payload = Push(tree, "project", [look], overwrite).payload
+        self.payload.parent.mkdir(parents=True, exist_ok=True)
         self.payload.write_bytes(b"".join(payload.chunks()))
-        return self.ask(
-            "apply_push",
-            payload=str(self.payload),
-            digest=tree.manifest.digest,
-            overwrite=overwrite,
-        )
+        request = {"kind": "push", "path": str(self.payload), "sparse": False, "gzip": False}
+        request |= {"size": payload.size, "digest": payload.digest, "offset": payload.size}
+        request |= {"manifest": tree.manifest.digest, "overwrite": overwrite}
+        return self.ask("receive_upload", self.hooked, **request)
+
+    def compare(self, manifest: Manifest) -> dict[str, Any]:
+        files = base64.b64encode(zlib.compress(json.dumps(manifest.files).encode())).decode()
+        return self.ask("compare_push", digest=manifest.digest, files=files)
 
     def look(self) -> str:
-        return "intact" if self.ask("inspect_tree")["digest"] else "changed"
+        """Return if the tree is as the last push has left it."""
+        try:
+            files = json.loads((self.tree / ".tpukit/pushed").read_text())["files"]
+        except ValueError:
+            return "changed"
+        return "intact" if self.compare(Manifest(files))["intact"] else "changed"
 
-    def ask(self, verb: str, **request: object) -> dict[str, Any]:
+    def ask(self, verb: str, hooks: Sequence[str] = (), **request: object) -> dict[str, Any]:
         python, isolated, bare, *words = agent_words(self.home, verb)
-        hooked = ["-c", HOOKED, *self.hooked] if self.hooked else []
+        hooked = ["-c", HOOKED, *hooks] if hooks else []
         with self.output.open("wb") as output:
             done = subprocess.run(
                 [python, isolated, bare, *hooked, *words],
@@ -164,7 +186,7 @@ class Worker:
                 check=False,
             )
         said = self.output.read_text().rpartition("tpukit-agent ")[2]
-        return json.loads(said) if said else {"error": done.stderr.decode()}
+        return json.loads(said) if said and not done.returncode else {"error": done.stderr.decode()}
 
     @contextmanager
     def ending(self, at: int | str, end: str, events: Sequence[str] = CHANGING) -> Iterator[Path]:
@@ -178,8 +200,8 @@ class Worker:
         yield calls
         self.hooked = ()
 
-    def _source(self, name: str, files: Files) -> Tree:
-        root = self.folder / name
+    def _source(self, files: Files) -> Tree:
+        root = self.folder / "source"
         shutil.rmtree(root, ignore_errors=True)
         write(root, files)
         return Tree(root, sorted(files))
@@ -192,10 +214,10 @@ def worker(tmp_path: Path) -> Worker:
 
 
 def test_a_tree_becomes_another_one_and_what_was_made_there_stays(worker: Worker) -> None:
-    assert worker.push(OLD) == "applied"
+    assert worker.push(OLD) == "sent"
     assert (worker.look(), read(worker.tree)) == ("intact", OLD)
     write(worker.tree, OWN)
-    assert worker.push(NEW, OLD) == "applied"
+    assert worker.push(NEW) == "sent"
     assert (worker.look(), read(worker.tree)) == ("intact", {**NEW, **OWN})
     assert not (worker.tree / "going").exists()
     assert {each.name for each in (worker.tree / ".tpukit").iterdir()} == {"pushed", "lock"}
@@ -217,7 +239,7 @@ def test_wherever_it_ends_every_file_is_old_or_new_and_the_next_push_finishes(
         shutil.rmtree(home)
         shutil.copytree(pristine, home, symlinks=True)
         with worker.ending(at, end) as calls:
-            answer = worker.push(NEW, OLD)
+            answer = worker.push(NEW)
             if len(calls.read_text()) < at:
                 break
         found, look = read(worker.tree), worker.look()
@@ -227,10 +249,10 @@ def test_wherever_it_ends_every_file_is_old_or_new_and_the_next_push_finishes(
             assert held in {each.get(name) for each in (OLD, NEW, OWN)}, (at, name)
         if look == "intact":
             assert found in ({**OLD, **OWN}, {**NEW, **OWN}), at
-        if answer == "applied":
+        if answer == "sent":
             assert found == {**NEW, **OWN}, at
         following = THIRD if at % 2 else NEW
-        assert worker.push(following) == "applied", at
+        assert worker.push(following) in ("sent", "intact"), at
         assert (worker.look(), read(worker.tree)) == ("intact", {**following, **OWN}), at
     assert at > 20
     assert words == {"intact", "changed"}
@@ -240,7 +262,7 @@ def test_a_program_goes_on_in_its_folder_and_with_the_file_that_it_has_open(work
     worker.push(OLD)
     folder = os.open(worker.tree / "sub", os.O_RDONLY)
     with (worker.tree / "train.py").open() as file:
-        assert worker.push(NEW) == "applied"
+        assert worker.push(NEW) == "sent"
         assert file.read() == "old"
     # Its working folder is the one that the push has changed.
     with open(os.open("deep/part.py", os.O_RDONLY, dir_fd=folder)) as file:
@@ -269,14 +291,14 @@ def test_a_file_that_no_push_has_brought_is_named_and_kept_unless_it_may_be_over
     before = OLD | dict.fromkeys(names, "precious") | {"a link": "-> kept"}
     write(worker.tree, dict.fromkeys(names, "precious") | {"a link": "-> kept"})
     wanted = THIRD | dict.fromkeys(names, "old copy") | {"a link": "-> train.py"}
-    conflict = {"state": "conflict", "count": 8, "names": ["a link", *names[:4]]}
-    assert worker.apply(wanted, OLD) == conflict
+    answer = worker.apply(wanted)
+    assert (answer["conflicts"], answer["names"]) == (8, ["a link", *names[:4]])
     assert (worker.look(), read(worker.tree)) == ("intact", before)
-    assert worker.push(wanted, OLD, overwrite=True) == "applied"
+    assert worker.push(wanted, overwrite=True) == "sent"
     assert (worker.look(), read(worker.tree)) == ("intact", wanted)
     # A push has brought them now.
     following = THIRD | dict.fromkeys(names, "new")
-    assert worker.push(following, wanted) == "applied"
+    assert worker.push(following) == "sent"
     assert read(worker.tree) == following
 
 
@@ -290,13 +312,13 @@ def test_a_file_with_the_same_content_stays_that_of_the_program_that_has_it_open
         file.flush()
         table.chmod(0o600)
         with_results = OLD | {"results.csv": "1\n"}
-        assert worker.push(with_results, OLD) == "applied"
+        assert worker.push(with_results) == "sent"
         assert (worker.look(), table.stat().st_mode & 0o777) == ("intact", 0o644)
         file.write("2\n")
     assert table.read_text() == "1\n2\n"
     # That push has not brought it: no other one replaces or removes it.
     assert worker.push(with_results) == "conflict"
-    assert worker.push(NEW) == "applied"
+    assert worker.push(NEW) == "sent"
     assert table.read_text() == "1\n2\n"
 
 
@@ -304,7 +326,7 @@ def test_what_is_no_file_is_in_the_way_of_one(worker: Worker) -> None:
     worker.push(OLD)
     os.mkfifo(worker.tree / "here and there")
     assert worker.apply(NEW)["names"] == ["here and there"]
-    assert worker.push(NEW, overwrite=True) == "applied"
+    assert worker.push(NEW, overwrite=True) == "sent"
 
 
 def test_without_its_state_a_tree_is_the_users(worker: Worker) -> None:
@@ -313,7 +335,7 @@ def test_without_its_state_a_tree_is_the_users(worker: Worker) -> None:
     (worker.tree / ".tpukit/pushed").write_text('{"files"')
     assert worker.look() == "changed"
     assert worker.apply(THIRD)["names"] == ["train.py"]
-    assert worker.push(THIRD, overwrite=True) == "applied"
+    assert worker.push(THIRD, overwrite=True) == "sent"
     assert worker.look() == "intact"
 
 
@@ -321,16 +343,16 @@ def test_a_name_may_hold_anything(worker: Worker) -> None:
     odd = dict.fromkeys(
         ["line\nend", "back\\slash", os.fsdecode(b"\xff"), " ", "-> x", "ü"], "held"
     )
-    assert worker.push(odd) == "applied"
+    assert worker.push(odd) == "sent"
     assert (worker.look(), read(worker.tree)) == ("intact", odd)
-    assert worker.push(THIRD, odd) == "applied"
+    assert worker.push(THIRD) == "sent"
     assert read(worker.tree) == THIRD
 
 
 def test_another_disk_that_is_mounted_in_the_tree_gets_its_files(worker: Worker) -> None:
     crossing = "raise OSError(18, 'Invalid cross-device link')"
-    with worker.ending(2, crossing, ["os.rename"]):
-        assert worker.push({"only": "held"}) == "applied"
+    with worker.ending(3, crossing, ["os.rename"]):
+        assert worker.push({"only": "held"}) == "sent"
     assert (worker.look(), read(worker.tree)) == ("intact", {"only": "held"})
 
 
@@ -340,28 +362,28 @@ def test_of_two_pushes_at_once_one_waits(worker: Worker, tmp_path: Path) -> None
     os.mkfifo(tmp_path / "go on")
     answers = []
     wait = f"open('{tmp_path}/go on').read()"
-    with worker.ending(2, wait, ["os.rename"]) as renames:
-        first = threading.Thread(target=lambda: answers.append(worker.push(NEW, OLD)))
+    with worker.ending(3, wait, ["os.rename"]) as renames:
+        first = threading.Thread(target=lambda: answers.append(worker.push(NEW)))
         first.start()
-        eventually(lambda: len(renames.read_text()) == 2)
+        eventually(lambda: len(renames.read_text()) == 3)
     try:
         other = Worker(tmp_path)
         with other.ending(0, "", ["fcntl.flock"]) as tries:
-            second = threading.Thread(target=lambda: answers.append(other.push(NEW, OLD)))
+            second = threading.Thread(target=lambda: answers.append(other.push(NEW)))
             second.start()
             eventually(lambda: len(tries.read_text()) > 1)
     finally:
         (tmp_path / "go on").write_text("")
         first.join()
         second.join()
-    assert answers == ["applied", "applied"]
+    assert answers == ["sent", "sent"]
     assert (worker.look(), read(worker.tree)) == ("intact", NEW)
 
 
 def test_a_full_disk_keeps_nothing_of_what_arrived(worker: Worker) -> None:
     worker.push(OLD)
-    with worker.ending(4, FULL_DISK, ["open"]):
-        assert "No space left" in worker.push(NEW, OLD)
+    with worker.ending(5, FULL_DISK, ["open"]):
+        assert "No space left" in worker.push(NEW)
     assert not worker.payload.exists()
     assert {path.name for path in (worker.tree / ".tpukit").iterdir()} == {"pushed", "lock"}
     assert (worker.look(), read(worker.tree)) == ("intact", OLD)
@@ -390,14 +412,21 @@ def test_what_was_changed_there_since_the_look_is_not_taken_for_what_was_pushed(
     worker: Worker,
 ) -> None:
     """Of what is to stay as it is nothing is sent: the worker has to have it."""
-    assert worker.push(OLD) == "applied"
-    (worker.tree / "kept").write_text("changed there")
-    before = read(worker.tree)
-    assert worker.push(NEW, OLD) == "differs"
-    assert read(worker.tree) == before
-    (worker.tree / "kept").write_text("kept")
-    assert worker.push(NEW, OLD) == "applied"
+    assert worker.push(OLD) == "sent"
+    kept = worker.tree / "kept"
+    answer = worker.apply(NEW, meanwhile=lambda: kept.write_text("changed there"))
+    assert answer["state"] == "differs"
+    assert read(worker.tree) == {**OLD, "kept": "changed there"}
+    assert worker.push(NEW) == "sent"
     assert read(worker.tree) == NEW
+
+
+def test_a_file_that_was_made_there_since_the_look_is_not_replaced(worker: Worker) -> None:
+    worker.push(OLD)
+    made = {"here and there": "made there"}
+    answer = worker.apply(NEW, meanwhile=lambda: write(worker.tree, made))
+    assert "here and there would be replaced" in answer["error"]
+    assert (worker.look(), read(worker.tree)) == ("intact", {**OLD, **made})
 
 
 @pytest.mark.parametrize("leads_to", ["moved", "../elsewhere"])
@@ -414,10 +443,10 @@ def test_nothing_is_removed_through_a_link_that_took_a_folders_place(
         folder.mkdir()
     linked = {"data": f"-> {leads_to}", "moved/set": "held"}
     # The first try ends when the link is there; the second one knows the old names still.
-    with worker.ending(3, FULL_DISK, ["os.rename"]):
-        assert "No space left" in worker.push(linked, first)
+    with worker.ending(4, FULL_DISK, ["os.rename"]):
+        assert "No space left" in worker.push(linked)
     assert (worker.tree / "data").is_symlink()
-    assert worker.push(linked, first) == "applied"
+    assert worker.push(linked) == "sent"
     assert (worker.look(), read(worker.tree)) == ("intact", linked)
     assert read(worker.tree.parent / "elsewhere") == {"set": "precious"}
     assert all(folder.is_dir() for folder in empty)
@@ -444,4 +473,4 @@ def test_another_first_push_to_a_folder_that_workers_share_is_in_nobodys_way(
     worker.tree.mkdir()
     begin = f"if words[0] == '{worker.tree}': os.makedirs('{worker.tree}/.tpukit', exist_ok=True)"
     with worker.ending("every", begin, ["os.listdir"]):
-        assert worker.push(OLD) == "applied"
+        assert worker.push(OLD) == "sent"

@@ -10,7 +10,7 @@ from tpukit.remote import worker_files
 
 PACKAGE = Path(tpukit.__file__).parent
 #: Others' folders of that name: the one in a pushed tree.
-TREES = {"agent/pushed_trees.py", "work/worktree.py"}
+TREES = {"agent/archives.py"}
 #: They arrive as a whole, and say themselves where they look.
 ALONE = {
     "provision/facts.sh": f"root=$HOME/{worker_files.ROOT}",

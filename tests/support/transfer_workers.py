@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +18,10 @@ from tpukit.remote.connection.client import Connection, Connector
 from tpukit.remote.connection.keys import KeyPair
 from tpukit.remote.connection.worker import RemoteWorker
 
+NEVER = Deadline.never(SystemClock())
+#: Bytes of a file to copy.
+SIZE = 3 << 20
+
 
 @dataclass
 class ByteCounter:
@@ -31,6 +35,19 @@ class ByteCounter:
 
     def advance(self, size: int) -> None:
         self.moved += size
+
+
+@dataclass
+class CuttingGauge(ByteCounter):
+    """Acts once, in the middle of a transfer."""
+
+    act: Callable[[], object] = lambda: None
+    at: int = SIZE // 2
+
+    def advance(self, size: int) -> None:
+        before, self.moved = self.moved, self.moved + size
+        if before < self.at <= self.moved:
+            self.act()
 
 
 @dataclass

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import shutil
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from support.transfer_workers import ByteCounter, Fleet, fleet
+from support.transfer_workers import NEVER, ByteCounter, Fleet, fleet, verbs
 
-from tpukit.clock import Deadline, SystemClock
 from tpukit.errors import BadInput, TpukitError
 from tpukit.remote.command.fan_out import Outcome
 from tpukit.remote.connection.keys import KeyPair, ensure_key_pair
@@ -59,7 +56,7 @@ def counter() -> ByteCounter:
 
 @pytest.fixture
 def context(counter: ByteCounter) -> TransferContext:
-    return TransferContext(Deadline.never(SystemClock()), counter)
+    return TransferContext(NEVER, counter)
 
 
 @pytest.fixture
@@ -223,10 +220,9 @@ def test_a_file_that_no_push_has_brought_is_named_before_anything_is_changed_on_
         "0.csv, 1.csv, 2.csv, 3.csv, 4.csv and 2 more"
     )
     assert files(three.home(1)) == before
-    push_ = prepare(read_tree(root), TARGET, three.workers, context)
-    assert [done.value for done in push_.send(context, overwrite=True)] == [
-        *("unchanged", "sent", "unchanged")
-    ]
+    assert verbs(three.servers[1])[-1] == "compare_push", "nothing was sent to it"
+    push_ = prepare(read_tree(root), TARGET, three.workers, context, overwrite=True)
+    assert [done.value for done in push_.send(context)] == ["unchanged", "sent", "unchanged"]
     assert files(three.home(1)) == files(three.home(0))
 
 
@@ -330,46 +326,45 @@ def replace_program(to: Fleet, folder: Path, name: str, before: str) -> None:
 def test_a_worker_that_loses_what_it_got_is_given_up(
     three: Fleet, again: Again, tmp_path: Path
 ) -> None:
-    lose = 'case "$*" in *apply_push) rm ~/project/.tpukit/.tpukit-upload-* ;; esac'
-    replace_program(three, tmp_path / "tools", "python3", lose)
+    lost = {"state": "partial", "size": 0}
+    let_answer(three, tmp_path / "tools", receive_upload=lost, fetch_upload=lost)
     failed, *others = again()
     assert isinstance(failed, TpukitError)
     assert failed.what == "the upload is gone before it is in place, 10 times"
     assert others == ["sent"] * 2
 
 
-def test_a_manifest_that_is_not_the_one_that_all_have_counts_for_none(
-    three: Fleet, root: Path, again: Again, tmp_path: Path
+LACKS = {"intact": False, "lacks": [], "gone": [], "conflicts": 0, "names": []}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{}, {"intact": "no"}, {**LACKS, "lacks": [1]}, {**LACKS, "gone": "a.py"}],
+)
+def test_a_worker_that_says_odd_things_of_its_tree_is_an_error_of_that_worker(
+    three: Fleet, again: Again, tmp_path: Path, answer: dict[str, object]
 ) -> None:
-    """The worker that is asked for it sends another one: of the tree that is pushed only now."""
-    again()
-    (root / "a.py").write_text("print(3)\n")
-    lie = packed(json.dumps(read_tree(root).manifest.files))
-    let_answer(three, tmp_path / "tools", read_manifest={"manifest": lie})
-    assert again() == ["sent"] * 3
-    for index in range(3):
-        assert files(three.home(index))["a.py"] == "print(3)\n"
+    let_answer(three, tmp_path / "tools", compare_push=answer)
+    failed, *others = again()
+    assert isinstance(failed, TpukitError)
+    assert others == ["sent"] * 2
 
 
-@pytest.mark.parametrize("manifest", ["[]", "{", "[" * 100_000, '{"a.py": [null]}'])
-def test_a_worker_that_sends_an_odd_manifest_gets_everything(
-    three: Fleet, root: Path, context: TransferContext, again: Again, tmp_path: Path, manifest: str
+def test_a_hostile_worker_lets_no_other_one_lose_a_file_that_is_here(
+    three: Fleet, again: Again, root: Path, tmp_path: Path
 ) -> None:
     again()
-    (root / "a.py").write_text("print(3)\n")
-    digest = {"digest": hashlib.sha256(manifest.encode()).hexdigest()}
-    told = {"manifest": packed(manifest)}
-    let_answer(three, tmp_path / "tools", inspect_tree=digest, read_manifest=told)
-    (outcome,) = push(read_tree(root), TARGET, three.workers[:1], context)
-    assert outcome.value == "sent"
-    assert files(three.home(0))["a.py"] == "print(3)\n"
+    gone = {**LACKS, "lacks": ["../x"], "gone": ["a.py", "../precious", "/etc/passwd"]}
+    let_answer(three, tmp_path / "tools", compare_push=gone)
+    (three.home(1) / "precious").write_text("kept")
+    (root / "run").write_text("#!/bin/bash\n")
+    assert again()[1:] == ["sent"] * 2
+    assert (three.home(1) / "precious").read_text() == "kept"
+    assert files(three.home(1)) == files(three.home(2))
+    assert files(three.home(1))["a.py"] == "print(1)\n"
 
 
-def packed(manifest: str) -> str:
-    return base64.b64encode(zlib.compress(manifest.encode())).decode()
-
-
-def let_answer(to: Fleet, folder: Path, **answers: dict[str, str]) -> None:
+def let_answer(to: Fleet, folder: Path, **answers: Mapping[str, object]) -> None:
     """Let the agent of worker 0 give other answers to some verbs."""
     cases = [
         f"*{verb}) cat >/dev/null; echo; echo 'tpukit-agent {json.dumps(fields)}'; exit ;;"

@@ -20,21 +20,18 @@ from typing import Any, Dict, TextIO
 INCOMPLETE = 75
 #: The module of each verb. It has a function of the verb's name.
 VERBS = {
-    "apply_push": "pushed_trees",
+    "compare_push": "pushed_trees",
     "end_runs": "ends",
     "fetch_upload": "relay",
     "find_holders": "ends",
     "follow_job": "jobs",
     "guard": "slice_guard",
     "hold_lock": "locks",
-    "inspect_tree": "pushed_trees",
     "install_guard": "slice_guard",
     "list_jobs": "jobs",
     "look_at_upload": "uploads",
     "look_for_chips": "chips",
     "look_for_python": "chips",
-    "place_upload": "uploads",
-    "read_manifest": "pushed_trees",
     "receive_upload": "uploads",
     "sample_load": "load_sample",
     "send_download": "downloads",

@@ -12,21 +12,20 @@ from __future__ import annotations
 import base64
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import shutil
-import stat
 import sys
 import time
 import zlib
 from typing import Any, Dict, Iterable, Iterator
 
+from tpukit.agent.archives import STATE_FOLDER, unpack
+from tpukit.agent.contents import fingerprint, manifest_digest
 from tpukit.agent.main import Home, Request, say
+from tpukit.agent.placing import move_file
 from tpukit.agent.progress import ProgressReport
-from tpukit.agent.trees import CHUNK, FULL, move_file, unpack
 
-STATE_FOLDER = ".tpukit"
 #: The names of a conflict that are answered.
 _NAMED = 5
 #: Tenths of a second that another push to the tree is waited for.
@@ -35,56 +34,72 @@ _LOCK_TRIES = 3000
 Manifest = Dict[str, str]
 
 
-def inspect_tree(home: Home, request: Request) -> None:
-    """Answer the `digest` of the manifest of `target`: empty if it is not as a push has left it.
+def compare_push(home: Home, request: Request) -> None:
+    """Answer if `target` is `intact`: as a push of the manifest with the SHA-256 `digest` left it.
 
-    Ends with a message if no push may touch the target.
+    If it is not, and the request has the manifest itself as `files` (JSON, compressed, as base64),
+    the answer has the names that the tree `lacks` and those that are `gone` since the last push. So
+    many as are `conflicts` are files with other content that no push has brought; `names` has the
+    first of them. Ends with a message if no push may touch the target, or if files of the user's
+    are in the way of a folder, or in a folder in the way of a file.
     """
-    tree = _Tree(home, request["target"])
-    digest = _digest(tree.files)
-    say({"digest": digest if tree.files and tree.is_intact(digest) else ""})
-
-
-def read_manifest(home: Home, request: Request) -> None:
-    """Answer the `manifest` of the last push to `target`: JSON, compressed, as base64."""
-    text = json.dumps(_Tree(home, request["target"]).files).encode()
-    say({"manifest": base64.b64encode(zlib.compress(text)).decode()})
-
-
-def apply_push(home: Home, request: Request) -> None:
-    """Make `target` the tree whose manifest has the SHA-256 `digest`, by the archive `payload`.
-
-    The archive has a file `head`, JSON: the `files` that are sent, as a manifest, and if the tree
-    is not `whole` the names that are `gone` since the last push, which left all others. The files
-    are in its folder `files`.
-
-    The `state` that is answered is applied; or nothing was changed: missing (there is no such
-    archive), differs (the files would not be those of the manifest) or, unless `overwrite` is true,
-    conflict: `count` files with other content would be replaced that no push has brought, the first
-    of them in `names`. Files of the user's in the way of a folder, or in a folder in the way of a
-    file, end it with a message. Of two pushes at once, one waits.
-    """
-    os.umask(0o022)
-    tree, payload = _Tree(home, request["target"]), request["payload"]
-    os.makedirs(tree.folder, exist_ok=True)
-    answer: Request = {"state": "applied"}
-    with tree.locked():
-        try:
-            if not tree.is_intact(request["digest"]):
-                answer = _apply(tree, payload, request["digest"], request["overwrite"])
-        except OSError as error:
-            if error.errno in FULL:
-                os.unlink(payload)
-            raise
-    if answer["state"] == "applied":
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(payload)
+    tree, answer = _Tree(home, request["target"], ProgressReport()), {"intact": True}
+    if not tree.is_intact(request["digest"]):
+        answer = {"intact": False}
+        if request["files"]:
+            answer.update(_compared(tree, zlib.decompress(base64.b64decode(request["files"]))))
     say(answer)
 
 
-def is_state_folder(path: str) -> bool:
-    """Return True if a folder is no part of a pushed tree, but says what pushes have done there."""
-    return os.path.basename(path) == STATE_FOLDER and os.path.isfile(os.path.join(path, "pushed"))
+def _compared(tree: _Tree, manifest: bytes) -> Request:
+    files: Manifest = json.loads(manifest)
+    as_before = {name: files[name] for name in files if tree.files.get(name) == files[name]}
+    held = {name for name in as_before if tree.holds({name: files[name]})}
+    lacks = {name: files[name] for name in sorted(files.keys() - held)}
+    gone = sorted(tree.files.keys() - files.keys())
+    change = _Change(tree, lacks, gone)
+    change.check_way()
+    conflicts = {"conflicts": len(change.conflicts), "names": change.conflicts[:_NAMED]}
+    return {"lacks": list(lacks), "gone": gone, **conflicts}
+
+
+def apply_push(home: Home, request: Request, payload: str, progress: ProgressReport) -> Request:
+    """Make `target` the tree whose manifest has the SHA-256 `digest`, by an archive.
+
+    The archive has a file `head`, JSON: the `files` that are sent, as a manifest, and the names
+    that are `gone` since the last push, which left all others. The files are in its folder `files`.
+
+    The `state` that is returned is sent, or differs: the files would not be those of the manifest,
+    and nothing was changed. Ends with a message as `compare_push` does, and at a conflict unless
+    `overwrite` is true. Of two pushes at once, one waits.
+    """
+    tree, state = _Tree(home, request["target"], progress), "sent"
+    arrived = os.path.join(tree.folder, "new")
+    with tree.locked():
+        if not tree.is_intact(request["manifest"]):
+            shutil.rmtree(arrived, ignore_errors=True)  # of a push that was killed
+            try:
+                os.mkdir(arrived)
+                unpack(payload, arrived, sparse=False, advance=progress.advance)
+                state = _apply(tree, arrived, request)
+            finally:
+                shutil.rmtree(arrived, ignore_errors=True)
+    os.unlink(payload)
+    return {"state": state}
+
+
+def _apply(tree: _Tree, arrived: str, request: Request) -> str:
+    with open(os.path.join(arrived, "head")) as file:
+        head = json.load(file)
+    change, files = _Change(tree, head["files"], head["gone"]), os.path.join(arrived, "files")
+    intact = tree.holds(change.sent, files) and tree.holds(change.kept)
+    if not intact or manifest_digest(change.wanted) != request["manifest"]:
+        return "differs"
+    if change.conflicts and not request["overwrite"]:
+        sys.exit(change.conflicts[0] + " would be replaced, and no push has brought it")
+    change.check_way()
+    change.make(files)
+    return "sent"
 
 
 class _Tree:
@@ -95,7 +110,7 @@ class _Tree:
     brought if the last one was cut off, and is empty otherwise.
     """
 
-    def __init__(self, home: Home, target: str) -> None:
+    def __init__(self, home: Home, target: str, progress: ProgressReport) -> None:
         path = os.path.join(home.path, target)
         if os.path.lexists(path) and not os.path.isdir(path):
             sys.exit("there is a file of that name")
@@ -106,7 +121,7 @@ class _Tree:
         # In this order: another push may make its folder meanwhile.
         if os.path.isdir(path) and os.listdir(path) and not os.path.isdir(self.folder):
             sys.exit("it holds files and no push has made it")
-        self.progress = ProgressReport()
+        self.progress = progress
         self._read()
 
     def _read(self) -> None:
@@ -151,7 +166,9 @@ class _Tree:
 
     def is_intact(self, digest: str) -> bool:
         """Return True if the tree is as a push of that manifest has left it."""
-        return not self.unfinished and _digest(self.files) == digest and self.holds(self.files)
+        return (
+            not self.unfinished and manifest_digest(self.files) == digest and self.holds(self.files)
+        )
 
     def holds(self, manifest: Manifest, folder: str = "") -> bool:
         """Return True if all files of a manifest are in the tree, or in another folder."""
@@ -164,21 +181,10 @@ class _Tree:
         inside = (folder + "/").startswith(self.root + "/") and os.path.realpath(folder) == folder
         return inside and os.path.lexists(self.path(name))
 
-    def _holds(self, path: str, fingerprint: str) -> bool:
+    def _holds(self, path: str, wanted: str) -> bool:
         """Return True if a path has what its fingerprint says; the mode does not count."""
         try:
-            mode = os.lstat(path).st_mode
-            if stat.S_ISLNK(mode):
-                leads_to = os.fsencode(os.readlink(path))
-                return fingerprint == "-> " + hashlib.sha256(leads_to).hexdigest()
-            if not stat.S_ISREG(mode):
-                return False
-            content = hashlib.sha256()
-            with open(path, "rb", buffering=0) as file:
-                for chunk in iter(lambda: file.read(CHUNK), b""):
-                    content.update(chunk)
-                    self.progress.advance(len(chunk))
-            return content.hexdigest() == fingerprint[:64]
+            return fingerprint(path, self.progress.advance).rstrip(" x") == wanted.rstrip(" x")
         except BrokenPipeError:  # nobody listens any more
             raise
         except OSError:
@@ -190,7 +196,7 @@ class _Tree:
 
 
 class _Change:
-    """What a push whose archive was unpacked into a folder does to a tree.
+    """The change of a tree by a push.
 
     It replaces or adds the files `sent`, and removes those of the names `removed` that are there.
     A file at a name of `own` stays as it is: the user has the same one. `conflicts` are the names
@@ -198,39 +204,26 @@ class _Change:
     in a folder that becomes a file.
     """
 
-    def __init__(self, tree: _Tree, folder: str) -> None:
-        with open(os.path.join(folder, "head")) as file:
-            head = json.load(file)
-        self.tree, self.arrived = tree, os.path.join(folder, "files")
-        self.sent: Manifest = head["files"]
-        elsewhere = {*self.sent, *head["gone"]}
-        last = {} if head["whole"] else tree.files
-        self.kept = {name: last[name] for name in last if name not in elsewhere}
+    def __init__(self, tree: _Tree, sent: Manifest, gone: Iterable[str]) -> None:
+        self.tree, self.sent = tree, sent
+        self.kept = {name: tree.files[name] for name in tree.files.keys() - sent.keys() - set(gone)}
         self.wanted = {**self.kept, **self.sent}
 
         brought = tree.brought
-        strange = self.sent.keys() - brought
-        standing = {name for name in strange if _is_file(tree.path(name))}
-        same = {name for name in standing if tree.holds({name: self.sent[name]})}
+        standing = {name for name in sent.keys() - brought if _is_file(tree.path(name))}
+        same = {name for name in standing if tree.holds({name: sent[name]})}
         self.conflicts = sorted(standing - same)
         self.own = (tree.own & set(self.kept)) | same
         self.removed = brought - set(self.wanted)
         self.in_the_way = set(self._in_the_way())
 
-    def refused(self, digest: str, overwrite: bool) -> Request | None:
-        """Return the answer if the change must not be made to get the manifest of that digest."""
-        intact = self.tree.holds(self.sent, self.arrived) and self.tree.holds(self.kept)
-        if not intact or _digest(self.wanted) != digest:
-            return {"state": "differs"}
-        if self.conflicts and not overwrite:
-            names = self.conflicts[:_NAMED]
-            return {"state": "conflict", "count": len(self.conflicts), "names": names}
+    def check_way(self) -> None:
+        """End with a message if a file is in the way."""
         for name in sorted(self.in_the_way - self.removed):
             sys.exit(name + " is in the way, and no push has brought it")
-        return None
 
-    def make(self) -> None:
-        """Change the tree: each file in one step, and what is gone at last."""
+    def make(self, arrived: str) -> None:
+        """Change the tree by files in a folder: each in one step, and what is gone at last."""
         tree = self.tree
         going = {name for name in self.removed if tree.has(name) and _is_file(tree.path(name))}
         tree.unfinished = tree.brought | (set(self.wanted) - self.own)
@@ -238,7 +231,7 @@ class _Change:
         for name in sorted(going & self.in_the_way):
             os.unlink(tree.path(name))
         for name in sorted(self.sent):
-            self._put(name)
+            self._put(name, os.path.join(arrived, name))
         # What has moved is at its new place by now: a program that runs there has one or the other.
         for name in sorted(going - self.in_the_way):
             os.unlink(tree.path(name))
@@ -249,8 +242,8 @@ class _Change:
         tree.files, tree.own, tree.unfinished = self.wanted, self.own, set()
         tree.write()
 
-    def _put(self, name: str) -> None:
-        path, arrived = self.tree.path(name), os.path.join(self.arrived, name)
+    def _put(self, name: str, arrived: str) -> None:
+        path = self.tree.path(name)
         if name in self.own:
             _keep(path, arrived)
             return
@@ -273,33 +266,11 @@ class _Change:
                 yield from (os.path.relpath(p, self.tree.root) for p in paths if _is_file(p))
 
 
-def _apply(tree: _Tree, payload: str, digest: str, overwrite: bool) -> Request:
-    if not os.path.exists(payload):
-        return {"state": "missing"}
-    arrived = os.path.join(tree.folder, "new")
-    shutil.rmtree(arrived, ignore_errors=True)  # of a push that was killed
-    try:
-        with open(payload, "rb") as file:
-            unpack(file, arrived, False, tree.progress)
-        change = _Change(tree, arrived)
-        refused = change.refused(digest, overwrite)
-        if refused is None:
-            change.make()
-        return refused or {"state": "applied"}
-    finally:
-        shutil.rmtree(arrived, ignore_errors=True)
-
-
 def _keep(path: str, arrived: str) -> None:
     """Leave a file of the user's, which may be open, but for its mode."""
     if not os.path.islink(path):
         with contextlib.suppress(PermissionError):  # it is another user's
             os.chmod(path, os.stat(arrived).st_mode)
-
-
-def _digest(manifest: Manifest) -> str:
-    """Return the SHA-256 of a manifest, as `worktree.py` reckons it."""
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def _is_file(path: str) -> bool:

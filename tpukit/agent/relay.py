@@ -16,8 +16,8 @@ import threading
 import time
 from typing import Iterator
 
+from tpukit.agent.contents import CHUNK
 from tpukit.agent.main import Home, Request, say
-from tpukit.agent.trees import CHUNK
 from tpukit.agent.uploads import keep
 
 #: Seconds without a byte after which the one that serves gives up.
@@ -27,8 +27,10 @@ CONNECT = 5.0
 
 def serve_upload(home: Home, request: Request) -> None:
     """Serve a staged file, whole or not, until standard input ends; answer the `port`."""
-    size, secret = request["size"], request["token"].encode()
-    served = _opened(request["path"])
+    size, secret, path = request["size"], request["token"].encode(), request["path"]
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    # It remains open when it is renamed.
+    served = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
     class Handler(socketserver.StreamRequestHandler):
         timeout = SILENCE
@@ -59,25 +61,17 @@ def serve_upload(home: Home, request: Request) -> None:
 
 
 def fetch_upload(home: Home, request: Request) -> None:
-    """Keep what another worker serves, as far as it comes; answer as for a receipt from a client.
-
-    It is given up after `silence` seconds without a byte.
-    """
-    keep(request, _fetched(request))
+    """Write the bytes that another worker serves to the staged file; answer as for a client's."""
+    keep(home, request, _fetched(request))
 
 
 def _fetched(request: Request) -> Iterator[bytes]:
+    """Yield the bytes that another worker serves at an `address`, as far as they come.
+
+    They are given up after `silence` seconds without one.
+    """
     place = (request["address"], request["port"])
     with contextlib.suppress(OSError), socket.create_connection(place, CONNECT) as peer:
         peer.settimeout(request["silence"])
         peer.sendall(f"{request['token']} {request['offset']}\n".encode())
         yield from iter(lambda: peer.recv(CHUNK), b"")
-
-
-def _opened(path: str) -> int:
-    """Return the staged file, which it remains when it is renamed."""
-    try:
-        return os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        return os.open(path + ".part", os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)

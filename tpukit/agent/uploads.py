@@ -1,122 +1,127 @@
-"""Bytes from a client: staged beside the place where they go, verified, then put there.
+"""Bytes from a client or from another worker: staged beside their place, verified, put there.
 
-An upload is staged on the file system of its target: as PATH.part while it arrives, then as PATH.
-Whoever uploads the same to the same place writes the same bytes to the same file. A staged file
-has the mode VERIFIED once it was compared with its SHA-256; nothing else is ever put in place.
+An upload is staged on the file system of its target, as PATH. Whoever uploads the same to the same
+place writes the same bytes to the same file. Who completes it takes it to PATH.PID: from then on
+nobody else writes to it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import re
 import shutil
 import stat
 import sys
 import time
-import zlib
 from io import BufferedReader
-from typing import IO, Iterable, Iterator, cast
+from typing import IO, Iterable, cast
 
+from tpukit.agent.archives import STATE_FOLDER, unpack
+from tpukit.agent.contents import CHUNK, FULL, hashed, inflated, inflater, write
 from tpukit.agent.main import Home, Request, say
+from tpukit.agent.placing import merge, put_file
 from tpukit.agent.progress import ProgressReport
-from tpukit.agent.trees import CHUNK, FULL, merge, put_file, unpack, write
+from tpukit.agent.pushed_trees import apply_push
 
-VERIFIED = 0o400
 #: Seconds after which what an interrupted upload has left is removed.
 WEEK = 7 * 86400
 _STAGED = re.compile(r"\.tpukit-upload-[0-9a-f]{32}(\.[0-9a-z.]+)?")
 
 
-class Gone(Exception):
-    """What was staged is not there, or another one is still verifying it."""
-
-
 def look_at_upload(home: Home, request: Request) -> None:
     """Answer what is here of an upload, at which `path` it is staged, and what is `free` there.
 
-    `state` is unchanged (the target has these bytes, and the mode), sent (it has, since now),
-    complete, or partial with `size` bytes. `into` says if the target is a folder that takes it;
-    the request says so itself once it has a `path`.
+    `state` is unchanged (the target has these bytes, and the mode), sent (it has, since now), or
+    partial with `size` bytes. `into` says if the target is a folder that takes it; the request says
+    so itself once it has a `path`.
     """
     target = os.path.join(home.path, request["target"])
     if not request["path"]:
         request["into"] = request["into"] or os.path.isdir(target)
     place = _place(home, request)
-    staged = request["path"] or os.path.join(_stage(place, request["kind"]), request["staged"])
-    folder = _standing(os.path.dirname(staged))
+    path = request["path"] or os.path.join(_stage(place, request["kind"]), request["staged"])
+    folder = _standing(os.path.dirname(path))
     _remove_old(folder)
-    state, size = _state(staged, place, request, ProgressReport())
+    state, size = _state(path, place, request)
     room = os.statvfs(folder)
-    free = room.f_bavail * room.f_frsize
-    into = request["into"]
-    say({"state": state, "size": size, "path": staged, "into": into, "free": free})
+    free, into = room.f_bavail * room.f_frsize, request["into"]
+    say({"state": state, "size": size, "path": path, "into": into, "free": free})
 
 
 def receive_upload(home: Home, request: Request) -> None:
-    """Write standard input to the staged file, from `offset` on."""
+    """Write standard input to the staged file, and answer as `keep` does."""
     stdin = cast("BufferedReader", sys.stdin.buffer)
-    arriving = iter(lambda: stdin.read1(CHUNK), b"")
-    keep(request, _inflated(arriving) if request["gzip"] else arriving)
+    arriving, unzip = iter(lambda: stdin.read1(CHUNK), b""), inflater()
+    pieces = (piece for chunk in arriving for piece in inflated(chunk, unzip))
+    keep(home, request, pieces if request["gzip"] else arriving)
 
 
-def keep(request: Request, chunks: Iterable[bytes]) -> None:
-    """Write what comes to the staged file, and answer what is here of it.
+def keep(home: Home, request: Request, chunks: Iterable[bytes]) -> None:
+    """Write to the staged file, from `offset` on, and put it in place once it is whole.
 
-    `state` is complete, partial with `size` bytes, or corrupt: then nothing is here any more.
+    The answer's `state` is sent, partial with `size` bytes, or corrupt: then nothing is here any
+    more. `copied_links` counts hard links that became files, on a file system that has none.
+
     Raises `OSError` if the disk is full, and leaves nothing there.
     """
-    whole, progress = request["path"], ProgressReport()
-    part = whole + ".part"
     os.umask(0o022)
-    os.makedirs(os.path.dirname(part), mode=0o700, exist_ok=True)
-    with open(os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b", 0) as file:
+    path, progress = request["path"], ProgressReport()
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b", 0) as file:
         try:
-            _write_all(file, part, request, chunks, progress)
+            _write_all(file, path, request, chunks, progress)
         except OSError as error:
-            if error.errno in FULL and _is_at(part, file):
-                os.unlink(part)
-            raise OSError(error.errno, error.strerror, part) from error
-        size = os.fstat(file.fileno()).st_size if _is_at(part, file) else 0
-    state = "partial"
-    if size >= request["size"]:
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(part, whole)  # from now on nobody else writes to it
-        state = _verified(whole, request, progress)
-    say({"state": state, "size": size if state != "corrupt" else 0})
-
-
-def place_upload(home: Home, request: Request) -> None:
-    """Put what is staged in place; answer sent, or partial if it is not there any more.
-
-    `copied_links` counts hard links that became files, on a file system that has none.
-    """
-    os.umask(0o022)
-    put = _put_file if request["kind"] == "file" else _put_tree
-    try:
-        copied = put(request, _place(home, request))
-        say({"state": "sent", "size": request["size"], "copied_links": copied or None})
-    except Gone:
-        say({"state": "partial", "size": 0})
+            if error.errno in FULL and _is_at(path, file):
+                os.unlink(path)
+            raise OSError(error.errno, error.strerror, path) from error
+        size = os.fstat(file.fileno()).st_size if _is_at(path, file) else 0
+    if size < request["size"]:
+        say({"state": "partial", "size": size})
+    else:
+        say(_finish(home, request, progress))
 
 
 def _write_all(
-    file: IO[bytes], part: str, request: Request, chunks: Iterable[bytes], progress: ProgressReport
+    file: IO[bytes], path: str, request: Request, chunks: Iterable[bytes], progress: ProgressReport
 ) -> None:
-    """Write what comes while the part has its name: who completes or places it takes that away."""
+    """Write what comes while the file has its name: who completes it takes that away."""
     position = request["offset"]
     if os.fstat(file.fileno()).st_size < position:
         return
     for chunk in chunks:
-        if not _is_at(part, file):
+        if not _is_at(path, file):
             return
         write(file, chunk, position, request["sparse"])
         position += len(chunk)
         progress.advance(len(chunk))
     if os.fstat(file.fileno()).st_size < position:  # it ends with a hole
         os.pwrite(file.fileno(), b"\0", position - 1)
+
+
+def _finish(home: Home, request: Request, progress: ProgressReport) -> Request:
+    """Put a staged file in place if it is what was sent, and remove it if it is not."""
+    path = request["path"]
+    mine = f"{path}.{os.getpid()}"
+    try:
+        os.rename(path, mine)
+    except FileNotFoundError:  # another one has completed it
+        return {"state": "partial", "size": 0}
+    try:
+        if not _is_whole(mine, request, progress):
+            os.unlink(mine)
+            return {"state": "corrupt", "size": 0}
+        put = {"file": _put_file, "tree": _put_tree, "push": apply_push}[request["kind"]]
+        return {"state": "sent", "size": request["size"], **put(home, request, mine, progress)}
+    except OSError as error:
+        if error.errno in FULL:
+            os.unlink(mine)
+        raise
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.chmod(mine, 0o600)
+            os.rename(mine, path)  # for another try
 
 
 def _place(home: Home, request: Request) -> str:
@@ -135,8 +140,8 @@ def _place(home: Home, request: Request) -> str:
 
 def _stage(place: str, kind: str) -> str:
     """Return the folder in which an upload is staged, on the file system of its place."""
-    if kind == "payload":  # the folder is made for it
-        return place
+    if kind == "push":
+        return os.path.join(place, STATE_FOLDER)
     return _standing(place if os.path.isdir(place) else os.path.dirname(place))
 
 
@@ -160,121 +165,52 @@ def _remove_old(folder: str) -> None:
                     os.unlink(entry.path)
 
 
-def _state(staged: str, place: str, request: Request, progress: ProgressReport) -> tuple[str, int]:
+def _state(path: str, place: str, request: Request) -> tuple[str, int]:
     size = request["size"]
-    if request["kind"] == "file" and _has(place, request, progress):
-        if stat.S_IMODE(os.stat(place).st_mode) == request["mode"]:
-            return "unchanged", size
-        os.chmod(place, request["mode"])
-        return "sent", size
-    if _verified(staged, request, progress) == "complete":
-        return "complete", size
+    with contextlib.suppress(OSError):
+        if request["kind"] == "file" and _is_whole(place, request, ProgressReport()):
+            if stat.S_IMODE(os.stat(place).st_mode) == request["mode"]:
+                return "unchanged", size
+            os.chmod(place, request["mode"])
+            return "sent", size
     try:
-        return "partial", min(size, os.stat(staged + ".part").st_size)
+        return "partial", min(size, os.stat(path).st_size)
     except FileNotFoundError:
         return "partial", 0
 
 
-def _has(path: str, request: Request, progress: ProgressReport) -> bool:
-    """Tell whether a file has the bytes of the upload."""
-    try:
-        with open(path, "rb") as file:
-            return _is_whole(file, request, progress)
-    except OSError:
-        return False
-
-
-def _verified(whole: str, request: Request, progress: ProgressReport) -> str:
-    """Return complete if a staged file is what was sent; remove it if it is corrupt.
-
-    Return partial if there is none.
-    """
-    try:
-        with open(whole, "rb") as file:
-            if _is_whole(file, request, progress):
-                os.fchmod(file.fileno(), VERIFIED)
-                return "complete"
-        os.unlink(whole)
-        return "corrupt"
-    except FileNotFoundError:
-        return "partial"
-
-
-def _is_whole(file: IO[bytes], request: Request, progress: ProgressReport) -> bool:
-    if os.fstat(file.fileno()).st_size != request["size"]:
-        return False
-    hashed = hashlib.sha256()
-    for chunk in iter(lambda: file.read(CHUNK), b""):
-        hashed.update(chunk)
-        progress.advance(len(chunk))
-    return hashed.hexdigest() == str(request["digest"])
+def _is_whole(path: str, request: Request, progress: ProgressReport) -> bool:
+    """Return True if a file has the bytes of the upload."""
+    with open(path, "rb") as file:
+        as_long = os.fstat(file.fileno()).st_size == request["size"]
+        return as_long and hashed(file, progress.advance).hexdigest() == str(request["digest"])
 
 
 def _is_at(path: str, file: IO[bytes]) -> bool:
-    """Tell whether an open file still has its name."""
+    """Return True if an open file still has its name."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
     except FileNotFoundError:
         return False
 
 
-def _inflated(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield what a gzip stream holds, never more than a megabyte at a time."""
-    inflater = zlib.decompressobj(31)
-    for chunk in chunks:
-        while chunk:
-            yield inflater.decompress(chunk, CHUNK)
-            chunk = inflater.unconsumed_tail
+def _put_file(home: Home, request: Request, mine: str, progress: ProgressReport) -> Request:
+    place = _place(home, request)
+    os.makedirs(os.path.dirname(place), exist_ok=True)
+    os.chmod(mine, request["mode"])
+    put_file(mine, place)
+    return {}
 
 
-def _put_file(request: Request, place: str) -> int:
-    """Rename the staged file to its place; raise `Gone` if it is not there, or not verified."""
-    whole = request["path"]
-    mine = f"{whole}.{os.getpid()}"  # nobody else renames what is verified meanwhile
+def _put_tree(home: Home, request: Request, mine: str, progress: ProgressReport) -> Request:
+    """Unpack an archive and merge it with what is there."""
+    target, into, new = _place(home, request), request["into"], f"{mine}.new"
     try:
-        os.rename(whole, mine)
-    except FileNotFoundError:
-        raise Gone from None
-    placed = False
-    try:
-        _check_verified(os.stat(mine))
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        os.chmod(mine, request["mode"])
-        put_file(mine, place)
-        placed = True
+        os.mkdir(new, 0o700)
+        unpacked = unpack(mine, new, sparse=request["sparse"], advance=progress.advance)
+        os.makedirs(target if into else os.path.dirname(target), exist_ok=True)
+        merge(new if into else os.path.join(new, request["name"]), target)
     finally:
-        if not placed:
-            os.rename(mine, whole)
-    return 0
-
-
-def _put_tree(request: Request, target: str) -> int:
-    """Unpack the staged archive and merge it with what is there, each file in one step.
-
-    Return how many hard links were copied. Raise `Gone` as for a file.
-    """
-    whole, into = request["path"], request["into"]
-    new = f"{whole}.{os.getpid()}.new"
-    if not os.path.exists(whole):
-        raise Gone
-    with open(whole, "rb") as file:
-        _check_verified(os.fstat(file.fileno()))
-        try:
-            os.mkdir(new, 0o700)
-            copied = unpack(file, new, request["sparse"], ProgressReport())
-            os.makedirs(target if into else os.path.dirname(target), exist_ok=True)
-            merge(new if into else os.path.join(new, request["name"]), target)
-        except OSError as error:
-            if error.errno in FULL:
-                os.unlink(whole)
-            raise
-        finally:
-            shutil.rmtree(new, ignore_errors=True)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(whole)
-    return copied
-
-
-def _check_verified(status: os.stat_result) -> None:
-    if stat.S_IMODE(status.st_mode) != VERIFIED:
-        raise Gone
+        shutil.rmtree(new, ignore_errors=True)
+    os.unlink(mine)
+    return {"copied_links": unpacked.copied_links or None}

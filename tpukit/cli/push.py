@@ -77,10 +77,10 @@ def push(
         with Stages(toolkit.console, toolkit.clock) as stages:
             size = amount(tree.size(tree.names))
             stages.progress("compare", f"{len(tree.names)} files, {size}, with the workers'")
-            prepared = pushes.prepare(tree, target, workers, context)
+            prepared = pushes.prepare(tree, target, workers, context, overwrite=overwrite)
         _show(toolkit, prepared)
     with metered(toolkit, "sent", relay=not no_relay, silence=flag.seconds(timeout)) as context:
-        outcomes = prepared.send(context, overwrite=overwrite)
+        outcomes = prepared.send(context)
     sent = sum(each.value == "sent" for each in outcomes)
     toolkit.console.say(f"{len(tree.names)} files; {sent} of {len(outcomes)} workers changed")
     return copy_views.copied(outcomes)

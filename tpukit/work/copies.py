@@ -8,6 +8,7 @@ import re
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +18,7 @@ from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.transfer.download import Source, download
 from tpukit.remote.transfer.payload import Payload, file_payload, tree_members, tree_payload
 from tpukit.remote.transfer.spread import distribute
-from tpukit.remote.transfer.upload import Delivery, Placement, TransferContext
+from tpukit.remote.transfer.upload import Placement, TransferContext
 from tpukit.text import one_line, shown_path
 
 # What a slice's name can be, before the first colon: everything else is a path here.
@@ -83,7 +84,7 @@ def upload(
     Of a folder only the worker's own files could tell whether it is there.
     """
     payload, placement = packed(copy)
-    return distribute(payload, workers, Delivery.place, context, placement)
+    return distribute(payload, workers, context, placement)
 
 
 def packed(copy: Copy) -> tuple[Payload, Placement]:
@@ -98,13 +99,10 @@ def packed(copy: Copy) -> tuple[Payload, Placement]:
     if len(paths) == 1 and first.is_file():
         mode = stat.S_IMODE(first.stat().st_mode) & 0o777
         return file_payload(first), Placement(target, name, into, mode, "file")
-    members: dict[str, Path] = {}
     names = [_name(path) for path in paths]
     _check_names(names)
-    for path, each in zip(paths, names, strict=True):
-        members |= tree_members(path.resolve(), each)
-    payload = tree_payload(members, hard_links=True)
-    return payload, Placement(target, name, into, kind="tree")
+    trees = [tree_members(path.resolve(), name) for path, name in zip(paths, names, strict=True)]
+    return tree_payload(list(chain(*trees))), Placement(target, name, into, kind="tree")
 
 
 def fetch(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import shutil
@@ -15,12 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from tpukit.agent.archives import STATE_FOLDER
+from tpukit.agent.contents import fingerprint, manifest_digest
 from tpukit.errors import BadInput, Fix
 from tpukit.text import one_line, shown_path
 
 IGNORE_FILE = ".tpukitignore"
-#: A tree on a worker keeps there what pushes have done. A copy of it here says nothing.
-STATE_FOLDER = ".tpukit"
 #: Whole paths of what is sent only where it is asked for: keys, tokens and passwords.
 _SECRET = re.compile(
     r".*/(\.ssh|\.aws|\.gnupg|\.config/gcloud)/.*"
@@ -42,7 +40,7 @@ class Manifest:
     @cached_property
     def digest(self) -> str:
         """The SHA-256 of the files as JSON with sorted names, in hexadecimal."""
-        return hashlib.sha256(json.dumps(self.files, sort_keys=True).encode()).hexdigest()
+        return manifest_digest(self.files)
 
 
 @dataclass(frozen=True)
@@ -88,6 +86,7 @@ def read_tree(root: Path, *, with_secrets: bool = False) -> Tree:
     """
     if shutil.which("git") is None:
         raise BadInput("push asks git which files count", fix=Fix(note="install git"))
+    # A tree on a worker keeps there what pushes have done. A copy of it here says nothing.
     listed = sorted(name for name in _listed(root) if STATE_FOLDER not in name.split("/"))
     present = [name for name in listed if _is_sent(root / name)]
     secret = {name for name in present if _SECRET.fullmatch(f"{root}/{name}")}
@@ -151,10 +150,6 @@ def _is_sent(path: Path) -> bool:
 
 def _fingerprint(path: Path) -> str:
     try:
-        if path.is_symlink():
-            return f"-> {hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest()}"
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        return f"{found} x" if path.stat().st_mode & 0o100 else found
+        return fingerprint(str(path))
     except OSError as error:
         raise BadInput(f"cannot read {shown_path(path)}", reason=error.strerror or "") from error

@@ -10,16 +10,15 @@ import shutil
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.clocks import HandClock
-from support.transfer_workers import ByteCounter, Fleet, fleet, on_openssh, openssh_account, verbs
+from support.transfer_workers import NEVER, ByteCounter, CuttingGauge, Fleet, on_openssh, verbs
 
 from remote.transfer.test_unpack import REGULAR, archive
-from remote.transfer.test_upload import CuttingGauge
-from tpukit.clock import Deadline, SystemClock
+from tpukit.clock import Deadline
 from tpukit.console import amount
 from tpukit.errors import (
     BadInput,
@@ -29,23 +28,15 @@ from tpukit.errors import (
     TpukitError,
     TransportFailed,
 )
-from tpukit.remote.connection.keys import KeyPair
 from tpukit.remote.connection.worker import RetryingConnection
 from tpukit.remote.transfer.download import NotReadable, Source, download
 from tpukit.remote.transfer.upload import TransferContext
 
 pytestmark = pytest.mark.process
 
-NEVER = Deadline.never(SystemClock())
 #: More than the client's window, so that a cut in the middle loses something.
 SIZE = 20 << 20
 Take = Callable[..., Path]
-
-
-@pytest.fixture
-def one(request: pytest.FixtureRequest, tmp_path: Path, key: KeyPair) -> Iterator[Fleet]:
-    with fleet(tmp_path, key, 1, openssh_account(request)) as found:
-        yield found
 
 
 @pytest.fixture

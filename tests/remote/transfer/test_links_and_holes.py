@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.agent_program import agent_words
-from support.transfer_workers import ByteCounter, Fleet, fleet
+from support.transfer_workers import NEVER, ByteCounter, CuttingGauge, Fleet
 
-from remote.transfer.test_upload import NEVER, CuttingGauge, leftovers
-from tpukit.remote.connection.keys import KeyPair
+from remote.transfer.test_upload import leftovers
 from tpukit.remote.transfer.download import Source, download
-from tpukit.remote.transfer.payload import Payload, tree_members, tree_payload
+from tpukit.remote.transfer.payload import tree_members, tree_payload
 from tpukit.remote.transfer.upload import Delivery, Placement, TransferContext
 from tpukit.work.copies import Copy, upload
 
@@ -26,12 +20,6 @@ pytestmark = pytest.mark.process
 
 #: Bytes of a file with data at its beginning and its end, which need a hundredth of that.
 SIZE = 40 << 20
-
-
-@pytest.fixture
-def one(tmp_path: Path, key: KeyPair) -> Iterator[Fleet]:
-    with fleet(tmp_path, key, 1) as found:
-        yield found
 
 
 def make_tree(root: Path) -> Path:
@@ -150,30 +138,6 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def test_hard_links_become_files_if_the_worker_s_disk_has_none(tmp_path: Path) -> None:
-    payload = tree_payload(tree_members(make_tree(tmp_path / "tree"), "tree"), hard_links=True)
-    (tmp_path / "home").mkdir()
-    done = place(tmp_path / "home", payload)
-    assert b'"copied_links": 2' in done.stdout, done.stderr
-    copy = tmp_path / "home/copy"
-    assert {path.read_text() for path in copy.rglob("*names")} == {"one"}
-    assert (copy / "names").stat().st_nlink == 1
-
-
-def place(home: Path, payload: Payload) -> subprocess.CompletedProcess[bytes]:
-    """Have the agent put an archive that has arrived in place."""
-    staged = home / ".tpukit-upload-1"
-    staged.write_bytes(b"".join(payload.chunks()))
-    staged.chmod(0o400)
-    request = {"kind": "tree", "target": "./copy", "name": "tree", "into": False, "mode": 0}
-    request |= {"path": str(staged), "size": payload.size, "sparse": True}
-    words = agent_words(home, "place_upload")
-    words[3:3] = ["-c", WITHOUT_LINKS]
-    given = json.dumps(request).encode() + b"\n"
-    assert words[0] == sys.executable
-    return subprocess.run(words, input=given, capture_output=True, check=False)
-
-
 def test_a_notice_says_how_many_hard_links_became_files(one: Fleet, tmp_path: Path) -> None:
     """The agent says it on a disk without them, for which a program stands in."""
     real = shutil.which("python3", path=one.servers[0].path)
@@ -185,6 +149,9 @@ def test_a_notice_says_how_many_hard_links_became_files(one: Fleet, tmp_path: Pa
     one.servers[0].path = f"{tools}:{one.servers[0].path}"
     tree = make_tree(tmp_path / "tree")
     assert send(one, tree, ByteCounter()) == ["worker 0: 2 hard links became files of their own"]
+    copy = one.home(0) / "copy"
+    assert {path.read_text() for path in copy.rglob("*names")} == {"one"}
+    assert (copy / "names").stat().st_nlink == 1
 
 
 def test_pipes_and_sockets_that_a_download_leaves_out_are_named(one: Fleet, tmp_path: Path) -> None:

@@ -6,31 +6,23 @@ import json
 import shutil
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from support.agent_program import ask_agent
-from support.transfer_workers import ByteCounter, Fleet, fleet
+from support.transfer_workers import NEVER, ByteCounter, Fleet
 
-from remote.transfer.test_upload import NEVER, file_to
+from remote.transfer.test_upload import file_to
 from tpukit.errors import DeadlinePassed, TpukitError
-from tpukit.remote.connection.keys import KeyPair
 from tpukit.remote.transfer.download import Source, download
 from tpukit.remote.transfer.payload import file_payload
 from tpukit.remote.transfer.spread import distribute
-from tpukit.remote.transfer.upload import Delivery, TransferContext
+from tpukit.remote.transfer.upload import TransferContext
 
 pytestmark = pytest.mark.process
 
 SILENCE = 1.5
 SIZE = 1 << 20
-
-
-@pytest.fixture
-def one(tmp_path: Path, key: KeyPair) -> Iterator[Fleet]:
-    with fleet(tmp_path, key, 1) as found:
-        yield found
 
 
 def instead_of_python(one: Fleet, text: str) -> None:
@@ -49,7 +41,7 @@ def up(one: Fleet, context: TransferContext) -> None:
     file = one.home(0).parent / "file"
     file.write_bytes(bytes(range(256)) * (SIZE // 256))
     payload = file_payload(file)
-    (done,) = distribute(payload, one.workers, Delivery.place, context, file_to("./copy", "file"))
+    (done,) = distribute(payload, one.workers, context, file_to("./copy", "file"))
     if done.error:
         raise done.error
 

@@ -16,13 +16,14 @@ from fnmatch import fnmatchcase
 from io import FileIO
 from pathlib import Path
 
+from tpukit.agent import contents
+from tpukit.agent.archives import Unpacked
 from tpukit.console import amount
 from tpukit.errors import BadInput, Fix, NotFound, SecurityRefusal, TpukitError
 from tpukit.remote import agent_client
 from tpukit.remote.agent_client import AgentAnswer
 from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.worker import RetryingConnection
-from tpukit.remote.transfer.payload import GZIP, inflated, pieces
 from tpukit.remote.transfer.unpack import unpack, unwritable
 from tpukit.remote.transfer.upload import SignsOfLife, TransferContext
 from tpukit.text import one_line, shown_path
@@ -116,9 +117,10 @@ def download(
         reception = _Reception(connection, source, file, context, sudo)
         try:
             reception.complete()
-            links = _put(part, place, source, reception)
-            lead_out = "as links that lead out of it"
-            _tell(context, place, links, len(links), lead_out)
+            links, copied = _put(part, place, source, reception)
+            _tell(context, place, links, len(links), "as links that lead out of it")
+            if copied:
+                context.on_notice(f"{copied} hard links became files of their own")
             special, count = reception.left_out
             _tell(context, place, special, count, "as neither file, folder nor link")
         except TpukitError as error:
@@ -151,7 +153,7 @@ class _Reception:
 
     def __post_init__(self) -> None:
         self._shown = one_line(self._source.path)
-        self._found = hashlib.file_digest(self._file, "sha256")
+        self._found = contents.hashed(self._file)
         self._have, self._most = self._file.tell(), 0
         self.left_out: tuple[list[str], int] = ([], 0)
         self._due = 0  # bytes that were announced and have not come
@@ -209,6 +211,7 @@ class _Reception:
         """Return if all is there; raise what the worker's answer means if it is not."""
         state = answer.text("state")
         if state == "whole" and self.kind and answer.text("digest") == self._found.hexdigest():
+            self._file.truncate(self._have)  # it may end with a hole
             self._context.counter.expect(-self._due)
             self.left_out = answer.texts("names"), answer.number("left_out")
             return
@@ -236,8 +239,11 @@ class _Reception:
                 return
             data = found.string[found.end() :]
             self._begin(agent_client.parsed(self._label, found[1]))
-        for chunk in inflated(data, self._inflater) if self._inflater else (data,):
-            self._write(chunk)
+        try:
+            for chunk in contents.inflated(data, self._inflater) if self._inflater else (data,):
+                self._write(chunk)
+        except zlib.error as error:
+            raise TpukitError("the worker sent what is no gzip stream") from error
 
     def _begin(self, header: AgentAnswer) -> None:
         kind, size, stored = header.text("kind"), header.number("size"), header.number("stored")
@@ -246,9 +252,9 @@ class _Reception:
         if not makes_sense or abs(self.modified) > _MOST_SECONDS or self.mode < 0:
             raise self._broken()
         self.kind, self.sparse = kind, stored < size
-        self._inflater = zlib.decompressobj(GZIP) if header.flag("gzip") else None
-        # What a tree weighs is an estimate, and what /proc has untold.
-        self._most = size if kind == "file" and size else 2 * size + _MARGIN
+        self._inflater = contents.inflater() if header.flag("gzip") else None
+        # What a tree weighs is an estimate.
+        self._most = size if kind == "file" else 2 * size + _MARGIN
         self._check_room(max(0, stored - self._have) + (kind == "tree") * stored)
         self._context.counter.expect(size - self._have - self._due)
         self._due = size - self._have
@@ -266,25 +272,15 @@ class _Reception:
     def _write(self, data: bytes) -> None:
         if self._have + len(data) > self._most:
             raise self._broken()
-        for piece in pieces(data, self._have) if self.sparse else (data,):
-            self._append(piece)
+        try:
+            contents.write(self._file, data, self._have, self.sparse)
+        except OSError as error:
+            raise unwritable(error, Path(str(self._file.name))) from error
+        self._found.update(data)
+        self._have += len(data)
         self._due -= len(data)
         self._context.counter.advance(len(data))
         self._connection.progressed()
-
-    def _append(self, data: bytes) -> None:
-        try:
-            if self.sparse and not data.strip(b"\0"):
-                self._file.truncate(self._have + len(data))
-                written = len(data)
-            else:
-                written = self._file.write(data)
-        except OSError as error:
-            raise unwritable(error, Path(str(self._file.name))) from error
-        self._found.update(data[:written])
-        self._have += written
-        if written < len(data):
-            self._append(data[written:])
 
     def _broken(self) -> _Broken:
         return _Broken(
@@ -296,7 +292,7 @@ class _Reception:
 @contextmanager
 def _opened(part: Path) -> Iterator[FileIO]:
     """Open the file that keeps what arrives; it stays for another try, unless it is empty."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
     made = not part.parent.exists()
     try:
         part.parent.mkdir(parents=True, exist_ok=True)
@@ -329,15 +325,15 @@ def _tell(
         context.on_notice(f"left out of {shown_path(folder)}, {what}: {shown}")
 
 
-def _put(part: Path, place: Path, source: Source, arrived: _Reception) -> list[str]:
+def _put(part: Path, place: Path, source: Source, arrived: _Reception) -> Unpacked:
     if arrived.kind == "tree":
-        left_out = unpack(part, place, source.expects, sparse=arrived.sparse)
+        unpacked = unpack(part, place, source.expects, sparse=arrived.sparse)
         part.unlink()
-        return left_out
+        return unpacked
     try:
         part.chmod(arrived.mode & 0o755 | 0o600)
         os.utime(part, (arrived.modified, arrived.modified))
         part.replace(place)
     except OSError as error:
         raise unwritable(error, place) from error
-    return []
+    return Unpacked([], 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -17,8 +17,8 @@ from tpukit.remote.transfer.upload import Delivery, Placement, TransferContext
 
 #: From this many workers on, one upload and the zone's own network are quicker than uploads.
 ENOUGH_WORKERS = 3
-#: Uploads that share the uplink at one time, workers that fetch, and that put it where it goes.
-_UPLOADS, _FETCHES, _PLACINGS = 8, 64, 32
+#: Uploads that share the uplink at one time, and workers that are looked at.
+_UPLOADS, _LOOKS = 8, 64
 #: Seconds for the first worker to start serving, and without a byte until a worker that fetches
 #: gives up, at most: it is sent the rest from here then.
 _SERVE_SECONDS, _SILENCE = 15.0, 30.0
@@ -29,37 +29,34 @@ _LONGEST_GREETING = 64 << 10
 def distribute(
     payload: Payload,
     workers: Sequence[RemoteWorker],
-    put: Callable[[Delivery], bool],
     context: TransferContext,
     placement: Placement,
 ) -> list[Outcome[RemoteWorker, str]]:
-    """Bring the payload to every worker, and have `put` put it where it goes.
+    """Bring the payload to its place on every worker.
 
-    Each was `sent` something, or is `unchanged`: a file is in its place already. `put` returns
-    True if the payload was still there. One failed worker stops no other.
+    Each was `sent` something, or is `unchanged`: a file is in its place already. One failed worker
+    stops no other.
     """
     with ExitStack() as stack:
         deliveries = [Delivery(payload, worker, context, placement) for worker in workers]
         for delivery in deliveries:
             stack.enter_context(delivery.connection)
-        _each(deliveries, Delivery.look, _FETCHES)
+        _each(deliveries, Delivery.look, _LOOKS)
         # The second time resumes what an interrupted upload or a lost worker left.
         for _ in range(2):
-            if context.relay and len(_missing(deliveries)) >= ENOUGH_WORKERS:
-                _relay([delivery for delivery in deliveries if delivery.pending])
-        missing = _missing(deliveries)
-        context.counter.expect(sum(payload.size - delivery.size for delivery in missing))
-        _each(missing, Delivery.send, _UPLOADS)
-        whole = [delivery for delivery in deliveries if delivery.whole and delivery.pending]
-        _each(whole, lambda delivery: delivery.put(put), _PLACINGS)
+            if context.relay and len(_pending(deliveries)) >= ENOUGH_WORKERS:
+                _relay(_pending(deliveries))
+        pending = _pending(deliveries)
+        context.counter.expect(sum(payload.size - delivery.size for delivery in pending))
+        _each(pending, Delivery.send, _UPLOADS)
     return [
         Outcome(delivery.worker, None if delivery.error else delivery.state, delivery.error)
         for delivery in deliveries
     ]
 
 
-def _missing(deliveries: Sequence[Delivery]) -> list[Delivery]:
-    return [delivery for delivery in deliveries if delivery.pending and not delivery.whole]
+def _pending(deliveries: Sequence[Delivery]) -> list[Delivery]:
+    return [delivery for delivery in deliveries if delivery.pending]
 
 
 def _each(deliveries: Sequence[Delivery], work: Callable[[Delivery], object], window: int) -> None:
@@ -71,8 +68,6 @@ def _each(deliveries: Sequence[Delivery], work: Callable[[Delivery], object], wi
 
 def _relay(deliveries: Sequence[Delivery]) -> None:
     """Let the worker that has most of it serve the others while it is still receiving."""
-    missing = _missing(deliveries)
-    # One that has all of it serves at once, and receives nothing.
     source = max(deliveries, key=lambda delivery: delivery.size)
     stop = threading.Event()
     with suppress(TpukitError), _serving(source, stop) as served:
@@ -80,7 +75,7 @@ def _relay(deliveries: Sequence[Delivery]) -> None:
 
         def work(delivery: Delivery) -> None:
             if delivery is not source:
-                _fetch(delivery, served)
+                delivery.fetch(served)
                 return
             try:
                 delivery.send()
@@ -88,7 +83,7 @@ def _relay(deliveries: Sequence[Delivery]) -> None:
                 stop.set()
                 raise
 
-        _each(missing, work, len(missing))
+        _each(deliveries, work, len(deliveries))
 
 
 @contextmanager
@@ -131,13 +126,8 @@ def _serving(source: Delivery, stop: threading.Event) -> Iterator[dict[str, Any]
         port = answers[-1].number("port") if answers else 0
         if not 0 < port < 1 << 16:  # the address may not be its own
             raise TpukitError("a worker does not serve the others")
-        yield {**place, "port": port}
+        silence = min(_SILENCE, source.context.silence / 2)
+        yield {**place, "port": port, "silence": silence}
     finally:
         stop.set()
         answered.set()  # what else it says is not kept
-
-
-def _fetch(delivery: Delivery, served: Mapping[str, Any]) -> None:
-    """Let a worker fetch the payload; what it could not get it is sent later."""
-    request = {**served, "silence": min(_SILENCE, delivery.context.silence / 2)}
-    delivery.connection.retry(lambda one: delivery.receive(one, "fetch_upload", request))

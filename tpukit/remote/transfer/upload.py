@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
 
+from tpukit.agent.contents import compressed
 from tpukit.clock import Deadline, Patience
 from tpukit.console import amount
 from tpukit.errors import Fix, TpukitError, TransportFailed
@@ -17,7 +18,7 @@ from tpukit.remote import agent_client
 from tpukit.remote.agent_client import AgentAnswer
 from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection
-from tpukit.remote.transfer.payload import Payload, compressed
+from tpukit.remote.transfer.payload import Payload
 from tpukit.text import one_line
 
 #: Times that all is sent before what arrived has to be right: the first may go on after a broken
@@ -27,7 +28,7 @@ _SENDINGS = 2
 _ROUNDS = 10
 #: Bytes more than what is sent that a worker may handle: it reads what it has, twice at most.
 _MARGIN = 64 << 20
-_STATES = ("complete", "partial", "corrupt", "sent", "unchanged")
+_STATES = ("partial", "corrupt", "sent", "unchanged")
 
 
 class ByteCounter(Protocol):
@@ -107,23 +108,25 @@ def ask_with_signs(
 class Placement:
     """Where a payload goes: `into` a folder, under `name`, or to `target` itself.
 
-    A target that is a folder already takes it too: the first look tells, once for all. A `payload`
-    is not put anywhere: it stays in the folder `target` for another verb of the agent.
+    A target that is a folder already takes it too: the first look tells, once for all. A push makes
+    the target the tree with this digest of its `manifest`.
     """
 
     target: str
     name: str
     into: bool = False
     mode: int = 0o644  #: of a file; what is in a tree brings its own
-    kind: Literal["file", "tree", "payload"] = "payload"
+    kind: Literal["file", "tree", "push"] = "file"
+    manifest: str = ""
+    overwrite: bool = False  #: files that no push has brought
 
 
 @dataclass(eq=False)
 class Delivery:
-    """One payload on its way to one worker: what the worker has of it, or why it has not.
+    """One payload on its way to one worker: how much the worker has of it, or why it has not.
 
-    Its `state` there is complete, corrupt, or partial with `size` bytes; or it is where it goes:
-    sent, or unchanged. The worker stages it at `path`.
+    Its `state` there is partial with `size` bytes, or corrupt; or it is in its place: sent, or
+    unchanged. The worker stages it at `path`.
     """
 
     payload: Payload
@@ -135,85 +138,49 @@ class Delivery:
     path: str = ""
     into: bool = False
     error: TpukitError | None = None
+    _stale: bool = True  #: the worker may have more than we know of
 
     def __post_init__(self) -> None:
         self.connection = self.context.connection(self.worker)
         self.into = self.placement.into
 
     @property
-    def whole(self) -> bool:
-        """Whether the worker has verified all of it, and it only has to be put in place."""
-        return self.state == "complete"
-
-    @property
     def pending(self) -> bool:
-        """Whether it is not where it goes, and may still come there."""
+        """Whether it is not in its place, and may still come there."""
         return not self.error and self.state not in ("sent", "unchanged")
 
     def look(self) -> None:
-        """Find out what of the payload the worker has, and whether that is in place already.
+        """Find out how much the worker has, and if that is in place already.
 
         Raises `TpukitError` if there is no room for the rest.
         """
         self.connection.retry(self._look)
 
     def send(self) -> None:
-        """Send what is missing until the worker has verified the whole.
+        """Send the missing bytes until the worker has verified the whole and put it in place.
+
+        If an answer is lost it is put there twice, which is the same as once.
 
         Raises:
             TpukitError: what arrived is not what was sent, twice: the files change meanwhile; or
-                one became shorter; or the worker cannot write.
+                one became shorter; or the worker cannot write; or others take it each time.
             TransportFailed: the worker is out of reach.
         """
         corrupt = 0
         for _ in range(_ROUNDS):
             self.connection.retry(self._send)
-            if self.whole or not self.pending:
+            if not self.pending:
                 return
             corrupt += self.state == "corrupt"
             if corrupt == _SENDINGS:
-                break
-        changed = self.payload.changed or "something on the way"
-        why = f"{changed} changed while it was sent"
-        raise TpukitError("what arrived is not what was sent", why=why)
-
-    def receive(
-        self,
-        connection: Connection,
-        verb: str,
-        request: Mapping[str, Any],
-        stdin: Callable[[], Iterable[bytes]] | None = None,
-    ) -> None:
-        """Let the worker add to what it has what comes from here, or from another worker."""
-        self._heed(self._ask(connection, verb, {"offset": self.size, **request}, stdin))
-
-    def put(self, attempt: Callable[[Delivery], bool]) -> None:
-        """Have `attempt` put the payload where it goes, and send it again if it is gone.
-
-        It is gone if an answer was lost after it was put there, or if another copy of the same has
-        taken it. Raises `TpukitError` if it is gone each time, and as `send` does.
-        """
-        for _ in range(_ROUNDS):
-            if attempt(self):
-                self.state = "sent"
-                return
-            self.send()
-            if not self.pending:
-                return
+                changed = self.payload.changed or "something on the way"
+                why = f"{changed} changed while it was sent"
+                raise TpukitError("what arrived is not what was sent", why=why)
         raise TpukitError(f"the upload is gone before it is in place, {_ROUNDS} times")
 
-    def place(self) -> bool:
-        """Put the payload in place; return True if it was still there.
-
-        If an answer is lost it is put there twice, which is the same as once.
-        """
-        answer = self.connection.retry(lambda one: self._ask(one, "place_upload", {}))
-        self._heed(answer)
-        if answer.has("copied_links"):
-            number = answer.number("copied_links")
-            text = f"{self.worker.name}: {number} hard links became files of their own"
-            self.context.on_notice(text)
-        return self.state == "sent"
+    def fetch(self, served: Mapping[str, Any]) -> None:
+        """Let the worker fetch from another one; what it could not get it is sent later."""
+        self.connection.retry(lambda one: self._receive(one, "fetch_upload", served))
 
     def request(self) -> dict[str, Any]:
         """Return what every request about this payload says."""
@@ -226,7 +193,7 @@ class Delivery:
             "size": self.payload.size,
             "sparse": self.payload.sparse,
             # Workers that share a folder do not write to each other's files.
-            "staged": f".tpukit-upload-{key[:32]}",
+            "staged": f".tpukit-upload-{key[:32]}.part",
             "path": self.path,
         }
 
@@ -236,19 +203,33 @@ class Delivery:
         self.path, self.into = answer.text("path"), answer.flag("into")
         if self.pending:
             self._check_room(answer.number("free"))
+        self._stale = False
 
     def _send(self, connection: Connection) -> None:
-        # Each attempt looks first: the last one may have brought more than we know of.
-        self._look(connection)
-        if self.whole or not self.pending:
+        if self._stale:
+            self._look(connection)
+        if not self.pending:
             return
-        gzip, offset = self.payload.compressible, self.size
+        self._stale, gzip, offset = True, self.payload.compressible, self.size
 
         def stdin() -> Iterator[bytes]:
             chunks = self._counted(self.payload.chunks(offset))
-            return compressed(chunks) if gzip else chunks
+            return compressed(chunks) if gzip else iter(chunks)
 
-        self.receive(connection, "receive_upload", {"gzip": gzip}, stdin)
+        self._receive(connection, "receive_upload", {"gzip": gzip}, stdin)
+
+    def _receive(
+        self,
+        connection: Connection,
+        verb: str,
+        request: Mapping[str, Any],
+        stdin: Callable[[], Iterable[bytes]] | None = None,
+    ) -> None:
+        answer = self._ask(connection, verb, {"offset": self.size, **request}, stdin)
+        self._heed(answer)
+        if answer.has("copied_links"):
+            text = f"{answer.number('copied_links')} hard links became files of their own"
+            self.context.on_notice(f"{self.worker.name}: {text}")
 
     def _check_room(self, free: int) -> None:
         missing = max(0, self.payload.stored - self.size)
@@ -291,6 +272,12 @@ class Delivery:
     def _heed(self, answer: AgentAnswer) -> None:
         """Note what the worker answered; raise `TpukitError` if that makes no sense."""
         state, size = answer.text("state"), answer.number("size")
+        if state == "differs":
+            raise TpukitError(
+                "the files on the worker would not be those that were sent",
+                why="they changed on either side meanwhile; the worker's are as they were",
+                fix=Fix(note="push again"),
+            )
         if state not in _STATES or not 0 <= size <= self.payload.size:
             what = f"{self.worker.name} cannot have {size} of {self.payload.size} bytes"
             raise TpukitError(what, reason=one_line(state)[:50])

@@ -1,0 +1,51 @@
+"""Files and folders that have arrived, moved to where they go."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+
+
+def merge(source: str, target: str) -> None:
+    """Move what is in a folder into another one, which may be new; what else is there stays."""
+    if not os.path.isdir(target):
+        try:
+            os.rename(source, target)
+            return
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+        os.mkdir(target, os.stat(source).st_mode & 0o777)
+    for name in sorted(os.listdir(source)):
+        new, place = os.path.join(source, name), os.path.join(target, name)
+        if os.path.isdir(new) and not os.path.islink(new):
+            merge(new, place)
+        else:
+            put_file(new, place)
+
+
+def put_file(new: str, place: str) -> None:
+    """Move a file over the one at a place, in one step, through a link as `cp` does."""
+    move_file(new, place if os.path.islink(new) else os.path.realpath(place))
+
+
+def move_file(new: str, place: str) -> None:
+    """Move a file, which may be a link, over the one or the link at a place, in one step.
+
+    Whoever has the old one open goes on with that. A folder in the tree may be on another disk.
+    """
+    try:
+        os.rename(new, place)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        beside = os.path.join(os.path.dirname(place), f".tpukit-upload-{os.getpid()}")
+        try:
+            shutil.copy2(new, beside, follow_symlinks=False)
+            os.rename(beside, place)
+        except OSError:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(beside)
+            raise
