@@ -21,10 +21,11 @@ import pytest
 from support.agent_program import agent_words
 from support.openssh_server import eventually
 
+from tpukit.agent.contents import manifest_digest
 from tpukit.remote.command.fan_out import Outcome
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.work.pushes import Lack, Push
-from tpukit.work.worktree import Manifest, Tree
+from tpukit.work.worktree import Tree
 
 pytestmark = pytest.mark.process
 
@@ -144,7 +145,7 @@ class Worker:
     ) -> dict[str, Any]:
         """Push as a client does, and let something happen after the trees were compared."""
         tree = self._source(wanted)
-        compared = self.compare(tree.manifest)
+        compared = self.compare(tree.manifest, tree.digest)
         if "error" in compared:
             return compared
         if compared["intact"]:
@@ -159,12 +160,12 @@ class Worker:
         self.payload.write_bytes(b"".join(payload.chunks()))
         request = {"kind": "push", "path": str(self.payload), "sparse": False, "gzip": False}
         request |= {"size": payload.size, "digest": payload.digest, "offset": payload.size}
-        request |= {"manifest": tree.manifest.digest, "overwrite": overwrite}
+        request |= {"manifest": tree.digest, "overwrite": overwrite}
         return self.ask("receive_upload", self.hooked, **request)
 
-    def compare(self, manifest: Manifest) -> dict[str, Any]:
-        files = base64.b64encode(zlib.compress(json.dumps(manifest.files).encode())).decode()
-        return self.ask("compare_push", digest=manifest.digest, files=files)
+    def compare(self, manifest: Files, digest: str) -> dict[str, Any]:
+        files = base64.b64encode(zlib.compress(json.dumps(manifest).encode())).decode()
+        return self.ask("compare_push", digest=digest, files=files)
 
     def look(self) -> str:
         """Return if the tree is as the last push has left it."""
@@ -172,7 +173,7 @@ class Worker:
             files = json.loads((self.tree / ".tpukit/pushed").read_text())["files"]
         except ValueError:
             return "changed"
-        return "intact" if self.compare(Manifest(files))["intact"] else "changed"
+        return "intact" if self.compare(files, manifest_digest(files))["intact"] else "changed"
 
     def ask(self, verb: str, hooks: Sequence[str] = (), **request: object) -> dict[str, Any]:
         python, isolated, bare, *words = agent_words(self.home, verb)

@@ -291,11 +291,11 @@ def test_a_payload_that_is_not_what_the_manifest_says_changes_nothing(
     again()
     before = files(three.home(0))
     tree = read_tree(root)
-    assert tree.manifest.digest
+    assert tree.digest
     (root / "a.py").write_text("changed after the manifest was made\n")
     (root / "new").write_text("1")
     stale = read_tree(root)
-    assert stale.manifest.digest
+    assert stale.digest
     (root / "new").write_text("2")
     (found, *_) = push(stale, TARGET, three.workers, context)
     assert found.error is not None
@@ -362,6 +362,25 @@ def test_a_hostile_worker_lets_no_other_one_lose_a_file_that_is_here(
     assert (three.home(1) / "precious").read_text() == "kept"
     assert files(three.home(1)) == files(three.home(2))
     assert files(three.home(1))["a.py"] == "print(1)\n"
+
+
+def test_a_worker_that_compares_a_large_tree_for_long_is_waited_for(
+    three: Fleet, root: Path, tmp_path: Path
+) -> None:
+    """It handles many times the bytes that it is sent."""
+    with (root / "data").open("wb") as file:
+        file.truncate(256 << 20)
+    let_answer(three, tmp_path / "tools", compare_push={**LACKS, "lacks": ["a.py"]})
+    python = tmp_path / "tools/python3"
+    steps = (
+        "for n in 1 2 3 4 5; do echo 'tpukit-agent {\"progress\": '$n'00000000}'; sleep 0.5; done"
+    )
+    answer = 'echo \'tpukit-agent {"state": "sent", "size": 0}\'; exit'
+    lines = f'case "$*" in *receive_upload) cat >/dev/null; {steps}; {answer} ;; esac\n'
+    python.write_text(python.read_text().replace("exec", f"{lines}exec", 1))
+    patient = TransferContext(NEVER, ByteCounter(), silence=1.5)
+    (outcome,) = push(read_tree(root), TARGET, three.workers[:1], patient)
+    assert outcome.value == "sent", outcome.error
 
 
 def let_answer(to: Fleet, folder: Path, **answers: Mapping[str, object]) -> None:

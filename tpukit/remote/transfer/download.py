@@ -18,14 +18,13 @@ from pathlib import Path
 
 from tpukit.agent import contents
 from tpukit.agent.archives import Unpacked
-from tpukit.console import amount
 from tpukit.errors import BadInput, Fix, NotFound, SecurityRefusal, TpukitError
 from tpukit.remote import agent_client
 from tpukit.remote.agent_client import AgentAnswer
 from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.worker import RetryingConnection
 from tpukit.remote.transfer.unpack import unpack, unwritable
-from tpukit.remote.transfer.upload import SignsOfLife, TransferContext
+from tpukit.remote.transfer.upload import SignsOfLife, TransferContext, check_room
 from tpukit.text import one_line, shown_path
 
 _HEADER = re.compile(rb"\ntpukit-agent (\{[^\n]*\})\n")
@@ -255,19 +254,15 @@ class _Reception:
         self._inflater = contents.inflater() if header.flag("gzip") else None
         # What a tree weighs is an estimate.
         self._most = size if kind == "file" else 2 * size + _MARGIN
-        self._check_room(max(0, stored - self._have) + (kind == "tree") * stored)
+        part = Path(str(self._file.name))
+        check_room(
+            f"{self._shown} here",
+            needed=max(0, stored - self._have) + (kind == "tree") * stored,
+            free=shutil.disk_usage(part).free,
+            folder=shown_path(part.parent),
+        )
         self._context.counter.expect(size - self._have - self._due)
         self._due = size - self._have
-
-    def _check_room(self, needed: int) -> None:
-        part = Path(str(self._file.name))
-        free = shutil.disk_usage(part).free
-        if needed > free:
-            raise TpukitError(
-                f"there is no room for {self._shown} here",
-                reason=f"it needs {amount(needed)}, and {amount(free)} are free in "
-                + shown_path(part.parent),
-            )
 
     def _write(self, data: bytes) -> None:
         if self._have + len(data) > self._most:

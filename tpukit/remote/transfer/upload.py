@@ -26,8 +26,9 @@ from tpukit.text import one_line
 _SENDINGS = 2
 #: Times that another copy of the same to the same place may take what was sent to put it in place.
 _ROUNDS = 10
-#: Bytes more than what is sent that a worker may handle: it reads what it has, twice at most.
-_MARGIN = 64 << 20
+#: A worker may handle all bytes so often (it receives, verifies, unpacks and compares them), and
+#: so many more.
+_TIMES, _MARGIN = 4, 64 << 20
 _STATES = ("partial", "corrupt", "sent", "unchanged")
 
 
@@ -91,7 +92,7 @@ def ask_with_signs(
 
     `waiting` gives the worker up if it no longer gets on. Raises as `agent_client.ask` does.
     """
-    signs = SignsOfLife(waiting, connection.label, 3 * size + _MARGIN)
+    signs = SignsOfLife(waiting, connection.label, _TIMES * size + _MARGIN)
     done = agent_client.run(
         connection,
         verb,
@@ -102,6 +103,13 @@ def ask_with_signs(
         keep=keep,
     )
     return agent_client.answer(connection.label, done, failure)
+
+
+def check_room(what: str, *, needed: int, free: int, folder: str, **hints: Any) -> None:
+    """Raise `TpukitError`, with hints, if a folder has not the bytes that something needs."""
+    if needed > free:
+        reason = f"it needs {amount(needed)}, and {amount(free)} are free in {folder}"
+        raise TpukitError(f"there is no room for {what}", reason=reason, **hints)
 
 
 @dataclass(frozen=True)
@@ -119,6 +127,7 @@ class Placement:
     kind: Literal["file", "tree", "push"] = "file"
     manifest: str = ""
     overwrite: bool = False  #: files that no push has brought
+    compared: int = 0  #: bytes of the tree, which a push compares before and after
 
 
 @dataclass(eq=False)
@@ -232,16 +241,12 @@ class Delivery:
             self.context.on_notice(f"{self.worker.name}: {text}")
 
     def _check_room(self, free: int) -> None:
-        missing = max(0, self.payload.stored - self.size)
         is_archive = self.placement.kind != "file"
-        needed = missing + is_archive * self.payload.stored
-        if needed <= free:
-            return
-        name = one_line(self.placement.name)
-        folder = one_line(self.path.rpartition("/")[0] or "/")
-        raise TpukitError(
-            f"there is no room for {name} on {self.worker.name}",
-            reason=f"it needs {amount(needed)}, and {amount(free)} are free in {folder}",
+        check_room(
+            f"{one_line(self.placement.name)} on {self.worker.name}",
+            needed=max(0, self.payload.stored - self.size) + is_archive * self.payload.stored,
+            free=free,
+            folder=one_line(self.path.rpartition("/")[0] or "/"),
             why="a folder needs twice its size: as an archive first" if is_archive else "",
             fix=Fix(note="free some room there, or copy to another disk"),
         )
@@ -265,7 +270,7 @@ class Delivery:
             verb,
             {**self.request(), **request},
             f"{self.worker.name} cannot keep the upload",
-            size=self.payload.size,
+            size=self.payload.size + self.placement.compared,
             stdin=stdin,
         )
 
