@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -152,6 +154,26 @@ def test_a_notice_says_how_many_hard_links_became_files(one: Fleet, tmp_path: Pa
     copy = one.home(0) / "copy"
     assert {path.read_text() for path in copy.rglob("*names")} == {"one"}
     assert (copy / "names").stat().st_nlink == 1
+
+
+#: Unpacks here as on a file system that has no hard links.
+UNPACK = """
+import sys
+from pathlib import Path
+from tpukit.remote.transfer.unpack import unpack
+exec(sys.argv[1].partition("sys.argv = ")[0])
+print(unpack(Path(sys.argv[2]), Path(sys.argv[3])).copied_links)
+"""
+
+
+def test_hard_links_become_files_if_the_disk_here_has_none(tmp_path: Path) -> None:
+    payload = tree_payload(tree_members(make_tree(tmp_path / "tree"), "."))
+    (tmp_path / "archive").write_bytes(b"".join(payload.chunks()))
+    words = [sys.executable, "-c", UNPACK, WITHOUT_LINKS]
+    words += [str(tmp_path / "archive"), str(tmp_path / "copy")]
+    environment = {"PYTHONPATH": ":".join(sys.path)}
+    assert subprocess.check_output(words, env=environment, text=True) == "2\n"
+    assert {path.read_text() for path in (tmp_path / "copy").rglob("*names")} == {"one"}
 
 
 def test_pipes_and_sockets_that_a_download_leaves_out_are_named(one: Fleet, tmp_path: Path) -> None:

@@ -77,6 +77,14 @@ def test_the_order_of_an_archive_is_no_matter_of_the_disks(tmp_path: Path) -> No
     assert [member.name for member in tree_members(tmp_path, "tree")] == names
 
 
+def test_what_pushes_keep_in_a_tree_is_no_part_of_it(tmp_path: Path) -> None:
+    for folder, name in (("", "pushed"), ("sub", "own")):
+        (tmp_path / folder / ".tpukit").mkdir(parents=True)
+        (tmp_path / folder / ".tpukit" / name).touch()
+    names = {member.name for member in tree_members(tmp_path, "tree")}
+    assert names == {"tree", "tree/sub", "tree/sub/.tpukit", "tree/sub/.tpukit/own"}
+
+
 def test_a_file_that_shrinks_while_it_is_read_is_noticed(tmp_path: Path) -> None:
     file = tmp_path / "log"
     file.write_bytes(b"x" * 100)

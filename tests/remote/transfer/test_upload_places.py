@@ -221,6 +221,19 @@ def test_what_another_one_has_taken_meanwhile_is_sent_again(
     assert (one.home(0) / "copy").read_bytes() == noise.read_bytes()
 
 
+def test_what_could_not_be_put_in_place_is_not_sent_again(one: Fleet, noise: Path) -> None:
+    (noise.parent / "tree").mkdir()
+    noise.rename(noise.parent / "tree/noise")
+    payload = tree_payload(tree_members(noise.parent / "tree", "tree"))
+    (one.home(0) / "tree").write_text("in the way")
+    (failed,) = send(one, payload, tree_to("./", into=True), ByteCounter())
+    assert isinstance(failed, TpukitError)
+    (one.home(0) / "tree").unlink()
+    assert send(one, payload, tree_to("./", into=True), counter := ByteCounter()) == ["sent"]
+    assert counter.moved == 0
+    assert (one.home(0) / "tree/noise").stat().st_size == SIZE
+
+
 def test_who_is_late_with_the_same_does_not_write_to_what_is_in_place(tmp_path: Path) -> None:
     """What it sends may no longer be the same: its file may have changed."""
     content = bytes(2 << 20)
