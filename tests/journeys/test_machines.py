@@ -183,7 +183,7 @@ def test_a_python_without_its_standard_library_is_named(machine: Machine) -> Non
     machine(f"sudo mv {library} /opt/json")
     refused = machine.apply("flax", status=10)
     machine(f"sudo mv /opt/json {library}")
-    assert "on the worker has no standard library" in refused.stderr
+    assert "python3 on this worker lacks its standard library" in refused.stderr
     assert "sudo apt-get install --yes python3" in refused.stderr
 
 

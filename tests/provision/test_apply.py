@@ -153,8 +153,9 @@ def test_room_for_all_recipes_is_looked_for_before_any_is_brought(worker):
         for part in (shutil.disk_usage(worker.home).free // 1_500_000,)
         for name in ("one", "other")
     ]
-    before = sorted(worker.home.rglob("*"))
     recipes = Wanted((), tuple(large))
+    plan_all([worker.remote()], recipes, deadline=seconds(60))  # this brings the agent
+    before = sorted(worker.home.rglob("*"))
     (report,) = provision_all([worker.remote()], recipes, deadline=seconds(500)).workers
     assert re.match("one and other need [0-9]+ MB of disk, [0-9]+ MB are free", report.error)
     after = replace(recipes, steps=(parse("dotfiles=file:///nowhere"),))

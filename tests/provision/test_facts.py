@@ -1,4 +1,4 @@
-"""The probe runs in real shells; its answer is read without trusting it."""
+"""The agent runs as on workers; its answer is read without trusting it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.agent_program import put_agent
 from support.local_worker import LocalConnection, LocalWorker, seconds
 
-from tpukit.errors import ProvisionFailed
-from tpukit.provision.facts import Facts, parse_facts, read_facts
-from tpukit.provision.system_facts import parse_system_facts
-from tpukit.remote.programs import program_text
-
-PROGRAM = program_text("provision/facts.sh")
-
-#: What the probe needs of a worker, beside its shell.
-TOOLS = ("df", "getconf", "readlink", "sed", "sh", "tr", "uname")
+from tpukit.errors import TpukitError
+from tpukit.provision.facts import Facts
+from tpukit.provision.system_facts import read_facts
 
 
 def facts_of(home: Path, **environment: str) -> Facts:
@@ -29,8 +24,9 @@ def facts_of(home: Path, **environment: str) -> Facts:
 
 
 def tools(folder: Path) -> Path:
+    """Return a folder with what a worker needs to keep the agent."""
     folder.mkdir()
-    for name in TOOLS:
+    for name in ("cat", "find", "mkdir", "mv", "rm", "sh", "wc"):
         (folder / name).symlink_to(shutil.which(name))
     return folder
 
@@ -45,15 +41,6 @@ def test_the_running_python_is_found_with_its_version(tmp_path):
     here = next(each for each in facts.pythons if os.path.samefile(each.path, sys.executable))
     assert here.version == sys.version.split()[0]
     assert here.pip
-
-
-def test_a_python_without_its_standard_library_is_named_apart(tmp_path):
-    path = tools(tmp_path / "bin")
-    minimal = path / "python3"
-    hide = 'import sys; sys.modules["json"] = None; exec(sys.argv.pop(1))'
-    script(minimal, f"shift 2; exec {sys.executable} -I -c '{hide}' \"$@\"")
-    facts = facts_of(tmp_path, PATH=str(path))
-    assert (len(facts.minimal), facts.pythons) == (1, ())
 
 
 def test_the_host_describes_itself(tmp_path):
@@ -73,13 +60,10 @@ def test_an_emulated_worker_says_for_how_many_devices_it_stands(tmp_path):
     assert not facts_of(tmp_path).host.emulated
 
 
-def test_reading_facts_changes_nothing(tmp_path):
+def test_reading_facts_leaves_nothing_but_the_agent(tmp_path):
     facts_of(tmp_path)
-    assert list(tmp_path.rglob("*")) == []
-
-
-def test_a_worker_without_python_has_facts_too(tmp_path):
-    assert facts_of(tmp_path, PATH=str(tools(tmp_path / "bin"))).pythons == ()
+    assert [path.name for path in tmp_path.rglob("*")][:2] == [".tpukit", "agent"]
+    assert len(list(tmp_path.rglob("*"))) == 3
 
 
 def test_shims_of_missing_pythons_do_not_count(tmp_path):
@@ -104,7 +88,7 @@ def test_of_several_names_of_one_interpreter_one_is_started(tmp_path):
     (tmp_path / "python3").symlink_to(path / "python3")
     folders = [path, "", ".", tmp_path / "nowhere", tmp_path / "same", tmp_path / "environment"]
     facts_of(tmp_path, PATH=":".join(map(str, folders)))
-    assert starts.read_text() == "\n" * 2
+    assert starts.read_text() == "\n" * 3  # one of them is the agent
 
 
 def test_folders_with_blanks_and_quotes_are_no_obstacle(tmp_path):
@@ -169,71 +153,55 @@ def test_jobs_that_ended_are_known_and_running_ones_are_not(tmp_path):
     assert facts_of(tmp_path).ended_jobs == {"provision-uv-a-0"}
 
 
-def test_the_probe_is_free_of_what_plain_sh_lacks():
-    if dash := shutil.which("dash"):
-        assert subprocess.run([dash, "-n"], input=PROGRAM.encode(), check=True).returncode == 0
-    assert "[[" not in PROGRAM
-    assert "local " not in PROGRAM
+ANSWER = json.loads(
+    """{"system": {"steps": {}, "ledgers": {}, "ended_jobs": [], "open_jobs": []}, "environments": {
+        "host": {"home": "/home/me", "system": "Linux", "architecture": "x86_64", "glibc": "2.35",
+            "free_kilobytes": 9, "emulated_devices": 0},
+        "pythons": [{"path": "/usr/bin/python3", "version": "3.10.12", "pip": true}]}}"""
+)
 
 
-HOST = {
-    "fact": "host",
-    "home": "/home/me",
-    "system": "Linux",
-    "architecture": "x86_64",
-    "glibc": "2.35",
-    "free_kilobytes": 9,
-    "emulated_devices": "",
-}
-END = {"fact": "end"}
-PYTHON = {"fact": "python", "path": "/usr/bin/python3", "version": "3.10.12", "pip": True}
+def facts_in(home: Path, printed: str) -> Facts:
+    """Return the facts of a worker whose agent prints this."""
+    put_agent(home).write_text(f"print({printed!r})")
+    return facts_of(home)
 
 
-def answer(*facts: object) -> bytes:
-    return b"".join(b"TPUKIT-FACT %s\n" % json.dumps(fact).encode() for fact in facts)
+def answer(**changes: object) -> str:
+    """Return the answer with other environments, or with another host, or Python."""
+    environments = ANSWER["environments"]
+    (python,) = environments["pythons"]
+    host = {**environments["host"], **changes.pop("host", {})}
+    pythons = [{**python, **changes.pop("python", {})}]
+    changed = {**ANSWER, "environments": {**environments, "host": host, "pythons": pythons}}
+    return "tpukit-agent " + json.dumps({**changed, **changes})
 
 
-def test_what_a_login_script_says_is_not_a_fact():
-    noise = b"Welcome to worker 0\n\x1b[31mTPUKIT\n"
-    facts = parse_facts(noise + answer(HOST, PYTHON, END) + b"logout\n")
+def test_what_a_login_script_says_is_not_a_fact(tmp_path):
+    noise = "Welcome to worker 0\n\x1b[31mtpukit-agent\n"
+    facts = facts_in(tmp_path, f"{noise}{answer()}\nlogout")
     assert facts.host.home == "/home/me"
     assert facts.pythons[0].version == "3.10.12"
 
 
-def test_an_answer_that_makes_no_sense_is_refused_in_one_line():
+def test_an_answer_that_makes_no_sense_is_refused_in_one_line(tmp_path):
     cases = [
-        b"",
-        b"\x00\xff" * 100,
-        answer(HOST, PYTHON),  # cut short
-        answer(PYTHON, END),
-        answer(HOST, HOST, END),
-        answer(HOST, 5, END),
-        answer(HOST, {"fact": "python"}, END),
-        answer({**HOST, "home": "-rf"}, END),
-        answer({**HOST, "home": "/home/me\n/etc"}, END),
-        answer({**HOST, "free_kilobytes": -1}, END),
-        answer({**HOST, "emulated_devices": "many"}, END),
-        answer(HOST, {**PYTHON, "path": "--help"}, END),
-        answer(HOST, {**PYTHON, "version": "\x1b[2J"}, END),
-        b"TPUKIT-FACT " + b"[" * 100_000 + b"\n" + answer(HOST, END),
-        b'TPUKIT-FACT {"fact": "host", "home": "\n' + answer(HOST, END),
+        "",
+        "\x00\xff" * 100,
+        answer()[:-5],  # cut short
+        answer(environments=5),
+        answer(system=None),
+        answer(host={"home": "-rf"}),
+        answer(host={"home": "/home/me\n/etc"}),
+        answer(host={"free_kilobytes": -1}),
+        answer(host={"emulated_devices": "many"}),
+        answer(python={"path": "--help"}),
+        answer(python={"version": "\x1b[2J"}),
+        "tpukit-agent {" + "[" * 100_000 + "}",
     ]
-    for output in cases:
-        with pytest.raises(ProvisionFailed) as caught:
-            parse_facts(output)
-        assert caught.value.what == "the worker's facts cannot be read"
-        assert "\x1b" not in caught.value.why
-        assert "\n" not in caught.value.why
-
-
-def test_a_shell_that_complains_is_quoted():
-    with pytest.raises(ProvisionFailed, match="facts") as caught:
-        parse_facts(b"", b"sh: not here\x1b[2J\n")
-    assert caught.value.why == "sh: not here\\x1b[2J"
-
-
-def test_a_line_of_a_login_script_that_looks_like_a_system_fact_is_none():
-    lines = ("TPUKIT-STEP\tcut", "TPUKIT-STEP\t\tfree\t7\t", "TPUKIT-STEP\t\tend\t\t")
-    found = parse_system_facts("\n".join(lines))
-    assert found is not None
-    assert (found.free_kilobytes, parse_system_facts(lines[0])) == (7, None)
+    for printed in cases:
+        with pytest.raises(TpukitError) as caught:
+            facts_in(tmp_path, printed)
+        said = caught.value.summary()
+        assert "facts cannot be read" in said or "makes no sense" in said or "not JSON" in said
+        assert not {"\x1b", "\n"} & set(said)

@@ -2,34 +2,55 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tpukit.provision.system_facts import parse_system_facts, refusal
-from tpukit.remote.programs import program_text
+from tpukit.provision.system_facts import refusal
 
-COMMON = program_text("provision/system_steps/common.sh")
-#: apt and dpkg of a worker that has libc and tool, of which user-made needs the latter.
-STAND_INS = """
-apt() {
-    case "$*" in
-        *"-s install new upgrades"*) echo "Inst new (1)"; echo "Inst libc [1] (2 x)" ;;
-        *"-s install new"*) echo "Inst new (1)" ;;
-        *"-s install upgrades"*) echo "Inst libc [1] (2 x)"; echo "Inst upgrades (1)" ;;
-        *"-s install removes"*) echo "Remv tool [1]"; echo "Inst removes (1)" ;;
-        *"-s purge"*) echo "Purg tool [1]"; echo "Purg user-made [1]" ;;
-        *) echo "apt $*" ;;
-    esac
-}
+#: A step's program around some of its lines, and an undo of what they have noted.
+PROGRAM = """
+import os, subprocess, sys
+from tpukit.agent.main import Home
+from tpukit.agent.system import step_verbs
+from tpukit.agent.system.changed_files import *
+from tpukit.agent.system.debian_packages import *
+from tpukit.agent.system.ledger import LedgerFile
+
+home = Home(os.environ["HOME"] + "/.tpukit", "/tmp", "")
+request = {"word": sys.argv[1], "entry": sys.argv[1], "value": "", "version": "0"}
+ledger = LedgerFile(home, request)
+
+def block(path):
+    return Block(ledger.entry, path)
+
+def undo():
+    step_verbs.undo_step(home, request)
+    step_verbs.sweep_steps(home, {})
+    os.path.isdir(home.folder) and not os.listdir(home.folder) and os.rmdir(home.folder)
+
+with step_verbs.refusals_said():
+"""
+#: apt of a worker that has libc and tool, of which user-made needs the latter.
+APT = r"""#!/bin/sh
+case "$*" in
+    *"-s install new upgrades"*) printf 'Inst new (1)\nInst libc [1] (2 x)\n' ;;
+    *"-s install new"*) echo "Inst new (1)" ;;
+    *"-s install upgrades"*) printf 'Inst libc [1] (2 x)\nInst upgrades (1)\n' ;;
+    *"-s install removes"*) printf 'Remv tool [1]\nInst removes (1)\n' ;;
+    *"-s purge"*) printf 'Purg tool [1]\nPurg user-made [1]\n' ;;
+    *) echo "apt $*" ;;
+esac
 """
 
 
-def sh(home: Path, line: str, word: str = "shell") -> subprocess.CompletedProcess[str]:
-    text = f"{COMMON}\nbegin {word} {word} '' 0\n{line}\n"
+def step(home: Path, line: str, word: str = "shell") -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-c", f"{PROGRAM}    {line}\n", word]
     environment = {"HOME": str(home), "PATH": f"{home}/bin:/usr/bin:/bin"}
-    return subprocess.run(["sh", "-c", text], env=environment, capture_output=True, text=True)
+    return subprocess.run(words, env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.process
@@ -41,12 +62,12 @@ def test_a_block_comes_out_again_to_the_byte(tmp_path: Path) -> None:
             file.write_text(before)
             file.chmod(0o640)
         for text in ("one", "two"):
-            assert sh(tmp_path, f"echo {text} | put_block {file}").returncode == 0
+            assert step(tmp_path, f"block({str(file)!r}).put(ledger, {text!r})").returncode == 0
         inside = "# >>> tpukit shell >>>\ntwo\n# <<< tpukit shell <<<\n"
         assert file.read_text() == (before or "") + ("\n" if before == "a" else "") + inside
-        assert sh(tmp_path, f"echo two | is_block {file}").returncode == 0
-        assert sh(tmp_path, f"echo one | is_block {file}").returncode == 1
-        assert sh(tmp_path, "undo; sweep").returncode == 0
+        held = f"print([block({str(file)!r}).holds(line) for line in ('one', 'two')])"
+        assert step(tmp_path, held).stdout == "[False, True]\n"
+        assert step(tmp_path, "undo()").returncode == 0
         assert (file.read_text() if file.exists() else None) == before
         if before is not None:
             assert file.stat().st_mode & 0o777 == 0o640
@@ -70,59 +91,80 @@ def test_what_somebody_has_edited_since_is_theirs(tmp_path: Path) -> None:
         ("a\n", f"a\n{begin}x\n{put}b\n", None),
     ]
     file = tmp_path / "file"
+    put_x = f"block({str(file)!r}).put(ledger, 'x')"
     for before, edited, after in cases:
         file.write_text(before)
-        assert sh(tmp_path, f"echo x | put_block {file}").returncode == 0
+        assert step(tmp_path, put_x).returncode == 0
         file.write_text(edited)
-        done = [sh(tmp_path, f"echo x | put_block {file}")] if after is None else []
-        for refused in [*done, sh(tmp_path, "undo; sweep")]:
+        done = [step(tmp_path, put_x)] if after is None else []
+        for refused in [*done, step(tmp_path, "undo()")]:
             assert refused.returncode == (3 if after is None else 0), edited
             if after is None:
                 assert "'# <<< tpukit shell <<<' is gone from" in refused.stdout
         assert file.read_bytes().decode() == (edited if after is None else after), edited
         assert (tmp_path / ".tpukit").exists() is (after is None), edited
         file.write_text(put)
-        sh(tmp_path, "undo; sweep")
+        step(tmp_path, "undo()")
 
 
 def test_what_was_written_around_a_block_stays_and_a_link_stays_one(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("mine\n")
     link = tmp_path / "link"
     link.symlink_to("real")
-    sh(tmp_path, f"echo x | put_block {link}")
+    step(tmp_path, f"block({str(link)!r}).put(ledger, 'x')")
     with link.open("a") as file:
         file.write("later\n")
-    sh(tmp_path, "undo")
+    step(tmp_path, "undo()")
     assert link.is_symlink()
     assert link.read_text() == "mine\nlater\n"
 
 
 def test_a_folder_goes_unless_somebody_has_put_something_there(tmp_path: Path) -> None:
-    line = f"put_folder {tmp_path}/a/b; put_folder {tmp_path}/c"
-    sh(tmp_path, line)
+    a, c = f"{tmp_path}/a/b", f"{tmp_path}/c"
+    step(tmp_path, f"put_folder(ledger, {a!r}); put_folder(ledger, {c!r})")
     (tmp_path / "a/mine").touch()
-    done = sh(tmp_path, "undo; sweep")
+    done = step(tmp_path, "undo()")
     assert done.returncode == 0
     assert {path.name for path in tmp_path.rglob("*")} == {"a", "mine"}
     assert "kept, it is not empty" in done.stdout
 
 
 def test_an_undo_that_fails_goes_on_where_it_was(tmp_path: Path) -> None:
-    sh(tmp_path, 'note echo first; note test -e "$HOME/cause"; note echo last')
+    names = ("first", "cause", "last")
+    for name in names:
+        (tmp_path / name).mkdir()
+        step(tmp_path, f"ledger.note('take_file', {str(tmp_path / name)!r})")
     ledger = tmp_path / ".tpukit/ledger/shell"
-    done = sh(tmp_path, "undo")
-    assert (done.returncode != 0, "last" in done.stdout, "first" in done.stdout) == (1, 1, 0)
-    assert "'echo' 'last'" not in ledger.read_text()
-    (tmp_path / "cause").touch()
-    done = sh(tmp_path, "undo; sweep")
-    assert (done.returncode, "last" in done.stdout, "first" in done.stdout) == (0, False, True)
+    (tmp_path / "last").rmdir()
+    assert step(tmp_path, "undo()").returncode != 0  # a folder is no file
+    assert [name in ledger.read_text() for name in names] == [True, True, False]
+    for name in names[:2]:
+        (tmp_path / name).rmdir()
+    assert step(tmp_path, "undo()").returncode == 0
     assert not ledger.exists()
+
+
+def test_an_older_ledger_is_undone_and_a_newer_one_is_refused(tmp_path: Path) -> None:
+    """An older tpukit put every word in quotes."""
+    ledger, file = tmp_path / ".tpukit/ledger/shell", tmp_path / "an old 'file'"
+    ledger.parent.mkdir(parents=True)
+    file.touch()
+    first = "word\tshell\nvalue\t\nnumber\t3\nby\ttpukit 0\nat\t2026\n"
+    quoted = f"{tmp_path}/an old '\\''file'\\''"
+    ledger.write_text(f"{first}undo\t'take_file' '{quoted}' \n")
+    assert step(tmp_path, "undo()").returncode == 0
+    assert not file.exists()
+    ledger.parent.mkdir(parents=True)
+    ledger.write_text(f"{first}undo\ttake_moon\n")
+    done = step(tmp_path, "undo()")
+    assert (done.returncode, "cannot undo take_moon" in done.stdout) == (3, True)
+    assert "take_moon" in ledger.read_text()
 
 
 def test_a_foreign_file_where_ours_would_be_is_left(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("somebody's\n")
-    done = sh(tmp_path, f"echo tpukit | put_file {file} 644")
+    done = step(tmp_path, f"put_file(ledger, {str(file)!r}, 'tpukit')")
     assert done.returncode == 3
     error = refusal(done.stdout.splitlines(), "")
     assert error is not None
@@ -132,53 +174,43 @@ def test_a_foreign_file_where_ours_would_be_is_left(tmp_path: Path) -> None:
 
 def test_packages_come_and_go_alone(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
-    for name in ("dpkg-query", "apt-get"):
-        (tmp_path / "bin" / name).symlink_to("/bin/true")
+    (tmp_path / "bin/dpkg-query").symlink_to("/bin/true")
+    for name, text in (("apt-get", APT), ("sudo", '#!/bin/sh\nshift 2\nexec "$@"\n')):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
     for names, name, change in (
-        ("upgrades", "upgrades", "upgrade libc from 1 to 2"),
-        ("new upgrades", "upgrades", "upgrade libc from 1 to 2"),
-        ("removes", "removes", "remove tool"),
+        ("'upgrades'", "upgrades", "upgrade libc from 1 to 2"),
+        ("'new', 'upgrades'", "upgrades", "upgrade libc from 1 to 2"),
+        ("'removes'", "removes", "remove tool"),
     ):
-        done = sh(tmp_path, f"{STAND_INS}\ninstall_packages {names}")
-        assert f"to install {name} apt would {change}\t" in done.stdout
+        done = step(tmp_path, f"install_packages(ledger, {names})")
+        assert f'to install {name} apt would {change}"' in done.stdout
         assert f"sudo apt-get install --yes {name};" in done.stdout
         assert done.returncode == 3
-        assert "apt install" not in done.stdout
-    done = sh(tmp_path, f"{STAND_INS}\ninstall_packages new")
+        assert "--no-upgrade" not in done.stdout
+    done = step(tmp_path, "install_packages(ledger, 'new')")
     assert done.returncode == 0
-    fetched, installed = (line for line in done.stdout.splitlines() if "apt install" in line)
-    assert ("--download-only" in fetched, "--no-upgrade" in installed) == (True, True)
-    assert "'take_packages' 'new'" in (tmp_path / ".tpukit/ledger/shell").read_text()
-    done = sh(tmp_path, f"{STAND_INS}\ntake_packages tool")
+    fetched, installed = (line for line in done.stdout.splitlines() if "--no-upgrade" in line)
+    assert ("--download-only" in fetched, "--download-only" in installed) == (True, False)
+    assert "take_packages new" in (tmp_path / ".tpukit/ledger/shell").read_text()
+    done = step(tmp_path, "take_packages('tool')")
     assert "user-made, which was installed later, needs one of tool" in done.stdout
-    assert "apt purge" not in done.stdout
+    assert " purge tool" not in done.stdout
 
 
-def test_facts_that_are_not_told_to_the_end_are_none() -> None:
-    lines = ["TPUKIT-STEP\tdisk\tneeded\tformat it\t", "TPUKIT-STEP\tdisk\tchecked\t\t"]
-    end = "TPUKIT-STEP\t\tend\t\t"
-    assert parse_system_facts("\n".join(lines)) is None
-    facts = parse_system_facts("\n".join(["greetings", *lines, end, "TPUKIT-STEP\tlate"]))
-    assert facts is not None
-    assert (facts.steps["disk"].needed, facts.steps["disk"].told) == (["format it"], True)
-    cut = parse_system_facts("\n".join([lines[0], end]))
-    assert cut is not None
-    assert not cut.steps["disk"].told
-
-
-def test_a_step_whose_program_dies_is_not_taken_for_one_that_holds(tmp_path: Path) -> None:
+def test_a_step_of_which_a_worker_says_nothing_is_not_taken_for_one_that_holds(
+    tmp_path: Path,
+) -> None:
+    from support.agent_program import put_agent
     from support.local_worker import LocalWorker, seconds
 
     from tpukit.errors import ProvisionFailed
     from tpukit.provision.system_apply import read_plan
-    from tpukit.provision.system_steps import SystemStep, WantedStep
+    from tpukit.provision.system_steps import parse
 
-    class Dying(SystemStep):
-        @property
-        def program(self) -> str:
-            return "fact() { exit 0; }"
-
-    wanted = WantedStep("dying", Dying("dying", ""), "")
-    with pytest.raises(ProvisionFailed, match="facts cannot be read") as caught:
-        read_plan([LocalWorker(tmp_path).remote()], [wanted], seconds(60))
-    assert caught.value.reason == "dying"
+    archive = put_agent(tmp_path)
+    system = {"steps": {}, "ledgers": {}, "ended_jobs": [], "open_jobs": []}
+    answer = json.dumps({"system": system, "environments": None})
+    archive.write_text(f"print({f'tpukit-agent {answer}'!r})")
+    with pytest.raises(ProvisionFailed, match="facts cannot be read"):
+        read_plan([LocalWorker(tmp_path).remote()], [parse("limits")], seconds(60))

@@ -140,11 +140,6 @@ TABLE = {
         facts(Python(path="/usr/bin/python3", version="3.6.15", pip=True)),
         fails="no Python on the worker can install uv",
     ),
-    "a Python without its standard library": Row(
-        "system",
-        facts().model_copy(update={"minimal": ("/usr/bin/python3.11",)}),
-        fails="/usr/bin/python3.11 on the worker has no standard library",
-    ),
     "no Python at all": Row("uv", facts(), fails="no Python on the worker can install uv"),
     "uv is there": Row(
         "uv",
@@ -371,6 +366,10 @@ def test_room_is_needed_for_steps_and_recipes_together_where_they_share_a_disk()
         with pytest.raises(ProvisionFailed, match=refused) as caught:
             check_plan(plan, (jax,))
         assert caught.value.why == "nothing was changed"
+    fills = SystemFacts({step.word: StepFact(["much"])}, kernel_log_bytes=16 << 30)
+    with pytest.raises(ProvisionFailed, match="0 MB of disk free, 200 MB may be") as caught:
+        check_plan(SystemPlan((step,), {worker: fills}, {}))
+    assert "sudo systemctl restart healthagent.service" in caught.value.why
     strange = facts(PYTHON_3_12, on=host(architecture="aarch64"))
     with pytest.raises(ProvisionFailed, match="needs Linux") as caught:
         check_plan(SystemPlan((), {worker: SystemFacts()}, {worker: strange}), (jax,))

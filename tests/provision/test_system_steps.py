@@ -27,7 +27,8 @@ def test_a_package_comes_by_an_ordinary_user_and_goes_without_a_trace(machine: M
     before = machine.listing()
     (plan,) = plan_all([machine.remote], wanted("apt:htop"), deadline=within())
     assert [(each.outcome, each.detail) for each in plan.steps] == [("needed", "install htop")]
-    assert machine.listing() == before
+    # The agent is all that a plan brings.
+    assert all("/.tpukit" in line for line in machine.listing() ^ before)
 
     first = machine.apply("apt:htop")
     assert (first.error, first.changes) == ("", 1)
@@ -133,6 +134,7 @@ def test_a_disk_is_formatted_once_keeps_what_is_on_it_and_takes_the_caches(
         machine.apply("disk")
     assert caught.value.why == "nothing was changed"
     assert Path(disk).read_bytes() == content
+    assert machine.undo() == ()
     assert machine.listing() == before
 
 

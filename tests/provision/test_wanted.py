@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tpukit.agent.system.step_verbs import STEPS
 from tpukit.errors import BadInput, SecurityRefusal, TransportFailed
 from tpukit.provision import system_steps
 from tpukit.provision.own_recipes import OwnRecipes
@@ -111,11 +112,11 @@ def test_what_names_nothing_is_said_with_what_was_meant(tmp_path: Path) -> None:
 
 
 def test_every_step_says_what_it_needs_and_its_example_is_one() -> None:
+    assert STEPS.keys() == set(system_steps.step_names())
     for name in system_steps.step_names():
         step = system_steps.named(name)
         assert step.description, name
         wanted = system_steps.parse(step.example or name)
         assert (wanted.step, wanted.word) == (step, step.example or name)
-        assert {"fact()", "change()"} <= set(step.program.replace(" {", "").split("\n")), name
     entries = {system_steps.entry(word) for word in ("apt:a", "apt:b", "apt", "disk:/a/b")}
     assert len(entries) == 4

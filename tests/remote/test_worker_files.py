@@ -6,16 +6,10 @@ import re
 from pathlib import Path
 
 import tpukit
-from tpukit.remote import worker_files
 
 PACKAGE = Path(tpukit.__file__).parent
 #: Others' folders of that name: the one in a pushed tree.
 TREES = {"agent/archives.py"}
-#: They arrive as a whole, and say themselves where they look.
-ALONE = {
-    "provision/facts.sh": f"root=$HOME/{worker_files.ROOT}",
-    "provision/system_steps/common.sh": f"tpukit=$HOME/{worker_files.ROOT}",
-}
 
 
 def test_no_other_module_or_program_spells_the_folder() -> None:
@@ -24,8 +18,7 @@ def test_no_other_module_or_program_spells_the_folder() -> None:
         for path in [*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.sh")]
         if (lines := _lines(path.read_text(encoding="utf-8")))
     }
-    assert spelled.keys() - TREES == {"remote/worker_files.py", *ALONE}
-    assert all(own in line for path, own in ALONE.items() for line in spelled[path])
+    assert spelled.keys() - TREES == {"remote/worker_files.py"}
 
 
 def _lines(text: str) -> list[str]:

@@ -13,6 +13,8 @@ from tpukit.agent.main import Home, Request, say
 _GOOGLE = "0x1ae0"
 #: How /proc/net/tcp shows a listener (state 0A) on port 8353.
 _CONTROL_PORT, _LISTENS = ":20A1", "0A"
+#: Google's healthAgent can fill the disk with it: docs/reference/real-workers.md.
+KERNEL_LOG = "/var/log/kern.log"
 
 
 def look_for_python(home: Home, request: Request) -> None:
@@ -38,14 +40,15 @@ def look_for_chips(home: Home, request: Request) -> None:
             "lock": os.path.exists("/tmp/libtpu_lockfile"),
             "free_bytes": disk.free,
             "disk_bytes": disk.total,
-            "kernel_log_bytes": _size("/var/log/kern.log"),
+            "kernel_log_bytes": size(KERNEL_LOG),
             "libtpu": sorted(path[len(venvs) :].split("/")[0] for path in libraries),
             "emulated": home.emulated_devices,
         }
     )
 
 
-def _size(path: str) -> int:
+def size(path: str) -> int:
+    """Return the bytes of a file, 0 if there is none."""
     return os.path.getsize(path) if os.path.exists(path) else 0
 
 

@@ -20,6 +20,7 @@ from typing import Any, Dict, TextIO
 INCOMPLETE = 75
 #: The module of each verb. It has a function of the verb's name.
 VERBS = {
+    "change_step": "system.step_verbs",
     "compare_push": "pushed_trees",
     "end_runs": "ends",
     "fetch_upload": "relay",
@@ -32,12 +33,16 @@ VERBS = {
     "look_at_upload": "uploads",
     "look_for_chips": "chips",
     "look_for_python": "chips",
+    "read_facts": "system.step_verbs",
     "receive_upload": "uploads",
+    "remove_environments": "system.recipe_environments",
     "sample_load": "load_sample",
     "send_download": "downloads",
     "serve_notebook": "notebook",
     "serve_upload": "relay",
     "start_job": "jobs",
+    "sweep_steps": "system.step_verbs",
+    "undo_step": "system.step_verbs",
 }
 
 Request = Dict[str, Any]

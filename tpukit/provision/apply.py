@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from tpukit.clock import Deadline
 from tpukit.errors import DeadlinePassed, Fix, ProvisionFailed, TpukitError
-from tpukit.provision.facts import Facts, read_facts
+from tpukit.provision.facts import Facts
 from tpukit.provision.provision_report import ProvisionReport, WorkerProvisionReport, failure
 from tpukit.provision.recipes import Recipe
 from tpukit.provision.requirements import Requirements
 from tpukit.provision.steps import STEPS, Plan, Run, Step, Upload, check_room, interpreter
-from tpukit.provision.system_facts import read_system_facts
+from tpukit.provision.system_facts import read_facts, read_system_facts
 from tpukit.provision.taken_steps import TakenSteps
 from tpukit.provision.worker_jobs import OnEvent, WorkerJobs, attempt, is_attempt, one_at_a_time
 from tpukit.remote.command.fan_out import fan_out, values

@@ -1,35 +1,24 @@
-"""Facts: what is true on a worker, read by one program that changes nothing."""
+"""Facts that recipes go by: the Pythons of a worker, and what is installed there."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from tpukit.clock import Deadline
-from tpukit.errors import ProvisionFailed
 from tpukit.provision.packages import normalized
-from tpukit.remote.programs import program_text
-from tpukit.text import one_line
-
-if TYPE_CHECKING:
-    from tpukit.remote.connection.client import Connection
-
-_MARK = b"TPUKIT-FACT "
-_KEEP = 1 << 20
 
 #: An absolute path: it can never be taken for an option.
 AbsolutePath = Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f]*$", max_length=4096)]
 Version = Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.+!_-]*$", max_length=100)]
-Count = Annotated[int, Field(ge=0, le=1 << 20), BeforeValidator(lambda value: value or 0)]
+Count = Annotated[int, Field(ge=0, le=1 << 20)]
 Word = Annotated[str, Field(max_length=200)]
 
 
 class Fact(BaseModel):
-    """One fact that facts.sh prints; keys that we do not know are left out."""
+    """What the agent's `read_facts` says of one thing."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class HostFacts(Fact):
@@ -94,14 +83,10 @@ class Venv(Fact):
 
 
 class Facts(Fact):
-    """Everything the steps decide by.
-
-    `minimal` are Pythons without their standard library, `ended_jobs` the ids of earlier attempts.
-    """
+    """Everything the steps decide by; `ended_jobs` are the ids of earlier attempts."""
 
     host: HostFacts
     pythons: tuple[Python, ...] = ()
-    minimal: tuple[AbsolutePath, ...] = ()
     uvs: frozenset[Version] = frozenset()
     venvs: tuple[Venv, ...] = ()
     ended_jobs: frozenset[Word] = frozenset()
@@ -114,58 +99,3 @@ class Facts(Fact):
 def minor(version: str) -> str:
     """Return `3.12` for `3.12.1`."""
     return ".".join(version.split(".")[:2])
-
-
-def read_facts(connection: Connection, deadline: Deadline) -> Facts:
-    """Return the worker's facts in one round trip.
-
-    Raises `ProvisionFailed` where the worker's answer is incomplete or makes no sense.
-    """
-    completed = connection.run(
-        "sh -s", stdin=program_text("provision/facts.sh").encode(), deadline=deadline, keep=_KEEP
-    )
-    return parse_facts(completed.stdout, completed.stderr)
-
-
-def parse_facts(output: bytes, complaints: bytes = b"") -> Facts:
-    """Return the facts in a program's output, whatever a login script wrote around them.
-
-    Raises `ProvisionFailed` where the output is incomplete or makes no sense.
-    """
-    lines = [line for line in output.splitlines() if line.startswith(_MARK)]
-    try:
-        facts = [json.loads(line.removeprefix(_MARK)) for line in lines]
-        kinds = [fact.pop("fact") for fact in facts]
-        return _assemble(kinds, facts)
-    except (ValueError, RecursionError, AttributeError, KeyError, TypeError) as error:
-        # ValidationError and JSONDecodeError are ValueErrors.
-        shown = one_line(complaints[-400:]) or _reason(error)
-        raise ProvisionFailed("the worker's facts cannot be read", why=shown) from error
-
-
-def _assemble(kinds: list[str], facts: list[dict[str, Any]]) -> Facts:
-    if kinds[-1:] != ["end"]:
-        raise ValueError("the answer has no end")
-
-    def of(kind: str) -> list[dict[str, Any]]:
-        return [values for name, values in zip(kinds, facts, strict=True) if name == kind]
-
-    (host,) = of("host")
-    pythons = {each["path"]: each for each in of("python")}
-    return Facts.model_validate(
-        {
-            "host": host,
-            "pythons": tuple(pythons.values()),
-            "minimal": tuple(each["path"] for each in of("minimal")),
-            "uvs": frozenset(each["version"] for each in of("uv")),
-            "venvs": tuple(of("venv")),
-            "ended_jobs": frozenset(each["name"] for each in of("job")),
-        }
-    )
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        return one_line(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")[:400]
-    return one_line(str(error))[:400]

@@ -5,7 +5,7 @@
 # that is whole gets the name.
 
 folder=$3
-# Caches that are not there yet are made for us, and may go with us: undo_environments.sh.
+# Caches that are not there yet are made for us, and may go with us: remove_environments of the agent.
 mkdir -p "${folder%/*}"
 [ -e "$HOME/.cache" ] || : >"${folder%/*}/made-cache"
 for cache in uv pip; do

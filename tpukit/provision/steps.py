@@ -44,7 +44,7 @@ class Upload:
 
 Command = Run | Upload
 
-#: The marks in an environment that `facts.sh` reads.
+#: The marks in an environment that facts tell of.
 _REQUIREMENTS, _VERIFIED = "tpukit-requirements", "tpukit-verified"
 _UPGRADED = "tpukit-upgraded"
 #: Missing packages that a reason names.
@@ -86,17 +86,10 @@ class Step:
 def system(facts: Facts, plan: Plan) -> Decision:
     """Refuse a worker that the framework's wheels do not run on.
 
-    Raises `ProvisionFailed` unless it is Linux of the architecture, with a C library new enough and
-    a Python that has its standard library; and for an emulated worker if nothing stands in for the
-    framework.
+    Raises `ProvisionFailed` unless it is Linux of the architecture, with a C library new enough,
+    and for an emulated worker if nothing stands in for the framework.
     """
     host, recipe = facts.host, plan.recipe
-    if facts.minimal and not any(_is_system_s(python, facts) for python in facts.pythons):
-        raise ProvisionFailed(
-            f"{facts.minimal[0]} on the worker has no standard library",
-            why="its system has python3-minimal without python3",
-            fix=Fix(note="install it on the worker: sudo apt-get install --yes python3-venv"),
-        )
     seen = f"{host.system} {host.architecture}" + (f", glibc {host.glibc}" if host.glibc else "")
     if host.emulated and recipe.no_stand_in:
         raise ProvisionFailed(
@@ -300,10 +293,6 @@ STEPS = tuple(
 
 def _free(facts: Facts) -> int:
     return facts.host.free_kilobytes // 1024
-
-
-def _is_system_s(python: Python, facts: Facts) -> bool:
-    return not python.path.startswith(_in_home(facts, worker_files.PYTHONS))
 
 
 def _in_home(facts: Facts, path: str) -> str:

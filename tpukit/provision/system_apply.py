@@ -10,11 +10,12 @@ from tpukit.clock import Deadline
 from tpukit.errors import Fix, ProvisionFailed, TpukitError
 from tpukit.models import names_of_workers
 from tpukit.provision.facts import Facts
+from tpukit.provision.kernel_log import kernel_log_advice
 from tpukit.provision.provision_report import WorkerProvisionReport
 from tpukit.provision.steps import Plan, check_room, system
 from tpukit.provision.system_facts import (
-    MARK,
     SystemFacts,
+    WorkerFacts,
     read_all_facts,
     read_system_facts,
     refusal,
@@ -23,6 +24,7 @@ from tpukit.provision.system_facts import (
 from tpukit.provision.system_steps import WantedStep, entry
 from tpukit.provision.taken_steps import TakenSteps
 from tpukit.provision.worker_jobs import OnEvent, WorkerJobs, attempt
+from tpukit.remote import agent_client
 from tpukit.remote.command.fan_out import fan_out, values
 from tpukit.remote.connection.worker import RemoteWorker
 
@@ -53,17 +55,15 @@ def read_plan(
     where a worker's facts cannot be read.
     """
 
-    def read(worker: RemoteWorker) -> tuple[SystemFacts, Facts | None]:
+    def read(worker: RemoteWorker) -> WorkerFacts:
         jobs = WorkerJobs(worker, deadline, lambda event: None)
-        if environments:
-            return jobs.briefly(partial(read_all_facts, tuple(steps)))
-        return jobs.briefly(partial(read_system_facts, tuple(steps))), None
+        return jobs.briefly(partial(read_all_facts, steps, environments))
 
     found = dict(zip(workers, values(fan_out(workers, read, window=len(workers))), strict=True))
     return SystemPlan(
         tuple(steps),
-        {worker: facts for worker, (facts, _) in found.items()},
-        {worker: facts for worker, (_, facts) in found.items() if facts},
+        {worker: facts.system for worker, facts in found.items()},
+        {worker: facts.environments for worker, facts in found.items() if facts.environments},
     )
 
 
@@ -92,7 +92,9 @@ def check_plan(plan: SystemPlan, recipes: Sequence[Plan] = ()) -> None:
             raise ProvisionFailed(
                 f"{worker.name} has {free} MB of disk free, {room} MB may be needed",
                 reason=", ".join(step.word for step in wanted),
-                why="nothing was changed",
+                why="\n".join(
+                    filter(None, ["nothing was changed", kernel_log_advice(facts.kernel_log_bytes)])
+                ),
                 fix=Fix(note="make room on the worker, or move its caches to a data disk: disk"),
             )
         if recipes:
@@ -180,7 +182,8 @@ class _Application:
             return "unchanged", "; ".join(fact.notes) or "as it should be"
         needed = "; ".join(fact.needed)
         self._jobs.tell(step.word, "started", needed)
-        run_program(self._jobs, step.word, step.shell("change"), self._facts.ended_jobs, needed)
+        command = agent_client.job_command("change_step", step.request, "python3")
+        run_job(self._jobs, step.word, command, self._facts.ended_jobs, needed)
         # The steps that come later may see what this one has changed.
         self._facts = self._read_facts()
         now = self._facts.steps[step.word]
@@ -192,19 +195,19 @@ class _Application:
         return "changed", "; ".join([*fact.needed, *now.notes])
 
 
-def run_program(
-    jobs: WorkerJobs, word: str, shell: str, ended: Collection[str], reason: str
-) -> None:
-    """Run a step's program as the next job after those that have ended.
+def run_job(jobs: WorkerJobs, word: str, command: str, ended: Collection[str], reason: str) -> None:
+    """Run a step's command as the next job after those that have ended.
 
-    Raises as `WorkerJobs.run`: what the program refuses is the error in place of its status.
+    Raises as `WorkerJobs.run`; if the agent refuses, that is the error in place of its status.
     """
     try:
-        jobs.run(word, attempt(entry(word), shell, ended), shell, reason)
+        jobs.run(word, attempt(entry(word), command, ended), command, reason)
     except ProvisionFailed as error:
-        cause = refusal(error.details.get("log_tail", ()), reason)
+        tail = error.details.get("log_tail", ())
+        cause = refusal(tail, reason)
         if cause is None:
             raise
-        tail = [each for each in error.details["log_tail"] if not each.startswith(MARK)]
+        answers = agent_client.ANSWERS.decode()
+        tail = [line for line in tail if line and not line.startswith(answers)]
         cause.details = {**error.details, "log_tail": tail}
         raise cause from error

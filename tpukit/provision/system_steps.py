@@ -1,7 +1,6 @@
-"""System steps: what a worker's own system should have. Each is data and a program beside it.
+"""System steps: what a worker's own system should have.
 
-`system_steps/NAME.toml` says what the step takes and needs, `NAME.sh` has its fact and its change;
-`common.sh` notes each change in a ledger on the worker, with what takes it back.
+`system_steps/NAME.toml` says what the step takes and needs; `tpukit/agent/system` does it.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from tpukit import __version__
 from tpukit.errors import BadInput, Fix
-from tpukit.remote.programs import program_text
-from tpukit.text import one_line, quote
+from tpukit.text import one_line
 
 #: The steps that are about two slices: who mounts a folder, and who shares it.
 SHARED, SHARING = "nfs", "nfs-server"
@@ -44,10 +43,6 @@ class SystemStep:
     opening: str = ""  #: what of the firewall it needs from our own address: `udp:60000-61000`
 
     @property
-    def program(self) -> str:
-        return program_text(f"provision/system_steps/{self.name}.sh")
-
-    @property
     def reaches_further(self) -> bool:
         """Whether it is about more than the workers themselves."""
         return bool(self.opening) or self.name == SHARED
@@ -66,16 +61,11 @@ class WantedStep:
         """The name of its ledger, and of its jobs: letters, digits and hyphens."""
         return entry(self.word)
 
-    def shell(self, verb: str) -> str:
-        """Return the program for sh that does one of `check`, `change` and `undo` as a whole."""
-        return f"{_common()}{self.part(verb)}"
-
-    def part(self, verb: str) -> str:
-        """Return that program after what all steps have in common, in a shell of its own."""
-        begin = quote(["begin", self.word, self.entry, self.value, __version__])
-        if verb == "check":
-            verb = "check root" if self.step.root else "check"
-        return f"(\n{begin}\n{self.step.program}\n{verb}\n) </dev/null\n"
+    @property
+    def request(self) -> dict[str, Any]:
+        """What the agent is told of it."""
+        place = {**request(self.word), "value": self.value}
+        return {**place, "name": self.step.name, "root": self.step.root}
 
 
 def step_names() -> tuple[str, ...]:
@@ -133,22 +123,6 @@ def entry(word: str) -> str:
     return f"{name}-{hashlib.sha256(word.encode()).hexdigest()[:10]}"
 
 
-def facts_program(steps: tuple[WantedStep, ...]) -> str:
-    """Return the program for sh that prints a worker's facts and those of these steps."""
-    parts = "".join(step.part("check") for step in steps)
-    return f"echo\n{_common()}{{\ntell_worker\nword=\n}} </dev/null\n{parts}word=\ntell end\n"
-
-
-def undo_program(word: str) -> str:
-    """Return the program for sh that takes back what a ledger of this word has, if there is one."""
-    begin = quote(["begin", word, entry(word), "", __version__])
-    return f"{_common()}(\n{begin}\nundo\n) </dev/null\n"
-
-
-def sweep_program() -> str:
-    """Return the program for sh that removes what steps that are undone have left of tpukit's."""
-    return f"echo\n{_common()}sweep\n"
-
-
-def _common() -> str:
-    return program_text("provision/system_steps/common.sh") + "\n"
+def request(word: str) -> dict[str, Any]:
+    """Return what the agent is told of a step, of which perhaps nothing else is known."""
+    return {"word": word, "entry": entry(word), "value": "", "version": __version__}

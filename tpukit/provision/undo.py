@@ -5,7 +5,6 @@ One client at a time changes a worker, and what a client that is gone has left r
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,18 +13,16 @@ from tpukit.clock import Deadline
 from tpukit.errors import Fix, TpukitError
 from tpukit.provision import system_steps
 from tpukit.provision.provision_report import WorkerUndoReport, failure
-from tpukit.provision.system_apply import run_program
+from tpukit.provision.system_apply import run_job
 from tpukit.provision.system_facts import Ledger, SystemFacts, read_system_facts
 from tpukit.provision.worker_jobs import OnEvent, WorkerJobs, one_at_a_time
+from tpukit.remote import agent_client
 from tpukit.remote.command.fan_out import fan_out, values
 from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.programs import program_text, shell_line
 from tpukit.text import one_line
 
 if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
-
-_UNDONE = re.compile(rb"^TPUKIT-UNDONE (\S+)$", re.MULTILINE)
 
 
 def undo_all(
@@ -110,19 +107,19 @@ class _Undoing:
 
     def _remove_environments(self, connection: Connection, deadline: Deadline) -> None:
         """Remove those that are named, or all; with the last one what was there for them."""
-        words = () if self._all else self._environments
-        # The answers begin a line: a login script may have written half of one before.
-        line = shell_line("echo\n" + program_text("provision/undo_environments.sh"), words)
-        done = connection.run(line, deadline=deadline)
-        self._undone += [each.decode() for each in _UNDONE.findall(done.stdout)]
-        if not done.ok:
-            raise TpukitError("the environments cannot be removed", reason=done.reason)
+        request = {"names": None if self._all else self._environments}
+        failure = "the environments cannot be removed"
+        answer = agent_client.ask(
+            connection, "remove_environments", request, failure, deadline=deadline
+        )
+        self._undone += answer.texts("removed")
 
     def _undo_step(self, ledger: Ledger, facts: SystemFacts) -> None:
         self._jobs.tell(ledger.step, "started", "undo")
-        shell = system_steps.undo_program(ledger.step)
+        request = system_steps.request(ledger.step)
+        command = agent_client.job_command("undo_step", request, "python3")
         try:
-            run_program(self._jobs, ledger.step, shell, facts.ended_jobs, "undo")
+            run_job(self._jobs, ledger.step, command, facts.ended_jobs, "undo")
         except TpukitError as error:
             error.what = f"step {ledger.step}: {error.what}"
             raise
@@ -130,4 +127,5 @@ class _Undoing:
         self._undone.append(ledger.step)
 
     def _sweep(self, connection: Connection, deadline: Deadline) -> None:
-        connection.run("sh -s", stdin=system_steps.sweep_program().encode(), deadline=deadline)
+        failure = "what undone steps have left cannot be removed"
+        agent_client.ask(connection, "sweep_steps", {}, failure, deadline=deadline)

@@ -85,6 +85,19 @@ def _prefix(step: str) -> str:
     return f"provision-{step}-"
 
 
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Raise what an agent that fails says as `ProvisionFailed`, with the cause if it is known."""
+    try:
+        yield
+    except TpukitError as caught:
+        if type(caught) is not TpukitError:
+            raise
+        error = known_failure([caught.reason]) or ProvisionFailed(caught.what, fix=caught.fix)
+        error.reason = caught.reason
+        raise error from caught
+
+
 @dataclass(frozen=True)
 class WorkerJobs:
     """One worker, and who is told of what its steps do."""
@@ -98,12 +111,15 @@ class WorkerJobs:
         self.on_event(ProvisionEvent(self.worker, step, kind, one_line(text)))
 
     def briefly(self, act: Callable[[Connection, Deadline], Value]) -> Value:
-        """Do over a connection of its own what can be done again when the connection breaks."""
+        """Do over a connection of its own what can be done again when the connection breaks.
+
+        Raises `ProvisionFailed` if the agent fails.
+        """
         for _ in range(_TRIES - 1):
-            with self.worker.connect() as connection, suppress(TransportFailed):
+            with _failures(), self.worker.connect() as connection, suppress(TransportFailed):
                 return act(connection, self.deadline.within(_BRIEFLY))
             self.deadline.clock.sleep(1.0)
-        with self.worker.connect() as connection:
+        with _failures(), self.worker.connect() as connection:
             return act(connection, self.deadline.within(_BRIEFLY))
 
     @contextmanager
@@ -130,18 +146,11 @@ class WorkerJobs:
 
         Raises:
             ProvisionFailed: it ended with another status than 0, and the end of its log is in the
-                details; or it could not begin, and why is known.
+                details; or it could not begin.
             DeadlinePassed, TransportFailed: as `DetachedJob` raises.
         """
-        try:
+        with _failures():
             result = self._follow(step, job, shell)
-        except TpukitError as caught:
-            # Not of a class of its own: the worker's files are in the way of its job.
-            known = known_failure([caught.reason]) if type(caught) is TpukitError else None
-            if known is None:
-                raise
-            known.reason = caught.reason
-            raise known from caught
         if result.status == 0:
             return result
         tail = [sanitize(line) for line in result.tail[-_TAIL:]]

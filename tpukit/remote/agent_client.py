@@ -77,7 +77,8 @@ import sys
 try:
     from tpukit.agent.main import main
 except ImportError as error:
-    sys.exit("python3 on this worker lacks its standard library (%s): install python3" % error)
+    sys.exit("python3 on this worker lacks its standard library (%s):"
+             " sudo apt-get install --yes python3" % error)
 main()
 """
 
@@ -151,9 +152,10 @@ class AgentAnswer:
 def archive() -> bytes:
     """Return the archive: the same bytes for the same sources."""
     sources = {"__main__.py": _MAIN, "tpukit/__init__.py": ""}
-    for file in resources.files("tpukit.agent").iterdir():
-        if file.name.endswith((".py", ".sh")):
-            sources[f"tpukit/agent/{file.name}"] = file.read_text("utf-8")
+    for folder in ("agent", "agent/system"):
+        for file in resources.files("tpukit").joinpath(folder).iterdir():
+            if file.name.endswith((".py", ".sh")):
+                sources[f"tpukit/{folder}/{file.name}"] = file.read_text("utf-8")
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archived:
         for name in sorted(sources):

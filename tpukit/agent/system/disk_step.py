@@ -1,0 +1,172 @@
+"""A data disk, mounted at a folder, with the caches on it."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shutil
+import stat
+
+from tpukit.agent.system.changed_files import is_link, put_folder, put_link
+from tpukit.agent.system.commands import StepRefused, as_root, output, run, succeeds
+from tpukit.agent.system.step import MOUNTS, WorkerStep, owner, user
+
+_LINKS = "/dev/disk/by-id/google-"
+#: Bytes at the start of a disk that have to be nothing but zeros: a signature may lie deep.
+_START = 64 << 20
+_FILE_SYSTEMS = ("ext2", "ext3", "ext4", "xfs", "btrfs")
+_CACHES = ("huggingface", "uv", "pip")
+
+
+class DiskStep(WorkerStep):
+    """`FOLDER` or `DEVICE:FOLDER`."""
+
+    def _look(self) -> None:
+        folder = self._folder
+        disk = self._disk()
+        kind = disk.probe("TYPE")
+        wipe = "copy what you need, and wipe it yourself"
+        if not kind:
+            if disk.is_read_only:
+                cause = f"the disk {disk.device} is read-only and has no file system"
+                fix = "attach it to one worker read-write first, and apply this step there"
+                raise StepRefused(cause, fix)
+            if not disk.is_empty():
+                sudo = f"sudo wipefs -a {disk.device};"
+                sudo += f" sudo dd if=/dev/zero of={disk.device} bs=1M count={_START >> 20}"
+                cause = f"the disk {disk.device} has data that is no file system"
+                raise StepRefused(cause, f"{wipe}: {sudo}")
+            self.needed.append(f"format {disk.device}, which is empty, as ext4")
+            self.needed.append(f"mount it at {folder}")
+        elif kind not in _FILE_SYSTEMS:
+            cause = f"the disk {disk.device} has {kind} on it, which is no file system to mount"
+            raise StepRefused(cause, wipe)
+        elif not (disk.is_mounted(folder) and self.block(MOUNTS).holds(disk.line(folder))):
+            self.needed.append(f"mount {disk.device} at {folder}, with what is on it")
+        self.needed += [f"move ~/.cache/{cache} to it" for cache in self._caches(disk)]
+
+    def _change(self) -> None:
+        folder, disk = self._folder, self._disk()
+        fresh = not disk.probe("TYPE")
+        if fresh:
+            if not disk.is_empty():
+                cause = f"the disk {disk.device} is no longer empty"
+                raise StepRefused(cause, "see what has come onto it")
+            # Not noted: what is on a disk then is yours.
+            options = "lazy_itable_init=0,lazy_journal_init=0,discard"
+            run(*as_root("mkfs.ext4", "-q", "-m", "0", "-E", options, disk.device))
+        mount = ("mount", "-o", disk.options, disk.device, folder)
+        refused = StepRefused(
+            f"{disk.device} cannot be mounted at {folder}", "see dmesg on the worker"
+        )
+        self.mount(folder, disk.line(folder), mount, refused)
+        if fresh:
+            run(*as_root("chown", owner(), folder))
+        for cache in self._caches(disk):
+            self._move(cache)
+
+    @property
+    def _folder(self) -> str:
+        return self.value.rpartition(":")[2]
+
+    def _disk(self) -> Disk:
+        """Return the disk that is asked for; raise `StepRefused` unless it is one."""
+        asked = self.value.rpartition(":")[0]
+        link = os.path.realpath(f"{_LINKS}{asked}")
+        disks = [
+            disk
+            for disk in _disks()
+            if not asked or asked == os.path.basename(disk) or link == disk
+        ]
+        if not disks:
+            cause = " ".join(["this worker has no data disk", *filter(None, [asked])])
+            fix = "attach one: tpukit update NAME --data-disk, or create with --data-disk"
+            raise StepRefused(cause, fix)
+        if len(disks) > 1:
+            cause = f"this worker has several data disks: {' '.join(disks)}"
+            raise StepRefused(cause, f"name one: disk:{os.path.basename(disks[-1])}:{self._folder}")
+        return Disk(disks[0])
+
+    def _caches(self, disk: Disk) -> list[str]:
+        """Return the caches that are to be moved to the disk."""
+        if disk.is_read_only:
+            return []
+        return [cache for cache in _CACHES if not is_link(*self._places(cache))]
+
+    def _places(self, cache: str) -> tuple[str, str]:
+        """Return the path of a cache, and where it lies on the disk."""
+        return f"{self.home.path}/.cache/{cache}", f"{self._folder}/cache/{user().pw_name}/{cache}"
+
+    def _move(self, cache: str) -> None:
+        """Move a cache to the disk with what is in it; undo brings back what fits."""
+        path, target = self._places(cache)
+        above = os.path.dirname(target)
+        run(*as_root("mkdir", "-p", above))
+        run(*as_root("chown", owner(), above))
+        os.makedirs(target, exist_ok=True)
+        put_folder(self.ledger, os.path.dirname(path))
+        if os.path.exists(path):
+            if not succeeds("cp", "-a", f"{path}/.", f"{target}/"):
+                cause = f"~/.cache/{cache} does not fit on the disk"
+                raise StepRefused(cause, "empty it, or choose a larger disk")
+            self.ledger.note("cache_back", path, target)
+            run("rm", "-rf", path)
+        put_link(self.ledger, path, target)
+
+
+class Disk:
+    """A disk beside the one that the system is on."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.is_read_only = output(*as_root("blockdev", "--getro", device)) == "1"
+
+    def probe(self, key: str) -> str:
+        """Return what its file system says: TYPE or UUID."""
+        return output(*as_root("blkid", "-p", "-o", "value", "-s", key, self.device))
+
+    def is_empty(self) -> bool:
+        """Return True if nothing is on it: no signature that is known, and zeros at the start."""
+        return (
+            not succeeds(*as_root("blkid", "-p", self.device), quiet=True)
+            and not output(*as_root("wipefs", "-n", "-p", self.device))
+            and succeeds(*as_root("cmp", "-s", "-n", str(_START), self.device, "/dev/zero"))
+        )
+
+    @property
+    def options(self) -> str:
+        """The options that it is mounted with."""
+        return "ro,noload,nofail" if self.is_read_only else "discard,nofail"
+
+    def line(self, folder: str) -> str:
+        """Return the line that mounts it."""
+        return f"UUID={self.probe('UUID')} {folder} {self.probe('TYPE')} {self.options} 0 2"
+
+    def is_mounted(self, folder: str) -> bool:
+        """Return True if it is mounted at the folder."""
+        return output("findmnt", "-n", "-o", "SOURCE", "--mountpoint", folder) == self.device
+
+
+def cache_back(path: str, on_disk: str) -> None:
+    """Undo: bring a cache back from the disk; raise `StepRefused` if it does not fit."""
+    if os.path.exists(path) or not os.path.isdir(on_disk):
+        return
+    new = f"{path}.tpukit-new"
+    if not succeeds("cp", "-a", on_disk, new):
+        shutil.rmtree(new, ignore_errors=True)
+        raise StepRefused(f"{on_disk} does not fit into {path}", "make room, or empty it")
+    os.rename(new, path)
+    shutil.rmtree(on_disk)
+
+
+def _disks() -> list[str]:
+    system = output("findmnt", "-n", "-o", "SOURCE", "/").partition("[")[0]
+    disks = set()
+    for link in glob.glob(f"{_LINKS}*"):
+        device = os.path.realpath(link)
+        is_disk = not re.search("-part[0-9]", link) and stat.S_ISBLK(os.stat(device).st_mode)
+        # The disk of a partition begins its name: sda1 is of sda, nvme0n1p1 of nvme0n1.
+        if is_disk and not system.startswith(device):
+            disks.add(device)
+    return sorted(disks)

@@ -1,0 +1,84 @@
+"""The ledger of a step: each change is noted before it is made, with the words that undo it."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shlex
+import time
+from typing import Any, Callable
+
+from tpukit.agent.main import Home, Request
+from tpukit.agent.system.commands import StepRefused
+
+_UNDO = "undo\t"
+
+
+class LedgerFile:
+    """A file with lines of a key, a tab and a text. The words of an undo are quoted for a shell."""
+
+    def __init__(self, home: Home, step: Request) -> None:
+        self.folder = ledgers_folder(home)
+        self.entry: str = step["entry"]
+        self.path = os.path.join(self.folder, self.entry)
+        self._step = step
+
+    def has(self, *words: str) -> bool:
+        """Return True if an undo is noted that begins with these words."""
+        noted = (shlex.split(line[len(_UNDO) :]) for line in self._lines() if _UNDO in line)
+        return any(tuple(undo[: len(words)]) == words for undo in noted)
+
+    def note(self, *words: str) -> None:
+        """Note what takes back the change that comes next; raise `StepRefused` for an odd name."""
+        if self.has(*words):
+            return
+        if any("\n" in word for word in words):
+            raise StepRefused(f"a name has a line's end in it: {' '.join(words)}", "rename it")
+        lines = [] if os.path.exists(self.path) else self._first_lines()
+        with open(self.path, "a", errors="surrogateescape") as file:
+            file.writelines([*lines, f"{_UNDO}{' '.join(map(shlex.quote, words))}\n"])
+
+    def take_back(self, undo: Callable[..., None]) -> None:
+        """Undo everything, the last first. What is undone is struck out: this may be repeated."""
+        lines = self._lines()
+        while lines and lines[-1].startswith(_UNDO):
+            text = lines.pop()[len(_UNDO) :]
+            print("undo:", text.strip(), flush=True)
+            undo(*shlex.split(text))
+            with open(f"{self.path}.new", "w", errors="surrogateescape") as file:
+                file.writelines(lines)
+            os.replace(f"{self.path}.new", self.path)
+        if lines:
+            os.unlink(self.path)
+
+    def _first_lines(self) -> list[str]:
+        os.makedirs(self.folder, 0o700, exist_ok=True)
+        # Past the newest: steps are undone the last first.
+        number = 1 + max([ledger["number"] for ledger in ledgers(self.folder)], default=0)
+        step, at = self._step, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        first = f"word\t{step['word']}\nvalue\t{step['value']}\nnumber\t{number}\n"
+        return [f"{first}by\ttpukit {step['version']}\nat\t{at}\n"]
+
+    def _lines(self) -> list[str]:
+        try:
+            with open(self.path, errors="surrogateescape") as file:
+                return list(file)
+        except FileNotFoundError:
+            return []
+
+
+def ledgers_folder(home: Home) -> str:
+    """Return the folder of all ledgers."""
+    return os.path.join(home.folder, "ledger")
+
+
+def ledgers(folder: str) -> list[dict[str, Any]]:
+    """Return what every ledger says."""
+    found = []
+    for path in filter(os.path.isfile, glob.glob(f"{glob.escape(folder)}/*")):
+        with open(path, errors="replace") as file:
+            rows = [line.rstrip("\n").partition("\t")[::2] for line in file]
+        said: dict[str, Any] = dict(rows)
+        said.update(step=said.pop("word"), number=int(said["number"]))
+        found.append({**said, "undo": [text for key, text in rows if key == "undo"]})
+    return found

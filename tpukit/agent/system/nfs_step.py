@@ -1,0 +1,54 @@
+"""A folder that another worker shares."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from tpukit.agent.system.commands import StepRefused, output
+from tpukit.agent.system.debian_packages import install_packages
+from tpukit.agent.system.step import MOUNTS, WorkerStep, is_mounted
+
+#: `hard`: a program waits for a server that is away for a while, and loses nothing.
+_OPTIONS = "hard,_netdev,nofail"
+
+
+class NfsStep(WorkerStep):
+    """`ADDRESS:FOLDER`."""
+
+    def _look(self) -> None:
+        server, _, folder = self.value.partition(":")
+        if self._is_server(server):
+            self.notes.append(f"this worker shares {folder} itself")
+            return
+        if not has_program("mount.nfs"):
+            self.needed.append("install nfs-common")
+        if not is_mounted(folder):
+            if os.path.isdir(folder) and os.listdir(folder):
+                cause = f"{folder} has files of this worker's in it"
+                raise StepRefused(cause, "move them away, or share another folder")
+            self.needed.append(f"mount {self.value} at {folder}")
+        if not self.block(MOUNTS).holds(self._line(folder)):
+            self.needed.append(f"mount it after a restart too: {MOUNTS}")
+
+    def _change(self) -> None:
+        server, _, folder = self.value.partition(":")
+        if self._is_server(server):
+            return
+        if not has_program("mount.nfs"):
+            install_packages(self.ledger, "nfs-common")
+        fix = "see that its slice is READY, and that the network's rules let tcp:2049 through"
+        mount = ("timeout", "60", "mount", "-t", "nfs", "-o", _OPTIONS, self.value, folder)
+        refused = StepRefused(f"{self.value} cannot be mounted", fix)
+        self.mount(folder, self._line(folder), mount, refused)
+
+    def _is_server(self, server: str) -> bool:
+        return server in output("hostname", "-I").split()
+
+    def _line(self, folder: str) -> str:
+        return f"{self.value} {folder} nfs {_OPTIONS} 0 0"
+
+
+def has_program(name: str) -> bool:
+    """Return True if a program is there, also one for root."""
+    return bool(shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"))
