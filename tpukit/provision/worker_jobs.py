@@ -93,7 +93,9 @@ def _failures() -> Iterator[None]:
     except TpukitError as caught:
         if type(caught) is not TpukitError:
             raise
-        error = known_failure([caught.reason]) or ProvisionFailed(caught.what, fix=caught.fix)
+        error = known_failure([caught.reason]) or ProvisionFailed(
+            caught.what, why=caught.why, fix=caught.fix
+        )
         error.reason = caught.reason
         raise error from caught
 

@@ -56,11 +56,11 @@ class DiskStep(WorkerStep):
             # Not noted: what is on a disk then is yours.
             options = "lazy_itable_init=0,lazy_journal_init=0,discard"
             run(*as_root("mkfs.ext4", "-q", "-m", "0", "-E", options, disk.device))
+        self.enter(folder, disk.line(folder))
         mount = ("mount", "-o", disk.options, disk.device, folder)
-        refused = StepRefused(
-            f"{disk.device} cannot be mounted at {folder}", "see dmesg on the worker"
-        )
-        self.mount(folder, disk.line(folder), mount, refused)
+        if not disk.is_mounted(folder) and not self.mounts(folder, *mount):
+            cause = f"{disk.device} cannot be mounted at {folder}"
+            raise StepRefused(cause, "see dmesg on the worker")
         if fresh:
             run(*as_root("chown", owner(), folder))
         for cache in self._caches(disk):

@@ -58,7 +58,8 @@ class DotfilesStep(WorkerStep):
             name
             for name in sorted(os.listdir(self._folder))
             if name.startswith(".") and name not in (*_NO_SETTINGS, tpukit)
-            if not is_link(f"{self.home.path}/{name}", f"{self._folder}/{name}")
+            if os.path.exists(f"{self._folder}/{name}")
+            and not is_link(f"{self.home.path}/{name}", f"{self._folder}/{name}")
         ]
 
 

@@ -22,19 +22,18 @@ class GcsfuseStep(WorkerStep):
         bucket, folder, line = self._wanted()
         if not shutil.which("gcsfuse"):
             self.needed.append("install gcsfuse from packages.cloud.google.com")
-        kind = output("findmnt", "-n", "--mountpoint", folder, "-o", "FSTYPE")
-        if "fuse" not in kind or not self.block(MOUNTS).holds(line):
+        if not _is_mounted(folder) or not self.block(MOUNTS).holds(line):
             self.needed.append(f"mount the bucket {bucket} at {folder}")
 
     def _change(self) -> None:
         bucket, folder, line = self._wanted()
         if not shutil.which("gcsfuse"):
             self._install()
-        fix = "see that it is there, and that the slice's service account may read it"
-        refused = StepRefused(
-            f"the bucket {bucket} cannot be mounted", f"{fix}: roles/storage.objectUser"
-        )
-        self.mount(folder, line, ("mount", folder), refused)
+        self.enter(folder, line)
+        if not _is_mounted(folder) and not self.mounts(folder, "mount", folder):
+            fix = "see that it is there, and that the slice's service account may read it"
+            cause = f"the bucket {bucket} cannot be mounted"
+            raise StepRefused(cause, f"{fix}: roles/storage.objectUser")
 
     def _wanted(self) -> tuple[str, str, str]:
         """Return the bucket, its folder, and the line that mounts it."""
@@ -59,3 +58,7 @@ class GcsfuseStep(WorkerStep):
         put_file(self.ledger, _LIST, f"# tpukit\n{source}\n")
         update_lists()
         install_packages(self.ledger, "gcsfuse")
+
+
+def _is_mounted(folder: str) -> bool:
+    return "fuse" in output("findmnt", "-n", "--mountpoint", folder, "-o", "FSTYPE")

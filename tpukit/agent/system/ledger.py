@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import shlex
@@ -25,7 +26,7 @@ class LedgerFile:
 
     def has(self, *words: str) -> bool:
         """Return True if an undo is noted that begins with these words."""
-        noted = (shlex.split(line[len(_UNDO) :]) for line in self._lines() if _UNDO in line)
+        noted = (shlex.split(line[len(_UNDO) :]) for line in self._undos())
         return any(tuple(undo[: len(words)]) == words for undo in noted)
 
     def note(self, *words: str) -> None:
@@ -48,8 +49,11 @@ class LedgerFile:
             with open(f"{self.path}.new", "w", errors="surrogateescape") as file:
                 file.writelines(lines)
             os.replace(f"{self.path}.new", self.path)
-        if lines:
+        with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
+
+    def _undos(self) -> list[str]:
+        return [line for line in self._lines() if line.startswith(_UNDO)]
 
     def _first_lines(self) -> list[str]:
         os.makedirs(self.folder, 0o700, exist_ok=True)
@@ -78,7 +82,9 @@ def ledgers(folder: str) -> list[dict[str, Any]]:
     for path in filter(os.path.isfile, glob.glob(f"{glob.escape(folder)}/*")):
         with open(path, errors="replace") as file:
             rows = [line.rstrip("\n").partition("\t")[::2] for line in file]
-        said: dict[str, Any] = dict(rows)
-        said.update(step=said.pop("word"), number=int(said["number"]))
-        found.append({**said, "undo": [text for key, text in rows if key == "undo"]})
+        said = dict(rows)  # of a ledger that found no room on the disk a part is missing
+        number, undo = said.get("number", ""), [text for key, text in rows if key == "undo"]
+        ledger: dict[str, Any] = {key: said.get(key, "") for key in ("by", "at", "value")}
+        ledger.update(step=said.get("word", ""), number=int(number or 0), undo=undo)
+        found.append(ledger)
     return found

@@ -37,10 +37,11 @@ class NfsStep(WorkerStep):
             return
         if not has_program("mount.nfs"):
             install_packages(self.ledger, "nfs-common")
-        fix = "see that its slice is READY, and that the network's rules let tcp:2049 through"
+        self.enter(folder, self._line(folder))
         mount = ("timeout", "60", "mount", "-t", "nfs", "-o", _OPTIONS, self.value, folder)
-        refused = StepRefused(f"{self.value} cannot be mounted", fix)
-        self.mount(folder, self._line(folder), mount, refused)
+        if not is_mounted(folder) and not self.mounts(folder, *mount):
+            fix = "see that its slice is READY, and that the network's rules let tcp:2049 through"
+            raise StepRefused(f"{self.value} cannot be mounted", fix)
 
     def _is_server(self, server: str) -> bool:
         return server in output("hostname", "-I").split()

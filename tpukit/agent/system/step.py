@@ -50,17 +50,15 @@ class WorkerStep:
         """Return the step's lines in a file of others."""
         return Block(self.ledger.entry, path)
 
-    def mount(self, folder: str, line: str, command: tuple[str, ...], refused: StepRefused) -> None:
-        """Mount something at a folder, now and after a restart: `line` is its line in the table.
-
-        Raises `refused` if root's command for it fails.
-        """
+    def enter(self, folder: str, line: str) -> None:
+        """Make a folder, and have something mounted there after a restart, as the line says."""
         put_folder(self.ledger, folder)
         self.block(MOUNTS).put(self.ledger, line)
-        if not is_mounted(folder):
-            self.ledger.note("unmount", folder)
-            if not succeeds(*as_root(*command)):
-                raise refused
+
+    def mounts(self, folder: str, *command: str) -> bool:
+        """Mount something at a folder by a command of root's; return True if that succeeds."""
+        self.ledger.note("unmount", folder)
+        return succeeds(*as_root(*command))
 
 
 #: The table of what is mounted after a restart.
