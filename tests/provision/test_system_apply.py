@@ -17,7 +17,8 @@ from tpukit.errors import ProvisionFailed
 from tpukit.provision.apply import require_provisioned
 from tpukit.provision.provision_report import ProvisionReport
 from tpukit.provision.provisioning import provision_all
-from tpukit.provision.system_steps import parse
+from tpukit.provision.system_apply import read_plan
+from tpukit.provision.system_steps import named, parse, step_names
 from tpukit.provision.undo import undo_all
 from tpukit.provision.wanted import Wanted
 from tpukit.provision.worker_jobs import ProvisionEvent, WorkerJobs
@@ -58,6 +59,16 @@ def held(worker: LocalWorker) -> Iterator[threading.Event]:
     assert begun.wait(60)
     yield over
     holder.join(120)
+
+
+def test_every_step_says_how_it_stands_on_this_machine(worker: LocalWorker) -> None:
+    """A step that fails to look would hide what the others need."""
+    steps = [parse(named(name).example or name) for name in step_names()]
+    plan = read_plan([worker.remote()], steps, seconds(60))
+    (facts,) = plan.facts.values()
+    assert facts.steps.keys() == {step.word for step in steps}
+    for word, fact in facts.steps.items():
+        assert fact.needed or fact.refused or fact.notes or word == "limits", word
 
 
 def test_of_two_clients_that_plan_the_same_one_does_it_and_undo_waits_for_both(
