@@ -159,6 +159,9 @@ def test_an_older_ledger_is_undone_and_a_newer_one_is_refused(tmp_path: Path) ->
     done = step(tmp_path, "undo()")
     assert (done.returncode, "cannot undo take_moon" in done.stdout) == (3, True)
     assert "take_moon" in ledger.read_text()
+    ledger.write_text("")  # the disk was full
+    said = "print(step_verbs.ledgers(ledger.folder)[0]['number']); undo()"
+    assert (step(tmp_path, said).stdout, ledger.exists()) == ("0\n\ntpukit-agent {}\n", False)
 
 
 def test_a_foreign_file_where_ours_would_be_is_left(tmp_path: Path) -> None:
