@@ -4,7 +4,7 @@
     ├── BadInput               2   usage, a flag, a name, a file, an environment variable
     ├── NotFound               3   the cloud really answered "not found"
     ├── NotAuthenticated       4   no credentials, or refused ones
-    ├── NotAllowed             4   credentials without the permission, or another's slice
+    ├── NotAllowed             4   no permission, or the slice belongs to somebody else
     │   └── NotEnabled         4   the API is off, or the zone is closed to the project
     ├── NameTaken              5   the name exists with another spec or another owner
     ├── NoCapacity             6   stockout: worth another try, another zone

@@ -200,7 +200,7 @@ def _raising_loss(context: Context, slice_: Slice, opening: Opening | None) -> I
 
 
 def _stands(context: Context, slice_: Slice, opening: Opening) -> bool:
-    """Return False if a slice's rule is gone too: whoever deletes a slice removes its rule."""
+    """Return False if the slice's rule is gone: deleting a slice with tpukit removes its rule."""
     try:
         rules = context.firewall.of(slice_.network_project).once().list()
     except TpukitError:

@@ -121,7 +121,7 @@ class AccessTokens:
         if self._credentials is None:
             raise NotAuthenticated(
                 "the API asks for credentials, but auth/disable_credentials is set",
-                fix=Fix.command("tpukit", "config", "explain", note="shows where it is set"),
+                fix=Fix.command("tpukit", "config", "explain", note="shows its origin"),
             )
         with self._lock:
             value = refused.get("authorization", "").removeprefix("Bearer ")

@@ -109,7 +109,7 @@ class Failure:
 
 
 class RestFailure(Exception):
-    """The failure of one of our own REST calls."""
+    """A REST call of ours has failed."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)

@@ -232,7 +232,7 @@ def _resolve_all(places: tuple[_Place, ...], local: bool) -> dict[str, Setting]:
 
 
 def _resolve(definition: Definition, places: tuple[_Place, ...], local: bool) -> Setting:
-    """Return the setting from the first place that has it and is allowed to set it."""
+    """Return the setting from the first place that contains it and is allowed to set it."""
     for place in places:
         setting = place.settings.get(definition.name)
         if setting is None or (local and definition.guarded and not place.emulator):
