@@ -272,6 +272,38 @@ def test_every_line_comes_once_over_fifty_cut_connections(
     assert sum(len(server.ciphers) for server in servers) > 15, "connections were cut"
 
 
+def test_who_has_left_a_log_is_told_of_no_loss(
+    workers: list[RemoteWorker], servers: list[Server]
+) -> None:
+    """The connections are closed at the end of an interrupted command, which has had its say."""
+    start(workers[:1], "echo begun; sleep 1000")
+    told: list[str] = []
+    connected, again = threading.Event(), threading.Event()
+
+    def connect() -> Connection:
+        if connected.is_set():
+            again.set()
+            raise TpukitError("it is followed no longer")
+        connected.set()
+        return workers[0].connect()
+
+    def interrupt(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        runs.follow(
+            [RemoteWorker(0, connect, "demo")],
+            "train",
+            interrupt,
+            CLOCK,
+            notice=lambda worker, word: told.append(word),
+        )
+    servers[0].cut()
+    assert again.wait(60)
+    assert told == []
+    runs.end(workers[:1], ["train"], CLOCK)
+
+
 def test_a_log_can_be_read_while_the_run_goes_on(
     workers: list[RemoteWorker], servers: list[Server]
 ) -> None:

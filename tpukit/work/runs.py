@@ -212,11 +212,11 @@ def follow(
 ) -> list[Outcome[RemoteWorker, JobResult | None]]:
     """Hand on a part of the run's logs, every byte once, and return how it ended on each worker.
 
-    `notice` is told of losses. Lost connections are made anew; where so many seconds of `patience`
-    brought nothing, or a worker's `connect` gives up, that is the worker's error. What is `opened`
-    already comes first.
+    `notice` is told of losses, until an interrupt. Lost connections are made anew. If so many
+    seconds of `patience` brought nothing, or a worker's `connect` gives up, that is the worker's
+    error. What is `opened` already comes first.
     """
-    never = Deadline.never(clock)
+    never, left = Deadline.never(clock), threading.Event()
 
     def one(worker: RemoteWorker) -> JobResult | None:
         first = (opened or {}).get(worker)
@@ -226,12 +226,12 @@ def follow(
             record_name(run_id, worker.record),
             never,
             on_log=lambda data, epoch: on_log(worker, data, epoch),
-            notice=lambda word: notice(worker, word),
+            notice=lambda word: None if left.is_set() else notice(worker, word),
             patience=patience,
         )
         return job.follow(part)
 
-    return fan_out(workers, one, window=len(workers))
+    return fan_out(workers, one, window=len(workers), cancel=left.set)
 
 
 def end(
