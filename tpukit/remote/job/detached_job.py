@@ -109,6 +109,7 @@ class DetachedJob:
                 f"{one_line(self.name)!r} cannot name a job",
                 fix=Fix(note="use a-z, 0-9, '.', '_' and '-'"),
             )
+        self._label = self.name.partition("@")[0]  # the other part is the worker
         self._log_path = f"~/{worker_files.JOBS}/{self.name}/log"
         self._connection = RetryingConnection(self.connect, self.deadline)
         self._log = _Log(self.on_line, self.on_log, self.notice)
@@ -142,7 +143,7 @@ class DetachedJob:
     def _start(self, request: JobRequest) -> None:
         # Where an answer was lost, the job that is there is taken for the one that was asked for.
         if self._ask("start_job", asdict(request)).text("state") == "other":
-            raise NameTaken(f"job {self.name} is there already, with another command")
+            raise NameTaken(f"job {self._label} is there already, with another command")
 
     def _follow(self, part: LogPart) -> JobResult | None:
         """Return how the job ended once the log was handed on, or None where the job runs."""
@@ -161,7 +162,7 @@ class DetachedJob:
         gone = "its folder is not there: it was removed, or the worker was made anew"
         dead = "its process is gone without an exit status: the worker restarted, or it was killed"
         raise JobLost(
-            f"job {self.name} was lost",
+            f"job {self._label} was lost",
             why=gone if state == "absent" else dead,
             details={"log_path": self._log_path, "log_tail": list(self._log.tail)},
         )
@@ -193,8 +194,8 @@ class DetachedJob:
                     self.deadline.clock.sleep(min(1.0, patience.remaining()))
         except DeadlinePassed as error:
             raise DeadlinePassed(
-                f"job {self.name} did not end in time",
-                exists=(f"job {self.name} on the worker, log {self._log_path}",),
+                f"job {self._label} did not end in time",
+                exists=(f"job {self._label} on the worker, log {self._log_path}",),
             ) from error
 
     def _ask_over(self, connection: Connection, verb: str, words: dict[str, Any]) -> AgentAnswer:
