@@ -292,7 +292,10 @@ def test_devices_that_a_training_job_holds_are_busy_and_not_computed_on(tmp_path
     """A process of a detached run, named with it; the program is not even started."""
     started = tmp_path / "started"
     worker = with_interpreter(tmp_path, f"touch {started}", devices=8)
-    with training(worker, "/home/me/.tpukit/jobs/run.night-3") as process:
+    job = tmp_path / ".tpukit/jobs/run.night-3@demo.0"
+    job.mkdir(parents=True)
+    (job / "command").touch()
+    with training(worker, str(job)) as process:
         with pytest.raises(DevicesBusy) as caught:
             ensure(replace(worker.remote(), slice="demo"), accelerator=V3_8)
         known = f"PID {process.pid} (run night-3, sleep 1000)"
