@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import hashlib
 import os
 import shutil
 from typing import Any, Iterator, Sequence
@@ -160,6 +159,10 @@ def _field(line: str) -> tuple[str, str, str]:
 def _editable(home: Home, venv: str) -> str:
     """Return the folder of a project that is installed, if it says now what it said then."""
     then, _, folder = _beginning(f"{venv}/tpukit-editable", 5000).partition(" ")
+    if not then:
+        return ""
+    import hashlib  # it loads OpenSSL, which costs more than all else here
+
     now = hashlib.sha256()
     for name in ("pyproject.toml", "setup.py", "uv.lock"):
         with contextlib.suppress(OSError), open(
