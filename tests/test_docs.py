@@ -33,6 +33,7 @@ PAGES = pages()
 README, TUTORIAL = ROOT / "README.md", ROOT / "docs/tutorial/first-slice.md"
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _SPAN = re.compile(r"`([^`\n]+)`")
+_FILE = re.compile(r"[a-z0-9_-]+/[a-z0-9_./-]*[a-z0-9]")
 _CALL = re.compile(r"(?<![\w./\"-])tpukit +(?=[a-z-])([^|;&)#\n]*)")
 
 
@@ -105,6 +106,16 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         path = (page.parent / name).resolve() if name else page
         assert path.exists(), target
         assert not anchor or anchor in anchors(path), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=label)
+def test_every_file_of_the_repository_that_is_named_exists(page: Path) -> None:
+    """A module may be named by its path below `tpukit/`; other paths are of other places."""
+    tops = (ROOT, ROOT / "tpukit")
+    files = [span for span in _SPAN.findall(page.read_text("utf-8")) if _FILE.fullmatch(span)]
+    ours = [file for file in files if any((top / file.split("/")[0]).is_dir() for top in tops)]
+    lost = [file for file in ours if not any((top / file).exists() for top in tops)]
+    assert not lost
 
 
 @pytest.mark.parametrize("page", PAGES, ids=label)

@@ -9,6 +9,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Set
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,25 @@ def _may_import(path: Path, own: str, other: str, level: dict[str, int]) -> bool
     if other == "emulator":
         return str(path.relative_to(PACKAGE)).startswith(EMULATOR_IMPORTERS)
     return level[own] >= level[other]
+
+
+def test_the_drawing_of_the_rooms_is_true() -> None:
+    """Each arrow is an import, and each import follows from a chain of arrows."""
+    page = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
+    chains = re.findall(r"^ +(\w+(?: --> \w+)+)$", page, re.MULTILINE)
+    arrows = {arrow for chain in chains for arrow in pairwise(chain.split(" --> "))}
+    rooms = {module: "facts" if part(module) in LAYERS[0] else part(module) for module in NAMES}
+    imported = {
+        (rooms[name], rooms[other])
+        for name, path in NAMES.items()
+        for other in imports(path) & NAMES.keys()
+        if {rooms[name], rooms[other]}.isdisjoint({"", "__main__"}) and rooms[name] != rooms[other]
+    }
+    assert arrows <= imported
+    follows = set(arrows)
+    while more := {(a, d) for a, b in follows for c, d in arrows if b == c} - follows:
+        follows |= more
+    assert imported <= follows
 
 
 def test_no_module_leads_back_to_itself() -> None:

@@ -12,7 +12,7 @@ LIMITS = {"pages": 0.9, "help and messages": 6.1, "docstrings and comments": 11.
 
 def texts(kind: str) -> list[str]:
     if kind == "pages":
-        files = [*pages(), *ROOT.glob("C*.md")]
+        files = [*pages(), ROOT / "CHANGELOG.md"]
         return [text for file in files for text in prose.paragraphs(file)]
     return [text for other, text in prose.code_texts() if other == kind]
 

@@ -67,8 +67,8 @@ class Outcome:
 
 
 def pages() -> list[Path]:
-    """Return the README and every page below docs."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """Return the README, CONTRIBUTING and every page below docs."""
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
