@@ -199,7 +199,7 @@ def test_config_explain_shows_the_identity_without_asking(
     unknown = run("config", "explain", "--json", environment=home).document["identity"]
     assert unknown["account"] == ""
     assert str(adc) in unknown["origin"]
-    assert "not known" in unknown["origin"]
+    assert "unknown account" in unknown["origin"]
     adc.unlink()
     nobody = run("config", "explain", environment=home)
     assert nobody.out.splitlines()[0] == "identity\t\tno credentials for Google Cloud"

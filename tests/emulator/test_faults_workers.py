@@ -294,7 +294,7 @@ def test_devices_lie_to_every_command_until_they_are_healed(worker: EmulatedWork
     assert worker.output(number) != worker.output(number)
     program = "import os; print(os.environ['TPUKIT_LYING_DEVICES'])"
     hook = worker.output(f'cat "$(python3 -c {quote([program])})"')
-    assert hook.startswith('"""Let JAX')
+    assert hook.startswith('"""Make JAX')
     heal(worker)
     assert worker.ssh(LOOK).stdout.split()[:2] == [b"8", f"{count}8".encode()]
     assert b"=" not in worker.ssh("echo $TPUKIT_LIES").stdout
