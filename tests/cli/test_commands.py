@@ -289,7 +289,7 @@ def test_a_smoke_test_of_a_type_that_is_not_listed_suggests_no_second_slice(
     prompt_cloud.tpu.create(prompt_cloud.request())
     prompt_cloud.change("demo", acceleratorType="tpu7x-8")
     told = run("smoke", "demo", environment=prompt_cloud.environment()).says(2).err
-    assert "how many devices a tpu7x-8 has is not known" in told
+    assert "how many devices a tpu7x-8 has is unknown" in told
     assert "venvs/jax/bin/python" in told
     assert "create" not in told
 
@@ -542,4 +542,4 @@ def test_a_folder_that_was_deleted_is_no_defect(run: Run, tmp_path: Path) -> Non
     os.chdir(gone)
     gone.rmdir()
     for words in (["list"], ["push", "demo"]):
-        assert "the folder that you are in was deleted" in run(*words).says(2).err
+        assert "the working folder was deleted" in run(*words).says(2).err

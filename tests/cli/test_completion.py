@@ -135,7 +135,7 @@ def test_fish_completes_what_is_typed(environment: dict[str, str]) -> None:
     if not shutil.which("fish"):
         pytest.skip("fish is not installed: its completion is NOT checked by this run")
     for line, wanted in (
-        ("tpukit desc", "describe\tShow one slice, wherever it is."),
+        ("tpukit desc", "describe\tShow one slice."),
         ("tpukit describe my", "my-own-slice"),
         ("tpukit up v3-3", "v3-32\t16 chips"),
     ):

@@ -345,7 +345,7 @@ def test_a_wrong_clock_is_told_where_the_api_is_not_of_this_machine(
     late = formatdate(time.time() - 50 * 3600, usegmt=True)
     with scripted(json_reply(200, {}, Date=late)) as server:
         for endpoint, wanted in (
-            ({}, ["this machine's clock is 2 d ahead of the API's, which counts"]),
+            ({}, ["this machine's clock is 2 d ahead of the API's; tpukit uses the API's"]),
             (prompt_cloud.environment(), []),
         ):
             environment = {**bare_environment(tmp_path), **endpoint}

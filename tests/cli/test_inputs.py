@@ -356,7 +356,7 @@ def test_flags_of_ours_behind_the_dashes_are_warned_of_where_they_were_missed(
     assert bare.status in (2, 4)
     told = [line for line in bare.err.splitlines() if line.startswith("warning:")]
     assert [line.split()[1] for line in told] == ["--local", "--zone=x"]
-    assert "is a word of the remote command" in told[0]
+    assert "belongs to the remote command" in told[0]
     other = ("run", "ghost", "--", "hostname", "--project", "x")
     assert "--project after --" in run(*other, environment=standing.environment()).says(3).err
     before = ("run", "ghost", "--project", "demo-project", "--", "hostname")

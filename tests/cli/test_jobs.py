@@ -141,7 +141,7 @@ def test_an_attached_run_is_listed_and_kill_ends_it(local: Local, team: str) -> 
     eventually(lambda: attached(local, team, "attached, client gone") == {run})
     killed = local.run("kill", team, run)
     assert killed.status == 0, killed.err
-    assert f"on {team} worker 3 the processes that could be found were ended" in killed.err
+    assert f"some processes on {team} worker 3 may still run" in killed.err
     assert not attached(local, team, "attached, client gone")
 
 

@@ -57,7 +57,7 @@ def test_slices_of_yours_are_extended_by_pattern(run: Run, prompt_cloud: Cloud) 
     ends = {each.name for each in prompt_cloud.tpu.list("-").slices if EXPIRES in each.labels}
     assert ends == {"exp-1", "exp-2"}
     told = run("extend", "none-*", "--ttl", "3h", environment=environment).says(3).err
-    assert "no slice of yours fits none-*" in told
+    assert "no slice of yours matches none-*" in told
 
 
 def test_nothing_of_what_fits_is_deleted_where_that_is_not_sure(
@@ -90,7 +90,7 @@ def test_a_pattern_selects_no_slice_of_others_unless_they_are_asked_for(
     assert run("delete", "exp-*", "--yes", environment=environment).out == "exp-mine\n"
     assert names(prompt_cloud) == ["exp-colleague", "exp-hers"]
     told = run("delete", "exp-*", "--yes", environment=environment).says(3).err
-    assert "no slice of yours fits exp-*" in told
+    assert "no slice of yours matches exp-*" in told
     words = ("delete", "exp-*", "--foreign", "--force", "--yes")
     assert run(*words, environment=environment).out == "exp-colleague\nexp-hers\n"
 

@@ -89,7 +89,7 @@ def test_a_key_that_a_full_disk_has_no_room_for_is_no_bad_input(
         timeout=60,
     )
     assert done.returncode == 1, done.stderr
-    assert "error: there is no room on this machine's disk" in done.stderr
+    assert "error: this machine's disk has no room" in done.stderr
     assert prompt_cloud.nodes() == []
 
 

@@ -102,7 +102,7 @@ def test_a_full_disk_where_a_watch_writes_ends_neither_it_nor_its_command(
             check=False,
         )
     assert done.returncode == 1
-    assert "error: there is no room on this machine's disk" in done.stderr
+    assert "error: this machine's disk has no room" in done.stderr
     assert "Exception" not in done.stderr
     kept = local.run("watch", "--list", slice_name)
     assert kept.out.splitlines()[-1].endswith("\tended\tstatus 0"), done.stderr

@@ -83,7 +83,7 @@ def test_reap_shows_asks_and_says_what_it_did_not_see(run: Run, prompt_cloud: Cl
         shown = run(*words, "--json", environment=environment).document
         assert shown["unreachable"] == [FAR], words
     assert done.document["spared"][0]["spared"] == "it belongs to bob"
-    assert f"warning: {FAR} did not answer: what is left there was not seen" in done.err
+    assert f"warning: {FAR} did not answer: its slices were not checked" in done.err
     prompt_cloud.control("DELETE", "faults")
     done = run("reap", "--yes", "--force", environment=environment)
     assert (done.status, done.out.split("\t")[0]) == (0, "slice")
@@ -179,13 +179,13 @@ def test_reap_lists_the_data_disks_that_slices_had_and_nothing_uses(
         {"source": f"{place}/one", "size_gb": 10, "slice": "first"},
         {"source": f"{place}/two", "size_gb": 10, "slice": "asked"},
     ]
-    assert f"nothing uses data disk one ({ZONE}, 10 GB), which slice first had" in done.err
+    assert f"data disk one ({ZONE}, 10 GB) of former slice first is unused" in done.err
     line = f"next: gcloud compute disks delete two --zone {ZONE} --project {PROJECT}"
     assert line in run("reap", environment=environment).err
     prompt_cloud.fault(preset="permission-denied", method="disks.get")
     denied = run("reap", "--json", environment=environment)
     assert (denied.status, denied.document["disks_left_over"]) == (0, [])
-    assert "data disks were not looked at" in denied.err
+    assert "data disks were not checked" in denied.err
     Path(environment["TPUKIT_HOME"], "state", "journal.jsonl").unlink()
     assert run("reap", "--json", environment=environment).document["disks_left_over"] == []
 

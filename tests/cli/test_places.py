@@ -149,7 +149,7 @@ def test_best_effort_goes_through_the_queue_and_is_taken_up_again(
     ("words", "told"),
     [
         (("--zones", ZONE, "--anywhere"), "exclude each other"),
-        (("--max-wait", "3h"), "goes with --keep-trying"),
+        (("--max-wait", "3h"), "needs --keep-trying"),
         (("--keep-trying", "--max-wait", "long"), "is not a duration"),
         (("--zones", "us-centrl1-a"), "there is no zone"),
         (("--types", "v9-8"), "is not an accelerator type"),

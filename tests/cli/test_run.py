@@ -80,7 +80,7 @@ def test_ssh_has_an_environments_programs_in_a_command_and_in_a_shell(
     assert environment.endswith("/.tpukit/venvs/jax")
     shell = local.run("ssh", single, "--with", "jax", stdin=line)
     assert (shell.status, shell.out.split()) == (3, [python, environment])
-    assert "in any shell there: . ~/.tpukit/venvs/jax/bin/activate" in shell.err
+    assert "in other shells there, type: . ~/.tpukit/venvs/jax/bin/activate" in shell.err
     refused = local.run("ssh", single, "--with", "flax").says(3)
     assert f"fix: tpukit --local provision {single} flax" in refused.err
     assert "no recipe" in local.run("ssh", single, "--with", "flux").says(2).err

@@ -33,7 +33,7 @@ def test_ctrl_c_names_every_slice_that_the_command_is_about_and_no_other(
     assert both.fix == Fix.command("tpukit", "delete", "demo", "pair")
     toolkit.about("late")
     late = toolkit.interrupted(KeyboardInterrupt())
-    assert (late.exists, late.why) == (both.exists, "nobody has looked yet for late")
+    assert (late.exists, late.why) == (both.exists, "not looked up yet: late")
     assert late.fix == Fix.command("tpukit", "delete", "demo", "pair", "late")
 
 
@@ -75,6 +75,6 @@ def test_ctrl_c_at_the_first_line_of_a_command_says_that_nobody_has_looked(
         said.flush()
         told = said.buffer.getvalue().decode()
         assert told.startswith("slice demo: v3-8 in ")
-        assert f"whether slice demo in {ZONE} exists was not asked yet" in told
+        assert f"slice demo in {ZONE} was not looked up yet" in told
         assert f"fix: tpukit delete demo --zone {ZONE}" in told
     assert cloud.nodes() == []

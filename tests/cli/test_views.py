@@ -113,7 +113,7 @@ def test_an_end_that_is_not_certain_is_not_told_as_one() -> None:
     worker = RemoteWorker(0, lambda: None, "demo")
     shown = job_views.ended("demo", [Outcome(worker, EndReport(ended=1, certain=False))])
     assert shown.warnings == [
-        "on demo worker 0 the processes that could be found were ended: it had no control group"
+        "some processes on demo worker 0 may still run: the run had no control group"
     ]
 
 

@@ -201,7 +201,7 @@ def test_up_keep_does_not_take_the_place_of_a_watch_with_a_command(
     file.save(watch)
     prompt_cloud.fault(method="nodes.*", status="PERMISSION_DENIED", probability=1.0)
     told = run("up", "v3-8", "demo", "--keep", environment=environment).says(5).err
-    assert "is to be watched with another command (train)" in told
+    assert "is already watched with another command (train)" in told
     assert file.load() == watch
 
 

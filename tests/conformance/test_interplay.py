@@ -198,7 +198,7 @@ def test_gcloud_deletes_the_data_disk_that_reap_says_a_slice_has_left(cloud: Clo
     told = tpukit.succeeds("reap", "--yes", "--json")
     left = json.loads(told.stdout)
     assert left["disks_left_over"] == [{"source": disk, "size_gb": 10, "slice": "with-disk"}]
-    assert f"nothing uses data disk data ({zone}, 10 GB), which slice with-disk had" in told.stderr
+    assert f"data disk data ({zone}, 10 GB) of former slice with-disk is unused" in told.stderr
     (line,) = [each for each in left["next"] if each["arguments"][:1] == ["gcloud"]]
     cloud.any_gcloud(*line["arguments"][1:], "--quiet")
     assert tpukit.document("reap", "--yes")["disks_left_over"] == []

@@ -204,7 +204,7 @@ PHASES = (
     ("provision demo", r"worker 0: "),
     ("wait demo --for gone", r"READY"),
     ("watch demo --run-id one -- sleep 999", r"run one started"),
-    ("watch demo", r"taken up"),
+    ("watch demo", r"resumed after"),
     ("watch demo", r"preempted"),
     ("watch demo", r"making it again"),
     ("watch demo", r"made again|run one"),
@@ -216,7 +216,7 @@ PHASES = (
 
 
 #: How an interrupt tells of a slice that is there, that may be, or that was not looked for yet.
-SAID = "exists: slice demo|demo .*may still appear|whether slice demo .*exists was not asked yet"
+SAID = "exists: slice demo|demo .*may still appear|slice demo .*was not looked up yet"
 
 
 def test_ctrl_c_says_at_once_what_exists_and_how_to_delete_it(tmp_path_factory: Factory) -> None:

@@ -286,7 +286,7 @@ def test_what_may_go_on_after_an_interrupt_is_said(tpukit: Tpukit) -> None:
         command.read_until("begun")
         command.type("\x03")
         command.ends_with(130)
-        assert "it may go on on pod worker 0" in os.read(command.far, 4096).decode()
+        assert "the command may still run on pod worker 0" in os.read(command.far, 4096).decode()
 
 
 def test_a_command_without_standard_input_leaves_it_to_the_next(tpukit: Tpukit) -> None:
@@ -356,7 +356,7 @@ def test_without_openssh_a_command_runs_and_a_shell_is_one_clear_error(
     assert "there\n" in bare.succeeds("ssh", "pod", "--", "echo there").stdout
     for flags in ((), ("--tmux",), ("-t", "--", "htop")):
         done = bare.ends_with(2, "ssh", "pod", *flags)
-        assert "OpenSSH's client, which is not on this machine" in done.stderr
+        assert "OpenSSH's client, which this machine lacks" in done.stderr
         assert "tpukit ssh pod -- COMMAND" in done.stderr
 
 

@@ -169,7 +169,7 @@ def test_an_interrupted_search_goes_on_where_another_machine_starts_it_again(
         ada.search(*ZONES, asking=6 * HOUR)
     told = "\n".join(caught.value.lines())
     assert "us-central1-f v3-8: after a fix" in told
-    assert "takes the search up again" in told
+    assert "continues the search" in told
     clock.on_sleep = passing
     check_found(cloud, *Hunter(cloud, nonce="n2").search(*ZONES, asking=6 * HOUR))
 

@@ -296,7 +296,7 @@ def test_a_deadline_names_what_exists_and_the_delete_command(cloud: Cloud) -> No
         f"slice demo in {ZONE}, CREATING when last seen; it bills until it is deleted",
     )
     assert str(caught.value.fix) == f"tpukit wait demo --zone {ZONE}"
-    assert "note: or type the same command again" in caught.value.lines()
+    assert "note: or run the same command again" in caught.value.lines()
     assert str(caught.value.otherwise) == f"tpukit delete demo --zone {ZONE}"
     assert len(cloud.nodes()) == 1
 
@@ -315,7 +315,9 @@ def test_a_create_that_was_accepted_and_that_nobody_ever_sees_ends_early(
     operation = {"name": f"projects/{PROJECT}/locations/{ZONE}/operations/o"}
     unseen = json_reply(404, {"error": {"status": "NOT_FOUND", "message": "no"}})
     with scripted(unseen, json_reply(200, operation), unseen) as server:
-        with pytest.raises(TpukitError, match="took the create of slice demo and shows no") as end:
+        with pytest.raises(
+            TpukitError, match="accepted the create of slice demo but shows no"
+        ) as end:
             ensure(
                 CloudTpu(cloud.session, PROJECT, server.url),
                 labelled(cloud),

@@ -36,7 +36,7 @@ def test_a_name_close_to_one_that_exists_is_suggested(cloud: Cloud) -> None:
     with pytest.raises(NotFound) as caught:
         find.find(cloud.tpu, "demmo")
     assert caught.value.fix == Fix.command(
-        "tpukit", "describe", "demo", note="did you mean that one?"
+        "tpukit", "describe", "demo", note="did you mean that slice?"
     )
 
 

@@ -69,7 +69,10 @@ class Cleanup:
 
         What has another end or is another thing of that name since it was shown stays.
         """
-        things, near = {each.label: each.found for each in due}, self.provider.within(deadline)
+        things, near = (
+            {leftover.label: leftover.thing for leftover in due},
+            self.provider.within(deadline),
+        )
         try:
             return self.end_all(things, deadline, lambda thing: still_due(near, thing))
         except (Interrupted, Terminated) as error:

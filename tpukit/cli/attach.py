@@ -20,17 +20,17 @@ def attach(
 ) -> View:
     """Follow a detached run to its end and return its exit status.
 
-    That is the highest of all workers'. Ctrl-C leaves the run running.
+    The exit status is the highest of all workers. Ctrl-C leaves the run running.
 
     Examples:
       tpukit attach demo
       tpukit attach demo 20261121-143355-3f2a
     """
-    found = read(toolkit.by(route), name, run, LogFlags(**asdict(flags), follow=True))
-    if found is None:
+    outcomes = read(toolkit.by(route), name, run, LogFlags(**asdict(flags), follow=True))
+    if outcomes is None:
         return LEFT
-    for each in found:
-        if each.value and each.value.status:
-            toolkit.console.warn(f"{each.item.label} exited with status {each.value.status}")
-    codes = [each.value.status for each in found if each.value]
-    return View({}, status=max([outcome_views.worst(found), *codes]))
+    for outcome in outcomes:
+        if outcome.value and outcome.value.status:
+            toolkit.console.warn(f"{outcome.item.label} exited with status {outcome.value.status}")
+    codes = [outcome.value.status for outcome in outcomes if outcome.value]
+    return View({}, status=max([outcome_views.worst(outcomes), *codes]))

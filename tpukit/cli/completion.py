@@ -1,7 +1,7 @@
-"""`tpukit completion`: the script that lets a shell complete command lines, and its answers.
+"""`tpukit completion`: completion scripts for shells, and the candidates for a command line.
 
-A script asks this program for what may follow. The answer comes from our own tables and from the
-names of slices seen lately: nothing asks the cloud while somebody waits for a key.
+A script asks this program for candidates. They come from our own tables and from the names of
+recently seen slices, never from the cloud: completion must be fast.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from tpukit.errors import BadInput, Fix
 from tpukit.text import one_line
 
 SHELLS = ("bash", "zsh", "fish")
-#: What a script turns into names of files.
+#: A candidate that the script replaces by the names of files.
 FILES = ":files"
 Shell = Annotated[str, Argument(metavar="SHELL", help=f"{', '.join(SHELLS)}.")]
 
 
 def completion(toolkit: Toolkit, shell: Shell) -> View:
-    """Print the script by which a shell completes words.
+    """Print the script for completion in a shell.
 
-    It knows commands, flags, types, zones, and the slices that tpukit saw in the last half hour.
+    It completes commands, flags, types, zones, and slices that tpukit saw in the last half hour.
 
     Examples:
       source <(tpukit completion bash)
@@ -45,10 +45,10 @@ def completion(toolkit: Toolkit, shell: Shell) -> View:
 def candidates(
     root: Any, words: Sequence[str], names: Callable[[], Iterable[str]]
 ) -> list[tuple[str, str]]:
-    """Return (word, meaning) for what may stand in the place of the last of these words.
+    """Return a pair (word, meaning) for each completion of the last of these words.
 
-    `root` is the command tree, of which the command that the words name is enough; `names` returns
-    the names of slices.
+    `root` is the command tree, which may contain only the command that the words name. `names`
+    returns the names of slices.
     """
     *before, last = _joined(words)
     if "--" in before:
@@ -68,13 +68,16 @@ def candidates(
             given += 1
     head, equals, value = last.partition("=")
     if not flag and equals and (named := _flag(command, head)):
-        found = _fitting(value, _values(named, names))
-        return [(f"{head}={word}", meaning) for word, meaning in found]
+        fitting = _fitting(value, _values(named, names))
+        return [(f"{head}={word}", meaning) for word, meaning in fitting]
     return _fitting(last, _values(flag, names) if flag else _here(command, given, last, names))
 
 
 def _command(group: Any, word: str) -> tuple[Any, int]:
-    """Return the command of a group that a word leads to, and how many arguments it has then."""
+    """Return the command of a group that a word names, and the number of its arguments so far.
+
+    A word that names none is the first argument of the group's default command.
+    """
     default = group.commands.get(getattr(group, "default", ""))
     return (group.commands[word], 0) if word in group.commands else (default, 1)
 
@@ -82,49 +85,57 @@ def _command(group: Any, word: str) -> tuple[Any, int]:
 def _here(
     command: Any, given: int, last: str, names: Callable[[], Iterable[str]]
 ) -> Iterable[tuple[str, str]]:
-    """Return what a command takes after so many arguments."""
+    """Return the candidates for a command's next word after `given` arguments."""
     if last.startswith("-"):
         return _flags(command)
     if hasattr(command, "commands"):
         default = command.commands.get(getattr(command, "default", ""))
         return [*_commands(command), *(_here(default, 0, last, names) if default else ())]
-    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    arguments = [
+        parameter for parameter in command.params if parameter.param_type_name == "argument"
+    ]
     if given < len(arguments):
         return _values(arguments[given], names)
     return _values(arguments[-1], names) if arguments and arguments[-1].nargs == -1 else []
 
 
 def _joined(words: Sequence[str]) -> list[str]:
-    """Put together again what bash takes apart at an equals sign."""
-    found: list[str] = []
+    """Join the words that bash has split at an equals sign."""
+    parts: list[str] = []
     for word in words or [""]:
-        if found and (word == "=" or found[-1].endswith("=")) and found[-1].startswith("--"):
-            found[-1] += word
+        if parts and (word == "=" or parts[-1].endswith("=")) and parts[-1].startswith("--"):
+            parts[-1] += word
         else:
-            found.append(word)
-    return found
+            parts.append(word)
+    return parts
 
 
 def _flag(command: Any, word: str) -> Any:
     name = word.partition("=")[0]
-    return next((each for each in command.params if name in each.opts), None)
+    return next((parameter for parameter in command.params if name in parameter.opts), None)
 
 
 def _flags(command: Any) -> Iterable[tuple[str, str]]:
-    for each in command.params:
-        if each.param_type_name == "option" and not each.hidden:
-            yield from ((name, each.help or "") for name in each.opts if name.startswith("--"))
+    for parameter in command.params:
+        if parameter.param_type_name == "option" and not parameter.hidden:
+            yield from (
+                (name, parameter.help or "") for name in parameter.opts if name.startswith("--")
+            )
     yield "--help", "Show the page of this command."
 
 
 def _commands(group: Any) -> Iterable[tuple[str, str]]:
     if group.name == "tpukit":
         return SUMMARIES.items()
-    return [(name, each.get_short_help_str(60)) for name, each in group.commands.items()]
+    return [(name, command.get_short_help_str(60)) for name, command in group.commands.items()]
 
 
-def _fitting(prefix: str, found: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    return [each for each in found if each[0].startswith(prefix) or each[0] == FILES]
+def _fitting(prefix: str, candidates: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [
+        candidate
+        for candidate in candidates
+        if candidate[0].startswith(prefix) or candidate[0] == FILES
+    ]
 
 
 def _values(parameter: Any, names: Callable[[], Iterable[str]]) -> list[tuple[str, str]]:
@@ -134,9 +145,9 @@ def _values(parameter: Any, names: Callable[[], Iterable[str]]) -> list[tuple[st
 
     kind = (parameter.metavar or "").strip("[]…")
     if kind in ("ACCELERATOR_TYPE", "PREFIX"):
-        return [(each.name, f"{each.chips} chips") for each in accelerators.all_types()]
+        return [(item.name, f"{item.chips} chips") for item in accelerators.all_types()]
     if kind == "ZONE":
-        zones = {zone for each in accelerators.all_types() for zone in each.facts.zones}
+        zones = {zone for item in accelerators.all_types() for zone in item.facts.zones}
         return [(zone, "") for zone in sorted(zones)]
     if kind.startswith("NAME") and "=" not in kind:
         return [(name, "") for name in names()]
@@ -147,7 +158,7 @@ def _values(parameter: Any, names: Callable[[], Iterable[str]]) -> list[tuple[st
         "STATE": ("ready", "stopped"),
         "SHELL": SHELLS,
         "TOPIC": (*TOPICS, *SUMMARIES),
-        "VERSION": sorted({each.runtime_version for each in accelerators.all_types()}),
+        "VERSION": sorted({item.runtime_version for item in accelerators.all_types()}),
         "WORKERS": ("all",),
         "FILE": (FILES,),
         "DIRECTORY": (FILES,),

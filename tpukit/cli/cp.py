@@ -1,4 +1,4 @@
-"""`tpukit cp`: files and folders to workers and from them."""
+"""`tpukit cp`: copy files and folders to workers or from them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ Paths = Annotated[
 ]
 Workers = Annotated[
     str,
-    Option("--worker", metavar="WORKERS", help="all, 0 or 0,2-5; default: all to copy to, 0 from."),
+    Option("--worker", metavar="WORKERS", help="all, 0 or 0,2-5; default: copy to all, or from 0."),
 ]
 NoRelay = Annotated[
-    bool, Option("--no-relay", help="Send to each worker from here, none to another.")
+    bool,
+    Option("--no-relay", help="Send from here to each worker; do not let workers pass files on."),
 ]
 
 Sudo = Annotated[
-    bool, Option("--sudo", help="Read on the workers as root, where sudo needs no password.")
+    bool, Option("--sudo", help="Read as root on the workers; sudo must need no password.")
 ]
 
 
@@ -48,8 +49,8 @@ def cp(
 ) -> View:
     """Copy files and folders to workers or from them.
 
-    Typed again after an interruption, it goes on where it stopped. Paths on workers count from the
-    home folder. A worker that says nothing for as long as the timeout is given up.
+    If you run it again after an interruption, it continues. Paths on workers start at the home
+    folder. tpukit gives up a worker that makes no progress for as long as the timeout.
 
     Examples:
       tpukit cp train.py data/ demo:
@@ -63,7 +64,7 @@ def cp(
     copy = copies.Copy.parse(paths)
     up = copy.direction == "up"
     if sudo and up:
-        raise BadInput("--sudo reads on workers, and this copies to them", fix=_INSTALL)
+        raise BadInput("--sudo is only for copies from workers", fix=_INSTALL)
     chosen = worker or ("all" if up else "0")
     workers = toolkit.workers(copy.slice, chosen, flag.seconds(timeout))
     verb, silence = "sent" if up else "received", flag.seconds(timeout)
@@ -71,9 +72,9 @@ def cp(
         if up:
             return copy_views.copied(copies.upload(copy, workers, context))
         received = copies.fetch(copy, workers, context, sudo=sudo)
-    for each in received:
-        if isinstance(each.error, NotReadable) and not sudo:
-            each.error.fix = Fix.command("tpukit", "cp", "--sudo", "--worker", chosen, *paths)
+    for outcome in received:
+        if isinstance(outcome.error, NotReadable) and not sudo:
+            outcome.error.fix = Fix.command("tpukit", "cp", "--sudo", "--worker", chosen, *paths)
     return copy_views.received(received)
 
 
@@ -81,9 +82,9 @@ def cp(
 def metered(
     toolkit: Toolkit, verb: str, *, relay: bool, silence: float = 60.0
 ) -> Iterator[TransferContext]:
-    """Yield what transfers work with; show how far they are, and say what an interrupt leaves.
+    """Yield a context for transfers; show their progress, and explain an interrupt.
 
-    A worker is given up after so many seconds of `silence`, counted from its last progress.
+    A worker is given up after `silence` seconds without progress.
     """
     from tpukit.remote.transfer.upload import TransferContext
 
@@ -103,7 +104,7 @@ def metered(
         )
     except KeyboardInterrupt as signal:
         error = interruption(signal)
-        error.exists = ("what has arrived is kept: the same command goes on from there",)
+        error.exists = ("files that have arrived stay; the same command continues from there",)
         raise error from None
     finally:
         meter.finish()

@@ -1,4 +1,4 @@
-"""`tpukit create`: make sure that a slice exists and is READY."""
+"""`tpukit create`: create a slice if it does not exist, and wait until it is READY."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ if TYPE_CHECKING:
     from tpukit.clock import Deadline
     from tpukit.slices.capacity import Search
 
-#: A slice, whether this command made it, and who refused before.
+#: A slice, True if this command made it, and the refusals before it.
 Made = tuple[Slice, bool, Sequence[Refusal]]
 
 Unlisted = Annotated[
-    bool, Option("--allow-unlisted-type", help="A type that `tpukit types` does not know: tpu7x-8.")
+    bool,
+    Option("--allow-unlisted-type", help="Allow a type that `tpukit types` does not list: tpu7x-8"),
 ]
 
 Count = Annotated[
     int,
-    Option(metavar="N", help="So many slices, one after the other: NAME-0, NAME-1, …", min=1),
+    Option(metavar="N", help="Create N slices, one after the other: NAME-0, NAME-1, …", min=1),
 ]
 
 
@@ -54,14 +55,14 @@ def create(
     options: RequestFlags = DEFAULTS,
     proxy: flag.ProxyFlags = flag.DIRECT,
 ) -> View:
-    """Make sure that a slice is READY, and lets you in.
+    """Create a slice and wait until it is READY and lets you in.
 
-    Typed again, it finds the same slice, and refuses one of another spec. The firewall rule for
-    your own address is made beside it; what stands in the way is told before anything bills.
+    If you run it again, it finds the same slice; it fails if that slice has another spec. It also
+    makes a firewall rule for your address. Problems with access are reported before anything bills.
 
-    With several zones or types it asks in one place after the other until one has room, says why
-    each of the others had none, and leaves one slice. Typed again, here or on another machine, it
-    takes up what is there.
+    With several zones or types, it tries each place until one has capacity, reports why the others
+    had none, and leaves one slice. If you run it again, even on another machine, it continues with
+    that slice.
 
     Examples:
       tpukit create v3-8 demo --zone us-central1-a
@@ -75,35 +76,37 @@ def create(
     route = proxy.route(options.internal_ips)
     toolkit = toolkit.by(route)
     names = _names(toolkit, accelerator, name, count)
-    wishes = [search(toolkit, accelerator, each, options, capacity, limit) for each in names]
+    wishes = [
+        search(toolkit, accelerator, one_name, options, capacity, limit) for one_name in names
+    ]
     deadline = toolkit.deadline(capacity.seconds + limit * count)
     context = toolkit.context(tuple(source_ranges or ()))
-    # Who reaches internal addresses from elsewhere does so by a way that is not known here.
+    # If we are outside the network, tpukit cannot know how you reach internal addresses.
     known = not route.inside or route.proxied or context.source_ranges or on_compute_engine()
     firewall = bool(known) and not no_firewall
     if dry_run:
-        for line in filter(None, (needs(each) for one in wishes for each in one.requests)):
+        for line in filter(None, (needs(request) for one in wishes for request in one.requests)):
             toolkit.console.say(line)
         return planned_search(toolkit, wishes, tuple(source_ranges or ()), firewall=firewall)
     made: list[Made] = []
     for sought in wishes:
         with _naming_others(made, toolkit.costs):
             made.append(_obtained(toolkit, context, sought, deadline, firewall=firewall))
-    after = [_after(found, options, route) for found, *_ in made]
-    after += [fix for found, _, said in made for fix in removals(found.name, said)]
+    after = [_after(slice_, options, route) for slice_, *_ in made]
+    after += [fix for slice_, _, said in made for fix in removals(slice_.name, said)]
     shown = [(one, {"created": created, **documents(said)}) for one, created, said in made]
-    for line in slice_views.unguarded(found for found, *_ in made):
+    for line in slice_views.unguarded(slice_ for slice_, *_ in made):
         toolkit.console.warn(line)
     if count == 1:
-        ((found, extra),) = shown
-        return slice_views.one_slice(found, extra=extra, next=tuple(after))
+        ((slice_, extra),) = shown
+        return slice_views.one_slice(slice_, extra=extra, next=tuple(after))
     return slice_views.several_slices(shown, after)
 
 
 def _obtained(
     toolkit: Toolkit, context: Context, sought: Search, deadline: Deadline, *, firewall: bool
 ) -> Made:
-    """Return the slice that there is once it can be reached."""
+    """Return the existing or created slice once it can be reached."""
     from tpukit.access.creation import ensure_somewhere, wait_reachable
 
     on_state = toolkit.say_state(sought.requests[0].name)
@@ -117,7 +120,7 @@ def _obtained(
 
 
 def _names(toolkit: Toolkit, accelerator: AcceleratorType, name: str, count: int) -> Sequence[str]:
-    """Return the names of so many slices: NAME for one, else NAME-0, NAME-1 and so on."""
+    """Return the names of `count` slices: NAME for one, else NAME-0, NAME-1 and so on."""
     if count == 1:
         return [name]
     toolkit.check_given("project")
@@ -127,7 +130,7 @@ def _names(toolkit: Toolkit, accelerator: AcceleratorType, name: str, count: int
 
 @contextmanager
 def _naming_others(made: Sequence[Made], costs: str) -> Iterator[None]:
-    """Give an error the slices that were made before it."""
+    """Add the slices that were made before an error to its report."""
     try:
         yield
     except TpukitError as error:
@@ -138,10 +141,10 @@ def _naming_others(made: Sequence[Made], costs: str) -> Iterator[None]:
         raise
 
 
-def _after(found: Slice, options: RequestFlags, route: flag.RouteFlags) -> Fix:
-    """Return what comes after a create, by the same route."""
-    place = (found.name, "--zone", found.zone)
-    if is_listed(found.accelerator_type):
-        words = (found.accelerator_type, *place, *options.repeated(), *route.words)
+def _after(slice_: Slice, options: RequestFlags, route: flag.RouteFlags) -> Fix:
+    """Return the command that follows a create, with the same route."""
+    place = (slice_.name, "--zone", slice_.zone)
+    if is_listed(slice_.accelerator_type):
+        words = (slice_.accelerator_type, *place, *options.repeated(), *route.words)
         return Fix.command("tpukit", "up", *words)
     return Fix.command("tpukit", "provision", *place, *route.words)

@@ -25,16 +25,16 @@ from tpukit.text import one_line
 
 Names = Annotated[
     list[str] | None,
-    Argument(metavar="NAME…", help="Names of the slices, or patterns in quotes: 'exp-*'."),
+    Argument(metavar="NAME…", help="Names of slices, or patterns in quotes: 'exp-*'."),
 ]
 Labels = Annotated[
-    str, Option("--label", metavar="KEY[=VALUE],…", help="Those with all of these labels.")
+    str, Option("--label", metavar="KEY[=VALUE],…", help="Only slices with all of these labels.")
 ]
 _PLAIN = re.compile(r"[-a-z0-9]+")
 Foreign = Annotated[
     bool, Option("--foreign", help="Patterns and --label also select slices that are not yours.")
 ]
-MissingOk = Annotated[bool, Option("--missing-ok", help="A slice that is not there is no error.")]
+MissingOk = Annotated[bool, Option("--missing-ok", help="Succeed even if a slice does not exist.")]
 
 
 def delete(
@@ -49,11 +49,11 @@ def delete(
 ) -> View:
     """Delete slices and wait until they are gone.
 
-    Their firewall rules go too, and a queued resource that has no other slice; the name of a
-    multislice stands for all its slices. It returns once the
-    API answers "not found" for each; one that is missing or fails does not stop the others. What
-    belongs to another owner is asked about, or refused if nobody can answer. Patterns and --label
-    select slices of yours, with --foreign others' too. With names and --label, both have to fit.
+    It also deletes their firewall rules, and their queued resource if it has no other slice. The
+    name of a multislice stands for all its slices. It returns when the API answers "not found" for
+    each. If one slice is missing or fails, the others are still deleted. Before it deletes another
+    owner's slice it asks, and it refuses if nobody can answer. Patterns and --label select your
+    slices, with --foreign also those of others. If you give names and --label, both must match.
 
     Examples:
       tpukit delete demo demo2 --yes
@@ -61,9 +61,9 @@ def delete(
     """
     limit = flag.seconds(timeout)
     sought = partial(_sought, toolkit, names or [], label, foreign)
-    found, requests, missing = sought(toolkit.deadline(limit))
-    _warn_of_others(toolkit, found, toolkit.deadline(limit))
-    ownership.confirm(toolkit, "delete", found, force=force, always=not dry_run)
+    slices, requests, missing = sought(toolkit.deadline(limit))
+    _warn_of_others(toolkit, slices, toolkit.deadline(limit))
+    ownership.confirm(toolkit, "delete", slices, force=force, always=not dry_run)
     for request in requests:
         left = f"queued resource {request.name} ({request.zone}, {request.state})"
         if not dry_run:
@@ -71,17 +71,17 @@ def delete(
     if dry_run:
         if missing and not missing_ok:
             raise cleanup.not_deleted(missing, ())
-        things = _by_name(found, requests)
+        things = _by_name(slices, requests)
         return rehearse(toolkit, lambda by: by.cleanup.end_all(things, by.deadline(limit)).check())
-    deadline = toolkit.deadline(limit)  # the answer may have taken its time
-    places = [*((each.zone, each.name) for each in found)]
-    places += [(toolkit.flags.zone, each) for each in missing]
+    deadline = toolkit.deadline(limit)  # the questions take no time away from the deletion
+    places = [*((slice_.zone, slice_.name) for slice_ in slices)]
+    places += [(toolkit.flags.zone, name) for name in missing]
     if end_watches(toolkit, places) & missing.keys():
-        found, requests, missing = sought(deadline)  # it was being made again
-    things = _by_name(found, requests)
+        slices, requests, missing = sought(deadline)  # its watch may have made it again
+    things = _by_name(slices, requests)
     done = toolkit.cleanup.end_all(things, deadline)
     toolkit.name_hints.forget(missing)
-    # A delete that was cut off may have left them.
+    # An interrupted delete may have left their rules.
     for rule in toolkit.cleanup.remove_left([name for name in missing if _PLAIN.fullmatch(name)]):
         toolkit.console.say(f"rule {rule}: deleted")
     failed = {**done.failed, **({} if missing_ok else missing)}
@@ -98,24 +98,24 @@ def _by_name(*things: Sequence[cleanup.Thing]) -> dict[str, cleanup.Thing]:
     return {thing.name: thing for kind in things for thing in kind}
 
 
-def _warn_of_others(toolkit: Toolkit, found: Sequence[Slice], deadline: Deadline) -> None:
-    """Name the slices that nobody asked to delete and that share a queued resource with these."""
-    chosen = {(each.zone, each.name) for each in found}
-    shared = {(each.zone, each.queued_resource) for each in found if each.queued_resource}
+def _warn_of_others(toolkit: Toolkit, slices: Sequence[Slice], deadline: Deadline) -> None:
+    """Warn of further slices that a deletion also ends because they share a queued resource."""
+    chosen = {(slice_.zone, slice_.name) for slice_ in slices}
+    shared = {(slice_.zone, slice_.queued_resource) for slice_ in slices if slice_.queued_resource}
     for zone, name in sorted(shared):
-        with suppress(TpukitError):  # then nobody knows of any
+        with suppress(TpukitError):  # without an answer there is nothing to warn of
             request = toolkit.provider.within(deadline).get_queued(zone, name)
-            others = [each for each in request.slices if (zone, each) not in chosen]
+            others = [other for other in request.slices if (zone, other) not in chosen]
             if others and not request.dead:
                 lost = f"queued resource {name} loses all its slices with the first one"
                 toolkit.console.warn(f"{lost}: also {', '.join(others)}")
 
 
 def end_watches(toolkit: Toolkit, places: Iterable[tuple[str, str]]) -> set[str]:
-    """End the watches of slices on this machine: a slice that you end must not come back.
+    """End this machine's watches of slices, which would otherwise make the slices again.
 
-    Places are zones and names; the zone "" stands for every zone. Returns the names of those that
-    were watched.
+    Places are pairs of a zone and a name; the zone "" stands for every zone. Returns the names of
+    the slices that were watched.
     """
     if not toolkit.paths.watches.is_dir():
         return set()
@@ -128,33 +128,33 @@ def end_watches(toolkit: Toolkit, places: Iterable[tuple[str, str]]) -> set[str]
         for file, _ in files.named(name, zone)
         if watching.stop(toolkit, file)
     }
-    for each in sorted(ended):
-        toolkit.console.say(f"{each}: watched no longer")
+    for name in sorted(ended):
+        toolkit.console.say(f"{name}: no longer watched")
     return ended
 
 
 def _sought(
     toolkit: Toolkit, names: list[str], label: str, foreign: bool, deadline: Deadline
 ) -> tuple[list[Slice], list[QueuedResource], dict[str, TpukitError]]:
-    """Return the slices, the dead queued resources that slices have left, and what is missing.
+    """Return the selected slices, dead queued resources without slices, and errors by name.
 
     Raises:
-        BadInput: nothing says which.
-        TpukitError: a zone did not answer, so that not every slice that fits is known.
+        BadInput: neither names nor a label were given.
+        TpukitError: a zone did not answer, so some matching slices may be unknown.
     """
     if not names and not flag.words(label):
         fix = Fix.command("tpukit", "delete", "--help")
-        raise BadInput("which slices to delete is not said", fix=fix)
-    plain = [each for each in dict.fromkeys(names) if not ownership.is_pattern(each)]
-    found: list[Slice] = []
+        raise BadInput("no names of slices were given", fix=fix)
+    plain = [name for name in dict.fromkeys(names) if not ownership.is_pattern(name)]
+    slices: list[Slice] = []
     requests: list[QueuedResource] = []
     missing: dict[str, TpukitError] = {}
     for name in plain:
-        toolkit.about(naming.check_name(name))  # all of them, before the first is looked for
+        toolkit.about(naming.check_name(name))  # check all names before the first search
     for name in plain:
         toolkit.hints.forget(name)
         try:
-            found += toolkit.find_named(name, deadline)
+            slices += toolkit.find_named(name, deadline)
         except NotFound as error:
             request = None if label else _request_of(toolkit, name, deadline)
             if request and request.dead:
@@ -165,21 +165,21 @@ def _sought(
                 error.fix = Fix.command(*end, note=f"the queued resource is {request.state}")
             missing[name] = error
     if label or len(plain) < len(names):
-        patterns = [each for each in names if each not in plain]
+        patterns = [pattern for pattern in names if pattern not in plain]
         fitting = ownership.fitting(
             toolkit, (*patterns, *([] if names else ["*"])), foreign, deadline
         )
         yours = "" if foreign else "of yours "
-        here = {(each.zone, each.name): each for each in (*found, *fitting)}
-        found = [*chosen(here.values(), flag.words(label), (), "name")]
-        for each in (each for each in patterns if not matching(fitting, [each])):
-            fix = Fix.command("tpukit", "list", note="shows the slices there are")
-            missing[each] = NotFound(f"no slice {yours}fits {one_line(each)}", fix=fix)
-        if not found and not missing:
+        here = {(slice_.zone, slice_.name): slice_ for slice_ in (*slices, *fitting)}
+        slices = [*chosen(here.values(), flag.words(label), (), "name")]
+        for pattern in (pattern for pattern in patterns if not matching(fitting, [pattern])):
+            fix = Fix.command("tpukit", "list", note="shows the slices")
+            missing[pattern] = NotFound(f"no slice {yours}matches {one_line(pattern)}", fix=fix)
+        if not slices and not missing:
             fix = Fix.command("tpukit", "list", "--label", label)
             what = f"no slice {yours}has the label {one_line(label)}"
             missing[label] = NotFound(what, fix=fix)
-    return found, requests, missing
+    return slices, requests, missing
 
 
 def _request_of(toolkit: Toolkit, name: str, deadline: Deadline) -> QueuedResource | None:

@@ -9,7 +9,7 @@ from tpukit.console import View
 
 
 def describe(toolkit: Toolkit, name: flag.Name) -> View:
-    """Show one slice, wherever it is.
+    """Show one slice.
 
     Examples:
       tpukit describe demo

@@ -1,4 +1,4 @@
-"""`tpukit diagnose`: what the steps of a training program wait for."""
+"""`tpukit diagnose`: find out why the steps of a training program are slow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HOOK = "from tpukit_steps import steps; for batch in steps(loader): …"
 _COLUMNS = ("WORKER", "STEP", "CACHED", "INPUT ALONE", "HOST", "COMPILED", "CPU", "DUTY", "ADVICE")
 
 Steps = Annotated[
-    int, Option(metavar="N", min=1, max=100_000, help="Steps that are timed of each kind.")
+    int, Option(metavar="N", min=1, max=100_000, help="Number of steps to time, for each kind.")
 ]
 Deadline = Annotated[str, Option(metavar="DURATION", help="End the program after so long.")]
 
@@ -42,12 +42,12 @@ def diagnose(
     deadline: Deadline = "30m",
     timeout: flag.Timeout = "60s",
 ) -> View:
-    """Find out what the steps of a training program wait for.
+    """Find out why the steps of a training program are slow.
 
-    The program takes its batches from `tpukit_steps`, a module that is there under this command:
-    `from tpukit_steps import steps`, then `for batch in steps(loader):`. Its first steps are timed
-    as they are, then with one batch again and again, then the loader alone. It ends there, before
-    it saves anything.
+    The program must take its batches from `tpukit_steps`, a module that this command provides:
+    `from tpukit_steps import steps`, then `for batch in steps(loader):`. tpukit times the first
+    steps unchanged, then steps that reuse one batch, then the loader alone. Then the program ends,
+    before it saves anything.
 
     Examples:
       tpukit diagnose demo --with jax -- python train.py
@@ -74,32 +74,32 @@ def diagnose(
         results = command_run.on_all(workers)
     finally:
         output.finish()
-    if any(not (each.value and each.value.ok) for each in results):
+    if any(not (result.value and result.value.ok) for result in results):
         return outcome_views.results(results, as_lines=False)
     return _view(diagnosis.read(workers, run, toolkit.clock))
 
 
-def _view(found: Sequence[Outcome[RemoteWorker, StepTimes | None]]) -> View:
+def _view(outcomes: Sequence[Outcome[RemoteWorker, StepTimes | None]]) -> View:
     from tpukit.work.diagnosis import diagnose
 
-    known = [diagnose(each.item.index, each.value) for each in found if each.value]
-    failed = [each.error for each in found if each.error]
+    known = [diagnose(outcome.item.index, outcome.value) for outcome in outcomes if outcome.value]
+    failed = [outcome.error for outcome in outcomes if outcome.error]
     if failed:
         raise failed[0]
     if not known:
         raise TpukitError(
-            "the program has ended, and took no batch from tpukit_steps",
-            fix=Fix(note=f"two lines in its loop: {_HOOK}"),
+            "the program ended without taking a batch from tpukit_steps",
+            fix=Fix(note=f"change two lines of its loop: {_HOOK}"),
         )
-    rows = [row for each in known for row in _rows(each)]
-    return View({"diagnosis": [each.document() for each in known]}, _COLUMNS, rows)
+    rows = [row for diagnosis in known for row in _rows(diagnosis)]
+    return View({"diagnosis": [diagnosis.document() for diagnosis in known]}, _COLUMNS, rows)
 
 
-def _rows(found: Diagnosis) -> list[list[object]]:
-    """Return a row with the figures and the first advice, and one for each other advice."""
-    times = found.times
+def _rows(diagnosis: Diagnosis) -> list[list[object]]:
+    """Return a row with the figures and the first advice, and a row for each further advice."""
+    times = diagnosis.times
     figures: list[object] = [
-        found.worker,
+        diagnosis.worker,
         *(
             f"{seconds * 1000:.1f} ms"
             for seconds in (times.real_seconds, times.cached_seconds, times.input_seconds)
@@ -109,5 +109,5 @@ def _rows(found: Diagnosis) -> list[list[object]]:
         f"{times.busy:.0%} of {times.processors}",
         "" if times.duty_cycle is None else f"{times.duty_cycle:.0f}%",
     ]
-    first, *rest = found.advice or ("nothing: the step is the devices' own",)
-    return [[*figures, first], *([found.worker, *[""] * 7, each] for each in rest)]
+    first, *rest = diagnosis.advice or ("none: the devices take the step's whole time",)
+    return [[*figures, first], *([diagnosis.worker, *[""] * 7, advice] for advice in rest)]

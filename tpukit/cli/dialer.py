@@ -1,4 +1,4 @@
-"""How a command reaches workers: directly, through a worker or a host, or through a proxy."""
+"""Connections to workers: direct, through a worker or a host, or through a proxy."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from tpukit.remote.connection.target import Target
     from tpukit.remote.connection.worker import RemoteWorker
 
-#: Seconds for each connection to the worker that others are reached through.
+#: Seconds for a connection to the worker of a `--jump`.
 _JUMP_SECONDS = 60.0
 
 
 @dataclass(eq=False)
 class Dialer:
-    """Leads to workers by one route; `find` and `workers` are for that which it leads through."""
+    """Connects to workers by one route; `find` and `workers` look up the slice of a `--jump`."""
 
     flags: RouteFlags
     project: Callable[[], str]
@@ -33,7 +33,7 @@ class Dialer:
     say: Callable[[str], None]
 
     def proxy(self, target: Target) -> list[str]:
-        """Return the words of the program that leads to a worker, if one does."""
+        """Return the command line of the program that connects to a worker; empty if none does."""
         from tpukit.remote.connection import dial
 
         if self.flags.iap:
@@ -48,7 +48,7 @@ class Dialer:
 
     @property
     def dial(self) -> Dial:
-        """What opens a connection to a worker."""
+        """Opens a connection to a worker."""
         from tpukit.remote.connection import dial
 
         name, worker = self.flags.jump_worker
@@ -62,9 +62,9 @@ class Dialer:
         return dial.direct
 
     def source_address(self, worker_address: str) -> str:
-        """Return the address or range from which the worker sees what comes by this route.
+        """Return the address or range from which connections by this route reach the worker.
 
-        Raises `TpukitError` where it cannot be found out.
+        Raises `TpukitError` if it cannot be found out.
         """
         from tpukit.access import caller_address, selection
 
@@ -73,13 +73,13 @@ class Dialer:
         host, _ = self.flags.jump_host
         if host:
             raise BadInput(
-                f"the address of {host} inside the network is not known",
+                f"the address of {host} inside the network is unknown",
                 fix=Fix(note="give it: --source-range 10.128.0.7/32"),
             )
         name, worker = self.flags.jump_worker
         if name:
             jump = self.find(name).workers
-            (index,) = selection.parse_workers(worker, [each.index for each in jump])
+            (index,) = selection.parse_workers(worker, [jump_worker.index for jump_worker in jump])
             return jump[index].internal_address
         return caller_address.source_address(worker_address, lambda: self._public_address)
 

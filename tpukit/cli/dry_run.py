@@ -1,7 +1,7 @@
 """`--dry-run`: the calls that a command would make, and gcloud's commands for them.
 
-A command does what it always does, in a rehearsal: clients read, note what they would write, and go
-on as if it was written.
+The command runs as usual, but with clients that only read. They record each write and go on as if
+it had succeeded.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from tpukit.cli.toolkit import Toolkit
 
 DryRun = Annotated[
-    bool, Option("--dry-run", help="Show the calls that would change something; make none.")
+    bool, Option("--dry-run", help="Show the calls that would change something; send none.")
 ]
 
 
 def rehearse(toolkit: Toolkit, act: Callable[[Toolkit], object], full: int = 0) -> View:
-    """Show the calls that `act` would send; the first `full` creates find no room."""
+    """Show the calls that `act` would send if the first `full` creates found no capacity."""
     calls: list[ApiCall] = []
     act(toolkit.rehearsal(calls.append, full))
     return planned(calls)
 
 
 def planned(calls: Sequence[ApiCall]) -> View:
-    """Show calls that were noted and not made, and below each what gcloud would make it with."""
+    """Show recorded calls, each followed by the gcloud command that makes the same call."""
     rows: list[list[object]] = []
     for call in calls:
         rows.append([one_line(f"{call.method} {call.url}")])
         rows += [[line] for line in json.dumps(call.body, indent=2).splitlines() if call.body]
         rows += [[line] for line in quote(gcloud_line(call)).splitlines()]
     documents = [{**call.document(), "gcloud": list(gcloud_line(call))} for call in calls]
-    nothing = ["nothing to do: what is asked for is there"] if not calls else []
+    nothing = ["nothing to do: everything that you asked for exists"] if not calls else []
     return View({"dry_run": documents}, rows=rows, warnings=nothing)

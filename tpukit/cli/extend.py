@@ -1,4 +1,4 @@
-"""`tpukit extend`: another end for a slice's life."""
+"""`tpukit extend`: change when a slice expires."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tpukit.slices import lifetime
 from tpukit.slices.update import Edits, update
 
 Ttl = Annotated[
-    str, Option("--ttl", metavar="DURATION|never", help="How long from now on: 90m, 8h, 3d.")
+    str, Option("--ttl", metavar="DURATION|never", help="How long it may live: 90m, 8h, 3d.")
 ]
 
 
@@ -32,9 +32,9 @@ def extend(
 ) -> View:
     """Change how long a slice may live.
 
-    The time counts from now on, whatever end was set before; a shorter one ends it sooner. The name
-    of a multislice stands for all its slices, a pattern for all slices of yours that fit it. A
-    request that still waits in the queue is made anew, after a question: it loses its place.
+    The time counts from now and replaces any earlier end, so it can also end the slice sooner. The
+    name of a multislice stands for all its slices, a pattern for all your slices that match it. A
+    request that still waits in the queue is made again and loses its place; tpukit asks first.
 
     Examples:
       tpukit extend demo --ttl 8h
@@ -44,13 +44,13 @@ def extend(
     seconds = None if ttl == "never" else flag.seconds(ttl, "--ttl")
     deadline = toolkit.deadline(flag.seconds(timeout))
     try:
-        found = _named(toolkit, name, deadline)
+        slices = _named(toolkit, name, deadline)
     except NotFound as error:
         if ownership.is_pattern(name):
             raise
         request = _waiting(toolkit, name, error)
         return _extend_request(toolkit, request, ttl, seconds, deadline, force=force)
-    ownership.confirm(toolkit, "extend", found, force=force, always=False, flags=("--ttl", ttl))
+    ownership.confirm(toolkit, "extend", slices, force=force, always=False, flags=("--ttl", ttl))
     now = toolkit.provider.now()
     end = None if seconds is None else lifetime.moment(now + seconds)
     edits = Edits(labels={lifetime.EXPIRES: end}, ours=True)
@@ -62,24 +62,24 @@ def extend(
             deadline=deadline,
             on_state=toolkit.say_state(slice_.name),
         )
-        for slice_ in found
+        for slice_ in slices
     ]
-    return slice_views.extended([each.slice for each in done], now)
+    return slice_views.extended([update_.slice for update_ in done], now)
 
 
 def _named(toolkit: Toolkit, name: str, deadline: Deadline) -> Sequence[Slice]:
-    """Return the slices of that name, or those of yours that fit a pattern."""
+    """Return the slices of that name, or your slices that match a pattern."""
     if not ownership.is_pattern(name):
         return toolkit.find_named(name, deadline)
     slices = ownership.fitting(toolkit, [name], False, deadline)
     if not slices:
-        fix = Fix.command("tpukit", "list", note="shows the slices there are")
-        raise NotFound(f"no slice of yours fits {name}", fix=fix)
+        fix = Fix.command("tpukit", "list", note="shows the slices")
+        raise NotFound(f"no slice of yours matches {name}", fix=fix)
     return slices
 
 
 def _waiting(toolkit: Toolkit, name: str, missing: NotFound) -> QueuedResource:
-    """Return the request of that name whose slices are still to come, else raise `missing`."""
+    """Return the request of that name if it still waits for its slices, else raise `missing`."""
     from tpukit.slices.queue_requests import WAITING, find_queued
 
     try:
@@ -105,7 +105,7 @@ def _extend_request(
     what = [request.node] if request.node else []
     ownership.confirm(toolkit, "extend", what, force=force, always=False, flags=("--ttl", ttl))
     toolkit.confirm(
-        f"make queued resource {request.name} anew (the API changes none; it loses its place)?"
+        f"make queued resource {request.name} again? (The API cannot change it; it loses its place)"
     )
     now = toolkit.provider.now()
     made = extend_queued(

@@ -1,4 +1,4 @@
-"""`tpukit forward`: ports of a worker on this machine, and of this machine on a worker."""
+"""`tpukit forward`: reach ports of a worker on this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Ports = Annotated[
     list[str] | None,
     Argument(
         metavar="PORT…",
-        help="PORT, HERE:THERE or [HERE:]HOST:PORT; HERE 0 takes a free one.",
+        help="PORT, HERE:THERE or [HERE:]HOST:PORT; if HERE is 0, a free port.",
     ),
 ]
 COLUMNS = ("LISTENS", "LEADS TO")
@@ -36,9 +36,10 @@ def forward(
 ) -> View:
     """Reach ports of a worker on this machine.
 
-    What listens is on loopback: nobody else can connect. It leads to the worker's loopback, or to a
-    host as the worker sees it. A lost connection is made again, for as long as it takes. Ctrl-C
-    ends it. For a Unix socket, or the other direction: `tpukit ssh-config`, then `ssh -L` or `-R`.
+    tpukit listens on this machine's loopback, so nobody else can connect. Connections go to the
+    worker's loopback, or to another host that the worker can reach. If the connection to the worker
+    is lost, tpukit connects again until it succeeds. Ctrl-C ends it. For a Unix socket or the other
+    direction, run `tpukit ssh-config`, then `ssh -L` or `ssh -R`.
 
     Examples:
       tpukit forward demo 6006
@@ -48,16 +49,19 @@ def forward(
     from tpukit.remote.connection.forwarding import Forward, Tunnels
 
     toolkit = toolkit.by(route)
-    wanted = [Forward.parse(each) for each in ports or ()]
+    wanted = [Forward.parse(port) for port in ports or ()]
     if not wanted:
         fix = Fix.command("tpukit", "forward", name, "6006", note="for example")
         raise BadInput("there is no port to forward", fix=fix)
     (chosen,) = toolkit.workers(name, str(worker), flag.seconds(timeout))
 
     def instead(taken: Forward) -> Fix:
-        words = [str(replace(each, listen=0) if each is taken else each) for each in wanted]
+        words = [
+            str(replace(forward_, listen=0) if forward_ is taken else forward_)
+            for forward_ in wanted
+        ]
         where = ["--worker", str(worker)] if worker else []
-        note = "takes a free port in its place, and says which"
+        note = "takes a free port instead, and prints its number"
         return Fix.command("tpukit", "forward", name, *words, *where, *route.words, note=note)
 
     with (

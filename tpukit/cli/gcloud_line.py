@@ -1,4 +1,4 @@
-"""The gcloud command that makes the same call of an API: for who wants to see or do it by hand."""
+"""The gcloud command that makes the same API call."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ _NODE = re.compile(
 _RULE = re.compile(r".*/projects/(?P<project>[^/]+)/global/firewalls(?:/(?P<name>[^/]+))?")
 #: `AttachedDisk.DiskMode` of the Cloud TPU API by its numbers.
 _MODES = {1: "read-write", 2: "read-only", "READ_WRITE": "read-write", "READ_ONLY": "read-only"}
-#: What gcloud takes of a list that is replaced as a whole.
+#: The fields that gcloud can replace as a whole.
 _UPDATED = {"labels", "metadata", "tags"}
 
 
 def gcloud_line(call: ApiCall) -> tuple[str, ...]:
-    """Return the words of the command, none where gcloud has nothing for the call."""
+    """Return the words of the command; none if gcloud has no command for the call."""
     path, query = urlsplit(call.url).path, dict(parse_qsl(urlsplit(call.url).query))
     body = call.body or {}
-    if found := _NODE.fullmatch(path):
-        group = "tpu-vm" if found["kind"] == "nodes" else "queued-resources"
-        words = (_node if group == "tpu-vm" else _queued)(call.method, found, query, body)
-        track = ["alpha"] if found["version"] == "v2alpha1" else []
-        place = ["--zone", found["zone"], "--project", found["project"]]
+    if match := _NODE.fullmatch(path):
+        group = "tpu-vm" if match["kind"] == "nodes" else "queued-resources"
+        words = (_node if group == "tpu-vm" else _queued)(call.method, match, query, body)
+        track = ["alpha"] if match["version"] == "v2alpha1" else []
+        place = ["--zone", match["zone"], "--project", match["project"]]
         start = ["gcloud", *track, "compute", "tpus", group]
         return (*start, *words[:2], *place, *words[2:]) if words else ()
-    if found := _RULE.fullmatch(path):
-        words = _rule(call.method, found, body)
+    if match := _RULE.fullmatch(path):
+        words = _rule(call.method, match, body)
         start = ["gcloud", "compute", "firewall-rules", *words[:2]]
-        return (*start, "--project", found["project"], *words[2:]) if words else ()
+        return (*start, "--project", match["project"], *words[2:]) if words else ()
     return ()
 
 
-def _node(method: str, found: re.Match[str], query: Mapping[str, str], body: Body) -> Words:
-    if method == "POST" and not found["name"]:
+def _node(method: str, match: re.Match[str], query: Mapping[str, str], body: Body) -> Words:
+    if method == "POST" and not match["name"]:
         return ["create", query.get("nodeId", ""), "--accelerator-type", body["acceleratorType"],
                 "--version", body["runtimeVersion"], *_node_flags(body)]  # fmt: skip
-    if method == "POST" and found["verb"] in ("start", "stop"):
-        return [found["verb"], found["name"]]
+    if method == "POST" and match["verb"] in ("start", "stop"):
+        return [match["verb"], match["name"]]
     if method == "DELETE":
-        return ["delete", found["name"], "--quiet"]
+        return ["delete", match["name"], "--quiet"]
     if method == "PATCH":
         changed = query.get("updateMask", "").split(",")
         if not set(changed) <= _UPDATED:
-            return []  # disks are attached and detached one by one there, not replaced
-        return ["update", found["name"], *_each(changed, lambda each: _replaced(each, body))]
+            return []  # gcloud cannot replace disks, only attach and detach them one by one
+        return ["update", match["name"], *_each(changed, lambda field: _replaced(field, body))]
     return []
 
 
@@ -63,7 +63,7 @@ def _node_flags(body: Body) -> Words:
         *_given("--network", network.get("network")),
         *_given("--subnetwork", network.get("subnetwork")),
         *([] if network.get("enableExternalIps") else ["--internal-ips"]),
-        *(f"--{each}" for each in ("spot", "preemptible", "reserved") if scheduling.get(each)),
+        *(f"--{tier}" for tier in ("spot", "preemptible", "reserved") if scheduling.get(tier)),
         *_given("--service-account", account.get("email")),
         *_given("--scopes", ",".join(account.get("scope", ()))),
         *_given("--labels", _pairs(body.get("labels", {}))),
@@ -86,11 +86,11 @@ def _replaced(field: str, body: Body) -> Words:
     return [f"--clear-{field}", *_given(f"--update-{field}", _pairs(value or {}))]
 
 
-def _queued(method: str, found: re.Match[str], query: Mapping[str, str], body: Body) -> Words:
+def _queued(method: str, match: re.Match[str], query: Mapping[str, str], body: Body) -> Words:
     if method == "DELETE":
         forced = ["--force"] if query.get("force") else []
-        return ["delete", found["name"], "--quiet", *forced]
-    if method != "POST" or found["name"]:
+        return ["delete", match["name"], "--quiet", *forced]
+    if method != "POST" or match["name"]:
         return []
     spec = body["tpu"]["nodeSpec"][0]
     node, several = spec["node"], spec.get("multisliceParams") or spec.get("multiNodeParams")
@@ -118,20 +118,20 @@ def _several(params: Body) -> Words:
 
 
 def _policy(entry: tuple[str, str]) -> Words:
-    words = re.sub(r"([A-Z])", lambda found: f"-{found[1].lower()}", entry[0])
+    words = re.sub(r"([A-Z])", lambda match: f"-{match[1].lower()}", entry[0])
     return [f"--{words}", str(entry[1])]
 
 
-def _rule(method: str, found: re.Match[str], body: Body) -> Words:
+def _rule(method: str, match: re.Match[str], body: Body) -> Words:
     if method == "DELETE":
-        return ["delete", found["name"], "--quiet"]
+        return ["delete", match["name"], "--quiet"]
     sources = ["--source-ranges", ",".join(body.get("sourceRanges", ()))]
     if method == "PATCH":
-        return ["update", found["name"], *sources]
+        return ["update", match["name"], *sources]
     allowed = [
-        f"{each['IPProtocol']}{':' + port if port else ''}"
-        for each in body["allowed"]
-        for port in each.get("ports") or [""]
+        f"{allowed_['IPProtocol']}{':' + port if port else ''}"
+        for allowed_ in body["allowed"]
+        for port in allowed_.get("ports") or [""]
     ]
     return [
         *("create", body["name"], "--network", body["network"].rpartition("/")[2]),
@@ -150,11 +150,11 @@ def _each(values: Iterable[Any], words: Callable[[Any], Words]) -> Words:
 
 
 def _pairs(values: Mapping[str, str]) -> str:
-    """Return `key=value,…`; with another sign between them where a value has a comma.
+    """Return `key=value,…`, with another separator if a key or value contains a comma.
 
     https://cloud.google.com/sdk/gcloud/reference/topic/escaping
     """
-    between = next(each for each in (",", "|", ";", "@@", "~~~~") if not _has(values, each))
+    between = next(sign for sign in (",", "|", ";", "@@", "~~~~") if not _has(values, sign))
     start = "" if between == "," else f"^{between}^"
     return start + between.join(f"{key}={value}" for key, value in values.items())
 

@@ -1,4 +1,4 @@
-"""The global flags, and which of them a command that is suggested repeats."""
+"""The global flags, and how suggested commands repeat them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typer import Option
 
 from tpukit.errors import Fix
 
-#: Values of `TPUKIT_LOCAL` that do not ask for the emulator.
+#: Values of `TPUKIT_LOCAL` that mean no.
 _NO = ("", "0", "false", "no", "off")
-#: The verbs and groups that ask no cloud.
+#: The verbs and groups that do not call the cloud.
 _OFFLINE = ("config", "emulator", "types")
 _GCLOUD_OFFLINE = ("auth", "config")
 
@@ -27,21 +27,23 @@ class GlobalFlags:
     local: Annotated[bool, Option("--local", help="Use the emulator; start it if none runs.")] = (
         False
     )
-    quiet: Annotated[bool, Option("--quiet", "-q", help="No narration.")] = False
-    verbose: Annotated[bool, Option("--verbose", "-v", help="More narration.")] = False
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Print no progress messages.")] = False
+    verbose: Annotated[bool, Option("--verbose", "-v", help="Print more progress messages.")] = (
+        False
+    )
     yes: Annotated[bool, Option("--yes", "-y", help="Answer yes to every question.")] = False
     no_input: Annotated[bool, Option("--no-input", help="Never ask.")] = False
 
     def merge(self, after: GlobalFlags) -> GlobalFlags:
-        """Return both sets of flags as one: each means the same before and after the verb."""
-        given = {each.name: getattr(after, each.name) for each in fields(after)}
+        """Return these flags with those given after the verb."""
+        given = {field.name: getattr(after, field.name) for field in fields(after)}
         return replace(self, **{name: value for name, value in given.items() if value})
 
     def complete(self, fix: Fix, environ: Mapping[str, str]) -> Fix:
-        """Return a fix whose command, typed as it stands, reaches the cloud of this command line.
+        """Return a fix with the global flags that its command needs to reach the same cloud.
 
-        It has `--local` even if `TPUKIT_LOCAL` is set: pasted into another shell it must not reach
-        the real cloud. So a command of gcloud is led to the emulator too.
+        It gets `--local` even if `TPUKIT_LOCAL` is set: in another shell it must not reach the real
+        cloud. For the same reason a gcloud command gets the emulator's environment.
         """
         program, verb = (*fix.arguments, "", "")[:2]
         local = self.local or local_by_environment(environ)
@@ -62,5 +64,5 @@ class GlobalFlags:
 
 
 def local_by_environment(environ: Mapping[str, str]) -> bool:
-    """Return whether the environment asks for the emulator."""
+    """Return True if the environment selects the emulator."""
     return environ.get("TPUKIT_LOCAL", "") not in _NO

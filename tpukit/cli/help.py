@@ -1,4 +1,4 @@
-"""`tpukit help`: what no command's own page says."""
+"""`tpukit help`: pages on flags, variables and exit codes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpukit.console import View
 from tpukit.errors import BadInput, Fix
 from tpukit.text import one_line
 
-#: What there is a page of; the program itself turns `help COMMAND` into `COMMAND --help`.
+#: The topics with a page; `cli/main.py` turns `help COMMAND` into `COMMAND --help`.
 TOPICS = ("flags", "environment", "exit-codes")
 _OWN_VARIABLES = {
     "TPUKIT_LOCAL": "1: use the emulator, as --local does",
@@ -52,11 +52,11 @@ def help(toolkit: Toolkit, topic: Topic = "") -> View:
 def _flags() -> list[tuple[str, str]]:
     hints = get_type_hints(GlobalFlags, include_extras=True)
     rows = []
-    for each in fields(GlobalFlags):
-        (flag,) = hints[each.name].__metadata__
-        # What is written first, typer keeps as the default until it has seen the whole signature.
+    for field in fields(GlobalFlags):
+        (flag,) = hints[field.name].__metadata__
+        # Typer keeps the first name of a flag as its default until it reads the whole signature.
         written = [name for name in (flag.default, *flag.param_decls) if isinstance(name, str)]
-        names = ", ".join(written or [f"--{each.name.replace('_', '-')}"])
+        names = ", ".join(written or [f"--{field.name.replace('_', '-')}"])
         rows.append((f"{names} {flag.metavar or ''}".strip(), str(flag.help)))
     return rows
 
@@ -65,8 +65,11 @@ def _environment() -> list[tuple[str, str]]:
     from tpukit.settings.table import DEFINITIONS
 
     settings = [
-        (each.variable, ", before ".join([f"the setting {each.name}", *each.google_variables]))
-        for each in DEFINITIONS
+        (
+            definition.variable,
+            ", before ".join([f"the setting {definition.name}", *definition.google_variables]),
+        )
+        for definition in DEFINITIONS
     ]
     return [*_OWN_VARIABLES.items(), *settings]
 

@@ -1,4 +1,4 @@
-"""Whose calls a command makes: the credentials that its settings choose."""
+"""The identity of a command's calls, from the credentials that its settings choose."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Identity:
-    """The identity of one command; nothing is read or asked before a property is."""
+    """The identity of one command; files and servers are read when a property is first used."""
 
     settings: Settings
     paths: Paths
@@ -32,7 +32,7 @@ class Identity:
 
     @cached_property
     def credentials(self) -> Credentials | None:
-        """Where access tokens come from; None where no credentials are to be sent."""
+        """The source of access tokens; None if the settings disable credentials."""
         from tpukit.cloud.credentials import find_credentials
 
         settings = self.settings
@@ -51,7 +51,7 @@ class Identity:
 
     @cached_property
     def tokens(self) -> AccessTokens:
-        """What authorises the calls."""
+        """The authorisation of the calls."""
         from tpukit.cloud.access_tokens import AccessTokens, KeptTokens
         from tpukit.cloud.credentials import quota_project
 
@@ -76,7 +76,7 @@ class Identity:
 
     @cached_property
     def account(self) -> str:
-        """Whose slices this command makes: the credentials' account, or the local one."""
+        """The owner of slices that this command makes: the account, or else the local user."""
         if not self.tokens.account:
             self.session.call("get an access token", lambda _: self.tokens.headers())
         return self.tokens.account or self._local_account
@@ -84,23 +84,25 @@ class Identity:
     @property
     def _local_account(self) -> str:
         user = self.settings.get("user")
-        # Everybody is root in a container: the machine's name tells them apart.
+        # In containers every user is root, so the machine's name distinguishes them.
         return user if user != ROOT_USER else f"{user}-{socket.gethostname()}"
 
     def say_difference(self, seconds: float) -> None:
-        """Say that ages and ends are not by this machine's clock.
+        """Say that ages and expiry times follow the API's clock, not this machine's.
 
-        That of an API on this machine is there to be moved: who has moved it knows.
+        Say nothing for an API on this machine: users move the emulator's clock on purpose.
         """
         from tpukit.slices.lifetime import span
 
         if is_loopback(self.settings.get("tpu_endpoint")):
             return
         where = "ahead of" if seconds > 0 else "behind"
-        self.say(f"this machine's clock is {span(abs(seconds))} {where} the API's, which counts")
+        self.say(
+            f"this machine's clock is {span(abs(seconds))} {where} the API's; tpukit uses the API's"
+        )
 
     def _say_account(self, account: str) -> None:
-        """Say whose calls are made, where gcloud's would be somebody else's."""
+        """Say which account makes the calls, if it is impersonated or not gcloud's account."""
         values = self.settings.values
         gcloud, impersonated = values["account"], values["impersonate_service_account"]
         where = self.credentials.description if self.credentials else ""

@@ -1,4 +1,4 @@
-"""`tpukit jobs`: the runs on a slice, and how each stands; and the end of their files."""
+"""`tpukit jobs`: list the runs on a slice and their states, or remove the files of ended runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RunToShow = Annotated[str, Argument(metavar="[RUN]", help="Run id; default: all 
 
 @dataclass(frozen=True)
 class JobFlags:
-    """What to do with the runs but list them."""
+    """The flags of `tpukit jobs`."""
 
     environment: Annotated[
         bool, Option("--environment", help="Show the run's command and variables, secrets masked.")
@@ -27,7 +27,8 @@ class JobFlags:
         bool, Option("--prune", help="Remove the logs of runs that have ended or were lost.")
     ] = False
     older_than: Annotated[
-        str, Option(metavar="DURATION", help="With --prune: only what ended so long ago.")
+        str,
+        Option(metavar="DURATION", help="With --prune: only runs that ended at least so long ago."),
     ] = ""
 
 
@@ -45,9 +46,9 @@ def jobs(
 ) -> View:
     """List the runs on every worker.
 
-    A detached run is running, has exited with a status, or is lost: its process is gone without
-    one. An attached run is listed while anything of it runs, also if its client is gone. --prune
-    removes what is left of those that ended, never of one that runs, and says how much.
+    A detached run is running, has exited with a status, or is lost: its process ended without a
+    status. An attached run is listed while any of its processes runs, even without its client.
+    --prune removes the files of ended runs, never of running ones, and reports their size.
 
     Examples:
       tpukit jobs demo
@@ -57,7 +58,7 @@ def jobs(
     from tpukit.work import runs
 
     if flags.older_than and not flags.prune:
-        raise BadInput("--older-than belongs to --prune", fix=Fix(note="add --prune"))
+        raise BadInput("--older-than needs --prune", fix=Fix(note="add --prune"))
     if flags.environment and (flags.prune or not run):
         raise BadInput("--environment shows one run", fix=Fix.command("tpukit", "jobs", name))
     older_than = flag.seconds(flags.older_than, "--older-than") if flags.older_than else 0.0
@@ -65,11 +66,11 @@ def jobs(
     toolkit = toolkit.by(route)
     patience = flag.seconds(timeout)
     workers = toolkit.workers(name, worker, patience)
-    found = runs.states(workers, toolkit.clock, run, ended_before=before, patience=patience)
+    states = runs.states(workers, toolkit.clock, run, ended_before=before, patience=patience)
     if run:
-        runs.holding(found, run)
+        runs.holding(states, run)
     if flags.prune:
-        return job_views.pruned(found)
+        return job_views.pruned(states)
     if flags.environment:
-        return job_views.environments(found)
-    return job_views.jobs(found, run, toolkit.clock.time())
+        return job_views.environments(states)
+    return job_views.jobs(states, run, toolkit.clock.time())

@@ -1,4 +1,4 @@
-"""`tpukit kill`: end a run, or whatever holds a TPU device."""
+"""`tpukit kill`: end a run, or all processes that hold a TPU device."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ RunToEnd = Annotated[str, Argument(metavar="[RUN]", help="Run id.")]
 
 @dataclass(frozen=True)
 class KillFlags:
-    """What is to end, and how."""
+    """The processes to end, and the signals that end them."""
 
-    all: Annotated[bool, Option("--all", help="Every run, attached ones too.")] = False
+    all: Annotated[bool, Option("--all", help="End every run, attached or detached.")] = False
     all_holders: Annotated[
-        bool, Option("--all-holders", help="Whatever holds a TPU device, whoever started it.")
+        bool, Option("--all-holders", help="End every process that holds a TPU device.")
     ] = False
-    signal: Annotated[str, Option(metavar="NAME", help="What is sent first: INT is as Ctrl-C.")] = (
+    signal: Annotated[str, Option(metavar="NAME", help="First signal; INT acts like Ctrl-C.")] = (
         "TERM"
     )
     grace: Annotated[
-        str, Option(metavar="DURATION", help="How long it may take before it gets KILL.")
+        str, Option(metavar="DURATION", help="Time between the first signal and KILL.")
     ] = "10s"
 
 
@@ -43,9 +43,9 @@ def kill(
 ) -> View:
     """End a run on every worker, detached or attached.
 
-    Only what the run has started, under sudo too; who else holds a TPU device is told. Processes
-    get TERM, then KILL, and are looked for until they are gone. The lock file of libtpu is removed
-    when nobody holds a device.
+    It ends only processes that the run has started, including those under sudo, and warns of other
+    processes that hold a TPU device. Processes get TERM, then KILL; tpukit waits until they have
+    ended. It removes libtpu's lock file if no process holds a device.
 
     Examples:
       tpukit kill demo 20261121-143355-3f2a
@@ -57,7 +57,7 @@ def kill(
 
     if bool(run) == how.all and (run or not how.all_holders):
         fix = Fix.command("tpukit", "jobs", name, note="lists the runs; --all ends every one")
-        raise BadInput("which run is to end?", fix=fix)
+        raise BadInput("name one run to end, or give --all", fix=fix)
     first, grace = signal_name(how.signal), flag.seconds(how.grace, "--grace")
     toolkit = toolkit.by(route)
     patience = flag.seconds(timeout)

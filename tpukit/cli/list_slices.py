@@ -1,4 +1,4 @@
-"""`tpukit list`: every slice of the project, in all zones unless one is named."""
+"""`tpukit list`: list the slices of the project, in all zones or in one."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tpukit.slices.find import SORTED, chosen
 from tpukit.text import one_line
 
 Labels = Annotated[
-    str, Option("--label", metavar="KEY[=VALUE],…", help="Only those with all of these labels.")
+    str, Option("--label", metavar="KEY[=VALUE],…", help="Only slices with all of these labels.")
 ]
-State = Annotated[str, Option("--state", metavar="STATE,…", help="Only those in these states.")]
+State = Annotated[str, Option("--state", metavar="STATE,…", help="Only slices in these states.")]
 Sort = Annotated[str, Option("--sort", metavar="FIELD", help=f"{', '.join(SORTED)}.")]
 
 
@@ -39,12 +39,12 @@ def list_slices(
         )
     zone = toolkit.flags.zone or "-"
     listed = toolkit.provider.list(zone)
-    toolkit.name_hints.saw(each.name for each in listed.slices)
+    toolkit.name_hints.saw(slice_.name for slice_ in listed.slices)
     shown = replace(listed, slices=chosen(listed.slices, words(label), words(state), sort))
     others = toolkit.journal.other_projects(toolkit.settings.require("project"))
-    made_there = "slices were also made in that project"
+    made_there = "tpukit has also made slices in that project"
     elsewhere = [
-        Fix.command("tpukit", "list", "--project", each, note=made_there) for each in others
+        Fix.command("tpukit", "list", "--project", other, note=made_there) for other in others
     ]
     if zone != "-" and not listed.slices:
         count = len(toolkit.provider.list("-").slices)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def ensure_environment(paths: Paths, console: Console) -> Mapping[str, str]:
-    """Return the variables that lead clients to the emulator; start it if none runs."""
+    """Return the environment variables for clients of the emulator; start it if none runs."""
     from tpukit.emulator.process import daemon
 
     directory = private_directory(paths.emulator)
@@ -23,7 +23,7 @@ def ensure_environment(paths: Paths, console: Console) -> Mapping[str, str]:
     if process is None:
         process = daemon.start(directory)
         console.say("emulator started")
-        console.suggest(Fix.command("tpukit", "emulator", "stop", note="it runs until then"))
+        console.suggest(Fix.command("tpukit", "emulator", "stop", note="it runs until you stop it"))
     return daemon.environment(directory, process)
 
 

@@ -1,4 +1,4 @@
-"""`tpukit logs`: what a detached run has written, on all workers at once."""
+"""`tpukit logs`: print the output of a detached run, from all workers at once."""
 
 from __future__ import annotations
 
@@ -26,37 +26,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OutputFlags:
-    """Whose output, in which form, and for how long a lost worker is waited for."""
+    """The workers, the form of their output, and the wait for a lost worker."""
 
     worker: flag.Workers = "all"
     timestamps: Annotated[
         bool,
-        Option("--timestamps", help="Begin each line with when it was written, to the second."),
+        Option("--timestamps", help="Begin each line with its time, to the second."),
     ] = False
     output_directory: Annotated[
-        str, Option(metavar="DIRECTORY", help="Collect each worker's log in a file instead.")
+        str, Option(metavar="DIRECTORY", help="Write each worker's log to a file instead.")
     ] = ""
     json_lines: Annotated[
         bool, Option("--json-lines", help="Print each line of output as a JSON document.")
     ] = False
-    timeout: flag.Timeout = "5m"  # a laptop's lid, a restart of the worker
+    timeout: flag.Timeout = "5m"  # enough for a sleeping laptop or a worker's restart
 
 
 @dataclass(frozen=True)
 class LogFlags(OutputFlags):
-    """Which part of a log."""
+    """The flags of `tpukit logs`."""
 
-    follow: Annotated[bool, Option("--follow", "-f", help="Go on until the run has ended.")] = False
+    follow: Annotated[
+        bool, Option("--follow", "-f", help="Wait for output until the run ends.")
+    ] = False
     tail: Annotated[
         int | None, Option(metavar="N", help="Only the last N lines of each worker.", min=0)
     ] = None
     since: Annotated[
-        str, Option(metavar="DURATION|TIME", help="Only what is not older: 10m, 2026-11-22T14:30.")
+        str, Option(metavar="DURATION|TIME", help="Only later lines: 10m, 2026-11-22T14:30.")
     ] = ""
 
 
 EVERYTHING, WHOLE = OutputFlags(), LogFlags()
-#: What a verb shows that Ctrl-C ended while the run goes on.
+#: The result if Ctrl-C ended the command while the run goes on.
 LEFT = View({}, status=Interrupted.exit_code)
 
 
@@ -67,35 +69,35 @@ def logs(
     flags: LogFlags = WHOLE,
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
-    """Print the output of a detached run, every line once.
+    """Print the output of a detached run.
 
-    A lost connection is made anew, for as long as the timeout says, and the output goes on where
-    it had stopped. One worker's output is passed on as it is, like that of `tpukit run`.
+    If a connection is lost, tpukit connects again for as long as the timeout, and continues without
+    lost or repeated lines. Output of a single worker is printed unchanged, as `tpukit run` does.
 
     Examples:
       tpukit logs demo -f --tail 20
       tpukit logs demo --since 10m --timestamps
       tpukit logs demo 20261121-143355-3f2a --worker 0 > log.txt
     """
-    found = read(toolkit.by(route), name, run, flags)
-    return LEFT if found is None else View({}, status=outcome_views.worst(found))
+    outcomes = read(toolkit.by(route), name, run, flags)
+    return LEFT if outcomes is None else View({}, status=outcome_views.worst(outcomes))
 
 
 def read(toolkit: Toolkit, names: str, run: str, flags: LogFlags) -> Followed | None:
-    """Print a run's output on all workers, and say on which it was lost or out of reach.
+    """Print a run's output from all workers; warn of workers that lost it or cannot be reached.
 
-    Returns None if Ctrl-C ended it while the run goes on: that is how one leaves a run.
+    Returns None if Ctrl-C ended the command while the run goes on, which is no error.
     """
     from tpukit.remote.job.detached_job import LogPart
     from tpukit.work import runs
 
     console = toolkit.console
     if console.as_json:
-        raise BadInput("output is not one JSON document", fix=Fix(note="--json-lines"))
+        raise BadInput("--json cannot show a log", fix=Fix(note="use --json-lines"))
     patience = flag.seconds(flags.timeout)
     part = LogPart(flags.tail, _since(flags.since), flags.timestamps, flags.follow)
     workers = toolkit.workers(names, flags.worker, patience)
-    opened: runs.Connections = {}  # those that ask are those that follow
+    opened: runs.Connections = {}  # follow uses the connections of states again
     states = runs.states(workers, toolkit.clock, opened=opened, patience=patience)
     chosen = run or runs.latest(states)
     having = runs.holding(states, chosen)
@@ -106,7 +108,7 @@ def read(toolkit: Toolkit, names: str, run: str, flags: LogFlags) -> Followed | 
     output = chosen_output(console, having, flags.output_directory, flags.json_lines, asked)
     stamped = Stamped(output, asked)
     try:
-        found = runs.follow(
+        outcomes = runs.follow(
             having,
             chosen,
             stamped.write,
@@ -120,8 +122,8 @@ def read(toolkit: Toolkit, names: str, run: str, flags: LogFlags) -> Followed | 
         error = interruption(signal)
         if any(
             job.run == chosen and job.state == "running"
-            for each in states
-            for job in each.value or ()
+            for state in states
+            for job in state.value or ()
         ):
             error.exists = (f"run {chosen} goes on",)
             error.fix = Fix.command("tpukit", "kill", names, chosen, note="ends it")
@@ -132,14 +134,14 @@ def read(toolkit: Toolkit, names: str, run: str, flags: LogFlags) -> Followed | 
         raise error from None
     finally:
         output.finish()
-    for each in found:
-        if each.error:
-            console.warn(f"{each.item.label}: {each.error.summary()}")
-    return found
+    for outcome in outcomes:
+        if outcome.error:
+            console.warn(f"{outcome.item.label}: {outcome.error.summary()}")
+    return outcomes
 
 
 def _since(text: str) -> float | None:
-    """Return seconds since the epoch, or below zero before now, as a log is asked for them."""
+    """Return a time as seconds since the epoch, or a duration as minus its seconds."""
     if not text:
         return None
     try:

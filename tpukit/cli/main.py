@@ -40,14 +40,14 @@ Version = Annotated[bool, Option("--version", help="Print the version.")]
 _FILES = {"list": "list_slices", "ssh-config": "ssh_config"}
 #: More than a command on every worker of the largest slices needs; macOS allows 10,240.
 _OPEN_FILES = 8192
-#: What a shell's completion types before the words that it has.
+#: The arguments with which a shell's completion script asks for candidates.
 _COMPLETE = ["completion", "--words", "--"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command line and exit with its code."""
-    # Imports make hundreds of thousands of objects, and all of them stay: looking for garbage among
-    # them as often as Python does by itself makes every command start later.
+    # Imports make hundreds of thousands of objects that are never freed. With Python's default
+    # threshold, searching them for garbage delays the start of every command.
     gc.set_threshold(50_000)
     signals.lose_none()
     sys.exit(status(list(sys.argv[1:] if arguments is None else arguments)))
@@ -63,16 +63,16 @@ def status(arguments: list[str]) -> int:
         return _run(arguments, invocation)
     except TyperException as error:
         return _fail(_usage(error, arguments), arguments, invocation)
-    except BadInput as error:  # a full disk makes no input wrong
+    except BadInput as error:  # the cause may be a full disk, which is not the user's mistake
         return _fail(_disk_full(error.__cause__) or error, arguments, invocation)
     except TpukitError as error:
         return _fail(error, arguments, invocation)
     except KeyboardInterrupt as caught:
         return _fail(interruption(caught), arguments, invocation)
-    except ReaderGone:  # the reader of our output has gone: so do we, as a filter does
+    except ReaderGone:  # like any filter, end if the reader of our output has ended
         _silence_stdout()
         return 141
-    except Exception as error:  # noqa: BLE001  a defect of ours: keep it, spare the reader
+    except Exception as error:  # noqa: BLE001  our defect: the traceback goes to a file
         known = _folder_gone(error) or _disk_full(error)
         return _fail(known or _defect(error), arguments, invocation)
 
@@ -91,7 +91,7 @@ def application(names: Iterable[str] = (*VERBS, *GROUPS)) -> typer.Typer:
 
 
 def _table_of_contents() -> typer.Typer:
-    """Return the command tree as the program's own page shows it; none of it can be called."""
+    """Return the commands and their summaries for the program's help page; none can be called."""
     app = _root_application()
     for name, summary in SUMMARIES.items():
         app.command(name, cls=Command, help=summary)(lambda: None)
@@ -122,15 +122,15 @@ def _root(context: typer.Context, *, version: Version = False, flags: GlobalFlag
 
 
 def _application_for(arguments: Sequence[str]) -> typer.Typer:
-    """Return the command tree with the verb that is asked for alone: half of the time to start."""
+    """Return the command tree with only the verb of these arguments: it starts twice as fast."""
     verb = _verb(arguments)
     return application([verb]) if verb else _table_of_contents()
 
 
 def _verb(arguments: Sequence[str]) -> str:
-    """Return the verb or group that is asked for, or "" if there is none."""
+    """Return the verb or group in the arguments, or "" if there is none."""
     takes_value = {
-        f"--{each.name}" for each in fields(GlobalFlags) if isinstance(each.default, str)
+        f"--{field.name}" for field in fields(GlobalFlags) if isinstance(field.default, str)
     }
     words = iter(arguments)
     for word in words:
@@ -155,7 +155,7 @@ def _run(arguments: list[str], invocation: Invocation) -> int:
 
 
 def _refuse_empty_flags(arguments: Sequence[str]) -> None:
-    """Refuse an empty value of a flag: a script's variable that is not set is no wish."""
+    """Raise `BadInput` if a flag has an empty value, such as a script's unset variable."""
     ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
     for word, after in zip_longest(ours, ours[1:]):
         flag, joined, value = word.partition("=")
@@ -179,13 +179,13 @@ def _complete(words: list[str]) -> int:
 def _usage(error: TyperException, arguments: Sequence[str]) -> BadInput:
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     context = getattr(error, "ctx", None)
-    known = [each for each in arguments[:1] if each in (*VERBS, *GROUPS)]
+    known = [word for word in arguments[:1] if word in (*VERBS, *GROUPS)]
     path = context.command_path.split() if context else ["tpukit", *known]
     return BadInput(message.rstrip("."), fix=Fix.command(*path, "--help"))
 
 
 def _folder_gone(error: Exception) -> TpukitError | None:
-    """Return that a file is missing because the folder that we are in was deleted, if it was."""
+    """Return an error if a file is missing because the working folder was deleted, else None."""
     from tpukit.cli.toolkit import working_folder
 
     try:
@@ -196,15 +196,15 @@ def _folder_gone(error: Exception) -> TpukitError | None:
 
 
 def _disk_full(error: BaseException | None) -> TpukitError | None:
-    """Return that there was no room for what the command prints or writes, if that is it."""
+    """Return an error if this machine's disk or quota is full, else None."""
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     if not isinstance(error, OSError) or error.errno not in full:
         return None
-    _silence_stdout()  # what is left for it has no room either
+    _silence_stdout()  # there is no room for the buffered output either
     return TpukitError(
-        "there is no room on this machine's disk for what is printed or written",
+        "this machine's disk has no room for the output",
         reason=os.strerror(error.errno),
-        why="what was asked of the cloud before that may be done",
+        why="earlier requests to the cloud may have succeeded",
         fix=Fix.command("tpukit", "list", note="shows what exists"),
     )
 
@@ -232,7 +232,7 @@ def _defect(error: Exception) -> TpukitError:
 
 
 def _report_address() -> str:
-    """Return where the installed package says that it is at home, or nothing."""
+    """Return " at " and the first project URL of the installed package, or "" if it has none."""
     from importlib.metadata import PackageNotFoundError, metadata
 
     try:
@@ -251,15 +251,15 @@ def _fail(error: TpukitError, arguments: list[str], invocation: Invocation) -> i
         offer_search(error, arguments)
     if isinstance(error, (BadInput, NotAuthenticated, NotFound)):
         for word in _misplaced(arguments):
-            shown.warn(f"{word} after -- is a word of the remote command, not a flag of tpukit's")
+            shown.warn(f"{word} after -- belongs to the remote command, not to tpukit")
     shown.fail(error)
     return error.exit_code
 
 
 def _misplaced(arguments: list[str]) -> list[str]:
-    """Return the global flags that are words of a remote command, for they come after `--`."""
+    """Return the global flags after `--`, which are words of the remote command."""
     after = arguments[arguments.index("--") + 1 :] if "--" in arguments else []
-    own = {f"--{each.name.replace('_', '-')}" for each in fields(GlobalFlags)} | {"--json"}
+    own = {f"--{field.name.replace('_', '-')}" for field in fields(GlobalFlags)} | {"--json"}
     return [word for word in dict.fromkeys(after) if word.partition("=")[0] in own]
 
 
@@ -269,7 +269,7 @@ def _plain_console(arguments: list[str]) -> console.Console:
 
 
 def _open_more_files() -> None:
-    """Raise the limit of open files as far as we may: macOS gives 256, a large slice needs more."""
+    """Raise the limit of open files if allowed: macOS gives 256, and a large slice needs more."""
     most, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES if allowed == resource.RLIM_INFINITY else min(_OPEN_FILES, allowed)
     if most != resource.RLIM_INFINITY and most < wanted:

@@ -1,4 +1,4 @@
-"""`tpukit notebook`: Jupyter on a worker, in a browser on this machine."""
+"""`tpukit notebook`: run Jupyter on a worker for a browser on this machine."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 Port = Annotated[int, Option(metavar="PORT", help="Port here; 0 takes a free one.", min=0)]
 Recipe = Annotated[
-    str, Option("--with", metavar="RECIPE", help=f"{flag.RECIPES} Default: what is there.")
+    str, Option("--with", metavar="RECIPE", help=f"{flag.RECIPES} Default: the provisioned one.")
 ]
 Lease = Annotated[
-    str, Option(metavar="DURATION", help="How long Jupyter goes on without this machine: 8h.")
+    str, Option(metavar="DURATION", help="How long Jupyter runs without this machine: 8h.")
 ]
 Install = Annotated[bool, Option("--install", help="Install JupyterLab first.")]
 
@@ -40,9 +40,9 @@ def notebook(
 ) -> View:
     """Open Jupyter on a worker, with the provisioned environment.
 
-    It listens on the worker's loopback alone and asks for a token, which is in the address that is
-    printed. Ctrl-C ends it with its kernels. While this machine sleeps or is offline they go on;
-    where it does not come back within the lease they end by themselves.
+    Jupyter listens only on the worker's loopback and requires a token, which the printed address
+    contains. Ctrl-C ends Jupyter and its kernels. They continue while this machine sleeps or is
+    offline, but end if it does not return within the lease.
 
     Examples:
       tpukit notebook demo
@@ -85,7 +85,7 @@ def notebook(
 
 
 def _serve(served: Notebook, tunnels: Tunnels) -> str:
-    """Lead connections until an interrupt, or until Jupyter has ended; return how it ended."""
+    """Forward connections until an interrupt or until Jupyter ends; return how it ended."""
     reasons: list[str] = []
 
     def watch() -> None:
@@ -102,5 +102,5 @@ def _end(toolkit: Toolkit, name: str, served: Notebook, lease: str) -> None:
         served.end()
     except TpukitError as error:
         toolkit.console.warn(f"Jupyter may still run: {error.summary()}")
-        now = f"ends it at once; by itself it ends within {lease}"
+        now = f"ends it now; otherwise it ends within {lease}"
         toolkit.console.suggest(Fix.command("tpukit", "kill", name, served.run_id, note=now))

@@ -1,4 +1,4 @@
-"""What becomes of many workers' output: prefixed lines, JSON lines, or a file a stream."""
+"""The output of many workers, as prefixed lines, JSON lines, or one file per stream."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from tpukit.text import one_line, sanitize
 if TYPE_CHECKING:
     from tpukit.remote.connection.worker import RemoteWorker
 
-#: A line is written when it is so long, in bytes, whether it has an end or not.
+#: The longest line in bytes; a longer one is written in parts.
 _LONGEST_LINE = 64 << 10
 
 
 class Output:
-    """Drops what workers write; the classes below write it, each call from a thread of its own."""
+    """Discards workers' output. Subclasses write it; each worker calls from its own thread."""
 
     def write(self, worker: RemoteWorker, stream: str, chunk: bytes) -> None:
         """Take a piece of a stream."""
 
     def finish(self) -> None:
-        """Write what is left, when all have ended."""
+        """Write incomplete last lines, after all workers have ended."""
 
 
 class Raw(Output):
-    """Writes one worker's output as it is."""
+    """Writes one worker's output unchanged."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -40,9 +40,9 @@ class Raw(Output):
 
 
 class Lines(Output):
-    """Writes whole lines, those of a chunk in one write; a line of text begins with its worker.
+    """Writes whole lines, as text or as JSON documents, with one write for all lines of a chunk.
 
-    The mark is `[2] `, or with several slices `[demo:2] `.
+    A line of text begins with its worker: `[2] `, or with several slices `[demo:2] `.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Lines(Output):
 
 
 class Stamped:
-    """Takes what workers wrote, with when; begins each line with that where it is asked to."""
+    """Passes workers' output on; if `asked`, it begins each line with the time of writing."""
 
     def __init__(self, output: Output, asked: bool) -> None:
         self._output = output
@@ -103,7 +103,7 @@ class Stamped:
         self._in_line: set[RemoteWorker] = set()
 
     def write(self, worker: RemoteWorker, data: bytes, epoch: int) -> None:
-        """Take bytes that a worker wrote at so many seconds since the epoch; 0 is not known."""
+        """Take bytes that a worker wrote at `epoch`, in seconds since the epoch; 0 if unknown."""
         if self._asked:
             form = "%Y-%m-%dT%H:%M:%SZ " if epoch else "- "
             stamp = time.strftime(form, time.gmtime(epoch)).encode()
@@ -114,7 +114,7 @@ class Stamped:
 
 
 class Folder(Output):
-    """Writes every stream, complete, to a file SLICE-WORKER.stdout or .stderr of its own."""
+    """Writes each complete stream to its own file, SLICE-WORKER.stdout or SLICE-WORKER.stderr."""
 
     def __init__(self, path: Path, workers: Sequence[RemoteWorker]) -> None:
         self._path = path
@@ -123,12 +123,12 @@ class Folder(Output):
         except OSError as error:
             shown = one_line(str(path))
             raise BadInput(f"cannot make the folder {shown}", why=error.strerror or "") from error
-        for worker in workers:  # every file, empty: an earlier run's output is not this one's
+        for worker in workers:  # empty the files of an earlier run
             for stream in ("stdout", "stderr"):
                 self._file(worker, stream).write_bytes(b"")
 
     def write(self, worker: RemoteWorker, stream: str, chunk: bytes) -> None:
-        # Opened for each piece: hundreds of workers have more streams than this process may open.
+        # Opened for each chunk: hundreds of workers have more streams than we may open files.
         path = self._file(worker, stream)
         try:
             with path.open("ab") as file:
@@ -149,9 +149,9 @@ def chosen_output(
     as_json_lines: bool,
     stamped: bool = False,
 ) -> Output:
-    """Return what the flags of a verb ask for; one worker's output is passed on as it is.
+    """Return the output that a verb's flags select; one worker's output is passed on unchanged.
 
-    `stamped` tells that lines begin with a time and a blank.
+    `stamped` is True if lines begin with a time and a blank.
     """
     if directory:
         return Folder(Path(directory), workers)
@@ -163,5 +163,5 @@ def chosen_output(
 
 
 def place(worker: RemoteWorker) -> dict[str, Any]:
-    """Return the keys of a JSON document that say whose it is."""
+    """Return the keys that identify a worker in a JSON document."""
     return {"slice": worker.slice, "worker": worker.index}

@@ -1,4 +1,4 @@
-"""Which slices a command changes: another's only after a question, or with `--force`."""
+"""The check before a command changes slices: for others' slices it asks, or needs `--force`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpukit.models import Slice
 from tpukit.slices import lifetime, naming
 from tpukit.slices.find import matching
 
-Force = Annotated[bool, Option("--force", help="Also a slice of another owner.")]
+Force = Annotated[bool, Option("--force", help="Also act on slices of other owners.")]
 _PATTERN = re.compile(r"(?=.*[*?[])[-a-z0-9*?!\[\]]+")
 
 
@@ -29,19 +29,19 @@ def confirm(
     always: bool,
     flags: Sequence[str] = (),
 ) -> None:
-    """Ask whether to `verb` these slices, naming the owner of each that is another's.
+    """Ask before a command does `verb` with others' slices, unless `force` is given.
 
-    One's own slices are asked about where `always` says so. A slice without an owner's label was
-    not made by tpukit: nobody's.
+    With `always`, ask about the user's own slices too. Slices without an owner label count as the
+    user's own; tpukit did not make them.
 
     Raises:
-        NotAllowed: one is another's, without `force`, and nobody is there to be asked.
+        NotAllowed: a slice belongs to another owner, without `force`, and nobody can be asked.
         BadInput: nobody can be asked, or the answer is no.
     """
     others = [
-        each
-        for each in slices
-        if naming.owner(each) and not naming.is_owner(toolkit.owner, each.labels)
+        slice_
+        for slice_ in slices
+        if naming.owner(slice_) and not naming.is_owner(toolkit.owner, slice_.labels)
     ]
     if others and not force and not toolkit.can_ask:
         yes = ["--yes"] if toolkit.flags.yes else []
@@ -49,47 +49,50 @@ def confirm(
             f"slice {others[0].name} belongs to {naming.owner(others[0])}",
             reason=f"you are {toolkit.owner}",
             fix=Fix.command(
-                "tpukit", verb, *[each.name for each in slices], *flags, "--force", *yes
+                "tpukit", verb, *[slice_.name for slice_ in slices], *flags, "--force", *yes
             ),
         )
     if slices and (always or (others and not force)):
         now, me = toolkit.provider.now(), toolkit.owner
         number = f"{len(slices)} slices: " if len(slices) > 1 else ""
-        asked = ", ".join(_shown(each, me, now) for each in slices)
+        asked = ", ".join(_shown(slice_, me, now) for slice_ in slices)
         toolkit.confirm(f"{verb} {number}{asked}?")
 
 
-def _shown(found: Slice, me: str, now: float) -> str:
-    """Return a slice as a question names it: where it is, whose, and how old."""
-    owner = naming.owner(found)
-    mine = naming.is_owner(me, found.labels)
+def _shown(slice_: Slice, me: str, now: float) -> str:
+    """Return a slice's name, zone, owner and age for a question."""
+    owner = naming.owner(slice_)
+    mine = naming.is_owner(me, slice_.labels)
     whose = "" if mine else f", of {owner}" if owner else ", not made by tpukit"
-    made = found.created and f", made {lifetime.ago(found.created[:19], now)}"
-    return f"{found.name} ({found.zone}{whose}{made})"
+    made = slice_.created and f", made {lifetime.ago(slice_.created[:19], now)}"
+    return f"{slice_.name} ({slice_.zone}{whose}{made})"
 
 
 def is_pattern(name: str) -> bool:
-    """Return True if a name is a pattern of names, as a shell has them."""
+    """Return True if a name is a pattern with `*`, `?` or `[…]`."""
     return _PATTERN.fullmatch(name) is not None
 
 
 def fitting(
     toolkit: Toolkit, patterns: Sequence[str], foreign: bool, deadline: Deadline
 ) -> tuple[Slice, ...]:
-    """Return the slices of yours, or all if `foreign`, whose names fit one of the patterns.
+    """Return the user's slices, or all slices if `foreign`, with names that match a pattern.
 
-    Raises `TpukitError` if a zone did not answer, so that not every one is known.
+    Raises `TpukitError` if a zone did not answer, so some matching slices may be unknown.
     """
     listed = toolkit.provider.within(deadline).list(toolkit.flags.zone or "-")
     if listed.unreachable:
         silent = ", ".join(listed.unreachable)
         fix = Fix(note="name the slices, or add --zone")
-        raise TpukitError("which slices fit is not known", why=f"no answer from {silent}", fix=fix)
+        what = "some matching slices may be unknown"
+        raise TpukitError(what, why=f"no answer from {silent}", fix=fix)
     for line in slice_views.unread(listed.slices):
         toolkit.console.warn(line)
     owner = toolkit.owner
-    slices = [each for each in listed.slices if foreign or naming.is_owner(owner, each.labels)]
+    slices = [
+        slice_ for slice_ in listed.slices if foreign or naming.is_owner(owner, slice_.labels)
+    ]
     selected = matching(slices, patterns)
-    for each in selected:
-        toolkit.hints.forget(each.name)
+    for slice_ in selected:
+        toolkit.hints.forget(slice_.name)
     return selected

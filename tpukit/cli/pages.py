@@ -1,4 +1,4 @@
-"""How help pages look: commands in sections, the flags of a command without the global ones."""
+"""The layout of help pages: commands in sections, and flags without the global ones."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typer.core import TyperCommand, TyperGroup
 
 from tpukit.cli.global_flags import GlobalFlags
 
-#: The commands in the order of the help page, as the README has them, with the summaries that
-#: their docstrings begin with: to read these would load the whole program.
+#: The commands in the order of the help page and the README. The summaries repeat the docstrings'
+#: first lines, because reading the docstrings would load the whole program.
 SECTIONS = {
     "The main job": {"up": "Create, reach, provision and test a slice."},
     "Slices": {
-        "create": "Make sure that a slice is READY, and lets you in.",
+        "create": "Create a slice and wait until it is READY and lets you in.",
         "list": "List the slices of all zones, or of --zone.",
-        "describe": "Show one slice, wherever it is.",
+        "describe": "Show one slice.",
         "extend": "Change how long a slice may live.",
         "wait": "Wait until a slice is in a state.",
         "update": "Change labels, tags, metadata and data disks of a slice.",
         "start": "Start a stopped slice and wait until it is READY.",
         "stop": "Stop a slice and wait until it is STOPPED.",
         "delete": "Delete slices and wait until they are gone.",
-        "reap": "Delete what is dead or whose time is up, in all zones.",
+        "reap": "Delete dead and expired slices and queued resources, in all zones.",
         "queue": "Wait in Google's queue for a slice or a multislice.",
         "types": "List accelerator types and their zones.",
         "zones": "List the zones that the API shows you, with the generations that they offer.",
@@ -32,20 +32,20 @@ SECTIONS = {
     },
     "Their workers": {
         "firewall": "Show, open and close the way to port 22.",
-        "provision": "Bring frameworks and system steps to every worker.",
+        "provision": "Install frameworks and run system steps on every worker.",
         "smoke": "Compute on every device of every worker.",
     },
     "At work": {
         "ssh": "Open a shell on a worker, or run a command.",
         "run": "Run a command once on every worker.",
         "cp": "Copy files and folders to workers or from them.",
-        "push": "Put a working tree on every worker.",
-        "top": "Show what every worker and its chips are busy with.",
-        "diagnose": "Find out what the steps of a training program wait for.",
+        "push": "Copy a working tree to every worker.",
+        "top": "Show the load of every worker and its chips.",
+        "diagnose": "Find out why the steps of a training program are slow.",
     },
     "Jobs": {
         "jobs": "List the runs on every worker.",
-        "logs": "Print the output of a detached run, every line once.",
+        "logs": "Print the output of a detached run.",
         "attach": "Follow a detached run to its end and return its exit status.",
         "kill": "End a run on every worker, detached or attached.",
         "watch": "Keep a command running on a slice that may be lost.",
@@ -57,7 +57,7 @@ SECTIONS = {
     },
     "Settings and state": {
         "config": "Show settings and their origins, and trust project files.",
-        "completion": "Print the script by which a shell completes words.",
+        "completion": "Print the script for completion in a shell.",
         "help": "Explain flags, variables, exit codes, or a command.",
     },
     "Without an account": {"emulator": "A Cloud TPU API and firewall API on this machine."},
@@ -66,7 +66,7 @@ SUMMARIES = {name: summary for names in SECTIONS.values() for name, summary in n
 #: Those that are groups of commands.
 GROUPS = ("firewall", "provision", "emulator", "config", "queue")
 VERBS = tuple(name for name in SUMMARIES if name not in GROUPS)
-_GLOBAL = {each.name for each in fields(GlobalFlags)}
+_GLOBAL = {field.name for field in fields(GlobalFlags)}
 _MORE = (
     "Global flags, --zone and --json among them: tpukit help flags",
     "More: tpukit help environment, tpukit help exit-codes",
@@ -75,7 +75,7 @@ _MORE = (
 
 
 class Command(TyperCommand):
-    """A command whose page leaves the global flags to one of their own."""
+    """A command; its help page leaves out the global flags, which have their own page."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return _usage(super().collect_usage_pieces(ctx))
@@ -88,7 +88,7 @@ class Command(TyperCommand):
 class Group(TyperGroup):
     """A group of commands; the program itself lists its commands in sections.
 
-    `default` is the command that is meant where the word after the group's name is none of it.
+    `default` names the command to run if the word after the group's name is none of its commands.
     """
 
     default = ""
@@ -120,22 +120,24 @@ class Group(TyperGroup):
 
 
 def own_parameters(parameters: Iterable[Any]) -> list[Any]:
-    """Return the parameters of a command that are no global flags."""
-    return [each for each in parameters if each.name not in _GLOBAL]
+    """Return the parameters of a command except the global flags."""
+    return [parameter for parameter in parameters if parameter.name not in _GLOBAL]
 
 
 def _usage(pieces: list[str]) -> list[str]:
-    # Typer writes an argument that has to be there as {NAME}: nobody else does.
+    # Typer alone shows a required argument as {NAME}; we show it as NAME.
     flags = {"[OPTIONS]": "[FLAGS]"}
-    return [flags.get(each) or each.removeprefix("{").removesuffix("}") for each in pieces]
+    return [flags.get(piece) or piece.removeprefix("{").removesuffix("}") for piece in pieces]
 
 
 def _write_flags(command: Any, ctx: Any, formatter: Any) -> None:
     for title, kind in (("Arguments", "argument"), ("Flags", "option")):
         own = [
-            each for each in own_parameters(command.get_params(ctx)) if each.param_type_name == kind
+            parameter
+            for parameter in own_parameters(command.get_params(ctx))
+            if parameter.param_type_name == kind
         ]
-        records = [found for each in own if (found := each.get_help_record(ctx))]
+        records = [record for parameter in own if (record := parameter.get_help_record(ctx))]
         if records:
             with formatter.section(title):
                 formatter.write_dl(records)

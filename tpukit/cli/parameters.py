@@ -1,4 +1,4 @@
-"""The types of flags and arguments that several verbs share."""
+"""Flags and arguments that several verbs share, and the parsing of their values."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ Workers = Annotated[str, Option("--worker", metavar="WORKERS", help="all, 0 or 0
 SourceRanges = Annotated[
     list[str] | None,
     Option(
-        "--source-range", metavar="RANGE", help="Who may reach port 22; default: your own address."
+        "--source-range",
+        metavar="RANGE",
+        help="Range that may reach port 22; default: your address.",
     ),
 ]
 NoFirewall = Annotated[
     bool,
-    Option("--no-firewall", help="Make no firewall rule: the network lets you in already."),
+    Option("--no-firewall", help="Make no firewall rule, if the network already lets you in."),
 ]
 RECIPES = f"{' or '.join(recipe_names())}."
 DEFAULT_RECIPE = "jax"
@@ -47,7 +49,7 @@ WorkerNumber = Annotated[int, Option("--worker", metavar="N", help="Number of th
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-#: user@host:port, of which a slice's name has neither the @ nor a dot.
+#: USER@HOST:PORT. A slice's name matches `_JUMP_WORKER` first.
 _JUMP_HOST = re.compile(
     r"(?P<user>[^@:\s-][^@:\s]*@)?(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*)(?::(?P<port>\d{1,5}))?",
     re.ASCII,
@@ -57,24 +59,24 @@ _JUMP_WORKER = re.compile(r"(?P<slice>[a-z][a-z0-9-]*)(?::(?P<worker>\d{1,5}))?"
 
 @dataclass(frozen=True)
 class ProxyFlags:
-    """Who leads to workers at their internal addresses, and whether one is believed unseen."""
+    """Routes to workers' internal addresses, and the trust in a first host key."""
 
     iap: Annotated[
-        bool, Option("--iap", help="Through Identity-Aware Proxy, by gcloud start-iap-tunnel.")
+        bool, Option("--iap", help="Connect through Identity-Aware Proxy; needs gcloud.")
     ] = False
     jump: Annotated[
         str,
         Option(
             "--jump",
             metavar="NAME[:N]|USER@HOST[:PORT]",
-            help="Through a slice's worker, or through a host that your own ssh reaches.",
+            help="Connect through a slice's worker, or through a host that your ssh reaches.",
         ),
     ] = ""
     accept_new_host_keys: Annotated[
         bool,
         Option(
             "--accept-new-host-keys",
-            help="Take the first host key of a worker that publishes none, and hold it to that.",
+            help="If a worker publishes no host key, trust its first one, and later only that.",
         ),
     ] = False
 
@@ -84,22 +86,20 @@ class ProxyFlags:
 
     @property
     def jump_worker(self) -> tuple[str, str]:
-        """The slice and the number of the worker that others are reached through, or "" twice."""
+        """The slice and the number of the worker to jump through; both "" if there is none."""
         match = _JUMP_WORKER.fullmatch(self.jump)
         return (match["slice"], match["worker"] or "0") if match else ("", "")
 
     @property
     def jump_host(self) -> tuple[str, str]:
-        """The host as ssh(1) takes it and its port, of which the latter may be ""."""
+        """The host for ssh(1), and its port or ""; both "" if there is no such host."""
         match = None if self.jump_worker[0] else _JUMP_HOST.fullmatch(self.jump)
         return (f"{match['user'] or ''}{match['host']}", match["port"] or "") if match else ("", "")
 
     def check(self) -> None:
         """Raise `BadInput` for flags that contradict each other or make no sense."""
         if self.iap and self.jump:
-            raise BadInput(
-                "--iap and --jump are two ways to one worker", fix=Fix(note="choose one")
-            )
+            raise BadInput("--iap and --jump exclude each other", fix=Fix(note="choose one"))
         if self.jump and not (self.jump_worker[0] or self.jump_host[0]):
             raise BadInput(
                 f"{one_line(self.jump)!r} is neither a worker nor a host",
@@ -107,7 +107,7 @@ class ProxyFlags:
             )
 
     def route(self, internal_ips: bool) -> RouteFlags:
-        """Return the whole route to a slice that is made with or without external addresses."""
+        """Return the route to a slice; `internal_ips` is True if it has no external addresses."""
         return RouteFlags(self.iap, self.jump, self.accept_new_host_keys, internal_ips)
 
 
@@ -116,15 +116,15 @@ class RouteFlags(ProxyFlags):
     """How to reach workers; with no flag, at their external addresses."""
 
     internal_ips: Annotated[
-        bool, Option("--internal-ips", help="At internal addresses, from inside the network.")
+        bool, Option("--internal-ips", help="Connect to internal addresses, inside the network.")
     ] = False
 
     @property
     def words(self) -> list[str]:
-        """The flags as they are typed."""
-        given = [each.name for each in fields(self) if getattr(self, each.name)]
-        flags = {each: f"--{each.replace('_', '-')}" for each in given}
-        return [w for each in given for w in (flags[each], self.jump)[: 1 + (each == "jump")]]
+        """The command-line words of the flags."""
+        given = [field.name for field in fields(self) if getattr(self, field.name)]
+        flags = {name: f"--{name.replace('_', '-')}" for name in given}
+        return [w for name in given for w in (flags[name], self.jump)[: 1 + (name == "jump")]]
 
     @property
     def direct(self) -> RouteFlags:
@@ -133,7 +133,7 @@ class RouteFlags(ProxyFlags):
 
     @property
     def inside(self) -> bool:
-        """Whether workers are reached at their internal addresses."""
+        """True if connections go to workers' internal addresses."""
         return self.proxied or self.internal_ips
 
 
@@ -162,7 +162,7 @@ def size(text: str, least: int = 1 << 20) -> int:
 
 
 def check_recipe(name: str, own: Sequence[str] = ()) -> None:
-    """Raise `BadInput` where there is no such recipe, nor an `own` one; reads none of them."""
+    """Raise `BadInput` if the name is neither a built-in recipe nor in `own`; reads no recipe."""
     if name not in (*recipe_names(), *own):
         fix = Fix(note=f"--with {' or '.join((*recipe_names(), *own))}")
         raise BadInput(f"there is no recipe {one_line(name)}", fix=fix)
@@ -170,15 +170,15 @@ def check_recipe(name: str, own: Sequence[str] = ()) -> None:
 
 def pairs(text: str, flag: str) -> dict[str, str]:
     """Return `key=value,key=value` as a dict; a value may hold further equals signs."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
         if not key.strip() or not equals:
             raise BadInput(
                 f"{one_line(part)!r} in {flag} is not KEY=VALUE", fix=Fix(note=f"{flag} a=1,b=2")
             )
-        found[key.strip()] = value
-    return found
+        values[key.strip()] = value
+    return values
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -187,20 +187,20 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def zone_names(text: str) -> tuple[str, ...]:
-    """Return the zones of `--zones`; raise `BadInput` for what is not the name of one."""
+    """Return the zones of `--zones`; raise `BadInput` for an invalid name."""
     from tpukit.settings.table import check_zone
 
-    for each in words(text):
-        if check_zone(each) == "-":
-            raise BadInput("--zones takes the names of zones, not all of them")
+    for zone in words(text):
+        if check_zone(zone) == "-":
+            raise BadInput("--zones takes names of zones; for all zones use --anywhere")
     return words(text)
 
 
 def remote_command(command: list[str] | None) -> str:
     """Return the shell line for the words after `--`.
 
-    One word is a shell line as it stands; several are run exactly as they are. Raises `BadInput`
-    for what is not UTF-8: there is no way to send it as it is.
+    One word is a shell line; several words are quoted, so that they run exactly as given. Raises
+    `BadInput` if it is not UTF-8, which could not be sent unchanged.
     """
     if not command:
         return ""
@@ -211,7 +211,10 @@ def remote_command(command: list[str] | None) -> str:
 
 
 def file_bytes(path: str, flag: str, most: int = 1 << 20) -> bytes | None:
-    """Return a file's content, or None where no file was named; refuse one over `most` bytes."""
+    """Return a file's content, or None without a path.
+
+    Raises `BadInput` if the file is unreadable or larger than `most` bytes.
+    """
     if not path:
         return None
     try:

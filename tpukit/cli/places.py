@@ -1,4 +1,4 @@
-"""Where `up` and `create` look for a slice, and for how long: one place, or a search."""
+"""The places in which `up` and `create` look for capacity, and how long they search."""
 
 from __future__ import annotations
 
@@ -20,51 +20,54 @@ from tpukit.slices.capacity import Search
 from tpukit.slices.naming import SEARCH
 from tpukit.slices.quota_names import needs
 
-#: How long `--keep-trying` asks where nothing is said.
+#: How long `--keep-trying` searches by default.
 _MAX_WAIT = "6h"
 
 
 @dataclass(frozen=True)
 class CapacityFlags:
-    """Other places than one zone and one type, and how often they are asked."""
+    """Further zones and types to try, and how often."""
 
     zones: Annotated[
-        str, Option(metavar="ZONE,…", help="Ask in these zones, one after the other.")
+        str, Option(metavar="ZONE,…", help="Try these zones, one after the other.")
     ] = ""
     anywhere: Annotated[
-        bool, Option("--anywhere", help="Ask in every zone that offers the type, near ones first.")
+        bool, Option("--anywhere", help="Try every zone that offers the type, near ones first.")
     ] = False
     types: Annotated[
-        str, Option(metavar="TYPE,…", help="Take one of these too, the first ones rather.")
+        str, Option(metavar="TYPE,…", help="Also accept these types, in order of preference.")
     ] = ""
     keep_trying: Annotated[
         bool,
-        Option("--keep-trying", help="Ask again and again, with pauses of 30 s to 2 min."),
+        Option("--keep-trying", help="Try again until --max-wait, with pauses of 30 s to 2 min."),
     ] = False
     max_wait: Annotated[
         str,
         Option(
             metavar="DURATION",
-            help=f"How long --keep-trying asks, for all slices together; default: {_MAX_WAIT}.",
+            help=f"Time for --keep-trying, for all slices together; default: {_MAX_WAIT}.",
         ),
     ] = ""
 
     best_effort: Annotated[
         bool,
-        Option("--best-effort", help="Capacity below on-demand, which there is by the queue."),
+        Option("--best-effort", help="Best-effort capacity, through a queued resource."),
     ] = False
 
     @property
     def given(self) -> bool:
-        """Whether there is more to it than one place that is asked once."""
+        """True if the flags ask for more than one try in one place."""
         return bool(self.zones or self.anywhere or self.types or self.keep_trying)
 
     @property
     def seconds(self) -> float:
-        """How long it is asked; none where it is asked once."""
+        """How long to search, in seconds; 0 without --keep-trying.
+
+        Raises `BadInput` if --max-wait has no --keep-trying or is not a duration.
+        """
         if self.max_wait and not self.keep_trying:
-            fix = Fix(note="add --keep-trying; --timeout is for one slice to be READY")
-            raise BadInput("--max-wait goes with --keep-trying", fix=fix)
+            fix = Fix(note="add --keep-trying; --timeout limits the wait for one slice")
+            raise BadInput("--max-wait needs --keep-trying", fix=fix)
         return seconds(self.max_wait or _MAX_WAIT, "--max-wait") if self.keep_trying else 0.0
 
 
@@ -79,11 +82,11 @@ def search(
     capacity: CapacityFlags,
     timeout: float,
 ) -> Search:
-    """Return what is asked for, where, and for how long; `timeout` is in seconds, for one place.
+    """Return the requests to try and the time for them; `timeout` is in seconds, for each place.
 
     Raises:
-        BadInput: flags that contradict each other, a type or a zone that there is not.
-        TpukitError: which zones offer a type cannot be read.
+        BadInput: flags contradict each other, or a type or a zone does not exist.
+        TpukitError: the zones that offer a type could not be read.
     """
     asking = capacity.seconds
     if capacity.best_effort and (capacity.zones or capacity.anywhere or capacity.types):
@@ -93,7 +96,7 @@ def search(
         )
     everywhere = bool(capacity.zones or capacity.anywhere)
     toolkit.check_given("project", *([] if everywhere else ["zone"]))
-    types = [AcceleratorType.parse(each.lower()) for each in words(capacity.types)]
+    types = [AcceleratorType.parse(word.lower()) for word in words(capacity.types)]
     places = _places(toolkit, list(dict.fromkeys([accelerator, *types])), capacity)
     requests = slice_requests(toolkit, name, places, options)
     toolkit.about(requests[0].name, requests[0].zone if len(places) == 1 else "")
@@ -104,7 +107,7 @@ def search(
         raise BadInput(f"--best-effort and --{requests[0].provisioning} exclude each other")
     if not capacity.given:
         return Search(requests, seconds=timeout, best_effort=capacity.best_effort)
-    sought = [replace(each, labels={**each.labels, SEARCH: "1"}) for each in requests]
+    sought = [replace(request, labels={**request.labels, SEARCH: "1"}) for request in requests]
     until = toolkit.deadline(asking) if asking else None
     return Search(sought, until, timeout, best_effort=capacity.best_effort)
 
@@ -117,9 +120,9 @@ def planned_search(
     firewall: bool,
     before: Callable[[Toolkit], object] = lambda by: None,
 ) -> View:
-    """Show the calls that would make what is looked for, in the last of its places.
+    """Show the calls of a dry run in which only the last place has capacity.
 
-    `before` is done first in the rehearsal.
+    The dry run calls `before` first.
     """
     from tpukit.access.creation import ensure_somewhere, wait_reachable
 
@@ -137,7 +140,7 @@ def planned_search(
 
 
 def offer_search(error: TpukitError, words: Sequence[str]) -> None:
-    """Offer a create that found no capacity as it was typed, with what makes it search on."""
+    """Make the fix of a create without capacity the same command line with --keep-trying."""
     if not isinstance(error, NoCapacity) or {"--keep-trying", "--dry-run"} & {*words}:
         return
     note = error.fix.note if error.fix else ""
@@ -150,33 +153,33 @@ def offer_search(error: TpukitError, words: Sequence[str]) -> None:
 def _places(
     toolkit: Toolkit, types: Sequence[AcceleratorType], capacity: CapacityFlags
 ) -> list[tuple[AcceleratorType, str]]:
-    """Return each type with each of its zones, the first type first."""
+    """Return the pairs of a type and a zone to try, in order of preference."""
     if capacity.zones and capacity.anywhere:
         raise BadInput("--zones and --anywhere exclude each other")
     own = toolkit.flags.zone
     if not capacity.anywhere:
         given = filter(None, [own, *zone_names(capacity.zones)])
         zones = list(dict.fromkeys(given)) or [toolkit.settings.get("zone")]
-        return [(each, zone) for each in types for zone in zones]
+        return [(type_, zone) for type_ in types for zone in zones]
     offered = offers.accelerator_types(toolkit)
     for line in offered.warnings:
         toolkit.console.warn(line)
     home = toolkit.settings.get("zone")
-    found = [
-        (each, zone)
-        for each in types
-        for zone in sorted(offered.zones_of(each.name), key=lambda zone: _distance(home, zone))
+    placed = [
+        (type_, zone)
+        for type_ in types
+        for zone in sorted(offered.zones_of(type_.name), key=lambda zone: _distance(home, zone))
     ]
-    if not found:
+    if not placed:
         raise BadInput(
-            f"no zone offers {' or '.join(each.name for each in types)} to this project",
+            f"no zone offers {' or '.join(type_.name for type_ in types)} to this project",
             fix=Fix.command("tpukit", "types", "--live"),
         )
-    return found
+    return placed
 
 
 def _distance(home: str, zone: str) -> tuple[bool, bool, bool, str]:
-    """Order zones: one's own, those of its region, of its continent, the others."""
+    """Return a sort key: the home zone first, then its region, its continent, the others."""
     region, continent = home.rpartition("-")[0], home.partition("-")[0]
     same = zone.rpartition("-")[0] == region, zone.partition("-")[0] == continent
     return zone != home, not same[0], not same[1], zone

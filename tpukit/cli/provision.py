@@ -1,4 +1,4 @@
-"""`tpukit provision`: recipes and system steps on every worker of a slice."""
+"""`tpukit provision`: apply recipes and system steps to every worker of a slice."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ Words = Annotated[
     list[str] | None,
     Argument(
         metavar="[RECIPE|STEP|PROFILE…]",
-        help=f"What to bring; default: {flag.DEFAULT_RECIPE}.",
+        help=f"What to apply; default: {flag.DEFAULT_RECIPE}.",
     ),
 ]
 Upgrade = Annotated[
-    bool, Option("--upgrade", help="Take the newest releases known to fit, not those of the lock.")
+    bool,
+    Option("--upgrade", help="Install the newest releases that are known to fit."),
 ]
 Undone = Annotated[
     list[str] | None,
-    Argument(metavar="[STEP|RECIPE|PROFILE…]", help="What to take back; default: everything."),
+    Argument(metavar="[STEP|RECIPE|PROFILE…]", help="What to undo; default: everything."),
 ]
 
-#: Seconds for workers to say whether they have what is nothing here: it may be mistyped.
+#: Seconds to ask the workers about a name that is unknown here and may be mistyped.
 _ASKED_SECONDS = 15.0
 
 
@@ -53,7 +54,7 @@ class _Provision(Group):
 
 
 def application() -> typer.Typer:
-    summary = "Bring frameworks and system steps to every worker."
+    summary = "Install frameworks and run system steps on every worker."
     return group(summary, plan, apply, undo, status, cls=_Provision)
 
 
@@ -65,7 +66,7 @@ def plan(
     timeout: flag.Timeout = "5m",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
-    """Show what apply would change on each worker, and change nothing.
+    """Show the changes that apply would make on each worker.
 
     Examples:
       tpukit provision plan demo jax apt:htop
@@ -95,10 +96,10 @@ def apply(
     timeout: flag.Timeout = "30m",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
-    """Bring recipes and system steps to every worker.
+    """Apply recipes and system steps to every worker.
 
-    The word apply may be left out. A second run changes nothing. System steps come before recipes;
-    what stands in the way of one on any worker is said before anything is changed.
+    You may leave out the word apply. A second run changes nothing. System steps run before recipes.
+    If a step cannot run on a worker, tpukit says so before it changes anything.
 
     Examples:
       tpukit provision demo jax
@@ -114,9 +115,9 @@ def apply(
     wanted = parse(words or [flag.DEFAULT_RECIPE], toolkit.profiles)
     requirements = on_top(flags, wanted.recipes, toolkit.environ)
     if upgrade and any("==" in word for word in words or []):
-        raise BadInput("--upgrade takes the newest release, NAME==VERSION another one")
+        raise BadInput("--upgrade and NAME==VERSION exclude each other")
     if upgrade and not wanted.recipes:
-        raise BadInput("--upgrade is of recipes, and none is named", fix=NAME_A_RECIPE)
+        raise BadInput("--upgrade needs a recipe", fix=NAME_A_RECIPE)
     if upgrade:
         wanted = wanted.upgraded(str(toolkit.clock.time()))
     warn_of_experiments(wanted.recipes, toolkit.console)
@@ -151,9 +152,9 @@ def undo(
     timeout: flag.Timeout = "30m",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
-    """Take back what apply has changed, the last change first.
+    """Undo the changes of apply, the latest first.
 
-    What you have changed yourself stays. Without words everything goes that tpukit has brought.
+    Your own changes stay. Without arguments it undoes everything that tpukit has changed.
 
     Examples:
       tpukit provision undo demo apt:htop
@@ -173,7 +174,7 @@ def undo(
 
     chosen = known(words or [], toolkit.profiles, brought)
     if not chosen:
-        toolkit.confirm(f"take back everything that tpukit has brought to {name}?")
+        toolkit.confirm(f"undo everything that tpukit has changed on {name}?")
     deadline = toolkit.deadline(seconds)
     patience = deadline.within(CONNECT_SECONDS).remaining()
     stages = toolkit.job_stages(name)
@@ -181,11 +182,11 @@ def undo(
     on_event = provision_progress(stages)
     with _going_on(toolkit):
         reports = undo_all(workers, chosen, deadline=deadline, on_event=on_event)
-    undone = [step for each in reports for step in each.undone]
+    undone = [step for report in reports for step in report.undone]
     if reach_further(undone):
         toolkit.surroundings(name).undone(undone, deadline, on_event)
-    taken = counted(sum(len(each.undone) for each in reports), "change")
-    stages.done("undo", f"{taken} taken back on {counted(len(reports), 'worker')}")
+    taken = counted(sum(len(report.undone) for report in reports), "change")
+    stages.done("undo", f"{taken} undone on {counted(len(reports), 'worker')}")
     return provision_views.undone(require_undone(reports))
 
 
@@ -195,7 +196,7 @@ def status(
     timeout: flag.Timeout = "5m",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
-    """Show what was brought to each worker, by which version, and whether it holds.
+    """Show the applied recipes and steps of each worker, their versions, and if they still hold.
 
     Examples:
       tpukit provision status demo
@@ -211,7 +212,7 @@ def status(
 
 @contextmanager
 def _going_on(toolkit: Toolkit) -> Iterator[None]:
-    """Say of an interrupt that it ends nothing on the workers, and how to see to it."""
+    """Add to an interrupt that the work on the workers goes on."""
     from tpukit.provision.worker_jobs import GOES_ON
 
     try:

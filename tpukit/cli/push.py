@@ -1,4 +1,4 @@
-"""`tpukit push`: a working tree on every worker."""
+"""`tpukit push`: copy a working tree to every worker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tpukit.work.pushes import Push
     from tpukit.work.worktree import Tree
 
-#: Files and bytes above which somebody at a terminal is asked, and names of secrets that are shown.
+#: Files and bytes above which tpukit asks first, and the number of secrets' names to show.
 _MANY, _LARGE, _SHOWN = 10_000, 10**9, 5
 
 Directory = Annotated[
@@ -28,11 +28,11 @@ Target = Annotated[
     str, Option("--to", metavar="PATH", help="Folder on the workers; default: its own name.")
 ]
 WithSecrets = Annotated[
-    bool, Option("--with-secrets", help="Send also what is left out: .ssh, .aws, .netrc, .env ….")
+    bool, Option("--with-secrets", help="Also send files that hold secrets: .ssh, .aws, .env, ….")
 ]
 
 Overwrite = Annotated[
-    bool, Option("--overwrite", help="Replace also files on the workers that no push has brought.")
+    bool, Option("--overwrite", help="Also replace files on the workers that no push has sent.")
 ]
 
 
@@ -48,17 +48,18 @@ def push(
     timeout: flag.Timeout = "60s",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
-    """Put a working tree on every worker.
+    """Copy a working tree to every worker.
 
-    Sends what git tracks and what is new, but for .gitignore and .tpukitignore; only what changed
-    since the last push. Each file is replaced in one step, under a program that runs there too.
+    It sends tracked and new files, except those in .gitignore and .tpukitignore, and only if they
+    have changed since the last push. Each file is replaced in one step, so you can push while a
+    program runs.
 
-    Files made on a worker stay: if the tree has other content under such a name, nothing is
-    changed on that worker, unless you give --overwrite. A file that a push brought becomes the
-    pushed one again if it was changed there, and goes if it is gone here.
+    Files that were made on a worker stay. If the tree has another file of such a name, tpukit
+    changes nothing on that worker, unless you give --overwrite. A file that a push has sent is
+    replaced if it was changed on the worker, and deleted if you delete it here.
 
-    Keys and passwords, which are known by their names, are left out. The home folder is never
-    pushed. A worker that says nothing for as long as the timeout is given up.
+    Files with names typical of keys and passwords are left out. The home folder is never pushed.
+    tpukit gives up a worker that makes no progress for as long as the timeout.
 
     Examples:
       tpukit push demo
@@ -81,21 +82,21 @@ def push(
         _show(toolkit, prepared)
     with metered(toolkit, "sent", relay=not no_relay, silence=flag.seconds(timeout)) as context:
         outcomes = prepared.send(context)
-    sent = sum(each.value == "sent" for each in outcomes)
+    sent = sum(outcome.value == "sent" for outcome in outcomes)
     toolkit.console.say(f"{len(tree.names)} files; {sent} of {len(outcomes)} workers changed")
     return copy_views.copied(outcomes)
 
 
 def _tell_secrets(toolkit: Toolkit, tree: Tree) -> None:
     if tree.secrets:
-        shown = [one_line(each) for each in tree.secrets[:_SHOWN]]
+        shown = [one_line(secret) for secret in tree.secrets[:_SHOWN]]
         more = len(tree.secrets) - len(shown)
         names = ", ".join(shown) + (f" and {more} more" if more else "")
         toolkit.console.say(f"left out as secrets: {names} (--with-secrets sends them)")
 
 
 def _show(toolkit: Toolkit, prepared: Push) -> None:
-    """Say what is going to be sent, and ask where that is much."""
+    """Show the number and size of changed files; ask on a terminal before sending very many."""
     if not prepared.pending:
         return
     files, size = len(prepared.changed), prepared.tree.size(prepared.changed)

@@ -1,4 +1,4 @@
-"""`tpukit reap`: delete what has expired or is dead, in all zones."""
+"""`tpukit reap`: delete dead and expired slices and queued resources, in all zones."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tpukit.models import Slice, UnusedDisk
 if TYPE_CHECKING:
     from tpukit.slices.survey import Leftover, Survey
 
-Force = Annotated[bool, Option("--force", help="Also what tpukit made for others.")]
-Foreign = Annotated[bool, Option("--foreign", help="Also what tpukit did not make.")]
+Force = Annotated[bool, Option("--force", help="Also delete those that tpukit made for others.")]
+Foreign = Annotated[bool, Option("--foreign", help="Also delete those that tpukit did not make.")]
 
 
 def reap(
@@ -30,12 +30,12 @@ def reap(
     dry_run: DryRun = False,
     timeout: flag.Timeout = "20m",
 ) -> View:
-    """Delete what is dead or whose time is up, in all zones.
+    """Delete dead and expired slices and queued resources, in all zones.
 
-    Dead are slices that are PREEMPTED or TERMINATED, and queued resources that are FAILED or
-    SUSPENDED. It is all shown first, and asked about once. Zones that did not answer are named, and
-    the status is 1 then. Firewall rules whose slice is gone are listed, and data disks that slices
-    made or deleted from here had. What is dead stays if a watch on this machine makes it again.
+    A slice is dead if it is PREEMPTED or TERMINATED, a queued resource if it is FAILED or
+    SUSPENDED. tpukit shows them all and asks once. If a zone does not answer, tpukit names it and
+    exits with 1. It also lists firewall rules without a slice, and unused data disks of slices that
+    this machine made or deleted. A dead slice stays if a watch on this machine makes it again.
 
     Examples:
       tpukit reap --dry-run
@@ -47,21 +47,21 @@ def reap(
     limit = flag.seconds(timeout)
     provider = toolkit.provider.within(toolkit.deadline(limit))
     zone = toolkit.flags.zone or "-"
-    found = survey(provider, toolkit.owner, zone=zone, others=force, foreign=foreign)
-    found = _spare_watched(toolkit, found)
-    all_seen = found.whole and zone == "-"
-    disks = _disks_left(toolkit, found.slices, limit) if all_seen else []
-    _tell(toolkit, found)
+    seen = survey(provider, toolkit.owner, zone=zone, others=force, foreign=foreign)
+    seen = _spare_watched(toolkit, seen)
+    all_seen = seen.whole and zone == "-"
+    disks = _disks_left(toolkit, seen.slices, limit) if all_seen else []
+    _tell(toolkit, seen)
     if dry_run:
-        shown = rehearse(toolkit, lambda by: by.cleanup.reap(found.due, by.deadline(limit)))
-        return _view(found, (), _rules_left(toolkit, all_seen), disks, shown=shown)
-    if found.due:
-        toolkit.confirm(f"delete these {len(found.due)}?" if len(found.due) > 1 else "delete it?")
-    done = toolkit.cleanup.reap(found.due, toolkit.deadline(limit))
-    deleted = [each for each in found.due if each.label in done.names]
-    changed = [each for each in found.due if each.label in done.spared]
+        shown = rehearse(toolkit, lambda by: by.cleanup.reap(seen.due, by.deadline(limit)))
+        return _view(seen, (), _rules_left(toolkit, all_seen), disks, shown=shown)
+    if seen.due:
+        toolkit.confirm(f"delete these {len(seen.due)}?" if len(seen.due) > 1 else "delete it?")
+    done = toolkit.cleanup.reap(seen.due, toolkit.deadline(limit))
+    deleted = [leftover for leftover in seen.due if leftover.label in done.names]
+    changed = [leftover for leftover in seen.due if leftover.label in done.spared]
     rules = dict.fromkeys([*_rules_left(toolkit, all_seen), *done.rules])
-    shown = _view(found, deleted, [*rules], disks, changed=changed)
+    shown = _view(seen, deleted, [*rules], disks, changed=changed)
     if done.failed:
         for fix in shown.next:
             toolkit.console.suggest(fix)
@@ -71,39 +71,41 @@ def reap(
 
 
 def _rules_left(toolkit: Toolkit, all_seen: bool) -> list[str]:
-    """Return the rules whose slice is gone by now, if every slice was seen."""
+    """Return the rules without a slice; none unless every zone was read."""
     return [rule.name for _, rule in toolkit.cleanup.left_over()] if all_seen else []
 
 
-def _spare_watched(toolkit: Toolkit, found: Survey) -> Survey:
-    """Return the survey with what a watch on this machine makes again among the spared."""
+def _spare_watched(toolkit: Toolkit, seen: Survey) -> Survey:
+    """Return the survey, sparing the dead slices that a watch on this machine makes again."""
     if not toolkit.paths.watches.is_dir():
-        return found
+        return seen
     from tpukit.cli import watching
     from tpukit.models import DEAD_STATES, LOST_STATES
     from tpukit.slices.survey import QUEUED, SLICE
 
-    running = [each for file, each in watching.files(toolkit).all() if file.process() is not None]
-    slices = {(SLICE, each.zone, each.name) for each in running}
-    slices |= {(QUEUED, each.zone, each.spec.queued_resource) for each in running}
-    due = [each for each in found.due if (each.kind, each.zone, each.name) in slices]
-    dead = [each for each in due if each.state in LOST_STATES | DEAD_STATES]
-    spared = [replace(each, spared="its watch makes it again") for each in dead]
-    left = tuple(each for each in found.due if each not in dead)
-    return replace(found, due=left, spared=(*found.spared, *spared))
+    running = [watch for file, watch in watching.files(toolkit).all() if file.process() is not None]
+    slices = {(SLICE, watch.zone, watch.name) for watch in running}
+    slices |= {(QUEUED, watch.zone, watch.spec.queued_resource) for watch in running}
+    due = [
+        leftover for leftover in seen.due if (leftover.kind, leftover.zone, leftover.name) in slices
+    ]
+    dead = [leftover for leftover in due if leftover.state in LOST_STATES | DEAD_STATES]
+    spared = [replace(leftover, spared="its watch makes it again") for leftover in dead]
+    left = tuple(leftover for leftover in seen.due if leftover not in dead)
+    return replace(seen, due=left, spared=(*seen.spared, *spared))
 
 
-def _tell(toolkit: Toolkit, found: Survey) -> None:
-    for each in found.due:
-        toolkit.console.say(f"{each.label}: {each.why}")
-    for each in found.spared:
-        toolkit.console.say(f"stays: {each.label}: {each.why}, but {each.spared}")
-    if not found.due:
+def _tell(toolkit: Toolkit, seen: Survey) -> None:
+    for leftover in seen.due:
+        toolkit.console.say(f"{leftover.label}: {leftover.why}")
+    for leftover in seen.spared:
+        toolkit.console.say(f"stays: {leftover.label}: {leftover.why}, but {leftover.spared}")
+    if not seen.due:
         toolkit.console.say("nothing to delete")
 
 
 def _disks_left(toolkit: Toolkit, slices: Sequence[Slice], limit: float) -> list[UnusedDisk]:
-    """Return the data disks that slices had and that nothing uses, where they may be read."""
+    """Return the unused data disks of former slices; warn and return none if reading fails."""
     from tpukit.slices import data_disks
 
     had = toolkit.journal.disks(toolkit.settings.get("project"))
@@ -111,12 +113,12 @@ def _disks_left(toolkit: Toolkit, slices: Sequence[Slice], limit: float) -> list
     try:
         return data_disks.left_over(disks, had, slices)
     except TpukitError as error:
-        toolkit.console.warn(f"data disks were not looked at: {error.summary()}")
+        toolkit.console.warn(f"data disks were not checked: {error.summary()}")
         return []
 
 
 def _view(
-    found: Survey,
+    seen: Survey,
     deleted: Sequence[Leftover],
     rules: Sequence[str],
     disks: Sequence[UnusedDisk],
@@ -124,36 +126,37 @@ def _view(
     changed: Sequence[Leftover] = (),
     shown: View | None = None,
 ) -> View:
-    """Show what was left over and is gone, or the calls that would delete it, and what is not."""
+    """Show the deleted slices and queued resources, or a dry run's calls, and all leftovers."""
     shown = shown or View(
-        {}, rows=[[each.kind, each.name, each.zone, each.why] for each in deleted]
+        {},
+        rows=[[leftover.kind, leftover.name, leftover.zone, leftover.why] for leftover in deleted],
     )
     document = {
-        "deleted": [each.document() for each in deleted],
-        "due": [each.document() for each in found.due],
-        "spared": [each.document() for each in (*found.spared, *changed)],
-        "unreachable": list(found.unreachable),
-        "unseen": list(found.unseen),
+        "deleted": [leftover.document() for leftover in deleted],
+        "due": [leftover.document() for leftover in seen.due],
+        "spared": [leftover.document() for leftover in (*seen.spared, *changed)],
+        "unreachable": list(seen.unreachable),
+        "unseen": list(seen.unseen),
         "rules_left_over": list(rules),
-        "disks_left_over": [each.document() for each in disks],
+        "disks_left_over": [disk.document() for disk in disks],
         **shown.document,
     }
-    silent = [
-        f"{each} did not answer: what is left there was not seen" for each in found.unreachable
+    silent = [f"{zone} did not answer: its slices were not checked" for zone in seen.unreachable]
+    silent += slice_views.unread(seen.slices)
+    silent += [f"queued resources were not checked: {why}" for why in seen.unseen]
+    silent += [
+        f"{leftover.label} is gone or has changed: it was not deleted" for leftover in changed
     ]
-    silent += slice_views.unread(found.slices)
-    silent += [f"queued resources were not seen: {why}" for why in found.unseen]
-    silent += [f"{each.label} is gone, or not what it was: it was left alone" for each in changed]
     silent += [f"the slice of rule {name} is gone" for name in rules]
     silent += [
-        f"nothing uses data disk {each.name} ({each.zone}, {each.size_gb} GB), which slice "
-        f"{each.slice} had: it stays until it is deleted"
-        for each in disks
+        f"data disk {disk.name} ({disk.zone}, {disk.size_gb} GB) of former slice {disk.slice} "
+        "is unused: it stays until you delete it"
+        for disk in disks
     ]
     remove = [Fix.command("tpukit", "firewall", "remove", name) for name in rules]
-    remove += [_delete_disk(each) for each in disks]
+    remove += [_delete_disk(disk) for disk in disks]
     return replace(
-        shown, document=document, warnings=silent, next=remove, status=int(not found.whole)
+        shown, document=document, warnings=silent, next=remove, status=int(not seen.whole)
     )
 
 

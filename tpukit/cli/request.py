@@ -1,4 +1,4 @@
-"""Builds the requests that `up` and `create` send from their flags."""
+"""The requests of `up` and `create`, built from their flags."""
 
 from __future__ import annotations
 
@@ -21,47 +21,46 @@ from tpukit.text import one_line
 
 @dataclass(frozen=True)
 class RequestFlags:
-    """What can be said of a slice when it is made; gcloud's words where it has one."""
+    """The properties of a new slice, named as in gcloud."""
 
     runtime_version: Annotated[
-        str, Option(metavar="VERSION", help="Image of the workers; default: the type's own.")
+        str, Option(metavar="VERSION", help="Image of the workers; default: the type's image.")
     ] = ""
     spot: Annotated[bool, Option("--spot", help="Cheaper capacity that can be preempted.")] = False
     preemptible: Annotated[
-        bool, Option("--preemptible", help="Spot's older form: 24 hours at most.")
+        bool, Option("--preemptible", help="The older form of spot, for at most 24 hours.")
     ] = False
     reserved: Annotated[bool, Option("--reserved", help="Capacity of a reservation.")] = False
     on_demand: Annotated[
-        bool, Option("--on-demand", help="Capacity that stays; so it is where nothing is said.")
+        bool, Option("--on-demand", help="Capacity that is never preempted (default).")
     ] = False
     allow_unfit_runtime: Annotated[
         bool,
-        Option("--allow-unfit-runtime", help="A runtime version known to leave it without chips."),
+        Option(
+            "--allow-unfit-runtime", help="Allow a runtime version known not to find the chips."
+        ),
     ] = False
     labels: Annotated[str, Option(metavar="KEY=VALUE,…", help="Labels of the slice.")] = ""
-    tags: Annotated[str, Option(metavar="TAG,…", help="More network tags.")] = ""
+    tags: Annotated[str, Option(metavar="TAG,…", help="Additional network tags.")] = ""
     metadata: Annotated[str, Option(metavar="KEY=VALUE,…", help="Metadata of the slice.")] = ""
     network: Annotated[str, Option(metavar="NETWORK", help="Network of the workers.")] = ""
-    subnetwork: Annotated[str, Option(metavar="SUBNETWORK", help="Its part for the workers.")] = ""
+    subnetwork: Annotated[str, Option(metavar="SUBNETWORK", help="Subnetwork of the workers.")] = ""
     internal_ips: Annotated[bool, Option("--internal-ips", help="No external addresses.")] = False
     data_disks: Annotated[
         list[str] | None,
         Option(
             "--data-disk",
             metavar="DISK",
-            help="projects/…/zones/…/disks/…[,mode=read-only]; repeatable. Several workers share "
-            "it read-only.",
+            help="projects/…/zones/…/disks/…[,mode=read-only]; repeatable. Several workers can "
+            "only read it.",
         ),
     ] = None
     service_account: Annotated[str, Option(metavar="EMAIL", help="Account of the workers.")] = ""
-    ttl: Annotated[
-        str, Option(metavar="DURATION", help="How long it may live, from now on: 90m, 8h, 3d.")
-    ] = ""
-    purpose: Annotated[str, Option(metavar="TEXT", help="What it is for, as a label.")] = ""
+    ttl: Annotated[str, Option(metavar="DURATION", help="How long it may live: 90m, 8h, 3d.")] = ""
+    purpose: Annotated[str, Option(metavar="TEXT", help="Purpose of the slice, as a label.")] = ""
 
     def repeated(self) -> tuple[str, ...]:
-        """Return the flags without which another command would ask for another slice; those of the
-        route are not among them."""
+        """Return the flags that a later `up` needs to find the same slice, without route flags."""
         said = [
             f"--{name.replace('_', '-')}"
             for name in ("spot", "preemptible", "reserved")
@@ -73,16 +72,16 @@ class RequestFlags:
 
 
 DEFAULTS = RequestFlags()
-#: How capacity is bought; one of them.
+#: The flags that choose how capacity is bought; at most one may be given.
 _BOUGHT = ("spot", "preemptible", "reserved", "on-demand")
 _DISK = re.compile(r"projects/[^/\s]+/(zones|regions)/[^/\s]+/disks/[^/\s]+")
 
 
 def wanted(first: str, second: str, *, allow_unlisted: bool = False) -> tuple[AcceleratorType, str]:
-    """Return the accelerator type and the name of two words, whichever of them comes first.
+    """Return the accelerator type and the name from two words, in either order.
 
-    With `allow_unlisted`, a type that is not in our table is one, where it comes first. Raises
-    `BadInput` where neither is a type.
+    With `allow_unlisted`, a type that is not in our table may come first. Raises `BadInput` if
+    neither word is a type.
     """
     if allow_unlisted and not _names_type(second) and not _names_type(first):
         return unlisted(first.lower()), second
@@ -98,29 +97,30 @@ def _names_type(text: str) -> bool:
 def slice_requests(
     toolkit: Toolkit, name: str, places: Sequence[tuple[AcceleratorType, str]], flags: RequestFlags
 ) -> list[SliceRequest]:
-    """Return the labelled requests of one name, for accelerator types in zones.
+    """Return the labelled requests for one name, one for each accelerator type and zone.
 
     Raises:
-        BadInput: flags that contradict each other, or a runtime version known to leave no chip.
+        BadInput: flags contradict each other or have bad values, or a runtime version is known not
+            to find the chips.
     """
     toolkit.settings.require("project")
     for _, zone in places:
         _check_zone(zone)
     first = places[0][0].name
     chosen = naming.check_name(name or naming.default_name(toolkit.identity.account, first))
-    toolkit.hints.forget(chosen)  # there may be two of that name from now on
+    toolkit.hints.forget(chosen)  # soon several slices may have that name
     nonce = secrets.token_hex(6)
     toolkit.name_hints.saw([chosen])
     return [
-        naming.labelled(_request(toolkit, chosen, each, zone, flags), toolkit.owner, nonce)
-        for each, zone in places
+        naming.labelled(_request(toolkit, chosen, accelerator, zone, flags), toolkit.owner, nonce)
+        for accelerator, zone in places
     ]
 
 
 def say_wanted(toolkit: Toolkit, requests: Sequence[SliceRequest]) -> None:
-    """Say which slice is asked for, before anything is asked of the cloud."""
-    types = dict.fromkeys(each.accelerator_type for each in requests)
-    zones = dict.fromkeys(each.zone for each in requests)
+    """Print the requested slice before the first call to the cloud."""
+    types = dict.fromkeys(request.accelerator_type for request in requests)
+    zones = dict.fromkeys(request.zone for request in requests)
     where = requests[0].zone if len(zones) == 1 else f"one of {len(zones)} zones"
     name, project = requests[0].name, requests[0].project
     toolkit.console.say(f"slice {name}: {' or '.join(types)} in {where} of project {project}")
@@ -142,7 +142,7 @@ def _request(
         labels={**check_labels(pairs(flags.labels, "--labels")), **_lifetime(toolkit, flags)},
         tags=words(flags.tags),
         metadata=pairs(flags.metadata, "--metadata"),
-        data_disks=tuple(data_disk(each, accelerator.workers) for each in flags.data_disks or ()),
+        data_disks=tuple(data_disk(disk, accelerator.workers) for disk in flags.data_disks or ()),
         service_account=flags.service_account,
     )
 
@@ -153,16 +153,16 @@ def _lifetime(toolkit: Toolkit, flags: RequestFlags) -> Mapping[str, str]:
 
 
 def _provisioning(flags: RequestFlags) -> str:
-    given = [each for each in _BOUGHT if getattr(flags, each.replace("-", "_"))]
+    given = [tier for tier in _BOUGHT if getattr(flags, tier.replace("-", "_"))]
     if len(given) > 1:
         raise BadInput(f"--{given[0]} and --{given[1]} exclude each other")
     return given[0] if given else "on-demand"
 
 
 def data_disk(text: str, workers: int) -> DataDisk:
-    """Read a disk of a slice of so many workers: `PATH`, or `source=PATH,mode=read-only`.
+    """Parse a data disk, `PATH` or `source=PATH,mode=read-only`, for a slice with `workers`.
 
-    Several workers can only read one disk: Cloud TPU documentation, "Attach durable block storage".
+    Several workers can only read a disk: Cloud TPU documentation, "Attach durable block storage".
     """
     source, *options = text.removeprefix("source=").split(",")
     mode = {"": "", "mode=read-only": "read-only", "mode=read-write": "read-write"}.get(
@@ -182,18 +182,18 @@ def data_disk(text: str, workers: int) -> DataDisk:
 
 
 def check_labels(given: Mapping[str, str]) -> Mapping[str, str]:
-    """Return labels as they are; raise `BadInput` for one that the API would not take."""
+    """Return the labels unchanged; raise `BadInput` if the API would refuse one."""
     for key, value in given.items():
         if (naming.label(key), naming.label(value)) != (key, value):
             raise BadInput(
-                f"label {key}={value} is not a label",
+                f"{key}={value} is not a valid label",
                 why="labels are up to 63 lower-case letters, digits, hyphens and underscores",
             )
     return given
 
 
 def _check_zone(zone: str) -> None:
-    """Raise `BadInput` for a misspelled zone: the API says of it that permission is denied."""
+    """Raise `BadInput` for a misspelled zone, which the API would answer with "denied"."""
     if meant := meant_zone(zone):
         raise BadInput(f"there is no zone {zone}", fix=Fix(note=f"did you mean --zone {meant}?"))
 
@@ -202,7 +202,7 @@ def _runtime(accelerator: AcceleratorType, flags: RequestFlags) -> str:
     wanted = flags.runtime_version
     if not wanted and not accelerator.runtime_version:
         raise BadInput(
-            f"which runtime version {accelerator.name} needs is not known",
+            f"the runtime version for {accelerator.name} is unknown",
             fix=Fix(note="add --runtime-version"),
         )
     bad = runtime_fits(accelerator, wanted) if wanted else None
@@ -210,6 +210,6 @@ def _runtime(accelerator: AcceleratorType, flags: RequestFlags) -> str:
         raise BadInput(
             bad,
             fix=Fix(note=f"--runtime-version {accelerator.runtime_version}"),
-            otherwise=Fix(note="--allow-unfit-runtime, where you know better"),
+            otherwise=Fix(note="--allow-unfit-runtime, if you know better"),
         )
     return wanted or accelerator.runtime_version

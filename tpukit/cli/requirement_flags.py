@@ -1,4 +1,4 @@
-"""The flags that say what comes on top of a recipe."""
+"""The flags for packages to install on top of a recipe."""
 
 from __future__ import annotations
 
@@ -20,24 +20,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RequirementFlags:
-    """Files, indexes, and a project that was pushed."""
+    """A requirements file, package indexes, and a pushed project."""
 
     requirements: Annotated[
         str,
-        Option(metavar="FILE", help="requirements.txt to install on top, with what it includes."),
+        Option(metavar="FILE", help="requirements.txt to install on top, with included files."),
     ] = ""
     index: Annotated[
         list[str] | None,
-        Option(metavar="URL", help="Look in this index too; ${NAME} in it is your own variable."),
+        Option(
+            metavar="URL", help="Also search this index; ${NAME} stands for your variable NAME."
+        ),
     ] = None
     editable: Annotated[
         str,
-        Option(metavar="PATH", help="A project on the workers, pushed there, to install as it is."),
+        Option(metavar="PATH", help="Pushed project on the workers to install as editable."),
     ] = ""
 
     @property
     def file(self) -> str:
-        """The file by its whole path, for who reads it later from another folder; or ""."""
+        """The absolute path of the file, for readers in another folder; "" without one."""
         return str(Path(self.requirements).absolute()) if self.requirements else ""
 
 
@@ -48,24 +50,26 @@ NO_REQUIREMENTS = RequirementFlags()
 def on_top(
     flags: RequirementFlags, recipes: Sequence[Recipe], environ: Mapping[str, str]
 ) -> Requirements | None:
-    """Return what the flags name.
+    """Return the requirements that the flags name; None without flags.
 
-    Raises `BadInput` for what a recipe cannot be beside, and where there is no recipe.
+    Raises `BadInput` if there is no recipe, or if a recipe cannot be combined with a package.
     """
     from tpukit.provision.requirements import read_requirements
     from tpukit.work.pushes import target_path
 
     editable = target_path(flags.editable) if flags.editable else ""
-    found = read_requirements(flags.requirements, tuple(flags.index or ()), editable, environ)
-    if found and not recipes:
-        raise BadInput("requirements go on top of a recipe, and none is named", fix=NAME_A_RECIPE)
-    for recipe in recipes if found else ():
-        recipe.check_beside(found.packages if found else ())
-    return found
+    requirements = read_requirements(
+        flags.requirements, tuple(flags.index or ()), editable, environ
+    )
+    if requirements and not recipes:
+        raise BadInput("requirements need a recipe to install on", fix=NAME_A_RECIPE)
+    for recipe in recipes if requirements else ():
+        recipe.check_beside(requirements.packages if requirements else ())
+    return requirements
 
 
 def warn_of_experiments(recipes: Sequence[Recipe], console: Console) -> None:
-    """Say of each recipe that is experimental why it is."""
+    """Warn of each experimental recipe, with the reason."""
     for recipe in recipes:
         if recipe.experimental:
             console.warn(f"{recipe.name} is experimental: {recipe.experimental}")

@@ -1,4 +1,4 @@
-"""`tpukit run`: one command on every worker, or on some, attached or left to go on by itself."""
+"""`tpukit run`: run a command on every worker or on some, attached or detached."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from tpukit.remote.command.attached import AttachedRun, CommandRequest
     from tpukit.remote.connection.worker import RemoteWorker
 
-#: Bytes of output that a JSON document carries of all workers together, at most.
+#: The most bytes of output in a JSON document, for all workers together.
 _DOCUMENT_BYTES = 64 << 20
-#: A shell's status for a program that is not there.
+#: A shell's exit status if it cannot find a program.
 _NO_PROGRAM = 127
-#: The flags that have no meaning for a detached run.
+#: The flags that cannot be used with --detach.
 _ATTACHED = (
     *("output_directory", "json_lines", "stdin", "deadline", "at_once", "fail_fast"),
     *("grace", "signal"),
@@ -35,30 +35,30 @@ _ATTACHED = (
 
 @dataclass(frozen=True)
 class RunFlags:
-    """How to run it, and what becomes of its output."""
+    """How to run the command, and the form of its output."""
 
     deadline: Annotated[
-        str, Option(metavar="DURATION", help="End the command on a worker after so long.")
+        str, Option(metavar="DURATION", help="End the command on each worker after this time.")
     ] = ""
     at_once: Annotated[
-        int, Option(metavar="N", help="Workers that run it at the same time; default: all.", min=0)
+        int, Option(metavar="N", help="Run it on N workers at a time; default: all.", min=0)
     ] = 0
     fail_fast: Annotated[
-        bool, Option("--fail-fast", help="End the others as soon as one fails.")
+        bool, Option("--fail-fast", help="If one worker fails, end the command on the others.")
     ] = False
     stdin: Annotated[bool, Option("--stdin", help="Send standard input to every worker.")] = False
     output_directory: Annotated[
-        str, Option(metavar="DIRECTORY", help="Collect each stream in a file instead.")
+        str, Option(metavar="DIRECTORY", help="Write each stream to a file instead.")
     ] = ""
     json_lines: Annotated[
         bool, Option("--json-lines", help="Print each line of output as a JSON document.")
     ] = False
     sudo: Annotated[bool, Option("--sudo", help="Run it as root, in the same environment.")] = False
     signal: Annotated[
-        str, Option(metavar="NAME", help="What ends it first, before TERM and KILL; default: INT.")
+        str, Option(metavar="NAME", help="Signal to send before TERM and KILL; default: INT.")
     ] = ""
     grace: Annotated[
-        str, Option(metavar="DURATION", help="How long its end may take before KILL; default: 10s.")
+        str, Option(metavar="DURATION", help="Time for it to end before KILL; default: 10s.")
     ] = ""
     detach: Annotated[
         bool, Option("--detach", "-d", help="Start it on every worker and leave it running.")
@@ -67,20 +67,20 @@ class RunFlags:
         str, Option(metavar="RUN", help="Name of the detached run; default: the time.")
     ] = ""
     log_limit: Annotated[
-        str, Option(metavar="SIZE", help="What a detached run keeps of its log: 200M; default: 1G.")
+        str, Option(metavar="SIZE", help="Most of its log that a detached run keeps; default: 1G.")
     ] = ""
 
 
 @dataclass(frozen=True)
 class VariableFlags:
-    """What the command finds: its variables go over the connection, on no command line."""
+    """The environment of the command. Variables are sent over the connection, not as arguments."""
 
     env: Annotated[
         list[str] | None,
-        Option(metavar="NAME[=VALUE]", help="Set a variable; without a value: your own."),
+        Option(metavar="NAME[=VALUE]", help="Set a variable; without VALUE, to your own value."),
     ] = None
     env_file: Annotated[
-        str, Option(metavar="FILE", help="Set the variables of a file, NAME=VALUE a line.")
+        str, Option(metavar="FILE", help="Set the variables in a file with NAME=VALUE lines.")
     ] = ""
     with_: Annotated[
         str, Option("--with", metavar="RECIPE", help="Use the provisioned environment's programs.")
@@ -102,10 +102,10 @@ def run(
 ) -> View:
     """Run a command once on every worker.
 
-    The exit status is the highest of all workers'. One word after -- is a shell line; several words
-    are run exactly as they are. {worker}, {workers}, {coordinator}, {slice}, {slice_index} and
-    {slices} in it are the worker's own. Ctrl-C ends it on every worker. The timeout is for
-    connecting.
+    The exit status is the highest of all workers. One word after -- is a shell line; several words
+    run exactly as given. {worker}, {workers}, {coordinator}, {slice}, {slice_index} and {slices}
+    are replaced by each worker's values. Ctrl-C ends the command on every worker. The timeout is
+    for connecting.
 
     Examples:
       tpukit run demo -- hostname
@@ -131,15 +131,13 @@ def run(
 def _check(how: RunFlags, console: Console) -> None:
     for name in _ATTACHED:
         if how.detach and getattr(how, name):
-            raise BadInput(f"--{name.replace('_', '-')} has no meaning with --detach")
+            raise BadInput(f"--{name.replace('_', '-')} and --detach exclude each other")
     if how.json_lines and console.as_json:
-        raise BadInput(
-            "--json and --json-lines are two forms of one output", fix=Fix(note="choose one")
-        )
+        raise BadInput("--json and --json-lines exclude each other", fix=Fix(note="choose one"))
     if how.run_id and not how.detach:
-        raise BadInput("--run-id names a detached run", fix=Fix(note="add --detach"))
+        raise BadInput("--run-id needs --detach", fix=Fix(note="add --detach"))
     if how.log_limit and not how.detach:
-        raise BadInput("--log-limit is a detached run's", fix=Fix(note="add --detach"))
+        raise BadInput("--log-limit needs --detach", fix=Fix(note="add --detach"))
 
 
 def _request(how: RunFlags, line: str, lines: str) -> CommandRequest:
@@ -159,7 +157,7 @@ def _request(how: RunFlags, line: str, lines: str) -> CommandRequest:
 
 
 def shell_lines(given: VariableFlags, toolkit: Toolkit) -> str:
-    """Return the shell lines that set up what a command asks for."""
+    """Return the shell lines that set up a command's variables, environment and folder."""
     from tpukit.remote.command import environment
 
     own = toolkit.environ
@@ -226,7 +224,9 @@ def _attached(
         console.warn(line)
     if fix := command.end_line:
         console.suggest(fix)
-    missing = [each.item for each in results if each.value and each.value.status == _NO_PROGRAM]
+    missing = [
+        result.item for result in results if result.value and result.value.status == _NO_PROGRAM
+    ]
     if missing:
         _explain_missing_program(toolkit, missing, recipe, request.command)
     if how.json_lines:
@@ -243,7 +243,7 @@ def _explain_missing_program(
     if recipe:
         require_environment(workers, recipe, toolkit.clock)
         return
-    with suppress(TpukitError):  # it is a hint alone
+    with suppress(TpukitError):  # this is only a hint
         for there in environments(workers[0], toolkit.clock)[:1]:
             words = ("tpukit", "run", workers[0].slice, "--with", there, "--", command)
             note = f"uses the programs of the environment {there}"
@@ -251,12 +251,12 @@ def _explain_missing_program(
 
 
 def _read_input() -> bytes:
-    # Unbuffered: a thread that waits in a buffer's lock would abort the interpreter at its end.
+    # Unbuffered: a thread that holds a buffer's lock would abort the interpreter when it exits.
     return os.read(sys.stdin.fileno(), 1 << 16) if sys.stdin else b""
 
 
 def _end_with_the_reader(command: AttachedRun, console: Console) -> None:
-    """End the command when whoever reads its output has closed the pipe, as `head` does."""
+    """End the command if the reader of its output closes the pipe, as `head` does."""
     import select
     import stat
 
@@ -266,7 +266,7 @@ def _end_with_the_reader(command: AttachedRun, console: Console) -> None:
         poll.poll()
         command.fail(BrokenPipeError())
 
-    with suppress(OSError, ValueError):  # a test's, which is no file
+    with suppress(OSError, ValueError):  # a test's output may be no file
         descriptor = console.out.fileno()
         if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
             threading.Thread(target=watch, name="tpukit-reader", daemon=True).start()

@@ -1,4 +1,4 @@
-"""What SIGINT, SIGTERM and SIGHUP do to a command: they end it, whatever it is about."""
+"""Handlers that let SIGINT, SIGTERM and SIGHUP end a command at any moment."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ from types import CodeType
 
 from tpukit.errors import TerminationSignal
 
-#: Added to the number of a signal that is to be sent again.
+#: Added to the number of a signal that must be sent again.
 _AGAIN = 128
 
-#: How often the hook is looked at, which runs for microseconds.
+#: Seconds between checks of whether the hook still runs, which takes microseconds.
 _LOOK_AGAIN_SECONDS = 0.001
 
 
 def end_at_termination() -> None:
-    """Let SIGTERM and SIGHUP raise `TerminationSignal`; what is ignored, as by nohup, stays so."""
+    """Let SIGTERM and SIGHUP raise `TerminationSignal`, except those that are ignored (nohup)."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _terminate)
 
 
 def lose_none() -> None:
-    """Let a signal end what the main thread does, whichever moment it comes at.
+    """Let a signal interrupt the main thread at any moment.
 
-    Python's handlers run when the main thread next does, and a signal that comes as that begins to
-    wait, or that the system gave to another thread, does not wake it. One sent to it alone does.
-    What a handler raises while something is finalised is lost, and the hook for what cannot be
-    raised is told: the signal is sent again, by another thread, once the hook has returned, as
-    what a handler raises in the hook is lost too.
+    Python runs handlers in the main thread. It stays asleep if the signal arrives just before it
+    begins to wait, or if the system delivers the signal to another thread. So a helper thread
+    sends a signal to the main thread itself.
+
+    Python discards an exception that a handler raises during a finaliser, and calls
+    `sys.unraisablehook`. The helper thread then sends the signal again. It first waits until the
+    hook has returned, because an exception in the hook would be discarded too.
     """
     asked, told = os.pipe()
     os.set_blocking(told, False)
@@ -42,7 +44,7 @@ def lose_none() -> None:
 
     def wake() -> None:
         while numbers := os.read(asked, 64):
-            lost = [each - _AGAIN for each in numbers if each > _AGAIN]
+            lost = [number - _AGAIN for number in numbers if number > _AGAIN]
             while lost and _runs(main_thread, send_again.__code__):
                 time.sleep(_LOOK_AGAIN_SECONDS)
             if lost or set(numbers) != {signal.SIGURG}:
@@ -61,8 +63,8 @@ def lose_none() -> None:
 
 
 def _runs(thread: int, code: CodeType) -> bool:
-    """Whether a thread is inside a function."""
-    frame = sys._current_frames().get(thread)  # documented, in spite of its name
+    """Return True if a thread is inside a function."""
+    frame = sys._current_frames().get(thread)  # documented, despite its name
     while frame and frame.f_code is not code:
         frame = frame.f_back
     return frame is not None

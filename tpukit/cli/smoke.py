@@ -1,4 +1,4 @@
-"""`tpukit smoke`: a small computation on every device of every worker."""
+"""`tpukit smoke`: run a small computation on every device of every worker."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ Level = Annotated[
         metavar="N",
         min=0,
         max=_LONGEST,
-        help="0: chips are there. 1: exact bits. 2: figures beside the peak. 3: under load, too.",
+        help="0: chips and drivers. 1: exact results. 2: also speed. 3: also speed under load.",
     ),
 ]
 Kept = Annotated[
-    bool, Option("--history", help="Show the results that are kept here; test nothing.")
+    bool, Option("--history", help="Show this machine's stored results; test nothing.")
 ]
 Picture = Annotated[
     str, Option(metavar="FILE", help="Draw the figures: .svg or .png. Needs tpukit[plot].")
 ]
 Minutes = Annotated[
     float,
-    Option(metavar="M", min=0.0, max=24 * 60.0, help="How long the load of level 3 lasts; 0: 10."),
+    Option(metavar="M", min=0.0, max=24 * 60.0, help="Minutes of load at level 3; 0 means 10."),
 ]
 
 
@@ -63,15 +63,15 @@ def smoke(
 ) -> View:
     """Compute on every device of every worker.
 
-    It uses the interpreter that was provisioned. A failure exits with 10. Level 1, the one of `up`,
-    asks every device for the same exact bits. Level 0 looks for chips, drivers and who holds them,
-    and needs no framework. Level 2 measures devices, memory and links beside the
-    chip's published peak; level 3 also keeps all devices busy for --minutes and shows the worst
-    window.
+    It uses the provisioned interpreter. If a test fails, the exit status is 10. Level 1, which `up`
+    runs, checks that every device computes the same exact bits. Level 0 only checks chips, drivers
+    and the processes that hold them, and needs no framework. Level 2 measures devices, memory and
+    links and compares them with the chip's published peak. Level 3 also keeps all devices busy for
+    --minutes and shows the worst window.
 
-    Every result, also of up, is kept on this machine: --history shows those of a name without
-    testing again, and what is slower than it was. --plot draws them, the newest on top. Of a
-    multislice every slice is tested by itself, at the same time, and has a history of its own.
+    This machine stores every result, including those of up. --history shows the results of a name
+    without testing again, and lists slower figures. --plot draws them, with the newest on top. The
+    slices of a multislice are tested separately, at the same time, and have separate histories.
 
     Examples:
       tpukit smoke demo --with jax
@@ -104,8 +104,8 @@ def smoke(
         raise _several(name)
     reports = _computed(toolkit, slices, chosen, load, deadline)
     if len(slices) > 1:
-        places = [{"name": each.name, "zone": each.zone} for each in slices]
-        return smoke_views.of_slices(places, [smoke_views.smoke(each) for each in reports])
+        places = [{"name": slice_.name, "zone": slice_.zone} for slice_ in slices]
+        return smoke_views.of_slices(places, [smoke_views.smoke(report) for report in reports])
     runs = kept.runs(slices[0].zone)
     if picture:
         _draw(runs, picture, name)
@@ -115,32 +115,32 @@ def smoke(
 def _computed(
     toolkit: Toolkit, slices: Sequence[Slice], recipe: Recipe, load: Load, deadline: Deadline
 ) -> Sequence[SmokeReport]:
-    """Return what each slice has computed, which is kept; raise `SmokeFailed` where one did not."""
+    """Test the slices and store the reports; raise `SmokeFailed` if a test fails."""
     from tpukit.smoke.each_slice import smoke_each
     from tpukit.smoke.runner import ensure_computes
 
-    accelerators = {each.name: _known(each, recipe) for each in slices}
+    accelerators = {slice_.name: _known(slice_, recipe) for slice_ in slices}
     patience = deadline.within(CONNECT_SECONDS).remaining()
-    workers = {each.name: toolkit.workers(each, "all", patience) for each in slices}
+    workers = {slice_.name: toolkit.workers(slice_, "all", patience) for slice_ in slices}
     stages = toolkit.stages
     stages.progress("smoke", f"computing on {sum(map(len, workers.values()))} workers")
 
-    def test(found: Slice) -> SmokeReport:
+    def test(slice_: Slice) -> SmokeReport:
         return ensure_computes(
-            workers[found.name],
-            accelerators[found.name],
+            workers[slice_.name],
+            accelerators[slice_.name],
             recipe,
             deadline=deadline,
             on_wait=lambda line: stages.say("smoke", line),
             load=load,
-            on_report=lambda each: toolkit.keep_smoke(found, each),
+            on_report=lambda report: toolkit.keep_smoke(slice_, report),
         )
 
     return smoke_each(slices, test)
 
 
 def _history(toolkit: Toolkit, kept: History, name: str, picture: Path | None) -> View:
-    """Show what is kept of a slice or a multislice; raise `NotFound` where it is nothing."""
+    """Show the stored results of a slice or a multislice; raise `NotFound` if there are none."""
     from tpukit.smoke.history import changes, runs_of_multislice
 
     zone = toolkit.flags.zone
@@ -151,47 +151,47 @@ def _history(toolkit: Toolkit, kept: History, name: str, picture: Path | None) -
     slices = runs_of_multislice(kept.path.parent, toolkit.clock, name, zone)
     if not slices:
         fix = Fix.command("tpukit", "smoke", name, "--level", "2")
-        raise NotFound(f"no smoke test of {name} was kept on this machine", fix=fix)
+        raise NotFound(f"this machine has no results of smoke tests of {name}", fix=fix)
     if picture:
         raise _several(name)
     views = [smoke_views.smoke_history(runs, changes(runs)) for runs in slices.values()]
-    return smoke_views.of_slices([{"name": each} for each in slices], views)
+    return smoke_views.of_slices([{"name": slice_} for slice_ in slices], views)
 
 
 def _several(name: str) -> BadInput:
-    return BadInput(f"{name} is a multislice: a picture is of one slice", fix=_ONE)
+    return BadInput(f"{name} is a multislice; --plot draws only one slice", fix=_ONE)
 
 
 def _draw(runs: Sequence[KeptRun], picture: Path, name: str) -> None:
     from tpukit.smoke.plot import plot
 
-    measured = [each for each in runs if each.figures]
+    measured = [run for run in runs if run.figures]
     if not measured:
         fix = Fix.command("tpukit", "smoke", name, "--level", "2")
-        raise BadInput(f"nothing was measured on {name} yet", fix=fix)
+        raise BadInput(f"no test of {name} has measured anything yet", fix=fix)
     kind = measured[-1].accelerator_type
     plot([run for run in measured if run.accelerator_type == kind], picture, f"{name}, {kind}")
 
 
 def _soak_minutes(level: int, minutes: float) -> float:
-    """Return how long level 3 lasts; raise `BadInput` for another level that is to last."""
+    """Return the minutes of load at level 3, else 0; raise `BadInput` for other levels' minutes."""
     if math.isnan(minutes):
         raise BadInput("--minutes is not a number", fix=Fix(note="for example: --minutes 30"))
     if level == _LONGEST:
         return minutes or _SOAK_MINUTES
     if minutes:
-        raise BadInput("--minutes is of --level 3", fix=Fix(note="add --level 3"))
+        raise BadInput("--minutes needs --level 3", fix=Fix(note="add --level 3"))
     return 0.0
 
 
-def _known(found: Slice, recipe: Recipe) -> AcceleratorType:
-    """Return the slice's type; raise `BadInput` for one of `create --allow-unlisted-type`."""
+def _known(slice_: Slice, recipe: Recipe) -> AcceleratorType:
+    """Return the slice's type; raise `BadInput` for a type that our table does not list."""
     from tpukit.accelerators import AcceleratorType, is_listed
 
-    if is_listed(found.accelerator_type):
-        return AcceleratorType.parse(found.accelerator_type)
+    if is_listed(slice_.accelerator_type):
+        return AcceleratorType.parse(slice_.accelerator_type)
     python = venv_python(recipe.name)
     raise BadInput(
-        f"how many devices a {found.accelerator_type} has is not known",
-        fix=Fix(note=f"let a program of your own count them: run it with {python}"),
+        f"how many devices a {slice_.accelerator_type} has is unknown",
+        fix=Fix(note=f"run your own program to count them, with {python}"),
     )

@@ -1,4 +1,4 @@
-"""`tpukit ssh`: a shell or one command on one worker."""
+"""`tpukit ssh`: open a shell on a worker, or run a command there."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 Terminal = Annotated[bool, Option("--terminal", "-t", help="Give the command a terminal.")]
 NoStdin = Annotated[bool, Option("--no-stdin", "-n", help="Give the command no standard input.")]
 Tmux = Annotated[
-    bool, Option("--tmux", help="Open the tmux session `tpukit`, which outlives connections.")
+    bool, Option("--tmux", help="Open the tmux session `tpukit`, which survives lost connections.")
 ]
 With = Annotated[
-    str, Option("--with", metavar="RECIPE", help="With the provisioned environment's programs.")
+    str, Option("--with", metavar="RECIPE", help="Use the provisioned environment's programs.")
 ]
 _TMUX = "tmux new-session -A -s tpukit"
 
@@ -46,9 +46,9 @@ def ssh(
 ) -> View:
     """Open a shell on a worker, or run a command.
 
-    The exit status is the command's. One word after -- is a shell line; several words are run
-    exactly as they are. The timeout is for connecting. What has a terminal is OpenSSH's from there
-    on, with its escapes.
+    The exit status is the command's. One word after -- is a shell line; several words run exactly
+    as given. The timeout is for connecting. OpenSSH runs sessions with a terminal, with its usual
+    escapes.
 
     Examples:
       tpukit ssh demo
@@ -61,7 +61,7 @@ def ssh(
     session = terminal or tmux or not line
     _check(toolkit, name, line, session=session, tmux=tmux, no_stdin=no_stdin)
     if recipe and tmux:
-        raise BadInput("--tmux opens a session that may be there already: activate it inside")
+        raise BadInput("--tmux may open an existing session: activate the environment inside it")
     patience = flag.seconds(timeout)
     if recipe:
         flag.check_recipe(recipe, toolkit.own_recipes.names())
@@ -79,17 +79,17 @@ def ssh(
 def _check(
     toolkit: Toolkit, name: str, line: str, *, session: bool, tmux: bool, no_stdin: bool
 ) -> None:
-    """Raise `BadInput` for flags that contradict each other, or where OpenSSH is missing."""
+    """Raise `BadInput` if flags contradict each other, or if OpenSSH is missing."""
     if tmux and line:
-        raise BadInput("--tmux opens a session: a command is typed in it")
+        raise BadInput("--tmux takes no command: type it in the session")
     if no_stdin and session:
         raise BadInput("a shell or a terminal without standard input makes no sense")
     if toolkit.flags.as_json and session:
         fix = Fix.command("tpukit", "ssh", name, "--json", "--", "hostname", note="for example")
-        raise BadInput("--json needs a command, and that without a terminal", fix=fix)
+        raise BadInput("--json needs a command without a terminal", fix=fix)
     if session and not shutil.which("ssh"):
         raise BadInput(
-            "shells and terminals go through OpenSSH's client, which is not on this machine",
+            "shells and terminals need OpenSSH's client, which this machine lacks",
             fix=Fix(note=f"install it; `tpukit ssh {name} -- COMMAND` works without it"),
         )
 
@@ -109,8 +109,8 @@ def _command(toolkit: Toolkit, chosen: RemoteWorker, line: str, no_stdin: bool) 
             raise
         except KeyboardInterrupt as interrupt:
             error = interruption(interrupt)
-            error.exists = (f"the command: it may go on on {chosen.label}",)
-            error.fix = Fix(note="`tpukit run` ends what it runs, and `ssh -t` passes Ctrl-C on")
+            error.exists = (f"the command may still run on {chosen.label}",)
+            error.fix = Fix(note="`tpukit run` ends its command, and `ssh -t` passes Ctrl-C on")
             raise error from None
     document = {
         "worker": chosen.index,
@@ -131,12 +131,15 @@ def _with_environment(toolkit: Toolkit, chosen: RemoteWorker, recipe: str, line:
     require_environment([chosen], recipe, toolkit.clock)
     if line:
         return shell_line(environment.shell_lines({}, recipe) + environment.launch(line, {}))
-    toolkit.console.say(f"in any shell there: . ~/{venv(recipe)}/bin/activate")
+    toolkit.console.say(f"in other shells there, type: . ~/{venv(recipe)}/bin/activate")
     return shell_line(environment.shell_with(recipe))
 
 
 def _target(toolkit: Toolkit, chosen: RemoteWorker, deadline: Deadline, *, tmux: bool) -> Target:
-    """Return where OpenSSH is to go, once we have been there: what fails has a name then."""
+    """Return the target for OpenSSH after we have connected to it, so that errors are ours.
+
+    Skip that if OpenSSH still keeps a connection to the target open.
+    """
     ours, target = toolkit.openssh, chosen.target
     if ours.persist and target and not tmux and ours.persists(target, toolkit.dialer.proxy(target)):
         return target
@@ -149,19 +152,19 @@ def _target(toolkit: Toolkit, chosen: RemoteWorker, deadline: Deadline, *, tmux:
 
 
 def _become(toolkit: Toolkit, words: list[str]) -> NoReturn:
-    """Become OpenSSH: keys, signals and the terminal are its own then, and nobody's in between."""
+    """Replace this process by OpenSSH, so that keys, signals and the terminal go directly to it."""
     toolkit.closing.close()
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # what Python ignores stays ignored otherwise
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and OpenSSH would too
     os.execvp(words[0], words)
 
 
 def _standard_input() -> Iterator[bytes] | bytes:
-    """Return what is piped in, chunk by chunk; a terminal's keyboard is not sent to a command."""
+    """Return the chunks of standard input, or b"" if it is a terminal."""
     if sys.stdin is None or sys.stdin.isatty():
         return b""
     try:
         descriptor = sys.stdin.fileno()
-    except OSError:  # a program that runs us in its own process has put something else there
+    except OSError:  # a program that runs us in its own process has replaced it
         return b""
-    # Unbuffered: a thread that waits in a buffer's lock would abort the interpreter at its end.
+    # Unbuffered: a thread that holds a buffer's lock would abort the interpreter when it exits.
     return iter(lambda: os.read(descriptor, 1 << 16), b"")

@@ -1,4 +1,4 @@
-"""`tpukit ssh-config`: workers as hosts of the system's OpenSSH, and of all that uses it."""
+"""`tpukit ssh-config`: let the system's OpenSSH, and programs that use it, reach workers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 Names = Annotated[
     list[str] | None, Argument(metavar="[NAME…]", help="Slices; default: every READY one.")
 ]
-Install = Annotated[bool, Option("--install", help="Include the file in ~/.ssh/config, for good.")]
+Install = Annotated[bool, Option("--install", help="Include the file in ~/.ssh/config.")]
 Remove = Annotated[
-    bool, Option("--remove", help="Remove these hosts; without NAME all, and the inclusion too.")
+    bool, Option("--remove", help="Remove these hosts; without NAME, all hosts and the include.")
 ]
 
 Persist = Annotated[
-    str, Option(metavar="DURATION", help="Keep a connection so long for the next use: 10m.")
+    str, Option(metavar="DURATION", help="Keep unused connections open for this time: 10m.")
 ]
 
 
@@ -45,8 +45,8 @@ def ssh_config(
 ) -> View:
     """Let VS Code, rsync, scp and mosh reach workers.
 
-    Writes hosts tpu.NAME (worker 0) and tpu.NAME.N, with pinned host keys, to a file of tpukit's
-    own. Deleting a slice removes its hosts.
+    Writes the hosts tpu.NAME (worker 0) and tpu.NAME.N with their host keys to tpukit's own file.
+    When tpukit deletes a slice, it removes its hosts.
 
     Examples:
       tpukit ssh-config demo --install
@@ -60,11 +60,11 @@ def ssh_config(
         if install:
             raise BadInput("--install and --remove contradict each other")
         return _removed(ours, user, names or [])
-    found = _slices(toolkit, names or [])
+    slices = _slices(toolkit, names or [])
     patience, openssh = flag.seconds(timeout), toolkit.openssh
     if persist:
         openssh = replace(openssh, persist=int(flag.seconds(persist, "--persist")))
-    hosts = [host for each in found for host in _put(toolkit, ours, each, patience, openssh)]
+    hosts = [host for slice_ in slices for host in _put(toolkit, ours, slice_, patience, openssh)]
     if install and not user.includes(ours):
         toolkit.confirm(f"put a line that includes {ours.path} at the top of {user.path}?")
         user.install(ours, toolkit.clock.time())
@@ -80,18 +80,19 @@ def _slices(toolkit: Toolkit, names: list[str]) -> list[Slice]:
     if listed.unreachable:
         silent = ", ".join(listed.unreachable)
         toolkit.console.warn(f"no answer from {silent}: slices there are left out")
-    return [each for each in listed.slices if each.ready]
+    return [slice_ for slice_ in listed.slices if slice_.ready]
 
 
 def _put(
-    toolkit: Toolkit, ours: SshConfig, found: Slice, patience: float, openssh: OpenSsh
+    toolkit: Toolkit, ours: SshConfig, slice_: Slice, patience: float, openssh: OpenSsh
 ) -> list[Host]:
-    workers = toolkit.workers(found, "all", patience, for_others=True)
-    targets = [each.proved() for each in workers]
+    workers = toolkit.workers(slice_, "all", patience, for_others=True)
+    targets = [worker.proved() for worker in workers]
     hosts = [
-        Host(host_names(found, each.worker), each, toolkit.dialer.proxy(each)) for each in targets
+        Host(host_names(slice_, target.worker), target, toolkit.dialer.proxy(target))
+        for target in targets
     ]
-    ours.put(found, hosts, openssh)
+    ours.put(slice_, hosts, openssh)
     return hosts
 
 
@@ -102,15 +103,15 @@ def _removed(ours: SshConfig, user: UserConfig, names: list[str]) -> View:
     return View({"ssh_config": document}, rows=[[name] for name in removed])
 
 
-def _view(path: Path, found: Sequence[Host], install: Fix | None) -> View:
-    """Show the hosts, and how to include it where it is not."""
+def _view(path: Path, hosts: Sequence[Host], install: Fix | None) -> View:
+    """Show the hosts; suggest the `install` command if there is one."""
     keys = ("worker", "address", "port")
     documents = [
-        {"names": list(each.names), **{key: getattr(each.target, key) for key in keys}}
-        for each in found
+        {"names": list(host.names), **{key: getattr(host.target, key) for key in keys}}
+        for host in hosts
     ]
     rows = [
-        [each.names[-1], each.names[0], each.target.address, each.target.port] for each in found
+        [host.names[-1], host.names[0], host.target.address, host.target.port] for host in hosts
     ]
     document = {"path": str(path), "included": not install, "hosts": documents}
     columns = ("HOST", "ALSO", "ADDRESS", "PORT")

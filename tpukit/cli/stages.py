@@ -1,8 +1,8 @@
-"""What a long command shows of itself: a line a stage, and below it what goes on now.
+"""The progress of a long command: one line for each stage, with details below it.
 
-On a terminal the stages that run are painted over, and each is folded to one line when it is over.
-Elsewhere each new line is printed, and a heartbeat after 30 s of silence. Programs' own words go
-to a log file, and to the screen where `--verbose` asks for them.
+On a terminal, lines of running stages are repainted, and a finished stage leaves one line.
+Elsewhere every new line is printed, and a heartbeat after 30 s of silence. Programs' output goes
+to a log file, and with `--verbose` also to the screen.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
     from tpukit.smoke.smoke_report import SmokeReport
     from tpukit.up import Progress
 
-#: Seconds of silence after which a line off a terminal says that the work goes on.
+#: Seconds of silence before a heartbeat, if the output is no terminal.
 HEARTBEAT_SECONDS = 30.0
-#: Seconds between two pictures on a terminal, and between two looks for silence elsewhere.
+#: Seconds between repaints on a terminal, and between checks for silence elsewhere.
 _PICTURE, _LOOK = 0.125, 1.0
-#: Bytes of a log file, and how many of them are kept.
+#: The most bytes of a log file, and the number of log files to keep.
 _LOG_BYTES, _LOGS = 4 << 20, 20
-#: Columns of a stage's name and of a whole line, its time at the end.
+#: Columns of a stage's name, and of a whole line with its time at the end.
 _NAME_COLUMNS, _COLUMNS = 11, 79
-#: Workers that are shown while they are behind the others.
+#: The most workers to show that are behind the others.
 _SHOWN_WORKERS = 4
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 def timed(seconds: float, stage: str, line: str) -> str:
-    """Return a line of the main job off a terminal."""
+    """Return a line of the main job for output that is no terminal."""
     return f"{seconds:7.1f} s  {stage:<10} {line}"
 
 
 def named(seconds: float, stage: str, line: str) -> str:
-    """Return a line on one slice off a terminal."""
+    """Return a line on one slice for output that is no terminal."""
     return f"{stage}: {line}"
 
 
@@ -94,7 +94,7 @@ class Stages:
             self._console.say(f"log: {shown_path(self._log.path)}")
 
     def say(self, stage: str, line: str) -> None:
-        """Show a line that is worth one off a terminal too."""
+        """Show a line that is important enough to print if the output is no terminal."""
         with self._lock:
             now = self._put(stage, line)
             if self._console.repaints:
@@ -103,12 +103,12 @@ class Stages:
                 self._print(now, stage, line)
 
     def progress(self, stage: str, line: str, details: Sequence[str] = ()) -> None:
-        """Show how far a stage is, in place of what it said before; `details` are lines below."""
+        """Replace a stage's line; `details` are the lines below it."""
         with self._lock:
             self._put(stage, line, details)
 
     def done(self, stage: str, line: str) -> None:
-        """Fold a stage that is over to one line."""
+        """End a stage with one line."""
         with self._lock:
             now = self._put(stage, line)
             if self._console.repaints:
@@ -118,14 +118,14 @@ class Stages:
                 self._running.pop(stage)
 
     def note(self, line: str) -> None:
-        """Keep a program's own line in the log; show it where `--verbose` asks for it."""
+        """Write a program's line to the log; show it with `--verbose`."""
         with self._lock:
             if self._log:
                 self._log.write(f"{self._clock.monotonic() - self._began:8.1f} s  {line}")
             self._console.detail(f"{'':12}{line}")
 
     def beat(self) -> None:
-        """Say off a terminal what goes on, where nothing was said for long."""
+        """Print the running stages if nothing was printed for `HEARTBEAT_SECONDS`."""
         with self._lock:
             now = self._clock.monotonic()
             if now - self._spoke < HEARTBEAT_SECONDS:
@@ -136,8 +136,8 @@ class Stages:
 
     def _put(self, stage: str, line: str, details: Sequence[str] = ()) -> float:
         now = self._clock.monotonic()
-        found = self._running.setdefault(stage, _Stage(now, line))
-        found.line, found.details = one_line(line), details
+        running = self._running.setdefault(stage, _Stage(now, line))
+        running.line, running.details = one_line(line), details
         if not self._watched and not self._console.quiet:
             self._watched = True
             shown, seconds = self.beat, _LOOK
@@ -162,26 +162,26 @@ class Stages:
 
     def _fold(self, stage: str, mark: str) -> None:
         with self._lock:
-            found = self._running.pop(stage)
+            stage_ = self._running.pop(stage)
             if self._console.repaints:
                 now = self._clock.monotonic()
                 if self._log:
-                    self._log.write(f"{now - self._began:8.1f} s  {mark} {stage}: {found.line}")
+                    self._log.write(f"{now - self._began:8.1f} s  {mark} {stage}: {stage_.line}")
                 style = "green" if mark == "✓" else "red"
-                line = self._row(mark, stage, found, now, self._console.columns)
+                line = self._row(mark, stage, stage_, now, self._console.columns)
                 self._console.say(line, style=style)
 
     def _painted(self, columns: int) -> list[PaintedLine]:
-        # Without our lock: rich calls this under its own, which whoever has ours may wait for.
+        # Without our lock: rich calls this with its lock, for which a holder of ours may wait.
         now = self._clock.monotonic()
         mark = _SPINNER[int(now * 8) % len(_SPINNER)]
         lines: list[PaintedLine] = []
         for name, stage in list(self._running.items()):
             lines.append((self._row(mark, name, stage, now, columns), "bold"))
-            lines += [(f"  {'':{_NAME_COLUMNS}} {each}", "dim") for each in stage.details]
+            lines += [(f"  {'':{_NAME_COLUMNS}} {detail}", "dim") for detail in stage.details]
         below = [f"log {shown_path(self._log.path)}"] if self._log else []
         below += [self._hint] if self._hint else []
-        return [*lines, *((each, "dim") for each in below)]
+        return [*lines, *((line, "dim") for line in below)]
 
     def _row(self, mark: str, name: str, stage: _Stage, now: float, columns: int) -> str:
         time = _minutes(now - stage.started)
@@ -191,7 +191,7 @@ class Stages:
 
 
 class LogFile:
-    """Lines in a file for its owner alone, made anew, up to a size; a full disk ends no command."""
+    """A private log file, limited in size; it replaces an older one and ignores a full disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -212,7 +212,7 @@ class LogFile:
 
     def _opened(self) -> int:
         folder = private_directory(self.path.parent)
-        logs = sorted(folder.glob("*.log"), key=lambda each: each.stat().st_mtime)
+        logs = sorted(folder.glob("*.log"), key=lambda log: log.stat().st_mtime)
         for old in logs[:-_LOGS]:
             old.unlink(missing_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW
@@ -220,7 +220,7 @@ class LogFile:
 
 
 def job_progress(stages: Stages, on_smoke: Callable[[Slice, SmokeReport], None]) -> Progress:
-    """Return what shows the main job as these stages; `on_smoke` gets what its smoke test found."""
+    """Return the callbacks that show the main job; `on_smoke` gets its smoke report."""
     from tpukit.up import Progress
 
     on_provision = provision_progress(stages)
@@ -228,12 +228,12 @@ def job_progress(stages: Stages, on_smoke: Callable[[Slice, SmokeReport], None])
 
 
 def provision_progress(stages: Stages) -> OnEvent:
-    """Return what shows each worker's steps as a stage."""
+    """Return a callback that shows the workers' provisioning as a stage."""
     return _Workers(stages).on_event
 
 
 class _Workers:
-    """What the workers' provisioning shows: how many are past the step that most are at."""
+    """Shows provisioning: the step of the slowest worker, and how many workers have passed it."""
 
     def __init__(self, stages: Stages) -> None:
         self._stages = stages
@@ -260,7 +260,9 @@ class _Workers:
         ordered = sorted(self._passed, key=_place)
         behind = [worker for worker in ordered if step not in self._passed[worker]]
         shown = behind[:_SHOWN_WORKERS]
-        details = [f"{each.name} {': '.join(self._now[each])}" for each in shown]
+        details = [
+            f"{shown_worker.name} {': '.join(self._now[shown_worker])}" for shown_worker in shown
+        ]
         count = f"{past}/{len(self._passed)} workers"
         self._stages.progress("provision", f"{step} {count}", details)
 

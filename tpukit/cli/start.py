@@ -21,19 +21,20 @@ def start(
 ) -> View:
     """Start a stopped slice and wait until it is READY.
 
-    What belongs to another owner is asked about, or refused where nobody can answer: it bills them.
+    Before it starts another owner's slice it asks, because the slice bills them. It refuses if
+    nobody can answer.
 
     Example:
       tpukit start demo
     """
     deadline = toolkit.deadline(flag.seconds(timeout))
-    found = toolkit.find(name, deadline)
-    ownership.confirm(toolkit, "start", [found], force=force, always=False)
+    slice_ = toolkit.find(name, deadline)
+    ownership.confirm(toolkit, "start", [slice_], force=force, always=False)
 
     def act(by: Toolkit) -> Slice:
         say = by.say_state(name)
         limit = by.deadline(deadline.remaining())
-        return change.start(by.provider, found, deadline=limit, on_state=say)
+        return change.start(by.provider, slice_, deadline=limit, on_state=say)
 
     if dry_run:
         return rehearse(toolkit, act)

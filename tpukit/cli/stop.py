@@ -22,23 +22,23 @@ def stop(
 ) -> View:
     """Stop a slice and wait until it is STOPPED.
 
-    Its disks stay. What belongs to another owner is asked about, or refused where nobody can
+    Its disks stay. Before it stops another owner's slice it asks, and it refuses if nobody can
     answer.
 
     Example:
       tpukit stop demo
     """
     deadline = toolkit.deadline(flag.seconds(timeout))
-    found = toolkit.find(name, deadline)
+    slice_ = toolkit.find(name, deadline)
     toolkit.hints.forget(name)
-    ownership.confirm(toolkit, "stop", [found], force=force, always=False)
+    ownership.confirm(toolkit, "stop", [slice_], force=force, always=False)
 
     def act(by: Toolkit) -> Slice:
         say = by.say_state(name)
         limit = by.deadline(deadline.remaining())
-        return change.stop(by.provider, found, deadline=limit, on_state=say)
+        return change.stop(by.provider, slice_, deadline=limit, on_state=say)
 
     if dry_run:
         return rehearse(toolkit, act)
-    end_watches(toolkit, [(found.zone, name)])
+    end_watches(toolkit, [(slice_.zone, name)])
     return slice_views.one_slice(act(toolkit))

@@ -1,4 +1,4 @@
-"""Wires settings, clients and console for one command, each made when it is first needed."""
+"""The settings, clients and console of one command, each made when it is first used."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ if TYPE_CHECKING:
     from tpukit.smoke.smoke_report import SmokeReport
 
 
-#: Seconds for each connection where the timeout is that of a longer job.
+#: Seconds for each connection if the verb's timeout is for a longer job.
 CONNECT_SECONDS = 300.0
-#: The folder in which a project has recipes, beside its tpukit.toml.
+#: The folders with a project's recipes and profiles, beside its tpukit.toml.
 PROJECT_RECIPES = "tpukit-recipes"
 PROJECT_PROFILES = "tpukit-profiles"
 
 
 class _Deferred:
-    """Stands for a client until it is used: a command that asks no API imports none."""
+    """A client that is made on first use, so that a command imports only the clients it uses."""
 
     def __init__(self, make: Callable[[], object]) -> None:
         self._make = make
@@ -69,19 +69,19 @@ class _Deferred:
 
 @dataclass(eq=False)
 class Toolkit:
-    """What a command works with. Nothing is imported or contacted before a property is read."""
+    """The parts that a command uses. Each is imported and made when its property is read."""
 
     flags: GlobalFlags
     route: RouteFlags = EXTERNAL
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     clock: Clock = field(default_factory=SystemClock)
-    #: What the command has open until it is over, whatever the route.
+    #: Closed when the command ends; toolkits of other routes share it.
     closing: ExitStack = field(default_factory=ExitStack)
-    #: Whether writes are noted and not made.
+    #: True in a dry run: writes are recorded instead of sent.
     rehearsing: bool = False
-    #: What is known of each slice that the command is about, by name.
+    #: The last known state of each slice that the command works on, by name.
     seen: dict[str, Callable[[], LastSeen]] = field(default_factory=dict)
-    #: What was loaded, by file, so that no passphrase is asked for twice.
+    #: Loaded private keys by file, so that tpukit asks for each passphrase only once.
     private_keys: dict[Path, Any] = field(default_factory=dict)
 
     def by(self, route: RouteFlags) -> Toolkit:
@@ -90,7 +90,7 @@ class Toolkit:
         return replace(self, route=route) if route != self.route else self
 
     def rehearsal(self, note: Note, full: int = 0) -> Toolkit:
-        """Return a toolkit that does everything but write: it notes each write, as `rehearsed`."""
+        """Return a toolkit that passes writes to `note` and sends none; see `rehearsed`."""
         from tpukit.cloud.rehearsal import RehearsedClock, rehearsed
 
         other = replace(self, clock=RehearsedClock(self.clock), rehearsing=True)
@@ -123,7 +123,7 @@ class Toolkit:
 
     @cached_property
     def own_recipes(self) -> OwnRecipes:
-        """The recipes of the user's own, and of the project that we are in."""
+        """The user's recipes, and those of the current project."""
         from tpukit.provision.own_recipes import OwnRecipes
         from tpukit.settings.trust import TrustedFiles
 
@@ -132,7 +132,7 @@ class Toolkit:
 
     @property
     def _root(self) -> Path:
-        """The folder of the project that we are in."""
+        """The folder of the current project."""
         from tpukit.settings.files import project_root
 
         home = Path(self.environ["HOME"]) if self.environ.get("HOME") else None
@@ -140,14 +140,14 @@ class Toolkit:
 
     @cached_property
     def identity(self) -> Identity:
-        """Whose calls this command makes."""
+        """The identity with which this command makes its calls."""
         from tpukit.cli.identity import Identity
 
         return Identity(self.settings, self.paths, self.environ, self.clock, self.console.say)
 
     @property
     def owner(self) -> str:
-        """Whose slices this command makes, as their label has it."""
+        """The value of the owner label on slices that this command makes."""
         from tpukit.slices import naming
 
         return naming.owner_label(self.identity.account)
@@ -167,13 +167,13 @@ class Toolkit:
 
     @property
     def rates(self) -> Mapping[str, float]:
-        """What the user pays for a chip and an hour, by generation."""
+        """The user's price of a chip for an hour, by generation."""
         from tpukit.slices.lifetime import rates_of
 
         return rates_of(self.settings.get("rates"))
 
     def check_given(self, *names: str) -> None:
-        """Raise one error for all that is missing: of these settings, and credentials."""
+        """Raise one error that names all missing settings of these, and missing credentials."""
         missing: list[TpukitError] = []
         settings = [partial(self.settings.require, name) for name in names]
         for look in (*settings, partial(getattr, self.identity, "credentials")):
@@ -194,7 +194,7 @@ class Toolkit:
 
     @property
     def costs(self) -> str:
-        """What a slice does until it is deleted: it bills, or in an emulator only stays."""
+        """The verb for messages about a slice: "bills", or in an emulator "stays"."""
         return "bills" if self.provider.bills else "stays"
 
     @cached_property
@@ -222,7 +222,7 @@ class Toolkit:
 
     @property
     def cleanup(self) -> Cleanup:
-        """What deletes slices with all that goes with them, and shows it."""
+        """Deletes slices with their firewall rules and queued resources."""
         from tpukit.access.cleanup import Cleanup
 
         return Cleanup(
@@ -246,7 +246,7 @@ class Toolkit:
 
     @cached_property
     def key(self) -> KeyPair:
-        """The key that opens workers: ours, or the user's own that the setting `ssh_key` names."""
+        """The SSH key for workers: tpukit's, or the user's if the setting `ssh_key` names one."""
         from tpukit.remote.connection.keys import ensure_key_pair, own_key_pair
 
         own = self.settings.get("ssh_key")
@@ -275,7 +275,7 @@ class Toolkit:
         )
 
     def unlock_key(self) -> None:
-        """Ask for the passphrase of the user's own key now, if it will be needed."""
+        """Ask for the passphrase of the user's key now, if connections will need it."""
         self.connector.unlock(self._passphrase)
 
     def _passphrase(self, path: Path) -> str:
@@ -289,7 +289,7 @@ class Toolkit:
         return getpass(f"passphrase of {shown_path(path)}: ", sys.stderr)
 
     def context(self, source_ranges: tuple[str, ...] = ()) -> Context:
-        """Return what access to workers, and the main job, work with."""
+        """Return the context for access to workers and for the main job."""
         from tpukit.access.context import Context
         from tpukit.access.pinned_keys import PinnedKeys
 
@@ -319,36 +319,36 @@ class Toolkit:
 
     @cached_property
     def stages(self) -> Stages:
-        """What shows the slices that this command waits for, a stage each."""
+        """Shows the slices that this command waits for, one stage each."""
         from tpukit.cli.stages import Stages
 
         return self.closing.enter_context(Stages(self.console, self.clock))
 
     def job_stages(self, name: str, hint: str = "") -> Stages:
-        """Return what shows the stages of the main job on a slice; its log is named for that."""
+        """Return the display for the main job on a slice; the log file has the slice's name."""
         from tpukit.cli.stages import Stages, timed
 
         log = self.paths.logs / f"{name}.log"
         return self.closing.enter_context(Stages(self.console, self.clock, timed, log, hint))
 
     def say_state(self, name: str) -> Callable[[str], None]:
-        """Return what narrates each new state of a slice."""
+        """Return a function that shows each new state of a slice."""
         return lambda state: None if self.rehearsing else self.stages.say(name, state)
 
     def smoke_history(self, name: str) -> History:
-        """Return the smoke tests of slices of that name that ran from here."""
+        """Return the results of this machine's smoke tests of slices with that name."""
         from tpukit.smoke.history import History
 
         return History(self.paths.smoke_tests / f"{name}.json", self.clock)
 
-    def keep_smoke(self, found: Slice, report: SmokeReport) -> None:
-        """Keep what a smoke test of a slice has found."""
-        self.smoke_history(found.name).record(found, report)
+    def keep_smoke(self, slice_: Slice, report: SmokeReport) -> None:
+        """Store the result of a slice's smoke test on this machine."""
+        self.smoke_history(slice_.name).record(slice_, report)
 
     def about(self, name: str, zone: str = "", state: str = "") -> None:
-        """Let Ctrl-C say what exists of a slice, and how to delete it.
+        """Let Ctrl-C report whether a slice exists, and how to delete it.
 
-        `state` is empty where nobody has looked, `zone` where it may be in several.
+        An unknown `state` is empty, and so is a `zone` that could be any.
         """
         self.seen[name] = partial(self._last_seen, name, zone, state)
 
@@ -358,21 +358,21 @@ class Toolkit:
         return LastSeen(name, zone, state, self.provider.bills)
 
     def interrupted(self, signal: KeyboardInterrupt) -> TpukitError:
-        """Return the error for a signal, with what exists of what this command is about."""
+        """Return the error for a signal, with the slices that this command knows to exist."""
         from tpukit.slices.last_seen import interrupted
 
         return interrupted(signal, [known() for known in self.seen.values()])
 
     def find(self, name: str, deadline: Deadline | None = None) -> Slice:
-        """Return the slice that the command is about, in the zone that was asked for or in any."""
+        """Return the slice that the command works on, from --zone or else from any zone."""
         with self._looking_for(name):
-            found = self.look_up(name, deadline)
-        self.about(name, found.zone, found.state)
-        return found
+            slice_ = self.look_up(name, deadline)
+        self.about(name, slice_.zone, slice_.state)
+        return slice_
 
     @contextmanager
     def _looking_for(self, name: str) -> Iterator[None]:
-        """Let Ctrl-C say, while we look, that nobody knows; where there is none it says nothing."""
+        """Let Ctrl-C report an unknown state during the search; nothing if there is no slice."""
         self.about(name, self._zone)
         try:
             yield
@@ -381,26 +381,26 @@ class Toolkit:
             raise
 
     def look_up(self, name: str, deadline: Deadline | None = None) -> Slice:
-        """Return a slice that the command is not about itself, found as `find` does."""
+        """Return a slice as `find` does, but without reporting it on Ctrl-C."""
         from tpukit.slices import find, naming
 
         provider = self.provider.within(deadline) if deadline else self.provider
-        found = find.find(provider, naming.check_name(name), self._zone)
+        slice_ = find.find(provider, naming.check_name(name), self._zone)
         self.name_hints.saw([name])
-        return found
+        return slice_
 
     def find_named(self, name: str, deadline: Deadline | None = None) -> Sequence[Slice]:
-        """Return the named slice, or all slices of the multislice of that name."""
+        """Return the slice of that name, or all slices of the multislice of that name."""
         from tpukit.slices import find, naming
 
         with self._looking_for(name):
             provider = self.provider.within(deadline) if deadline else self.provider
-            found = find.find_named(provider, naming.check_name(name), self._zone)
+            slices = find.find_named(provider, naming.check_name(name), self._zone)
         self.name_hints.saw([name])
         self.seen.pop(name)  # it may be a multislice's
-        for each in found:
-            self.about(each.name, each.zone, each.state)
-        return found
+        for slice_ in slices:
+            self.about(slice_.name, slice_.zone, slice_.state)
+        return slices
 
     def workers(
         self, wanted: str | Slice, selection: str, patience: float, *, for_others: bool = False
@@ -409,27 +409,27 @@ class Toolkit:
 
         The name of a multislice stands for all of its slices.
 
-        By name they may be where they were a few minutes ago, which is proved when they are
-        connected to. `patience` is in seconds, for the API and for each connection; `for_others` as
-        `slice_workers.workers` has it.
+        Addresses of named slices may come from a few minutes ago; the host keys prove them when a
+        connection is made. `patience` is in seconds, for the API and for each connection. For
+        `for_others` see `slice_workers.workers`.
         """
         from tpukit.access import slice_workers
 
-        found: list[Slice | Hint] = []
+        chosen: list[Slice | Hint] = []
         deadline = self.deadline(patience)
         if isinstance(wanted, str):
-            for each in dict.fromkeys(wanted.split(",")):
-                hint = self.hints.recall(each, self._zone)
+            for name in dict.fromkeys(wanted.split(",")):
+                hint = self.hints.recall(name, self._zone)
                 if hint:
-                    self.about(each, hint.slice.zone, hint.slice.state)
-                found += [hint] if hint else self.find_named(each, deadline)
+                    self.about(name, hint.slice.zone, hint.slice.state)
+                chosen += [hint] if hint else self.find_named(name, deadline)
         else:
-            found.append(wanted)
+            chosen.append(wanted)
         if not for_others:
             self.unlock_key()
         return slice_workers.workers(
             self.context(),
-            found,
+            chosen,
             selection,
             deadline,
             patience,
@@ -448,24 +448,24 @@ class Toolkit:
         return Profiles(self.paths.profiles, project, recipes.trusts, recipes)
 
     def surroundings(self, name: str) -> Surroundings:
-        """Return what steps on a slice may need of others and of the firewall."""
+        """Return the other slices and firewall rules that steps on a slice may need."""
         from tpukit.provision.surroundings import Surroundings
 
         return Surroundings(
             context=self.context(),
             slice=self.find(name),
             find=self.look_up,
-            server=lambda found: self.workers(found, "0", CONNECT_SECONDS),
+            server=lambda server: self.workers(server, "0", CONNECT_SECONDS),
             say=self.console.say,
         )
 
     @property
     def can_ask(self) -> bool:
-        """Whether somebody is there to answer a question, and it was not answered already."""
+        """True on a terminal, unless flags or the environment already answer every question."""
         return not (self._answered or self.flags.no_input) and _on_a_terminal()
 
     def confirm(self, question: str) -> None:
-        """Ask on a terminal; raise `BadInput` where nobody can answer, or the answer is no."""
+        """Ask on a terminal; raise `BadInput` if nobody can answer, or if the answer is no."""
         if self._answered:
             return
         if not self.can_ask:
@@ -482,23 +482,25 @@ class Toolkit:
 
     @property
     def _zone(self) -> str:
-        """The zone that slices are looked for in; empty for all, as a lone hyphen says."""
+        """The zone to search for slices; empty for all zones, which `--zone -` also means."""
         return self.flags.zone.removeprefix("-")
 
     @cached_property
     def openssh(self) -> OpenSsh:
-        """How the system's OpenSSH is called."""
+        """The options for the system's OpenSSH."""
         from tpukit.remote.connection.openssh import OpenSsh
 
-        silence, persist = (int(self.settings.get(each) or 0) for each in ("silence", "persist"))
+        silence, persist = (
+            int(self.settings.get(setting) or 0) for setting in ("silence", "persist")
+        )
         return OpenSsh(self.key, private_directory(self.paths.ssh), silence, persist)
 
     @cached_property
     def dialer(self) -> Dialer:
-        """What leads to workers by this route."""
+        """Opens connections to workers by this route."""
         from tpukit.cli.dialer import Dialer
 
-        direct = replace(self, route=self.route.direct, seen={})  # a jump is not what it is about
+        direct = replace(self, route=self.route.direct, seen={})  # Ctrl-C does not report the jump
         return Dialer(
             flags=self.route,
             project=lambda: self.settings.require("project"),
@@ -512,7 +514,7 @@ class Toolkit:
     def _os_logins(self) -> OsLogins:
         from tpukit.access.os_login import OsLogins
 
-        # As gcloud finds it, also for a service that has no HOME.
+        # A service may have no HOME; gcloud then uses the password database too.
         home = self.environ.get("HOME") or os.path.expanduser("~")
         return OsLogins(
             provider=cast("LoginProvider", _Deferred(lambda: self.login_provider)),
@@ -535,9 +537,9 @@ def _on_a_terminal() -> bool:
 
 
 def working_folder() -> Path:
-    """Return the folder that the command was typed in; raise `BadInput` where it was deleted."""
+    """Return the working folder; raise `BadInput` if it was deleted."""
     try:
         return Path.cwd()
     except FileNotFoundError as error:
         why = Fix(note="cd to a folder that exists")
-        raise BadInput("the folder that you are in was deleted", fix=why) from error
+        raise BadInput("the working folder was deleted", fix=why) from error

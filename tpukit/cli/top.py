@@ -1,4 +1,4 @@
-"""`tpukit top`: what every worker and its chips are busy with."""
+"""`tpukit top`: the load of every worker and its chips."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _COLUMNS = ("WORKER", "CPU", "DUTY", "TENSORCORE", "HBM", "MEMORY", "DISK", "IN", "OUT", "NOTE")
 _WIDTHS = (6, 12, 5, 10, 18, 20, 20, 12, 12, 0)
 
-Once = Annotated[bool, Option("--once", help="One sample, as --json has it.")]
-Every = Annotated[str, Option(metavar="DURATION", help="Between two samples: 2s, 1m.")]
+Once = Annotated[bool, Option("--once", help="Print one sample, as --json does.")]
+Every = Annotated[str, Option(metavar="DURATION", help="Time between two samples: 2s, 1m.")]
 
 
 def top(
@@ -33,11 +33,10 @@ def top(
     timeout: flag.Timeout = "60s",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
-    """Show what every worker and its chips are busy with.
+    """Show the load of every worker and its chips.
 
-    The chips' duty cycle, use of the TensorCores and HBM are what libtpu tells while a program
-    computes. On a terminal the lines are painted over, elsewhere each sample is printed. Ctrl-C
-    ends it.
+    libtpu reports the chips' duty cycle, TensorCore use and HBM while a program computes. On a
+    terminal each sample replaces the one before; elsewhere every sample is printed. Ctrl-C ends it.
 
     Examples:
       tpukit top demo
@@ -49,11 +48,11 @@ def top(
     toolkit, pause = toolkit.by(route), flag.seconds(every, "--every")
     workers = toolkit.workers(name, worker, flag.seconds(timeout))
     with LoadWatch(workers, toolkit.clock) as watch:
-        found = watch.sample()
+        loads = watch.sample()
         if once or toolkit.console.as_json:
-            return _view(found)
+            return _view(loads)
         with ended_by_interrupt() as status:
-            _show(toolkit, watch, [found], pause)
+            _show(toolkit, watch, [loads], pause)
     return View({}, status=status())
 
 
@@ -74,25 +73,27 @@ def _show(toolkit: Toolkit, watch: LoadWatch, shown: list[Loads], seconds: float
         console.end_progress()
 
 
-def _view(found: Loads) -> View:
+def _view(loads: Loads) -> View:
     documents = [
         {
-            **place(each.item),
-            **({"load": each.value.document()} if each.value else {}),
-            **({"error": each.error.document()} if each.error else {}),
+            **place(outcome.item),
+            **({"load": outcome.value.document()} if outcome.value else {}),
+            **({"error": outcome.error.document()} if outcome.error else {}),
         }
-        for each in found
+        for outcome in loads
     ]
-    warnings = [each.error.summary() for each in found if each.error]
+    warnings = [outcome.error.summary() for outcome in loads if outcome.error]
     return View(
-        {"workers": documents}, _COLUMNS, _rows(found), warnings=warnings, status=worst(found)
+        {"workers": documents}, _COLUMNS, _rows(loads), warnings=warnings, status=worst(loads)
     )
 
 
-def _rows(found: Loads) -> list[list[object]]:
+def _rows(loads: Loads) -> list[list[object]]:
     return [
-        [each.item.index, *_cells(each.value)] if each.value else [each.item.index, *[""] * 8, "?"]
-        for each in found
+        [outcome.item.index, *_cells(outcome.value)]
+        if outcome.value
+        else [outcome.item.index, *[""] * 8, "?"]
+        for outcome in loads
     ]
 
 
@@ -100,7 +101,7 @@ def _cells(load: WorkerLoad) -> list[object]:
     duty, busy = load.chip("duty_cycle_pct"), load.chip("tensorcore_util")
     used, total = load.chip("hbm_capacity_usage"), load.chip("hbm_capacity_total")
     hbm = "" if used is None or total is None else f"{amount(used)} of {amount(total)}"
-    silent = "CPU devices in place of a TPU" if load.emulated else "libtpu tells nothing"
+    silent = "CPU devices in place of a TPU" if load.emulated else "libtpu reports nothing"
     return [
         f"{load.busy:.0%} of {load.processors}",
         "" if duty is None else f"{duty:.0f}%",
@@ -114,10 +115,10 @@ def _cells(load: WorkerLoad) -> list[object]:
     ]
 
 
-def _lines(found: Loads) -> list[str]:
+def _lines(loads: Loads) -> list[str]:
     lines: list[str] = []
     header: list[object] = [*_COLUMNS]
-    for row in (header, *_rows(found)):
+    for row in (header, *_rows(loads)):
         cells = zip(map(str, row), _WIDTHS, strict=True)
         lines.append("".join(f"{one_line(cell):<{width}}  " for cell, width in cells))
     return lines

@@ -1,4 +1,4 @@
-"""`tpukit up`: the whole main job."""
+"""`tpukit up`: create a slice, connect to its workers, provision and test them."""
 
 from __future__ import annotations
 
@@ -34,12 +34,14 @@ if TYPE_CHECKING:
 
 Idle = Annotated[
     str,
-    Option(metavar="DURATION", help="Delete it once no device of worker 0 was in use for so long."),
+    Option(metavar="DURATION", help="Delete it after worker 0's devices were idle for this time."),
 ]
 Recreate = Annotated[
-    bool, Option("--recreate", help="Delete the slice first where it was preempted or terminated.")
+    bool, Option("--recreate", help="If the slice was preempted or terminated, delete it first.")
 ]
-Keep = Annotated[bool, Option("--keep", help="Stay, and make the slice again whenever it is lost.")]
+Keep = Annotated[
+    bool, Option("--keep", help="Keep running, and create the slice again if it is lost.")
+]
 
 
 def up(
@@ -61,10 +63,10 @@ def up(
 ) -> View:
     """Create, reach, provision and test a slice.
 
-    Typed again, it finishes the same slice and does only what is missing. Several zones and types
-    are asked as `tpukit create` does. With --ttl or --idle, a guard on worker 0 deletes the slice
-    by itself, also with your machine switched off. With --keep it stays until Ctrl-C, and makes the
-    slice again whenever it is lost.
+    If you run it again, it continues with the same slice and does only the missing work. It tries
+    several zones and types as `tpukit create` does. With --ttl or --idle, a guard on worker 0
+    deletes the slice, even if your machine is off. With --keep it runs until Ctrl-C, and creates
+    the slice again if it is lost.
 
     Examples:
       tpukit up v3-8
@@ -98,7 +100,7 @@ def up(
     remove_lost(toolkit)
     if keep:
         return keep_slice(toolkit, _kept(context, sought, recipe, flags, capacity, firewall))
-    hint = f"Ctrl-C is safe: the slice {toolkit.costs}, and the same command goes on"
+    hint = f"Ctrl-C is safe: the slice {toolkit.costs}, and the same command continues"
     report = up.up(
         context,
         sought,
@@ -115,7 +117,7 @@ def up(
 
 
 def _idling(options: RequestFlags, idle: str) -> RequestFlags:
-    """Return the request of a slice that may be idle for so long and no longer."""
+    """Return the request with a label for the longest idle time, if one is given."""
     if not idle:
         return options
     most = f"{lifetime.IDLE}={flag.seconds(idle, '--idle'):.0f}"
@@ -123,9 +125,9 @@ def _idling(options: RequestFlags, idle: str) -> RequestFlags:
 
 
 def _check_route(route: flag.RouteFlags, *, needs_address: bool) -> None:
-    """Raise `BadInput` where the workers cannot be reached from here by this route.
+    """Raise `BadInput` if this machine cannot reach workers by this route.
 
-    `needs_address` says that the firewall rule is to be for our own address.
+    `needs_address` is True if the firewall rule will allow this machine's address.
     """
     from tpukit.access import caller_address
     from tpukit.remote.connection import dial
@@ -137,9 +139,9 @@ def _check_route(route: flag.RouteFlags, *, needs_address: bool) -> None:
 
 
 def _remove_lost(toolkit: Toolkit, requests: Sequence[SliceRequest], deadline: Deadline) -> None:
-    """End the slice of that name if it is lost, and ours and as it is asked for.
+    """Delete each requested slice that is lost; raise if it is not ours or has another spec.
 
-    If it is gone, its queued resource may be left: that ends too.
+    If a slice is gone, delete our dead queued resource for it.
     """
     from tpukit.slices import naming
     from tpukit.slices.ensure import check_same
@@ -147,16 +149,16 @@ def _remove_lost(toolkit: Toolkit, requests: Sequence[SliceRequest], deadline: D
     provider = toolkit.provider.within(deadline)
     for request in requests:
         try:
-            found = provider.get(request.zone, request.name)
+            slice_ = provider.get(request.zone, request.name)
         except NotFound:
             for left in provider.list_queued(request.zone).requests:
                 ours = naming.is_owner(request.labels[naming.OWNER], left.labels)
                 if left.dead and ours and request.name in left.slices:
                     toolkit.cleanup.end(left, deadline)
             continue
-        if found.lost:
-            check_same(found, request)
-            toolkit.cleanup.end(found, deadline)
+        if slice_.lost:
+            check_same(slice_, request)
+            toolkit.cleanup.end(slice_, deadline)
 
 
 def _kept(
@@ -167,15 +169,15 @@ def _kept(
     capacity: CapacityFlags,
     firewall: bool,
 ) -> WatchSpec:
-    """Return how the slice is kept; raise `BadInput` where it could be of several types."""
+    """Return the spec of the slice's watch; raise `BadInput` for flags that --keep excludes."""
     from tpukit.cli.watch import check_places
     from tpukit.recovery.watch_file import WatchSpec
 
-    request, zones = sought.requests[0], [each.zone for each in sought.requests[1:]]
+    request, zones = sought.requests[0], [request_.zone for request_ in sought.requests[1:]]
     if capacity.types:
-        raise BadInput("--keep keeps one type", fix=Fix(note="leave out --types"))
+        raise BadInput("--keep needs a single type", fix=Fix(note="leave out --types"))
     if sought.best_effort:
-        what = "a slice that is lost cannot be made again as best-effort"
+        what = "--keep cannot make a best-effort slice again"
         raise BadInput(what, fix=Fix(note="leave out --keep or --best-effort"))
     check_places(request, zones)
     return WatchSpec(

@@ -1,4 +1,4 @@
-"""`tpukit update`: labels, tags, metadata and data disks of a slice."""
+"""`tpukit update`: change labels, tags, metadata and data disks of a slice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tpukit.slices.update import update as apply
 
 @dataclass(frozen=True)
 class EditFlags:
-    """What is to be there and what is not; gcloud's words."""
+    """The changes to make, named as in gcloud."""
 
     update_labels: Annotated[
         str, Option(metavar="KEY=VALUE,…", help="Labels to add or to change.")
@@ -40,13 +40,13 @@ class EditFlags:
         Option(metavar="DISK", help="projects/…/zones/…/disks/…[,mode=read-only]; repeatable."),
     ] = None
     detach_disk: Annotated[
-        list[str] | None, Option(metavar="DISK", help="Its path, or its name; repeatable.")
+        list[str] | None, Option(metavar="DISK", help="Path or name of the disk; repeatable.")
     ] = None
 
     @property
     def words(self) -> Sequence[str]:
-        """The flags as they were typed."""
-        given = [(each.name, getattr(self, each.name)) for each in fields(self)]
+        """The command-line words of the flags."""
+        given = [(field.name, getattr(self, field.name)) for field in fields(self)]
         pairs = [
             (f"--{name.replace('_', '-')}", value)
             for name, values in given
@@ -55,19 +55,19 @@ class EditFlags:
         return [word for flag, value in pairs if value for word in (flag, value)]
 
     def edits(self, workers: int) -> Edits:
-        """Return the edits for a slice of so many workers; raise `BadInput` for what is none."""
+        """Return the edits for a slice with `workers`; raise `BadInput` for invalid or no edits."""
         labels = check_labels(flag.pairs(self.update_labels, "--update-labels"))
         metadata = flag.pairs(self.update_metadata, "--update-metadata")
-        found = Edits(
+        edits_ = Edits(
             labels={**labels, **dict.fromkeys(flag.words(self.remove_labels))},
             tags=flag.words(self.add_tags),
             without_tags=flag.words(self.remove_tags),
             metadata={**metadata, **dict.fromkeys(flag.words(self.remove_metadata))},
-            disks=tuple(data_disk(each, workers) for each in self.attach_disk or ()),
+            disks=tuple(data_disk(disk, workers) for disk in self.attach_disk or ()),
             without_disks=tuple(self.detach_disk or ()),
         )
-        found.check()
-        return found
+        edits_.check()
+        return edits_
 
 
 NONE = EditFlags()
@@ -83,8 +83,8 @@ def update(
 ) -> View:
     """Change labels, tags, metadata and data disks of a slice.
 
-    What is not named stays. The slice is read right before it is written and again after it, and
-    another's update that ran at the same time is told: the API has nothing against two of them.
+    Everything else stays. The API accepts two updates at the same time, and one may undo the other.
+    So tpukit reads the slice before and after its update, and warns of other updates in between.
 
     Examples:
       tpukit update demo --update-labels team=vision --remove-labels draft
@@ -92,21 +92,21 @@ def update(
     """
     flags.edits(1)
     deadline = toolkit.deadline(flag.seconds(timeout))
-    found = toolkit.find(name, deadline)
-    edits = flags.edits(_workers(found))
-    ownership.confirm(toolkit, "update", [found], force=force, always=False, flags=flags.words)
+    slice_ = toolkit.find(name, deadline)
+    edits = flags.edits(_workers(slice_))
+    ownership.confirm(toolkit, "update", [slice_], force=force, always=False, flags=flags.words)
 
     def act(by: Toolkit) -> Updated:
         limit, say = by.deadline(deadline.remaining()), by.say_state(name)
-        return apply(by.provider, found, edits, deadline=limit, on_state=say)
+        return apply(by.provider, slice_, edits, deadline=limit, on_state=say)
 
     if dry_run:
         return rehearse(toolkit, act)
     done = act(toolkit)
-    beside = f"{len(done.beside)} other updates ran at the same time: look whether theirs is there"
+    beside = f"{len(done.beside)} other updates ran at the same time: check that none was lost"
     return slice_views.updated(done, [beside] if done.beside else [])
 
 
-def _workers(found: Slice) -> int:
-    kind = found.accelerator_type
-    return len(found.workers) or (AcceleratorType.parse(kind).workers if is_listed(kind) else 1)
+def _workers(slice_: Slice) -> int:
+    kind = slice_.accelerator_type
+    return len(slice_.workers) or (AcceleratorType.parse(kind).workers if is_listed(kind) else 1)

@@ -1,4 +1,4 @@
-"""What every command shares: the global flags, one toolkit, one way to show a result."""
+"""Turns functions into commands that share the global flags, a toolkit, and the output."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Invocation:
-    """One run of the program: the flags before the verb, and the toolkit once it is made."""
+    """One run of the program: its global flags, and its toolkit once that is made."""
 
     flags: GlobalFlags = field(default_factory=GlobalFlags)
     toolkit: Toolkit | None = None
 
 
 def group(summary: str, *functions: Callable[..., View], cls: type[Group] = Group) -> typer.Typer:
-    """Return a group of commands, each called like its function's name up to an underscore."""
+    """Return a group of commands, each named by its function's name up to an underscore."""
     app = typer.Typer(help=summary, cls=cls)
     for function in functions:
         app.command(function.__name__.partition("_")[0], cls=Command)(verb(function))
@@ -56,12 +56,12 @@ def verb(function: Callable[..., View]) -> Callable[..., None]:
 
 
 class ReaderGone(Exception):
-    """Whoever read our output has closed it."""
+    """The reader of our output has closed the pipe."""
 
 
 @contextmanager
 def _past_typer(toolkit: Toolkit) -> Iterator[None]:
-    """Carry past Typer what it would turn into exit statuses of its own, without a word."""
+    """Replace exceptions that Typer would silently turn into exit statuses by our own."""
     try:
         yield
     except KeyboardInterrupt as signal:
@@ -72,7 +72,7 @@ def _past_typer(toolkit: Toolkit) -> Iterator[None]:
 
 @contextmanager
 def ended_by_interrupt() -> Iterator[Callable[[], int]]:
-    """Run what only Ctrl-C ends, which is no error then; yield what returns its exit status."""
+    """Treat Ctrl-C as the normal end of the block; yield a function that returns the status."""
     ended: list[bool] = []
     try:
         yield lambda: Interrupted.exit_code if ended else 0
@@ -85,34 +85,38 @@ def ended_by_interrupt() -> Iterator[Callable[[], int]]:
 def flat(
     function: Callable[..., None], taken: Iterable[Parameter], like: Callable[..., Any]
 ) -> Callable[..., None]:
-    """Return a function for Typer, in which a dataclass of flags is one parameter a flag.
+    """Return a function for Typer that has one parameter for each flag of a dataclass of flags.
 
-    `like` gives it its name and its docstring.
+    Its name and docstring are those of `like`.
     """
-    # Typer knows a command's flags from its signature alone, and has nothing for flags that several
-    # commands share: without a signature made here, each verb would repeat the global flags.
-    groups = {each.name: each.annotation for each in taken if is_dataclass(each.annotation)}
+    # Typer reads the flags from the signature and cannot share flags between commands. Without
+    # this signature, each verb would have to repeat the global flags.
+    groups = {
+        parameter.name: parameter.annotation
+        for parameter in taken
+        if is_dataclass(parameter.annotation)
+    }
 
     def command(**values: Any) -> None:
         for name, flags in groups.items():
-            values[name] = flags(**{each.name: values.pop(each.name) for each in fields(flags)})  # type: ignore[operator]
+            values[name] = flags(**{field.name: values.pop(field.name) for field in fields(flags)})  # type: ignore[operator]
         function(**values)
 
     flags = [
         flag.replace(kind=Parameter.KEYWORD_ONLY)
-        for each in taken
-        for flag in (_flags(each.annotation) if each.name in groups else [each])
+        for parameter in taken
+        for flag in (_flags(parameter.annotation) if parameter.name in groups else [parameter])
     ]
     command.__signature__ = inspect.Signature(flags)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in flags}
+    command.__annotations__ = {flag.name: flag.annotation for flag in flags}
     command.__name__ = like.__name__
-    # A line of \b keeps the lines of the paragraph below it apart in the help page.
+    # A line of \b tells click not to rewrap the paragraph below it.
     command.__doc__ = re.sub(r"\n( +)(Examples?:)", "\n\\1\b\n\\1\\2", like.__doc__ or "")
     return command
 
 
 def parameters(function: Callable[..., Any]) -> list[Parameter]:
-    """Return what a function takes."""
+    """Return the parameters of a function."""
     return list(inspect.signature(function, eval_str=True).parameters.values())
 
 
@@ -120,7 +124,7 @@ def _flags(group: Any) -> list[Parameter]:
     hints = get_type_hints(group, include_extras=True)
     return [
         Parameter(
-            each.name, Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name]
+            field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
         )
-        for each in fields(group)
+        for field in fields(group)
     ]

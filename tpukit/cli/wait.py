@@ -30,9 +30,8 @@ def wait(
 ) -> View:
     """Wait until a slice is in a state.
 
-    Ready is what the API says; healthy is a ready slice whose health it calls HEALTHY. Ssh means
-    that every worker has answered, with its host key verified. If the wait ends early, the slice
-    stays.
+    Ready means that the API says READY; healthy also needs the health HEALTHY. Ssh means that every
+    worker has answered with a verified host key. If the wait ends early, the slice stays.
 
     Examples:
       tpukit wait demo --for ready --timeout 20m
@@ -46,17 +45,17 @@ def wait(
     toolkit = toolkit.by(route)
     deadline, on_state = toolkit.deadline(flag.seconds(timeout)), toolkit.say_state(name)
     try:
-        found = toolkit.find(name, deadline)
+        slice_ = toolkit.find(name, deadline)
     except NotFound:
         if wanted != "gone":
             raise
         return _gone(toolkit, name)
-    on_state(found.state)
+    on_state(slice_.state)
     if wanted == "gone":
-        change.wait(toolkit.provider, found, change.GONE, deadline=deadline, on_state=on_state)
+        change.wait(toolkit.provider, slice_, change.GONE, deadline=deadline, on_state=on_state)
         return _gone(toolkit, name)
     word = "READY" if wanted == "ssh" else wanted.upper()
-    result = change.wait(toolkit.provider, found, word, deadline=deadline, on_state=on_state)
+    result = change.wait(toolkit.provider, slice_, word, deadline=deadline, on_state=on_state)
     if wanted == "ssh":
         _connect(toolkit, result, deadline)
     return slice_views.one_slice(result)
@@ -67,12 +66,12 @@ def _gone(toolkit: Toolkit, name: str) -> View:
     return View({"slice": None, "gone": name}, rows=[[name]])
 
 
-def _connect(toolkit: Toolkit, found: Slice, deadline: Deadline) -> None:
+def _connect(toolkit: Toolkit, slice_: Slice, deadline: Deadline) -> None:
     """Return once every worker has answered over authenticated SSH."""
     from tpukit.remote.command.fan_out import fan_out, values
     from tpukit.slices.last_seen import last_seen, naming_what_exists
 
-    with naming_what_exists(last_seen(toolkit.provider, found)):
-        workers = toolkit.workers(found, "all", deadline.remaining())
-        values(fan_out(workers, lambda each: each.connect().close()))
+    with naming_what_exists(last_seen(toolkit.provider, slice_)):
+        workers = toolkit.workers(slice_, "all", deadline.remaining())
+        values(fan_out(workers, lambda worker: worker.connect().close()))
     toolkit.console.say(f"{len(workers)} of {len(workers)} workers answered")

@@ -1,4 +1,4 @@
-"""`tpukit watch`: a command that outlives its slice."""
+"""`tpukit watch`: keep a command running even if its slice is lost."""
 
 from __future__ import annotations
 
@@ -29,48 +29,49 @@ Name = Annotated[str, Argument(metavar="[NAME]", help="Name of the slice.")]
 
 @dataclass(frozen=True)
 class WatchFlags:
-    """How the slice is made again, and what is put onto it."""
+    """How a lost slice is made again, and how the command starts there."""
 
     push: Annotated[
-        str, Option(metavar="DIRECTORY", help="Push this folder before each beginning.")
+        str, Option(metavar="DIRECTORY", help="Push this folder before each start.")
     ] = ""
     to: Annotated[
         str, Option(metavar="PATH", help="Folder on the workers; default: its own name.")
     ] = ""
     zones: Annotated[
-        str, Option(metavar="ZONE,…", help="Where else it may be made, where there is no room.")
+        str, Option(metavar="ZONE,…", help="Further zones to try if there is no capacity.")
     ] = ""
     recoveries: Annotated[
-        int, Option(metavar="N", help="How often it is recovered, at most.", min=0)
+        int, Option(metavar="N", help="Most times to make the slice again.", min=0)
     ] = 100
     max_wait: Annotated[
         str, Option(metavar="DURATION", help="How long to try for capacity, each time.")
     ] = "6h"
     run_id: Annotated[
-        str, Option(metavar="RUN", help="Name of the run; one that runs already is watched.")
+        str, Option(metavar="RUN", help="Name of the run; it may already run on the slice.")
     ] = ""
     delete_when_done: Annotated[
-        bool, Option("--delete-when-done", help="Delete the slice after an end with status 0.")
+        bool, Option("--delete-when-done", help="Delete the slice if the command exits with 0.")
     ] = False
     on_demand: Annotated[
-        bool, Option("--on-demand", help="Buy the next slices on demand; default: as this one.")
+        bool,
+        Option("--on-demand", help="Buy later slices on demand; default: like the first slice."),
     ] = False
 
 
 @dataclass(frozen=True)
 class AttendanceFlags:
-    """Who is at the watch."""
+    """Start a watch in the background, list watches, or stop one."""
 
     detach: Annotated[
         bool,
         Option(
-            "--detach", "-d", help="Watch in a background process; return once the command runs."
+            "--detach", "-d", help="Watch in a background process; return when the command runs."
         ),
     ] = False
     list_: Annotated[bool, Option("--list", help="List the watches of this machine.")] = False
-    stop: Annotated[bool, Option("--stop", help="End the watch; the slice and the run go on.")] = (
-        False
-    )
+    stop: Annotated[
+        bool, Option("--stop", help="End the watch; the slice and the command go on.")
+    ] = False
 
 
 def watch(
@@ -87,10 +88,10 @@ def watch(
 ) -> View:
     """Keep a command running on a slice that may be lost.
 
-    The command runs detached on every worker. Where the slice is preempted, terminated, suspended
-    or gone, it is deleted and made again, provisioned, pushed to, and the command begun again under
-    the same run id: it has to go on from its own checkpoint, which belongs in a bucket. An API that
-    is silent is no loss. A watch that was killed is taken up by its name alone.
+    The command runs detached on every worker. If the slice is preempted, terminated, suspended or
+    deleted, tpukit makes it again, provisions it, pushes the folder, and starts the command under
+    the same run id. The command must continue from its own checkpoint, which belongs in a bucket.
+    If the API does not answer, tpukit waits. To resume a watch that was killed, give only the name.
 
     Examples:
       tpukit watch demo --with jax --push . -- python3 train.py --checkpoint-dir gs://bucket/run
@@ -103,31 +104,31 @@ def watch(
     if attendance.list_:
         return _list(toolkit, name)
     if not name:
-        raise BadInput("which slice to watch is not said", fix=Fix.command("tpukit", "list"))
+        raise BadInput("no slice to watch was given", fix=Fix.command("tpukit", "list"))
     naming.check_name(name)
     if attendance.stop:
         return _stop(toolkit, name)
     file = _file(toolkit, name, anew=bool(command))
     line = flag.remote_command(command)
     with file.held(), _telling_what_exists(file):
-        found = _watch(toolkit, file, name, line, how, environment, on_top)
-        spec = found.spec
+        watch_ = _watch(toolkit, file, name, line, how, environment, on_top)
+        spec = watch_.spec
         ranges = tuple(source_ranges or ()) or spec.source_ranges
         firewall = spec.firewall and not no_firewall
-        found = replace(found, spec=replace(spec, firewall=firewall, source_ranges=ranges))
-        file.save(found)
-        _tell_checkpoints(toolkit, found)
+        watch_ = replace(watch_, spec=replace(spec, firewall=firewall, source_ranges=ranges))
+        file.save(watch_)
+        _tell_checkpoints(toolkit, watch_)
         if not attendance.detach:
-            return _attend(toolkit, file, found)
-    pid = watching.spawn(toolkit, file, found, route.words)
+            return _attend(toolkit, file, watch_)
+    pid = watching.spawn(toolkit, file, watch_, route.words)
     toolkit.console.say(f"{name}: watched by process {pid}, which writes to {file.log}")
     after = Fix.command("tpukit", "watch", name, "--stop", note="ends the watch")
-    document = {"watch": found.document(), "process": pid, "log": str(file.log)}
-    return View(document, rows=[[found.spec.run_id]], next=(after,))
+    document = {"watch": watch_.document(), "process": pid, "log": str(file.log)}
+    return View(document, rows=[[watch_.spec.run_id]], next=(after,))
 
 
 def _file(toolkit: Toolkit, name: str, *, anew: bool) -> WatchFile:
-    """Return the file of the watch to take up, or for a new one of the slice of that name."""
+    """Return the file of the watch to resume, or the file for a new watch of that slice."""
     from tpukit.cli import watching
 
     there = _named(toolkit, name)
@@ -138,14 +139,14 @@ def _file(toolkit: Toolkit, name: str, *, anew: bool) -> WatchFile:
 
 
 def _named(toolkit: Toolkit, name: str) -> tuple[WatchFile, Watch] | None:
-    """Return the watch of the slice of that name, in --zone if that is given, and its file.
+    """Return the watch of a slice and its file, from --zone if that is given; None without one.
 
     Raises `BadInput` if the slices of several zones are watched.
     """
     from tpukit.cli import watching
 
     there = watching.files(toolkit).named(name, toolkit.flags.zone)
-    there = [each for each in there if each[1].open] or there[-1:]
+    there = [known for known in there if known[1].open] or there[-1:]
     if len(there) > 1:
         zones = ", ".join(watch.zone for _, watch in there)
         fix = Fix(note=f"add --zone {there[0][1].zone}")
@@ -156,35 +157,35 @@ def _named(toolkit: Toolkit, name: str) -> tuple[WatchFile, Watch] | None:
 def _taken(before: Watch) -> NameTaken:
     name = before.name
     return NameTaken(
-        f"slice {name} is to be watched with another command",
+        f"slice {name} is already watched with another command",
         reason=before.spec.command[:60],
-        fix=Fix.command("tpukit", "watch", name, note="takes that watch up"),
+        fix=Fix.command("tpukit", "watch", name, note="resumes that watch"),
         otherwise=Fix.command("tpukit", "watch", name, "--stop", note="ends it"),
     )
 
 
 def _over(before: Watch) -> BadInput:
-    """Return the error for a watch that is over: its command is not run again unasked."""
+    """Return the error for a watch that has ended, which is not resumed without its command."""
     name, last = before.name, before.history[-1]
     again = ("tpukit", "watch", name, "--zone", before.zone, "--", before.spec.command)
     return BadInput(
         f"the watch of slice {name} has ended",
         reason=f"{last.event}: {last.detail}" if last.detail else last.event,
-        fix=Fix.command(*again, note="runs the command once more, if the slice is there"),
+        fix=Fix.command(*again, note="runs the command again, if the slice exists"),
     )
 
 
 @contextmanager
 def _telling_what_exists(file: WatchFile) -> Iterator[None]:
-    """Give an interrupt before the watch itself begins what is known to exist."""
+    """Report the known slice if an interrupt comes before the watch begins."""
     try:
         yield
     except KeyboardInterrupt as signal:
         error, known = interruption(signal), file.load()
         if known:
             name, zone = known.name, known.zone
-            error.exists = (f"slice {name} in {zone}, {known.state} when it was watched last",)
-            error.fix = Fix.command("tpukit", "watch", name, note="takes the watch up again")
+            error.exists = (f"slice {name} in {zone}, last watched as {known.state}",)
+            error.fix = Fix.command("tpukit", "watch", name, note="resumes the watch")
             error.otherwise = Fix.command("tpukit", "delete", name, "--zone", zone)
         raise error from None
 
@@ -193,14 +194,14 @@ def check_places(request: SliceRequest, zones: Sequence[str]) -> None:
     """Raise `BadInput` if the slice cannot be made in one of the zones."""
     if zones and request.data_disks:
         raise BadInput(
-            "a slice with data disks is made again in its own zone alone",
-            why="a disk is in one zone",
+            "a slice with data disks can be made again only in its own zone",
+            why="a disk belongs to one zone",
             fix=Fix(note="leave out --zones"),
         )
 
 
 def keep_slice(toolkit: Toolkit, spec: WatchSpec) -> View:
-    """Make a slice and keep it, in the foreground, without a command; Ctrl-C ends it."""
+    """Create a slice, and create it again if it is lost, until Ctrl-C."""
     from tpukit.cli import watching
     from tpukit.recovery.watch_file import RECOVERING, Watch
 
@@ -210,18 +211,18 @@ def keep_slice(toolkit: Toolkit, spec: WatchSpec) -> View:
     if before and before.open and before.spec.command:
         raise _taken(before)
     with file.held():
-        # Whatever is there of that name is found when it is made.
+        # The recovery finds an existing slice of that name.
         kept = Watch(spec, state=RECOVERING, zone=spec.request.zone)
         file.save(kept)
-        toolkit.console.say(f"{name}: kept until Ctrl-C")
+        toolkit.console.say(f"{name}: watched until Ctrl-C")
         return _attend(toolkit, file, kept)
 
 
-def _attend(toolkit: Toolkit, file: WatchFile, found: Watch) -> View:
+def _attend(toolkit: Toolkit, file: WatchFile, watch_: Watch) -> View:
     from tpukit.cli import watching
 
-    status, ended = watching.attend(toolkit, file, found)
-    if status or not found.spec.delete_when_done:
+    status, ended = watching.attend(toolkit, file, watch_)
+    if status or not watch_.spec.delete_when_done:
         delete = ("tpukit", "delete", ended.name, "--zone", ended.zone)
         toolkit.console.suggest(Fix.command(*delete, note=f"the slice {toolkit.costs} until then"))
     return View({"watch": ended.document()}, status=status)
@@ -236,12 +237,12 @@ def _watch(
     environment: VariableFlags,
     on_top: RequirementFlags,
 ) -> Watch:
-    """Return the watch that is taken up, or a new one.
+    """Return the watch to resume, or a new one.
 
     Raises:
-        NameTaken: a watch of another command is to be taken up.
+        NameTaken: the slice is already watched with another command.
         BadInput: the watch has ended, or there is neither a watch nor a command.
-        TpukitError: there is no such slice, or it is not ours.
+        TpukitError: the slice does not exist, or is not ours.
     """
     from tpukit.recovery.watch_file import ENDED
 
@@ -252,7 +253,7 @@ def _watch(
         if before.state == ENDED:
             raise _over(before)
         spec = _spec(before.spec, line, how, environment, on_top) if line else before.spec
-        toolkit.console.say(f"{name}: taken up, after {before.recoveries} recoveries")
+        toolkit.console.say(f"{name}: resumed after {before.recoveries} recoveries")
         return replace(before, spec=spec, stopped=False)
     if not line:
         fix = Fix.command("tpukit", "watch", name, "--", "hostname", note="for example")
@@ -273,37 +274,37 @@ def _new(
     from tpukit.slices.ensure import check_same
 
     toolkit.hints.forget(name)
-    found = toolkit.find(name)
-    request = request_of(found)
-    check_same(found, naming.labelled(request, toolkit.owner, ""))
-    bought = "on-demand" if how.on_demand else _bought(toolkit, found, line)
+    slice_ = toolkit.find(name)
+    request = request_of(slice_)
+    check_same(slice_, naming.labelled(request, toolkit.owner, ""))
+    bought = "on-demand" if how.on_demand else _bought(toolkit, slice_, line)
     spec = WatchSpec(
         replace(request, provisioning=bought),
         run_id=how.run_id or new_run_id(toolkit.clock),
-        queued_resource=found.queued_resource,
+        queued_resource=slice_.queued_resource,
     )
     spec = _spec(spec, line, how, environment, on_top)
-    if not spec.recipe and found.ready:
-        spec = replace(spec, recipe=_provisioned(toolkit, found))
+    if not spec.recipe and slice_.ready:
+        spec = replace(spec, recipe=_provisioned(toolkit, slice_))
     now = round(toolkit.clock.time(), 3)
-    began = Event("watched", f"{found.state} in {found.zone}", now)
+    began = Event("watched", f"{slice_.state} in {slice_.zone}", now)
     toolkit.console.say(f"run {spec.run_id}")
-    return Watch(spec, zone=found.zone, id=found.id, history=(began,))
+    return Watch(spec, zone=slice_.zone, id=slice_.id, history=(began,))
 
 
-def _bought(toolkit: Toolkit, found: Slice, line: str) -> str:
-    """Return how the slice was bought; raise `BadInput` if a create cannot buy another one so."""
+def _bought(toolkit: Toolkit, slice_: Slice, line: str) -> str:
+    """Return how the slice was bought; raise `BadInput` if a create cannot buy that way again."""
     from tpukit.slices.find import REMADE
 
-    bought = found.provisioning
-    if found.queued_resource:
+    bought = slice_.provisioning
+    if slice_.queued_resource:
         with suppress(NotFound):
-            bought = toolkit.provider.get_queued(found.zone, found.queued_resource).provisioning
+            bought = toolkit.provider.get_queued(slice_.zone, slice_.queued_resource).provisioning
     if bought not in REMADE:
-        again = ("tpukit", "watch", found.name, "--on-demand", "--", line)
+        again = ("tpukit", "watch", slice_.name, "--on-demand", "--", line)
         raise BadInput(
-            f"slice {found.name} was bought as {bought}, and a lost slice cannot be made again so",
-            fix=Fix.command(*again, note="makes it again on demand, at another price"),
+            f"slice {slice_.name} was bought as {bought}, which tpukit cannot do again",
+            fix=Fix.command(*again, note="buys later slices on demand, at another price"),
         )
     return bought
 
@@ -315,7 +316,7 @@ def _spec(
     environment: VariableFlags,
     on_top: RequirementFlags,
 ) -> WatchSpec:
-    """Return a spec with what was asked for now; raise `BadInput` for what makes no sense."""
+    """Return the spec with the values of these flags; raise `BadInput` if they contradict."""
     from tpukit.work.pushes import target_path
     from tpukit.work.worktree import source_folder
 
@@ -323,7 +324,7 @@ def _spec(
     check_places(spec.request, zones)
     root = source_folder(how.push) if how.push else None
     if how.to and not root:
-        raise BadInput("--to is where --push puts a folder", fix=Fix(note="add --push ."))
+        raise BadInput("--to needs --push", fix=Fix(note="add --push ."))
     named = environment.env_file
     return replace(
         spec,
@@ -346,22 +347,26 @@ def _spec(
     )
 
 
-def _provisioned(toolkit: Toolkit, found: Slice) -> str:
-    """Return the recipe that worker 0 was provisioned with, to be the one of later slices too."""
+def _provisioned(toolkit: Toolkit, slice_: Slice) -> str:
+    """Return the recipe that worker 0 was provisioned with, for later slices; "" if none."""
     from tpukit.work.environments import environments
 
-    (worker,) = toolkit.workers(found, "0", flag.seconds("5m"))
-    there = [each for each in environments(worker, toolkit.clock) if each in recipe_names()]
+    (worker,) = toolkit.workers(slice_, "0", flag.seconds("5m"))
+    there = [
+        environment
+        for environment in environments(worker, toolkit.clock)
+        if environment in recipe_names()
+    ]
     if there:
-        toolkit.console.say(f"{found.name}: provisioned with {there[0]}, as later slices will be")
+        toolkit.console.say(f"{slice_.name}: provisioned with {there[0]}, as later slices will be")
     return there[0] if there else ""
 
 
-def _tell_checkpoints(toolkit: Toolkit, found: Watch) -> None:
+def _tell_checkpoints(toolkit: Toolkit, watch_: Watch) -> None:
     from tpukit.recovery import checkpoints
 
-    if found.spec.command and (
-        line := checkpoints.warning(found.spec.command, found.spec.variables)
+    if watch_.spec.command and (
+        line := checkpoints.warning(watch_.spec.command, watch_.spec.variables)
     ):
         toolkit.console.warn(line)
 
@@ -384,11 +389,11 @@ def _stop(toolkit: Toolkit, name: str) -> View:
 
     there = _named(toolkit, name)
     if there is None:
-        fix = Fix.command("tpukit", "watch", "--list", note="shows the watches there are")
+        fix = Fix.command("tpukit", "watch", "--list", note="shows the watches")
         raise NotFound(f"there is no watch of slice {name}", fix=fix)
-    file, found = there
+    file, watch_ = there
     was_open = watching.stop(toolkit, file)
     if was_open:
-        toolkit.console.say(f"{name}: watched no longer; what runs there goes on")
-    after = Fix.command("tpukit", "delete", name, "--zone", found.zone)
+        toolkit.console.say(f"{name}: no longer watched; its command goes on")
+    after = Fix.command("tpukit", "delete", name, "--zone", watch_.zone)
     return View({"stopped": was_open, "name": name}, rows=[[name]], next=(after,))

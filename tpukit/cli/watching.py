@@ -1,4 +1,4 @@
-"""What `watch` and `up --keep` have in common: a watch in the foreground, and who is at one."""
+"""The watches of `watch` and `up --keep`: run one here or in the background, or stop it."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from tpukit.up import Progress
     from tpukit.work.runs import OnLog
 
-#: Seconds for a process to leave a watch once it was told to.
+#: Seconds for a watching process to end after a signal.
 _LEAVE_SECONDS = 20.0
 
 
 def files(toolkit: Toolkit) -> WatchFiles:
-    """Return the watches of the project on this machine."""
+    """Return the files of this machine's watches in the project."""
     endpoint, project = toolkit.settings.get("tpu_endpoint"), toolkit.settings.require("project")
     return WatchFiles(toolkit.paths.watches, endpoint, project)
 
 
 def attend(toolkit: Toolkit, file: WatchFile, watch: Watch) -> tuple[int, Watch]:
-    """Be at a watch, which this process holds, until it is over.
+    """Run a watch until it ends; this process must hold its file.
 
-    Returns the status of its command, and the watch as it is in the end. Raises as `Watcher.watch`.
+    Returns the status of its command and the final watch. Raises the errors of `Watcher.watch`.
     """
     from tpukit.recovery.watcher import Watcher
     from tpukit.recovery.workload import Workload
@@ -86,9 +86,9 @@ def attend(toolkit: Toolkit, file: WatchFile, watch: Watch) -> tuple[int, Watch]
 
 
 def spawn(toolkit: Toolkit, file: WatchFile, watch: Watch, flags: Sequence[str]) -> int:
-    """Begin a process of its own that takes up a watch; return its number once the command runs.
+    """Start a background process that resumes a watch; return its id when the command runs.
 
-    Raises `TpukitError` with what the process said if it ends before that.
+    If the process ends before that, raise `TpukitError` with its last lines.
     """
     name, known = watch.name, len(watch.history)
     words = ["--project", toolkit.settings.require("project"), "--zone", watch.zone]
@@ -117,19 +117,19 @@ def spawn(toolkit: Toolkit, file: WatchFile, watch: Watch, flags: Sequence[str])
     raise TpukitError(
         f"the watch of slice {name} ended before its command began",
         why="\n".join(said[-5:]),
-        fix=Fix.command("tpukit", "watch", name, note="takes it up in the foreground"),
+        fix=Fix.command("tpukit", "watch", name, note="resumes it in the foreground"),
     )
 
 
 def stop(toolkit: Toolkit, file: WatchFile) -> bool:
-    """End a watch, wherever it runs on this machine; return whether it was to go on.
+    """End a watch on this machine; return True if it had not ended yet.
 
-    The slice and its run are left as they are. Raises `TpukitError` where its process stays.
+    The slice and its run stay. Raises `TpukitError` if the watching process does not end.
     """
     watch = file.load()
     for number in (signal.SIGTERM, signal.SIGKILL):
         if pid := file.process():
-            with suppress(ProcessLookupError):  # it ends by itself meanwhile
+            with suppress(ProcessLookupError):  # it may just have ended by itself
                 os.kill(pid, number)
         for _ in polls(Deadline.after(toolkit.clock, _LEAVE_SECONDS), first=0.05, most=0.5):
             if file.process() is None:
@@ -158,7 +158,7 @@ def _output(toolkit: Toolkit, workers: Sequence[RemoteWorker]) -> OnLog:
 
 @contextmanager
 def _opened(file: WatchFile) -> Iterator[BinaryIO]:
-    """Yield the log of a detached watch, at its end."""
+    """Yield the log of a detached watch for appending."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
     try:
         with os.fdopen(os.open(file.log, flags, 0o600), "ab") as log:

@@ -1,4 +1,4 @@
-"""What becomes of slices: found, made sure of, started, stopped, deleted.
+"""Find, create, change, start, stop and delete slices and queued resources.
 
-Nothing here knows SSH, and nothing prints; the cloud is a protocol.
+Nothing here uses SSH or prints. The cloud is reached only through the provider protocols.
 """

@@ -1,8 +1,8 @@
-"""Get a slice where there is room: ask in one place after the other, until one has it.
+"""Search for capacity: try to create a slice in one place after another until one succeeds.
 
-A search takes up what is there, so that it goes on after Ctrl-C, a reboot, or on another machine:
-labels tell what a search has made. Of several slices that two searches made at once, the oldest
-that becomes READY stays, and the others are deleted: whoever looks comes to the same result.
+A search continues with an existing slice, so it survives Ctrl-C, a reboot, or a change of machine;
+a label marks the slices of searches. If two searches make slices of one name, the oldest slice that
+becomes READY stays and the others are deleted. Every search reaches the same decision.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from tpukit.slices.last_seen import OnState, last_seen, passing
 from tpukit.slices.naming import OWNER, SEARCH, is_owner
 from tpukit.slices.refusals import LATER, NEVER, Refusal, documents, doubts, noted, nowhere
 
-#: Seconds between two rounds, in which every place is asked once: from and to.
+#: The shortest and longest pause in seconds between two rounds; a round asks every place once.
 _PAUSE = (30.0, 120.0)
-#: Seconds from one look at zones that do not answer to the next: at first, and at most.
+#: The first and longest pause in seconds before asking again for zones that do not answer.
 _SILENT_PAUSE = (5.0, 30.0)
-#: Seconds for which a search waits for a zone that does not answer, while others do.
+#: Seconds to wait for a zone that does not answer while others do.
 _SILENT_SECONDS = 60.0
 
 Place = tuple[str, str]  #: a zone and an accelerator type
@@ -49,11 +49,11 @@ Got = TypeVar("Got", bound=Ensured)
 
 @dataclass(frozen=True)
 class Search:
-    """Requests of one name, the most wanted first, and until when a round follows a round.
+    """Requests for one name, in order of preference, and the deadline for asking again.
 
-    Without `asking` there is one round. `seconds` are for what comes after a place has room.
-    `best_effort` capacity there is by the queue alone. If `apart`, slices of the name in zones that
-    are not asked are other slices.
+    Without `asking` there is one round. `seconds` limit the work after a place has given capacity.
+    `best_effort` capacity comes only from queued resources. If `apart`, the search ignores slices
+    of that name in other zones.
     """
 
     requests: Sequence[SliceRequest]
@@ -65,7 +65,7 @@ class Search:
 
     @property
     def single(self) -> bool:
-        """Whether there is one place, asked once, whatever other places may have."""
+        """True for a plain create in one place, which ignores slices in other zones."""
         return SEARCH not in self.requests[0].labels
 
 
@@ -78,16 +78,16 @@ def obtain(
     journal: Journal,
     on_state: OnState,
 ) -> tuple[Got, Sequence[Refusal]]:
-    """Make sure of one slice in one of the places; return what `attempt` made, and who refused.
+    """Obtain one slice in one of the places; return the result of `attempt`, and the refusals.
 
-    The requests carry `naming.SEARCH` and their owner. An attempt returns a slice that is READY, or
-    raises as `ensure` does.
+    The requests carry `naming.SEARCH` and their owner. An attempt returns a READY slice, or raises
+    the errors of `ensure`.
 
     Raises:
-        NoCapacity, QuotaExceeded: refused everywhere; every place's words are in `why`.
-        NameTaken: there is one of that name elsewhere, or with another spec.
-        DeadlinePassed: one is not READY yet, or a zone did not say whether it has one.
-        TpukitError: of the class of the first refusal, where none was for want of room.
+        NoCapacity, QuotaExceeded: every place refused; `why` has the reason of each.
+        NameTaken: a slice of that name exists elsewhere or with another spec.
+        DeadlinePassed: the slice is not READY yet, or a zone did not answer.
+        TpukitError: every place refused for other reasons; the class is the first refusal's.
     """
     rounds = _Rounds(provider.within(deadline), search, deadline, journal, on_state)
     try:
@@ -107,9 +107,10 @@ def obtain(
 
 @dataclass
 class _Rounds:
-    """One search: `seen` are the zones that have said what they have, `left` those of a round.
+    """One search: `seen` are the zones that have listed their slices, `left` a round's requests.
 
-    Nothing is asked for in a zone that has not. It is waited for until `patience`, then left out.
+    The search creates nothing in a zone that has not answered. It waits for the zone until
+    `patience`, then leaves it out.
     """
 
     provider: SliceProvider
@@ -121,7 +122,7 @@ class _Rounds:
     said: dict[Place, Refusal] = field(default_factory=dict)
     left: list[SliceRequest] = field(default_factory=list)
     begun: bool = False
-    there: Slice | None = None  #: what was there when it was looked last
+    there: Slice | None = None  #: the slice in the last listing
     patience: Deadline | None = None
 
     @property
@@ -130,8 +131,10 @@ class _Rounds:
 
     @property
     def refusals(self) -> list[Refusal]:
-        """What each place that refused has said last, in the order of the requests."""
-        return [self.said[each] for each in map(_place, self.search.requests) if each in self.said]
+        """The last refusal of each place, in the order of the requests."""
+        return [
+            self.said[place] for place in map(_place, self.search.requests) if place in self.said
+        ]
 
     def run(self, attempt: Callable[[SliceRequest], Got]) -> Got:
         while True:
@@ -146,28 +149,34 @@ class _Rounds:
                 return made
 
     def complete(self, error: TpukitError) -> None:
-        """Give an error what the places have said so far."""
+        """Add the refusals so far to an error."""
         if self.refusals and "refusals" not in error.details:
-            error.why = "\n".join(filter(None, [error.why, *(each.line for each in self.refusals)]))
+            error.why = "\n".join(
+                filter(None, [error.why, *(refusal.line for refusal in self.refusals)])
+            )
             error.details = {**error.details, **documents(self.refusals)}
         if isinstance(error, (Interrupted, Terminated)):
-            again = Fix(note="the same command takes the search up again, on any machine")
+            again = Fix(note="the same command continues the search, on any machine")
             error.fix, error.otherwise = error.fix or again, again if error.fix else None
 
-    # What is there
+    # Existing slices
 
     def _living(self) -> list[Slice]:
-        """Return the slices of our name that may become ours, oldest first; remove lost ones."""
+        """Return the usable slices of our name, oldest first; delete lost slices of searches.
+
+        Raises `SliceLost` for another lost slice, and `BadInput` if several slices exist and not
+        all are a search's.
+        """
         living = []
-        for each in self._standing():
-            if each.lost and SEARCH in each.labels:
-                self._delete(each, f"{each.state}: it does not come back")
-            elif each.lost:
-                raise loss(each)
+        for slice_ in self._standing():
+            if slice_.lost and SEARCH in slice_.labels:
+                self._delete(slice_, f"it is {slice_.state}")
+            elif slice_.lost:
+                raise loss(slice_)
             else:
-                living.append(each)
-        if len(living) > 1 and not all(SEARCH in each.labels for each in living):
-            zones = ", ".join(each.zone for each in living)
+                living.append(slice_)
+        if len(living) > 1 and not all(SEARCH in slice_.labels for slice_ in living):
+            zones = ", ".join(slice_.zone for slice_ in living)
             raise BadInput(
                 f"slice {self.name} exists in several zones: {zones}",
                 fix=Fix(note="choose another name"),
@@ -175,7 +184,7 @@ class _Rounds:
         return living
 
     def _standing(self) -> list[Slice]:
-        zones = {each.zone for each in self.search.requests}
+        zones = {request.zone for request in self.search.requests}
         unknown: list[str] = []
         for _ in polls(self.deadline, *_SILENT_PAUSE):
             try:
@@ -183,7 +192,7 @@ class _Rounds:
             except TpukitError as error:
                 if not passing(error):
                     raise
-                self.on_state(f"{error.what}; waiting on")
+                self.on_state(f"{error.what}; trying again")
                 continue
             silent = zones.intersection(listed.unreachable)
             self.seen |= zones - silent
@@ -192,24 +201,26 @@ class _Rounds:
             if not unknown or (self.seen and self._out_of_patience()):
                 self._leave_out(unknown)
                 mine = filter(self._is_ours, (*listed.slices, *read))
-                return sorted(mine, key=lambda each: (not each.created, each.created, each.zone))
-            self.on_state(f"no answer from {', '.join(unknown)}: whether it has one is not known")
+                return sorted(
+                    mine, key=lambda slice_: (not slice_.created, slice_.created, slice_.zone)
+                )
+            self.on_state(f"no answer from {', '.join(unknown)}; asking again")
         raise DeadlinePassed(
             f"cannot tell whether slice {self.name} exists",
             why=f"no answer from {', '.join(unknown) or 'the API'}",
-            fix=Fix(note="the same command goes on; leave out of --zones what has none for sure"),
+            fix=Fix(note="run the same command again, or leave these zones out of --zones"),
         )
 
     def _read(self, zone: str) -> list[Slice]:
-        """Return what a zone that a list leaves out says by itself, if it says anything."""
+        """Ask a zone that a listing left out for our slice; mark it as seen if it answers."""
         try:
-            found = look(self.provider.once(), SliceTarget(zone, self.name))
+            slice_ = look(self.provider.once(), SliceTarget(zone, self.name))
         except TpukitError as error:
             if not passing(error):
                 raise
             return []
         self.seen.add(zone)
-        return [found] if found else []
+        return [slice_] if slice_ else []
 
     def _out_of_patience(self) -> bool:
         self.patience = self.patience or self.deadline.within(_SILENT_SECONDS)
@@ -218,57 +229,59 @@ class _Rounds:
     def _leave_out(self, zones: Sequence[str]) -> None:
         for request in self.search.requests:
             if request.zone in zones:
-                why = f"whether {request.zone} has a slice {self.name} is not known"
+                why = f"slice {self.name} may exist in {request.zone}"
                 error = TpukitError("it did not answer", reason="no answer", why=why)
                 self.said.setdefault(_place(request), noted(None, request, error))
 
-    def _is_ours(self, found: Slice) -> bool:
-        named = found.name == self.name and found.state != "DELETING"
-        asked = not self.search.apart or found.zone in {each.zone for each in self.search.requests}
-        return named and asked and is_owner(self.search.requests[0].labels[OWNER], found.labels)
+    def _is_ours(self, slice_: Slice) -> bool:
+        named = slice_.name == self.name and slice_.state != "DELETING"
+        asked = not self.search.apart or slice_.zone in {
+            request.zone for request in self.search.requests
+        }
+        return named and asked and is_owner(self.search.requests[0].labels[OWNER], slice_.labels)
 
-    def _request_of(self, found: Slice) -> SliceRequest:
-        """Return the request that asks for a slice as it is there."""
-        for each in self.search.requests:
-            if _place(each) == (found.zone, found.accelerator_type):
-                return each
-        zones = list(dict.fromkeys(each.zone for each in self.search.requests))
+    def _request_of(self, slice_: Slice) -> SliceRequest:
+        """Return the request that matches an existing slice; raise `NameTaken` if none does."""
+        for request in self.search.requests:
+            if _place(request) == (slice_.zone, slice_.accelerator_type):
+                return request
+        zones = list(dict.fromkeys(request.zone for request in self.search.requests))
         raise NameTaken(
-            f"slice {self.name} exists already, as a {found.accelerator_type} in {found.zone}",
-            why=f"that is not what was asked for in {', '.join(zones)}",
+            f"slice {self.name} exists already, as a {slice_.accelerator_type} in {slice_.zone}",
+            why=f"you asked for another type or zone: {', '.join(zones)}",
             fix=Fix(note="choose another name, or name its zone and type too"),
-            otherwise=Fix.command("tpukit", "delete", found.name, "--zone", found.zone),
+            otherwise=Fix.command("tpukit", "delete", slice_.name, "--zone", slice_.zone),
         )
 
     def _alone(self, mine: Slice) -> bool:
-        """Delete what came up beside the oldest; return whether that is `mine`."""
-        rivals = [each for each in self._living() if SEARCH in each.labels]
+        """Return True and delete later rivals if `mine` is the oldest slice, else return False."""
+        rivals = [rival for rival in self._living() if SEARCH in rival.labels]
         if rivals and rivals[0].zone != mine.zone:
-            self.on_state(f"another search has one in {rivals[0].zone}, which is older")
+            self.on_state(f"another search has an older slice in {rivals[0].zone}")
             return False
-        for each in rivals[1:]:
-            self._delete(each, f"the one in {mine.zone} is older")
+        for rival in rivals[1:]:
+            self._delete(rival, f"the slice in {mine.zone} is older")
         return True
 
-    def _delete(self, found: Slice, why: str) -> None:
-        self.on_state(f"{found.zone}: deleting slice {found.name}: {why}")
+    def _delete(self, slice_: Slice, why: str) -> None:
+        self.on_state(f"{slice_.zone}: deleting slice {slice_.name}: {why}")
         change.delete(
             self.provider,
-            found,
+            slice_,
             deadline=self.deadline,
             journal=self.journal,
-            on_state=lambda state: self.on_state(f"{found.zone}: {state}"),
+            on_state=lambda state: self.on_state(f"{slice_.zone}: {state}"),
         )
-        self.on_state(f"{found.zone}: deleted")
+        self.on_state(f"{slice_.zone}: deleted")
 
-    # Whom to ask
+    # Rounds
 
     def _made(
         self, attempt: Callable[[SliceRequest], Got], request: SliceRequest, *, standing: bool
     ) -> Got | None:
-        """Ask in one place; None where it refused, or where what was there is not any more."""
+        """Try one place; return None if it refused, or if its slice has vanished."""
         place = " ".join(_place(request))
-        self.on_state(f"{place}: {'taking up what is there' if standing else 'asking'}")
+        self.on_state(f"{place}: {'using the existing slice' if standing else 'asking'}")
         try:
             return attempt(request)
         except (DeadlinePassed, Interrupted, Terminated):
@@ -286,11 +299,16 @@ class _Rounds:
             return None
 
     def _next(self) -> SliceRequest | None:
-        """Return whom to ask now, None after a pause; raise if nobody is left or time is over."""
+        """Return the next request, or None after a pause.
+
+        Raises the error of `nowhere` if no place is worth asking, or if the time is over.
+        """
         if not self.left:
-            hopeful = [each for each in self.search.requests if self._may_ask(each)]
+            hopeful = [request for request in self.search.requests if self._may_ask(request)]
             asking = self.search.asking
-            silent = asking and any(each.zone not in self.seen for each in self.search.requests)
+            silent = asking and any(
+                request.zone not in self.seen for request in self.search.requests
+            )
             over = self.begun and (asking is None or asking.passed())
             if over or not (hopeful or silent):
                 raise nowhere(self.name, self.refusals, keeps_trying=asking is not None)
@@ -306,7 +324,7 @@ class _Rounds:
     def _pause(self) -> None:
         limit = self.search.asking or self.deadline
         seconds = min(self.search.jitter(*_PAUSE), limit.remaining())
-        hopeful = sum(each.again == LATER for each in self.refusals)
+        hopeful = sum(refusal.again == LATER for refusal in self.refusals)
         at = time.strftime("%H:%M:%S", time.gmtime(limit.clock.time() + seconds))
         self.on_state(f"asking {hopeful} places again at {at} UTC")
         limit.clock.sleep(seconds)

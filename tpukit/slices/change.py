@@ -1,4 +1,4 @@
-"""Start, stop and delete slices, and wait for what becomes of them."""
+"""Start, stop and delete slices, and wait for their states."""
 
 from __future__ import annotations
 
@@ -12,42 +12,44 @@ from tpukit.slices.find import gone
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import LastSeen, OnState, last_seen, naming_what_exists
 
-#: States that a slice leaves only if somebody asks for it.
+#: States that a slice leaves only on request.
 AT_REST = frozenset({"READY", "STOPPED", "HIDDEN", *LOST_STATES})
-HEALTHY = "HEALTHY"  #: a health of the API's, beside its states
-GONE = "gone"  #: what a wait calls a slice that the API has no longer
-#: Seconds for which a slice at rest may be busy with another operation, an update for one.
+HEALTHY = "HEALTHY"  #: a value of the API's health, not of its state
+GONE = "gone"  #: the state, for a wait, of a slice that no longer exists
+#: Seconds to wait if a slice at rest is busy with another operation, such as an update.
 BUSY_SECONDS = 60.0
 
 
 def delete(
     provider: SliceProvider,
-    found: Slice,
+    slice_: Slice,
     *,
     deadline: Deadline,
     journal: Journal,
     on_state: OnState,
     seen: LastSeen | None = None,
 ) -> None:
-    """Delete a slice and return once the API has it no longer; another of its name stays.
+    """Delete a slice and return when it no longer exists; another slice of its name stays.
 
-    A delete that was accepted and then failed is asked for again until the deadline. The API
-    deletes by name alone, so nothing parts a look at the slice from the delete that follows it.
-    `seen` is kept current: its state is empty in the end.
+    If an accepted delete fails, it is requested again until the deadline. The API deletes by name,
+    so the slice is checked immediately before each delete.
+    `seen` is kept current: in the end its state is empty.
 
     Raises:
         DeadlinePassed: it still exists.
         TpukitError: the API refused; the error names what exists.
     """
-    seen, provider = seen or last_seen(provider, found), provider.within(deadline)
-    operation, doing = "", f"delete slice {found.name}"
+    seen, provider = seen or last_seen(provider, slice_), provider.within(deadline)
+    operation, doing = "", f"delete slice {slice_.name}"
     refusal: TpukitError | None = None
     patience: Deadline | None = None
     with naming_what_exists(seen):
         for current in seen.looks(provider, deadline, on_state):
             if current is None:
                 seen.state = ""
-                journal.record("delete", found.project, found.zone, found.name, found.data_disks)
+                journal.record(
+                    "delete", slice_.project, slice_.zone, slice_.name, slice_.data_disks
+                )
                 return
             if current.state == "DELETING":
                 continue
@@ -70,62 +72,64 @@ def delete(
                     on_state(f"{failure.summary()}; asking again")
                 operation, refusal = "", failure
         why = refusal.summary() if refusal else ""
-        raise DeadlinePassed(f"slice {found.name} is not {GONE} yet", why=why)
+        raise DeadlinePassed(f"slice {slice_.name} is not {GONE} yet", why=why)
 
 
-def start(provider: SliceProvider, found: Slice, *, deadline: Deadline, on_state: OnState) -> Slice:
-    """Start a stopped slice and return it once it is READY. Raises as `wait` does."""
-    return wait(provider, found, "READY", deadline=deadline, on_state=on_state, verb="start")
+def start(
+    provider: SliceProvider, slice_: Slice, *, deadline: Deadline, on_state: OnState
+) -> Slice:
+    """Start a stopped slice and return it when it is READY. Raises the errors of `wait`."""
+    return wait(provider, slice_, "READY", deadline=deadline, on_state=on_state, verb="start")
 
 
-def stop(provider: SliceProvider, found: Slice, *, deadline: Deadline, on_state: OnState) -> Slice:
-    """Stop a slice and return it once it is STOPPED. Raises as `wait` does."""
-    return wait(provider, found, "STOPPED", deadline=deadline, on_state=on_state, verb="stop")
+def stop(provider: SliceProvider, slice_: Slice, *, deadline: Deadline, on_state: OnState) -> Slice:
+    """Stop a slice and return it when it is STOPPED. Raises the errors of `wait`."""
+    return wait(provider, slice_, "STOPPED", deadline=deadline, on_state=on_state, verb="stop")
 
 
 def wait(
     provider: SliceProvider,
-    found: Slice,
+    slice_: Slice,
     state: str,
     *,
     deadline: Deadline,
     on_state: OnState,
     verb: str = "",
 ) -> Slice:
-    """Return the slice once it is in `state`; `verb` is asked for while it is in the opposite one.
+    """Return the slice when it is in `state`; request `verb` while it is in the opposite state.
 
-    READY is a slice with every address that was asked for, `HEALTHY` a READY one that the API calls
-    healthy. `GONE` returns the slice as it was last.
+    READY needs every requested address; `HEALTHY` needs READY and the API's health HEALTHY. `GONE`
+    returns the slice as it was last seen.
 
     Raises:
-        SliceLost: it was lost, or vanished, while it was waited for.
+        SliceLost: it was preempted, terminated or deleted during the wait.
         DeadlinePassed: it is in another state; it still exists.
         TpukitError: the change was refused or failed.
     """
-    seen, provider = last_seen(provider, found), provider.within(deadline)
+    seen, provider = last_seen(provider, slice_), provider.within(deadline)
     due, operation = {"start": "STOPPED", "stop": "READY"}.get(verb), ""
     with naming_what_exists(seen):
         for current in seen.looks(provider, deadline, on_state):
             if current is None:
                 seen.state = ""
                 if state == GONE:
-                    return found
-                raise gone(found)
+                    return slice_
+                raise gone(slice_)
             if _reached(current, state):
                 return current
-            found = current
+            slice_ = current
             if current.lost and state != GONE:
                 what = f"slice {current.name} is {current.state}"
                 raise SliceLost(what, exists=seen.exists(), fix=seen.delete_command())
             if current.state != due:
                 continue
-            with suppress(Doubtful):  # an operation that cannot be read now is read again
+            with suppress(Doubtful):  # the next round reads the operation again
                 if not operation:
                     operation = seen.asked(getattr(provider, verb), current, on_state)
-                elif failure := seen.failure(provider, operation, f"{verb} slice {found.name}"):
+                elif failure := seen.failure(provider, operation, f"{verb} slice {slice_.name}"):
                     raise failure
-        why = f"its health is {found.health or 'not known'}" if state == HEALTHY else ""
-        raise DeadlinePassed(f"slice {found.name} is not {state} yet", why=why)
+        why = f"its health is {slice_.health or 'unknown'}" if state == HEALTHY else ""
+        raise DeadlinePassed(f"slice {slice_.name} is not {state} yet", why=why)
 
 
 def _reached(current: Slice, state: str) -> bool:

@@ -1,8 +1,8 @@
 """Make sure that a slice exists and is READY.
 
-GA `CreateNode` has no request id, so a lost answer cannot be asked for again. A create is
-therefore a convergence: the name is known before the call, a nonce in the labels tells our slice
-from another's, and after every doubtful answer the slice is read back before anything is repeated.
+GA `CreateNode` has no request id, so a create with a lost answer cannot be repeated safely. We
+therefore choose the name before the call, mark our slice with a nonce in its labels, and after
+every doubtful answer read the slice back before we repeat anything.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from tpukit.slices.last_seen import LastSeen, OnState, naming_what_exists
 from tpukit.slices.naming import MANAGED, NONCE, OURS, OWNER
 from tpukit.slices.update import Edits, update
 
-#: Seconds after a refusal for which a create that was not answered before it is looked for: the
-#: service may be carrying it out, and the slice that it makes may be what used up the quota.
+#: Seconds to look for the slice of an unanswered create if a later create is refused. The service
+#: may still be making that slice, and the slice may be why the quota is used up.
 READ_BACK_SECONDS = 60.0
-#: Seconds after an accepted create, or a first answer that the name is taken, for which a slice
-#: that nobody sees is looked for.
+#: Seconds to look for a slice after an accepted create, or after the answer "name taken".
 APPEAR_SECONDS = 120.0
-#: The most seconds from one look at a slice to the next: a refusal is told no later than that.
+#: The most seconds between two reads of a slice, so that a failure is reported soon.
 LOOK_SECONDS = 3.0
-#: Fields in which an existing slice must equal what the request asks for.
+#: Fields in which an existing slice must equal the request.
 _SPEC = (
     *("accelerator_type", "runtime_version", "provisioning"),
     *("network", "subnetwork", "service_account"),
@@ -39,7 +38,7 @@ _SPEC = (
 
 @dataclass(frozen=True)
 class Ensured:
-    """A slice that is READY, and whether this very call made it."""
+    """A READY slice; `created` is True if this call made it."""
 
     slice: Slice
     created: bool
@@ -53,14 +52,14 @@ def ensure(
     journal: Journal,
     on_state: OnState,
 ) -> Ensured:
-    """Make sure that the slice exists as requested and is READY, and return it.
+    """Return the requested slice when it is READY; create it if it does not exist.
 
-    The request carries its nonce and owner (`labelled`). An equal slice of the same owner is
-    adopted; a stopped one is started; one that is being deleted is waited out. Whatever ends this
-    early, the error names what exists and how to delete it, and nothing is deleted.
+    The request carries its nonce and owner (`labelled`). If an equal slice of the same owner
+    exists, it is used, and started if it is stopped. If it is being deleted, it is created again
+    afterwards. Every error names the slice that exists and how to delete it; nothing is deleted.
 
     Raises:
-        NameTaken: the name exists with another spec, another owner, or was not made by tpukit.
+        NameTaken: a slice of that name has another spec or owner, or tpukit did not make it.
         SliceLost: it was preempted or terminated.
         NoCapacity, QuotaExceeded, NotAllowed, BadInput: the API refused.
         DeadlinePassed: it is not READY yet; it still exists.
@@ -74,11 +73,11 @@ def ensure(
 
 @dataclass
 class _Creation:
-    """One convergence; `operation` is that of our own call, once it was answered.
+    """One call of `ensure`; `operation` is the API's operation for our confirmed create.
 
-    `unconfirmed` is what came of the last call that was not. The slice is looked for until `until`
-    if another call is refused after that, or if the API took the call or says that the name is
-    taken, and shows no slice.
+    `unconfirmed` is the error of the last create that was not confirmed. `until` limits the search
+    for a slice that the API does not show: after a refusal that follows an unconfirmed create,
+    after an accepted create, and after the answer "name taken".
     """
 
     provider: SliceProvider
@@ -96,46 +95,46 @@ class _Creation:
 
     def converge(self) -> Ensured:
         looks = self.seen.looks(self.provider, self.deadline, self.on_state, most=LOOK_SECONDS)
-        for found in looks:
-            with suppress(Doubtful):  # an operation that cannot be read now is read again
+        for slice_ in looks:
+            with suppress(Doubtful):  # the next round reads the operation again
                 if not (self.operation or self.unconfirmed):
-                    # Its time begins with what is asked for next, by the cloud's clock.
+                    # The lifetime begins at the next create, by the cloud's clock.
                     labels = lifetime.renewed(self.request.labels, self.provider.now())
                     self.request = replace(self.request, labels=labels)
-                if found is None:
+                if slice_ is None:
                     self._ask()
                     continue
                 self.appeared = self.appeared or bool(self.operation)
-                if found.state == "READY":
-                    check_same(found, self.request)
-                if found.ready:
-                    ours = found.labels.get(NONCE) == self.request.labels[NONCE]
-                    return Ensured(self._with_lifetime(found), ours)
-                self._wait_for(found)
+                if slice_.state == "READY":
+                    check_same(slice_, self.request)
+                if slice_.ready:
+                    ours = slice_.labels.get(NONCE) == self.request.labels[NONCE]
+                    return Ensured(self._with_lifetime(slice_), ours)
+                self._wait_for(slice_)
         raise self._overdue()
 
     def _ask(self) -> None:
-        """Make the one call, or learn why the one that was made came to nothing."""
+        """Send the create, or find out why the slice of an earlier create does not exist."""
         if self.operation:
             failure = self._failure()
             if failure or self.appeared:
                 self._nothing_is_left()
                 if failure and not isinstance(failure, SliceLost):
                     raise failure
-                # What an operation says of a lost slice is how to delete it, and it is gone.
+                # The operation's error would say how to delete the slice, but it is gone.
                 gone = f"slice {self.request.name} vanished while it was being created"
                 raise SliceLost(gone, why=failure.what if failure else "")
             if not self.deadline.passed():
-                what = f"the API took the create of slice {self.request.name}"
-                why = "neither the slice nor a reason came of it"
-                self._look_on(TpukitError(f"{what} and shows no such slice", why=why))
+                what = f"the API accepted the create of slice {self.request.name}"
+                why = "it gave no reason"
+                self._look_on(TpukitError(f"{what} but shows no such slice", why=why))
         elif self.refusal is None:
             self._create()
         elif self.until is None or self.until.passed():
             raise self.refusal
 
     def _look_on(self, error: TpukitError) -> None:
-        """Raise `error` once the slice has been looked for long enough."""
+        """Raise `error` if the search for the slice has taken `APPEAR_SECONDS`."""
         self.until = self.until or self.deadline.within(APPEAR_SECONDS)
         if self.until.passed():
             self.seen.state, self.seen.doubt = "", True
@@ -144,14 +143,14 @@ class _Creation:
     def _create(self) -> None:
         end = lifetime.seconds_of(self.request.labels.get(lifetime.EXPIRES, ""))
         if end is not None and end <= self.provider.now():
-            over = f"slice {self.request.name} is not made: its lifetime is over"
+            over = f"slice {self.request.name} was not created: its lifetime is over"
             raise SliceLost(over, retry="never")
         self._record("create")
         self.seen.state, self.seen.doubt = "", True
         try:
             self.operation = self.provider.create(self.request)
             self.seen.state, self.until = "requested", None
-        except NameTaken as taken:  # it appeared meanwhile: the next look tells whose it is
+        except NameTaken as taken:  # it has just appeared; the next read shows its owner
             self._look_on(taken)
         except Doubtful as doubt:
             if self.unconfirmed is None:
@@ -160,36 +159,36 @@ class _Creation:
         except TpukitError as refusal:
             self.refusal = refusal
             if self.unconfirmed:
-                self.on_state(f"{refusal.what}; looking for what was asked for before")
+                self.on_state(f"{refusal.what}; looking for the slice of the unconfirmed create")
                 self.until = self.deadline.within(READ_BACK_SECONDS)
                 return
             self._nothing_is_left()
             raise
         self.seen.doubt = self.unconfirmed is not None
 
-    def _wait_for(self, found: Slice) -> None:
-        if found.state == "DELETING":
+    def _wait_for(self, slice_: Slice) -> None:
+        if slice_.state == "DELETING":
             return
-        check_same(found, self.request)
-        if found.lost:
-            raise loss(found)
-        if found.state == "STOPPED" and not self.started:
-            self.operation = self.seen.asked(self.provider.start, found, self.on_state)
+        check_same(slice_, self.request)
+        if slice_.lost:
+            raise loss(slice_)
+        if slice_.state == "STOPPED" and not self.started:
+            self.operation = self.seen.asked(self.provider.start, slice_, self.on_state)
             self.started = bool(self.operation)
         elif failure := self._failure():
             raise failure
 
-    def _with_lifetime(self, found: Slice) -> Slice:
-        """Give a slice that was there the end and purpose that are asked for, where it has none."""
-        lacks = lifetime.ending(found, self.request.labels, self.provider.now())
+    def _with_lifetime(self, slice_: Slice) -> Slice:
+        """Add the requested end, idle time and purpose to an existing slice that lacks them."""
+        lacks = lifetime.ending(slice_, self.request.labels, self.provider.now())
         wanted = self.request.labels.get(lifetime.EXPIRES, "")
-        end = found.labels.get(lifetime.EXPIRES, "")
+        end = slice_.labels.get(lifetime.EXPIRES, "")
         if wanted and end not in (wanted, "") and lifetime.EXPIRES not in lacks:
-            self.on_state(f"it lives until {end}, as before; tpukit extend changes that")
+            self.on_state(f"it still lives until {end}; tpukit extend changes that")
         if not lacks:
-            return found
+            return slice_
         edits = Edits(labels=lacks, ours=True)
-        told = update(self.provider, found, edits, deadline=self.deadline, on_state=self.on_state)
+        told = update(self.provider, slice_, edits, deadline=self.deadline, on_state=self.on_state)
         return told.slice
 
     def _failure(self) -> TpukitError | None:
@@ -217,67 +216,67 @@ class _Creation:
         wait = ("tpukit", "wait", name, "--zone", zone)
         return DeadlinePassed(
             f"slice {name} is not READY yet",
-            fix=Fix.command(*wait, note="or type the same command again"),
+            fix=Fix.command(*wait, note="or run the same command again"),
         )
 
 
-def check_same(found: Slice, request: SliceRequest) -> None:
-    """Raise `NameTaken` unless the slice is ours and has all that the request asks for.
+def check_same(slice_: Slice, request: SliceRequest) -> None:
+    """Raise `NameTaken` unless the slice is ours and matches the request.
 
-    What the request leaves to the API, and what the slice has beside it, is no difference.
+    Values that the request leaves to the API, and additional properties of the slice, may differ.
     """
-    check_owner(found, request.labels[OWNER])
-    differences = list(unlike(found, request))
+    check_owner(slice_, request.labels[OWNER])
+    differences = list(unlike(slice_, request))
     if differences:
         raise NameTaken(
-            f"slice {found.name} exists with another spec",
+            f"slice {slice_.name} exists with another spec",
             why="; ".join(differences),
             fix=Fix(note="choose another name"),
-            otherwise=Fix.command("tpukit", "delete", found.name, "--zone", found.zone),
+            otherwise=Fix.command("tpukit", "delete", slice_.name, "--zone", slice_.zone),
         )
 
 
-def check_owner(found: Slice, owner: str) -> None:
-    """Raise `NameTaken` unless tpukit made the slice for `owner`, as its label names one."""
-    if found.labels.get(MANAGED) != "1":
+def check_owner(slice_: Slice, owner: str) -> None:
+    """Raise `NameTaken` unless tpukit made the slice for `owner`, the value of an owner label."""
+    if slice_.labels.get(MANAGED) != "1":
         raise NameTaken(
-            f"slice {found.name} exists and was not made by tpukit",
+            f"slice {slice_.name} exists and was not made by tpukit",
             fix=Fix.command(
-                *("tpukit", "provision", found.name, "--zone", found.zone),
-                note="sets it up as it is; or choose another name",
+                *("tpukit", "provision", slice_.name, "--zone", slice_.zone),
+                note="provisions that slice; or choose another name",
             ),
             retry="other-zone",
         )
-    if not naming.is_owner(owner, found.labels):
+    if not naming.is_owner(owner, slice_.labels):
         raise NameTaken(
-            f"slice {found.name} exists and belongs to {naming.owner(found)}",
+            f"slice {slice_.name} exists and belongs to {naming.owner(slice_)}",
             fix=Fix(note="choose another name"),
             retry="other-zone",
         )
 
 
-def unlike(found: Slice, request: SliceRequest) -> Iterator[str]:
-    """Yield what the request asks for and the slice has not, as far as the API tells of it."""
+def unlike(slice_: Slice, request: SliceRequest) -> Iterator[str]:
+    """Yield the differences between the slice and the request, as far as the API shows them."""
     for field in _SPEC:
-        has, wanted = (_last(getattr(each, field)) for each in (found, request))
+        has, wanted = (_last(getattr(thing, field)) for thing in (slice_, request))
         if has and wanted and has != wanted:
             yield f"{field.replace('_', ' ')} is {has}, not {wanted}"
-    if found.external_addresses != request.external_addresses:
-        yield f"it has {'external' if found.external_addresses else 'no external'} addresses"
+    if slice_.external_addresses != request.external_addresses:
+        yield f"it has {'external' if slice_.external_addresses else 'no external'} addresses"
     for disk in request.data_disks:
-        if disk not in found.data_disks:
+        if disk not in slice_.data_disks:
             mode = "to read" if disk.read_only else "to read and write"
             yield f"data disk {_last(disk.source)} is not attached {mode}"
     for tag in request.tags:
-        if tag not in found.tags and not tag.startswith(OURS):
+        if tag not in slice_.tags and not tag.startswith(OURS):
             yield f"tag {tag} is missing"
     for kind in ("labels", "metadata"):
-        has = getattr(found, kind)
+        has = getattr(slice_, kind)
         for key, wanted in getattr(request, kind).items():
             if has.get(key) != wanted and not key.startswith(OURS) and key != "ssh-keys":
                 yield f"{kind}: {key} is {has.get(key, 'not set')}, not {wanted}"
 
 
 def _last(path: str) -> str:
-    """Return the name at the end of a resource's path: the API answers with whole paths."""
+    """Return the last part of a resource's path; the API answers with whole paths."""
     return path.rpartition("/")[2]

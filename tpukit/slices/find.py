@@ -1,4 +1,4 @@
-"""Find a slice by its name, and tell whether its workers can answer."""
+"""Find slices by name or pattern, and check that their workers can answer."""
 
 from __future__ import annotations
 
@@ -13,34 +13,37 @@ from tpukit.models import QueuedResource, Slice, SliceTarget
 
 Thing = TypeVar("Thing", Slice, QueuedResource)
 
-#: What a list of slices can be sorted by.
+#: The sort keys for a list of slices.
 SORTED: Mapping[str, Callable[[Slice], str]] = {
-    "name": lambda each: each.name,
-    "zone": lambda each: each.zone,
-    "type": lambda each: each.accelerator_type,
-    "state": lambda each: each.state,
-    "created": lambda each: each.created,
+    "name": lambda slice_: slice_.name,
+    "zone": lambda slice_: slice_.zone,
+    "type": lambda slice_: slice_.accelerator_type,
+    "state": lambda slice_: slice_.state,
+    "created": lambda slice_: slice_.created,
 }
-_LIST = Fix.command("tpukit", "list", note="shows the slices there are")
+_LIST = Fix.command("tpukit", "list", note="shows the slices")
 
 
 def find(provider: SliceProvider, name: str, zone: str = "") -> Slice:
-    """Return the slice of that name; raise as `find_named`, and `BadInput` for a multislice."""
-    found = find_named(provider, name, zone)
-    if found[0].name != name:
-        names = ", ".join(each.name for each in found)
+    """Return the slice of that name.
+
+    Raises `BadInput` for a multislice, and the errors of `find_named`.
+    """
+    slices = find_named(provider, name, zone)
+    if slices[0].name != name:
+        names = ", ".join(slice_.name for slice_ in slices)
         raise BadInput(
-            f"{name} is a multislice of {len(found)} slices: {names}",
+            f"{name} is a multislice of {len(slices)} slices: {names}",
             fix=Fix.command("tpukit", "queue", "describe", name, note="shows it; or name a slice"),
         )
-    return found[0]
+    return slices[0]
 
 
 def find_named(provider: SliceProvider, name: str, zone: str = "") -> Sequence[Slice]:
-    """Return the slice of that name, or all slices of the multislice of that name, in their order.
+    """Return the slice of that name, or the slices of the multislice of that name, in order.
 
-    It is looked for in every zone unless one is given. A multislice has the name of its queued
-    resource. Raises `NotFound` if the given zone does not have it, else as `in_one_zone`.
+    Without `zone` it searches every zone. A multislice has the name of its queued resource. Raises
+    `NotFound` if the zone does not have it; without `zone`, the errors of `in_one_zone`.
     """
     if zone:
         try:
@@ -51,11 +54,13 @@ def find_named(provider: SliceProvider, name: str, zone: str = "") -> Sequence[S
                 raise NotFound(error.what, reason=error.reason, fix=_LIST) from error
             return several
     listed = provider.list("-")
-    matches = [each for each in listed.slices if each.name == name]
+    matches = [slice_ for slice_ in listed.slices if slice_.name == name]
     matches = matches or _multislice(listed.slices, name)
-    close = get_close_matches(name, [each.name for each in listed.slices], n=1)
+    close = get_close_matches(name, [slice_.name for slice_ in listed.slices], n=1)
     near = (
-        Fix.command("tpukit", "describe", *close, note="did you mean that one?") if close else None
+        Fix.command("tpukit", "describe", *close, note="did you mean that slice?")
+        if close
+        else None
     )
     return in_one_zone(f"slice {name}", matches, listed.unreachable, near or _LIST)
 
@@ -63,14 +68,16 @@ def find_named(provider: SliceProvider, name: str, zone: str = "") -> Sequence[S
 def in_one_zone(
     what: str, matches: Sequence[Thing], unreachable: Sequence[str], missing: Fix
 ) -> Sequence[Thing]:
-    """Return slices or requests of one name, which `what` says in words.
+    """Return the matches for one name, unless they are in several zones or missing.
+
+    `what` describes them for errors, such as `slice demo`.
 
     Raises:
-        NotFound: every zone answered, and none has it; `missing` is what to type then.
-        BadInput: several zones have one.
-        TpukitError: some zones did not answer and the others do not have it.
+        NotFound: every zone answered, and none has it; `missing` is the fix.
+        BadInput: they are in several zones.
+        TpukitError: some zones did not answer, and the others do not have it.
     """
-    zones = sorted({each.zone for each in matches})
+    zones = sorted({thing.zone for thing in matches})
     if len(zones) > 1:
         fix = Fix(note=f"add --zone {zones[0]}")
         raise BadInput(f"{what} exists in several zones: {', '.join(zones)}", fix=fix)
@@ -84,67 +91,69 @@ def in_one_zone(
 
 def _multislice(slices: Iterable[Slice], name: str) -> list[Slice]:
     """Return the slices of a queued resource, NAME-0 first."""
-    own = [each for each in slices if each.queued_resource == name]
-    return sorted(own, key=lambda each: (each.zone, len(each.name), each.name))
+    own = [slice_ for slice_ in slices if slice_.queued_resource == name]
+    return sorted(own, key=lambda slice_: (slice_.zone, len(slice_.name), slice_.name))
 
 
 def look(provider: SliceProvider, target: SliceTarget) -> Slice | None:
-    """Return the slice, or None if it is gone: another one that has its name now is not it."""
+    """Return the slice, or None if it is gone, even if another slice has its name now."""
     try:
-        found = provider.get(target.zone, target.name)
+        slice_ = provider.get(target.zone, target.name)
     except NotFound:
         return None
-    return found if target.id in ("", found.id) else None
+    return slice_ if target.id in ("", slice_.id) else None
 
 
-def check_still_there(provider: SliceProvider, found: Slice) -> None:
-    """Raise `SliceLost` if the slice was lost since it was found; a silent API is no loss."""
+def check_still_there(provider: SliceProvider, slice_: Slice) -> None:
+    """Raise `SliceLost` if the slice has been lost; return if the API does not answer."""
     try:
-        now = look(provider.once(), found.target)
+        now = look(provider.once(), slice_.target)
     except TpukitError:
         return
     if now is None:
-        raise gone(found)
+        raise gone(slice_)
     if now.lost:
         check_reachable(now)
 
 
-def gone(found: Slice) -> SliceLost:
-    """Return the error for a slice that the API has no longer."""
-    return SliceLost(f"slice {found.name} is gone", why="it was there a moment ago")
+def gone(slice_: Slice) -> SliceLost:
+    """Return the error for a slice that no longer exists."""
+    return SliceLost(f"slice {slice_.name} is gone", why="it existed a moment ago")
 
 
 def chosen(
     slices: Iterable[Slice], labels: Iterable[str], states: Iterable[str], by: str
 ) -> tuple[Slice, ...]:
-    """Return those with all of the labels, `key` or `key=value`, in one of the states, sorted.
+    """Return the slices with all labels (`key` or `key=value`) and one of the states, sorted.
 
-    No states stand for every state; `by` is one of `SORTED`.
+    No states mean every state. `by` is a key of `SORTED`.
     """
     wanted = [label.partition("=") for label in labels]
     upper = {state.upper() for state in states}
-    found = [
-        each
-        for each in slices
-        if (not upper or each.state in upper)
+    fitting = [
+        slice_
+        for slice_ in slices
+        if (not upper or slice_.state in upper)
         and all(
-            key in each.labels and (not equals or each.labels[key] == value)
+            key in slice_.labels and (not equals or slice_.labels[key] == value)
             for key, equals, value in wanted
         )
     ]
-    return tuple(sorted(found, key=lambda each: (SORTED[by](each), each.name, each.zone)))
+    return tuple(sorted(fitting, key=lambda slice_: (SORTED[by](slice_), slice_.name, slice_.zone)))
 
 
 def matching(slices: Iterable[Slice], patterns: Iterable[str]) -> tuple[Slice, ...]:
-    """Return the slices whose name fits one of the patterns, `*`, `?` and `[…]` as in a shell.
+    """Return the slices with names that match a pattern with `*`, `?` or `[…]`, as in a shell.
 
-    Raises `BadInput` where two of them have one name.
+    Raises `BadInput` if two of them have the same name.
     """
     wanted = [*patterns]
-    found = [each for each in slices if any(fnmatchcase(each.name, one) for one in wanted)]
-    for name in dict.fromkeys(each.name for each in found):
-        in_one_zone(f"slice {name}", [each for each in found if each.name == name], (), _LIST)
-    return tuple(found)
+    fitting = [slice_ for slice_ in slices if any(fnmatchcase(slice_.name, one) for one in wanted)]
+    for name in dict.fromkeys(slice_.name for slice_ in fitting):
+        in_one_zone(
+            f"slice {name}", [slice_ for slice_ in fitting if slice_.name == name], (), _LIST
+        )
+    return tuple(fitting)
 
 
 #: The ways to buy capacity that a create can repeat: each except the first has a flag of `up`.
@@ -171,21 +180,21 @@ def loss(slice_: Slice) -> SliceLost:
     )
 
 
-def check_reachable(found: Slice) -> None:
-    """Raise unless the slice's state lets its workers answer.
+def check_reachable(slice_: Slice) -> None:
+    """Raise if the workers cannot answer in the slice's state.
 
     Raises:
         SliceLost: it was preempted or terminated.
         TpukitError: it is stopped or being deleted, or it has no workers yet.
     """
-    if found.lost:
-        raise loss(found)
-    if found.state in ("STOPPED", "STOPPING", "DELETING"):
-        start = Fix.command("tpukit", "start", found.name, "--zone", found.zone)
-        stopped = found.state == "STOPPED"
-        raise TpukitError(f"slice {found.name} is {found.state}", fix=start if stopped else None)
-    if not found.workers:
+    if slice_.lost:
+        raise loss(slice_)
+    if slice_.state in ("STOPPED", "STOPPING", "DELETING"):
+        start = Fix.command("tpukit", "start", slice_.name, "--zone", slice_.zone)
+        stopped = slice_.state == "STOPPED"
+        raise TpukitError(f"slice {slice_.name} is {slice_.state}", fix=start if stopped else None)
+    if not slice_.workers:
         raise TpukitError(
-            f"slice {found.name} is {found.state} and has no workers yet",
-            fix=Fix.command("tpukit", "wait", found.name, "--zone", found.zone),
+            f"slice {slice_.name} is {slice_.state} and has no workers yet",
+            fix=Fix.command("tpukit", "wait", slice_.name, "--zone", slice_.zone),
         )

@@ -1,7 +1,7 @@
-"""A local, append-only hint of what was asked for, written before each call that can bill.
+"""A local, append-only record of creates and deletes, written before each call that can bill.
 
-The cloud is the truth and everything works with the journal deleted. It keeps in sight slices that
-were made in another project, and data disks whose slices are gone.
+The cloud is the truth, and everything works without the journal. It helps to find slices that were
+made in another project, and data disks of deleted slices.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tpukit.paths import private_directory
 
 @dataclass(frozen=True)
 class Journal:
-    """What the file holds of one API: the projects of another are none of its own."""
+    """The entries of one API endpoint in the journal's file."""
 
     path: Path
     clock: Clock
@@ -31,9 +31,9 @@ class Journal:
     def record(
         self, event: str, project: str, zone: str, name: str, disks: Iterable[DataDisk] = ()
     ) -> None:
-        """Append one line and force it to the disk; a full disk never stops a command.
+        """Append one line and flush it to the disk; ignore errors such as a full disk.
 
-        The line end comes first, so that a line cut by a crash spoils no other.
+        The line break comes first, so that a line cut by a crash does not damage the next.
         """
         if not self.enabled:
             return
@@ -45,7 +45,7 @@ class Journal:
             "zone": zone,
             "name": name,
         }
-        if sources := [each.source for each in disks]:
+        if sources := [disk.source for disk in disks]:
             line["disks"] = sources
         try:
             private_directory(self.path.parent)
@@ -58,18 +58,18 @@ class Journal:
             return
 
     def other_projects(self, project: str) -> tuple[str, ...]:
-        """Return the other projects in which a slice was made here and never deleted from here."""
+        """Return the other projects with slices that this machine made and did not delete."""
         open_slices: set[tuple[str, str, str]] = set()
         for event, place, _ in self._events():
             (open_slices.add if event == "create" else open_slices.discard)(place)
         return tuple(sorted({place[0] for place in open_slices} - {project}))
 
     def disks(self, project: str) -> Mapping[str, str]:
-        """Return the data disks that slices of a project had, each with the last one's name."""
-        found: dict[str, str] = {}
+        """Return the data disks of a project's slices, each with the name of its last slice."""
+        names: dict[str, str] = {}
         for _, (place, _, name), sources in self._events():
-            found.update(dict.fromkeys(sources if place == project else (), name))
-        return found
+            names.update(dict.fromkeys(sources if place == project else (), name))
+        return names
 
     def _events(self) -> Iterator[tuple[str, tuple[str, str, str], list[str]]]:
         try:
@@ -81,8 +81,8 @@ class Journal:
                 entry = json.loads(line)
                 keys = ("endpoint", "event", "project", "zone", "name")
                 endpoint, event, *place = (str(entry[key]) for key in keys)
-                disks = [str(each) for each in entry.get("disks", ())]
+                disks = [str(disk) for disk in entry.get("disks", ())]
             except (ValueError, TypeError, KeyError, RecursionError):
-                continue  # a line cut by a crash is no reason to refuse a command
+                continue  # skip a line cut by a crash
             if endpoint == self.endpoint:
                 yield event, (place[0], place[1], place[2]), disks

@@ -1,4 +1,4 @@
-"""What a slice was when it was last seen: for waits, and for errors that end them."""
+"""The last seen state of a slice, for waits and for the errors that end them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ OnState = Callable[[str], None]
 
 @dataclass
 class LastSeen:
-    """What is known to exist; `state` is empty where nothing is, or nobody has `looked`.
+    """The last known state of a slice; `state` is empty if it does not exist or is unknown.
 
-    With `doubt`, what nobody has seen may still appear: a create was not answered. `zone` is empty
-    where there are several that it may be in.
+    `looked` is True after the first answer. With `doubt`, the slice may still appear, because a
+    create was not confirmed. `zone` is empty if the slice could be in several zones.
     """
 
     name: str
@@ -39,11 +39,11 @@ class LastSeen:
     bills: bool = True
     doubt: bool = False
     looked: bool = field(default=False, init=False)
-    refusal: str = field(default="", init=False)  #: why the last call has to be made again
-    silence: str = field(default="", init=False)  #: since when the API does not answer, and how
-    id: str = ""  #: the slice's, once it is known: another one under the name is none
-    replaced: bool = field(default=False, init=False)  #: whether another one was under the name
-    begun: str = field(default="", init=False)  #: what goes on there when whoever waits has gone
+    refusal: str = field(default="", init=False)  #: why the last call must be repeated
+    silence: str = field(default="", init=False)  #: since when and how the API fails to answer
+    id: str = ""  #: the API's id, if known; a slice with another id is another slice
+    replaced: bool = field(default=False, init=False)  #: True if another slice has the name
+    begun: str = field(default="", init=False)  #: describes work that goes on after an interrupt
 
     def looks(
         self,
@@ -53,11 +53,11 @@ class LastSeen:
         *,
         most: float = 5.0,
     ) -> Iterator[Slice | None]:
-        """Yield the slice, or None if there is none or another one, until the deadline.
+        """Yield the slice until the deadline, or None if it is missing or another has its name.
 
-        `on_state` gets each new state; a slice that is not found keeps its last one. Once the API
-        has answered, an outage ends nothing: `on_state` is told when it begins and ends. `most` are
-        the seconds between two looks, at most. Raises whatever else a read raises.
+        `on_state` gets each new state; a missing slice keeps its last state. After the first
+        answer, an outage does not end the wait; `on_state` gets a line when it begins and ends.
+        `most` is the longest pause in seconds between two reads. Raises all other read errors.
         """
         clock, provider = deadline.clock, provider.within(deadline)
         poll = provider.once()
@@ -65,7 +65,7 @@ class LastSeen:
         for _ in polls(deadline, most=most):
             asked_at = asked_at if self.silence else clock.time()
             try:
-                found = self._look(poll if answered else provider)
+                slice_ = self._look(poll if answered else provider)
             except TpukitError as error:
                 if not (answered and passing(error)):
                     raise
@@ -75,13 +75,13 @@ class LastSeen:
                 self.silence = ""
                 on_state(f"the API answers again, after {clock.time() - asked_at:.0f} s")
             answered = self.looked = True
-            if found and _shown(found) != self.state:
-                self.state = _shown(found)  # before it is shown: a signal may arrive meanwhile
+            if slice_ and _shown(slice_) != self.state:
+                self.state = _shown(slice_)  # set first: on_state may be interrupted
                 on_state(self.state)
-            yield found
+            yield slice_
 
     def failure(self, provider: SliceProvider, operation: str, doing: str) -> TpukitError | None:
-        """Return why an operation failed; raise `Doubtful` where that cannot be read now."""
+        """Return the error of a failed operation, else None; raise `Doubtful` if unreadable now."""
         try:
             return provider.once().failure(operation, doing) if operation else None
         except TpukitError as error:
@@ -90,9 +90,9 @@ class LastSeen:
             raise
 
     def asked(self, ask: Callable[[str, str], str], slice_: Slice, on_state: OnState) -> str:
-        """Return the operation's name, or "" if the slice has to be looked at before asking again.
+        """Call `ask` and return the operation's name, or "" if the call should be repeated later.
 
-        A reason to ask again is told once.
+        `on_state` gets each reason for repeating once.
         """
         try:
             operation = ask(slice_.zone, slice_.name)
@@ -107,7 +107,7 @@ class LastSeen:
         return operation
 
     def exists(self) -> list[str]:
-        """Return what an error says is left."""
+        """Return the lines of an error about the existing slice."""
         return [f"{self._place}, {self.state} when last seen; it {self._costs}"]
 
     def delete_command(self) -> Fix:
@@ -115,9 +115,9 @@ class LastSeen:
         return self._command("delete")
 
     def complete(self, error: TpukitError) -> None:
-        """Say in an error that ends a wait what exists, or may still appear, and what to type."""
+        """Add to an error the slice that exists or may appear, and the commands to handle it."""
         if isinstance(error, (NameTaken, SliceLost)) or error.exists:
-            return  # a lost slice's error says itself what is left of it
+            return  # these errors already say what exists
         delete, lines = self.delete_command(), [error.why, self.refusal, self.silence]
         if self.state:
             error.exists = tuple(self.exists())
@@ -125,11 +125,11 @@ class LastSeen:
             error.fix = error.fix or delete
         elif self.doubt:
             lines += [error.fix.note or str(error.fix)] if error.fix else []
-            lines += [f"{self._place} may still appear: a create of it was not confirmed"]
-            lines += [f"then it {self._costs}, and the same command takes it up"]
+            lines += [f"{self._place} may still appear: its create was not confirmed"]
+            lines += [f"then it {self._costs}, and the same command continues with it"]
             error.fix, error.otherwise = self._command("describe"), delete
         elif not self.looked and isinstance(error, (Interrupted, Terminated)):
-            lines += [f"whether {self._place} exists was not asked yet; if so, it {self._costs}"]
+            lines += [f"{self._place} was not looked up yet; if it exists, it {self._costs}"]
             error.fix, error.otherwise = self._command("describe"), delete
         error.why = "\n".join(filter(None, lines))
 
@@ -147,41 +147,41 @@ class LastSeen:
 
     def _look(self, provider: SliceProvider) -> Slice | None:
         try:
-            found = provider.get(self.zone, self.name)
+            slice_ = provider.get(self.zone, self.name)
         except NotFound:
             return None
-        self.replaced = self.id not in ("", found.id)
-        return None if self.replaced else found
+        self.replaced = self.id not in ("", slice_.id)
+        return None if self.replaced else slice_
 
     def _note_silence(self, error: TpukitError, since: float, on_state: OnState) -> None:
         if not self.silence:
             at = time.strftime("%H:%M:%S UTC", time.gmtime(since))
             self.silence = f"no answer from the API since {at}: {error.what}"
-            on_state(f"{self.silence}; waiting on")
+            on_state(f"{self.silence}; still waiting")
 
 
-def last_seen(provider: SliceProvider, found: Slice) -> LastSeen:
-    """Return what is known of a slice that was found."""
-    return LastSeen(found.name, found.zone, found.state, provider.bills, id=found.id)
+def last_seen(provider: SliceProvider, slice_: Slice) -> LastSeen:
+    """Return the last seen state for a slice that was just read."""
+    return LastSeen(slice_.name, slice_.zone, slice_.state, provider.bills, id=slice_.id)
 
 
 def interrupted(signal: KeyboardInterrupt, seen: Iterable[LastSeen]) -> TpukitError:
-    """Return the error for a signal, with the slices that exist or were not looked for yet."""
+    """Return the error for a signal, with the slices that exist or were not looked up yet."""
     error = interruption(signal)
-    left = [each for each in seen if each.state or not each.looked]
+    left = [known for known in seen if known.state or not known.looked]
     if len(left) == 1:
         left[0].complete(error)
     elif left:
-        error.exists = tuple(line for each in left if each.state for line in each.exists())
-        if unknown := [each.name for each in left if not each.state]:
-            error.why = f"nobody has looked yet for {', '.join(unknown)}"
-        error.fix = Fix.command("tpukit", "delete", *[each.name for each in left])
+        error.exists = tuple(line for known in left if known.state for line in known.exists())
+        if unknown := [known.name for known in left if not known.state]:
+            error.why = f"not looked up yet: {', '.join(unknown)}"
+        error.fix = Fix.command("tpukit", "delete", *[known.name for known in left])
     return error
 
 
 @contextmanager
 def naming_what_exists(seen: LastSeen) -> Iterator[None]:
-    """Give every error that leaves here, signals too, what still exists and how to delete it."""
+    """Add to every error and signal in the block the slice that exists and how to delete it."""
     try:
         yield
     except KeyboardInterrupt as signal:
@@ -195,12 +195,12 @@ def naming_what_exists(seen: LastSeen) -> Iterator[None]:
 
 
 def passing(error: TpukitError) -> bool:
-    """Return True if the API gave no answer of its own, so that another look tells more."""
+    """Return True if an error may pass: the same call may succeed a little later."""
     lost = isinstance(error, Doubtful) or error.reason.startswith(UNREADABLE)
     return lost or error.retry == "same-zone"
 
 
-def _shown(found: Slice) -> str:
-    """Return the state, and what a READY slice still lacks."""
-    lacking = found.unaddressed if found.state == "READY" else ""
-    return f"READY, {lacking}" if lacking else found.state
+def _shown(slice_: Slice) -> str:
+    """Return the state, and the missing addresses of a READY slice."""
+    lacking = slice_.unaddressed if slice_.state == "READY" else ""
+    return f"READY, {lacking}" if lacking else slice_.state

@@ -83,9 +83,9 @@ def is_owner(owner: str, labels: Mapping[str, str]) -> bool:
     return labels.get(OWNER, "") in {owner, former} - {""}
 
 
-def owner(found: Slice) -> str:
+def owner(slice_: Slice) -> str:
     """Return the label that says whose a slice is; empty where tpukit did not make it."""
-    return found.labels.get(OWNER, "")
+    return slice_.labels.get(OWNER, "")
 
 
 def labelled(request: SliceRequest, whose: str, nonce: str) -> SliceRequest:

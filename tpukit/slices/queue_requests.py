@@ -51,12 +51,12 @@ def states() -> Mapping[str, Mapping[str, str]]:
     return tomllib.loads(text)
 
 
-def meaning(found: QueuedResource) -> str:
+def meaning(queued: QueuedResource) -> str:
     """Return what the state of a request means, in plain words."""
-    means = states().get(found.state, {}).get("means", "a state that tpukit does not know")
-    if found.state in ("SUSPENDING", "SUSPENDED"):
+    means = states().get(queued.state, {}).get("means", "a state that tpukit does not know")
+    if queued.state in ("SUSPENDING", "SUSPENDED"):
         who = {"USER": "; somebody deleted a slice", "SERVICE": "; Google took them"}
-        means += who.get(found.initiator, "")
+        means += who.get(queued.initiator, "")
     return means
 
 
@@ -65,7 +65,7 @@ def find_queued(provider: SliceProvider, name: str, zone: str = "") -> QueuedRes
     if zone:
         return provider.get_queued(zone, name)
     listed = provider.list_queued("-")
-    matches = [each for each in listed.requests if each.name == name]
+    matches = [request for request in listed.requests if request.name == name]
     shows = Fix.command("tpukit", "queue", "list", note="shows those there are")
     return in_one_zone(f"queued resource {name}", matches, listed.unreachable, shows)[0]
 
@@ -96,25 +96,27 @@ def ensure_queued(
     with _naming(name, asked.zone):
         for _ in polls(deadline):
             try:
-                found = _look(once if tried else provider, asked.zone, name)
-                if found and found.state == "FAILED" and not tried:
-                    _check_same(found, request)
-                    on_state(f"it has FAILED before ({found.error}); asking anew")
+                queued = _look(once if tried else provider, asked.zone, name)
+                if queued and queued.state == "FAILED" and not tried:
+                    _check_same(queued, request)
+                    on_state(f"it has FAILED before ({queued.error}); asking anew")
                     given = {"deadline": deadline, "journal": journal, "on_state": on_state}
-                    delete_queued(provider, found, force=False, **given)  # type: ignore[arg-type]
-                    request = _anew(request, found)
+                    delete_queued(provider, queued, force=False, **given)  # type: ignore[arg-type]
+                    request = _anew(request, queued)
                     asked = request.slice
                     continue
-                if found and found.state != "DELETING":
-                    _check_same(found, request)
-                    _check_alive(found)
-                    if found.state in _STANDING:
-                        return found, tried and not taken
-                elif found is None and taken:
+                if queued and queued.state != "DELETING":
+                    _check_same(queued, request)
+                    _check_alive(queued)
+                    if queued.state in _STANDING:
+                        return queued, tried and not taken
+                elif queued is None and taken:
                     raise taken  # not the request's name, but that of one of its slices
-                elif found is None and not operation:
-                    for each in request.names:
-                        journal.record("create", asked.project, asked.zone, each, asked.data_disks)
+                elif queued is None and not operation:
+                    for slice_name in request.names:
+                        journal.record(
+                            "create", asked.project, asked.zone, slice_name, asked.data_disks
+                        )
                     if not tried:  # then it is repeated under its request id, as it is
                         labels = lifetime.renewed(asked.labels, provider.now())
                         request = replace(request, slice=replace(asked, labels=labels))
@@ -123,7 +125,7 @@ def ensure_queued(
                         operation = provider.create_queued(request)
                     except NameTaken as error:  # the next look tells by what
                         taken = error
-                elif found is None and (failure := once.failure(operation, doing)):
+                elif queued is None and (failure := once.failure(operation, doing)):
                     raise failure
             except TpukitError as error:
                 if not passing(error):
@@ -134,7 +136,7 @@ def ensure_queued(
 
 def extend_queued(
     provider: SliceProvider,
-    found: QueuedResource,
+    queued: QueuedResource,
     end: str,
     *,
     deadline: Deadline,
@@ -148,19 +150,21 @@ def extend_queued(
     Raises:
         TpukitError: it is not deleted, as when its slices have come; or it was not made anew.
     """
-    if found.node is None:
-        raise TpukitError(f"queued resource {found.name} could not be read")
+    if queued.node is None:
+        raise TpukitError(f"queued resource {queued.name} could not be read")
     now = lifetime.moment(provider.now())
-    labels = {**found.labels, lifetime.CREATED: now, lifetime.EXPIRES: end}
-    best_effort = found.provisioning == "best-effort"
+    labels = {**queued.labels, lifetime.CREATED: now, lifetime.EXPIRES: end}
+    best_effort = queued.provisioning == "best-effort"
     asked = replace(
-        found.node.request,
+        queued.node.request,
         labels={key: text for key, text in labels.items() if text},
-        provisioning="on-demand" if best_effort else found.provisioning,
+        provisioning="on-demand" if best_effort else queued.provisioning,
     )
-    request = _anew(QueueRequest(asked, len(found.slices), best_effort, found.valid_seconds), found)
+    request = _anew(
+        QueueRequest(asked, len(queued.slices), best_effort, queued.valid_seconds), queued
+    )
     delete_queued(
-        provider, found, force=False, deadline=deadline, journal=journal, on_state=on_state
+        provider, queued, force=False, deadline=deadline, journal=journal, on_state=on_state
     )
     try:
         return ensure_queued(
@@ -168,7 +172,7 @@ def extend_queued(
         )[0]
     except TpukitError as error:
         note = "with the flags of the first time: the request was deleted to be made anew"
-        place = (found.accelerator_type, found.name, "--zone", found.zone)
+        place = (queued.accelerator_type, queued.name, "--zone", queued.zone)
         error.otherwise = Fix.command("tpukit", "queue", "create", *place, note=note)
         raise
 
@@ -182,7 +186,7 @@ def _anew(request: QueueRequest, failed: QueuedResource) -> QueueRequest:
 
 
 def wait_queued(
-    provider: SliceProvider, found: QueuedResource, *, deadline: Deadline, on_state: OnState
+    provider: SliceProvider, queued: QueuedResource, *, deadline: Deadline, on_state: OnState
 ) -> QueuedResource:
     """Return a request once it is ACTIVE. When the wait ends early, it stays in the queue.
 
@@ -193,10 +197,10 @@ def wait_queued(
     """
     provider = provider.within(deadline)
     once, told, silent = provider.once(), "", False
-    with _naming(found.name, found.zone):
+    with _naming(queued.name, queued.zone):
         for _ in polls(deadline, *_PAUSE):
             try:
-                now = _look(once, found.zone, found.name)
+                now = _look(once, queued.zone, queued.name)
             except TpukitError as error:
                 if not passing(error):
                     raise
@@ -205,19 +209,19 @@ def wait_queued(
                 silent = True
                 continue
             silent = False
-            if now is None or now.created != found.created:
-                raise SliceLost(f"queued resource {found.name} is gone")
-            found = now
-            if found.state != told:
-                told = found.state
-                on_state(f"{told}: {meaning(found)}")
-            if found.state == "ACTIVE":
-                return found
-            _check_alive(found)
+            if now is None or now.created != queued.created:
+                raise SliceLost(f"queued resource {queued.name} is gone")
+            queued = now
+            if queued.state != told:
+                told = queued.state
+                on_state(f"{told}: {meaning(queued)}")
+            if queued.state == "ACTIVE":
+                return queued
+            _check_alive(queued)
         raise DeadlinePassed(
-            f"queued resource {found.name} is not ACTIVE yet",
-            why=f"{found.state}: {meaning(found)}",
-            fix=Fix.command("tpukit", "queue", "wait", found.name, "--zone", found.zone),
+            f"queued resource {queued.name} is not ACTIVE yet",
+            why=f"{queued.state}: {meaning(queued)}",
+            fix=Fix.command("tpukit", "queue", "wait", queued.name, "--zone", queued.zone),
         )
 
 
@@ -242,41 +246,43 @@ def _naming(name: str, zone: str) -> Iterator[None]:
         raise error from None
 
 
-def _check_alive(found: QueuedResource) -> None:
+def _check_alive(queued: QueuedResource) -> None:
     """Raise for a request that comes to nothing: of the class of what Google said."""
-    if not found.dead:
+    if not queued.dead:
         return
-    delete = Fix.command("tpukit", "queue", "delete", found.name, "--zone", found.zone)
-    exists = (f"queued resource {found.name} in {found.zone}, {found.state}; it keeps its quota",)
-    if found.state == "SUSPENDED":
-        what = f"queued resource {found.name} is SUSPENDED"
-        error: TpukitError = SliceLost(what, why=meaning(found))
+    delete = Fix.command("tpukit", "queue", "delete", queued.name, "--zone", queued.zone)
+    exists = (
+        f"queued resource {queued.name} in {queued.zone}, {queued.state}; it keeps its quota",
+    )
+    if queued.state == "SUSPENDED":
+        what = f"queued resource {queued.name} is SUSPENDED"
+        error: TpukitError = SliceLost(what, why=meaning(queued))
     else:
-        said = {"code": found.error_code or None, "message": found.error}
-        doing = f"fill queued resource {found.name}"
+        said = {"code": queued.error_code or None, "message": queued.error}
+        doing = f"fill queued resource {queued.name}"
         error = to_error(from_operation(said, capacity=True), doing)
     error.exists, error.fix = exists, delete
     raise error
 
 
-def _check_same(found: QueuedResource, request: QueueRequest) -> None:
+def _check_same(queued: QueuedResource, request: QueueRequest) -> None:
     """Raise `NameTaken` unless the request that is there is ours and asks for the same."""
-    owner, asked = found.labels.get(OWNER), request.slice
-    if not is_owner(asked.labels.get(OWNER, ""), found.labels):
+    owner, asked = queued.labels.get(OWNER), request.slice
+    if not is_owner(asked.labels.get(OWNER, ""), queued.labels):
         whose = f"belongs to {owner}" if owner else "was not made by tpukit"
         raise NameTaken(
-            f"queued resource {found.name} exists and {whose}",
+            f"queued resource {queued.name} exists and {whose}",
             fix=Fix(note="choose another name"),
         )
-    if found.node is None:
-        raise TpukitError(f"queued resource {found.name} exists and could not be read")
-    account = found.node.service_account
-    life, wanted = lifetime.asked(found.labels), lifetime.asked(asked.labels)
+    if queued.node is None:
+        raise TpukitError(f"queued resource {queued.name} exists and could not be read")
+    account = queued.node.service_account
+    life, wanted = lifetime.asked(queued.labels), lifetime.asked(asked.labels)
     pairs = {
         # A request that names no account may be answered with the project's default one.
         "service account": ("" if account.endswith(_DEFAULT) else account, asked.service_account),
-        "slices": (len(found.slices), request.count),
-        "valid until": (found.valid_seconds, request.valid_seconds),
+        "slices": (len(queued.slices), request.count),
+        "valid until": (queued.valid_seconds, request.valid_seconds),
         **{key: (life[key], wanted[key]) for key in life},
     }
     differences = [
@@ -284,11 +290,11 @@ def _check_same(found: QueuedResource, request: QueueRequest) -> None:
         for what, (has, want) in pairs.items()
         if has != want
     ]
-    differences += unlike(found.node, replace(asked, provisioning=request.provisioning))
+    differences += unlike(queued.node, replace(asked, provisioning=request.provisioning))
     if differences:
         raise NameTaken(
-            f"queued resource {found.name} exists with another spec",
+            f"queued resource {queued.name} exists with another spec",
             why="; ".join(dict.fromkeys(differences)),
             fix=Fix(note="choose another name"),
-            otherwise=Fix.command("tpukit", "queue", "delete", found.name, "--zone", found.zone),
+            otherwise=Fix.command("tpukit", "queue", "delete", queued.name, "--zone", queued.zone),
         )

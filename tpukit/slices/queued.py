@@ -14,16 +14,16 @@ from tpukit.slices.last_seen import OnState, passing
 
 def slices_of(provider: SliceProvider, request: QueuedResource) -> list[Slice]:
     """Return the slices that a request has yielded and that are there; raise `TpukitError`."""
-    found: list[Slice] = []
+    slices: list[Slice] = []
     for name in request.slices:
         with suppress(NotFound):
-            found.append(provider.get(request.zone, name))
-    return [each for each in found if each.queued_resource == request.name]
+            slices.append(provider.get(request.zone, name))
+    return [slice_ for slice_ in slices if slice_.queued_resource == request.name]
 
 
 def delete_queued(
     provider: SliceProvider,
-    found: QueuedResource,
+    queued: QueuedResource,
     *,
     force: bool,
     deadline: Deadline,
@@ -40,13 +40,13 @@ def delete_queued(
         TpukitError: the API refused.
     """
     provider, once = provider.within(deadline), provider.within(deadline).once()
-    doing = f"delete queued resource {found.name}"
+    doing = f"delete queued resource {queued.name}"
     operation, told = "", ""
     refusal: TpukitError | None = None
     for _ in polls(deadline):
         try:
-            current = once.get_queued(found.zone, found.name)
-            if current.created != found.created:
+            current = once.get_queued(queued.zone, queued.name)
+            if current.created != queued.created:
                 break  # another one has its name
             if current.state != told:
                 told = current.state
@@ -54,7 +54,7 @@ def delete_queued(
             refusal = (operation and once.failure(operation, doing)) or refusal
             if told != "DELETING" and not (operation and not refusal):
                 operation = ""
-                operation = provider.delete_queued(found.zone, found.name, force=force)
+                operation = provider.delete_queued(queued.zone, queued.name, force=force)
                 refusal = None
         except NotFound:
             break
@@ -64,10 +64,10 @@ def delete_queued(
             refusal = error
     else:
         raise DeadlinePassed(
-            f"queued resource {found.name} is not deleted yet",
+            f"queued resource {queued.name} is not deleted yet",
             why=refusal.summary() if refusal else "",
-            exists=(f"queued resource {found.name} in {found.zone}, {told} when last seen",),
-            fix=Fix.command("tpukit", "queue", "delete", found.name, "--zone", found.zone),
+            exists=(f"queued resource {queued.name} in {queued.zone}, {told} when last seen",),
+            fix=Fix.command("tpukit", "queue", "delete", queued.name, "--zone", queued.zone),
         )
-    for name in found.slices:
-        journal.record("delete", found.project, found.zone, name)
+    for name in queued.slices:
+        journal.record("delete", queued.project, queued.zone, name)

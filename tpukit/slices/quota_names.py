@@ -50,5 +50,5 @@ def needs(request: SliceRequest) -> str:
 @cache
 def _table() -> list[dict[str, Any]]:
     text = files("tpukit").joinpath("data", "quotas.toml").read_text(encoding="utf-8")
-    found: list[dict[str, Any]] = tomllib.loads(text)["quota"]
-    return found
+    rows: list[dict[str, Any]] = tomllib.loads(text)["quota"]
+    return rows

@@ -83,10 +83,10 @@ def noted(before: Refusal | None, request: SliceRequest, error: TpukitError) -> 
 def nowhere(name: str, refusals: Sequence[Refusal], *, keeps_trying: bool) -> TpukitError:
     """Return the error for a slice that every place has refused: of the class of the best hope."""
     first = next(
-        (each for each in refusals if isinstance(each.error, (NoCapacity, QuotaExceeded))),
+        (refusal for refusal in refusals if isinstance(refusal.error, (NoCapacity, QuotaExceeded))),
         refusals[0],
     )
-    hope = [each for each in refusals if each.again == LATER]
+    hope = [refusal for refusal in refusals if refusal.again == LATER]
     fix = first.error.fix
     if hope and keeps_trying:
         fix = Fix(note="the same command goes on asking, here or on another machine")
@@ -96,7 +96,7 @@ def nowhere(name: str, refusals: Sequence[Refusal], *, keeps_trying: bool) -> Tp
     return type(first.error)(
         f"slice {name} was refused in {places}",
         reason=first.error.reason,
-        why="\n".join(each.line for each in refusals),
+        why="\n".join(refusal.line for refusal in refusals),
         fix=fix,
         retry=first.error.retry,
         details=documents(refusals),
@@ -105,7 +105,9 @@ def nowhere(name: str, refusals: Sequence[Refusal], *, keeps_trying: bool) -> Tp
 
 def doubts(refusals: Sequence[Refusal]) -> Mapping[str, str]:
     """Return by zone what may still appear there: a create of it was never confirmed."""
-    lines = [(each.zone, line) for each in refusals for line in each.error.why.splitlines()]
+    lines = [
+        (refusal.zone, line) for refusal in refusals for line in refusal.error.why.splitlines()
+    ]
     return {zone: line for zone, line in lines if "may still appear" in line}
 
 
@@ -120,6 +122,6 @@ def documents(refusals: Sequence[Refusal]) -> dict[str, Any]:
     """Return refusals, and what may still appear after them, as keys of a JSON document."""
     exists = [*doubts(refusals).values()]
     return {
-        **({"refusals": [each.document() for each in refusals]} if refusals else {}),
+        **({"refusals": [refusal.document() for refusal in refusals]} if refusals else {}),
         **({"exists": exists} if exists else {}),
     }

@@ -22,7 +22,7 @@ _LEAVING = frozenset({"DELETING", "SUSPENDING"})
 class Leftover(Documented):
     """A slice or queued resource that is dead, or whose time is up; `spared` is why it stays."""
 
-    _hidden = ("found",)
+    _hidden = ("thing",)
     kind: str
     name: str
     zone: str
@@ -31,7 +31,7 @@ class Leftover(Documented):
     why: str
     spared: str
     created: str
-    found: Slice | QueuedResource = field(compare=False)
+    thing: Slice | QueuedResource = field(compare=False)
 
     @property
     def label(self) -> str:
@@ -112,29 +112,29 @@ def _leftovers(
     slices: Sequence[Slice], requests: Sequence[QueuedResource], now: float
 ) -> Iterator[tuple[Slice | QueuedResource, str, str]]:
     """Yield what is left over, why, and why it stays all the same, if it does."""
-    by_place = {(each.zone, each.name): each for each in requests}
+    by_place = {(request.zone, request.name): request for request in requests}
     own: Mapping[tuple[str, str], list[Slice]] = {place: [] for place in by_place}
     alone: list[Slice] = []
-    for each in slices:
-        own.get((each.zone, each.queued_resource), alone).append(each)
+    for slice_ in slices:
+        own.get((slice_.zone, slice_.queued_resource), alone).append(slice_)
     for place, request in by_place.items():
         if why := _end_of_request(request, own[place], now):
             yield request, why, ""
             continue
-        for each in own[place]:
-            if why := _end_of_slice(each, now):
+        for slice_ in own[place]:
+            if why := _end_of_slice(slice_, now):
                 busy = f"queued resource {request.name} is {request.state} and has other slices"
-                yield each, why, busy if len(own[place]) > 1 else ""
-    for each in alone:
-        if why := _end_of_slice(each, now):
-            yield each, why, ""
+                yield slice_, why, busy if len(own[place]) > 1 else ""
+    for slice_ in alone:
+        if why := _end_of_slice(slice_, now):
+            yield slice_, why, ""
 
 
-def _end_of_slice(found: Slice, now: float) -> str:
+def _end_of_slice(slice_: Slice, now: float) -> str:
     """Return why a slice is left over, or ""."""
-    if found.state in _LEAVING:
+    if slice_.state in _LEAVING:
         return ""
-    return f"it is {found.state}" if found.lost else _time_is_up(found.labels, now)
+    return f"it is {slice_.state}" if slice_.lost else _time_is_up(slice_.labels, now)
 
 
 def _end_of_request(request: QueuedResource, slices: Sequence[Slice], now: float) -> str:
@@ -148,7 +148,7 @@ def _end_of_request(request: QueuedResource, slices: Sequence[Slice], now: float
         return f"it is {request.state}" + (f": {request.error}" if request.error else "")
     if not slices:
         return _time_is_up(request.labels, now)
-    ends = [_end_of_slice(each, now) for each in slices]
+    ends = [_end_of_slice(slice_, now) for slice_ in slices]
     return f"of slice {slices[0].name}, {ends[0]}" if all(ends) else ""
 
 

@@ -36,7 +36,7 @@ class Edits:
         if self == Edits():
             raise BadInput("there is nothing to update", fix=Fix(note="--update-labels a=b, …"))
         named = (*self.labels, *self.tags, *self.without_tags)
-        ours = next((each for each in named if each.startswith(OURS)), "")
+        ours = next((word for word in named if word.startswith(OURS)), "")
         if ours and not self.ours:
             raise BadInput(f"{ours} is tpukit's own: it says whose the slice is, or lets us in")
 
@@ -45,9 +45,7 @@ class Edits:
         parts = {
             "labels": _merged(to.labels, self.labels),
             "tags": tuple(
-                each
-                for each in dict.fromkeys((*to.tags, *self.tags))
-                if each not in self.without_tags
+                tag for tag in dict.fromkeys((*to.tags, *self.tags)) if tag not in self.without_tags
             ),
             "metadata": self._metadata(to),
             "data_disks": self._disks(to),
@@ -63,11 +61,11 @@ class Edits:
 
     def _disks(self, to: Slice) -> tuple[DataDisk, ...]:
         gone = set(self.without_disks)
-        new = {each.source for each in self.disks}
+        new = {disk.source for disk in self.disks}
         kept = [
-            each
-            for each in to.data_disks
-            if not {each.source, each.source.rpartition("/")[2]} & gone and each.source not in new
+            disk
+            for disk in to.data_disks
+            if not {disk.source, disk.source.rpartition("/")[2]} & gone and disk.source not in new
         ]
         return (*kept, *self.disks)
 
@@ -87,7 +85,7 @@ class Updated:
 
 def update(
     provider: SliceProvider,
-    found: Slice,
+    slice_: Slice,
     edits: Edits,
     *,
     deadline: Deadline,
@@ -104,12 +102,12 @@ def update(
         DeadlinePassed: it does not have all of it yet.
     """
     edits.check()
-    if edits.ours and not edits.applied(found).parts:
-        return Updated(found, ())
+    if edits.ours and not edits.applied(slice_).parts:
+        return Updated(slice_, ())
     provider = provider.within(deadline)
-    seen = last_seen(provider, found)
+    seen = last_seen(provider, slice_)
     with naming_what_exists(seen):
-        return _Update(provider, found, edits, deadline, on_state, seen).converge()
+        return _Update(provider, slice_, edits, deadline, on_state, seen).converge()
 
 
 @dataclass
@@ -117,7 +115,7 @@ class _Update:
     """One convergence; `base` is what the last write was made from, `operation` the write's."""
 
     provider: SliceProvider
-    found: Slice
+    original: Slice
     edits: Edits
     deadline: Deadline
     on_state: OnState
@@ -130,11 +128,11 @@ class _Update:
 
     def converge(self) -> Updated:
         before = None if self.edits.ours else self._updates()
-        name, settled = self.found.name, 0
+        name, settled = self.original.name, 0
         for current in self.seen.looks(self.provider, self.deadline, self.on_state):
             if current is None:
                 self.seen.state = ""
-                raise gone(self.found) if self.edits.ours else NotFound(f"slice {name} is gone")
+                raise gone(self.original) if self.edits.ours else NotFound(f"slice {name} is gone")
             change = self.edits.applied(current)
             if not change.parts:
                 settled += 1
@@ -183,7 +181,7 @@ class _Update:
     def _updates(self) -> frozenset[str] | None:
         """Return the updates that the API knows of; None where it does not say."""
         try:
-            return self.provider.once().operations(self.found.zone, self.found.name, "update")
+            return self.provider.once().operations(self.original.zone, self.original.name, "update")
         except TpukitError:
             return None
 

@@ -22,47 +22,47 @@ if TYPE_CHECKING:
     from tpukit.work.runs import States
 
 
-def jobs(found: States, run: str, now: float) -> View:
-    """Show the runs, or one on each worker; warn of each worker that did not say.
+def jobs(states: States, run: str, now: float) -> View:
+    """Show all runs, or one run by worker; warn of workers that did not answer.
 
     `now` is in seconds since the epoch.
     """
     groups: dict[tuple[str, str], list[tuple[RemoteWorker, JobState]]] = {}
-    for each in found:
-        for state in each.value or ():
-            groups.setdefault((state.run, each.item.slice), []).append((each.item, state))
-    ordered = sorted(groups.items(), key=lambda each: (_begun(each[1]), each[0]))
-    shown = [each for _, group in ordered for each in group]
-    asked = Counter(each.item.slice for each in found)
-    failed = [each for each in found if each.error]
+    for outcome in states:
+        for state in outcome.value or ():
+            groups.setdefault((state.run, outcome.item.slice), []).append((outcome.item, state))
+    ordered = sorted(groups.items(), key=lambda item: (_begun(item[1]), item[0]))
+    shown = [entry for _, group in ordered for entry in group]
+    asked = Counter(outcome.item.slice for outcome in states)
+    failed = [outcome for outcome in states if outcome.error]
     document = {
         "jobs": [{**place(worker), **state.document()} for worker, state in shown],
-        "unreachable": [place(each.item) for each in failed],
+        "unreachable": [place(outcome.item) for outcome in failed],
     }
     return View(
         document,
         ("RUN", "SLICE", *(("WORKER",) if run else ()), "STATE", "STARTED", "COMMAND"),
-        [[run, each[0].slice, each[0].index, *_job([each], 0, now)] for each in shown]
+        [[run, entry[0].slice, entry[0].index, *_job([entry], 0, now)] for entry in shown]
         if run
         else [[*place, *_job(group, asked[place[1]], now)] for place, group in ordered],
         warnings=[
-            *(each.error.summary() for each in failed if each.error),
+            *(outcome.error.summary() for outcome in failed if outcome.error),
             *(_dropped(worker, state) for worker, state in shown if state.dropped),
         ],
-        status=worst(found),
+        status=worst(states),
     )
 
 
 def started(name: str, run: str, workers: Sequence[RemoteWorker]) -> View:
-    """Show the id of a detached run; what comes next is to follow it."""
-    document = {"run": run, "workers": [place(each) for each in workers]}
+    """Show the id of a detached run, and suggest the command that follows its log."""
+    document = {"run": run, "workers": [place(worker) for worker in workers]}
     follow = Fix.command("tpukit", "logs", name, run, "-f")
     return View({"started": document}, rows=[[run]], next=(follow,))
 
 
-def environments(found: States) -> View:
-    """Show what a run was started with on each worker; its secrets are masked already."""
-    known = [(each.item, state) for each in found for state in each.value or ()]
+def environments(states: States) -> View:
+    """Show a run's command and variables on each worker; secrets are already masked."""
+    known = [(outcome.item, state) for outcome in states for state in outcome.value or ()]
     documents = [
         {**place(worker), "command": state.command, "environment": dict(state.environment)}
         for worker, state in known
@@ -75,12 +75,12 @@ def environments(found: States) -> View:
     return View({"environments": documents}, ("SLICE", "WORKER", "NAME", "VALUE"), rows)
 
 
-def pruned(found: States) -> View:
-    """Show what was removed of ended runs, and how many bytes that freed on each worker."""
+def pruned(states: States) -> View:
+    """Show the ended runs whose files were removed, and the freed bytes on each worker."""
     gone = [
-        {**place(each.item), "run": job.run, "state": job.state, "bytes": job.freed}
-        for each in found
-        for job in each.value or ()
+        {**place(outcome.item), "run": job.run, "state": job.state, "bytes": job.freed}
+        for outcome in states
+        for job in outcome.value or ()
         if job.freed is not None
     ]
     columns = ("run", "slice", "worker", "state", "bytes")
@@ -88,24 +88,24 @@ def pruned(found: States) -> View:
         {"pruned": gone},
         tuple(map(str.upper, columns)),
         [[row[column] for column in columns] for row in gone],
-        warnings=[each.error.summary() for each in found if each.error],
-        status=worst(found),
+        warnings=[outcome.error.summary() for outcome in states if outcome.error],
+        status=worst(states),
     )
 
 
-def ended(name: str, found: Sequence[Outcome[RemoteWorker, EndReport]]) -> View:
-    """Show what was ended on each worker; warn if that failed, or if others hold a device."""
+def ended(name: str, outcomes: Sequence[Outcome[RemoteWorker, EndReport]]) -> View:
+    """Show the number of ended processes on each worker; warn of failures and device holders."""
     from tpukit.remote.command.end import stop_runtime
 
-    done = [(each.item, each.value) for each in found if each.value]
-    failed = [(each.item, each.error) for each in found if each.error]
+    done = [(outcome.item, outcome.value) for outcome in outcomes if outcome.value]
+    failed = [(outcome.item, outcome.error) for outcome in outcomes if outcome.error]
     spared = [
-        f"{each} holds a TPU device of {worker.label}"
+        f"{holder} holds a TPU device of {worker.label}"
         for worker, report in done
-        for each in report.spared
+        for holder in report.spared
     ]
     uncertain = [
-        f"on {worker.label} the processes that could be found were ended: it had no control group"
+        f"some processes on {worker.label} may still run: the run had no control group"
         for worker, report in done
         if not report.certain
     ]
@@ -124,7 +124,7 @@ def ended(name: str, found: Sequence[Outcome[RemoteWorker, EndReport]]) -> View:
         [_ended_row(worker, report) for worker, report in done],
         next=[remedies[of_runtime] for of_runtime in sorted(kinds)],
         warnings=[*spared, *uncertain, *(error.summary() for _, error in failed)],
-        status=worst(found),
+        status=worst(outcomes),
     )
 
 
@@ -138,7 +138,10 @@ def _begun(group: Sequence[tuple[RemoteWorker, JobState]]) -> float:
 
 
 def _job(group: Sequence[tuple[RemoteWorker, JobState]], workers: int, now: float) -> list[object]:
-    """Return the cells for a run on so many workers: `3/4 exited 0, 1/4 lost`; on one: `lost`."""
+    """Return a run's cells: a state such as `3/4 exited 0, 1/4 lost`, its start and its command.
+
+    If `workers` is 0, the group is one worker, and the state is just `lost`.
+    """
     words = Counter(
         f"exited {job.status}" if job.state == "finished" else job.state for _, job in group
     )
